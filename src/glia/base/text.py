@@ -10,7 +10,7 @@ _TOKEN = re.compile(
     r"""\s*(?:\#[^\n]*\s*)*
     (?P<token>
         "(?:[^"\\]|\\.)*"                                   # string
-      | [%@][A-Za-z0-9_.$:-]+                               # value or symbol
+      | [%@$][A-Za-z0-9_.$:-]+                              # value, symbol or register
       | -?(?:0x[0-9a-f]+|[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|inf\b|nan\b)
       | [A-Za-z_][A-Za-z0-9_.]*
       | -> | <= | [-+*=(){}\[\],:;<>|!?/&^~]

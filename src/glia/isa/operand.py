@@ -1,0 +1,118 @@
+"""What instructions operate on: tiles of memory, access patterns over them, and semaphores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from glia.base.affine import ZERO, Affine
+from glia.base.dtype import DType
+
+
+class Memory(Enum):
+    """The three memories an access pattern can name."""
+
+    HBM = "HBM"
+    SBUF = "SBUF"
+    PSUM = "PSUM"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A piece of memory with a name.
+
+    On chip it spans `partitions` partitions with `elements` elements in each, always starting at
+    partition 0 of its rows; in HBM `partitions` is 1 and `elements` counts everything. Its address
+    is not part of it: `Program.addresses` says where placement put it (bytes from the start of the
+    memory, on chip from the start of the partition).
+    """
+
+    name: str
+    memory: Memory
+    dtype: DType
+    partitions: int
+    elements: int
+
+    @property
+    def bytes_per_partition(self) -> int:
+        return self.elements * self.dtype.bytes
+
+    @property
+    def bytes(self) -> int:
+        return self.partitions * self.bytes_per_partition
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """An access pattern: which elements of a tile an operand names, in order.
+
+    `dims` lists (step, count) outermost first. On chip the first is the partition dimension (step
+    in partitions, start `partition`) and up to four free dimensions follow, steps in elements of
+    `dtype`; in HBM all dimensions step through the tile's linear elements and `partition` is 0.
+    `offset` is in elements of `dtype` from the tile's start, in every partition. `offset` and
+    `partition` may name loop variables and registers (`$name`).
+    """
+
+    tile: Tile
+    dtype: DType
+    dims: tuple[tuple[int, int], ...]
+    offset: Affine = ZERO
+    partition: Affine = ZERO
+
+    @property
+    def memory(self) -> Memory:
+        return self.tile.memory
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(count for _, count in self.dims)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions are touched (in HBM: the outermost count)."""
+        return self.dims[0][1]
+
+    @property
+    def free(self) -> int:
+        """Elements per partition."""
+        count = 1
+        for _, extent in self.dims[1:]:
+            count *= extent
+        return count
+
+    @property
+    def elements(self) -> int:
+        return self.partitions * self.free
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+    @property
+    def contiguous_bytes(self) -> int:
+        """Bytes of the longest run that lies contiguously in memory, from the innermost dimension."""
+        run = 1
+        inner = self.dims[1:] if self.memory is not Memory.HBM else self.dims
+        for step, count in reversed(inner):
+            if count == 1:
+                continue
+            if step != run:
+                break
+            run *= count
+        return run * self.dtype.bytes
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Do not start before `semaphore` is at least `value` (affine in the loop variables)."""
+
+    semaphore: str
+    value: Affine
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Add `amount` to `semaphore` on completion."""
+
+    semaphore: str
+    amount: int = 1

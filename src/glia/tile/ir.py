@@ -1,0 +1,262 @@
+"""Level 2: loop nests over buffers with affine accesses.
+
+A program is a sequence of nests (and whiles and branches) over named buffers. A nest says WHAT is
+computed: named axes, a scalar body that reads buffers through affine maps, an optional reduction and
+one write. HOW it runs (which axis lies on the partitions, tile extents, what stays in SBUF) is
+said beside it by schedules and layouts, and never changes the meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from glia.base.affine import Affine
+from glia.base.dtype import DType
+from glia.base.loc import UNKNOWN, Loc
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A dense row-major tensor; role is input, output, constant or temporary."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    role: str = "temporary"
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.dtype.bytes
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A named iteration axis running over 0 .. extent-1."""
+
+    name: str
+    extent: int
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Holds where 0 <= expression < extent."""
+
+    expression: Affine
+    extent: int
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """A run-time offset added to one dimension of an access, read from an integer buffer.
+
+    The value is clamped into 0 .. limit when `clamps`, else an access with a value outside that
+    range does nothing (a write is dropped; a read is not allowed). A `load` whose index names no
+    axis is uniform: it becomes a register; otherwise the access is indirect.
+    """
+
+    dimension: int
+    load: Load
+    limit: int
+    clamps: bool = True
+
+
+@dataclass(frozen=True)
+class Load:
+    """Read buffer[index]; where a guard fails the value is `fill`."""
+
+    buffer: str
+    dtype: DType
+    index: tuple[Affine, ...]
+    guards: tuple[Guard, ...] = ()
+    fill: float | int = 0
+    dynamic: tuple[Dynamic, ...] = ()
+
+
+@dataclass(frozen=True)
+class Index:
+    """The value of an affine expression of the axes (iota)."""
+
+    expression: Affine
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant scalar."""
+
+    value: float | int
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A scalar function of `graph.scalar`, or `convert` / `bitcast` to `dtype`."""
+
+    function: str
+    args: tuple[Expr, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """In `Nest.finish`: the reduced value."""
+
+    dtype: DType
+
+
+Expr = Load | Index | Literal | Apply | Accumulator
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Combine the body over `axes` with a monoid (add multiply maximum minimum and or xor).
+
+    `dtype` is that of the accumulator; the value of an empty reduction is the monoid's identity.
+    """
+
+    axes: tuple[str, ...]
+    function: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Store:
+    """Write buffer[index]; `combine` is '' to overwrite or a monoid to update what is there."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+    dynamic: tuple[Dynamic, ...] = ()
+    combine: str = ""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """For every point of the parallel axes: target = finish(reduce(body)).
+
+    Without `combine` each element of the target is written at most once; axes that are in no reduction are parallel.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    body: Expr
+    target: Store
+    reduction: Reduction | None = None
+    finish: Expr | None = None
+    loc: Loc = UNKNOWN
+
+    @property
+    def extents(self) -> dict[str, int]:
+        return {axis.name: axis.extent for axis in self.axes}
+
+    @property
+    def parallel_axes(self) -> tuple[Axis, ...]:
+        reduced = self.reduction.axes if self.reduction else ()
+        return tuple(axis for axis in self.axes if axis.name not in reduced)
+
+    @property
+    def reduced_axes(self) -> tuple[Axis, ...]:
+        reduced = self.reduction.axes if self.reduction else ()
+        return tuple(axis for axis in self.axes if axis.name in reduced)
+
+
+@dataclass(frozen=True)
+class While:
+    """Run `condition`; while the scalar pred buffer `predicate` is true run `body` and start over."""
+
+    name: str
+    condition: tuple[Statement, ...]
+    predicate: str
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Run the arm that the scalar s32 buffer `selector` names, the last one when out of range."""
+
+    name: str
+    selector: str
+    arms: tuple[tuple[Statement, ...], ...]
+
+
+Statement = Nest | While | Branch
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a buffer lives: in HBM row-major, or in SBUF with one dimension on the partitions.
+
+    In SBUF index i of `partition_dim` lies on partition i % 128 of block i // 128; the blocks come
+    first in the free dimension, then the other dimensions in order.
+    """
+
+    memory: str = "HBM"
+    partition_dim: int = -1
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a nest runs.
+
+    `partition` is the axis on the 128 partitions ("" for none). Each axis is split into tiles of
+    `tiles[axis]` (missing: 1 for axes iterated one by one, see `order`); `order` lists the axes whose tile loops are
+    outermost first. `engine` is "tensor" for a contraction on the PE ("m" and "n" then name the axes of stationary and moving), else "vector".
+    """
+
+    engine: str
+    partition: str
+    tiles: Mapping[str, int]
+    order: tuple[str, ...]
+    stationary: str = ""  # which operand of the contraction is stationary: "left" | "right"
+    notes: str = ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Buffers and the statements over them; inputs and outputs are buffer names in order."""
+
+    name: str
+    buffers: Mapping[str, Buffer]
+    body: tuple[Statement, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, object] = field(default_factory=dict)  # buffer -> read-only array
+    aliases: tuple[tuple[str, str], ...] = ()  # (output, input) pairs that share one buffer
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)  # by nest name
+    notes: tuple[str, ...] = ()
+
+    def nests(self) -> Iterator[Nest]:
+        """Every nest in program order, entering whiles and branches."""
+        yield from walk(self.body)
+
+
+def walk(body: tuple[Statement, ...]) -> Iterator[Nest]:
+    """Every nest of a block in program order."""
+    for statement in body:
+        if isinstance(statement, Nest):
+            yield statement
+        elif isinstance(statement, While):
+            yield from walk(statement.condition)
+            yield from walk(statement.body)
+        else:
+            for arm in statement.arms:
+                yield from walk(arm)
+
+
+def loads(expression: Expr | None) -> Iterator[Load]:
+    """Every load in an expression, those of dynamic offsets included, left to right."""
+    if isinstance(expression, Load):
+        yield expression
+        for offset in expression.dynamic:
+            yield from loads(offset.load)
+    elif isinstance(expression, Apply):
+        for argument in expression.args:
+            yield from loads(argument)

@@ -1,0 +1,44 @@
+"""glia: an open compiler for AWS Neuron devices, and a NeuronCore simulator to run what it makes.
+
+    neff = glia.compile("model.hlo.pb", target="trn2")
+    model = glia.load(neff)
+    outputs = model(*arrays)
+
+Everything is imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glia.neff.package import Neff
+    from glia.pipeline import compile
+    from glia.profile.report import Profile
+    from glia.runtime.model import Model, load
+
+__version__ = "0.1.0"
+
+__all__ = ["Model", "Neff", "Profile", "__version__", "compile", "load"]
+
+_HOMES = {
+    "Model": "glia.runtime.model",
+    "Neff": "glia.neff.package",
+    "Profile": "glia.profile.report",
+    "compile": "glia.pipeline",
+    "load": "glia.runtime.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'glia' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,118 @@
+"""The archive after the header: a tar of regular files, gzip or plain, read as hostile input."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NoReturn
+
+from glia.neff.errors import DamagedNeff
+
+BLOCK = 512
+MAXIMUM_MEMBERS = 1 << 20
+INFLATION_LIMIT = 100  # times the compressed bytes: far above what our writer reaches
+INFLATION_FLOOR = 64 << 20  # bytes any file may inflate to
+_PIECE = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+
+Member = tuple[str, bytes | memoryview]
+
+
+def pack_archive(texts: Iterable[Member], weights: Iterable[Member], compress: bool) -> list[bytes]:
+    """The archive's bytes in pieces; with `compress`, texts are deflated and weights stored.
+
+    Weights hardly shrink and dominate the time to write and load, so their gzip member only wraps
+    them. Nothing in the result depends on the time or the machine.
+    """
+    head, tail = b"".join(_tar_blocks(texts)), b"".join(_tar_blocks(weights))
+    tail += bytes(2 * BLOCK)
+    if not compress:
+        return [head, tail]
+    return [gzip.compress(head, 6, mtime=0), gzip.compress(tail, 0, mtime=0)]
+
+
+def _tar_blocks(members: Iterable[Member]) -> Iterator[bytes | memoryview]:
+    for name, data in members:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(data)
+        yield entry.tobuf(tarfile.GNU_FORMAT)
+        yield data
+        yield bytes(-len(data) % BLOCK)
+
+
+def unpack_archive(data: memoryview) -> dict[str, memoryview]:
+    """Every regular file of the archive by name, in order; DamagedNeff when anything is off.
+
+    Refuses archives that inflate beyond reason, names that leave the archive, duplicates, links and
+    devices. Members are views of one buffer.
+    """
+    buffer = inflate(data) if bytes(data[:2]) == _GZIP_MAGIC else data
+    members: dict[str, memoryview] = {}
+    position = 0
+    while True:
+        block = bytes(buffer[position : position + BLOCK])
+        if not block.strip(b"\0"):
+            break
+        entry = _read_entry(block)
+        start, end = position + BLOCK, position + BLOCK + entry.size
+        if end > len(buffer):
+            _fail(f"member {entry.name!r} is cut short: {entry.size} bytes promised")
+        if not entry.isdir():
+            if entry.name in members:
+                _fail(f"member {entry.name!r} occurs twice")
+            if len(members) == MAXIMUM_MEMBERS:
+                _fail(f"more than {MAXIMUM_MEMBERS} members")
+            members[entry.name] = buffer[start:end]
+        position = end + -entry.size % BLOCK
+    return members
+
+
+def inflate(data: memoryview) -> memoryview:
+    """Decompress one or several gzip members; DamagedNeff when broken or beyond the size limit."""
+    limit = max(INFLATION_FLOOR, INFLATION_LIMIT * len(data))
+    result = bytearray()
+    position = 0
+    while position < len(data):
+        position = _inflate_member(data, position, result, limit)
+    return memoryview(result)
+
+
+def _inflate_member(data: memoryview, position: int, result: bytearray, limit: int) -> int:
+    """Append the gzip member at `position` to `result`; returns the position after it."""
+    stream = zlib.decompressobj(wbits=31)
+    pending: bytes | memoryview = b""
+    while not stream.eof:
+        if not pending:
+            pending = data[position : position + _PIECE]
+            position += len(pending)
+            if not pending:
+                _fail("the gzip stream ends early")
+        try:
+            result += stream.decompress(pending, 4 * _PIECE)
+        except zlib.error as problem:
+            _fail(f"gzip: {problem}")
+        if len(result) > limit:
+            _fail(f"it inflates to more than {limit} bytes")
+        pending = stream.unconsumed_tail
+    return position - len(stream.unused_data)
+
+
+def _read_entry(block: bytes) -> tarfile.TarInfo:
+    try:
+        entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    except (tarfile.HeaderError, ValueError) as problem:
+        _fail(f"tar header: {problem}")
+    if not (entry.isdir() or entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE)):
+        _fail(f"member {entry.name!r} is not a regular file")
+    if entry.size < 0:
+        _fail(f"member {entry.name!r} has a negative size")
+    parts = entry.name.rstrip("/").split("/")
+    if entry.name.startswith("/") or not entry.name.isprintable() or {"", "..", "."} & {*parts}:
+        _fail(f"member name {entry.name!r} is not allowed")
+    return entry
+
+
+def _fail(reason: str) -> NoReturn:
+    raise DamagedNeff(part="archive", reason=reason)

@@ -1,0 +1,119 @@
+"""The primitive encodings of the payload: bytes, variable-length integers, floats and text."""
+
+from __future__ import annotations
+
+import struct
+from typing import NoReturn
+
+from glia.neff.errors import DamagedNeff
+
+_FLOAT = struct.Struct("<d")
+MAXIMUM_VARINT_BYTES = 10
+
+
+class ByteWriter:
+    """Appends primitives to a byte string."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def byte(self, value: int) -> None:
+        """One byte."""
+        self.data.append(value)
+
+    def unsigned(self, value: int) -> None:
+        """A non-negative integer below 2**70, seven bits to a byte, low bits first."""
+        if not 0 <= value < 1 << 7 * MAXIMUM_VARINT_BYTES:
+            raise ValueError(f"{value} does not fit the payload's integers")
+        while value > 0x7F:
+            self.data.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.data.append(value)
+
+    def signed(self, value: int) -> None:
+        """An integer, zigzag-coded: 0, -1, 1, -2, 2, ..."""
+        self.unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
+
+    def real(self, value: float) -> None:
+        """A float64 with every bit kept."""
+        self.data += _FLOAT.pack(value)
+
+    def raw(self, value: bytes) -> None:
+        """A length and that many bytes."""
+        self.unsigned(len(value))
+        self.data += value
+
+
+class ByteReader:
+    """Takes primitives from one member's bytes; DamagedNeff at the first that is not there."""
+
+    def __init__(self, data: bytes | memoryview, part: str) -> None:
+        self._data = data
+        self._part = part
+        self.position = 0
+
+    @property
+    def remaining(self) -> int:
+        """Bytes not yet taken."""
+        return len(self._data) - self.position
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raise DamagedNeff at the current position."""
+        raise DamagedNeff(part=f"{self._part} at byte {self.position}", reason=reason)
+
+    def byte(self) -> int:
+        """One byte."""
+        if self.position >= len(self._data):
+            self.fail("it ends early")
+        self.position += 1
+        return self._data[self.position - 1]
+
+    def unsigned(self) -> int:
+        """A non-negative integer."""
+        value = shift = 0
+        for _ in range(MAXIMUM_VARINT_BYTES):
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        self.fail("an integer is too long")
+
+    def signed(self) -> int:
+        """An integer."""
+        value = self.unsigned()
+        return value >> 1 if not value & 1 else -((value + 1) >> 1)
+
+    def real(self) -> float:
+        """A float64."""
+        return _FLOAT.unpack(self.take(_FLOAT.size))[0]
+
+    def raw(self) -> bytes:
+        """A length and that many bytes."""
+        return self.take(self.unsigned())
+
+    def take(self, length: int) -> bytes:
+        """Exactly `length` bytes."""
+        if length > self.remaining:
+            self.fail(f"{length} bytes promised, {self.remaining} left")
+        self.position += length
+        return bytes(self._data[self.position - length : self.position])
+
+    def count(self) -> int:
+        """How many items follow; every item takes at least one byte, which bounds it."""
+        count = self.unsigned()
+        if count > self.remaining:
+            self.fail(f"{count} items promised, {self.remaining} bytes left")
+        return count
+
+    def index(self, length: int, what: str) -> int:
+        """An index into a table of `length` entries."""
+        index = self.unsigned()
+        if index >= length:
+            self.fail(f"{what} {index} of {length}")
+        return index
+
+    def finish(self) -> None:
+        """Fail when bytes are left over."""
+        if self.remaining:
+            self.fail(f"{self.remaining} bytes are left over")

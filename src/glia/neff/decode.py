@@ -1,0 +1,350 @@
+"""Read a machine program from the bytes `encode` writes, trusting none of them."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from glia.base.affine import Affine
+from glia.base.dtype import DTYPES, DType
+from glia.base.loc import Loc
+from glia.isa.kit import INSTRUCTIONS, Instr
+from glia.isa.operand import Pattern, Signal, Tile, Wait
+from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
+from glia.neff.bytestream import ByteReader
+from glia.neff.encode import (
+    MEMORIES,
+    PAYLOAD_MAGIC,
+    PAYLOAD_VERSION,
+    Item,
+    Part,
+    Value,
+    encoded_fields,
+)
+from glia.neff.errors import UnsupportedNeffVersion
+
+MAXIMUM_DEPTH = 64  # loops and branches inside one another
+MAXIMUM_VALUE_DEPTH = 8  # tuples inside one another
+MAXIMUM_DIMENSIONS = 16
+MAXIMUM_TRIPS = 1 << 40
+MAXIMUM_TILE_BYTES = 1 << 42  # far above any device's HBM; keeps later arithmetic sane
+Member = Callable[[str], memoryview]
+
+
+def decode_program(
+    program: memoryview, engine_stream: Member, constant_file: Member, part: str
+) -> Program:
+    """The program in `program`.
+
+    `engine_stream(engine)` and `constant_file(member)` give the other members' bytes; `part` names
+    the program's member in errors. Raises DamagedNeff for anything malformed, and
+    UnsupportedNeffVersion when the payload or an instruction is another version's.
+    """
+    return _Decoder(ByteReader(program, part), engine_stream, constant_file).decode()
+
+
+class _Decoder:
+    def __init__(self, stream: ByteReader, engine_stream: Member, constant_file: Member) -> None:
+        self._from = stream
+        self._engine_stream = engine_stream
+        self._constant_file = constant_file
+        self._engines: tuple[str, ...] = ()
+        self._streams: tuple[ByteReader, ...] = ()
+
+    def decode(self) -> Program:
+        source = self._from
+        if source.take(len(PAYLOAD_MAGIC)) != PAYLOAD_MAGIC:
+            source.fail("it is not a glia program")
+        if (version := source.byte()) != PAYLOAD_VERSION:
+            raise UnsupportedNeffVersion(
+                what="program encoding", supported=PAYLOAD_VERSION, received=version
+            )
+        self._strings = self._table(self._string)
+        self._tiles = self._table(self._tile_entry)
+        self._patterns = self._table(self._pattern)
+        self._opcodes = self._table(self._declaration)
+        self._sources = self._table(self._source)
+        name, target = self._text(source), self._text(source)
+        tiles = self._named((tile.name, tile) for tile in self._table(self._tile))
+        if len({tile.name for tile in self._tiles}) != len(tiles) or len(self._tiles) != len(tiles):
+            source.fail("the tile table and the program's tiles differ")
+        addresses = self._named(self._table(lambda: (self._text(source), source.unsigned())))
+        inputs, outputs = self._bindings(), self._bindings()
+        constants = self._named(self._table(lambda: self._constant(tiles)))
+        notes = tuple(self._table(lambda: self._text(source)))
+        self._engines = tuple(self._table(lambda: self._text(source)))
+        if len(set(self._engines)) != len(self._engines):
+            source.fail("an engine occurs twice")
+        self._streams = tuple(ByteReader(self._engine_stream(e), e) for e in self._engines)
+        body = self._block(0)
+        for stream in (source, *self._streams):
+            stream.finish()
+        return Program(name, target, tiles, inputs, outputs, constants, body, addresses, notes)
+
+    def _table(self, read: Callable[[], Any]) -> list[Any]:
+        return [read() for _ in range(self._from.count())]
+
+    def _named(self, pairs: Any) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in result:
+                self._from.fail(f"{name!r} is declared twice")
+            result[name] = value
+        return result
+
+    def _string(self) -> str:
+        try:
+            return self._from.raw().decode("utf-8")
+        except UnicodeDecodeError:
+            self._from.fail("text is not UTF-8")
+
+    def _text(self, source: ByteReader) -> str:
+        return self._strings[source.index(len(self._strings), "string")]
+
+    def _dtype(self, source: ByteReader) -> DType:
+        name = self._text(source)
+        if name not in DTYPES:
+            source.fail(f"{name!r} is not a dtype")
+        return DTYPES[name]
+
+    def _tile_entry(self) -> Tile:
+        source = self._from
+        name = self._text(source)
+        memory = MEMORIES[source.index(len(MEMORIES), "memory")]
+        tile = Tile(name, memory, self._dtype(source), source.unsigned(), source.unsigned())
+        if not 0 < tile.bytes <= MAXIMUM_TILE_BYTES:
+            source.fail(f"tile {name!r} has {tile.bytes} bytes")
+        return tile
+
+    def _tile(self) -> Tile:
+        return self._tiles[self._from.index(len(self._tiles), "tile")]
+
+    def _pattern(self) -> Pattern:
+        source = self._from
+        tile, dtype = self._tile(), self._dtype(source)
+        rank = source.unsigned()
+        if not 1 <= rank <= MAXIMUM_DIMENSIONS:
+            source.fail(f"an access pattern has {rank} dimensions")
+        dims = tuple((source.signed(), source.unsigned()) for _ in range(rank))
+        pattern = Pattern(tile, dtype, dims, self._affine(source), self._affine(source))
+        if not 0 < pattern.bytes <= MAXIMUM_TILE_BYTES:
+            source.fail(f"an access pattern covers {pattern.bytes} bytes")
+        return pattern
+
+    def _affine(self, source: ByteReader) -> Affine:
+        constant = source.signed()
+        terms = tuple((self._text(source), source.signed()) for _ in range(source.count()))
+        names = [variable for variable, _ in terms]
+        if names != sorted(set(names)) or not all(coefficient for _, coefficient in terms):
+            source.fail("an affine expression is not in normal form")
+        return Affine(terms, constant)
+
+    def _declaration(self) -> type[Instr]:
+        source = self._from
+        mnemonic = self._text(source)
+        names = tuple(self._table(lambda: self._text(source)))
+        kind = INSTRUCTIONS.get(mnemonic)
+        if kind is None or encoded_fields(kind) != names:
+            supported = "none" if kind is None else ", ".join(encoded_fields(kind)) or "no fields"
+            raise UnsupportedNeffVersion(
+                what=f"instruction {mnemonic!r}", supported=supported, received=", ".join(names)
+            )
+        return kind
+
+    def _source(self) -> Loc:
+        return Loc(self._text(self._from), self._from.unsigned(), self._text(self._from))
+
+    def _bindings(self) -> tuple[Binding, ...]:
+        bindings = tuple(self._table(self._binding))
+        if len({binding.name for binding in bindings}) != len(bindings):
+            self._from.fail("two inputs or two outputs have the same name")
+        return bindings
+
+    def _binding(self) -> Binding:
+        source = self._from
+        name, tile, dtype = self._text(source), self._tile(), self._dtype(source)
+        shape = self._shape()
+        if _elements(shape) * dtype.bytes > tile.bytes:
+            source.fail(f"tensor {name!r} is larger than its tile")
+        return Binding(name, tile, shape, dtype)
+
+    def _shape(self) -> tuple[int, ...]:
+        source = self._from
+        shape = tuple(source.unsigned() for _ in range(source.count()))
+        if len(shape) > MAXIMUM_DIMENSIONS:
+            source.fail(f"a tensor has {len(shape)} dimensions")
+        return shape
+
+    def _constant(self, tiles: Mapping[str, Tile]) -> tuple[str, np.ndarray]:
+        source = self._from
+        name, file, dtype = self._text(source), self._text(source), self._dtype(source)
+        shape = self._shape()
+        data = self._constant_file(file)
+        held = _elements(shape) * dtype.bytes
+        if held != len(data):
+            source.fail(f"constant {name!r} has {held} bytes, member {file!r} has {len(data)}")
+        if name not in tiles or tiles[name].bytes < held:
+            source.fail(f"constant {name!r} does not fit a tile of that name")
+        array = np.frombuffer(data, dtype.numpy).reshape(shape)
+        array.flags.writeable = False
+        return name, array
+
+    def _block(self, depth: int) -> tuple[Statement, ...]:
+        if depth > MAXIMUM_DEPTH:
+            self._from.fail(f"loops and branches are nested more than {MAXIMUM_DEPTH} deep")
+        statements: list[Statement] = []
+        for _ in range(self._from.count()):
+            tag = self._from.byte()
+            if tag == Item.RUN:
+                statements.extend(self._run())
+            else:
+                statements.append(self._control(tag, depth))
+        return tuple(statements)
+
+    def _run(self) -> list[Instr]:
+        engine = self._from.index(len(self._engines), "engine")
+        stream, count = self._streams[engine], self._from.unsigned()
+        if count > stream.remaining:
+            self._from.fail(f"{count} instructions promised, the engine has fewer")
+        return [self._instruction(stream, self._engines[engine]) for _ in range(count)]
+
+    def _control(self, tag: int, depth: int) -> Statement:
+        source = self._from
+        match tag:
+            case Item.LOOP:
+                variable, trips = self._text(source), source.unsigned()
+                if trips > MAXIMUM_TRIPS:
+                    source.fail(f"loop {variable!r} runs {trips} times")
+                return Loop(variable, trips, self._block(depth + 1))
+            case Item.WHILE:
+                register = self._text(source)
+                condition = self._block(depth + 1)
+                return While(condition, register, self._block(depth + 1))
+            case Item.BRANCH:
+                register = self._text(source)
+                arms = tuple(self._block(depth + 1) for _ in range(source.count()))
+                if not arms:
+                    source.fail("a branch has no arms")
+                return Branch(register, arms)
+        source.fail(f"{tag} is not a statement")
+
+    def _instruction(self, source: ByteReader, engine: str) -> Instr:
+        kind = self._opcodes[source.index(len(self._opcodes), "opcode")]
+        parts = source.byte()
+        fields: dict[str, Any] = {}
+        if parts & Part.ENGINE:
+            fields["on"] = engine
+        if parts & Part.QUEUE:
+            fields["queue"] = self._text(source)
+        if parts & Part.WAITS:
+            waits = range(source.count())
+            fields["waits"] = tuple(Wait(self._text(source), self._affine(source)) for _ in waits)
+        if parts & Part.SIGNALS:
+            signals = range(source.count())
+            fields["signals"] = tuple(Signal(self._text(source), source.signed()) for _ in signals)
+        if parts & Part.SOURCE:
+            fields["loc"] = self._sources[source.index(len(self._sources), "source line")]
+        for name in encoded_fields(kind):
+            fields[name] = value = self._value(source, 0)
+            if not _fits(kind, name, value):
+                source.fail(f"{kind.mnemonic()} cannot have {name} = {value!r:.40}")
+        instruction = kind(**fields)
+        if instruction.runs_on != engine or parts >= 2 * Part.SOURCE:
+            source.fail(f"{kind.mnemonic()} is in the stream of engine {engine!r}")
+        return instruction
+
+    def _value(self, source: ByteReader, depth: int) -> Any:
+        match source.byte():
+            case Value.NONE:
+                return None
+            case Value.FALSE:
+                return False
+            case Value.TRUE:
+                return True
+            case Value.INTEGER:
+                return source.signed()
+            case Value.REAL:
+                return source.real()
+            case Value.TEXT:
+                return self._text(source)
+            case Value.TUPLE if depth < MAXIMUM_VALUE_DEPTH:
+                return tuple(self._value(source, depth + 1) for _ in range(source.count()))
+            case Value.DTYPE:
+                return self._dtype(source)
+            case Value.PATTERN:
+                return self._patterns[source.index(len(self._patterns), "access pattern")]
+            case Value.TILE:
+                return self._tiles[source.index(len(self._tiles), "tile")]
+            case Value.AFFINE:
+                return self._affine(source)
+            case Value.SCALAR:
+                return self._scalar(source)
+            case Value.MEMORY:
+                return MEMORIES[source.index(len(MEMORIES), "memory")]
+        source.fail("an operand or attribute has an unknown kind")
+
+    def _scalar(self, source: ByteReader) -> np.generic:
+        dtype = self._dtype(source)
+        data = source.raw()
+        if len(data) != dtype.numpy.itemsize:
+            source.fail(f"a {dtype} has {len(data)} bytes")
+        return np.frombuffer(data, dtype.numpy)[0]
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _fits(kind: type[Instr], name: str, value: Any) -> bool:
+    """Whether a field of an instruction may hold `value`, by the instruction's declaration."""
+    declared = kind.operand_declarations.get(name)
+    if declared is None:
+        return fits(_hints(kind)[name], value)
+    if isinstance(value, Pattern):
+        return value.memory in declared.memories
+    if value is None:
+        return declared.is_optional
+    is_number = isinstance(value, (int, float, np.generic)) and not isinstance(value, bool)
+    return declared.allows_immediate and is_number
+
+
+@cache
+def _hints(kind: type[Instr]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def fits(hint: Any, value: Any) -> bool:
+    """Whether `value` is of the annotated type: classes, unions, and tuples of such.
+
+    An int is a float as everywhere in Python; a bool is not an int.
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, object):
+        return True
+    if hint is None or hint is type(None):
+        return value is None
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(option, value) for option in arguments)
+    if origin is typing.Literal:
+        return any(type(value) is type(option) and value == option for option in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and _tuple_fits(arguments, value)
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(hint, type) and isinstance(value, hint)
+
+
+def _tuple_fits(arguments: tuple[Any, ...], value: tuple[Any, ...]) -> bool:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return all(fits(arguments[0], element) for element in value)
+    return len(arguments) == len(value) and all(map(fits, arguments, value))

@@ -1,0 +1,124 @@
+"""`Neff`: a compiled model, in memory and on disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from glia.machine.ir import Binding, Program
+from glia.neff.errors import NeffError
+from glia.neff.read import read_neff
+from glia.neff.write import neff_pieces
+
+
+@dataclass(frozen=True, eq=False)
+class Neff:
+    """A compiled model: one program for each physical core, and what was asked of the compiler.
+
+    `options` are the compiler options that produced it and `statistics` numbers about the source
+    model ("flops": of its contractions); both are written as JSON and must hold plain values.
+    """
+
+    programs: tuple[Program, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    statistics: Mapping[str, float] = field(default_factory=dict)
+    is_compressed: bool = True
+
+    @property
+    def program(self) -> Program:
+        """The first core's program; the only one unless the model is split over cores."""
+        return self.programs[0]
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.program.name
+
+    @property
+    def target(self) -> str:
+        """The device family the model was compiled for, e.g. "trn2"."""
+        return self.program.target
+
+    @property
+    def inputs(self) -> tuple[Binding, ...]:
+        """The tensors to give, in order: name, shape, dtype, and the HBM tile that holds each."""
+        return _distinct(binding for program in self.programs for binding in program.inputs)
+
+    @property
+    def outputs(self) -> tuple[Binding, ...]:
+        """The tensors that come back, in order."""
+        return _distinct(binding for program in self.programs for binding in program.outputs)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the compiler wants the user to know: casts, spills, ..."""
+        return tuple(dict.fromkeys(note for program in self.programs for note in program.notes))
+
+    def to_bytes(self) -> bytes:
+        """The NEFF file's bytes; equal models give equal bytes."""
+        return b"".join(self._pieces())
+
+    @staticmethod
+    def from_bytes(data: bytes | memoryview) -> Neff:
+        """Read a NEFF from memory; NeffError (or a subclass) when it is damaged or not ours."""
+        return Neff(*read_neff(memoryview(data)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the NEFF; the file appears complete or not at all. OSError when it cannot."""
+        write_atomically(Path(path), self._pieces())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Neff:
+        """Read a NEFF file; NeffError (or a subclass) when it is missing, damaged or not ours."""
+        return Neff.from_bytes(read_whole_file(Path(path)))
+
+    def _pieces(self) -> list[bytes]:
+        return neff_pieces(self.programs, self.options, self.statistics, self.is_compressed)
+
+
+def _distinct(bindings: Iterable[Binding]) -> tuple[Binding, ...]:
+    by_name: dict[str, Binding] = {}
+    for binding in bindings:
+        by_name.setdefault(binding.name, binding)
+    return tuple(by_name.values())
+
+
+def read_whole_file(path: Path) -> bytes:
+    """The bytes of a regular file; NeffError when there is no such file."""
+    try:
+        with path.open("rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise NeffError(path=path, reason="it is not a regular file")
+            return stream.read()
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise NeffError(path=path, reason=reason) from problem
+
+
+def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file beside `path` and rename it over `path`; a device is written directly."""
+    if path.exists() and not path.is_file():
+        with path.open("wb", buffering=0) as device:
+            device.writelines(pieces)
+        return
+    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.writelines(pieces)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,118 @@
+"""Read a NEFF file; every byte of it is treated as hostile."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import glia.isa
+from glia.machine.ir import Program
+from glia.neff.archive import unpack_archive
+from glia.neff.decode import decode_program
+from glia.neff.errors import DamagedNeff, ForeignNeff, UnsupportedNeffVersion
+from glia.neff.layout import (
+    HEADER_BYTES,
+    NEFF_VERSION,
+    PACKAGE_SHA256,
+    Header,
+    unpack_header,
+)
+from glia.neff.metadata import engine_file
+
+MAXIMUM_CORES = 64  # tpb_per_node has one byte for each of at most 64 nodes
+MAXIMUM_JSON_BYTES = 64 << 20
+
+Contents = tuple[tuple[Program, ...], Mapping[str, object], Mapping[str, float], bool]
+
+
+def read_neff(data: memoryview) -> Contents:
+    """(programs, options, statistics, is compressed) of a NEFF that glia wrote.
+
+    Raises NotANeff, DamagedNeff, ForeignNeff, UnsupportedNeffVersion or IllegalProgram, and nothing
+    else whatever the bytes are.
+    """
+    header = unpack_header(data)
+    if not header.is_from_glia:
+        raise ForeignNeff(build=header.build)
+    if header.version[0] != NEFF_VERSION[0]:
+        raise UnsupportedNeffVersion(
+            what="container",
+            supported=".".join(map(str, NEFF_VERSION)),
+            received=".".join(map(str, header.version)),
+        )
+    members = read_members(header, data)
+    if not 1 <= header.cores <= MAXIMUM_CORES:
+        raise DamagedNeff(part="header", reason=f"it asks for {header.cores} cores")
+    register_instructions()
+    programs = tuple(_program(members, f"sg{core:02d}") for core in range(header.cores))
+    options = read_json(members, "info.json").get("options", {})
+    if not isinstance(options, dict):
+        raise DamagedNeff(part="info.json", reason="options is not an object")
+    is_compressed = bytes(data[HEADER_BYTES : HEADER_BYTES + 2]) == b"\x1f\x8b"
+    return programs, options, _statistics(members), is_compressed
+
+
+def read_members(header: Header, data: memoryview) -> dict[str, memoryview]:
+    """The archive's members, once the header's hash is found right."""
+    payload = data[HEADER_BYTES:]
+    if header.package_version == PACKAGE_SHA256:
+        found = hashlib.sha256(payload).digest()
+    else:
+        found = hashlib.md5(payload, usedforsecurity=False).digest()
+    if header.data_hash[: len(found)] != found:
+        raise DamagedNeff(part="data", reason="its hash is not the one in the header")
+    return unpack_archive(payload)
+
+
+def member(members: Mapping[str, memoryview], name: str) -> memoryview:
+    """One member's bytes; DamagedNeff when there is no such member."""
+    if name not in members:
+        raise DamagedNeff(part="archive", reason=f"member {name!r} is missing")
+    return members[name]
+
+
+def read_json(members: Mapping[str, memoryview], name: str) -> dict[str, Any]:
+    """One JSON member, which must be an object."""
+    data = member(members, name)
+    if len(data) > MAXIMUM_JSON_BYTES:
+        raise DamagedNeff(part=name, reason=f"it has {len(data)} bytes")
+    try:
+        value = json.loads(bytes(data), parse_constant=_reject)
+    except (ValueError, RecursionError) as problem:
+        raise DamagedNeff(part=name, reason=f"not JSON: {problem!s:.80}") from problem
+    if not isinstance(value, dict):
+        raise DamagedNeff(part=name, reason="not a JSON object")
+    return value
+
+
+def _reject(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _statistics(members: Mapping[str, memoryview]) -> dict[str, float]:
+    statistics = read_json(members, "hlo_stats.json")
+    if not all(type(value) in (int, float) for value in statistics.values()):
+        raise DamagedNeff(part="hlo_stats.json", reason="a statistic is not a number")
+    return statistics
+
+
+def _program(members: Mapping[str, memoryview], folder: str) -> Program:
+    name = f"{folder}/program.bin"
+    return decode_program(
+        member(members, name),
+        engine_stream=lambda engine: member(members, f"{folder}/{engine_file(engine)}.bin"),
+        constant_file=lambda file: member(members, file),
+        part=name,
+    )
+
+
+@cache
+def register_instructions() -> None:
+    """Import every module of the instruction set, so that every instruction is known by name."""
+    for found in pkgutil.iter_modules(glia.isa.__path__):
+        importlib.import_module(f"glia.isa.{found.name}")

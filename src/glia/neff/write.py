@@ -1,0 +1,99 @@
+"""Lay a compiled model out as a NEFF file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from glia.machine.ir import Program
+from glia.neff.archive import Member, pack_archive
+from glia.neff.encode import PAYLOAD_VERSION, encode_program
+from glia.neff.layout import BUILD_PREFIX, Header
+from glia.neff.metadata import (
+    engine_file,
+    engine_view,
+    graph_view,
+    memory_view,
+    metrics,
+)
+
+TOOL_VERSION = "0.1.0"
+BUILD = f"{BUILD_PREFIX}{TOOL_VERSION} program-encoding-{PAYLOAD_VERSION}"
+
+
+def neff_pieces(
+    programs: tuple[Program, ...],
+    options: Mapping[str, object],
+    statistics: Mapping[str, float],
+    is_compressed: bool,
+) -> list[bytes]:
+    """The bytes of a NEFF, in pieces: header, then archive. Equal arguments give equal bytes."""
+    texts: list[Member] = [
+        ("neff.json", _json(graph_view(programs))),
+        ("kelf-0.json", _json({"graphs": [_folder(core) for core in range(len(programs))]})),
+        ("info.json", _json(_info(programs, options))),
+        ("hlo_stats.json", _json(dict(statistics))),
+        ("metrics.json", _json(metrics(programs))),
+    ]
+    weights: dict[str, np.ndarray] = {}
+    names: dict[int, str] = {}  # one member serves cores that share a constant
+    for core, program in enumerate(programs):
+        folder, files = _folder(core), {}
+        for name, value in program.constants.items():
+            array = np.asarray(value)
+            files[name] = names.setdefault(id(value), f"{folder}/constant-{len(weights)}.bin")
+            weights[files[name]] = array
+        texts.extend(_subgraph(folder, program, files))
+    archive = pack_archive(texts, ((n, _raw(a)) for n, a in weights.items()), is_compressed)
+    return [_header(programs, archive).pack(), *archive]
+
+
+def _subgraph(folder: str, program: Program, files: Mapping[str, str]) -> list[Member]:
+    streams = encode_program(program, files)
+    members: list[Member] = [(f"{folder}/def.json", _json(memory_view(program, files)))]
+    members.append((f"{folder}/program.bin", streams.program))
+    for engine, stream in streams.engines.items():
+        path = f"{folder}/{engine_file(engine)}"
+        members.append((f"{path}.json", _json(engine_view(program, engine))))
+        members.append((f"{path}.bin", stream))
+    return members
+
+
+def _header(programs: tuple[Program, ...], archive: list[bytes]) -> Header:
+    digest = hashlib.sha256()
+    for piece in archive:
+        digest.update(piece)
+    return Header(
+        data_bytes=sum(map(len, archive)),
+        data_hash=digest.digest(),
+        uuid=hashlib.sha256(b"uuid" + digest.digest()).digest()[:16],
+        name=programs[0].name,
+        build=BUILD,
+        cores=len(programs),
+        logical_core_cores=len(programs),
+    )
+
+
+def _info(programs: tuple[Program, ...], options: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "tool_version": f"{BUILD_PREFIX}{TOOL_VERSION}",
+        "TPBCount": len(programs),
+        "target": programs[0].target,
+        "options": dict(options),
+    }
+
+
+def _folder(core: int) -> str:
+    return f"sg{core:02d}"
+
+
+def _raw(array: np.ndarray) -> memoryview:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return memoryview(flat.view(np.uint8))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1, ensure_ascii=True, allow_nan=False).encode() + b"\n"

@@ -1,0 +1,167 @@
+"""Custom-call targets: expanded where their meaning is public, kept where a kernel is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from glia.frontend import expand
+from glia.frontend.build import Builder, Value
+from glia.frontend.context import Site, nearest
+from glia.frontend.errors import BadCustomCall, UnknownCustomCall
+from glia.frontend.resize import resize_bilinear, resize_nearest, resize_nearest_gradient
+from glia.graph import ops
+from glia.graph.ir import Node
+
+_LONGEST_CONFIG_INTEGER = 18
+
+
+def bad(site: Site, reason: str) -> BadCustomCall:
+    """The error that a custom call does not fit its target."""
+    target = site.proto.custom_call_target
+    return BadCustomCall(target=target, reason=reason, instruction=site.label, loc=site.loc)
+
+
+def _config(site: Site) -> str:
+    return site.proto.backend_config.decode("utf-8", "replace").strip().strip('"')
+
+
+def _integer(site: Site) -> int:
+    """The backend_config, which must be one integer."""
+    text = _config(site)
+    if not text.lstrip("-").isdecimal() or len(text) > _LONGEST_CONFIG_INTEGER:
+        raise bad(site, f"backend_config {text[:40]!r} is not an integer")
+    return int(text)
+
+
+def _dimension(site: Site, x: Node) -> int:
+    """The backend_config as a dimension of x; negative ones count from the end."""
+    dimension = _integer(site)
+    rank = len(x.shape)
+    if not -rank <= dimension < rank:
+        raise bad(site, f"dimension {dimension} of {x.type}")
+    return dimension % rank
+
+
+def _operands(site: Site, count: int) -> tuple[Node, ...]:
+    if len(site.operands) != count:
+        raise bad(site, f"{len(site.operands)} operands, expected {count}")
+    return site.tensors()
+
+
+def _unary(function: Callable[[Builder, Node], Node]) -> Callable[[Site], Value]:
+    return lambda site: function(site, *_operands(site, 1))
+
+
+def _softmax(site: Site) -> Value:
+    (x,) = _operands(site, 1)
+    return expand.softmax(site, x, _dimension(site, x))
+
+
+def _rms_norm(site: Site) -> Value:
+    x, weight, epsilon = _operands(site, 3)
+    dimension = _dimension(site, x)
+    if weight.shape != (x.shape[dimension],) or epsilon.shape:
+        raise bad(site, f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
+    normal = expand.rms_norm(site, x, weight, epsilon, dimension)
+    return site.convert(normal, site.tensor_type.dtype)
+
+
+def _arg(function: str) -> Callable[[Site], Value]:
+    def importer(site: Site) -> Value:
+        (x,) = _operands(site, 1)
+        dtype = site.tensor_type.dtype
+        return expand.arg_extreme(site, x, _dimension(site, x), dtype, function)
+
+    return importer
+
+
+def _top_k(site: Site) -> Value:
+    """(values, indices) of the k largest of the last dimension; k is the backend_config."""
+    (x,) = _operands(site, 1)
+    return expand.top_k(site, x, _integer(site), *expand._index_dtype(site), True)
+
+
+def _xla_top_k(site: Site) -> Value:
+    """XLA's own TopK: k is the extent of the result."""
+    (x,) = _operands(site, 1)
+    (dtype,) = expand._index_dtype(site)
+    shape = site.type.elements[0].shape  # type: ignore[union-attr]
+    return expand.top_k(site, x, shape[-1] if shape else 0, dtype, True)
+
+
+def _identity(site: Site) -> Value:
+    return site.operands[0] if len(site.operands) == 1 else site.operands
+
+
+def _kernel(site: Site) -> Value:
+    """A kernel behind a name: kept as a call for later levels."""
+    target, config = site.proto.custom_call_target, site.proto.backend_config
+    text = config.decode("utf-8", "replace")
+    results = site.results(ops.CustomCall, site.tensors(), target, site.type, text)
+    return results[0] if not hasattr(site.type, "elements") or not results else results
+
+
+def _unspecified(site: Site) -> Value:
+    raise bad(
+        site,
+        "its operands are not publicly documented; write the derivative in HLO operations",
+    )
+
+
+_ERF: Callable[[Builder, Node], Node] = lambda build, x: build.map("erf", x)  # noqa: E731
+
+TARGETS: dict[str, Callable[[Site], Value]] = {
+    "AwsNeuronErf": _unary(_ERF),
+    "AwsNeuronGelu": _unary(expand.gelu),
+    "AwsNeuronGeluApprxTanh": _unary(expand.gelu_tanh),
+    "AwsNeuronSilu": _unary(expand.silu),
+    "AwsNeuronSoftmax": _softmax,
+    "AwsNeuronRmsNorm": _rms_norm,
+    "AwsNeuronArgMax": _arg("greater"),
+    "AwsNeuronArgMin": _arg("less"),
+    "AwsNeuronTopK": _top_k,
+    "TopK": _xla_top_k,
+    "ResizeNearest": lambda site: resize_nearest(site, *_operands(site, 1), _config(site)),
+    "ResizeBilinear": lambda site: resize_bilinear(site, *_operands(site, 1), _config(site)),
+    "ResizeNearestGrad": lambda site: resize_nearest_gradient(
+        site, *_operands(site, 1), _config(site)
+    ),
+    **dict.fromkeys(
+        ("AwsNeuronGeluBackward", "AwsNeuronSiluBackward", "AwsNeuronSoftmaxBackward"),
+        _unspecified,
+    ),
+    **dict.fromkeys(
+        (
+            "AwsNeuronTransferWithStaticRing", "AwsNeuronLNCShardingConstraint",
+            "AwsNeuronModuleMarkerStart-Forward", "AwsNeuronModuleMarkerStart-Backward",
+            "AwsNeuronModuleMarkerEnd-Forward", "AwsNeuronModuleMarkerEnd-Backward",
+            "NeuronBoundaryMarker-Start", "NeuronBoundaryMarker-End",
+            "Sharding", "LayoutConstraint", "annotate_device_placement",
+            "xla.sdy.FuncResultSharding",
+        ),
+        _identity,
+    ),
+    **dict.fromkeys(
+        (
+            "AwsNeuronCustomNativeKernel", "AwsNeuronCustomOp", "AwsNeuronDevicePrint",
+            "AwsNeuronCollectiveMatmul", "AwsNeuronIntMatmult", "AwsNeuronDropoutMaskV1",
+            "QuantizeMX", "ScaledMatmul",
+        ),
+        _kernel,
+    ),
+}  # fmt: skip
+
+
+def import_custom_call(site: Site) -> Value:
+    """Expand or keep a custom call; UnknownCustomCall for a target nobody knows."""
+    target = site.proto.custom_call_target
+    importer = TARGETS.get(target)
+    if importer is None:
+        raise UnknownCustomCall(
+            target=target[:80],
+            nearest=nearest(target, TARGETS),
+            known=" ".join(TARGETS),
+            instruction=site.label,
+            loc=site.loc,
+        )
+    return importer(site)

@@ -1,0 +1,167 @@
+"""The HLO importer: serialized HLO modules into graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from glia.frontend.collective import COLLECTIVE
+from glia.frontend.context import Importer, ModuleImporter
+from glia.frontend.contraction import CONTRACTION
+from glia.frontend.control import CONTROL
+from glia.frontend.custom_calls import import_custom_call
+from glia.frontend.elementwise import ELEMENTWISE
+from glia.frontend.errors import MalformedModule, UnreadableFile
+from glia.frontend.expand import EXPANDED
+from glia.frontend.hlo_proto import parse_module
+from glia.frontend.movement import MOVEMENT
+from glia.frontend.shapes import leaves
+from glia.graph.ir import Graph, TensorType, Type
+
+IMPORTERS: dict[str, Importer] = {
+    **ELEMENTWISE,
+    **MOVEMENT,
+    **CONTRACTION,
+    **EXPANDED,
+    **CONTROL,
+    **COLLECTIVE,
+    "custom-call": import_custom_call,
+}
+"""What imports each HLO opcode (parameters are the importer's own)."""
+
+# Names in XlaBuilder where they are not the opcode in capitals.
+_BUILDER_NAMES: dict[str, tuple[str, ...]] = {
+    "all-gather": ("Allgather",),
+    "all-reduce": ("Allreduce",),
+    "and": ("And", "LogicalAnd"),
+    "batch-norm-grad": ("Batchnormgrad",),
+    "batch-norm-inference": ("Batchnorminference",),
+    "batch-norm-training": ("Batchnorm",),
+    "bitcast-convert": ("BitcastConvertType",),
+    "broadcast": ("Broadcast", "BroadcastInDim"),
+    "compare": ("Compare", "Eq", "Ge", "Gt", "Le", "Lt", "Ne"),
+    "constant": ("Constant", "ConstantLiteral"),
+    "convert": ("ConvertElementType",),
+    "convolution": ("ConvGeneral", "ConvGeneralDilated"),
+    "cosine": ("Cos",),
+    "count-leading-zeros": ("Clz",),
+    "custom-call": ("Customcall",),
+    "divide": ("Div",),
+    "dot": ("Dot", "DotGeneral"),
+    "exponential": ("Exp",),
+    "exponential-minus-one": ("Expm1",),
+    "log-plus-one": ("Log1p",),
+    "maximum": ("Max",),
+    "minimum": ("Min",),
+    "multiply": ("Mul",),
+    "negate": ("Neg",),
+    "not": ("Not", "LogicalNot"),
+    "opt-barrier": ("OptimizationBarrier",),
+    "or": ("Or", "LogicalOr"),
+    "popcnt": ("PopulationCount",),
+    "power": ("Pow",),
+    "remainder": ("Rem",),
+    "reverse": ("Rev",),
+    "rng": ("RngNormal", "RngUniform"),
+    "round-nearest-afz": ("Round",),
+    "sine": ("Sin",),
+    "subtract": ("Sub",),
+    "topk": ("TopK",),
+}
+
+
+def operators() -> list[str]:
+    """The names of every operator that is imported, as XlaBuilder spells them, sorted."""
+    names: set[str] = {"Parameter"}
+    for opcode in IMPORTERS:
+        words = "".join(word.capitalize() for word in opcode.split("-"))
+        if not opcode.endswith(("-start", "-done", "-update")):
+            names.update(_BUILDER_NAMES.get(opcode, (words,)))
+    return sorted(names)
+
+
+def load_hlo(path: str | Path) -> Graph:
+    """The graph of the HLO module in a file (HloProto or HloModuleProto, plain or gzip).
+
+    Raises UnreadableFile, and what `import_hlo` raises.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UnreadableFile(path=path, reason=reason.lower()) from error
+    return import_hlo(data)
+
+
+def import_hlo(data: bytes) -> Graph:
+    """The graph of a serialized HLO module; errors are CompileErrors that name the instruction.
+
+    Calls are inlined and tuples flattened: a parameter or result that is a tuple becomes several.
+    Names are the module's `neff_input_names` and `neff_output_names`, else input0 ..., output0 ....
+    """
+    proto = parse_module(data)
+    attributes = {entry.key: entry.value for entry in proto.frontend_attributes.map}
+    imported = ModuleImporter(proto, IMPORTERS).entry(
+        lambda count: _names(attributes, "input", count)
+    )
+    return dataclasses.replace(
+        imported.graph,
+        name=proto.name or imported.graph.name,
+        result_names=_names(attributes, "output", len(imported.graph.results)),
+        aliases=_aliases(proto, imported.parameter_types, imported.result),
+    )
+
+
+def _names(attributes: dict[str, str], kind: str, count: int) -> tuple[str, ...]:
+    """Names from the frontend attributes, or the defaults."""
+    listed = attributes.get(f"neff_{kind}_names", "")
+    if not listed:
+        return tuple(f"{kind}{index}" for index in range(count))
+    names = tuple(name.strip() for name in listed.split(","))
+    if len(names) != count or len(set(names)) != count:
+        raise MalformedModule(
+            reason=f"neff_{kind}_names lists {len(names)} names for {count} tensors"
+        )
+    return names
+
+
+def _aliases(proto: Any, parameters: tuple[Type, ...], result: Any) -> tuple[tuple[int, int], ...]:
+    """(result, parameter) pairs of flat positions that share a buffer."""
+    found = []
+    for entry in proto.aliases.entries:
+        number = entry.parameter_number
+        if not 0 <= number < len(parameters):
+            raise MalformedModule(reason=f"an alias names parameter {number}")
+        before = sum(len(leaves(declared)) for declared in parameters[:number])
+        inside = _leaf_position(_extents(parameters[number]), tuple(entry.parameter_index))
+        output = _leaf_position(_extents(result), tuple(entry.output_index))
+        found.append((output, before + inside))
+    return tuple(found)
+
+
+def _extents(structure: Any) -> Any:
+    """The nesting of a type or value: None for a tensor, a tuple for a tuple."""
+    if isinstance(structure, tuple):
+        return tuple(_extents(element) for element in structure)
+    if isinstance(structure, TensorType) or not hasattr(structure, "elements"):
+        return None
+    return tuple(_extents(element) for element in structure.elements)
+
+
+def _leaf_position(nesting: Any, index: tuple[int, ...]) -> int:
+    """The flat position of the tensor at a tuple index."""
+    position = 0
+    for step in index:
+        if nesting is None or not 0 <= step < len(nesting):
+            raise MalformedModule(reason=f"an alias names element {list(index)[:8]}")
+        position += sum(_leaf_count(element) for element in nesting[:step])
+        nesting = nesting[step]
+    if nesting is not None:
+        raise MalformedModule(reason="an alias names a whole tuple")
+    return position
+
+
+def _leaf_count(nesting: Iterable[Any] | None) -> int:
+    return 1 if nesting is None else sum(_leaf_count(element) for element in nesting)

@@ -1,0 +1,56 @@
+"""StableHLO and jax programs into graphs, through jaxlib's own conversion to HLO."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from glia.frontend.errors import BadStableHlo, FrameworkMissing
+from glia.frontend.hlo import import_hlo
+from glia.graph.ir import Graph
+
+_BYTECODE = b"ML\xefR"
+_LONGEST_REASON = 400
+
+
+def import_stablehlo(module: str | bytes) -> Graph:
+    """The graph of a StableHLO module: MLIR text, bytecode, or a portable artifact.
+
+    The entry function is `main`. Raises FrameworkMissing without jaxlib, BadStableHlo when jaxlib
+    refuses the module, and what `import_hlo` raises.
+    """
+    mlir = _conversions("a StableHLO module")
+    if isinstance(module, bytes) and not module.startswith(_BYTECODE):
+        module = _text(module)
+    try:
+        computation = mlir.mlir_module_to_xla_computation(
+            module, use_tuple_args=False, return_tuple=False
+        )
+    except (RuntimeError, ValueError) as error:
+        raise BadStableHlo(reason=str(error).strip()[:_LONGEST_REASON]) from error
+    return import_hlo(computation.as_serialized_hlo_module_proto())
+
+
+def import_lowered(lowered: Any) -> Graph:
+    """The graph of a `jax.stages.Lowered`; parameters are the arguments jax kept, in order.
+
+    Raises what `import_hlo` raises.
+    """
+    return import_hlo(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+
+
+def _text(module: bytes) -> str:
+    try:
+        return module.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadStableHlo(reason="it is neither text nor MLIR bytecode") from error
+
+
+def _conversions(what: str) -> ModuleType:
+    """jaxlib's conversions between MLIR and HLO."""
+    try:
+        from jax._src.lib import xla_client
+    except ImportError as error:
+        raise FrameworkMissing(what=what, package="jaxlib", extra="jax") from error
+    found: ModuleType = xla_client._xla.mlir
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,28 +26,45 @@ class Operand:
     memories: tuple[Memory, ...]
     is_optional: bool = False
     allows_immediate: bool = False
+    is_column: bool = False  # [P, 1]: one value per partition, the same for all its elements
+    is_raw: bool = False  # handed to `compute` in its own dtype, never widened to float32
 
 
-def reads(*memories: str, optional: bool = False, immediate: bool = False) -> Any:
+_REQUIRED: Any = dataclasses.MISSING
+
+
+def reads(
+    *memories: str,
+    optional: bool = False,
+    immediate: bool = False,
+    column: bool = False,
+    raw: bool = False,
+    default: Any = _REQUIRED,
+) -> Any:
     """Declare an operand that is read; `immediate` also admits a Python number."""
-    return _operand("reads", memories, optional, immediate)
+    declared = Operand("reads", _memories(memories), optional, immediate, column, raw)
+    return _operand(declared, default)
 
 
-def writes(*memories: str, optional: bool = False) -> Any:
+def writes(*memories: str, optional: bool = False, column: bool = False) -> Any:
     """Declare an operand that is written."""
-    return _operand("writes", memories, optional, False)
+    return _operand(Operand("writes", _memories(memories), optional, False, column), _REQUIRED)
 
 
-def updates(*memories: str, optional: bool = False) -> Any:
+def updates(*memories: str, optional: bool = False, column: bool = False, raw: bool = False) -> Any:
     """Declare an operand that is read and written, as an accumulator is."""
-    return _operand("updates", memories, optional, False)
+    declared = Operand("updates", _memories(memories), optional, False, column, raw)
+    return _operand(declared, _REQUIRED)
 
 
-def _operand(access: str, memories: tuple[str, ...], optional: bool, immediate: bool) -> Any:
-    declared = Operand(access, tuple(Memory(m) for m in memories), optional, immediate)
-    if optional:
-        return field(default=None, kw_only=True, metadata={"operand": declared})
-    return field(kw_only=True, metadata={"operand": declared})
+def _memories(names: tuple[str, ...]) -> tuple[Memory, ...]:
+    return tuple(Memory(name) for name in names)
+
+
+def _operand(declared: Operand, default: Any) -> Any:
+    if declared.is_optional and default is _REQUIRED:
+        default = None
+    return field(default=default, kw_only=True, metadata={"operand": declared})
 
 
 @dataclass(frozen=True)
@@ -61,15 +78,30 @@ class Rule:
 
 @dataclass(frozen=True)
 class Instr:
-    """One instruction; subclasses declare operands, attributes, rules, compute and cycles."""
+    """One instruction; subclasses declare operands, attributes, rules, compute and cycles.
+
+    `compute` is given every operand as an array and every attribute by name. Operands arrive in
+    float32 unless the operand is declared raw or `is_exact` says that all keep their dtype; an
+    immediate arrives as a scalar of the same dtype. `arrives` says in which shape:
+
+    * "elementwise": all in the shape of the destination, columns as [P, 1, ...];
+    * "flat": as [partitions, elements per partition];
+    * "natural": in the shape of their patterns;
+    * "memory": as writable views in their own dtype; `compute` stores its result itself.
+
+    What `compute` returns is rounded once to the dtype of the destination. It returns one array
+    for each written operand, in the order of declaration (None leaves an operand as it is).
+    """
 
     engine: ClassVar[str] = ""  # the default engine; `on` overrides it per instruction
     engines: ClassVar[tuple[str, ...]] = ()  # every engine that has it
-    generations: ClassVar[tuple[int, ...]] = (2, 3, 4)
+    generations: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)  # generation 1: modelled as 2
     rules: ClassVar[tuple[Rule, ...]] = ()
     cost_source: ClassVar[str] = "assumed"
     operand_declarations: ClassVar[dict[str, Operand]] = {}
     attribute_names: ClassVar[tuple[str, ...]] = ()
+    arrives: ClassVar[str] = "elementwise"
+    arrives_by_dma: ClassVar[bool] = False  # DMA engines, not a compute engine, touch the operands
 
     on: str = field(default="", kw_only=True)  # engine that runs it ("" = the default engine)
     queue: str = field(default="", kw_only=True)  # DMA queue, for instructions that move data
@@ -77,22 +109,27 @@ class Instr:
     signals: tuple[Signal, ...] = field(default=(), kw_only=True)
     loc: Loc = field(default=UNKNOWN, kw_only=True)
 
-    def __init_subclass__(cls, engine: str = "", engines: tuple[str, ...] = (), **rest: Any) -> None:
-        super().__init_subclass__(**rest)
+    def __init_subclass__(
+        cls, engine: str = "", engines: tuple[str, ...] = (), is_abstract: bool = False
+    ) -> None:
+        super().__init_subclass__()
         cls.engine = engine or cls.engine
         cls.engines = engines or (cls.engine,)
-        dataclass(frozen=True)(cls)
+        dataclass(frozen=True, kw_only=True)(cls)
         declared = {f.name: f.metadata["operand"] for f in dataclasses.fields(cls) if f.metadata}
         cls.operand_declarations = declared
         hidden = {"on", "queue", "waits", "signals", "loc", *declared}
         cls.attribute_names = tuple(f.name for f in dataclasses.fields(cls) if f.name not in hidden)
-        INSTRUCTIONS[cls.mnemonic()] = cls
+        if not is_abstract:
+            INSTRUCTIONS[cls.mnemonic()] = cls
 
     @classmethod
     def mnemonic(cls) -> str:
         """The name in text form: the class name in snake case."""
         name = cls.__name__
-        return "".join("_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(name))
+        return "".join(
+            "_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(name)
+        )
 
     @property
     def runs_on(self) -> str:
@@ -106,17 +143,30 @@ class Instr:
             if isinstance(value, Pattern):
                 yield name, declared, value
 
+    def access(self, name: str) -> str:
+        """What this very instruction does to an operand: "reads", "writes" or "updates"."""
+        return self.operand_declarations[name].access
+
     def read_patterns(self) -> Iterator[Pattern]:
         """Patterns this instruction reads."""
-        for _, declared, pattern in self.operands():
-            if declared.access != "writes":
+        for name, _, pattern in self.operands():
+            if self.access(name) != "writes":
                 yield pattern
 
     def written_patterns(self) -> Iterator[Pattern]:
         """Patterns this instruction writes."""
-        for _, declared, pattern in self.operands():
-            if declared.access != "reads":
+        for name, _, pattern in self.operands():
+            if self.access(name) != "reads":
                 yield pattern
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether operands keep their dtypes instead of being widened to float32."""
+        return False
+
+    def attributes(self) -> Mapping[str, Any]:
+        """Every attribute by name."""
+        return {name: getattr(self, name) for name in self.attribute_names}
 
     @staticmethod
     def compute(**operands: Any) -> Any:

@@ -1,0 +1,62 @@
+"""What element-wise engines cost: published formulas, and the faster modes of later generations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from glia.base.dtype import BF16, F16, DType
+from glia.isa.operand import Memory, Pattern
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+HALF = (BF16, F16)
+MODES = "Trainium2 architecture guide, Vector Engine performance modes"
+
+
+def stream_cycles(arch: Arch, engine: str, elements: float) -> int:
+    """Cycles of an engine to stream elements of a partition, and to get ready for more."""
+    busy = max(arch.min_issue_cycles[engine], round(elements))
+    return busy + round(arch.issue_gap_cycles[engine])
+
+
+def is_contiguous(pattern: Pattern) -> bool:
+    """Whether the innermost dimension that moves steps by one element."""
+    steps = [step for step, count in pattern.dims[1:] if count > 1]
+    return not steps or steps[-1] == 1
+
+
+def copy_speedup(arch: Arch, engine: str, dst: Pattern, src: Pattern) -> float:
+    """How many elements per cycle a copy or a tensor-scalar operation moves in each partition."""
+    halves = dst.dtype in HALF and src.dtype in HALF
+    if engine == "scalar":
+        return arch.scalar_half_speedup if halves else 1.0
+    if engine != "vector" or arch.vector_modes < 2:
+        return 1.0
+    in_sbuf = dst.memory is Memory.SBUF and src.memory is Memory.SBUF
+    contiguous = is_contiguous(dst) and is_contiguous(src)
+    small = _is_narrow(arch, dst.dtype) and _is_narrow(arch, src.dtype)
+    if in_sbuf and contiguous and small:
+        return min(4.0, arch.vector_modes)
+    if small and (in_sbuf or contiguous):
+        return 2.0
+    return 2.0 if in_sbuf and contiguous else 1.0
+
+
+def _is_narrow(arch: Arch, dtype: DType) -> bool:
+    """16-bit floats everywhere, 8-bit floats too from generation 4."""
+    return dtype in HALF or (arch.generation >= 4 and dtype.is_float and dtype.bytes == 1)
+
+
+def two_input_factor(arch: Arch, op: str, first: Pattern, second: Pattern, dst: Pattern) -> float:
+    """Cycles per element of an operation on two tensors."""
+    all_half = all(p.dtype in HALF for p in (first, second, dst))
+    in_sbuf = first.memory is Memory.SBUF and second.memory is Memory.SBUF
+    if in_sbuf and all_half and arch.vector_modes >= 2:
+        return 0.5
+    if first.memory is not second.memory:
+        return 1.0
+    simple = op in ("add", "multiply", "subtract")
+    all_bf16 = all(p.dtype is BF16 for p in (first, second, dst))
+    contiguous = all(is_contiguous(p) for p in (first, second, dst))
+    return 1.0 if simple and all_bf16 and contiguous else 2.0

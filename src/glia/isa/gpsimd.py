@@ -1,0 +1,152 @@
+"""GpSimd: index patterns, selection by affine predicates, reduction across partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glia.base.affine import Affine
+from glia.isa.alu import ALU_OPS, COMPARISONS, reduce_along
+from glia.isa.kit import Array, Instr, Rule, reads, writes
+from glia.isa.operand import Pattern
+from glia.isa.rules import INTEGERS, same_elements
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+IOTA = "NKI nki.isa.iota"
+SELECT = "NKI nki.isa.affine_select"
+PARTITION_REDUCE = "NKI nki.isa.tensor_partition_reduce"
+PARTITION_OPS = ("add", "maximum", "minimum", "bitwise_or", "bitwise_and")
+
+
+def _affine_values(
+    shape: tuple[int, ...], offset: int, channel_multiplier: int, steps: tuple[int, ...]
+) -> Array:
+    """offset + partition * channel_multiplier + sum(index * step), int32 with wraparound."""
+    values = np.arange(shape[0], dtype=np.int64) * channel_multiplier + offset
+    for count, step in zip(shape[1:], steps, strict=True):
+        values = values[..., None] + np.arange(count, dtype=np.int64) * step
+    return values.astype(np.int32)
+
+
+def _step_per_free_dim(i: Iota | AffineSelect, _: Arch) -> bool:
+    return len(i.steps) == len(i.dst.dims) - 1
+
+
+class Iota(Instr, engine="gpsimd"):
+    """Write offset + partition * channel_multiplier + sum(index * step).
+
+    There is one step per free dimension. The partition counts from dst's first.
+    Exact in int32 (wrapping), then converted to dst's dtype.
+    """
+
+    dst: Pattern = writes("SBUF")
+    offset: int | Affine = 0
+    channel_multiplier: int = 0
+    steps: tuple[int, ...]
+
+    arrives = "natural"
+    cost_source = "NKI release 2.26.1, nki.isa.iota"
+    rules = (Rule("steps must have one entry for each free dimension", _step_per_free_dim, IOTA),)
+
+    @staticmethod
+    def compute(
+        shape: tuple[int, ...], offset: int, channel_multiplier: int, steps: tuple[int, ...]
+    ) -> Array:
+        return _affine_values(shape, offset, channel_multiplier, steps)
+
+    def attributes(self) -> dict[str, object]:
+        """The attributes, and the shape of dst."""
+        return {**super().attributes(), "shape": self.dst.shape}
+
+    def cycles(self, arch: Arch) -> int:
+        """A dispatch and one element per cycle and partition."""
+        return round(arch.gpsimd_dispatch_cycles) + self.dst.free
+
+
+class AffineSelect(Instr, engine="gpsimd"):
+    """Write data where (offset + partition * channel_multiplier + sum(index * step)) `op` 0 holds.
+
+    Elsewhere write `false_value`. `op` is `compare_op`; there is one step per free dimension.
+    """
+
+    dst: Pattern = writes("SBUF")
+    data: Pattern = reads("SBUF")
+    offset: int | Affine = 0
+    channel_multiplier: int = 0
+    steps: tuple[int, ...]
+    compare_op: str
+    false_value: float | int
+
+    cost_source = "NKI release 2.26.1, nki.isa.affine_select"
+    rules = (
+        Rule("steps must have one entry for each free dimension", _step_per_free_dim, SELECT),
+        Rule("compare_op must be a comparison", lambda i, _: i.compare_op in COMPARISONS, SELECT),
+        same_elements("dst", "data", source=SELECT),
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        return self.dst.dtype is self.data.dtype
+
+    @staticmethod
+    def compute(
+        data: Array,
+        offset: int,
+        channel_multiplier: int,
+        steps: tuple[int, ...],
+        compare_op: str,
+        false_value: float | int,
+    ) -> Array:
+        values = _affine_values(data.shape, offset, channel_multiplier, steps)
+        chosen = ALU_OPS[compare_op].compute(values, np.int32(0))
+        return np.where(chosen, data, np.array(false_value).astype(data.dtype))
+
+    def cycles(self, arch: Arch) -> int:
+        """A dispatch and one element per cycle and partition."""
+        return round(arch.gpsimd_dispatch_cycles) + self.dst.free
+
+
+class TensorPartitionReduce(Instr, engine="gpsimd"):
+    """Reduce across partitions: dst [1, F] = `op` over the partitions of data [P, F]."""
+
+    dst: Pattern = writes("SBUF")
+    data: Pattern = reads("SBUF")
+    op: str
+
+    arrives = "flat"
+    cost_source = "assumed"  # no formula is published: one pass over every partition's row
+    rules = (
+        Rule(
+            "dst must have one partition and as many elements as a partition of data",
+            lambda i, _: i.dst.partitions == 1 and i.dst.free == i.data.free,
+            PARTITION_REDUCE,
+        ),
+        Rule(
+            f"op must be one of {', '.join(PARTITION_OPS)}",
+            lambda i, _: i.op in PARTITION_OPS,
+            PARTITION_REDUCE,
+        ),
+        Rule(
+            "a bitwise operator needs integers",
+            lambda i, _: (
+                not i.op.startswith("bitwise")
+                or (i.dst.dtype is i.data.dtype and i.dst.dtype in INTEGERS)
+            ),
+            PARTITION_REDUCE,
+        ),
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        return self.op.startswith("bitwise")
+
+    @staticmethod
+    def compute(data: Array, op: str) -> Array:
+        return reduce_along(op, data, 0)[None, :]
+
+    def cycles(self, arch: Arch) -> int:
+        """A dispatch, then sixteen partitions at a time, each element once per partition."""
+        return round(arch.gpsimd_dispatch_cycles) + 16 * self.data.free

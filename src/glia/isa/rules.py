@@ -1,0 +1,265 @@
+"""The laws instructions share: each function makes one Rule from the names of operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from glia.base.affine import Affine
+from glia.base.dtype import (
+    BF16,
+    F8E3M4,
+    F8E4M3,
+    F8E4M3FN,
+    F8E5M2,
+    F16,
+    F32,
+    PRED,
+    S8,
+    S16,
+    S32,
+    U8,
+    U16,
+    U32,
+    DType,
+)
+from glia.isa.alu import ALU_OPS
+from glia.isa.kit import Instr, Rule
+from glia.isa.operand import Memory, Pattern
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+ARCHITECTURE = "Trainium/Inferentia2 architecture guide, data layout and access patterns"
+DTYPE_PAGE = "NKI API common fields, Supported Data Types"
+ALU_PAGE = "NKI API common fields, Supported Math Operators for NKI ISA"
+
+FLOATS = (F32, BF16, F16, F8E5M2, F8E4M3, F8E4M3FN, F8E3M4)
+INTEGERS = (S32, U32, S16, U16, S8, U8, PRED)
+ENGINE_DTYPES = FLOATS + INTEGERS
+WORDS = (S32, U32)
+
+FREE_DIMS = 4
+
+
+def operand(instr: Instr, name: str) -> Pattern | None:
+    """The named operand when it is a pattern, None when it is absent or an immediate."""
+    value = getattr(instr, name)
+    return value if isinstance(value, Pattern) else None
+
+
+def _present(instr: Instr, names: Iterable[str]) -> list[Pattern]:
+    return [p for name in names if (p := operand(instr, name)) is not None]
+
+
+def is_on_chip(pattern: Pattern) -> bool:
+    """Whether the pattern lies in SBUF or PSUM."""
+    return pattern.memory is not Memory.HBM
+
+
+def start_partition_holds(pattern: Pattern) -> bool:
+    """Whether an engine can start reading or writing at the pattern's first partition."""
+    quadrants = 4 if pattern.partitions > 64 else 2 if pattern.partitions > 32 else 1
+    start = pattern.partition
+    if quadrants == 4:
+        return start == Affine()
+    unit = 32 * quadrants
+    return all(value % unit == 0 for value in (start.constant, *(c for _, c in start.terms)))
+
+
+def same_elements(*names: str, source: str) -> Rule:
+    """All named operands have as many partitions and as many elements in each."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        return len({(p.partitions, p.free) for p in _present(instr, names)}) <= 1
+
+    listed = ", ".join(names)
+    return Rule(
+        f"{listed} must have the same number of partitions and of elements per partition",
+        holds,
+        source,
+    )
+
+
+def same_partitions(*names: str, source: str) -> Rule:
+    """All named operands have as many partitions."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        return len({p.partitions for p in _present(instr, names)}) <= 1
+
+    return Rule(f"{', '.join(names)} must have the same number of partitions", holds, source)
+
+
+def column(name: str, beside: str, *, source: str) -> Rule:
+    """The operand is one value for each partition of another."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        patterns = _present(instr, (name,))
+        partitions = getattr(instr, beside).partitions
+        return all(p.free == 1 and p.partitions == partitions for p in patterns)
+
+    return Rule(f"{name} must hold one element for each partition of {beside}", holds, source)
+
+
+def free_elements(name: str, count: int, *, source: str) -> Rule:
+    """The operand has exactly `count` elements per partition."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        return all(p.free == count for p in _present(instr, (name,)))
+
+    return Rule(f"{name} must have {count} elements per partition", holds, source)
+
+
+def free_between(name: str, low: int, high: int, *, source: str) -> Rule:
+    """The operand has low..high elements per partition."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        return all(low <= p.free <= high for p in _present(instr, (name,)))
+
+    return Rule(f"{name} must have {low} to {high} elements per partition", holds, source)
+
+
+def dtypes(name: str, allowed: tuple[DType, ...], *, source: str = DTYPE_PAGE) -> Rule:
+    """The operand's dtype is one of `allowed`."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        return all(p.dtype in allowed for p in _present(instr, (name,)))
+
+    return Rule(f"{name} must be one of {', '.join(map(str, allowed))}", holds, source)
+
+
+def same_dtype(*names: str, source: str) -> Rule:
+    """All named operands have one dtype."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        return len({p.dtype for p in _present(instr, names)}) <= 1
+
+    return Rule(f"{', '.join(names)} must have the same dtype", holds, source)
+
+
+def known_op(name: str, *, arity: int | None = None, optional: bool = False) -> Rule:
+    """The attribute names an operator of the table that the instruction's engine has."""
+
+    def holds(instr: Any, arch: Arch) -> bool:
+        op = getattr(instr, name)
+        if not op:
+            return optional
+        declared = ALU_OPS.get(op)
+        if declared is None or (arity is not None and declared.arity != arity):
+            return False
+        return arch.generation in declared.generations and _has_op(instr.runs_on, declared.engines)
+
+    kind = {None: "", 1: "unary ", 2: "binary "}[arity]
+    return Rule(f"{name} must be a {kind}operator that its engine has", holds, ALU_PAGE)
+
+
+def _has_op(engine: str, engines: tuple[str, ...]) -> bool:
+    return engine in engines or engine not in ("vector", "gpsimd")
+
+
+def reducing_op(name: str) -> Rule:
+    """The attribute names an operator that reduces."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        declared = ALU_OPS.get(getattr(instr, name))
+        return declared is not None and declared.identity is not None
+
+    return Rule(f"{name} must be an operator that reduces", holds, ALU_PAGE)
+
+
+def bitvec_on_integers(op_names: tuple[str, ...], operand_names: tuple[str, ...]) -> Rule:
+    """Bitvec operators take and give integers of one width; families do not mix."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        families = {ALU_OPS[op].family for n in op_names if (op := getattr(instr, n)) in ALU_OPS}
+        if families <= {"arithmetic"}:
+            return True
+        patterns = _present(instr, operand_names)
+        integers = all(p.dtype.is_integer or p.dtype is PRED for p in patterns)
+        return len(families) == 1 and integers and len({p.dtype.bits for p in patterns}) == 1
+
+    return Rule(
+        "a bitvec operator needs integers of one width throughout, and both operators of its family",
+        holds,
+        ALU_PAGE,
+    )
+
+
+def not_both_in_psum(first: str, second: str, *, source: str) -> Rule:
+    """At most one of two operands is in PSUM."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        return sum(p.memory is Memory.PSUM for p in _present(instr, (first, second))) < 2
+
+    return Rule(f"{first} and {second} must not both be in PSUM", holds, source)
+
+
+def _engine_patterns(instr: Instr) -> list[Pattern]:
+    return [pattern for _, _, pattern in instr.operands() if is_on_chip(pattern)]
+
+
+def _within_partitions(instr: Any, arch: Arch) -> bool:
+    return all(1 <= p.partitions <= arch.partitions for p in _engine_patterns(instr))
+
+
+def _starts(instr: Any, _: Arch) -> bool:
+    return moves_data(instr) or all(start_partition_holds(p) for p in _engine_patterns(instr))
+
+
+def _unit_partition_step(instr: Any, _: Arch) -> bool:
+    patterns = _engine_patterns(instr)
+    return moves_data(instr) or all(p.dims[0][0] == 1 or p.partitions == 1 for p in patterns)
+
+
+def _few_free_dims(instr: Any, _: Arch) -> bool:
+    return all(len(p.dims) <= 1 + FREE_DIMS for p in _engine_patterns(instr))
+
+
+def _positive_counts(instr: Any, _: Arch) -> bool:
+    return all(count >= 1 for _, _, p in instr.operands() for _, count in p.dims)
+
+
+def _no_broadcast_write(instr: Any, _: Arch) -> bool:
+    written = list(instr.written_patterns())
+    return all(step != 0 or count == 1 for p in written for step, count in p.dims)
+
+
+def _gpsimd_stays_in_sbuf(instr: Any, _: Arch) -> bool:
+    if instr.runs_on != "gpsimd" or moves_data(instr):
+        return True
+    return all(p.memory is not Memory.PSUM for p in _engine_patterns(instr))
+
+
+def _has_engine_dtypes(instr: Any, _: Arch) -> bool:
+    return moves_data(instr) or all(p.dtype in ENGINE_DTYPES for p in _engine_patterns(instr))
+
+
+def _no_early_dtypes(instr: Any, arch: Arch) -> bool:
+    late = {F8E4M3FN: 4}
+    patterns = _engine_patterns(instr)
+    return moves_data(instr) or all(arch.generation >= late.get(p.dtype, 0) for p in patterns)
+
+
+def moves_data(instr: Instr) -> bool:
+    """Whether DMA engines rather than a compute engine touch the operands."""
+    return bool(instr.queue) or type(instr).arrives_by_dma
+
+
+COMMON_RULES = (
+    Rule("an operand must span 1 to 128 partitions", _within_partitions, ARCHITECTURE),
+    Rule(
+        "an operand of more than 64 partitions must start at partition 0, of 33 to 64 at 0 or 64, "
+        "of at most 32 at 0, 32, 64 or 96",
+        _starts,
+        ARCHITECTURE,
+    ),
+    Rule("an engine reads and writes neighbouring partitions", _unit_partition_step, ARCHITECTURE),
+    Rule("an on-chip operand has at most 4 free dimensions", _few_free_dims, ARCHITECTURE),
+    Rule("every dimension counts at least one element", _positive_counts, ARCHITECTURE),
+    Rule(
+        "an element must not be written twice through a step of 0", _no_broadcast_write, "assumed"
+    ),
+    Rule("GpSimd reaches SBUF but not PSUM", _gpsimd_stays_in_sbuf, "NKI nki.isa.tensor_tensor"),
+    Rule("an engine operand must have a dtype of the device", _has_engine_dtypes, DTYPE_PAGE),
+    Rule("float8_e4m3fn needs generation 4", _no_early_dtypes, DTYPE_PAGE),
+)

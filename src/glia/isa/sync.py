@@ -1,0 +1,117 @@
+"""Sequencer instructions, which every engine has: registers, and the meeting of all engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glia.base.affine import Affine
+from glia.isa.kit import Array, Instr, Rule, reads
+from glia.isa.operand import Pattern
+from glia.isa.rules import WORDS, dtypes
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+REGISTERS = "NKI nki.isa.register_load and register_move"
+SEQUENCERS = ("sync", "tensor", "vector", "scalar", "gpsimd")
+REGISTER_OPS = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+}
+
+
+def register_variable(register: str) -> str:
+    """The name a register has in affine expressions: `$` and its own name."""
+    return register if register.startswith("$") else "$" + register
+
+
+class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
+    """Load one 32-bit integer from memory into a register of the engine's sequencer."""
+
+    src: Pattern = reads("SBUF", "HBM", raw=True)
+    register: str
+
+    arrives = "natural"
+    cost_source = "Trainium/Inferentia2 guide: dynamic accesses cost about 600 cycles"
+    rules = (
+        Rule("src must be one element", lambda i, _: i.src.elements == 1, REGISTERS),
+        dtypes("src", WORDS, source=REGISTERS),
+    )
+
+    @staticmethod
+    def compute(src: Array, register: str) -> int:
+        return int(src.reshape(-1)[0])
+
+    def cycles(self, arch: Arch) -> int:
+        """The floor of copies whose address comes from a register."""
+        return round(arch.register_load_cycles)
+
+
+class RegisterMove(Instr, engine="sync", engines=SEQUENCERS):
+    """Set a register to a constant or to an affine expression of registers and loop variables."""
+
+    register: str
+    value: int | Affine
+
+    arrives = "natural"
+    cost_source = "assumed"
+    rules = ()
+
+    @staticmethod
+    def compute(register: str, value: int) -> int:
+        return int(value)
+
+    def cycles(self, arch: Arch) -> int:
+        """One issue of the sequencer."""
+        return round(arch.sequencer_cycles)
+
+
+class RegisterAlu(Instr, engine="sync", engines=SEQUENCERS):
+    """Set a register to a `op` b in int32 with wraparound; comparisons give 0 or 1."""
+
+    register: str
+    op: str
+    a: int | Affine
+    b: int | Affine
+
+    arrives = "natural"
+    cost_source = "assumed"
+    rules = (Rule("op must be a register operator", lambda i, _: i.op in REGISTER_OPS, "assumed"),)
+
+    @staticmethod
+    def compute(register: str, op: str, a: int, b: int) -> int:
+        result = int(REGISTER_OPS[op](np.int64(a), np.int64(b)))
+        return (result + 2**31) % 2**32 - 2**31
+
+    def cycles(self, arch: Arch) -> int:
+        """One issue of the sequencer."""
+        return round(arch.sequencer_cycles)
+
+
+class Barrier(Instr, engine="sync", engines=SEQUENCERS):
+    """All engines meet: none passes before every earlier instruction of every engine is complete."""
+
+    arrives = "natural"
+    cost_source = "assumed"
+    rules = ()
+
+    @staticmethod
+    def compute() -> None:
+        return None
+
+    def cycles(self, arch: Arch) -> int:
+        """One semaphore instruction."""
+        return max(1, round(arch.semaphore_ns * arch.clocks_ghz["sync"]))

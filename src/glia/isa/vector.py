@@ -1,0 +1,429 @@
+"""The Vector Engine: element-wise operators, reductions along the free dimensions, copies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glia.base.dtype import BF16, PRED, S8, S16, S32, U8, U16, U32, from_numpy
+from glia.isa.alu import ALU_OPS, apply, reduce_along
+from glia.isa.cost import copy_speedup, stream_cycles, two_input_factor
+from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
+from glia.isa.numerics import narrow
+from glia.isa.operand import Pattern
+from glia.isa.rules import (
+    WORDS,
+    bitvec_on_integers,
+    column,
+    dtypes,
+    known_op,
+    not_both_in_psum,
+    operand,
+    reducing_op,
+    same_dtype,
+    same_elements,
+    same_partitions,
+)
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+TENSOR_TENSOR = "NKI nki.isa.tensor_tensor"
+TENSOR_SCALAR = "NKI nki.isa.tensor_scalar"
+SCALAR_TENSOR = "NKI nki.isa.scalar_tensor_tensor"
+REDUCE = "NKI nki.isa.tensor_reduce"
+COPY = "NKI nki.isa.tensor_copy"
+PREDICATED = "NKI nki.isa.tensor_copy_predicated"
+FORMULAS = "NKI release 2.26.1, nki.isa cost formulas; modes: Trainium2 and Trainium3 guides"
+SCALAR_ENGINE_PAIRS = (("multiply", "add"), ("multiply", ""), ("add", ""))
+
+
+class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
+    """Write data1 `op` data2, element by element.
+
+    Arithmetic is float32; on GpSimd, when data1 and data2 are both int32 or both uint32, it is
+    exact and wraps (powers excepted). Bitvec operators work on the bits.
+    """
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data1: Pattern = reads("SBUF", "PSUM")
+    data2: Pattern = reads("SBUF", "PSUM")
+    op: str
+
+    cost_source = FORMULAS
+    rules = (
+        same_elements("dst", "data1", "data2", source=TENSOR_TENSOR),
+        known_op("op", arity=2),
+        bitvec_on_integers(("op",), ("dst", "data1", "data2")),
+        not_both_in_psum("data1", "data2", source=TENSOR_TENSOR),
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        if ALU_OPS[self.op].family == "bitvec":
+            return True
+        words = self.data1.dtype is self.data2.dtype and self.data1.dtype in WORDS
+        return words and self.runs_on == "gpsimd" and self.op != "power"
+
+    @staticmethod
+    def compute(data1: Array, data2: Array, op: str) -> Array:
+        return apply(op, data1, data2)
+
+    def cycles(self, arch: Arch) -> int:
+        """Two cycles per element, one with inputs from both memories, less in fast modes."""
+        if self.runs_on == "gpsimd":
+            return round(arch.gpsimd_dispatch_cycles) + 2 * self.data1.free
+        factor = two_input_factor(arch, self.op, self.data1, self.data2, self.dst)
+        return stream_cycles(arch, "vector", factor * self.data1.free)
+
+
+def _scalar_engine_pair(i: TensorScalar, arch: Arch) -> bool:
+    if i.runs_on != "scalar":
+        return True
+    return arch.generation >= 3 and (i.op0, i.op1) in SCALAR_ENGINE_PAIRS
+
+
+class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar")):
+    """Write (data `op0` operand0) `op1` operand1, each operand one value per partition or a number.
+
+    `reverse0` and `reverse1` exchange the two sides of their operator. A unary operator ignores its
+    operand; op1 = "" leaves the second step out. Arithmetic is float32; with bitvec operators every
+    operand keeps its bits.
+    """
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+    operand0: Pattern | float | None = reads(
+        "SBUF", "PSUM", optional=True, immediate=True, column=True
+    )
+    op0: str
+    operand1: Pattern | float | None = reads(
+        "SBUF", "PSUM", optional=True, immediate=True, column=True
+    )
+    op1: str = ""
+    reverse0: bool = False
+    reverse1: bool = False
+
+    cost_source = FORMULAS
+    rules = (
+        same_elements("dst", "data", source=TENSOR_SCALAR),
+        column("operand0", "data", source=TENSOR_SCALAR),
+        column("operand1", "data", source=TENSOR_SCALAR),
+        known_op("op0"),
+        known_op("op1", optional=True),
+        bitvec_on_integers(("op0", "op1"), ("dst", "data", "operand0", "operand1")),
+        Rule(
+            "a binary operator needs its operand",
+            lambda i, _: _has_operand(i.op0, i.operand0) and _has_operand(i.op1, i.operand1),
+            TENSOR_SCALAR,
+        ),
+        Rule(
+            "the Scalar Engine has (multiply, add), multiply and add, from generation 3",
+            _scalar_engine_pair,
+            TENSOR_SCALAR,
+        ),
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        return ALU_OPS[self.op0].family == "bitvec"
+
+    @staticmethod
+    def compute(
+        data: Array,
+        operand0: Array | None,
+        operand1: Array | None,
+        op0: str,
+        op1: str,
+        reverse0: bool,
+        reverse1: bool,
+    ) -> Array:
+        result = apply(op0, data, operand0, reverse0)
+        if not op1:
+            return result
+        return apply(op1, result.astype(data.dtype, copy=False), operand1, reverse1)
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition, two or four in the fast modes."""
+        if self.runs_on == "gpsimd":
+            return round(arch.gpsimd_dispatch_cycles) + self.data.free
+        speedup = copy_speedup(arch, self.runs_on, self.dst, self.data)
+        return stream_cycles(arch, self.runs_on, self.data.free / speedup)
+
+
+def _has_operand(op: str, value: Pattern | float | None) -> bool:
+    return op not in ALU_OPS or ALU_OPS[op].arity == 1 or value is not None
+
+
+class ScalarTensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
+    """Write (data `op0` operand0) `op1` operand1 with operand0 one value per partition or a number.
+
+    operand1 is a tensor. Arithmetic operators only, in float32.
+    """
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+    operand0: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True)
+    op0: str
+    operand1: Pattern = reads("SBUF", "PSUM")
+    op1: str
+    reverse0: bool = False
+    reverse1: bool = False
+
+    cost_source = FORMULAS
+    rules = (
+        same_elements("dst", "data", "operand1", source=SCALAR_TENSOR),
+        column("operand0", "data", source=SCALAR_TENSOR),
+        known_op("op0"),
+        known_op("op1", arity=2),
+        Rule(
+            "op0 and op1 must be arithmetic",
+            lambda i, _: all(
+                ALU_OPS[op].family == "arithmetic" for op in (i.op0, i.op1) if op in ALU_OPS
+            ),
+            SCALAR_TENSOR,
+        ),
+        not_both_in_psum("data", "operand1", source=SCALAR_TENSOR),
+    )
+
+    @staticmethod
+    def compute(
+        data: Array,
+        operand0: Array,
+        operand1: Array,
+        op0: str,
+        op1: str,
+        reverse0: bool,
+        reverse1: bool,
+    ) -> Array:
+        result = apply(op0, data, operand0, reverse0).astype(data.dtype, copy=False)
+        return apply(op1, result, operand1, reverse1)
+
+    def cycles(self, arch: Arch) -> int:
+        """Two cycles per element; one for even bf16 rows of (data - operand0) * operand1."""
+        if self.runs_on == "gpsimd":
+            return round(arch.gpsimd_dispatch_cycles) + 2 * self.data.free
+        is_fast = (
+            (self.op0, self.op1) == ("subtract", "multiply")
+            and self.data.dtype is BF16
+            and self.operand1.dtype is BF16
+            and self.data.free % 2 == 0
+        )
+        factor = 1 if is_fast or self.data.memory is not self.operand1.memory else 2
+        return stream_cycles(arch, "vector", factor * self.data.free)
+
+
+def _reduced_shape(i: TensorReduce, _: Arch) -> bool:
+    free_dims = i.data.shape[1:]
+    if not 1 <= i.axes <= len(free_dims):
+        return False
+    kept = int(np.prod(free_dims[: len(free_dims) - i.axes], dtype=np.int64))
+    return i.dst.free == kept and i.dst.partitions == i.data.partitions
+
+
+class TensorReduce(Instr, engine="vector", engines=("vector", "gpsimd")):
+    """Reduce the innermost `axes` free dimensions of data with `op`.
+
+    `negate` gives minus the result. Arithmetic is float32; bitwise and, or, xor reduce the bits.
+    """
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+    op: str
+    axes: int = 1
+    negate: bool = False
+
+    arrives = "natural"
+    cost_source = FORMULAS
+    rules = (
+        Rule(
+            "axes must count 1 to all free dimensions of data, and dst hold the others' elements",
+            _reduced_shape,
+            REDUCE,
+        ),
+        known_op("op", arity=2),
+        reducing_op("op"),
+        bitvec_on_integers(("op",), ("dst", "data")),
+        Rule(
+            "negate needs an arithmetic operator",
+            lambda i, _: (
+                not i.negate or i.op not in ALU_OPS or ALU_OPS[i.op].family == "arithmetic"
+            ),
+            REDUCE,
+        ),
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        return ALU_OPS[self.op].family == "bitvec"
+
+    @staticmethod
+    def compute(data: Array, op: str, axes: int, negate: bool) -> Array:
+        reduced = reduce_along(op, data, tuple(range(data.ndim - axes, data.ndim)))
+        return np.negative(reduced.astype(data.dtype, copy=False)) if negate else reduced
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition."""
+        if self.runs_on == "gpsimd":
+            return round(arch.gpsimd_dispatch_cycles) + self.data.free
+        return stream_cycles(arch, "vector", self.data.free)
+
+
+class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd")):
+    """Copy src to dst, converting the dtype.
+
+    The same dtype is copied bit by bit. Between two integer dtypes values are exact and saturate
+    (assumed: documented is only a conversion through float32, which agrees below 2**24); all other
+    conversions go through float32, to integers rounding to nearest even and saturating.
+    """
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    src: Pattern = reads("SBUF", "PSUM")
+
+    cost_source = FORMULAS
+    rules = (same_elements("dst", "src", source=COPY),)
+
+    @property
+    def is_exact(self) -> bool:
+        integers = self.src.dtype.is_integer and self.dst.dtype.is_integer
+        return self.src.dtype is self.dst.dtype or integers
+
+    @staticmethod
+    def compute(src: Array) -> Array:
+        return src
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition, two or four in the fast modes."""
+        if self.runs_on == "gpsimd":
+            return round(arch.gpsimd_dispatch_cycles) + self.src.free
+        speedup = copy_speedup(arch, self.runs_on, self.dst, self.src)
+        return stream_cycles(arch, self.runs_on, self.src.free / speedup)
+
+
+class TensorCopyPredicated(Instr, engine="vector"):
+    """Copy src to dst where predicate is not 0 (with `reverse` where it is 0).
+
+    dst keeps its elements elsewhere.
+    """
+
+    dst: Pattern = updates("SBUF", "PSUM", raw=True)
+    src: Pattern | float = reads("SBUF", "PSUM", immediate=True)
+    predicate: Pattern = reads("SBUF", "PSUM", raw=True)
+    reverse: bool = False
+
+    cost_source = FORMULAS
+    rules = (
+        same_elements("dst", "src", "predicate", source=PREDICATED),
+        dtypes("predicate", (U8, U16, U32, S8, S16, S32, PRED), source=PREDICATED),
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        return isinstance(self.src, Pattern) and self.src.dtype is self.dst.dtype
+
+    @staticmethod
+    def compute(dst: Array, src: Array, predicate: Array, reverse: bool) -> Array:
+        chosen = predicate == 0 if reverse else predicate != 0
+        return np.where(chosen, narrow(np.asarray(src), from_numpy(dst.dtype)), dst)
+
+    def cycles(self, arch: Arch) -> int:
+        """Two cycles per element, one where src and predicate come from both memories."""
+        src = operand(self, "src")
+        across = src is not None and src.memory is not self.predicate.memory
+        return stream_cycles(arch, "vector", (1 if across else 2) * self.dst.free)
+
+
+class Reciprocal(Instr, engine="vector"):
+    """Write 1 / data, element by element, in float32."""
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+
+    cost_source = "NKI release 2.26.1, nki.isa.reciprocal"
+    rules = (same_elements("dst", "data", source="NKI nki.isa.reciprocal"),)
+
+    @staticmethod
+    def compute(data: Array) -> Array:
+        return np.float32(1) / data
+
+    def cycles(self, arch: Arch) -> int:
+        """Eight cycles per element of a partition."""
+        return stream_cycles(arch, "vector", 8 * self.data.free)
+
+
+class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
+    """Write one value to every element of dst; an integer dtype takes the value exactly."""
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    value: float | int
+
+    cost_source = "NKI release 2.26.1, nki.isa.memset"
+    rules = (
+        Rule(
+            "an integer dst takes an integer value that fits its dtype, or its bits",
+            lambda i, _: (
+                not i.dst.dtype.is_integer
+                or (float(i.value).is_integer() and abs(int(i.value)) < 1 << i.dst.dtype.bits)
+            ),
+            "NKI nki.isa.memset",
+        ),
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        return True
+
+    @staticmethod
+    def compute(value: float | int) -> float | int:
+        return value
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition, two when 16-bit floats are cleared."""
+        is_fast = self.value == 0 and self.dst.dtype.is_float and self.dst.dtype.bytes == 2
+        return stream_cycles(arch, self.runs_on, self.dst.free / (2 if is_fast else 1))
+
+
+class StreamShuffle(Instr, engine="vector"):
+    """Shuffle partitions in quadrants of 32: dst[32 q + i] = src[32 q + mask[i]].
+
+    A mask entry of 255 leaves the partition of dst as it is.
+    """
+
+    dst: Pattern = updates("SBUF", "PSUM", raw=True)
+    src: Pattern = reads("SBUF", "PSUM", raw=True)
+    mask: tuple[int, ...]
+
+    arrives = "flat"
+    cost_source = "NKI release 2.26.1, nki.isa.nc_stream_shuffle"
+    rules = (
+        same_elements("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
+        same_dtype("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
+        same_partitions("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
+        Rule(
+            "mask must have 32 entries, each 0 to 31 or 255",
+            lambda i, _: len(i.mask) == 32 and all(0 <= m < 32 or m == 255 for m in i.mask),
+            "NKI nki.isa.nc_stream_shuffle",
+        ),
+        Rule(
+            "src must span whole quadrants of 32 partitions",
+            lambda i, _: i.src.partitions % 32 == 0,
+            "NKI nki.isa.nc_stream_shuffle",
+        ),
+    )
+
+    @property
+    def is_exact(self) -> bool:
+        return True
+
+    @staticmethod
+    def compute(dst: Array, src: Array, mask: tuple[int, ...]) -> Array:
+        entries = np.array(mask)
+        source = np.where(entries == 255, 0, entries)
+        quadrants = src.reshape(-1, 32, src.shape[1])[:, source]
+        kept = (entries == 255)[None, :, None]
+        return np.where(kept, dst.reshape(quadrants.shape), quadrants).reshape(dst.shape)
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition."""
+        return stream_cycles(arch, "vector", self.src.free)

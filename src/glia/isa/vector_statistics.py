@@ -1,0 +1,252 @@
+"""The Vector Engine's scans, statistics and searches along the free dimensions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glia.base.dtype import F32, U16, U32
+from glia.isa.alu import ALU_OPS, apply
+from glia.isa.cost import stream_cycles
+from glia.isa.kit import Array, Instr, Rule, reads, writes
+from glia.isa.operand import Pattern
+from glia.isa.rules import (
+    FLOATS,
+    column,
+    dtypes,
+    free_between,
+    free_elements,
+    known_op,
+    same_elements,
+    same_partitions,
+)
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+SCAN = "NKI nki.isa.tensor_tensor_scan"
+BN_STATS = "NKI nki.isa.bn_stats"
+BN_AGGR = "NKI nki.isa.bn_aggr"
+MAX8 = "NKI nki.isa.max8"
+FIND8 = "NKI nki.isa.nc_find_index8"
+REPLACE8 = "NKI nki.isa.nc_match_replace8"
+FORMULAS = "NKI release 2.26.1, nki.isa cost formulas"
+
+
+class TensorTensorScan(Instr, engine="vector"):
+    """Scan along the free dimensions: s[i] = (data0[i] `op0` s[i-1]) `op1` data1[i]; dst[i] = s[i].
+
+    s[-1] is `initial`, one value per partition or a number. The state is float32. `reverse0` and
+    `reverse1` exchange the two sides of their operator.
+    """
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data0: Pattern = reads("SBUF", "PSUM")
+    data1: Pattern = reads("SBUF", "PSUM")
+    initial: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True)
+    op0: str
+    op1: str
+    reverse0: bool = False
+    reverse1: bool = False
+
+    arrives = "flat"
+    cost_source = FORMULAS
+    rules = (
+        same_elements("dst", "data0", "data1", source=SCAN),
+        column("initial", "data0", source=SCAN),
+        known_op("op0", arity=2),
+        known_op("op1", arity=2),
+        Rule(
+            "op0 and op1 must be arithmetic",
+            lambda i, _: all(
+                ALU_OPS[op].family == "arithmetic" for op in (i.op0, i.op1) if op in ALU_OPS
+            ),
+            SCAN,
+        ),
+    )
+
+    @staticmethod
+    def compute(
+        data0: Array,
+        data1: Array,
+        initial: Array,
+        op0: str,
+        op1: str,
+        reverse0: bool,
+        reverse1: bool,
+    ) -> Array:
+        rows0, rows1 = np.ascontiguousarray(data0.T), np.ascontiguousarray(data1.T)
+        result = np.empty_like(rows0)
+        state = np.broadcast_to(np.reshape(initial, -1), rows0.shape[1:]).astype(rows0.dtype)
+        for i in range(len(rows0)):
+            state = apply(op0, rows0[i], state, reverse0).astype(rows0.dtype, copy=False)
+            state = apply(op1, state, rows1[i], reverse1).astype(rows0.dtype, copy=False)
+            result[i] = state
+        return result.T
+
+    def cycles(self, arch: Arch) -> int:
+        """Two cycles per element of a partition."""
+        return stream_cycles(arch, "vector", 2 * self.data0.free)
+
+
+class BnStats(Instr, engine="vector"):
+    """Write (count, mean, variance * count) of data's even elements, then of its odd ones."""
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+
+    arrives = "flat"
+    cost_source = FORMULAS
+    rules = (
+        same_partitions("dst", "data", source=BN_STATS),
+        free_elements("dst", 6, source=BN_STATS),
+        free_between("data", 1, 512, source=BN_STATS),
+    )
+
+    @staticmethod
+    def compute(data: Array) -> Array:
+        columns = []
+        for half in (data[:, 0::2], data[:, 1::2]):
+            count = half.shape[1]
+            mean = half.sum(axis=1) / np.float32(max(count, 1))
+            spread = np.square(half - mean[:, None]).sum(axis=1)
+            columns += [np.full_like(mean, count), mean, spread]
+        return np.stack(columns, axis=1)
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition."""
+        return stream_cycles(arch, "vector", self.data.free)
+
+
+class BnAggr(Instr, engine="vector"):
+    """Combine triples (count, mean, variance * count) into dst = (mean, variance)."""
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+
+    arrives = "flat"
+    cost_source = FORMULAS
+    rules = (
+        same_partitions("dst", "data", source=BN_AGGR),
+        free_elements("dst", 2, source=BN_AGGR),
+        Rule("data must hold whole triples", lambda i, _: i.data.free % 3 == 0, BN_AGGR),
+    )
+
+    @staticmethod
+    def compute(data: Array) -> Array:
+        triples = data.reshape(data.shape[0], -1, 3)
+        count, mean, spread = triples[:, :, 0], triples[:, :, 1], triples[:, :, 2]
+        total = count.sum(axis=1)
+        joint = (count * mean).sum(axis=1) / total
+        between = (count * np.square(mean - joint[:, None])).sum(axis=1)
+        return np.stack([joint, (spread.sum(axis=1) + between) / total], axis=1)
+
+    def cycles(self, arch: Arch) -> int:
+        """Thirteen cycles per triple."""
+        return stream_cycles(arch, "vector", 13 * (self.data.free / 3))
+
+
+class Max8(Instr, engine="vector"):
+    """Write the eight greatest elements of each partition of data, greatest first."""
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+
+    arrives = "flat"
+    cost_source = FORMULAS
+    rules = (
+        same_partitions("dst", "data", source=MAX8),
+        free_elements("dst", 8, source=MAX8),
+        free_between("data", 8, 16384, source=MAX8),
+        dtypes("data", FLOATS, source=MAX8),
+    )
+
+    @staticmethod
+    def compute(data: Array) -> Array:
+        return np.sort(data, axis=1)[:, : -9 if data.shape[1] > 8 else None : -1]
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition."""
+        return stream_cycles(arch, "vector", self.data.free)
+
+
+def _match(data: Array, vals: Array, order: range) -> Array:
+    """For each of eight values the index of its first occurrence not taken yet, -1 when missing."""
+    found = np.full(vals.shape, -1, dtype=np.int64)
+    taken = np.zeros(data.shape, dtype=bool)
+    rows = np.arange(len(data))
+    for i in order:
+        hits = (data == vals[:, i : i + 1]) & ~taken
+        index = np.argmax(hits, axis=1)
+        is_found = hits[rows, index]
+        found[:, i] = np.where(is_found, index, -1)
+        taken[rows, index] |= is_found
+    return found
+
+
+class FindIndex8(Instr, engine="vector"):
+    """Write, for each of eight values, the index in data of its first occurrence.
+
+    A value that vals holds several times takes successive occurrences, in ascending order. A
+    missing value gets an index of all ones.
+    """
+
+    dst: Pattern = writes("SBUF")
+    data: Pattern = reads("SBUF", "PSUM")
+    vals: Pattern = reads("SBUF", "PSUM")
+
+    arrives = "flat"
+    cost_source = FORMULAS
+    rules = (
+        same_partitions("dst", "data", "vals", source=FIND8),
+        free_elements("dst", 8, source=FIND8),
+        free_elements("vals", 8, source=FIND8),
+        free_between("data", 8, 16384, source=FIND8),
+        dtypes("dst", (U32, U16), source=FIND8),
+        dtypes("data", FLOATS, source=FIND8),
+    )
+
+    @staticmethod
+    def compute(data: Array, vals: Array) -> Array:
+        found = _match(data, vals, range(8))
+        return np.where(found < 0, 0xFFFFFFFF, found).astype(np.uint32)
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition."""
+        return stream_cycles(arch, "vector", self.data.free)
+
+
+class MatchReplace8(Instr, engine="vector"):
+    """Copy data to dst with the first occurrence of each of eight values replaced by `imm`.
+
+    A value that vals holds several times replaces as many occurrences.
+    """
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+    vals: Pattern = reads("SBUF", "PSUM")
+    imm: float
+
+    arrives = "flat"
+    cost_source = FORMULAS
+    rules = (
+        same_elements("dst", "data", source=REPLACE8),
+        same_partitions("data", "vals", source=REPLACE8),
+        free_elements("vals", 8, source=REPLACE8),
+        free_between("data", 8, 16384, source=REPLACE8),
+        dtypes("data", FLOATS, source=REPLACE8),
+        dtypes("dst", (*FLOATS, F32), source=REPLACE8),
+    )
+
+    @staticmethod
+    def compute(data: Array, vals: Array, imm: float) -> Array:
+        found = _match(data, vals, range(7, -1, -1))
+        result = data.copy()
+        rows, columns = np.nonzero(found >= 0)
+        result[rows, found[rows, columns]] = np.float32(imm)
+        return result
+
+    def cycles(self, arch: Arch) -> int:
+        """One element per cycle and partition."""
+        return stream_cycles(arch, "vector", self.data.free)

@@ -51,13 +51,13 @@ Type = TensorType | TupleType
 OPS: dict[str, type[Node]] = {}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Node:
     """One operation and its result; identity is object identity.
 
-    A subclass declares operands as fields of type `Node` or `tuple[Node, ...]`, regions as fields of
-    type `Graph`, and attributes as every other field; `infer` gives its type (raising TypeError with
-    the numbers that break the rule) and `compute` its value on NumPy arrays.
+    A subclass declares operands as fields of type `Node` or `tuple[Node, ...]`, regions as fields
+    of type `Graph`, and attributes as every other field; `infer` gives its type (raising TypeError
+    with the numbers that break the rule) and `compute` its value on NumPy arrays.
     """
 
     opcode: ClassVar[str] = ""
@@ -77,7 +77,12 @@ class Node:
 
     @cached_property
     def type(self) -> Type:
+        _infer_operands(self)
         return self.infer()
+
+    def __repr__(self) -> str:
+        attributes = ", ".join(f"{name}={getattr(self, name)}" for name in self.attribute_fields)
+        return f"<{self.opcode} {attributes}>" if attributes else f"<{self.opcode}>"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -114,7 +119,7 @@ class Node:
 
 def op(cls: type[Node]) -> type[Node]:
     """Register a Node subclass: make it a frozen dataclass and sort its fields by role."""
-    cls = dataclass(frozen=True, eq=False)(cls)
+    cls = dataclass(frozen=True, eq=False, repr=False)(cls)
     hints = get_type_hints(cls)
     roles: dict[str, list[str]] = {"operand": [], "region": [], "attribute": []}
     for declared in dataclasses.fields(cls):
@@ -129,7 +134,7 @@ def op(cls: type[Node]) -> type[Node]:
     return cls
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Parameter(Node):
     """The index-th input of the enclosing graph."""
 
@@ -148,7 +153,7 @@ class Parameter(Node):
 OPS["parameter"] = Parameter
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """A function: parameters in order, results in order; every node is reachable from a result."""
 
@@ -157,6 +162,9 @@ class Graph:
     results: tuple[Node, ...]
     result_names: tuple[str, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()  # (result, parameter) pairs that share one buffer
+
+    def __repr__(self) -> str:
+        return f"<graph {self.name}>"
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -185,6 +193,23 @@ class Graph:
             image[node] = change(rebuilt) or rebuilt
         results = tuple(image[result] for result in self.results)
         return dataclasses.replace(self, results=results)
+
+
+def result_type(types: Iterable[TensorType]) -> Type:
+    """The type of an operation with these results: a tensor for one, a tuple otherwise."""
+    found = tuple(types)
+    return found[0] if len(found) == 1 else TupleType(found)
+
+
+def _infer_operands(root: Node) -> None:
+    """Infer what `root` depends on, operands first, so that no chain is too long for the stack."""
+    stack = [operand for operand in root.operands if "type" not in operand.__dict__]
+    while stack:
+        node = stack[-1]
+        waiting = [operand for operand in node.operands if "type" not in operand.__dict__]
+        stack.extend(waiting)
+        if not waiting:
+            stack.pop().type  # noqa: B018 - computes the cached property
 
 
 def _visit(root: Node, order: dict[Node, None]) -> None:

@@ -1,7 +1,7 @@
 """The one table of scalar functions: what `graph.Map` and the tile level apply to each element.
 
-Every function has XLA semantics: integers wrap, integer division by zero is -1, shifts past the width
-give zero (or the sign), maximum and minimum propagate NaN, floats narrower than 32 bits are
+Every function has XLA semantics: integers wrap, integer division by zero is -1, shifts past the
+width give zero (or the sign), maximum and minimum propagate NaN, floats narrower than 32 bits are
 computed in float32 and rounded once.
 """
 
@@ -73,7 +73,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {}
 
 
 def working_dtype(dtype: np.dtype) -> np.dtype:
-    """The NumPy dtype arithmetic on `dtype` is done in: float32 for narrower floats, bytes for int4."""
+    """The NumPy dtype that arithmetic is done in: float32 for narrower floats, bytes for int4."""
     known = from_numpy(dtype)
     if known.is_float and known.bits < 32:
         return np.dtype(np.float32)
@@ -122,7 +122,8 @@ def convert(array: Array, dtype: DType) -> Array:
     """Convert elements as XLA does.
 
     Floats round to nearest even; a float to an integer truncates and saturates, NaN becomes 0; an
-    integer to a narrower integer wraps; anything to pred is `!= 0`; complex to real keeps the real part.
+    integer to a narrower integer wraps; anything to pred is `!= 0`; complex to real keeps the real
+    part.
     """
     array = np.asarray(array)
     source = from_numpy(array.dtype)

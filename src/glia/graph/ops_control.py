@@ -1,0 +1,184 @@
+"""Operations with regions or several results, and calls out of the graph."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from glia.base.dtype import PRED, S32, U32
+from glia.base.errors import Unspecified
+from glia.graph.evaluate import evaluate
+from glia.graph.ir import Graph, Node, TensorType, TupleType, Type, op, result_type
+from glia.graph.rules import require, require_length, require_signature, tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _one_or_tuple(results: list[Array]) -> Any:
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@op
+class While(Node):
+    """Repeat `body` while `condition` (one pred scalar) holds; state is a tuple of tensors."""
+
+    state: tuple[Node, ...]
+    condition: Graph
+    body: Graph
+    opcode: ClassVar[str] = "while"
+
+    def infer(self) -> Type:
+        kinds = [tensor(node) for node in self.state]
+        require_signature(self.condition, kinds, [TensorType(PRED)], "the condition")
+        require_signature(self.body, kinds, kinds, "the loop body")
+        return result_type(kinds)
+
+    def compute(self, *arrays: Array) -> Any:
+        state = list(arrays)
+        while evaluate(self.condition, state)[0]:
+            state = evaluate(self.body, state)
+        return _one_or_tuple(state)
+
+
+@op
+class Conditional(Node):
+    """Run one of several branches of equal type; index is pred (true first) or s32 (clamped).
+
+    An s32 index outside the branches runs the last one.
+    """
+
+    index: Node
+    branch_operands: tuple[Node, ...]  # all branches' operands, concatenated
+    operand_counts: tuple[int, ...]
+    branches: tuple[Graph, ...]
+    opcode: ClassVar[str] = "conditional"
+
+    def infer(self) -> Type:
+        require(bool(self.branches), "a conditional needs at least one branch")
+        require_length(self.operand_counts, len(self.branches), "operand counts")
+        require_length(self.branch_operands, sum(self.operand_counts), "branch operands")
+        chooser = tensor(self.index)
+        fits = chooser == TensorType(S32) or (
+            chooser == TensorType(PRED) and len(self.branches) == 2
+        )
+        require(fits, f"index {chooser} cannot choose among {len(self.branches)} branches")
+        gives = [tensor(result) for result in self.branches[0].results]
+        for number, branch in enumerate(self.branches):
+            takes = [tensor(node) for node in self.operands_of(number)]
+            require_signature(branch, takes, gives, f"branch {number}")
+        return result_type(gives)
+
+    def operands_of(self, branch: int) -> tuple[Node, ...]:
+        """The operands of one branch."""
+        first = sum(self.operand_counts[:branch])
+        return self.branch_operands[first : first + self.operand_counts[branch]]
+
+    def compute(self, index: Array, *arrays: Array) -> Any:
+        chosen, last = int(index), len(self.branches) - 1
+        if index.dtype == np.bool_:
+            chosen = 1 - chosen
+        branch = chosen if 0 <= chosen <= last else last
+        first = sum(self.operand_counts[:branch])
+        inputs = arrays[first : first + self.operand_counts[branch]]
+        return _one_or_tuple(evaluate(self.branches[branch], inputs))
+
+
+@op
+class CustomCall(Node):
+    """A call of a named target outside HLO."""
+
+    args: tuple[Node, ...]
+    target: str
+    result: Type
+    config: str
+    opcode: ClassVar[str] = "custom_call"
+
+    def infer(self) -> Type:
+        return self.result
+
+    def compute(self, *arrays: Array) -> Any:
+        raise Unspecified(f"what the custom call {self.target!r} computes is not documented")
+
+
+COLLECTIVE_KINDS = (
+    "all-gather",
+    "all-reduce",
+    "all-to-all",
+    "collective-broadcast",
+    "collective-permute",
+    "partition-id",
+    "reduce-scatter",
+    "replica-id",
+)
+
+
+@op
+class Collective(Node):
+    """An exchange between replicas or partitions, named by `kind` (one of `COLLECTIVE_KINDS`).
+
+    `dimension` is -1 where a kind has none. Evaluation is that of participant 0 running alone: its
+    group holds nobody else, so a collective returns what it was given.
+    """
+
+    args: tuple[Node, ...]
+    kind: str
+    result: Type
+    dimension: int
+    replica_groups: tuple[tuple[int, ...], ...]
+    pairs: tuple[tuple[int, int], ...]
+    body: tuple[Graph, ...]
+    opcode: ClassVar[str] = "collective"
+
+    def infer(self) -> Type:
+        require(self.kind in COLLECTIVE_KINDS, f"no collective is named {self.kind!r}")
+        if self.kind in ("partition-id", "replica-id"):
+            fits = self.result == TensorType(U32) and not self.args
+            require(fits, f"{self.kind} gives u32[], not {self.result}")
+            return self.result
+        results = self.result.elements if isinstance(self.result, TupleType) else (self.result,)
+        require_length(results, len(self.args), f"the results of {self.kind}")
+        for arg, result in zip(self.args, results, strict=True):
+            self._check_result(tensor(arg), result)
+        return self.result
+
+    def _check_result(self, given: TensorType, result: Type) -> None:
+        same_rank = isinstance(result, TensorType) and len(result.shape) == len(given.shape)
+        fits = isinstance(result, TensorType) and same_rank and result.dtype is given.dtype
+        if fits and self.kind in ("all-reduce", "collective-broadcast", "collective-permute"):
+            fits = result == given
+        require(fits, f"{self.kind} of {given} cannot give {result}")
+
+    def compute(self, *arrays: Array) -> Any:
+        if self.kind in ("partition-id", "replica-id"):
+            return np.zeros((), np.uint32)
+        if self.kind == "collective-permute" and (0, 0) not in self.pairs:
+            arrays = tuple(np.zeros_like(array) for array in arrays)
+        return tuple(arrays) if isinstance(self.result, TupleType) else arrays[0]
+
+
+@op
+class Get(Node):
+    """The index-th result of an operation with several."""
+
+    x: Node
+    index: int
+    opcode: ClassVar[str] = "get"
+
+    def infer(self) -> Type:
+        found = self.x.type
+        if not isinstance(found, TupleType):
+            raise TypeError(f"{self.x!r} has one result of type {found}, nothing to get")
+        inside = 0 <= self.index < len(found.elements)
+        require(inside, f"result {self.index} of an operation with {len(found.elements)}")
+        return found.elements[self.index]
+
+    def compute(self, x: Any) -> Any:
+        return x[self.index]
+
+
+def results_of(node: Node) -> tuple[Node, ...]:
+    """One tensor node per result: a `Get` for each when there are several, else the node itself."""
+    if isinstance(node.type, TensorType):
+        return (node,)
+    return tuple(Get(node, index) for index in range(len(node.type.elements)))

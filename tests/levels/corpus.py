@@ -172,7 +172,7 @@ def _movement() -> None:
     _add("scatter_max", lambda x, i, u: x.at[i].max(u),
          _normal(9), _integers(20, low=0, high=9), _normal(20))  # fmt: skip
     _add("dynamic_slice", lambda x, i, j: lax.dynamic_slice(x, (i, j), (3, 4)),
-         _normal(9, 9), np.int32(4) * np.ones((), I32), np.full((), 99, I32))  # fmt: skip
+         _normal(9, 9), np.full((), 4, I32), np.full((), 99, I32))  # fmt: skip
     _add("dynamic_update_slice", lambda x, u, i: lax.dynamic_update_slice(x, u, (i, 0)),
          _normal(9, 4), _normal(2, 3), np.full((), 5, I32))  # fmt: skip
     _add("sort", lambda x: jnp.sort(x, axis=0), _normal(129, 3))

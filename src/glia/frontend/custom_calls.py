@@ -10,7 +10,7 @@ from glia.frontend.context import Site, nearest
 from glia.frontend.errors import BadCustomCall, UnknownCustomCall
 from glia.frontend.resize import resize_bilinear, resize_nearest, resize_nearest_gradient
 from glia.graph import ops
-from glia.graph.ir import Node
+from glia.graph.ir import Node, TensorType
 
 _LONGEST_CONFIG_INTEGER = 18
 
@@ -98,7 +98,7 @@ def _kernel(site: Site) -> Value:
     target, config = site.proto.custom_call_target, site.proto.backend_config
     text = config.decode("utf-8", "replace")
     results = site.results(ops.CustomCall, site.tensors(), target, site.type, text)
-    return results[0] if not hasattr(site.type, "elements") or not results else results
+    return results[0] if isinstance(site.type, TensorType) else results
 
 
 def _unspecified(site: Site) -> Value:

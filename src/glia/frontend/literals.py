@@ -56,13 +56,13 @@ def _elements(payload: bytes, declared: TensorType) -> np.ndarray:
     dtype = declared.dtype
     if dtype.name in _VARINT_DTYPES:
         return _decode_varints(payload, declared.elements, dtype)
-    if dtype.bits == 4:
-        return _unpack_nibbles(payload, declared.elements, dtype)
     expected = declared.elements * dtype.bytes
     if len(payload) != expected:
         raise _Mismatch(f"{len(payload)} bytes", f"{expected} bytes")
     if dtype.name == "pred" and payload and max(payload) > 1:
         raise _Mismatch(f"the byte {max(payload)}", "only 0 and 1")
+    if dtype.bits == 4:
+        return _low_nibbles(np.frombuffer(payload, np.uint8), dtype)
     return np.frombuffer(payload, dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False)
 
 
@@ -84,13 +84,9 @@ def _decode_varints(payload: bytes, count: int, dtype: DType) -> np.ndarray:
     return values.view(np.int64).astype(dtype.numpy, casting="unsafe")
 
 
-def _unpack_nibbles(payload: bytes, count: int, dtype: DType) -> np.ndarray:
-    """Two 4-bit elements in a byte, the first in the low half."""
-    expected = (count + 1) // 2
-    if len(payload) != expected:
-        raise _Mismatch(f"{len(payload)} bytes", f"{expected} bytes")
-    data = np.frombuffer(payload, np.uint8)
-    nibbles = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[:count]
+def _low_nibbles(data: np.ndarray, dtype: DType) -> np.ndarray:
+    """One 4-bit element in the low half of each byte."""
+    nibbles = data & 15
     if dtype.is_float:
         return nibbles.view(dtype.numpy)
     signed = np.where(nibbles > 7, nibbles.astype(np.int8) - 16, nibbles.astype(np.int8))

@@ -1,0 +1,15 @@
+"""The HLO importer and the graph evaluator agree with JAX on every program of the corpus."""
+
+from __future__ import annotations
+
+import pytest
+
+from glia.frontend.hlo import import_hlo
+from glia.graph.evaluate import evaluate
+from levels.corpus import PROGRAMS, Program, assert_close, hlo_bytes
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=repr)
+def test_imported_program_computes_what_jax_computes(program: Program) -> None:
+    graph = import_hlo(hlo_bytes(program))
+    assert_close(program, evaluate(graph, list(program.arguments)))

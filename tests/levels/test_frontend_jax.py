@@ -1,0 +1,50 @@
+"""StableHLO and jax.stages.Lowered reach the same graph as their HLO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from glia.frontend.errors import BadStableHlo
+from glia.frontend.jax import import_lowered, import_stablehlo
+from glia.graph.evaluate import evaluate
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def _function(x: Any) -> Any:
+    return jnp.sin(x) @ x.T
+
+
+LOWERED = jax.jit(_function).lower(X)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        LOWERED.as_text(),
+        LOWERED.as_text().encode(),
+        jax.export.export(jax.jit(_function))(X).mlir_module_serialized,
+    ],
+    ids=["text", "bytes of text", "portable artifact"],
+)
+def test_stablehlo_computes_what_jax_computes(form: str | bytes) -> None:
+    (found,) = evaluate(import_stablehlo(form), [X])
+    np.testing.assert_allclose(found, _function(X), rtol=1e-5, atol=1e-5)
+
+
+def test_lowered_names_the_source_line() -> None:
+    (result,) = import_lowered(LOWERED).results
+    assert result.loc.file.endswith("test_frontend_jax.py") and result.loc.line > 0
+
+
+@pytest.mark.parametrize(
+    "module", ["func.func @main(", "module {}", "", b"ML\xefRnonsense", b"\xff"]
+)
+def test_stablehlo_that_does_not_convert_is_refused(module: str | bytes) -> None:
+    with pytest.raises(BadStableHlo):
+        import_stablehlo(module)

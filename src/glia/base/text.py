@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NoReturn
 
 from glia.base.affine import Affine
 
@@ -57,7 +58,7 @@ class Scanner:
         if not self.accept(token):
             self.fail(f"expected {token!r}")
 
-    def fail(self, message: str) -> None:
+    def fail(self, message: str) -> NoReturn:
         """Raise TextError at the current line."""
         line = self._text.count("\n", 0, self._position) + 1
         raise TextError(f"line {line}: {message}, found {self.peek()!r}")

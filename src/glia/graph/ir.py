@@ -64,6 +64,7 @@ class Node:
     operand_fields: ClassVar[tuple[str, ...]] = ()
     region_fields: ClassVar[tuple[str, ...]] = ()
     attribute_fields: ClassVar[tuple[str, ...]] = ()
+    field_hints: ClassVar[Mapping[str, Any]] = {}
 
     loc: Loc = field(default=UNKNOWN, kw_only=True)
 
@@ -130,6 +131,7 @@ def op(cls: type[Node]) -> type[Node]:
     cls.operand_fields = tuple(roles["operand"])
     cls.region_fields = tuple(roles["region"])
     cls.attribute_fields = tuple(roles["attribute"])
+    cls.field_hints = hints
     OPS[cls.opcode] = cls
     return cls
 
@@ -144,6 +146,7 @@ class Parameter(Node):
 
     opcode: ClassVar[str] = "parameter"
     attribute_fields: ClassVar[tuple[str, ...]] = ("index", "declared", "name")
+    field_hints: ClassVar[Mapping[str, Any]] = {"index": int, "declared": TensorType, "name": str}
 
     def infer(self) -> Type:
         assert self.declared is not None

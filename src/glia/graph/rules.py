@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from glia.base.dtype import DType
 from glia.graph.ir import Graph, Node, TensorType
@@ -71,6 +73,20 @@ def window_positions(extent: int, window: int, stride: int, low: int, high: int,
     padded = low + max(0, (extent - 1) * dilation + 1 if extent else 0) + high
     reach = (window - 1) * window_dilation + 1
     return max(0, (padded - reach) // stride + 1) if padded >= 0 else 0
+
+
+def is_of(value: object, hint: Any) -> bool:
+    """Whether a field's value is of its declared type; a bool is not an int here."""
+    if isinstance(hint, UnionType):
+        return any(is_of(value, choice) for choice in get_args(hint))
+    if get_origin(hint) is not tuple:
+        return type(value) is hint if hint in (int, bool, str) else isinstance(value, hint)
+    if not isinstance(value, tuple):
+        return False
+    parts = get_args(hint)
+    if len(parts) == 2 and parts[1] is Ellipsis:
+        return all(is_of(element, parts[0]) for element in value)
+    return len(value) == len(parts) and all(map(is_of, value, parts))
 
 
 def _show(types: Sequence[TensorType]) -> str:

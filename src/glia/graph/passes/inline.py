@@ -23,14 +23,13 @@ from glia.graph.passes.build import broadcast, select, splat
 from glia.graph.passes.rewrite import Tuple, results_as_node
 
 ELEMENTWISE = (Map, Convert, Bitcast, ReducePrecision)
-"""Operations that treat every element alike, so that they mean the same on tensors as on scalars."""
+"""Operations that treat every element alike: they mean the same on tensors as on scalars."""
 
 
 class RegionNotScalar(CompileError):
-    """A reduction, scatter, sort or window computation uses an operation that is not elementwise.
+    """The computation of a reduction, scatter, sort or window is not elementwise.
 
-    Cause: the computation given to the operation holds a loop or moves data, so it cannot be applied
-        to whole tensors at once.
+    Cause: the computation holds a loop or moves data, so it cannot be applied to whole tensors.
     Fix: write the computation with elementwise operations only.
     Example: a `reduce` whose computation contains a `while`.
     """
@@ -66,9 +65,8 @@ def inline_scalar_graph(graph: Graph, tensors: Sequence[Node]) -> tuple[Node, ..
 
 def _lift(node: Node, operands: list[Node], graph: Graph) -> Node:
     """The scalar operation `node` on tensors; what depends on no parameter stays scalar."""
-    if isinstance(node, Get):
-        parts = operands[0]
-        return parts.parts[node.index] if isinstance(parts, Tuple) else node.with_operands(operands)
+    if isinstance(node, Get) and isinstance(operands[0], Tuple):
+        return operands[0].parts[node.index]
     shape = next((o.shape for o in operands if not isinstance(o, Tuple) and o.shape), None)
     if shape is None:
         return node.with_operands(operands) if operands else node

@@ -1,0 +1,123 @@
+"""Drop what no result needs: unused loop state, branch results and sorted tensors.
+
+A node that nothing reads is not in a graph's `nodes` at all; this pass looks into operations with
+several results of which only some are read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from glia.base.options import CompileOptions
+from glia.graph.ir import Graph, Node, Parameter, TensorType
+from glia.graph.ops import Conditional, Get, Sort, While
+from glia.graph.passes.build import results_of
+from glia.graph.passes.inline import inline
+from glia.graph.passes.rewrite import map_regions
+
+
+def eliminate_dead_code(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph without unused results of loops, branches and sorts, regions included."""
+    while True:
+        smaller = _sweep(graph)
+        if smaller is graph:
+            return graph
+        graph = smaller
+
+
+def _sweep(graph: Graph) -> Graph:
+    """One sweep over a graph and its regions; the same object when nothing is dropped."""
+    replaced: dict[Node, dict[int, Node]] = {}
+    image: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if isinstance(node, Get) and node.x in replaced:
+            image[node] = replaced[node.x][node.index]
+            continue
+        operands = [image.get(operand, operand) for operand in node.operands]
+        same = all(new is old for new, old in zip(operands, node.operands, strict=True))
+        rebuilt = map_regions(node if same else node.with_operands(operands), _sweep)
+        read = _read(graph, node)
+        narrow = _narrowed(rebuilt, read) if read is not None else None
+        if narrow is not None:
+            kept, smaller = narrow
+            replaced[node] = dict(zip(kept, results_of(smaller), strict=True))
+        else:
+            image[node] = rebuilt
+    results = tuple(image.get(result, result) for result in graph.results)
+    same = all(new is old for new, old in zip(results, graph.results, strict=True))
+    return graph if same else dataclasses.replace(graph, results=results)
+
+
+def _read(graph: Graph, node: Node) -> set[int] | None:
+    """The results of a node that are read; None for a node with one result."""
+    if isinstance(node.type, TensorType):
+        return None
+    return {user.index for user in graph.users[node] if isinstance(user, Get)}
+
+
+def _narrowed(node: Node, read: set[int]) -> tuple[list[int], Node] | None:
+    """The results to keep and the smaller operation; None when all are needed."""
+    narrow = {While: _narrow_while, Conditional: _narrow_conditional, Sort: _narrow_sort}
+    return narrow[type(node)](node, read) if type(node) in narrow else None
+
+
+def _narrow_while(loop: Node, read: set[int]) -> tuple[list[int], Node] | None:
+    """Keep the state that is read, that the condition reads, and that these depend on."""
+    assert isinstance(loop, While)
+    needed = set(read) | _parameters_under(loop.condition.results)
+    waiting = list(needed)
+    while waiting:
+        for index in _parameters_under((loop.body.results[waiting.pop()],)) - needed:
+            needed.add(index)
+            waiting.append(index)
+    if len(needed) == len(loop.state) or not needed:
+        return None
+    kept = sorted(needed)
+    state = tuple(loop.state[i] for i in kept)
+    condition = _keeping(loop.condition, kept, range(len(loop.condition.results)))
+    return kept, While(state, condition, _keeping(loop.body, kept, kept), loc=loop.loc)
+
+
+def _parameters_under(roots: Sequence[Node]) -> set[int]:
+    """The indices of the parameters that the roots depend on."""
+    reached = Graph("", (), tuple(roots)).nodes
+    return {node.index for node in reached if isinstance(node, Parameter)}
+
+
+def _keeping(graph: Graph, parameters: Sequence[int], results: Sequence[int]) -> Graph:
+    """The graph with only these parameters, renumbered, and only these results."""
+    kept = [
+        Parameter(position, graph.parameters[index].declared, graph.parameters[index].name)
+        for position, index in enumerate(parameters)
+    ]
+    arguments: list[Node] = list(graph.parameters)
+    for new, index in zip(kept, parameters, strict=True):
+        arguments[index] = new
+    wanted = dataclasses.replace(graph, results=tuple(graph.results[i] for i in results))
+    return Graph(graph.name, tuple(kept), inline(wanted, arguments))
+
+
+def _narrow_conditional(branch: Node, read: set[int]) -> tuple[list[int], Node] | None:
+    assert isinstance(branch, Conditional)
+    if len(read) == len(branch.branches[0].results) or not read:
+        return None
+    kept = sorted(read)
+    branches = tuple(
+        dataclasses.replace(graph, results=tuple(graph.results[i] for i in kept), result_names=())
+        for graph in branch.branches
+    )
+    return kept, dataclasses.replace(branch, branches=branches)
+
+
+def _narrow_sort(sort: Node, read: set[int]) -> tuple[list[int], Node] | None:
+    """Keep the tensors that are read and those that the comparator looks at."""
+    assert isinstance(sort, Sort)
+    compared = {index // 2 for index in _parameters_under(sort.comparator.results)}
+    kept = sorted(read | compared)
+    if len(kept) == len(sort.xs) or not kept:
+        return None
+    parameters = [index for k in kept for index in (2 * k, 2 * k + 1)]
+    comparator = _keeping(sort.comparator, parameters, [0])
+    xs = tuple(sort.xs[k] for k in kept)
+    return kept, Sort(xs, sort.dimension, sort.is_stable, comparator, loc=sort.loc)

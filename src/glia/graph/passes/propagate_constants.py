@@ -1,0 +1,116 @@
+"""Compute at compile time what depends on constants only, where that does not grow the program."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from glia.base.options import CompileOptions
+from glia.graph.ir import Graph, Node, Parameter, TensorType
+from glia.graph.ops import (
+    Bitcast,
+    Broadcast,
+    Collective,
+    Constant,
+    Convert,
+    Convolution,
+    CustomCall,
+    Dot,
+    Iota,
+    ReducePrecision,
+    Reshape,
+    RngUniform,
+    Slice,
+    Transpose,
+    While,
+)
+from glia.graph.passes.rewrite import map_regions
+
+Array = np.ndarray[Any, Any]
+
+FREE_BYTES = 64 * 1024
+"""A folded result may always have this many bytes."""
+
+GROWTH = 2
+"""A larger result may have this many times the bytes of the constants it is computed from."""
+
+FOLDED_WORK = 1 << 26
+"""Elementary steps (elements, or multiplications of a contraction) that folding one node may take."""
+
+_LAYOUT = (Transpose, Reshape, Convert, Bitcast, ReducePrecision, Slice)
+_NEVER = (RngUniform, Collective, CustomCall, While)
+_GENERATED = (Broadcast, Iota)
+
+
+def propagate_constants(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph with every node on constants replaced by its value.
+
+    A result has at most FREE_BYTES, or GROWTH times the bytes of its constant operands; what only
+    changes the layout or dtype of a constant is always folded. Broadcasts and iotas stay as they are,
+    because generating them costs less than loading them.
+    """
+    return _fold(graph)
+
+
+def _fold(graph: Graph) -> Graph:
+    known: dict[Node, Array | None] = {}
+
+    def change(node: Node) -> Node | None:
+        node = map_regions(node, _fold)
+        if isinstance(node, Constant):
+            known[node] = np.asarray(node.value)
+        elif _is_foldable(node, known):
+            folded = _constant(node, known)
+            known[folded] = np.asarray(folded.value)
+            return folded
+        elif isinstance(node, _GENERATED) and all(o in known for o in node.operands):
+            known[node] = None
+        return node
+
+    return graph.rewrite(change)
+
+
+def _is_foldable(node: Node, known: dict[Node, Array | None]) -> bool:
+    if isinstance(node, (Parameter, *_NEVER, *_GENERATED)) or not node.operands:
+        return False
+    if not isinstance(node.type, TensorType) or any(o not in known for o in node.operands):
+        return False
+    if _has_loop(node) or _work(node) > FOLDED_WORK:
+        return False
+    stored = sum(o.type.bytes for o in node.operands if isinstance(o, Constant))
+    if stored and isinstance(node, _LAYOUT):
+        return True
+    return node.type.bytes <= max(FREE_BYTES, GROWTH * stored)
+
+
+def _has_loop(node: Node) -> bool:
+    regions: list[Graph] = []
+    for name in node.region_fields:
+        value = getattr(node, name)
+        regions.extend([value] if isinstance(value, Graph) else value)
+    return any(isinstance(n, _NEVER) or _has_loop(n) for region in regions for n in region.nodes)
+
+
+def _work(node: Node) -> int:
+    """Elementary steps of computing a node on known operands, to within a small factor."""
+    elements = max((o.type.elements for o in node.operands), default=0)
+    elements = max(elements, node.type.elements)
+    if isinstance(node, Dot):
+        return elements * max(1, math.prod(node.a.shape[d] for d in node.a_contract))
+    if isinstance(node, Convolution):
+        return node.type.elements * math.prod(node.kernel.shape[1:])
+    return elements
+
+
+def _constant(node: Node, known: dict[Node, Array | None]) -> Constant:
+    value = np.array(node.compute(*(_value(o, known) for o in node.operands)), order="C")
+    value.flags.writeable = False
+    return Constant(value, loc=node.loc)
+
+
+def _value(node: Node, known: dict[Node, Array | None]) -> Array:
+    """The value of a known node; generated ones are computed when they are needed."""
+    found = known[node]
+    return node.compute(*(_value(o, known) for o in node.operands)) if found is None else found

@@ -1,0 +1,86 @@
+"""NeuronCore-v2, in Trainium1 and Inferentia2."""
+
+from __future__ import annotations
+
+from glia.arch.kit import Constant, build_arch
+
+_GUIDE = "Trainium/Inferentia2 architecture guide"
+_PERFORMANCE = "NKI performance guide"
+_SCHEMA = "Neuron profiler schema reference"
+_ISA = "NKI release 2.26.1, nki.isa"
+_BANDWIDTH = "DMA bandwidth guide"
+_OVERVIEW = "NKI DMA overview"
+_LIMITS = "NKI nki.language.tile_size"
+_V3 = "not published for this generation; the value of NeuronCore-v3"
+
+CONSTANTS = {
+    "clocks_ghz.tensor": Constant(2.8, "GHz", _GUIDE, "high"),
+    "clocks_ghz.vector": Constant(1.12, "GHz", _GUIDE, "high"),
+    "clocks_ghz.scalar": Constant(1.4, "GHz", _GUIDE, "high"),
+    "clocks_ghz.gpsimd": Constant(1.4, "GHz", _GUIDE, "high"),
+    "clocks_ghz.sync": Constant(1.4, "GHz", "not published; the base clock", "assumed"),
+    "clocks_ghz.base": Constant(1.4, "GHz", _SCHEMA, "high"),
+    "partitions": Constant(128, "partitions", _GUIDE, "high"),
+    "quadrant_partitions": Constant(32, "partitions", _GUIDE, "high"),
+    "sbuf_bytes_per_partition": Constant(192 * 1024, "bytes", _GUIDE, "high"),
+    "sbuf_usable_bytes_per_partition": Constant(180224, "bytes", _LIMITS, "high"),
+    "psum_banks": Constant(8, "banks", _GUIDE, "high"),
+    "psum_bank_bytes": Constant(2048, "bytes", _GUIDE, "high"),
+    "stationary_columns": Constant(128, "columns", _GUIDE, "high"),
+    "moving_columns": Constant(512, "columns", _GUIDE, "high"),
+    "tensor_passes.bf16": Constant(1.0, "passes", _SCHEMA, "high"),
+    "tensor_passes.f16": Constant(1.0, "passes", _SCHEMA, "high"),
+    "tensor_passes.f32": Constant(4.0, "passes", _SCHEMA, "high"),
+    "tensor_passes.f8e4m3": Constant(1.0, "passes", _SCHEMA, "high"),
+    "tensor_passes.f8e5m2": Constant(1.0, "passes", _SCHEMA, "high"),
+    "tensor_passes.f8e3m4": Constant(1.0, "passes", _SCHEMA, "high"),
+    "transpose_passes.f32": Constant(4.0, "passes", "Trainium2 guide: no mode before v3", "high"),
+    "transpose_passes.bf16": Constant(1.0, "passes", f"{_ISA}.nc_transpose", "high"),
+    "load_stationary_cycles": Constant(32, "tensor cycles", _PERFORMANCE, "high"),
+    "tensor_ramp_ns": Constant(0.0, "ns", "none documented for this generation", "medium"),
+    "tensor_ramp_rate": Constant(1.0, "fraction", "none documented for this generation", "medium"),
+    "vector_modes": Constant(1.0, "elements per cycle", f"{_GUIDE}: no fast modes", "high"),
+    "scalar_half_speedup": Constant(1.0, "elements per cycle", _GUIDE, "high"),
+    "min_issue_cycles.tensor": Constant(64, "tensor cycles", _GUIDE, "high"),
+    "min_issue_cycles.vector": Constant(64, "vector cycles", f"{_ISA} cost formulas", "high"),
+    "min_issue_cycles.scalar": Constant(64, "scalar cycles", f"{_ISA} cost formulas", "high"),
+    "min_issue_cycles.gpsimd": Constant(64, "gpsimd cycles", f"{_ISA} cost formulas", "medium"),
+    "issue_gap_cycles.tensor": Constant(0, "tensor cycles", f"{_ISA}.nc_matmul", "high"),
+    "issue_gap_cycles.vector": Constant(
+        20, "vector cycles", "profiles of mamba v1, Trn1", "medium"
+    ),
+    "issue_gap_cycles.scalar": Constant(0, "scalar cycles", "not published", "assumed"),
+    "issue_gap_cycles.gpsimd": Constant(0, "gpsimd cycles", "not published", "assumed"),
+    "latency_cycles.tensor": Constant(400, "tensor cycles", f"{_PERFORMANCE}, fig. 20", "medium"),
+    "latency_cycles.vector": Constant(80, "vector cycles", f"{_PERFORMANCE}, fig. 10", "medium"),
+    "latency_cycles.scalar": Constant(200, "scalar cycles", f"{_PERFORMANCE}, fig. 16", "medium"),
+    "latency_cycles.gpsimd": Constant(100, "gpsimd cycles", f"{_PERFORMANCE}: overhead", "medium"),
+    "gpsimd_dispatch_cycles": Constant(150, "gpsimd cycles", f"{_ISA}.iota", "high"),
+    "accumulator_read_cycles": Constant(64, "scalar cycles", _GUIDE, "high"),
+    "activation_table_load_ns": Constant(368, "ns", "profile of ACT_TABLE_LOAD, Trn1", "medium"),
+    "register_load_cycles": Constant(600, "cycles", f"{_ISA}.tensor_copy_dynamic_src", "high"),
+    "sequencer_cycles": Constant(16, "cycles", "not published", "assumed"),
+    "semaphore_ns": Constant(9, "ns", f"{_PERFORMANCE}, fig. 12 and 13", "medium"),
+    "semaphore_wake_ns": Constant(19, "ns", _V3, "low"),
+    "hbm_bytes_per_ns": Constant(410, "bytes/ns", f"{_PERFORMANCE}, fig. 27", "high"),
+    "dma_engines": Constant(16, "engines", _GUIDE, "high"),
+    "dma_queues": Constant(16, "rings per engine", _OVERVIEW, "high"),
+    "dma_bytes_per_ns": Constant(17, "bytes/ns", _BANDWIDTH, "high"),
+    "dma_descriptor_ns": Constant(
+        7, "ns", f"{_PERFORMANCE}, fig. 29; 512-byte rows of the matmul tutorial, Trn2", "medium"
+    ),
+    "dma_packet_bytes": Constant(4096, "bytes", "compute-communication overlap page", "medium"),
+    "dma_issue_ns": Constant(46, "ns", "profiles of DMA triggers, Trn1", "medium"),
+    "dma_hardware_issue_ns": Constant(0, "ns", "no hardware descriptor generation", "high"),
+    "dma_start_ns": Constant(1000, "ns", f"{_BANDWIDTH}: 1300 ns in all", "medium"),
+    "dma_completion_ns": Constant(300, "ns", f"{_BANDWIDTH}: 1300 ns in all", "medium"),
+    "dma_transpose_rate": Constant(0.5, "fraction", _V3, "low"),
+    "preamble_ns": Constant(13500, "ns", "profile of the exp kernel, Trn1", "medium"),
+    "postamble_ns": Constant(3700, "ns", "profile of the exp kernel, Trn1", "medium"),
+    "peak_flops.bf16": Constant(91.75e12, "flop/s", _GUIDE, "high"),
+    "peak_flops.f16": Constant(91.75e12, "flop/s", _GUIDE, "high"),
+    "peak_flops.f8e4m3": Constant(91.75e12, "flop/s", _GUIDE, "high"),
+    "peak_flops.f32": Constant(22.9e12, "flop/s", _GUIDE, "high"),
+}
+
+CORE_V2 = build_arch("core_v2", 2, CONSTANTS)

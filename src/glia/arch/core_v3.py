@@ -1,0 +1,48 @@
+"""NeuronCore-v3, in Trainium2: what differs from NeuronCore-v2."""
+
+from __future__ import annotations
+
+from glia.arch import core_v2
+from glia.arch.kit import Constant, build_arch
+
+_GUIDE = "Trainium2 architecture guide"
+_SCHEMA = "Neuron profiler schema reference"
+_PROFILE = "published profile of the NKI matmul tutorial, Trn2"
+_OVERVIEW = "NKI DMA overview"
+_GLOSSARY = "Neuron Explorer glossary, dI/dt"
+
+CONSTANTS = core_v2.CONSTANTS | {
+    "clocks_ghz.tensor": Constant(2.4, "GHz", _GUIDE, "high"),
+    "clocks_ghz.vector": Constant(0.96, "GHz", _GUIDE, "high"),
+    "clocks_ghz.scalar": Constant(1.2, "GHz", _GUIDE, "high"),
+    "clocks_ghz.gpsimd": Constant(1.2, "GHz", _GUIDE, "high"),
+    "clocks_ghz.sync": Constant(1.2, "GHz", "not published; the base clock", "assumed"),
+    "clocks_ghz.base": Constant(1.2, "GHz", _SCHEMA, "high"),
+    "sbuf_bytes_per_partition": Constant(224 * 1024, "bytes", _GUIDE, "high"),
+    "sbuf_usable_bytes_per_partition": Constant(212984, "bytes", "NKI tile_size", "high"),
+    "transpose_passes.f32": Constant(2.0, "passes", _GUIDE, "high"),
+    "tensor_ramp_ns": Constant(3000, "ns", _GLOSSARY, "high"),
+    "tensor_ramp_rate": Constant(0.5, "fraction", _GLOSSARY, "high"),
+    "vector_modes": Constant(4.0, "elements per cycle", _GUIDE, "high"),
+    "issue_gap_cycles.vector": Constant(67, "vector cycles", _PROFILE, "medium"),
+    "latency_cycles.tensor": Constant(400, "tensor cycles", _PROFILE, "medium"),
+    "latency_cycles.vector": Constant(158, "vector cycles", _PROFILE, "medium"),
+    "latency_cycles.scalar": Constant(350, "scalar cycles", f"{_OVERVIEW}, timeline", "medium"),
+    "activation_table_load_ns": Constant(1285, "ns", f"{_OVERVIEW}, timeline", "medium"),
+    "semaphore_wake_ns": Constant(19, "ns", f"{_OVERVIEW}, timeline", "medium"),
+    "hbm_bytes_per_ns": Constant(716, "bytes/ns", "profiler flops to bandwidth ratio", "high"),
+    "dma_bytes_per_ns": Constant(23, "bytes/ns", "DMA bandwidth guide", "high"),
+    "dma_issue_ns": Constant(88, "ns", f"{_OVERVIEW}, timeline", "medium"),
+    "dma_hardware_issue_ns": Constant(600, "ns", "DGE deep dive", "high"),
+    "dma_start_ns": Constant(870, "ns", f"{_OVERVIEW}, timeline: 740 to 1010 ns", "medium"),
+    "dma_completion_ns": Constant(316, "ns", f"{_OVERVIEW}, timeline", "medium"),
+    "dma_transpose_rate": Constant(0.9, "fraction", _GUIDE, "high"),
+    "preamble_ns": Constant(13500, "ns", "not published; the value of v2", "assumed"),
+    "postamble_ns": Constant(3700, "ns", "not published; the value of v2", "assumed"),
+    "peak_flops.bf16": Constant(78.64e12, "flop/s", _GUIDE, "high"),
+    "peak_flops.f16": Constant(78.64e12, "flop/s", _GUIDE, "high"),
+    "peak_flops.f8e4m3": Constant(157.3e12, "flop/s", _GUIDE, "high"),
+    "peak_flops.f32": Constant(19.66e12, "flop/s", _GUIDE, "high"),
+}
+
+CORE_V3 = build_arch("core_v3", 3, CONSTANTS)

@@ -11,10 +11,12 @@ from functools import cache
 from typing import Any
 
 import glia.isa
+from glia.arch import TARGETS, get_target
+from glia.isa.operand import Memory
 from glia.machine.ir import Program
 from glia.neff.archive import unpack_archive
 from glia.neff.decode import decode_program
-from glia.neff.errors import DamagedNeff, ForeignNeff, UnsupportedNeffVersion
+from glia.neff.errors import DamagedNeff, ForeignNeff, IllegalProgram, UnsupportedNeffVersion
 from glia.neff.layout import (
     HEADER_BYTES,
     NEFF_VERSION,
@@ -103,12 +105,24 @@ def _statistics(members: Mapping[str, memoryview]) -> dict[str, float]:
 
 def _program(members: Mapping[str, memoryview], folder: str) -> Program:
     name = f"{folder}/program.bin"
-    return decode_program(
+    program = decode_program(
         member(members, name),
         engine_stream=lambda engine: member(members, f"{folder}/{engine_file(engine)}.bin"),
         constant_file=lambda file: member(members, file),
         part=name,
     )
+    _check_program(program, name)
+    return program
+
+
+def _check_program(program: Program, part: str) -> None:
+    if program.target not in TARGETS:
+        raise DamagedNeff(part=part, reason=f"{program.target!r} is not a target")
+    held = sum(tile.bytes for tile in program.tiles.values() if tile.memory is Memory.HBM)
+    available = get_target(program.target).chip_hbm_bytes
+    if held > available:
+        reason = f"it needs {held} bytes of HBM, the chip has {available}"
+        raise IllegalProgram(target=program.target, reason=reason)
 
 
 @cache

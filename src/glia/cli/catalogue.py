@@ -1,0 +1,44 @@
+"""The lists `glia explain` prints, gathered from the declarations themselves."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import glia
+from glia.base.errors import ERRORS, CompileError
+
+_LEFT_OUT = ("glia.plugins", "glia.cli")  # need frameworks; define commands
+
+
+def every_error() -> dict[str, type[CompileError]]:
+    """Every declared error by code, sorted, once every module that declares one is imported."""
+    importlib.import_module("glia.cli.errors")
+    for found in pkgutil.walk_packages(glia.__path__, "glia.", onerror=_reraise):
+        if not found.name.startswith(_LEFT_OUT):
+            _import_if_possible(found.name)
+    return dict(sorted(ERRORS.items()))
+
+
+def _import_if_possible(module: str) -> None:
+    """Import a module of ours; one that needs a framework that is not installed is left out."""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").split(".")[0] == "glia":
+            raise
+
+
+def _reraise(module: str) -> None:
+    raise
+
+
+def assumed_constants() -> list[str]:
+    """One line for each constant of the timing model that no public source gives."""
+    from glia.arch import ARCHS
+
+    return [
+        f"{arch.name} {name} = {arch.constants[name].value:g} {arch.constants[name].unit}"
+        for arch in ARCHS
+        for name in arch.assumed
+    ]

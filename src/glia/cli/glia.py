@@ -1,0 +1,224 @@
+"""The `glia` command: run, profile, inspect and explain what the compiler makes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from glia import __version__
+from glia.cli.errors import BadCommandLine, CheckFailed, UnknownCode, UnknownPass
+from glia.cli.flags import nearest
+from glia.cli.guard import GuardedGroup, writing
+
+EXAMPLES = """\b
+Examples:
+  glia run model.neff --input x=x.npy --check expected.npz
+  glia profile model.neff --perfetto trace.json
+  glia inspect model.neff
+  glia show model.hlo.pb --after canonicalize
+  glia explain NCC_EVRF001
+"""
+
+
+@click.group(
+    cls=GuardedGroup,
+    epilog=EXAMPLES,
+    context_settings={"max_content_width": 100, "show_default": True},
+)
+@click.version_option(__version__, prog_name="glia")
+def main() -> None:
+    """Run, profile, inspect and explain compiled models."""
+
+
+@main.command(short_help="Run a NEFF on the simulated device.")
+@click.argument("neff", metavar="F.neff")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeat for more."
+)
+@click.option("--seed", default=0, help="For inputs that are not given.")
+@click.option("--check", default="", metavar="REF.npz", help="Compare the outputs with these.")
+@click.option("--rtol", default=1e-3, help="Relative tolerance of --check.")
+@click.option("--atol", default=1e-5, help="Absolute tolerance of --check.")
+@click.option("--save", "saved", default="", metavar="OUT.npz", help="Write the outputs here.")
+@click.option("--device", default=None, help="How to execute; the default is the fastest.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def run(
+    neff: str,
+    inputs: tuple[str, ...],
+    seed: int,
+    check: str,
+    rtol: float,
+    atol: float,
+    saved: str,
+    device: str | None,
+    as_json: bool,
+) -> None:
+    """Run F.neff and print what comes out; inputs that are not given are filled from the seed."""
+    import numpy as np
+
+    from glia.cli.arrays import compare, read_references, save_arrays, seeded_array
+    from glia.runtime.model import load
+
+    model = load(neff, device=device)
+    arrays = _given_arrays(inputs)
+    generator = np.random.default_rng(seed)
+    made = [binding for binding in model.inputs if binding.name not in arrays]
+    arrays |= {binding.name: seeded_array(binding, generator) for binding in made}
+    references = read_references(check, model.outputs) if check else {}
+    results = model.run(arrays)
+    if saved:
+        with writing(saved):
+            save_arrays(saved, results)
+    differences = compare(results, references, rtol, atol)
+    report = {
+        "seeded_inputs": [binding.name for binding in made],
+        "outputs": [_summary(name, array) for name, array in results.items()],
+        "differences": [str(difference) for difference in differences],
+        "checked": bool(check),
+    }
+    click.echo(json.dumps(report) if as_json else _run_text(report))
+    if differences:
+        raise CheckFailed(
+            count=len(differences), total=len(results), path=check, first=differences[0]
+        )
+
+
+def _given_arrays(inputs: tuple[str, ...]) -> dict[str, Any]:
+    from glia.cli.arrays import read_array
+
+    arrays = {}
+    for text in inputs:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            problem = f"--input {text!r} is not of the form NAME=FILE.npy"
+            raise BadCommandLine(problem=problem, command="glia run")
+        arrays[name] = read_array(path)
+    return arrays
+
+
+def _summary(name: str, array: Any) -> dict[str, Any]:
+    flat = array.reshape(-1)
+    first = [str(value) for value in flat[:4]]
+    return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "first": first}
+
+
+def _run_text(report: dict[str, Any]) -> str:
+    lines = []
+    if report["seeded_inputs"]:
+        lines.append(f"filled from the seed: {', '.join(report['seeded_inputs'])}")
+    for output in report["outputs"]:
+        more = " ..." if len(output["first"]) == 4 else ""
+        values = " ".join(output["first"])
+        lines.append(f"{output['name']}: {output['dtype']}{output['shape']} {values}{more}")
+    if report["checked"] and not report["differences"]:
+        lines.append("all outputs are within the tolerance of the reference")
+    return "\n".join([*lines, *report["differences"]])
+
+
+@main.command(short_help="Simulate how long a NEFF takes, and where.")
+@click.argument("neff", metavar="F.neff")
+@click.option("--perfetto", default="", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
+@click.option("--html", default="", metavar="FILE", help="Write a page to read in a browser.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def profile(neff: str, perfetto: str, html: str, as_json: bool) -> None:
+    """Print the simulated time of one execution of F.neff."""
+    from glia.runtime.model import load
+
+    found = load(neff).profile()
+    for path, save in ((perfetto, found.save_perfetto), (html, found.save_html)):
+        if path:
+            with writing(path):
+                save(path)
+    click.echo(json.dumps(found.to_dict()) if as_json else str(found))
+
+
+@main.command("inspect", short_help="Print what a NEFF holds.")
+@click.argument("neff", metavar="F.neff")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def inspect_command(neff: str, as_json: bool) -> None:
+    """Print F.neff's header, tensors, members with their sizes, and instruction counts."""
+    from glia.neff.inspect import describe_neff
+    from glia.neff.package import read_whole_file
+
+    described = describe_neff(read_whole_file(Path(neff)))
+    click.echo(json.dumps(described) if as_json else _inspect_text(described))
+
+
+def _inspect_text(described: dict[str, Any]) -> str:
+    lines = [f"{key:20} {value}" for key, value in described["header"].items()]
+    if "target" not in described:
+        lines.append("the program is in another compiler's encoding")
+    else:
+        lines.append(f"{'target':20} {described['target']}")
+    for key in ("options", "statistics"):
+        lines += [f"{key}.{name} = {value}" for name, value in described.get(key, {}).items()]
+    for usage in ("inputs", "outputs"):
+        for tensor in described.get(usage, []):
+            shape = ",".join(map(str, tensor["shape"]))
+            lines.append(f"{usage[:-1]:20} {tensor['name']}: {tensor['dtype']}[{shape}]")
+    for core, facts in enumerate(described.get("cores", [])):
+        for kind in ("instructions", "opcodes"):
+            counts = Counter(facts[kind]).most_common()
+            lines.append(f"core {core} {kind}: " + ", ".join(f"{n} {c}" for n, c in counts))
+        lines.append(f"core {core} HBM bytes: {facts['hbm_bytes']}")
+        lines += [f"core {core} note: {note}" for note in facts["notes"]]
+    lines += [f"{size:12} {name}" for name, size in described["members"].items()]
+    return "\n".join(lines)
+
+
+@main.command(short_help="Explain an error code.")
+@click.argument("code", required=False)
+def explain(code: str | None) -> None:
+    """Print the cause and the cure of an error CODE, or all codes when none is given.
+
+    `glia explain timing` lists the constants of the timing model that no public source gives.
+    """
+    from glia.cli.catalogue import assumed_constants, every_error
+
+    if code == "timing":
+        click.echo("\n".join(assumed_constants()))
+        return
+    errors = every_error()
+    if code is None:
+        for name, error in errors.items():
+            first = (error.__doc__ or "").partition("\n")[0]
+            click.echo(f"{name:14} {first}")
+        return
+    wanted = code.upper().strip("[]")
+    found = errors.get(wanted) or errors.get(f"NCC_{wanted}")
+    if found is None:
+        raise UnknownCode(name=code, nearest=nearest(wanted, errors))
+    click.echo(f"{found.code}: {inspect.cleandoc(found.__doc__ or '')}")
+
+
+@main.command(short_help="Print a model as text after a pass.")
+@click.argument("model", metavar="FILE")
+@click.option("--after", default="", metavar="PASS", help="A pass; without it, list the passes.")
+@click.option("--target", default="trn2", help="Device family.")
+@click.option("--auto-cast", default="none", help="none, matmult or all.")
+@click.option("--optlevel", "-O", type=click.IntRange(1, 3), default=2)
+def show(model: str, after: str, target: str, auto_cast: str, optlevel: int) -> None:
+    """Print FILE, a serialized HLO module, as the text it has after a pass of the compiler."""
+    from glia.base.options import CompileOptions
+    from glia.pipeline import IMPORT, PIPELINE, read_module, run_pipeline, text_of
+
+    levels = {IMPORT: "graph"} | {each.name: each.makes for each in PIPELINE}
+    if not after:
+        for name, level in levels.items():
+            click.echo(f"{level:8} {name}")
+        return
+    if after not in levels:
+        raise UnknownPass(name=after, known=" ".join(levels))
+    options = CompileOptions(target=target, auto_cast=auto_cast, optlevel=optlevel)
+    ir = run_pipeline(read_module(Path(model)), options, stop_after=after)
+    click.echo(text_of(levels[after], ir))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,318 @@
+"""The `neuronx-cc` command: compile an HLO module into a NEFF."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from glia import __version__
+from glia.arch.instances import get_target
+from glia.base.options import CompileOptions
+from glia.cli.console import LEVELS, Console, Progress
+from glia.cli.errors import NotOneFile, UnsupportedLogicalCore, UnwritableOutput
+from glia.cli.flags import PassedFlag, split_passed_flags
+from glia.cli.guard import GuardedGroup, check_writable, writing
+from glia.pipeline import EFFECTIVE_OPTIONS, Step, compile_graph, read_module, text_of
+
+TARGETS = ("inf2", "trn1", "trn1n", "trn2", "trn3")
+DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
+EXAMPLES = """\b
+Examples:
+  neuronx-cc compile model.hlo.pb --framework XLA --target trn2
+  neuronx-cc compile model.hlo.pb --framework XLA --target trn1 --auto-cast none -O1 \\
+      --output model.neff --verbose info
+  neuronx-cc list-operators --framework XLA
+"""
+
+
+@click.group(
+    cls=GuardedGroup,
+    epilog=EXAMPLES,
+    context_settings={"max_content_width": 100, "show_default": True},
+)
+@click.version_option(__version__, prog_name="neuronx-cc (glia)")
+def main() -> None:
+    """Compile machine-learning models for AWS Neuron devices."""
+
+
+class CompileCommand(click.Command):
+    """Takes out the flags that wrappers pass before the rest is parsed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest, ctx.obj = split_passed_flags(args)
+        return super().parse_args(ctx, [_without_equals(argument) for argument in rest])
+
+
+def _without_equals(argument: str) -> str:
+    """-O=1 as -O1; every other argument as it is."""
+    return f"-O{argument[3:]}" if argument.startswith("-O=") else argument
+
+
+def _verbosity(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value not in LEVELS and not (value.isascii() and value.isdigit()):
+        raise click.BadParameter(f"{value!r} is not one of {', '.join(LEVELS)}, or a number")
+    return value
+
+
+def _downcasts(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(value.replace(",", " ").split())
+    if names in (("all",), ("none",)):
+        return names
+    for name in names:
+        if name not in DOWNCASTS:
+            raise click.BadParameter(f"{name!r} is not one of all, none, {', '.join(DOWNCASTS)}")
+    return names
+
+
+def _target(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value == "inf1":
+        raise click.BadParameter("inf1 has NeuronCore-v1, which is compiled for by neuron-cc")
+    if value not in TARGETS:
+        raise click.BadParameter(f"{value!r} is not one of {', '.join(TARGETS)}")
+    return value
+
+
+def _choice(*values: str) -> click.Choice:
+    return click.Choice(values)
+
+
+@main.command(
+    cls=CompileCommand,
+    epilog=EXAMPLES,
+    short_help="Compile a serialized HLO module into a NEFF.",
+)
+@click.argument("model_files", nargs=-1, metavar="FILE")
+@click.option("--framework", type=_choice("XLA"), required=True, help="Form of the model.")
+@click.option(
+    "--target", callback=_target, required=True, metavar="|".join(TARGETS), help="Device family."
+)
+@click.option(
+    "--model-type",
+    type=_choice("generic", "transformer", "unet-inference"),
+    default="generic",
+    help="Model family to optimise for.",
+)
+@click.option(
+    "--auto-cast",
+    type=_choice("matmult", "none", "all"),
+    default="matmult",
+    help="Which fp32 operations to cast.",
+)
+@click.option(
+    "--auto-cast-type",
+    type=_choice("bf16", "fp16", "tf32", "fp8_e4m3"),
+    default="bf16",
+    help="What to cast them to.",
+)
+@click.option(
+    "--enable-mixed-precision-accumulation/--disable-mixed-precision-accumulation",
+    "mixed_precision_accumulation",
+    default=True,
+    help="Accumulate low-precision operations in fp32 (on by default).",
+)
+@click.option(
+    "--enable-saturate-infinity",
+    "saturate_infinity",
+    is_flag=True,
+    help="Replace infinities by the largest finite value where they would become NaN.",
+)
+@click.option(
+    "--native-int64",
+    type=_choice("default", "enabled", "disabled"),
+    default="default",
+    help="Run int64 with full precision.",
+)
+@click.option(
+    "--implicit-integer-downcast",
+    callback=_downcasts,
+    default="all",
+    metavar="all|none|LIST",
+    help=f"Which integer operations may lose precision: a list of {', '.join(DOWNCASTS)}.",
+)
+@click.option(
+    "--distribution-strategy",
+    "--distribution_strategy",
+    "distribution_strategy",
+    type=_choice("llm-training", "nemo", "fsdp"),
+    default=None,
+    help="How the model is distributed.",
+)
+@click.option(
+    "--logical-nc-config",
+    "-lnc",
+    "--lnc",
+    "logical_nc_config",
+    type=int,
+    default=0,
+    metavar="1|2",
+    help="Physical cores for each logical core (1 on NeuronCore-v2, else 2).",
+)
+@click.option("--optlevel", "-O", type=_choice("1", "2", "3"), default="2", help="Effort.")
+@click.option("--enable-experimental-O1", "experimental_o1", is_flag=True, hidden=True)
+@click.option(
+    "--num-parallel-jobs",
+    type=click.IntRange(min=1),
+    default=8,
+    help="Worker processes; the result does not depend on it.",
+)
+@click.option(
+    "--enable-fast-context-switch",
+    "fast_context_switch",
+    is_flag=True,
+    help="Defer loading some weights to the start of execution.",
+)
+@click.option(
+    "--enable-fast-loading-neuron-binaries",
+    "fast_loading_neuron_binaries",
+    is_flag=True,
+    help="Leave the NEFF's archive uncompressed.",
+)
+@click.option("--logfile", default="log-neuron-cc.txt", metavar="FILE", help="Log file.")
+@click.option("--output", default="file.neff", metavar="FILE", help="Where the NEFF goes.")
+@click.option(
+    "--verbose",
+    callback=_verbosity,
+    default="warning",
+    metavar="|".join(LEVELS) + "|NUMBER",
+    help="Least severity shown.",
+)
+@click.option("--dump", default="", metavar="DIR", help="Write every level's text after each pass.")
+@click.option(
+    "--product-limits",
+    is_flag=True,
+    help="Refuse what the product's own compiler refuses, with its error codes.",
+)
+@click.option("--verify", is_flag=True, help="Check the rules of every level after each pass.")
+@click.pass_context
+def compile(context: click.Context, model_files: Sequence[str], **values: Any) -> None:
+    """Compile FILE, one serialized HLO module (HloModuleProto or HloProto, plain or gzip).
+
+    Options may be written `--option value` or `--option=value`; of an option given twice, the last
+    one counts.
+    """
+    if len(model_files) != 1:
+        given = f"{len(model_files)}: {', '.join(model_files[:4])}" if model_files else "none"
+        raise NotOneFile(given=given)
+    warnings = [f"{flag} is accepted and has no effect" for flag in _distinct(context.obj)]
+    options = _options(context, values, warnings)
+    _check_outputs(Path(model_files[0]), options)
+    with _console(context, options) as console:
+        for text in warnings:
+            console.warning(text)
+        _compile(model_files[0], options, console)
+
+
+def _distinct(flags: list[PassedFlag]) -> list[PassedFlag]:
+    return list({flag.flag: flag for flag in flags}.values())
+
+
+def _options(context: click.Context, values: dict[str, Any], warnings: list[str]) -> CompileOptions:
+    """The compiler's options; what the user should know about them is added to `warnings`."""
+
+    def is_given(name: str) -> bool:
+        return context.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+    values = dict(values)
+    if values.pop("experimental_o1"):
+        warnings.append("--enable-experimental-O1 is deprecated, use --optlevel 1 (-O1)")
+        values["optlevel"] = values["optlevel"] if is_given("optlevel") else "1"
+    if values["distribution_strategy"] == "nemo":
+        warnings.append("--distribution-strategy nemo is deprecated, use llm-training")
+        values["distribution_strategy"] = "llm-training"
+    values["distribution_strategy"] = values["distribution_strategy"] or ""
+    values["optlevel"] = int(values["optlevel"])
+    options = CompileOptions(**values)
+    supported = sorted(get_target(options.target).lncs)
+    if is_given("logical_nc_config") and options.logical_nc_config not in supported:
+        raise UnsupportedLogicalCore(
+            cores=options.logical_nc_config,
+            target=options.target,
+            supported=" or ".join(map(str, supported)),
+        )
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        changed = getattr(options, name, None) != getattr(CompileOptions(), name, None)
+        if is_given(name) and changed and name not in EFFECTIVE_OPTIONS | _HERE:
+            warnings.append(f"{parameter.opts[0]} has no effect yet")
+    return options
+
+
+# Options that this module, and not a pass, gives effect to.
+_HERE = {"model_files", "framework", "target", "output", "logfile", "verbose", "dump"} | {
+    "fast_loading_neuron_binaries",
+    "experimental_o1",
+    "verify",
+}
+
+
+def _check_outputs(model: Path, options: CompileOptions) -> None:
+    """Find out before the work whether the results can be written."""
+    output = Path(options.output)
+    if output.exists() and model.exists() and output.samefile(model):
+        raise UnwritableOutput(path=output, reason="it is the model file")
+    check_writable(output)
+    if options.dump:
+        with writing(options.dump):
+            Path(options.dump).mkdir(parents=True, exist_ok=True)
+
+
+def _console(context: click.Context, options: CompileOptions) -> Console:
+    """The console; the default log file is left out where it cannot be written."""
+    try:
+        return Console(options.verbose, options.logfile)
+    except UnwritableOutput:
+        if context.get_parameter_source("logfile") is not ParameterSource.DEFAULT:
+            raise
+        console = Console(options.verbose, None)
+        console.warning(f"no log file: {options.logfile} cannot be written here")
+        return console
+
+
+def _compile(model: str, options: CompileOptions, console: Console) -> None:
+    started = time.perf_counter()
+    progress = Progress(f"compiling {Path(model).name}")
+
+    def observe(step: Step) -> None:
+        progress(step)
+        console.debug(f"{step.name}: {step.seconds:.3f} s")
+        if options.dump:
+            path = Path(options.dump) / f"{step.index:02d}-{step.name}.{step.level}.txt"
+            with writing(path):
+                path.write_text(text_of(step.level, step.ir), encoding="utf-8")
+
+    console.info(f"compiling {model} for {options.target}")
+    console.debug(f"options: {dataclasses.asdict(options)}")
+    try:
+        neff = compile_graph(read_module(Path(model)), options, observe)
+    except Exception as error:
+        console.debug(f"failed: {error}")
+        raise
+    finally:
+        progress.clear()
+    for note in neff.notes:
+        console.warning(note)
+    with writing(options.output):
+        neff.save(options.output)
+    seconds = time.perf_counter() - started
+    console.info(f"wrote {options.output} in {seconds:.2f} s")
+
+
+@main.command("list-operators", short_help="List the operators that compile.")
+@click.option("--framework", type=_choice("XLA"), required=True, help="Form of the model.")
+def list_operators(framework: str) -> None:
+    """Print the names of the operators that compile and run, one for each line, sorted."""
+    from glia.frontend.hlo import operators
+
+    for name in operators():
+        click.echo(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

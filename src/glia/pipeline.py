@@ -1,0 +1,188 @@
+"""THE list: every pass from the imported graph to the machine program, in order, with its reasons.
+
+`compile` is the public entry; `run_pipeline` runs the list and tells an observer after each pass,
+which is how progress, timings, `--dump` and `glia show --after` see inside.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glia.base.errors import CompileError, InternalError
+from glia.base.options import CompileOptions
+
+if TYPE_CHECKING:
+    from glia.graph.ir import Graph
+    from glia.neff.package import Neff
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One step: `function` ("module:name", imported when it runs) maps (ir, options) to ir.
+
+    `makes` is the level of its result: graph, tile or machine. `after` names earlier passes it
+    relies on, each with the reason. `options` names the options it obeys.
+    """
+
+    name: str
+    function: str
+    makes: str
+    after: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+
+    def __call__(self, ir: Any, options: CompileOptions) -> Any:
+        """Run the pass."""
+        return _resolve(self.function)(ir, options)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an observer learns after a pass: its place in the list, its result and its time."""
+
+    name: str
+    level: str
+    ir: Any
+    seconds: float
+    index: int
+    total: int
+
+
+Observer = Callable[[Step], None]
+
+IMPORT = "import"  # the name of the step before the first pass
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass(
+        "canonicalize",
+        "glia.graph.passes.canonicalize:canonicalize",
+        makes="graph",
+    ),
+    Pass(
+        "simplify",
+        "glia.graph.passes.simplify:simplify",
+        makes="graph",
+        after={"canonicalize": "its equations are written for the operations that remain"},
+    ),
+)
+
+EFFECTIVE_OPTIONS = frozenset(name for each in PIPELINE for name in each.options)
+
+# Options that do not change the program, and so are not written into the NEFF.
+_NOT_KEPT = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
+
+_TEXTS: dict[str, str] = {}
+
+
+def compile(
+    module: object,
+    *,
+    target: str = "trn2",
+    optlevel: int = 2,
+    auto_cast: str = "none",
+    observer: Observer | None = None,
+    **options: Any,
+) -> Neff:
+    """Compile a model for `target` and return it as a `Neff`.
+
+    `module` is what `read_module` takes; further keyword arguments are the fields of
+    `CompileOptions`. Raises a CompileError for everything the user can cure, TypeError for an
+    unknown option.
+    """
+    chosen = CompileOptions(target=target, optlevel=optlevel, auto_cast=auto_cast, **options)
+    return compile_graph(read_module(module), chosen, observer)
+
+
+def read_module(module: object) -> Graph:
+    """The graph of a model.
+
+    `module` is serialized HLO (bytes), StableHLO (text or bytecode, with jaxlib), the path of a file
+    of serialized HLO, a jax `Lowered`, or a graph. Raises the front ends' errors.
+    """
+    from glia.frontend.hlo import import_hlo, load_hlo
+    from glia.frontend.jax import import_lowered, import_stablehlo
+    from glia.graph.ir import Graph
+
+    if isinstance(module, Graph):
+        return module
+    if isinstance(module, str) and ("\n" in module or module.lstrip().startswith("module")):
+        return import_stablehlo(module)
+    if isinstance(module, (str, os.PathLike)):
+        return load_hlo(Path(module))
+    if isinstance(module, (bytes, bytearray, memoryview)):
+        data = bytes(module)
+        is_mlir = data.startswith((b"ML\xefR", b"module"))
+        return import_stablehlo(data) if is_mlir else import_hlo(data)
+    if hasattr(module, "compiler_ir"):
+        return import_lowered(module)
+    raise TypeError(
+        f"cannot compile a {type(module).__name__}; give HLO bytes, a path or a Lowered"
+    )
+
+
+def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | None = None) -> Neff:
+    """Run the pipeline on an imported graph and wrap the result."""
+    from glia.machine.ir import Program
+    from glia.neff.package import Neff
+
+    result = run_pipeline(graph, options, observer)
+    programs = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(program, Program) for program in programs):
+        raise InternalError("the pipeline did not end in machine programs")
+    kept = dataclasses.asdict(options)
+    return Neff(
+        programs=programs,
+        options={name: value for name, value in kept.items() if name not in _NOT_KEPT},
+        is_compressed=not options.fast_loading_neuron_binaries,
+    )
+
+
+def run_pipeline(
+    graph: Graph,
+    options: CompileOptions,
+    observer: Observer | None = None,
+    stop_after: str = "",
+) -> Any:
+    """The result of every pass in order, or of those up to and including `stop_after`."""
+    ir: Any = graph
+    total = len(PIPELINE)
+    if observer:
+        observer(Step(IMPORT, "graph", ir, 0.0, 0, total))
+    for index, each in enumerate(PIPELINE, start=1):
+        if stop_after == IMPORT:
+            break
+        started = time.perf_counter()
+        ir = _run(each, ir, options)
+        if observer:
+            observer(Step(each.name, each.makes, ir, time.perf_counter() - started, index, total))
+        if stop_after == each.name:
+            break
+    return ir
+
+
+def _run(each: Pass, ir: Any, options: CompileOptions) -> Any:
+    try:
+        return each(ir, options)
+    except CompileError:
+        raise
+    except Exception as error:
+        error.add_note(f"in pass {each.name}")
+        raise
+
+
+def text_of(level: str, ir: Any) -> str:
+    """The text form of a program at a level: graph, tile or machine."""
+    write = _resolve(_TEXTS[level])
+    programs = ir if isinstance(ir, tuple) else (ir,)
+    return "\n".join(write(program) for program in programs)
+
+
+def _resolve(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,95 @@
+"""Everything that can be wrong with what a user gives a loaded model."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from glia.base.errors import CompileError
+from glia.runtime.status import Status
+
+
+class WrongInputs(CompileError):
+    """The inputs given are not the inputs the model takes.
+
+    Cause: An input is missing, a name is not one of the model's, or there are too many arrays.
+    Fix: Give every input once; `glia inspect F.neff` and `model.inputs` list them.
+    Example: model(x) for a model that takes x and y
+    """
+
+    status: ClassVar[Status] = Status.NRT_INVALID
+    code = "GLIA301"
+    message = "NRT_INVALID(2): {problem}; the model takes {expected}"
+    help = "give every input of the model once, by name or in order"
+
+
+class WrongShape(CompileError):
+    """An input array has another shape than the model was compiled for.
+
+    Cause: Programs are compiled for fixed shapes; a transposed or otherwise batched array does not
+        fit.
+    Fix: Reshape or pad the array, or compile the model for that shape.
+    Example: model(numpy.zeros((3, 2))) for a model compiled for [2,3]
+    """
+
+    status: ClassVar[Status] = Status.NRT_INVALID
+    code = "GLIA302"
+    message = "NRT_INVALID(2): input {name!r} has shape {given}, the model takes {expected}"
+    help = "reshape or pad the array, or compile the model for that shape"
+
+
+class WrongDType(CompileError):
+    """An input array has another dtype than the model was compiled for.
+
+    Cause: NumPy makes float64 and int64 arrays by default; models mostly take float32 and int32.
+    Fix: Convert the array with `.astype`.
+    Example: model(numpy.zeros((2, 3))) for a model compiled for f32[2,3]
+    """
+
+    status: ClassVar[Status] = Status.NRT_INVALID
+    code = "GLIA303"
+    message = "NRT_INVALID(2): input {name!r} has dtype {given}, the model takes {expected}"
+    help = "convert the array: x.astype({expected_numpy})"
+
+
+class UnknownDevice(CompileError):
+    """`glia.load` was asked for a device that does not exist.
+
+    Cause: The name is not one of the ways this installation can execute a program.
+    Fix: Leave `device` out, or name one of the devices in the message.
+    Example: glia.load("model.neff", device="cuda")
+    """
+
+    status: ClassVar[Status] = Status.NRT_INVALID
+    code = "GLIA304"
+    message = "there is no device {device!r}; devices are {known}"
+    help = "leave `device` out, or name one of the devices"
+
+
+class DeviceMemoryExhausted(CompileError):
+    """The host cannot hold the memory of the simulated device.
+
+    Cause: The model's weights, inputs, outputs and intermediate tensors need more than is free.
+    Fix: Free memory, use a larger machine, or compile a smaller model or batch.
+    Example: glia.load a model with 200 GB of weights on a laptop, then call it
+    """
+
+    status: ClassVar[Status] = Status.NRT_RESOURCE
+    code = "GLIA305"
+    message = (
+        "NRT_RESOURCE(4): the model needs {bytes} bytes of device memory, which the host lacks"
+    )
+    help = "free memory, use a larger machine, or compile a smaller model or batch"
+
+
+class NotEnoughCores(CompileError):
+    """The model is split over more cores than the device has.
+
+    Cause: It was compiled for several physical cores and this device executes one.
+    Fix: Compile with `--logical-nc-config 1`.
+    Example: glia.load a NEFF compiled with --logical-nc-config 2 for a device with one core
+    """
+
+    status: ClassVar[Status] = Status.NRT_LOAD_NOT_ENOUGH_NC
+    code = "GLIA306"
+    message = "NRT_LOAD_NOT_ENOUGH_NC(9): the model needs {needed} cores, device {device} has {has}"
+    help = "compile with --logical-nc-config 1"

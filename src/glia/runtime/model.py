@@ -1,0 +1,143 @@
+"""Load a compiled model and run it on the simulated device."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glia.isa.operand import Memory
+from glia.machine.ir import Binding, Program
+from glia.neff.package import Neff
+from glia.runtime.errors import (
+    DeviceMemoryExhausted,
+    NotEnoughCores,
+    UnknownDevice,
+    WrongDType,
+    WrongInputs,
+    WrongShape,
+)
+
+if TYPE_CHECKING:
+    from glia.profile.report import Profile
+
+Executor = Callable[[Program, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+# How a program can be executed, the default first.
+DEVICES = {"reference": "glia.sim.run:run"}
+
+
+class Model:
+    """A compiled model on a device; calling it runs it. Inputs are never written to.
+
+    An input that an output aliases (a state) is functional here: its new value is the output, and
+    the caller passes it in again.
+    """
+
+    def __init__(self, neff: Neff, device: str) -> None:
+        self.neff = neff
+        self.device = device
+
+    @property
+    def inputs(self) -> tuple[Binding, ...]:
+        """Name, shape and dtype of every input, in order."""
+        return self.neff.inputs
+
+    @property
+    def outputs(self) -> tuple[Binding, ...]:
+        """Name, shape and dtype of every output, in order."""
+        return self.neff.outputs
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Run on arrays in the order of `inputs`; the outputs in the order of `outputs`.
+
+        Raises WrongInputs, WrongShape, WrongDType or DeviceMemoryExhausted.
+        """
+        results = self.run(self._by_name(arrays))
+        return [results[binding.name] for binding in self.outputs]
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run on arrays by input name; the outputs by name. Errors as for a call."""
+        checked = self._check(arrays)
+        executor: Executor = resolve(DEVICES[self.device])
+        try:
+            results = executor(self.neff.program, checked)
+        except MemoryError as problem:
+            raise DeviceMemoryExhausted(bytes=device_bytes(self.neff.program)) from problem
+        return {binding.name: results[binding.name] for binding in self.outputs}
+
+    def profile(self, *arrays: np.ndarray) -> Profile:
+        """The simulated time of one execution; with arrays, also checked as inputs."""
+        if arrays:
+            self._check(self._by_name(arrays))
+        make: Callable[[Neff], Profile] = resolve("glia.runtime.profiling:profile_neff")
+        return make(self.neff)
+
+    def _by_name(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        if len(arrays) != len(self.inputs):
+            self._refuse(f"{len(arrays)} arrays were given")
+        return {binding.name: a for binding, a in zip(self.inputs, arrays, strict=True)}
+
+    def _check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        expected = {binding.name for binding in self.inputs}
+        if missing := [binding.name for binding in self.inputs if binding.name not in arrays]:
+            self._refuse(f"input {missing[0]!r} is missing")
+        if unknown := [name for name in arrays if name not in expected]:
+            self._refuse(f"there is no input {unknown[0]!r}")
+        return {binding.name: fit_input(binding, arrays[binding.name]) for binding in self.inputs}
+
+    def _refuse(self, problem: str) -> None:
+        raise WrongInputs(problem=problem, expected=describe_tensors(self.inputs))
+
+
+def load(path_or_neff: str | os.PathLike[str] | Neff, *, device: str | None = None) -> Model:
+    """Load a NEFF file or a compiled `Neff` onto a device (the default: the fastest there is).
+
+    Raises NeffError or a subclass when the file is not a sound NEFF of ours, UnknownDevice, and
+    NotEnoughCores when the model is split over more cores than the device has.
+    """
+    chosen = device or next(iter(DEVICES))
+    if chosen not in DEVICES:
+        raise UnknownDevice(device=device, known=", ".join(DEVICES))
+    neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(path_or_neff)
+    if len(neff.programs) > 1:
+        raise NotEnoughCores(needed=len(neff.programs), device=chosen, has=1)
+    return Model(neff, chosen)
+
+
+def fit_input(binding: Binding, value: object) -> np.ndarray:
+    """`value` as the array the input takes; numbers and lists are converted, arrays must match."""
+    wanted = binding.dtype.numpy
+    array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=wanted)
+    if array.dtype.kind == "V" and array.dtype.names is None and array.itemsize == wanted.itemsize:
+        array = array.view(wanted)  # .npy files do not know ml_dtypes and keep raw bytes
+    if array.dtype != wanted:
+        raise WrongDType(
+            name=binding.name,
+            given=array.dtype,
+            expected=binding.dtype,
+            expected_numpy=repr(wanted),
+        )
+    if array.shape != binding.shape:
+        raise WrongShape(name=binding.name, given=list(array.shape), expected=list(binding.shape))
+    return array
+
+
+def describe_tensors(bindings: Sequence[Binding]) -> str:
+    """`x: f32[2,3], y: s32[]`; "no inputs" for none."""
+    texts = [f"{b.name}: {b.dtype}[{','.join(map(str, b.shape))}]" for b in bindings]
+    return ", ".join(texts) or "no inputs"
+
+
+def device_bytes(program: Program) -> int:
+    """Bytes of HBM the program's tiles occupy."""
+    return sum(tile.bytes for tile in program.tiles.values() if tile.memory is Memory.HBM)
+
+
+def resolve(path: str) -> Any:
+    """The object named "module:attribute", imported on demand."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -1,0 +1,56 @@
+"""Which values are read from more than one nest."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from glia.graph import ops
+from glia.graph.ir import Graph, Node
+
+_INLINED = (
+    ops.Map,
+    ops.Convert,
+    ops.Bitcast,
+    ops.ReducePrecision,
+    ops.Broadcast,
+    ops.Reshape,
+    ops.Transpose,
+    ops.Slice,
+    ops.Reverse,
+)
+_IN_BUFFER = "in a buffer"
+
+
+def shared_nodes(graph: Graph) -> frozenset[Node]:
+    """The nodes whose readers end up in different nests.
+
+    Readers that themselves join one nest count once, so that a value used twice inside one
+    expression is not shared.
+    """
+    homes: dict[Node, set[Hashable]] = {node: set() for node in graph.nodes}
+    for position, result in enumerate(graph.results):
+        homes[result].add(("result", position))
+    shared = set()
+    for node in reversed(graph.nodes):
+        found = homes[node]
+        if len(found) > 1:
+            shared.add(node)
+        home = next(iter(found)) if len(found) == 1 else node
+        for operand, place in _reads(node, home):
+            homes[operand].add(place)
+    return frozenset(shared)
+
+
+def _reads(node: Node, home: Hashable) -> Iterator[tuple[Node, Hashable]]:
+    """Each operand with the nest that its element is computed in."""
+    if isinstance(node, _INLINED):
+        for operand in node.operands:
+            yield operand, home
+    elif isinstance(node, ops.Reduce):
+        yield node.xs[0], (node, "body")
+        yield from ((operand, _IN_BUFFER) for operand in node.operands[1:])
+    elif isinstance(node, ops.Concatenate | ops.DynamicUpdateSlice | ops.Scatter):
+        for position, operand in enumerate(node.operands):
+            yield operand, (node, position)
+    else:
+        yield from ((operand, _IN_BUFFER) for operand in node.operands)

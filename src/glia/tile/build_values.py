@@ -1,0 +1,464 @@
+"""Graph values held as functions from an index to a scalar expression until a buffer is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from glia.base.affine import ZERO
+from glia.base.dtype import S32, DType
+from glia.base.loc import Loc
+from glia.graph.ir import Node, TensorType
+from glia.tile.build_nest import (
+    Index,
+    NestInProgress,
+    NotAffine,
+    Split,
+    blocks,
+    delinearise,
+    linearise,
+)
+from glia.tile.ir import Apply, Expr, Guard, Literal, Load
+from glia.tile.ir import Index as IndexValue
+
+if TYPE_CHECKING:
+    from glia.tile.build_block import Block
+
+MOST_APPLIES = 24  # a larger expression is cut: it would not fit the engines' pipelines anyway
+MOST_LOADS = 6
+CHEAP_APPLIES = 6  # an expression without loads of at most this size is computed again, not stored
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a value goes: a buffer, and the index there of each index of the value."""
+
+    buffer: str
+    place: Callable[[Index], Index]
+    is_whole: bool = False  # place is the identity on the buffer's shape
+
+
+class Value:
+    """One tensor of the graph. `at` gives its element; `materialise` puts it into a buffer."""
+
+    applies = 0
+    sources: frozenset[str] = frozenset()
+    pending: Value | None = None  # the reduction this value would pull into its reader's nest
+    is_view = False  # `at` gives a plain load
+
+    def __init__(self, block: Block, node: Node, type_: TensorType | None = None) -> None:
+        self.block = block
+        self.node = node
+        kind = type_ or node.type
+        assert isinstance(kind, TensorType)
+        self.dtype: DType = kind.dtype
+        self.shape: tuple[int, ...] = kind.shape
+        self.buffer = ""
+        self._flat = ""
+
+    @property
+    def loc(self) -> Loc:
+        return self.node.loc
+
+    @property
+    def elements(self) -> int:
+        return TensorType(self.dtype, self.shape).elements
+
+    @property
+    def stem(self) -> str:
+        """What a nest that computes this value is called."""
+        return getattr(self.node, "function", "") or self.node.opcode
+
+    def at(self, nest: NestInProgress, index: Index) -> Expr:
+        """The element at `index`; may raise Split."""
+        if self.buffer:
+            return Load(self.buffer, self.dtype, index)
+        key = (id(self), index)
+        found = nest.memory.get(key)
+        if found is None:
+            found = nest.memory[key] = self.compute(nest, index)
+        return found
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        """The element at `index` when the value is in no buffer."""
+        raise TypeError(f"{type(self).__name__} has no element expression")
+
+    def emit_into(self, target: Target) -> None:
+        """Append the nests that write the value to `target`."""
+        if self.buffer:
+            self.block.store(self, target)
+        else:
+            self.write(target)
+
+    def write(self, target: Target) -> None:
+        """Append the nests that compute the value into `target`."""
+        self.block.store(self, target)
+
+    def materialise(self) -> None:
+        """Give the value a buffer of its own shape."""
+        if self.buffer:
+            return
+        name, target = self.block.buffer_for(self)
+        self.emit_into(target)
+        self._now_in(name)
+
+    def _now_in(self, name: str) -> None:
+        self.buffer, self.applies, self.pending = name, 0, None
+        self.sources, self.is_view = frozenset((name,)), True
+
+    def settle(self) -> None:
+        """Materialise what is costly in the value; movement on top of it stays a view."""
+        self.materialise()
+
+    def flat(self) -> str:
+        """A one-dimensional buffer holding the value in row-major order."""
+        if not self._flat:
+            name = self.block.fresh_buffer(self.dtype, (self.elements,))
+            target = Target(name, lambda index: (linearise(index, self.shape),))
+            self.emit_into(target)
+            self._flat = name
+        return self._flat
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether two readers should share a buffer rather than both compute it."""
+        if self.buffer:
+            return False
+        limit = 0 if self.sources else CHEAP_APPLIES
+        return self.pending is not None or self.applies > limit
+
+
+class Stored(Value):
+    """A value that is in a buffer from the start."""
+
+    def __init__(self, block: Block, node: Node, buffer: str, kind: TensorType | None = None):
+        super().__init__(block, node, kind)
+        self._now_in(buffer)
+
+
+class Scalar(Value):
+    """The same literal everywhere."""
+
+    def __init__(self, block: Block, node: Node, number: float | int, kind: TensorType) -> None:
+        super().__init__(block, node, kind)
+        self.number = number
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        return Literal(self.number, self.dtype)
+
+
+class Counted(Value):
+    """Iota."""
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        return IndexValue(index[self.node.dimension], self.dtype)  # type: ignore[attr-defined]
+
+
+class Elementwise(Value):
+    """A scalar function of values of one shape; `extra` literals follow the operands."""
+
+    def __init__(
+        self,
+        block: Block,
+        node: Node,
+        function: str,
+        args: list[Value],
+        extra: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(block, node)
+        self.function = function
+        self.args = args
+        self.extra = tuple(Literal(number, S32) for number in extra)
+        self._fit()
+        self.pending = next((arg.pending for arg in args if arg.pending), None)
+        self.applies = sum(arg.applies for arg in args) + (function != "convert")
+        self.sources = frozenset().union(*(arg.sources for arg in args))
+
+    def _fit(self) -> None:
+        """Materialise operands until at most one reduction and a bounded expression remain."""
+        held: Value | None = None
+        for arg in self.args:
+            if arg.pending and held and arg.pending is not held:
+                arg.settle()
+            held = held or arg.pending
+        while True:
+            loads = frozenset[str]().union(*(arg.sources for arg in self.args))
+            applies = sum(arg.applies for arg in self.args)
+            largest = max(self.args, key=lambda arg: arg.applies)
+            if (applies < MOST_APPLIES and len(loads) <= MOST_LOADS) or not largest.applies:
+                return
+            largest.materialise()
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        args = tuple(arg.at(nest, index) for arg in self.args)
+        return Apply(self.function, (*args, *self.extra), self.dtype)
+
+
+class Moved(Value):
+    """A value whose every element is an element of another."""
+
+    def __init__(self, block: Block, node: Node, source: Value) -> None:
+        super().__init__(block, node)
+        if self.is_partial and (source.pending or (self.repeats and source.is_costly)):
+            source.settle()
+        self.source = source
+        self.applies, self.sources = source.applies, source.sources
+        self.pending, self.is_view = source.pending, source.is_view
+
+    is_partial = False  # not every element of the source is read exactly once
+
+    @property
+    def repeats(self) -> bool:
+        """Whether elements of the source are read several times."""
+        return False
+
+    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+        """The source's index of the element at `index`; raises Split or NotAffine."""
+        raise TypeError(f"{type(self).__name__} has no index map")
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        return self.source.at(nest, self.source_index(nest, index))
+
+    def settle(self) -> None:
+        if not self.buffer:
+            self.source.settle()
+            self.applies, self.sources = self.source.applies, self.source.sources
+            self.pending, self.is_view = None, self.source.is_view
+
+
+class BroadcastValue(Moved):
+    """Result dimensions that the operand lacks, or has with extent 1, do not move it."""
+
+    is_partial = True
+
+    @property
+    def repeats(self) -> bool:
+        return self.elements > TensorType(self.dtype, self.node.operands[0].shape).elements
+
+    def __init__(self, block: Block, node: Node, source: Value) -> None:
+        self.is_partial = node.shape != source.shape
+        super().__init__(block, node, source)
+
+    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+        dimensions = self.node.dimensions  # type: ignore[attr-defined]
+        extents = self.source.shape
+        return tuple(
+            index[d] if extent != 1 else ZERO for d, extent in zip(dimensions, extents, strict=True)
+        )
+
+
+class ReshapeValue(Moved):
+    """Row-major order is kept; where the index is not affine the source goes to a flat buffer."""
+
+    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+        source, result = self.source.shape, self.shape
+        mapped = [ZERO] * len(source)
+        for left, right in blocks(source, result):
+            wide = [d for d in left if source[d] != 1]
+            narrow = [d for d in right if result[d] != 1]
+            if len(wide) == 1 and len(narrow) == 1:
+                mapped[wide[0]] = index[narrow[0]]
+                continue
+            linear = linearise([index[d] for d in right], [result[d] for d in right])
+            parts = delinearise(linear, [source[d] for d in left], nest.extents)
+            for d, part in zip(left, parts, strict=True):
+                mapped[d] = part
+        return tuple(mapped)
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        try:
+            mapped = self.source_index(nest, index)
+        except NotAffine:
+            return Load(self.source.flat(), self.dtype, (linearise(index, self.shape),))
+        return self.source.at(nest, mapped)
+
+
+class TransposeValue(Moved):
+    """Dimensions in another order."""
+
+    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+        mapped = [ZERO] * len(index)
+        for d, source in enumerate(self.node.permutation):  # type: ignore[attr-defined]
+            mapped[source] = index[d]
+        return tuple(mapped)
+
+
+class SliceValue(Moved):
+    """Every stride-th element from a start."""
+
+    is_partial = True
+
+    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+        start, stride = self.node.start, self.node.stride  # type: ignore[attr-defined]
+        return tuple(i * by + at for i, at, by in zip(index, start, stride, strict=True))
+
+
+class ReverseValue(Moved):
+    """The last element first."""
+
+    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+        reversed_ = self.node.dimensions  # type: ignore[attr-defined]
+        return tuple(
+            i * -1 + (extent - 1) if d in reversed_ else i
+            for d, (i, extent) in enumerate(zip(index, self.shape, strict=True))
+        )
+
+
+class PadValue(Value):
+    """A guarded load of a view, or a fill followed by the interior."""
+
+    def __init__(self, block: Block, node: Node, source: Value, value: Value) -> None:
+        super().__init__(block, node)
+        self.source, self.value = source, value
+        if source.pending or source.is_costly:
+            source.settle()
+        can_guard = source.is_view and isinstance(value, Scalar) and not any(node.interior)  # type: ignore[attr-defined]
+        self.is_guarded = can_guard
+        self.applies = 0 if can_guard else MOST_APPLIES
+        self.sources = source.sources
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        if not self.is_guarded:
+            self.materialise()
+            return self.at(nest, index)
+        assert isinstance(self.value, Scalar)
+        inner = tuple(i - low for i, low in zip(index, self.node.low, strict=True))  # type: ignore[attr-defined]
+        load = self.source.at(nest, inner)
+        assert isinstance(load, Load)
+        if load.guards or load.dynamic:
+            self.is_guarded = False
+            return self.compute(nest, index)
+        return replace(load, guards=guards(inner, self.source.shape, nest), fill=self.value.number)
+
+    def write(self, target: Target) -> None:
+        node, place = self.node, target.place
+        steps = [gap + 1 for gap in node.interior]  # type: ignore[attr-defined]
+        first, count = [], []
+        for low, step, extent, length in zip(
+            node.low,
+            steps,
+            self.source.shape,
+            self.shape,
+            strict=True,  # type: ignore[attr-defined]
+        ):
+            begin = max(0, -(low // step))
+            end = min(extent, (length - 1 - low) // step + 1)
+            first.append(begin)
+            count.append(max(0, end - begin))
+        if tuple(count) != self.shape:
+            fill = BroadcastScalar(self.block, node, self.value)
+            fill.emit_into(target)
+        inside = Window(self.block, node, self.source, tuple(first), tuple(count))
+
+        def shifted(index: Index) -> Index:
+            return place(
+                tuple(
+                    (i + begin) * step + low
+                    for i, begin, step, low in zip(index, first, steps, node.low, strict=True)  # type: ignore[attr-defined]
+                )
+            )
+
+        inside.emit_into(Target(target.buffer, shifted))
+
+
+def guards(index: Index, shape: tuple[int, ...], nest: NestInProgress) -> tuple[Guard, ...]:
+    """What must hold for `index` to lie inside `shape`, leaving out what always does."""
+    found = []
+    for part, extent in zip(index, shape, strict=True):
+        low, high = part.bounds(nest.extents)
+        if low < 0 or high >= extent:
+            found.append(Guard(part, extent))
+    return tuple(found)
+
+
+class BroadcastScalar(Value):
+    """A scalar value repeated over the shape of a node."""
+
+    def __init__(self, block: Block, node: Node, scalar: Value) -> None:
+        super().__init__(block, node)
+        if scalar.is_costly:
+            scalar.settle()
+        self.scalar = scalar
+
+    @property
+    def stem(self) -> str:
+        return "fill"
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        return self.scalar.at(nest, ())
+
+
+class Window(Value):
+    """The box of `count` elements from `first` of a value."""
+
+    def __init__(
+        self,
+        block: Block,
+        node: Node,
+        source: Value,
+        first: tuple[int, ...],
+        count: tuple[int, ...],
+    ) -> None:
+        super().__init__(block, node, TensorType(source.dtype, count))
+        self.source, self.first = source, first
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        return self.source.at(nest, tuple(i + f for i, f in zip(index, self.first, strict=True)))
+
+
+class Joined(Value):
+    """Concatenate: every part is stored into its slice of the result."""
+
+    applies = MOST_APPLIES
+
+    def __init__(self, block: Block, node: Node, parts: list[Value]) -> None:
+        super().__init__(block, node)
+        self.parts = parts
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        self.materialise()
+        return self.at(nest, index)
+
+    def write(self, target: Target) -> None:
+        dimension, offset = self.node.dimension, 0  # type: ignore[attr-defined]
+        for part in self.parts:
+            part.emit_into(Target(target.buffer, _shift(target.place, dimension, offset)))
+            offset += part.shape[dimension]
+
+
+def _shift(
+    place: Callable[[Index], Index], dimension: int, offset: int
+) -> Callable[[Index], Index]:
+    def shifted(index: Index) -> Index:
+        moved = list(index)
+        moved[dimension] = moved[dimension] + offset
+        return place(tuple(moved))
+
+    return shifted
+
+
+def plain_load(value: Value, nest: NestInProgress, index: Index) -> Load:
+    """The element at `index` as one load without guards or run-time offsets, for a contraction.
+
+    A movement that would need axes split, or that repeats elements, is materialised in the shape
+    the reader wants; otherwise the value beneath it is.
+    """
+    if not value.buffer:
+        base, at = value, index
+        try:
+            while isinstance(base, Moved) and not base.buffer:
+                at = base.source_index(nest, at)
+                base = base.source
+        except (Split, NotAffine):
+            value.materialise()
+        else:
+            if _variables(at) == _variables(index):
+                base.materialise()
+                return Load(base.buffer, base.dtype, at)
+            value.materialise()
+    return Load(value.buffer, value.dtype, index)
+
+
+def _variables(index: Index) -> frozenset[str]:
+    return frozenset(variable for part in index for variable in part.variables)

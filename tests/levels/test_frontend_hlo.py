@@ -234,6 +234,21 @@ def test_iota_replica_groups_are_counted_out() -> None:
     assert found.replica_groups == ((0, 2), (1, 3))
 
 
+@pytest.mark.parametrize(
+    ("axes", "groups"),
+    [
+        ("{'a'}", ((0, 4), (1, 5), (2, 6), (3, 7))),
+        ("{'b'}", ((0, 1, 2, 3), (4, 5, 6, 7))),
+        ("{'b','a'}", ((0, 4, 1, 5, 2, 6, 3, 7),)),
+        ("{'b':(2)2}", ((0, 1), (2, 3), (4, 5), (6, 7))),
+    ],
+)
+def test_mesh_replica_groups_are_written_out(axes: str, groups: object) -> None:
+    mesh = "replica_groups=mesh['a'=2,'b'=4] " + axes
+    reduced = _collective(f"ROOT r = f32[4] all-reduce(x), {mesh}, to_apply=sum")
+    assert reduced.replica_groups == groups
+
+
 def test_asynchronous_collective_gives_its_result() -> None:
     found = _collective("""
         s = (f32[4], f32[8]) all-gather-start(x), replica_groups={{0,1}}, dimensions={0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from glia.graph import ops
 from glia.graph.ir import Graph, TensorType, TupleType, Type
 
 MOST_DEVICES = 2**20
+
+Groups = tuple[tuple[int, ...], ...]
 
 _WITH_BODY = frozenset({"all-reduce", "reduce-scatter"})
 _ALONG_DIMENSION = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
@@ -50,25 +53,63 @@ def _import(site: Site, kind: str, result: Type) -> Value:
     return results[0] if isinstance(result, TensorType) else results
 
 
-def _replica_groups(site: Site) -> tuple[tuple[int, ...], ...]:
-    listed = site.proto.device_list.replica_groups or site.proto.replica_groups
-    if listed or not site.proto.device_list.iota.groups:
+def _replica_groups(site: Site) -> Groups:
+    """The groups, written out from whichever of XLA's four forms the module uses."""
+    proto = site.proto
+    listed = proto.device_list.replica_groups or proto.replica_groups
+    if listed:
         return tuple(tuple(group.replica_ids) for group in listed)
-    return _iota_groups(site, site.proto.device_list.iota)
+    if proto.mesh_groups.mesh.axes:
+        return _mesh_groups(site, proto.mesh_groups)
+    iota = proto.iota_groups if proto.iota_groups.groups else proto.device_list.iota
+    return _iota_groups(site, iota) if iota.groups else ()
 
 
-def _iota_groups(site: Site, iota: Any) -> tuple[tuple[int, ...], ...]:
+def _iota_groups(site: Site, iota: Any) -> Groups:
     """Groups given as a reshaped and transposed count of all devices."""
     shape = tuple(iota.reshape_dims) or (iota.groups * iota.devices_per_group,)
     permutation = tuple(iota.transpose_perm) or tuple(range(len(shape)))
-    count = math.prod(shape)
-    if min(shape) < 1 or len(shape) > 16 or not 0 < count <= MOST_DEVICES:
-        raise site.malformed(f"replica groups of {count} devices")
+    devices = _counted(site, shape)
     if sorted(permutation) != list(range(len(shape))):
         raise site.malformed("the replica groups' permutation does not fit")
-    if iota.groups < 1 or iota.groups * iota.devices_per_group != count:
-        raise site.malformed(f"{iota.groups} groups of {iota.devices_per_group} out of {count}")
-    groups = np.arange(count).reshape(shape).transpose(permutation).reshape(iota.groups, -1)
+    if iota.groups < 1 or iota.groups * iota.devices_per_group != devices.size:
+        raise site.malformed(f"{iota.groups} groups of {iota.devices_per_group} of {devices.size}")
+    return _rows(devices.transpose(permutation).reshape(iota.groups, -1))
+
+
+def _mesh_groups(site: Site, proto: Any) -> Groups:
+    """Groups along some axes of a mesh of devices; an axis may be a part of a mesh axis."""
+    sizes = [axis.size for axis in proto.mesh.axes]
+    devices = _counted(site, sizes)
+    if len(proto.mesh.device_ids) == devices.size:
+        devices = np.array(proto.mesh.device_ids).reshape(sizes)
+    elif len(proto.mesh.device_ids):
+        raise site.malformed(f"{len(proto.mesh.device_ids)} devices in a mesh of {devices.size}")
+    references = {reference.mesh_axis: reference for reference in proto.axes}
+    if len(references) != len(proto.axes) or not set(references) <= set(range(len(sizes))):
+        raise site.malformed(f"replica groups along axes {list(references)[:8]}")
+    split: list[int] = []  # every mesh axis as before, grouped, after
+    for axis, size in enumerate(sizes):
+        before, part = 1, size
+        if axis in references and references[axis].sub_axis.size:
+            before, part = references[axis].sub_axis.pre_size, references[axis].sub_axis.size
+        if before < 1 or part < 1 or size % (before * part):
+            raise site.malformed(f"part {before}:{part} of a mesh axis of {size}")
+        split += [before, part, size // (before * part)]
+    inner = [3 * axis + 1 for axis in references]
+    outer = [d for d in range(len(split)) if d not in inner]
+    count = math.prod(split[d] for d in inner)
+    return _rows(devices.reshape(split).transpose(outer + inner).reshape(-1, count))
+
+
+def _counted(site: Site, shape: Sequence[int]) -> np.ndarray:
+    """All devices, counted in row-major order of this shape."""
+    if not 0 < len(shape) <= 16 or min(shape) < 1 or math.prod(shape) > MOST_DEVICES:
+        raise site.malformed(f"replica groups over {list(shape)[:16]} devices")
+    return np.arange(math.prod(shape)).reshape(shape)
+
+
+def _rows(groups: np.ndarray) -> Groups:
     return tuple(tuple(group) for group in groups.tolist())
 
 

@@ -52,6 +52,11 @@ Attributes: map=1 Attribute*
 ReplicaGroup: replica_ids=1 i64*
 IotaGroups: groups=1 i64, devices_per_group=2 i64, reshape_dims=3 i64*, transpose_perm=4 i32*
 DeviceList: replica_groups=1 ReplicaGroup*, iota=2 IotaGroups
+MeshAxis: name=1 str, size=2 i64
+Mesh: axes=1 MeshAxis*, device_ids=2 i64*
+SubAxis: pre_size=1 i64, size=2 i64
+AxisReference: mesh_axis=1 i64, sub_axis=2 SubAxis
+MeshGroups: mesh=1 Mesh, axes=2 AxisReference*
 SourceTarget: source=1 i64, target=2 i64
 Instruction: name=1 str, opcode=2 str, shape=3 Shape, metadata=7 Metadata, literal=8 Literal,
     parameter_number=9 i64, fusion_kind=11 str, tuple_index=13 i64, dimensions=14 i64*,
@@ -67,7 +72,7 @@ Instruction: name=1 str, opcode=2 str, shape=3 Shape, metadata=7 Metadata, liter
     triangular_solve=59 TriangularSolve, is_stable=60 bool, cholesky=62 Cholesky,
     comparison_direction=63 str, unique_indices=69 bool, frontend_attributes=68 Attributes,
     rng_algorithm=70 i32, use_global_device_ids=71 bool, comparison_type=72 str, k=81 i64,
-    largest=85 bool, device_list=87 DeviceList
+    largest=85 bool, device_list=87 DeviceList, iota_groups=92 IotaGroups, mesh_groups=93 MeshGroups
 Computation: name=1 str, instructions=2 Instruction*, program_shape=4 ProgramShape, id=5 i64,
     root_id=6 i64
 AliasEntry: output_index=1 i64*, parameter_number=2 i64, parameter_index=3 i64*, kind=4 i32

@@ -1,0 +1,99 @@
+"""What one instruction costs in time: cycles turned into picoseconds, transfers into lane loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from glia.isa.dma import Transfer
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
+DMA_ENGINES = 16
+PARTITIONS_PER_DMA_ENGINE = 8  # DMA overview: engine e serves partitions 8e .. 8e+7
+HBM_LANE = DMA_ENGINES  # the HBM interface is one more lane beside the DMA engines
+PS = 1000  # picoseconds in a nanosecond
+
+
+@dataclass(frozen=True)
+class TransferCost:
+    """One DMA transfer: picoseconds on each lane, bytes by direction, how it is issued."""
+
+    lanes: tuple[tuple[int, int], ...]  # (lane, picoseconds)
+    read_bytes: int  # from HBM
+    written_bytes: int  # to HBM
+    moved_bytes: int
+    is_dynamic: bool  # descriptors are made at run time
+
+
+def cycles_to_ps(cycles: float, engine: str, arch: Arch) -> int:
+    """Picoseconds that `cycles` of an engine's clock take."""
+    return round(cycles * PS / arch.clocks_ghz[engine])
+
+
+def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
+    """Split a transfer over the DMA engines by descriptors.
+
+    A descriptor covers the longest run that is contiguous on both sides and takes its bytes at the
+    engine's rate and a fixed time. On-chip partition p is served by DMA engine
+    p // 8; transfers within HBM spread evenly. A pattern that names a register, or an operand of
+    indices, makes descriptors a matter of run time.
+    """
+    moved = instr.moved_bytes()
+    work = (moved / arch.dma_bytes_per_ns + instr.descriptors() * arch.dma_descriptor_ns) * PS
+    lanes = tuple((engine, round(work * share)) for engine, share in _shares(instr))
+    elements = min((p.elements for p in instr.moved()), default=0)
+    in_hbm = {"reads": 0, "writes": 0, "updates": 0}
+    for name, _, pattern in instr.operands():
+        if pattern.memory is Memory.HBM and any(pattern is p for p in instr.moved()):
+            in_hbm[instr.access(name)] += min(pattern.elements, elements) * pattern.dtype.bytes
+    read, written = in_hbm["reads"] + in_hbm["updates"], in_hbm["writes"] + in_hbm["updates"]
+    if read + written:
+        lanes += ((HBM_LANE, round((read + written) / arch.hbm_bytes_per_ns * PS)),)
+    return TransferCost(lanes, read, written, moved, _is_dynamic(instr))
+
+
+def _is_dynamic(instr: Transfer) -> bool:
+    patterns = [pattern for _, _, pattern in instr.operands()]
+    return len(patterns) > len(instr.moved()) or any(registers_of(p) for p in patterns)
+
+
+def registers_of(pattern: Pattern) -> list[str]:
+    """Registers (with their $) that a pattern's place depends on."""
+    variables = pattern.offset.variables + pattern.partition.variables
+    return [v for v in variables if v.startswith("$")]
+
+
+def _shares(instr: Transfer) -> list[tuple[int, float]]:
+    """(DMA engine, share of the work); the on-chip side's partitions decide."""
+    on_chip = [p for p in instr.moved() if p.memory is not Memory.HBM]
+    if not on_chip:
+        return [(engine, 1 / DMA_ENGINES) for engine in range(DMA_ENGINES)]
+    pattern = max(on_chip, key=lambda p: p.partitions)
+    step = max(1, abs(pattern.dims[0][0]))
+    counts: dict[int, int] = {}
+    for index in range(pattern.partitions):
+        partition = pattern.partition.constant + index * step
+        engine = partition // PARTITIONS_PER_DMA_ENGINE % DMA_ENGINES
+        counts[engine] = counts.get(engine, 0) + 1
+    return [(engine, count / pattern.partitions) for engine, count in sorted(counts.items())]
+
+
+def matmul_flops(instr: Instr) -> int:
+    """Two per multiply-accumulate of a matrix product; 0 for everything else."""
+    stationary, moving = getattr(instr, "stationary", None), getattr(instr, "moving", None)
+    if not (isinstance(stationary, Pattern) and isinstance(moving, Pattern)):
+        return 0
+    return 2 * moving.partitions * stationary.free * moving.free
+
+
+def transpose_flops(instr: Instr) -> int:
+    """What a transposition through the Tensor Engine would be as a product with the identity."""
+    if instr.runs_on != "tensor" or matmul_flops(instr):
+        return 0
+    data = next(iter(instr.read_patterns()), None)
+    return 2 * data.partitions * data.partitions * data.free if data is not None else 0

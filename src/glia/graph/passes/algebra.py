@@ -279,7 +279,7 @@ def multiply_by_itself(op: Map) -> Node | None:
 
 @rule
 def one_over(op: Map) -> Node | None:
-    """1 / sqrt(x) = rsqrt(x) and 1 / (1 + exp(-x)) = logistic(x) in float32; 1 / x = reciprocal(x)"""
+    """1 / x = reciprocal(x); in float32 1 / sqrt(x) = rsqrt(x), 1 / (1 + exp(-x)) = logistic(x)"""
     match op:
         case Map("divide", (one, x)) if x.dtype.is_float and is_uniform(one, 1):
             if x.dtype is F32:
@@ -312,9 +312,8 @@ def merge_converts(op: Convert) -> Node | None:
             if source.is_integer and middle.is_integer and to.is_integer:
                 truncates = to.bits <= middle.bits
                 return convert(x, to) if truncates or holds_exactly(middle, source) else None
-            saturates = source.is_integer and middle.is_float and to.is_integer
-            exact = holds_exactly(middle, source)
-            return convert(x, to) if exact and (not saturates or holds_exactly(to, source)) else None
+            saturates = source.is_integer and to.is_integer and not holds_exactly(to, source)
+            return convert(x, to) if holds_exactly(middle, source) and not saturates else None
     return None
 
 

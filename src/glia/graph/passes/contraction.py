@@ -65,7 +65,7 @@ def dot_of_unit_reshape_right(op: Dot) -> Node | None:
 def _without_units(
     x: Node, batch: tuple[int, ...], contract: tuple[int, ...]
 ) -> tuple[Node, tuple[int, ...], tuple[int, ...]] | None:
-    """x before a reshape that only added free dimensions of extent 1, with the dimensions renamed."""
+    """x before a reshape that only added free extents of 1, with the dimensions renamed."""
     if not isinstance(x, Reshape):
         return None
     used = (*batch, *contract)

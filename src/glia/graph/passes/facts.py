@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -101,7 +102,7 @@ def invert(permutation: Sequence[int]) -> tuple[int, ...]:
 
 def is_increasing(values: Sequence[int]) -> bool:
     """Whether each value is greater than the one before."""
-    return all(a < b for a, b in zip(values, values[1:], strict=False))
+    return all(a < b for a, b in pairwise(values))
 
 
 def pick(values: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:

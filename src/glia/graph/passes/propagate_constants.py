@@ -37,7 +37,7 @@ GROWTH = 2
 """A larger result may have this many times the bytes of the constants it is computed from."""
 
 FOLDED_WORK = 1 << 26
-"""Elementary steps (elements, or multiplications of a contraction) that folding one node may take."""
+"""Elementary steps (elements, or multiplications) that folding one node may take."""
 
 _LAYOUT = (Transpose, Reshape, Convert, Bitcast, ReducePrecision, Slice)
 _NEVER = (RngUniform, Collective, CustomCall, While)
@@ -48,7 +48,7 @@ def propagate_constants(graph: Graph, options: CompileOptions) -> Graph:
     """The graph with every node on constants replaced by its value.
 
     A result has at most FREE_BYTES, or GROWTH times the bytes of its constant operands; what only
-    changes the layout or dtype of a constant is always folded. Broadcasts and iotas stay as they are,
+    changes the layout or dtype of a constant is always folded. Broadcasts and iotas stay,
     because generating them costs less than loading them.
     """
     return _fold(graph)

@@ -33,8 +33,8 @@ class Arch:
     """One NeuronCore: its engines, memories, queues and rates.
 
     `constants` holds the declaration of every number under the field's name, or `field.key` for
-    fields that are mappings. Clocks are in GHz, times in nanoseconds (ns) or in cycles of the engine
-    named, bandwidths in bytes per nanosecond (= GB/s).
+    fields that are mappings. Clocks are in GHz, times in nanoseconds (ns) or in cycles of
+    the engine named, bandwidths in bytes per nanosecond (= GB/s).
     """
 
     name: str

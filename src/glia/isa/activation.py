@@ -25,9 +25,9 @@ _INFINITY = float("inf")
 class ActivationFunction:
     """One function of the tables.
 
-    `low`..`high` is the documented range of arguments (of magnitudes for reciprocal). Functions of
-    one `table_set` can follow each other without loading a table (which functions share a set is
-    assumed).
+    `low`..`high` is the documented range of arguments (of magnitudes if `is_magnitude`).
+    Functions of one `table_set` can follow each other without loading a table (which functions
+    share a set is assumed).
     """
 
     name: str
@@ -35,6 +35,7 @@ class ActivationFunction:
     table_set: str
     low: float = -_INFINITY
     high: float = _INFINITY
+    is_magnitude: bool = False
     source: str = PAGE
 
 
@@ -151,7 +152,7 @@ ACTIVATIONS: dict[str, ActivationFunction] = _table(
     _F("log", np.log, "log", 2.0**-64, 2.0**64),
     _F("sqrt", np.sqrt, "root", 2.0**-116, 2.0**118),
     _F("rsqrt", _rsqrt, "root", 2.0**-87, 2.0**97),
-    _F("reciprocal", _reciprocal, "reciprocal", 2.0**-42, 2.0**42),
+    _F("reciprocal", _reciprocal, "reciprocal", 2.0**-42, 2.0**42, is_magnitude=True),
     _F("sin", _sin, "trigonometric", -np.pi, np.pi),
     _F("cos", _cos, "trigonometric", -1.5 * np.pi, 0.5 * np.pi),
     _F("arctan", np.arctan, "arctan", -np.pi / 2, np.pi / 2),

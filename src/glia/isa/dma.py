@@ -55,7 +55,7 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
         engines = min(arch.dma_engines, descriptors)
         rate = arch.dma_bytes_per_ns * engines
         overhead = arch.dma_descriptor_ns * -(-descriptors // engines)
-        return max(self.moved_bytes() / rate, overhead)
+        return self.moved_bytes() / rate + overhead
 
     def cycles(self, arch: Arch) -> int:
         """Cycles the issuing engine spends on starting the transfer."""

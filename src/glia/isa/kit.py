@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -101,6 +102,7 @@ class Instr:
     operand_declarations: ClassVar[dict[str, Operand]] = {}
     attribute_names: ClassVar[tuple[str, ...]] = ()
     arrives: ClassVar[str] = "elementwise"
+    read_when: ClassVar[Mapping[str, str]] = {}  # updated operand: attribute that is not 0 if read
     arrives_by_dma: ClassVar[bool] = False  # DMA engines, not a compute engine, touch the operands
 
     on: str = field(default="", kw_only=True)  # engine that runs it ("" = the default engine)
@@ -126,10 +128,7 @@ class Instr:
     @classmethod
     def mnemonic(cls) -> str:
         """The name in text form: the class name in snake case."""
-        name = cls.__name__
-        return "".join(
-            "_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(name)
-        )
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     @property
     def runs_on(self) -> str:
@@ -145,6 +144,9 @@ class Instr:
 
     def access(self, name: str) -> str:
         """What this very instruction does to an operand: "reads", "writes" or "updates"."""
+        condition = self.read_when.get(name)
+        if condition is not None and getattr(self, condition) in (False, 0):
+            return "writes"
         return self.operand_declarations[name].access
 
     def read_patterns(self) -> Iterator[Pattern]:

@@ -27,10 +27,10 @@ def widen(array: Array) -> Array:
 def narrow(array: Array, dtype: DType) -> Array:
     """The array in `dtype`.
 
-    The same dtype is kept bit by bit. A float becomes an integer by rounding to nearest, ties to even,
-    and saturating; NaN becomes 0 (assumed). An integer becomes a narrower one by saturating, as it
-    would through float32, but without losing bits above the 24th. Everything else goes through
-    float32 and rounds to nearest even.
+    The same dtype is kept bit by bit. A float becomes an integer by rounding to nearest, ties to
+    even, and saturating; NaN becomes 0 (assumed). An integer becomes a narrower one by
+    saturating, as it would through float32, but without losing bits above the 24th. Everything
+    else goes through float32 and rounds to nearest even.
     """
     if array.dtype == dtype.numpy:
         return array

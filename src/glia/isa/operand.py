@@ -90,7 +90,7 @@ class Pattern:
 
     @property
     def contiguous_bytes(self) -> int:
-        """Bytes of the longest run that lies contiguously in memory, from the innermost dimension."""
+        """Bytes of the longest contiguous run, from the innermost dimension outwards."""
         run = 1
         inner = self.dims[1:] if self.memory is not Memory.HBM else self.dims
         for step, count in reversed(inner):

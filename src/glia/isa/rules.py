@@ -179,7 +179,7 @@ def bitvec_on_integers(op_names: tuple[str, ...], operand_names: tuple[str, ...]
         return len(families) == 1 and integers and len({p.dtype.bits for p in patterns}) == 1
 
     return Rule(
-        "a bitvec operator needs integers of one width throughout, and both operators of its family",
+        "a bitvec operator needs integers of one width, and both operators of its family",
         holds,
         ALU_PAGE,
     )

@@ -23,8 +23,9 @@ class Activation(Instr, engine="scalar"):
     """Write function(scale * data + bias) in float32; with `reduce`, also reduce dst's values.
 
     scale and bias are one value per partition or a number. `reduce` is [P, 1] and takes
-    `reduce` `reduce_op` (the reduction of the function's values along the free dimensions). Outside
-    a function's documented range the hardware's value is not specified; here it is the function's own.
+    `reduce` `reduce_op` (the reduction of the function's values along the free dimensions).
+    Outside a function's documented range the hardware's value is not specified; here it is the
+    function's own.
     """
 
     dst: Pattern = writes("SBUF", "PSUM")

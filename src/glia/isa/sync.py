@@ -102,7 +102,7 @@ class RegisterAlu(Instr, engine="sync", engines=SEQUENCERS):
 
 
 class Barrier(Instr, engine="sync", engines=SEQUENCERS):
-    """All engines meet: none passes before every earlier instruction of every engine is complete."""
+    """All engines meet: none passes before every engine's earlier instructions are complete."""
 
     arrives = "natural"
     cost_source = "assumed"

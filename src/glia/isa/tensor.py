@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class NcMatmul(Instr, engine="tensor"):
     accumulate: bool | Affine = False
 
     arrives = "flat"
+    read_when: ClassVar = {"dst": "accumulate"}
     cost_source = "NKI release 2.26.1, nki.isa.nc_matmul; fp32 as measured, 2 instructions of 2N"
     rules = (
         Rule(
@@ -57,7 +58,7 @@ class NcMatmul(Instr, engine="tensor"):
             MATMUL,
         ),
         Rule(
-            "dst must have a partition for each column of stationary and a column for each of moving",
+            "dst must have a partition for each column of stationary, a column for each of moving",
             _product_shape,
             MATMUL,
         ),
@@ -77,18 +78,13 @@ class NcMatmul(Instr, engine="tensor"):
         Rule("dst must be float32 (bfloat16 too on generation 4)", _destination_dtype, MATMUL),
     )
 
-    def access(self, name: str) -> str:
-        if name == "dst" and self.accumulate is False:
-            return "writes"
-        return super().access(name)
-
     @staticmethod
     def compute(dst: Array, stationary: Array, moving: Array, accumulate: bool) -> Array:
         product = stationary.T @ moving
         return dst + product if accumulate else product
 
     def cycles(self, arch: Arch) -> int:
-        """One column of moving per cycle, never fewer than the rows that must drain; times passes."""
+        """One column of moving per cycle, at least the least issue interval, in every pass."""
         columns = max(arch.min_issue_cycles["tensor"], self.moving.free)
         return round(columns * _passes(self.moving.dtype, arch))
 

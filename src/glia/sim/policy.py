@@ -1,0 +1,48 @@
+"""How strictly a run treats a program, and the faults it can end in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glia.base.loc import UNKNOWN, Loc
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a run checks and how it fills memory nobody has written.
+
+    `poison` is the byte that fills fresh memory (0xFF makes every float a NaN), None leaves it
+    zero. `check_initialized` makes reading an unwritten element a fault. `check_activation_range`
+    makes an argument outside a function's documented range a fault.
+    """
+
+    poison: int | None = 0xFF
+    check_initialized: bool = False
+    check_activation_range: bool = False
+
+
+class ExecutionFault(Exception):
+    """A program did something the machine cannot do; says which instruction and source line."""
+
+    def __init__(self, message: str, *, instruction: str = "", loc: Loc = UNKNOWN) -> None:
+        self.message = message
+        self.instruction = instruction
+        self.loc = loc
+        lines = [message]
+        if instruction:
+            lines.append(f"  instruction: {instruction}")
+        if str(loc):
+            lines.append(f"  source: {loc}")
+        super().__init__("\n".join(lines))
+
+
+class AccessOutOfBounds(ExecutionFault):
+    """An access pattern or an index left its tile."""
+
+
+class UninitializedRead(ExecutionFault):
+    """An instruction read an element that nothing had written."""
+
+
+class ArgumentOutOfRange(ExecutionFault):
+    """An activation function was given an argument outside its documented range."""

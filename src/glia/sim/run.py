@@ -1,0 +1,354 @@
+"""The reference executor: a machine program in program order, instruction by instruction.
+
+Each instruction is prepared once (views, attributes, conversions) and then called for every
+execution; the meaning itself is the instruction's `compute`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Arch, get_target
+from glia.base.affine import Affine
+from glia.base.dtype import PRED, DType, from_numpy
+from glia.base.errors import InternalError
+from glia.isa.activation import ACTIVATIONS
+from glia.isa.dma import OutOfBounds
+from glia.isa.kit import Instr, Operand
+from glia.isa.numerics import bits_of, narrow, widen
+from glia.isa.operand import Pattern
+from glia.isa.scalar import Activation
+from glia.isa.sync import register_variable
+from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
+from glia.machine.text import print_instruction
+from glia.sim.memory import Environment, Memories, OutOfTile, evaluator, storage_dtype
+from glia.sim.policy import (
+    AccessOutOfBounds,
+    ArgumentOutOfRange,
+    Policy,
+    UninitializedRead,
+)
+from glia.sim.written import WrittenBytes
+
+Array = np.ndarray[Any, Any]
+Step = Callable[[Environment], None]
+Fetch = Callable[[Environment], Any]
+
+
+def run(
+    program: Program, inputs: Mapping[str, Array], *, policy: Policy | None = None
+) -> dict[str, Array]:
+    """Run a program on named inputs and return its named outputs.
+
+    Inputs must have the shapes and dtypes of `program.inputs` (InternalError). An access outside
+    a tile, and what `policy` forbids, raises an ExecutionFault.
+    """
+    executor = Executor(program, policy=policy)
+    for binding in program.inputs:
+        if binding.name not in inputs:
+            raise InternalError(f"input {binding.name} is missing")
+        executor.set_input(binding, inputs[binding.name])
+    executor.execute()
+    return {b.name: executor.memories.read(b.tile, b.dtype, b.shape) for b in program.outputs}
+
+
+class Executor:
+    """One core with one program loaded: bind the inputs, execute, read the memories."""
+
+    def __init__(
+        self, program: Program, *, arch: Arch | None = None, policy: Policy | None = None
+    ) -> None:
+        self.program = program
+        self.policy = policy or Policy()
+        self.memories = Memories(arch or get_target(program.target).arch, program, self.policy)
+        self._written = WrittenBytes(self.memories) if self.policy.check_initialized else None
+        self._stored = {
+            pattern.tile.name for i in walk(program.body) for pattern in i.written_patterns()
+        }
+        for name, array in program.constants.items():
+            self._bind(program.tiles[name], np.asarray(array))
+
+    def set_input(self, binding: Binding, array: Array) -> None:
+        """Give an input its value; InternalError when shape or dtype differ."""
+        array = np.asarray(array)
+        if array.shape != binding.shape or from_numpy(array.dtype) is not binding.dtype:
+            raise InternalError(
+                f"input {binding.name} is {array.dtype}{array.shape}, "
+                f"not {binding.dtype}{binding.shape}"
+            )
+        self._bind(binding.tile, array)
+
+    def execute(self) -> None:
+        """Run the program once, from its first instruction."""
+        environment: Environment = {}
+        with np.errstate(all="ignore"):
+            self._block(self.program.body)(environment)
+
+    def _bind(self, tile: Any, array: Array) -> None:
+        self.memories.bind(tile, array, is_shared=tile.name not in self._stored)
+        if self._written is not None:
+            self._written.mark_tile(tile)
+
+    def _block(self, body: tuple[Statement, ...]) -> Step:
+        steps = [self._statement(statement) for statement in body]
+
+        def block(environment: Environment) -> None:
+            for step in steps:
+                step(environment)
+
+        return block
+
+    def _statement(self, statement: Statement) -> Step:
+        if isinstance(statement, Loop):
+            return self._loop(statement)
+        if isinstance(statement, While):
+            return self._while(statement)
+        if isinstance(statement, Branch):
+            return self._branch(statement)
+        return self._guarded(statement)
+
+    def _loop(self, loop: Loop) -> Step:
+        steps = [self._statement(statement) for statement in loop.body]
+        variable, trips = loop.variable, loop.trips
+
+        def run_loop(environment: Environment) -> None:
+            for index in range(trips):
+                environment[variable] = index
+                for step in steps:
+                    step(environment)
+
+        return run_loop
+
+    def _while(self, loop: While) -> Step:
+        condition, body = self._block(loop.condition), self._block(loop.body)
+        register = register_variable(loop.register)
+
+        def run_while(environment: Environment) -> None:
+            condition(environment)
+            while environment[register] != 0:
+                body(environment)
+                condition(environment)
+
+        return run_while
+
+    def _branch(self, branch: Branch) -> Step:
+        arms = [self._block(arm) for arm in branch.arms]
+        register = register_variable(branch.register)
+
+        def run_branch(environment: Environment) -> None:
+            index = environment[register]
+            arms[index if 0 <= index < len(arms) else -1](environment)
+
+        return run_branch
+
+    def _guarded(self, instr: Instr) -> Step:
+        """The instruction's step, with what goes wrong in it told in its own terms."""
+        try:
+            step = self._instruction(instr)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InternalError(f"cannot prepare {print_instruction(instr)}: {error}") from error
+
+        def guarded(environment: Environment) -> None:
+            try:
+                step(environment)
+            except (OutOfTile, OutOfBounds) as error:
+                raise AccessOutOfBounds(
+                    str(error), instruction=print_instruction(instr), loc=instr.loc
+                ) from error
+            except KeyError as error:
+                raise InternalError(
+                    f"{error} is not set before {print_instruction(instr)}"
+                ) from error
+
+        return guarded
+
+    def _instruction(self, instr: Instr) -> Step:
+        if instr.arrives == "memory":
+            return self._in_memory(instr)
+        fetches = self._fetches(instr) | _attribute_fetches(instr)
+        stores = self._stores(instr)
+        compute = type(instr).compute
+        checks = self._checks(instr)
+
+        def step(environment: Environment) -> None:
+            for check in checks:
+                check(environment)
+            result = compute(**{name: fetch(environment) for name, fetch in fetches.items()})
+            results = result if isinstance(result, tuple) else (result,)
+            for store, value in zip(stores, results, strict=True):
+                if value is not None:
+                    store(environment, value)
+
+        return step
+
+    def _in_memory(self, instr: Instr) -> Step:
+        """An instruction whose `compute` reads and writes the views itself."""
+        views: dict[str, Fetch] = {
+            name: self.memories.viewer(pattern) for name, _, pattern in instr.operands()
+        }
+        fetches = views | _attribute_fetches(instr)
+        compute = type(instr).compute
+        checks = self._checks(instr)
+        marks = self._marks(instr)
+
+        def step(environment: Environment) -> None:
+            for check in checks:
+                check(environment)
+            compute(**{name: fetch(environment) for name, fetch in fetches.items()})
+            for mark in marks:
+                mark(environment)
+
+        return step
+
+    def _fetches(self, instr: Instr) -> dict[str, Fetch]:
+        """How each operand that `compute` takes is read, converted and shaped."""
+        fetches: dict[str, Fetch] = {}
+        for name, declared in instr.operand_declarations.items():
+            value = getattr(instr, name)
+            if isinstance(value, Pattern):
+                if declared.access != "writes":
+                    fetches[name] = self._fetch(instr, name, declared, value)
+            else:
+                fetches[name] = _constant(_immediate(instr, value))
+        return fetches
+
+    def _fetch(self, instr: Instr, name: str, declared: Operand, pattern: Pattern) -> Fetch:
+        if instr.access(name) == "writes":
+            return _constant(None)  # declared as updated, but this one overwrites
+        view = self.memories.viewer(pattern)
+        shape = _arrival_shape(instr, declared, pattern)
+        is_exact = declared.is_raw or instr.is_exact or pattern.dtype.name == "f32"
+        if is_exact and shape == pattern.shape:
+            return view
+        if is_exact:
+            return lambda environment: view(environment).reshape(shape)
+        return lambda environment: widen(view(environment)).reshape(shape)
+
+    def _stores(self, instr: Instr) -> list[Callable[[Environment, Any], None]]:
+        stores: list[Callable[[Environment, Any], None]] = []
+        for name, declared in instr.operand_declarations.items():
+            value = getattr(instr, name)
+            if declared.access == "reads":
+                continue
+            stores.append(self._store(value) if isinstance(value, Pattern) else _no_store)
+        register = getattr(instr, "register", None)
+        if register is not None:
+            stores.append(_register_store(register_variable(register)))
+        return stores or [_no_store]
+
+    def _store(self, pattern: Pattern) -> Callable[[Environment, Any], None]:
+        view, dtype, shape = self.memories.viewer(pattern), pattern.dtype, pattern.shape
+        mark = self._written.marker(pattern) if self._written is not None else None
+
+        def store(environment: Environment, value: Any) -> None:
+            target = view(environment)
+            if isinstance(value, np.ndarray):
+                target[...] = narrow(value, dtype).reshape(shape)
+            else:
+                target[...] = _scalar(value, dtype)
+            if mark is not None:
+                mark(environment)
+
+        return store
+
+    def _marks(self, instr: Instr) -> list[Step]:
+        if self._written is None:
+            return []
+        return [self._written.marker(pattern) for pattern in instr.written_patterns()]
+
+    def _checks(self, instr: Instr) -> list[Step]:
+        checks: list[Step] = []
+        if self._written is not None:
+            for name, _, pattern in instr.operands():
+                if instr.access(name) != "writes":
+                    unwritten = self._written.unwritten(pattern)
+                    checks.append(_initialized(instr, name, unwritten))
+        if self.policy.check_activation_range and isinstance(instr, Activation):
+            checks.append(self._range_check(instr))
+        return checks
+
+    def _range_check(self, instr: Activation) -> Step:
+        function = ACTIVATIONS[instr.function]
+        fetches = self._fetches(instr)
+
+        def check(environment: Environment) -> None:
+            data, scale, bias = (fetches[n](environment) for n in ("data", "scale", "bias"))
+            argument = data * scale if bias is None else data * scale + bias
+            if function.is_magnitude:
+                argument = np.abs(argument)
+            wrong = (argument < function.low) | (argument > function.high)
+            if np.any(wrong):
+                raise ArgumentOutOfRange(
+                    f"{function.name}({argument[wrong][0]}) is outside "
+                    f"{function.low:g}..{function.high:g}",
+                    instruction=print_instruction(instr),
+                    loc=instr.loc,
+                )
+
+        return check
+
+
+def _initialized(instr: Instr, name: str, unwritten: Callable[[Environment], int]) -> Step:
+    condition = evaluator(Affine.of(getattr(instr, instr.read_when.get(name, ""), 1)))
+
+    def check(environment: Environment) -> None:
+        count = unwritten(environment) if condition(environment) else 0
+        if count:
+            raise UninitializedRead(
+                f"{count} elements of {name} were never written",
+                instruction=print_instruction(instr),
+                loc=instr.loc,
+            )
+
+    return check
+
+
+def _constant(value: Any) -> Fetch:
+    return lambda _: value
+
+
+def _attribute_fetches(instr: Instr) -> dict[str, Fetch]:
+    return {
+        name: evaluator(value) if isinstance(value, Affine) else _constant(value)
+        for name, value in instr.attributes().items()
+    }
+
+
+def _immediate(instr: Instr, value: float | None) -> Any:
+    """A number operand as a scalar of the dtype that the other operands arrive in."""
+    if value is None:
+        return None
+    if not instr.is_exact:
+        return np.float32(value)
+    pattern = next(instr.read_patterns())
+    return bits_of(value, storage_dtype(pattern.dtype))
+
+
+def _scalar(value: Any, dtype: DType) -> Any:
+    """A number that fills a pattern: integers wrap to the width of the dtype."""
+    if dtype is PRED:
+        return value != 0
+    return bits_of(value, dtype.numpy)
+
+
+def _arrival_shape(instr: Instr, declared: Operand, pattern: Pattern) -> tuple[int, ...]:
+    if instr.arrives == "natural":
+        return pattern.shape
+    if instr.arrives == "flat":
+        return (pattern.partitions, pattern.free)
+    shape: tuple[int, ...] = getattr(instr, "dst").shape  # noqa: B009
+    return (shape[0], *(1 for _ in shape[1:])) if declared.is_column else shape
+
+
+def _no_store(environment: Environment, value: Any) -> None:
+    """An operand that is absent takes no result."""
+
+
+def _register_store(variable: str) -> Callable[[Environment, Any], None]:
+    def store(environment: Environment, value: Any) -> None:
+        environment[variable] = int(value)
+
+    return store

@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from glia.base.dtype import PRED, S32
+from glia.base.options import CompileOptions
 from glia.frontend.errors import UnsupportedOperator
 from glia.graph import ops
+from glia.graph.bodies import identity
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.tile.build_block import Block, Names, whole
 from glia.tile.build_index import (
@@ -23,7 +25,13 @@ from glia.tile.build_index import (
     GatherValue,
     ScatterValue,
 )
-from glia.tile.build_reduce import ConvolutionValue, DotValue, ReduceValue, ReduceWindowValue
+from glia.tile.build_reduce import (
+    ConvolutionValue,
+    DotValue,
+    ReduceValue,
+    ReduceWindowValue,
+    monoid_of,
+)
 from glia.tile.build_sharing import shared_nodes
 from glia.tile.build_values import (
     BroadcastScalar,
@@ -45,10 +53,10 @@ from glia.tile.ir import Branch, Program, While
 Values = dict[Node, list[Value]]
 
 
-def build(graph: Graph) -> Program:
+def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     """The program that computes `graph`; its inputs and outputs are the graph's, in order.
 
-    Raises UnsupportedOperator for an operation that earlier passes should have expanded.
+    No option changes the result. Raises UnsupportedOperator for an operation that earlier passes should have expanded.
     """
     names = Names()
     inputs = _declare_inputs(names, graph)
@@ -220,14 +228,30 @@ def _lower_dot(block: Block, node: ops.Dot, args: list[Value]) -> Value:
 def _lower_convolution(block: Block, node: ops.Convolution, args: list[Value]) -> Value:
     if 0 in (args[0].elements, args[1].elements):
         return Scalar(block, node, 0, node.type)
-    return ConvolutionValue(block, node, args[0], args[1])
+    x = _dilated(block, args[0], (1, 1, *node.x_dilation), 0)
+    return ConvolutionValue(block, node, x, args[1])
+
+
+def _dilated(block: Block, x: Value, dilation: tuple[int, ...], fill: float | int) -> Value:
+    """x with `dilation - 1` fills between neighbours of each dimension."""
+    if all(step == 1 for step in dilation):
+        return x
+    kind = TensorType(x.dtype, x.shape)
+    number = ops.Constant(np.asarray(fill).astype(x.dtype.numpy))
+    none = (0,) * len(dilation)
+    gaps = tuple(step - 1 for step in dilation)
+    node = ops.Pad(Parameter(0, kind), number, none, none, gaps, loc=x.loc)
+    return PadValue(block, node, x, Scalar(block, number, fill, TensorType(x.dtype)))
 
 
 def _lower_reduce(block: Block, node: ops.Reduce | ops.ReduceWindow, args: list[Value]) -> Value:
     if args[0].elements == 0:
         return BroadcastScalar(block, node, args[1])
-    kind = ReduceValue if isinstance(node, ops.Reduce) else ReduceWindowValue
-    return kind(block, node, args[0], args[1])
+    if isinstance(node, ops.Reduce):
+        return ReduceValue(block, node, args[0], args[1])
+    neutral = identity(monoid_of(node.body, node), args[0].dtype).item()
+    x = _dilated(block, args[0], node.x_dilation, neutral)
+    return ReduceWindowValue(block, node, x, args[1])
 
 
 def _lower_dynamic_slice(block: Block, node: ops.DynamicSlice, args: list[Value]) -> Value:

@@ -237,7 +237,7 @@ class BroadcastValue(Moved):
         return self.elements > TensorType(self.dtype, self.node.operands[0].shape).elements
 
     def __init__(self, block: Block, node: Node, source: Value) -> None:
-        self.is_partial = node.shape != source.shape
+        self.is_partial = TensorType(node.dtype, node.shape).elements != source.elements
         super().__init__(block, node, source)
 
     def source_index(self, nest: NestInProgress, index: Index) -> Index:

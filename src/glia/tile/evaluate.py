@@ -1,0 +1,352 @@
+"""Run a tile program on NumPy arrays: what every schedule and lowering of it must compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from glia.base.affine import Affine
+from glia.base.dtype import DType
+from glia.base.errors import InternalError
+from glia.graph import ops, scalar
+from glia.graph.bodies import MONOIDS, identity
+from glia.graph.ir import Parameter, TensorType
+from glia.tile.build_nest import strides_of
+from glia.tile.ir import (
+    Accumulator,
+    Apply,
+    Branch,
+    Buffer,
+    Dynamic,
+    Expr,
+    Index,
+    Literal,
+    Load,
+    Nest,
+    Program,
+    Reduction,
+    Statement,
+    Store,
+    While,
+)
+
+Array = np.ndarray[Any, Any]
+Memory = dict[str, Array]
+
+MOST_ELEMENTS = 1 << 22  # of one intermediate array; larger nests run in pieces
+
+
+def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of `program` on one array per input, each in its buffer's shape.
+
+    An input may have any shape of the buffer's element count. Raises InternalError when an access
+    leaves its buffer and TypeError when an input does not fit. Inputs are not changed.
+    """
+    memory = _memory_of(program, inputs)
+    with np.errstate(all="ignore"):
+        run_block(program.body, memory)
+    return [memory[name] for name in program.outputs]
+
+
+def _memory_of(program: Program, inputs: Sequence[Array]) -> Memory:
+    if len(inputs) != len(program.inputs):
+        raise TypeError(f"{program.name} takes {len(program.inputs)} inputs, not {len(inputs)}")
+    memory: Memory = {}
+    for name, array in zip(program.inputs, inputs, strict=True):
+        memory[name] = _fitted(program.buffers[name], np.asarray(array))
+    for name, value in program.constants.items():
+        memory[name] = _fitted(program.buffers[name], np.asarray(value))
+    for output, source in program.aliases:
+        memory[source] = memory[source].copy()
+        memory[output] = memory[source].reshape(program.buffers[output].shape)
+    for name, buffer in program.buffers.items():
+        if name not in memory:
+            memory[name] = _poisoned(buffer)
+    return memory
+
+
+def _fitted(buffer: Buffer, array: Array) -> Array:
+    if array.dtype != buffer.dtype.numpy or array.size != buffer.elements:
+        found = f"{array.dtype}{list(array.shape)}"
+        raise TypeError(f"{buffer.name} holds {buffer.dtype}{list(buffer.shape)}, not {found}")
+    return np.ascontiguousarray(array).reshape(buffer.shape)
+
+
+def _poisoned(buffer: Buffer) -> Array:
+    """Fresh memory filled with what shows up when it is read before it is written."""
+    poison: Any = True
+    if buffer.dtype.is_float:
+        poison = np.nan
+    elif buffer.dtype.is_integer:
+        poison = ml_dtypes.iinfo(buffer.dtype.numpy).max // 2
+    return np.full(buffer.shape, poison, buffer.dtype.numpy)
+
+
+def run_block(body: tuple[Statement, ...], memory: Memory) -> None:
+    """Execute statements in order."""
+    for statement in body:
+        if isinstance(statement, Nest):
+            run_nest(statement, memory)
+        elif isinstance(statement, While):
+            run_block(statement.condition, memory)
+            while memory[statement.predicate].item():
+                run_block(statement.body, memory)
+                run_block(statement.condition, memory)
+        else:
+            run_block(_chosen_arm(statement, memory), memory)
+
+
+def _chosen_arm(branch: Branch, memory: Memory) -> tuple[Statement, ...]:
+    number = int(memory[branch.selector].item())
+    return branch.arms[number if 0 <= number < len(branch.arms) else -1]
+
+
+def run_nest(nest: Nest, memory: Memory) -> None:
+    """Execute one nest, in pieces when it is large."""
+    for ranges in _pieces(nest.parallel_axes, MOST_ELEMENTS, nest):
+        point = _Points(ranges, memory)
+        if nest.reduction is None:
+            value = point.value(nest.body)
+        else:
+            reduced = _reduce(nest, nest.reduction, ranges, memory)
+            value = point.value(nest.finish, reduced) if nest.finish else reduced
+        point.store(nest.target, value)
+
+
+def _pieces(axes: Sequence[Any], most: int, nest: Nest) -> Iterator[dict[str, range]]:
+    """Boxes of axis ranges that cover the axes, each of about `most` elements of work."""
+    count = math.prod(axis.extent for axis in axes)
+    inside = math.prod(axis.extent for axis in nest.reduced_axes)
+    is_product = nest.reduction is not None and _factors(nest) is not None
+    room = max(1, most // (1 if is_product else max(1, min(inside, most))))
+    steps = {}
+    for axis in axes:
+        steps[axis.name] = axis.extent if count <= room else max(1, axis.extent * room // count)
+        count = count // max(1, axis.extent) * steps[axis.name]
+    choices = [
+        [range(at, min(at + steps[a.name], a.extent)) for at in range(0, a.extent, steps[a.name])]
+        for a in axes
+    ]
+    for chosen in product(*choices):
+        yield {axis.name: part for axis, part in zip(axes, chosen, strict=True)}
+
+
+@dataclass(frozen=True)
+class _Points:
+    """The points of a box of axis ranges; arrays have one dimension per axis (1 if constant)."""
+
+    ranges: Mapping[str, range]
+    memory: Memory
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(len(values) for values in self.ranges.values())
+
+    def value(self, expression: Expr, accumulator: Array | None = None) -> Array:
+        """The expression at every point."""
+        if isinstance(expression, Load):
+            return self.load(expression)
+        if isinstance(expression, Literal):
+            value = np.asarray(expression.value).astype(expression.dtype.numpy)
+            return value.reshape((1,) * len(self.ranges))
+        if isinstance(expression, Index):
+            counted = self.positions(expression.expression)
+            return scalar.convert(counted, expression.dtype)
+        if isinstance(expression, Accumulator):
+            assert accumulator is not None
+            return accumulator
+        args = [self.value(argument, accumulator) for argument in expression.args]
+        return apply(expression, args)
+
+    def positions(self, expression: Affine) -> Array:
+        """The affine expression at every point."""
+        total = np.full((1,) * len(self.ranges), expression.constant, np.int64)
+        for dimension, (axis, values) in enumerate(self.ranges.items()):
+            coefficient = expression.coefficient(axis)
+            if coefficient:
+                along = [1] * len(self.ranges)
+                along[dimension] = len(values)
+                line = np.arange(values.start, values.stop, dtype=np.int64)
+                total = total + (coefficient * line).reshape(along)
+        return total
+
+    def load(self, load: Load) -> Array:
+        array = self.memory[load.buffer]
+        if not load.guards and not load.dynamic:
+            return self._view(array, load.index, load.buffer)
+        places = [self.positions(part) for part in load.index]
+        for offset in load.dynamic:
+            places[offset.dimension] = places[offset.dimension] + self.offset(offset)[0]
+        holds: Any = True
+        for guard in load.guards:
+            at = self.positions(guard.expression)
+            holds = holds & (at >= 0) & (at < guard.extent)
+        for d, place in enumerate(places):
+            inside = (place >= 0) & (place < array.shape[d])
+            if not np.all(inside | ~np.asarray(holds)):
+                raise InternalError(f"a load leaves dimension {d} of {load.buffer}")
+            places[d] = np.where(inside, place, 0)
+        found = array[tuple(places)] if places else array.reshape((1,) * len(self.ranges))
+        if holds is True:
+            return found
+        fill = np.asarray(load.fill).astype(load.dtype.numpy)
+        return np.where(holds, found, fill)
+
+    def _view(self, array: Array, index: tuple[Affine, ...], name: str) -> Array:
+        """A strided view of an array at an affine index."""
+        extents = {axis: len(values) for axis, values in self.ranges.items()}
+        starts = {axis: Affine.of(axis) + values.start for axis, values in self.ranges.items()}
+        strides = dict.fromkeys(self.ranges, 0)
+        offset = 0
+        for d, (part, step) in enumerate(zip(index, strides_of(array.shape), strict=True)):
+            moved = part.substitute(starts)
+            low, high = moved.bounds(extents)
+            if low < 0 or high >= array.shape[d]:
+                raise InternalError(f"index {part} leaves dimension {d} of {name}{array.shape}")
+            offset += moved.constant * step
+            for axis, coefficient in part.terms:
+                strides[axis] += coefficient * step
+        bytes_ = array.dtype.itemsize
+        shape = [extents[axis] if strides[axis] else 1 for axis in self.ranges]
+        steps = [stride * bytes_ for stride in strides.values()]
+        return as_strided(array.reshape(-1)[offset:], shape, steps)
+
+    def offset(self, offset: Dynamic) -> tuple[Array, Array]:
+        """A run-time offset, and whether it is inside its range."""
+        value = self.load(offset.load).astype(np.int64)
+        inside = (value >= 0) & (value <= offset.limit)
+        return np.clip(value, 0, offset.limit), inside | offset.clamps
+
+    def store(self, target: Store, value: Array) -> None:
+        """Write the value at every point."""
+        array = self.memory[target.buffer]
+        if not target.dynamic and not target.combine:
+            view = self._view(array, target.index, target.buffer)
+            if view.shape != np.broadcast_shapes(view.shape, value.shape):
+                raise InternalError(f"a store to {target.buffer} writes an element twice")
+            view[...] = value
+            return
+        flat = self.positions(Affine())
+        holds: Any = True
+        for d, part in enumerate(target.index):
+            place = self.positions(part)
+            for offset in target.dynamic:
+                if offset.dimension == d:
+                    at, inside = self.offset(offset)
+                    place, holds = place + at, holds & inside
+            if np.any(holds & ((place < 0) | (place >= array.shape[d]))):
+                raise InternalError(f"a store leaves dimension {d} of {target.buffer}")
+            flat = flat * array.shape[d] + place
+        kept = np.broadcast_to(holds, self.shape)
+        places = np.broadcast_to(flat, self.shape)[kept]
+        values = np.broadcast_to(value, self.shape)[kept]
+        _write(array.reshape(-1), places, values, target.combine)
+
+
+def _write(flat: Array, places: Array, values: Array, combine: str) -> None:
+    """Overwrite or combine in order; places may repeat."""
+    if not combine:
+        flat[places] = values
+        return
+    wide = flat.astype(scalar.working_dtype(flat.dtype))
+    MONOIDS[combine].at(wide, places, values.astype(wide.dtype))
+    flat[...] = scalar.narrow(wide, flat.dtype)
+
+
+def apply(expression: Apply, args: Sequence[Array]) -> Array:
+    """A scalar function on arrays; operands of another dtype than the result's are converted."""
+    name, dtype = expression.function, expression.dtype
+    if name == "convert":
+        return scalar.convert(args[0], dtype)
+    if name == "bitcast":
+        return np.ascontiguousarray(args[0]).reshape(args[0].shape).view(dtype.numpy)
+    if name == "reduce_precision":
+        exponent, mantissa = (int(arg.item()) for arg in args[1:])
+        operand = Parameter(0, TensorType(dtype))
+        return ops.ReducePrecision(operand, exponent, mantissa).compute(args[0])
+    function = scalar.FUNCTIONS[name]
+    if function.result == "same":
+        first = 1 if name == "select" else 0
+        args = [*args[:first], *(scalar.convert(arg, dtype) for arg in args[first:])]
+    if name == "select":
+        args = np.broadcast_arrays(*args)
+    return np.asarray(function.compute(*args))
+
+
+def _reduce(nest: Nest, reduction: Reduction, ranges: Mapping[str, range], memory: Memory) -> Array:
+    """The accumulator at every parallel point of a box."""
+    factors = _factors(nest)
+    if factors is not None:
+        return _contract(nest, factors, ranges, memory)
+    combine, dtype = MONOIDS[reduction.function], reduction.dtype
+    shape = tuple(len(values) for values in ranges.values())
+    total = np.broadcast_to(identity(reduction.function, dtype), shape)
+    outer = math.prod(shape)
+    reduced = tuple(range(len(ranges), len(ranges) + len(nest.reduced_axes)))
+    for inner in _reduced_pieces(nest, max(1, MOST_ELEMENTS // max(1, outer))):
+        points = _Points({**ranges, **inner}, memory)
+        value = scalar.convert(points.value(nest.body), dtype)
+        value = np.broadcast_to(value, points.shape)
+        total = combine(total, combine.reduce(value, axis=reduced, dtype=dtype.numpy))
+    return np.asarray(total)
+
+
+def _reduced_pieces(nest: Nest, most: int) -> Iterator[dict[str, range]]:
+    inner = Nest(nest.name, nest.reduced_axes, nest.body, nest.target)
+    return _pieces(nest.reduced_axes, most, inner)
+
+
+def _factors(nest: Nest) -> tuple[Load, Load] | None:
+    """The two loads of a body that is their product, to be added up."""
+    body, reduction = nest.body, nest.reduction
+    if not (isinstance(body, Apply) and body.function == "multiply" and reduction):
+        return None
+    left, right = body.args
+    if reduction.function != "add" or body.dtype is not reduction.dtype:
+        return None
+    if not (isinstance(left, Load) and isinstance(right, Load)):
+        return None
+    return left, right
+
+
+def _contract(
+    nest: Nest, factors: tuple[Load, Load], ranges: Mapping[str, range], memory: Memory
+) -> Array:
+    """The sum of products as a batched matrix multiplication."""
+    assert nest.reduction is not None
+    dtype = nest.reduction.dtype
+    full = {axis.name: range(axis.extent) for axis in nest.reduced_axes}
+    points = _Points({**ranges, **full}, memory)
+    left, right = (points.load(load) for load in factors)
+    rank, count = len(ranges), len(points.ranges)
+    extents = points.shape
+    groups: dict[str, list[int]] = {"b": [], "m": [], "n": [], "k": []}
+    for d in range(count):
+        in_left, in_right = left.shape[d] > 1, right.shape[d] > 1
+        kind = "b" if in_left and in_right else "n" if in_right else "m"
+        groups["k" if d >= rank else kind].append(d)
+    a = _matrix(left, [groups["b"], groups["m"], groups["k"]], extents, dtype)
+    b = _matrix(right, [groups["b"], groups["k"], groups["n"]], extents, dtype)
+    total = np.matmul(a, b)
+    order = groups["b"] + groups["m"] + groups["n"]
+    shaped = total.reshape([extents[d] for d in order])
+    return np.transpose(shaped, np.argsort(order)) if order else shaped
+
+
+def _matrix(array: Array, groups: list[list[int]], extents: Sequence[int], dtype: DType) -> Array:
+    """The array with each group of dimensions stretched and merged into one."""
+    order = [d for group in groups for d in group]
+    rest = [d for d in range(array.ndim) if d not in order]
+    stretched = array.reshape(array.shape) if not order else array
+    stretched = np.transpose(stretched, order + rest)
+    shape = [extents[d] for d in order]
+    stretched = np.broadcast_to(stretched.reshape(stretched.shape[: len(order)]), shape)
+    merged = [math.prod(extents[d] for d in group) for group in groups]
+    return scalar.convert(stretched.reshape(merged), dtype)

@@ -118,6 +118,26 @@ def test_map_applies_its_computation_to_every_element() -> None:
     np.testing.assert_array_equal(found, vector(6, 9, 12))
 
 
+def test_fusion_with_several_results_is_inlined() -> None:
+    graph = import_hlo(from_text("""HloModule m
+        f { a = f32[4] parameter(0)  b = f32[4] negate(a)  ROOT c = (f32[4], f32[4]) tuple(b, a) }
+        ENTRY main { x = f32[4] parameter(0)
+                     y = (f32[4], f32[4]) fusion(x), kind=kLoop, calls=f
+                     ROOT z = f32[4] get-tuple-element(y), index=0 }"""))
+    assert [node.opcode for node in graph.nodes] == ["parameter", "map"]
+
+
+def test_reversed_convolution_window_is_a_reversed_kernel() -> None:
+    x, kernel = vector(1, 2, 3, 4, 5).reshape(1, 1, 5), vector(1, 10, 100).reshape(1, 1, 3)
+    text = """x = f32[1,1,5] parameter(0)
+        k = f32[1,1,3] parameter(1)
+        ROOT y = f32[1,1,3] convolution(x, k), window={size=3%s}, dim_labels=bf0_oi0->bf0"""
+    (forward,) = _run(entry(text % ""), x, kernel[:, :, ::-1])
+    (reversed_,) = _run(entry(text % " rhs_reversal=1"), x, kernel)
+    np.testing.assert_array_equal(reversed_, forward)
+    assert forward[0, 0, 0] == 123
+
+
 def test_nested_tuple_state_of_a_loop_is_flattened() -> None:
     graph = import_hlo(from_text("""HloModule m
         body { s = (s32[], (f32[2], f32[2])) parameter(0)

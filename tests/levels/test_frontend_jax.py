@@ -42,6 +42,18 @@ def test_lowered_names_the_source_line() -> None:
     assert result.loc.file.endswith("test_frontend_jax.py") and result.loc.line > 0
 
 
+def test_linear_algebra_primitives_are_imported() -> None:
+    def solve(a: Any, b: Any) -> Any:
+        factor = jax.lax.linalg.cholesky(a)
+        return jax.lax.linalg.triangular_solve(factor, b, left_side=True, lower=True)
+
+    root = np.tril(np.random.default_rng(0).uniform(0.5, 1.5, (5, 5))).astype(np.float32)
+    b = np.ones((5, 2), np.float32)
+    exported = jax.export.export(jax.jit(solve), platforms=["tpu"])(root @ root.T, b)
+    (found,) = evaluate(import_stablehlo(exported.mlir_module_serialized), [root @ root.T, b])
+    np.testing.assert_allclose(found, np.linalg.solve(root, b), rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     "module", ["func.func @main(", "module {}", "", b"ML\xefRnonsense", b"\xff"]
 )

@@ -89,14 +89,14 @@ def _conditional(site: Site) -> Value:
     flat = [flatten(argument) for argument in arguments]
     for graph, operands in zip(branches, flat, strict=True):
         _check_parameters(site, graph, [node.type for node in operands])
+    declared = list(leaves(site.type))
+    for graph in branches:
+        if [result.type for result in graph.results] != declared:
+            raise site.reject(f"{graph.name} does not give the declared type {site.type}")
     every = tuple(node for operands in flat for node in operands)
     counts = tuple(len(operands) for operands in flat)
-    if not branches[0].results and not any(graph.results for graph in branches):
-        return structured(site.type, iter(()))
-    results = iter(site.results(ops.Conditional, index, every, counts, branches))
-    if len(branches[0].results) != len(leaves(site.type)):
-        raise site.reject(f"the branches do not give the declared type {site.type}")
-    return structured(site.type, results)
+    results = site.results(ops.Conditional, index, every, counts, branches) if declared else ()
+    return structured(site.type, iter(results))
 
 
 def _async_start(site: Site) -> Value:

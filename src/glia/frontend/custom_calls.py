@@ -15,7 +15,7 @@ from glia.graph.ir import Node, TensorType
 _LONGEST_CONFIG_INTEGER = 18
 
 
-def bad(site: Site, reason: str) -> BadCustomCall:
+def _bad(site: Site, reason: str) -> BadCustomCall:
     """The error that a custom call does not fit its target."""
     target = site.proto.custom_call_target
     return BadCustomCall(target=target, reason=reason, instruction=site.label, loc=site.loc)
@@ -29,7 +29,7 @@ def _integer(site: Site) -> int:
     """The backend_config, which must be one integer."""
     text = _config(site)
     if not text.lstrip("-").isdecimal() or len(text) > _LONGEST_CONFIG_INTEGER:
-        raise bad(site, f"backend_config {text[:40]!r} is not an integer")
+        raise _bad(site, f"backend_config {text[:40]!r} is not an integer")
     return int(text)
 
 
@@ -38,13 +38,13 @@ def _dimension(site: Site, x: Node) -> int:
     dimension = _integer(site)
     rank = len(x.shape)
     if not -rank <= dimension < rank:
-        raise bad(site, f"dimension {dimension} of {x.type}")
+        raise _bad(site, f"dimension {dimension} of {x.type}")
     return dimension % rank
 
 
 def _operands(site: Site, count: int) -> tuple[Node, ...]:
     if len(site.operands) != count:
-        raise bad(site, f"{len(site.operands)} operands, expected {count}")
+        raise _bad(site, f"{len(site.operands)} operands, expected {count}")
     return site.tensors()
 
 
@@ -61,7 +61,7 @@ def _rms_norm(site: Site) -> Value:
     x, weight, epsilon = _operands(site, 3)
     dimension = _dimension(site, x)
     if weight.shape != (x.shape[dimension],) or epsilon.shape:
-        raise bad(site, f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
+        raise _bad(site, f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
     normal = expand.rms_norm(site, x, weight, epsilon, dimension)
     return site.convert(normal, site.tensor_type.dtype)
 
@@ -78,15 +78,14 @@ def _arg(function: str) -> Callable[[Site], Value]:
 def _top_k(site: Site) -> Value:
     """(values, indices) of the k largest of the last dimension; k is the backend_config."""
     (x,) = _operands(site, 1)
-    return expand.top_k(site, x, _integer(site), *expand._index_dtype(site), True)
+    return expand.top_k(site, x, _integer(site), expand.top_k_types(site)[1].dtype, True)
 
 
 def _xla_top_k(site: Site) -> Value:
     """XLA's own TopK: k is the extent of the result."""
     (x,) = _operands(site, 1)
-    (dtype,) = expand._index_dtype(site)
-    shape = site.type.elements[0].shape  # type: ignore[union-attr]
-    return expand.top_k(site, x, shape[-1] if shape else 0, dtype, True)
+    values, indices = expand.top_k_types(site)
+    return expand.top_k(site, x, values.shape[-1] if values.shape else 0, indices.dtype, True)
 
 
 def _identity(site: Site) -> Value:
@@ -102,16 +101,14 @@ def _kernel(site: Site) -> Value:
 
 
 def _unspecified(site: Site) -> Value:
-    raise bad(
+    raise _bad(
         site,
         "its operands are not publicly documented; write the derivative in HLO operations",
     )
 
 
-_ERF: Callable[[Builder, Node], Node] = lambda build, x: build.map("erf", x)  # noqa: E731
-
 TARGETS: dict[str, Callable[[Site], Value]] = {
-    "AwsNeuronErf": _unary(_ERF),
+    "AwsNeuronErf": _unary(lambda build, x: build.map("erf", x)),
     "AwsNeuronGelu": _unary(expand.gelu),
     "AwsNeuronGeluApprxTanh": _unary(expand.gelu_tanh),
     "AwsNeuronSilu": _unary(expand.silu),

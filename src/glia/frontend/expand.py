@@ -11,7 +11,7 @@ from glia.base.dtype import F32, PRED, DType
 from glia.frontend.build import Builder, Value
 from glia.frontend.context import Importer, Site
 from glia.graph import ops
-from glia.graph.ir import Node, TensorType
+from glia.graph.ir import Node, TensorType, TupleType
 
 
 def _working(x: Node) -> DType:
@@ -135,14 +135,17 @@ def _worst(dtype: DType, function: str) -> object:
 def _topk(site: Site) -> Value:
     """HLO topk."""
     (x,) = site.tensors(1)
-    return top_k(site, x, site.proto.k, *_index_dtype(site), site.proto.largest)
+    return top_k(site, x, site.proto.k, top_k_types(site)[1].dtype, site.proto.largest)
 
 
-def _index_dtype(site: Site) -> tuple[DType]:
-    declared = getattr(site.type, "elements", ())
-    if len(declared) != 2 or not isinstance(declared[1], TensorType):
-        raise site.reject(f"the result must be (values, indices), not {site.type}")
-    return (declared[1].dtype,)
+def top_k_types(site: Site) -> tuple[TensorType, TensorType]:
+    """The declared types of values and indices."""
+    declared = site.type
+    if isinstance(declared, TupleType) and len(declared.elements) == 2:
+        values, indices = declared.elements
+        if isinstance(values, TensorType) and isinstance(indices, TensorType):
+            return values, indices
+    raise site.reject(f"the result must be (values, indices), not {declared}")
 
 
 def _feature(site: Site, x: Node) -> tuple[int, list[int]]:

@@ -59,10 +59,11 @@ def _elements(payload: bytes, declared: TensorType) -> np.ndarray:
     expected = declared.elements * dtype.bytes
     if len(payload) != expected:
         raise _Mismatch(f"{len(payload)} bytes", f"{expected} bytes")
-    if dtype.name == "pred" and payload and max(payload) > 1:
-        raise _Mismatch(f"the byte {max(payload)}", "only 0 and 1")
+    data = np.frombuffer(payload, np.uint8)
+    if dtype.name == "pred" and data.max(initial=0) > 1:
+        raise _Mismatch(f"the byte {data.max()}", "only 0 and 1")
     if dtype.bits == 4:
-        return _low_nibbles(np.frombuffer(payload, np.uint8), dtype)
+        return _low_nibbles(data, dtype)
     return np.frombuffer(payload, dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False)
 
 

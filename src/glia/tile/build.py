@@ -56,7 +56,8 @@ Values = dict[Node, list[Value]]
 def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     """The program that computes `graph`; its inputs and outputs are the graph's, in order.
 
-    No option changes the result. Raises UnsupportedOperator for an operation that earlier passes should have expanded.
+    No option changes the result. Raises UnsupportedOperator for an operation that earlier passes
+    should have expanded.
     """
     names = Names()
     inputs = _declare_inputs(names, graph)

@@ -1,0 +1,206 @@
+"""Run-time offsets: uniform ones become registers, the others gathers and scatters by DMA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import gcd
+
+from glia.base.affine import ZERO, Affine
+from glia.base.dtype import PRED, S32
+from glia.base.errors import InternalError
+from glia.isa.dma import DmaGather, DmaScatter
+from glia.isa.operand import Memory, Pattern
+from glia.isa.sync import RegisterAlu, RegisterLoad
+from glia.machine.emit.builder import Builder
+from glia.machine.emit.select import Selector
+from glia.machine.emit.space import (
+    Point,
+    fold_together,
+    hbm_pattern,
+    linearise,
+    partition_scalar,
+    tile_pattern,
+)
+from glia.machine.emit.stage import Source, storage
+from glia.tile.ir import Apply, Dynamic, Expr, Index, Literal, Load, Store
+
+
+class IndirectAccess:
+    """Emits accesses whose place is known only at run time."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        sources: Mapping[str, Source],
+        read: Callable[[Load, Point], Pattern],
+    ) -> None:
+        self.builder = builder
+        self.sources = sources
+        self.read = read
+        self._registers: dict[Dynamic, str] = {}
+
+    @staticmethod
+    def is_indirect(load: Load) -> bool:
+        """Whether an offset varies over the nest's axes."""
+        return any(is_varying(offset) for offset in load.dynamic)
+
+    @staticmethod
+    def is_scatter(target: Store) -> bool:
+        """Whether a store needs a scatter: offsets that vary, may be dropped, or are combined."""
+        is_uniform = all(not is_varying(o) and o.clamps for o in target.dynamic)
+        return bool(target.combine) or not is_uniform
+
+    def register(self, offset: Dynamic) -> Affine:
+        """The register holding a uniform offset, clamped to its range; loaded on first use."""
+        known = self._registers.get(offset)
+        if known is None:
+            known = self._registers[offset] = self._load_register(offset)
+        return Affine.of(known)
+
+    def _load_register(self, offset: Dynamic) -> str:
+        source = self.sources[offset.load.buffer]
+        if source.tile is None:
+            raise InternalError(f"the offset {offset.load.buffer} has to be in HBM")
+        linear = linearise(offset.load.index, source.shape)
+        cell = Pattern(source.tile, source.tile.dtype, ((1, 1), (1, 1)), linear)
+        register = self.builder.fresh("$offset")
+        loc = self.builder.loc
+        self.builder.emit(RegisterLoad(register=register, src=cell, on="sync", loc=loc))
+        value = Affine.of(register)
+        for op, bound in (("maximum", 0), ("minimum", offset.limit)):
+            self.builder.emit(
+                RegisterAlu(register=register, op=op, a=value, b=bound, on="sync", loc=loc)
+            )
+        return register
+
+    # --- gathers and scatters -------------------------------------------------------------------
+
+    def gather(self, load: Load, point: Point, extents: Mapping[str, int]) -> Pattern:
+        """Fetch the rows that an index tensor names, one row to a partition."""
+        table = self._table(load.buffer, load.index, load.dynamic, point, extents)
+        tile = self.builder.tile(
+            load.buffer, Memory.SBUF, storage(load.dtype), point.partitions, table.row_elements
+        )
+        dst = tile_pattern(tile, point, table.row_axes)
+        rows = replace(dst, dims=_swept_once(dst.dims))
+        self.builder.emit(
+            DmaGather(
+                dst=fold_together((rows,))[0], src=replace(table.pattern, dtype=tile.dtype),
+                indices=table.indices, queue="gather", on="gpsimd", out_of_bounds="error",
+                loc=self.builder.loc,
+            )
+        )  # fmt: skip
+        return dst
+
+    def scatter(
+        self, target: Store, value: Pattern, point: Point, extents: Mapping[str, int]
+    ) -> None:
+        """Write rows to where an index tensor says; rows out of range are dropped."""
+        if target.combine not in ("", "add"):
+            raise InternalError(f"a scatter that combines with {target.combine}")
+        table = self._table(target.buffer, target.index, target.dynamic, point, extents)
+        keep = (0, *(1 + i for i, a in enumerate(point.free) if a in table.row_axes))
+        dims = tuple(value.dims[i] for i in keep)
+        src = replace(value, dims=dims if len(dims) > 1 else (*dims, (1, 1)))
+        self.builder.emit(
+            DmaScatter(
+                dst=replace(table.pattern, dtype=src.dtype), src=fold_together((src,))[0],
+                indices=table.indices, combine=target.combine, out_of_bounds="skip",
+                queue="store", on="gpsimd", loc=self.builder.loc,
+            )
+        )  # fmt: skip
+
+    def _table(
+        self,
+        buffer: str,
+        index: tuple[Affine, ...],
+        dynamic: tuple[Dynamic, ...],
+        point: Point,
+        extents: Mapping[str, int],
+    ) -> Table:
+        """See an HBM tensor as a table whose rows the offsets (and the partition axis) choose."""
+        source = self.sources[buffer]
+        if source.tile is None:
+            raise InternalError(f"{buffer} is accessed indirectly and has to be in HBM")
+        varying = {v for o in dynamic for e in o.load.index for v in e.variables}
+        row_axes = tuple(a for a in point.free if point.env[a].extent > 1)
+        if varying & set(row_axes):
+            raise InternalError(f"an index of {buffer} varies along free axes")
+        strides = _strides(source.shape)
+        along = linearise(index, source.shape).coefficient(point.partition)
+        chosen = [strides[o.dimension] for o in dynamic]
+        unit = gcd(along, *chosen)
+        reach = sum(o.limit * s for o, s in zip(dynamic, chosen, strict=True))
+        if along:
+            reach += along * (extents[point.partition] - 1)
+        rows = Affine.of(point.partition) * (along // unit) if along else ZERO
+        expression = _row_expression(dynamic, [s // unit for s in chosen], rows)
+        selector = Selector(self.builder, Point(point.env, point.partition, ()), self.read)
+        indices = partition_scalar(selector.pattern(expression))
+        fixed = tuple(e.substitute({point.partition: 0}) for e in index)
+        row = hbm_pattern(source.tile, fixed, source.shape, replace(point, free=row_axes))
+        dims = ((unit, reach // unit + 1), *(row.dims[1:] or ((1, 1),)))
+        pattern = fold_together((replace(row, dims=dims),))[0]
+        return Table(pattern, indices, row_axes, _product(point.extents(row_axes)))
+
+
+@dataclass(frozen=True)
+class Table:
+    """An HBM tensor seen as rows, and the [P, 1] row numbers to access."""
+
+    pattern: Pattern
+    indices: Pattern
+    row_axes: tuple[str, ...]
+    row_elements: int
+
+
+def _product(extents: tuple[int, ...]) -> int:
+    count = 1
+    for extent in extents:
+        count *= extent
+    return count
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * extent)
+    return strides
+
+
+def _swept_once(dims: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """The dimensions of a replicated tile that cover each of its elements once."""
+    return (dims[0], *((s, n) if s else (1, 1) for s, n in dims[1:]))
+
+
+def is_varying(offset: Dynamic) -> bool:
+    """Whether an offset depends on the axes of its nest; a uniform one becomes a register."""
+    return any(position.terms for position in offset.load.index) or bool(offset.load.dynamic)
+
+
+def _row_expression(dynamic: tuple[Dynamic, ...], strides: list[int], rows: Affine) -> Expr:
+    """sum(offset * stride) + rows as int32; -1 where an unclamped offset is out of range."""
+    total: Expr = Index(rows, S32)
+    valid: Expr | None = None
+    for offset, stride in zip(dynamic, strides, strict=True):
+        value: Expr = offset.load
+        if offset.load.dtype is not S32:
+            value = Apply("convert", (value,), S32)
+        limit = Literal(offset.limit, S32)
+        if offset.clamps:
+            value = Apply("maximum", (value, Literal(0, S32)), S32)
+            value = Apply("minimum", (value, limit), S32)
+        else:
+            inside = _in_range(value, limit)
+            valid = inside if valid is None else Apply("and", (valid, inside), PRED)
+        scaled = Apply("multiply", (value, Literal(stride, S32)), S32)
+        total = Apply("add", (total, scaled), S32)
+    if valid is None:
+        return total
+    return Apply("select", (valid, total, Literal(-1, S32)), S32)
+
+
+def _in_range(value: Expr, limit: Literal) -> Expr:
+    low = Apply("greater_equal", (value, Literal(0, S32)), PRED)
+    return Apply("and", (low, Apply("less_equal", (value, limit), PRED)), PRED)

@@ -1,0 +1,262 @@
+"""Emitting one nest: its tile loops, the staging of what it reads, its points, its stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from glia.base.affine import ZERO, Affine
+from glia.base.errors import InternalError
+from glia.isa.operand import Memory, Pattern
+from glia.machine.emit.builder import Builder
+from glia.machine.emit.indirect import IndirectAccess, is_varying
+from glia.machine.emit.select import Selector
+from glia.machine.emit.space import (
+    Env,
+    Home,
+    Point,
+    Span,
+    hbm_pattern,
+    home_pattern,
+    is_on_chip,
+    tile_pattern,
+)
+from glia.machine.emit.stage import Source, Stager, find_box, storage
+from glia.tile.contraction import row_dim
+from glia.tile.ir import Buffer, Expr, Load, Nest, Schedule, loads
+
+HOIST_BYTES = 24 * 1024  # per partition: what one load may occupy to be read once instead of often
+
+
+@dataclass
+class Emitter:
+    """What every nest of a program shares."""
+
+    builder: Builder
+    buffers: dict[str, Buffer]
+    sources: dict[str, Source]
+    registers: dict[Load, str] = field(default_factory=dict)
+
+
+class NestEmitter:
+    """Emits one nest under its schedule."""
+
+    def __init__(self, shared: Emitter, nest: Nest, schedule: Schedule) -> None:
+        self.shared = shared
+        self.builder = shared.builder
+        self.nest = nest
+        self.schedule = schedule
+        self.stager = Stager(shared.builder)
+        self.indirect = IndirectAccess(shared.builder, shared.sources, self.read)
+        self.extents = nest.extents
+        self.order = tuple(a for a in schedule.order if self.tile_of(a) < self.extents[a])
+        self.partition = schedule.partition
+        self._levels: dict[tuple[Load, str], int] = {}
+        self._scopes: list[dict[tuple[Load, str], Home]] = [{}]
+
+    @cached_property
+    def unrolled(self) -> frozenset[str]:
+        """Axes whose loops are unrolled because a guard clips another part in each iteration."""
+        return self._unrolled_axes()
+
+    def tile_of(self, axis: str) -> int:
+        return self.schedule.tiles.get(axis, self.extents[axis])
+
+    # --- loops ----------------------------------------------------------------------------------
+
+    def tile_loops(self, axes: Sequence[str], env: Env, visit: Callable[[Env], None]) -> None:
+        """Open a loop over the tiles of each axis in turn; a last smaller tile is peeled."""
+        if not axes:
+            visit(env)
+            return
+        axis, rest = axes[0], axes[1:]
+        tile = self.tile_of(axis)
+        full, left = divmod(self.extents[axis], tile)
+        if axis in self.unrolled:
+            for trip in range(full):
+                self._enter(rest, env | {axis: Span(Affine((), trip * tile), tile)}, visit)
+        elif full:
+            with self.builder.loop(full) as index:
+                self._enter(rest, env | {axis: Span(index * tile, tile)}, visit)
+        if left:
+            self._enter(rest, env | {axis: Span(Affine((), full * tile), left)}, visit)
+
+    def _enter(self, rest: Sequence[str], env: Env, visit: Callable[[Env], None]) -> None:
+        self._scopes.append({})
+        self.stage_ready(env)
+        self.tile_loops(rest, env, visit)
+        self._scopes.pop()
+
+    def _unrolled_axes(self) -> frozenset[str]:
+        found: set[str] = set()
+        for load, partition in self.staged_loads():
+            opened = self.order[: self._level(load, partition)]
+            for guard in load.guards:
+                low, high = guard.expression.bounds(self.extents)
+                if low < 0 or high >= guard.extent:
+                    found.update(a for a in guard.expression.variables if a in opened)
+        return frozenset(found)
+
+    def _all_loads(self) -> list[Load]:
+        found = [*loads(self.nest.body), *loads(self.nest.finish)]
+        for offset in self.nest.target.dynamic:
+            found += loads(offset.load)
+        return [load for load in dict.fromkeys(found) if load not in self._registered]
+
+    @cached_property
+    def _registered(self) -> frozenset[Load]:
+        """Loads that only say where to access: uniform offsets, which go to registers."""
+        offsets = [o for load in self._body_loads() for o in load.dynamic]
+        offsets += self.nest.target.dynamic
+        return frozenset(o.load for o in offsets if not is_varying(o))
+
+    def _body_loads(self) -> list[Load]:
+        return [*loads(self.nest.body), *loads(self.nest.finish)]
+
+    def close(self, env: Env) -> dict[str, Span]:
+        """`env` with every axis that has no loop spanning its full extent."""
+        missing = {a: Span(ZERO, n) for a, n in self.extents.items() if a not in env}
+        return {**env, **missing}
+
+    # --- loads ----------------------------------------------------------------------------------
+
+    def stage_ready(self, env: Env) -> None:
+        """Stage every load whose level is the number of loops now open."""
+        depth = sum(axis in env for axis in self.order)
+        for load, partition in self.staged_loads():
+            if self._level(load, partition) == depth:
+                self._stage(load, partition, env)
+
+    def staged_loads(self) -> list[tuple[Load, str]]:
+        """(load, axis its partitions run over) of what has to be brought into SBUF."""
+        return [
+            (load, self.partition)
+            for load in self._all_loads()
+            if not self.indirect.is_indirect(load)
+            and not self.is_read_in_place(load, self.partition)
+        ]
+
+    def is_read_in_place(self, load: Load, partition: str) -> bool:
+        """A resident buffer that lines up with the partition axis needs no staging."""
+        home = self.shared.sources[load.buffer].home
+        if home is None or load.guards:
+            return False
+        return row_dim(load.index, partition) == home.partition_dim and not load.dynamic
+
+    def _level(self, load: Load, partition: str) -> int:
+        """How many loops are open when a load is staged."""
+        known = self._levels.get((load, partition))
+        if known is not None:
+            return known
+        used = {v for e in load.index for v in e.variables}
+        depth = max((i + 1 for i, axis in enumerate(self.order) if axis in used), default=0)
+        best, least = depth, self._traffic(load, partition, depth)[1]
+        for level in range(depth - 1, -1, -1):
+            held, traffic = self._traffic(load, partition, level)
+            if traffic < least and held <= HOIST_BYTES:
+                best, least = level, traffic
+        self._levels[load, partition] = best
+        return best
+
+    def _traffic(self, load: Load, partition: str, level: int) -> tuple[int, int]:
+        """(bytes per partition held, bytes per partition read in all) when staged at a level."""
+        env = {axis: Span(ZERO, self.tile_of(axis)) for axis in self.order[:level]}
+        box = find_box(load, partition, env, self.extents, self._block(partition))
+        held = box.elements * box.blocks * load.dtype.bytes
+        trips = 1
+        for axis in self.order[:level]:
+            trips *= -(-self.extents[axis] // self.tile_of(axis))
+        return held, held * trips
+
+    def _block(self, partition: str) -> int:
+        return min(128, self.tile_of(partition)) if partition else 1
+
+    def _stage(self, load: Load, partition: str, env: Env) -> None:
+        source = self.shared.sources[load.buffer]
+        resolved = self._with_registers(load)
+        box = find_box(resolved, partition, env, self.extents, self._block(partition))
+        rows = self._block(partition)
+        self._scopes[-1][load, partition] = self.stager.stage(resolved, box, source, rows)
+
+    def _with_registers(self, load: Load) -> Load:
+        """Replace uniform dynamic offsets by the registers that hold them."""
+        if not load.dynamic:
+            return load
+        return replace(load, index=self.shifted(load.index, load.dynamic), dynamic=())
+
+    def shifted(self, index: tuple[Affine, ...], dynamic: tuple) -> tuple[Affine, ...]:
+        """An index with the registers of its uniform dynamic offsets added."""
+        result = list(index)
+        for offset in dynamic:
+            register = self.indirect.register(offset)
+            result[offset.dimension] = result[offset.dimension] + register
+        return tuple(result)
+
+    def read(self, load: Load, point: Point, partition: str | None = None) -> Pattern:
+        """The pattern of a load at a point."""
+        partition = self.partition if partition is None else partition
+        if self.indirect.is_indirect(load):
+            return self.indirect.gather(load, point, self.extents)
+        for scope in reversed(self._scopes):
+            home = scope.get((load, partition))
+            if home is not None:
+                break
+        else:
+            home = self.shared.sources[load.buffer].home
+        if home is None:
+            raise InternalError(f"{load.buffer} was not staged in {self.nest.name}")
+        pattern = home_pattern(home, self._with_registers(load).index, point)
+        if pattern is None:
+            raise InternalError(f"{load.buffer} does not line up with {self.nest.name}")
+        return pattern
+
+    # --- stores ---------------------------------------------------------------------------------
+
+    def finish_point(self, point: Point, accumulator: Pattern | None, result: Expr) -> None:
+        """Compute `result` over a point and write it to the nest's target."""
+        selector = Selector(self.builder, point, self.read, accumulator)
+        target = self.nest.target
+        source = self.shared.sources[target.buffer]
+        if source.home is not None:
+            dst = home_pattern(source.home, target.index, point)
+            if dst is None:
+                raise InternalError(f"{target.buffer} does not line up with {self.nest.name}")
+            selector.store(result, dst)
+            return
+        dtype = self.shared.buffers[target.buffer].dtype
+        value = selector.value(result)
+        axes = selector.axes_of(result)
+        if not isinstance(value, Pattern) or not is_ready(value, dtype):
+            tile = self.builder.tile(
+                target.buffer, Memory.SBUF, storage(dtype), point.partitions,
+                _count(point.extents(axes)),
+            )  # fmt: skip
+            staged = tile_pattern(tile, point, axes)
+            selector.store_value(value, staged)
+            value = staged
+        self.write(value, point)
+
+    def write(self, value: Pattern, point: Point) -> None:
+        """DMA a computed pattern to the target in HBM."""
+        target = self.nest.target
+        if self.indirect.is_scatter(target):
+            self.indirect.scatter(target, value, point, self.extents)
+            return
+        index = self.shifted(target.index, target.dynamic)
+        source = self.shared.sources[target.buffer]
+        assert source.tile is not None
+        dst = hbm_pattern(source.tile, index, source.shape, point)
+        self.builder.dma(replace(dst, dtype=value.dtype), value, "store")
+
+
+def is_ready(value: Pattern, dtype: object) -> bool:
+    """Whether a value can be written to HBM as it lies."""
+    return value.memory is Memory.SBUF and value.dtype is storage(dtype) and is_on_chip(value)
+
+
+def _count(extents: Sequence[int]) -> int:
+    count = 1
+    for extent in extents:
+        count *= extent
+    return count

@@ -1,0 +1,184 @@
+"""Where values lie: spans of axes, homes of buffers, and the access patterns that join the two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from glia.base.affine import ZERO, Affine
+from glia.isa.operand import Memory, Pattern, Tile
+
+PARTITIONS = 128
+
+
+@dataclass(frozen=True)
+class Span:
+    """The values an axis takes at this point: base, base+1, ... (base affine in loop variables)."""
+
+    base: Affine
+    extent: int
+
+
+Env = Mapping[str, Span]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One free dimension of a tile that holds part of a buffer.
+
+    It runs over a box of buffer dimension `dim` starting at `low`, or, when `axis` is named, over
+    that axis' values starting at `low`.
+    """
+
+    stride: int
+    extent: int
+    low: Affine
+    dim: int = -1
+    axis: str = ""
+
+
+@dataclass(frozen=True)
+class Home:
+    """An on-chip tile holding (part of) a buffer.
+
+    The partitions run over `axis` (values from `low`, `block` of them to a block of
+    `block_stride` elements), or over buffer dimension `partition_dim` when that is not -1; a tile
+    with neither holds the same values on every partition.
+    """
+
+    tile: Tile
+    dims: tuple[Dim, ...]
+    axis: str = ""
+    partition_dim: int = -1
+    low: Affine = ZERO
+    block: int = PARTITIONS
+    block_stride: int = 0
+
+
+@dataclass(frozen=True)
+class Point:
+    """The shape instructions work on: an axis on the partitions, the others in the free dimension."""
+
+    env: Env
+    partition: str
+    free: tuple[str, ...]
+
+    @property
+    def partitions(self) -> int:
+        return self.env[self.partition].extent if self.partition else 1
+
+    def extents(self, axes: Sequence[str]) -> tuple[int, ...]:
+        return tuple(self.env[a].extent for a in axes)
+
+
+def bases(env: Env) -> dict[str, Affine]:
+    """Axis -> its base."""
+    return {axis: span.base for axis, span in env.items()}
+
+
+def hbm_pattern(tile: Tile, index: Sequence[Affine], shape: Sequence[int], point: Point) -> Pattern:
+    """The row-major access index[...] of an HBM tensor over a point."""
+    linear = linearise(index, shape)
+    dims = [(linear.coefficient(point.partition), point.partitions)]
+    dims += [(linear.coefficient(axis), point.env[axis].extent) for axis in point.free]
+    offset = linear.substitute(bases(point.env))
+    return Pattern(tile, tile.dtype, tuple(dims), offset)
+
+
+def linearise(index: Sequence[Affine], shape: Sequence[int]) -> Affine:
+    """The row-major element offset of an index."""
+    linear, stride = ZERO, 1
+    for position, extent in zip(reversed(tuple(index)), reversed(tuple(shape)), strict=True):
+        linear, stride = linear + position * stride, stride * extent
+    return linear
+
+
+def home_pattern(home: Home, index: Sequence[Affine], point: Point) -> Pattern | None:
+    """The access index[...] of a buffer through its on-chip home; None when it does not line up."""
+    env = bases(point.env)
+    offset = ZERO
+    steps = dict.fromkeys(point.free, 0)
+    for dim in home.dims:
+        along = Affine.of(dim.axis) if dim.axis else index[dim.dim]
+        if point.partition and along.coefficient(point.partition):
+            return None
+        offset = offset + (along.substitute(env) - dim.low) * dim.stride
+        for axis in point.free:
+            steps[axis] += along.coefficient(axis) * dim.stride
+    row = _partition_row(home, index, point)
+    if row is None:
+        return None
+    start, block = row
+    offset = offset + block * home.block_stride
+    dims = [(1, point.partitions), *((steps[a], point.env[a].extent) for a in point.free)]
+    return Pattern(home.tile, home.tile.dtype, tuple(dims), offset, Affine.of(start))
+
+
+def _partition_row(home: Home, index: Sequence[Affine], point: Point) -> tuple[int, Affine] | None:
+    """(start partition, block) of a point in a home, None when the point is not along its rows."""
+    if home.partition_dim < 0 and not home.axis:
+        return 0, ZERO
+    along = Affine.of(home.axis) if home.axis else index[home.partition_dim]
+    if point.partition and along.coefficient(point.partition) != 1:
+        return None
+    if any(along.coefficient(axis) for axis in point.free):
+        return None
+    start = along.substitute(bases(point.env)) - home.low
+    if any(coefficient % home.block for _, coefficient in start.terms):
+        return None
+    row = start.constant % home.block
+    if row + point.partitions > home.block or not is_legal_start(row, point.partitions):
+        return None
+    terms = tuple((v, c // home.block) for v, c in start.terms)
+    return row, Affine(terms, start.constant // home.block)
+
+
+def is_legal_start(row: int, partitions: int) -> bool:
+    """Instructions start at partition 0, 32, 64 or 96, and stay in what follows."""
+    if partitions > 64:
+        return row == 0
+    return row % (64 if partitions > 32 else 32) == 0
+
+
+def is_partition_scalar(pattern: Pattern) -> bool:
+    """One value per partition, replicated along the free dimensions."""
+    return all(step == 0 or count == 1 for step, count in pattern.dims[1:])
+
+
+def partition_scalar(pattern: Pattern) -> Pattern:
+    """The [P, 1] pattern of a value that does not vary along the free dimensions."""
+    dims = (pattern.dims[0], (1, 1))
+    return Pattern(pattern.tile, pattern.dtype, dims, pattern.offset, pattern.partition)
+
+
+def fold_together(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """Drop and merge free dimensions that every pattern lets us drop or merge."""
+    kept: list[list[tuple[int, int]]] = [[] for _ in patterns]
+    for position in range(1, len(patterns[0].dims)):
+        column = [pattern.dims[position] for pattern in patterns]
+        if column[0][1] == 1:
+            continue
+        if all(dims and dims[-1][0] == s * n for dims, (s, n) in zip(kept, column, strict=True)):
+            for dims, (step, count) in zip(kept, column, strict=True):
+                dims[-1] = (step, dims[-1][1] * count)
+        else:
+            for dims, dim in zip(kept, column, strict=True):
+                dims.append(dim)
+    return tuple(
+        Pattern(p.tile, p.dtype, (p.dims[0], *(dims or [(1, 1)])), p.offset, p.partition)
+        for p, dims in zip(patterns, kept, strict=True)
+    )
+
+
+def tile_pattern(tile: Tile, point: Point, axes: Sequence[str]) -> Pattern:
+    """A row-major tile over `axes`, seen over the whole point (other axes are replicated)."""
+    steps, stride = {}, 1
+    for axis in reversed(axes):
+        steps[axis], stride = stride, stride * point.env[axis].extent
+    dims = [(1, point.partitions)]
+    dims += [(steps.get(axis, 0), point.env[axis].extent) for axis in point.free]
+    return Pattern(tile, tile.dtype, tuple(dims))
+
+
+def is_on_chip(pattern: Pattern) -> bool:
+    return pattern.memory is not Memory.HBM

@@ -1,0 +1,399 @@
+"""Bringing what a nest reads into SBUF: which box of the buffer, in which layout, by which way.
+
+A load is staged as a copy over *box axes*: for every buffer dimension the nest sweeps, a box axis
+runs over the interval it touches. The same two pattern functions that serve instructions then give
+both sides of the copy, so halos, strides, blocks and padding need no case of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from glia.base.affine import ZERO, Affine
+from glia.base.dtype import PRED, U8, DType
+from glia.base.errors import InternalError
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.tensor import NcTranspose
+from glia.isa.vector import Memset, TensorCopy
+from glia.machine.emit.builder import Builder
+from glia.machine.emit.space import (
+    PARTITIONS,
+    Dim,
+    Env,
+    Home,
+    Point,
+    Span,
+    fold_together,
+    hbm_pattern,
+    home_pattern,
+)
+from glia.tile.ir import Load
+
+TRANSPOSABLE_BYTES = (2, 4)
+SHORT_RUN_BYTES = 64  # below this a DMA moves elements one by one and a PE transpose is cheaper
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a buffer can be read: its HBM tile and shape, or its home in SBUF."""
+
+    tile: Tile | None
+    shape: tuple[int, ...]
+    home: Home | None = None
+
+
+@dataclass(frozen=True)
+class Box:
+    """A load's footprint at one place of the loop nest, ready to be copied.
+
+    `index` is the load's index over the partition axis and box axes; `env` spans every box axis.
+    """
+
+    index: tuple[Affine, ...]
+    env: dict[str, Span]
+    dims: tuple[Dim, ...]
+    partition: str
+    partition_dim: int
+    low: Affine  # of the partition axis
+    rows: int  # values of the partition axis in all
+    block: int
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        return tuple(_box_axis(dim) for dim in self.dims)
+
+    @property
+    def elements(self) -> int:
+        """Elements per partition of one block."""
+        count = 1
+        for dim in self.dims:
+            count *= dim.extent
+        return count
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.rows // self.block)
+
+
+def _box_axis(dim: Dim) -> str:
+    return dim.axis or f"box{dim.dim}"
+
+
+def find_box(
+    load: Load, partition: str, env: Env, extents: Mapping[str, int], block: int = PARTITIONS
+) -> Box:
+    """The box of a load when the axes in `env` are open and all others sweep their full extent."""
+    spans = {a: env.get(a, Span(ZERO, n)) for a, n in extents.items()}
+    index: list[Affine] = []
+    dims: list[Dim] = []
+    for position, expression in enumerate(load.index):
+        axes = [a for a in expression.variables if a in spans and spans[a].extent > 1]
+        others = [a for a in axes if a != partition]
+        if partition and expression.coefficient(partition):
+            others.sort(key=lambda a: -abs(expression.coefficient(a)))
+            dims += [Dim(0, spans[a].extent, spans[a].base, axis=a) for a in others]
+            kept = {partition, *others}
+            fixed = {a: spans[a].base for a in expression.variables if a in spans and a not in kept}
+            index.append(expression.substitute(fixed))
+            continue
+        low, extent = _interval(expression, spans)
+        if others:
+            dims.append(Dim(0, extent, low, dim=position))
+            low = low + f"box{position}"
+        index.append(low)
+    row = spans.get(partition, Span(ZERO, 1))
+    found = tuple(_with_strides(dims))
+    env_of_box = {_box_axis(d): Span(d.low if d.axis else ZERO, d.extent) for d in found}
+    single = [d for d, e in enumerate(load.index) if e == Affine.of(partition)] if partition else []
+    mentions = sum(bool(partition and e.coefficient(partition)) for e in load.index)
+    is_plain = len(single) == 1 and mentions == 1
+    size = min(block, row.extent)
+    return Box(
+        tuple(index), env_of_box, found, partition if mentions else "",
+        single[0] if is_plain else -1, row.base, row.extent if mentions else size, size,
+    )  # fmt: skip
+
+
+def _interval(expression: Affine, spans: Mapping[str, Span]) -> tuple[Affine, int]:
+    """The least value of an expression and how many values it spans."""
+    low, extent = Affine((), expression.constant), 1
+    for variable, coefficient in expression.terms:
+        span = spans.get(variable)
+        if span is None:
+            low = low + Affine.of(variable) * coefficient
+            continue
+        reach = coefficient * (span.extent - 1)
+        low = low + span.base * coefficient + min(0, reach)
+        extent += abs(reach)
+    return low, extent
+
+
+def _with_strides(dims: Sequence[Dim]) -> list[Dim]:
+    stride, result = 1, []
+    for dim in reversed(dims):
+        result.append(replace(dim, stride=stride))
+        stride *= dim.extent
+    return result[::-1]
+
+
+def storage(dtype: DType) -> DType:
+    """The dtype a tile holds values of `dtype` in: booleans are bytes 0 and 1."""
+    return U8 if dtype is PRED else dtype
+
+
+class Stager:
+    """Makes homes for loads."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    def stage(self, load: Load, box: Box, source: Source, partitions: int) -> Home:
+        """Copy a box into a new SBUF tile and return its home.
+
+        `partitions` is how many partitions a value without a partition axis is replicated to.
+        """
+        home = self._new_home(load, box, partitions)
+        if self._is_clipped(load, box):
+            self._fill(home, load, partitions)
+        if source.home is not None and not self._lines_up(source.home, box):
+            self._transpose(load, box, source.home, home)
+        elif source.home is None and self._wants_transpose(load, box, source):
+            natural = self._stage_naturally(load, box, source)
+            self._transpose(load, box, natural, home)
+        else:
+            self._copy(load, box, source, home, partitions)
+        return home
+
+    def _new_home(self, load: Load, box: Box, partitions: int) -> Home:
+        rows = box.block if box.partition else partitions
+        elements = box.elements * box.blocks
+        dtype = storage(load.dtype)
+        tile = self.builder.tile(load.buffer, Memory.SBUF, dtype, rows, elements)
+        axis = box.partition if box.partition_dim < 0 else ""
+        return Home(
+            tile, box.dims, axis, box.partition_dim, box.low, box.block, box.elements
+        )  # fmt: skip
+
+    def _fill(self, home: Home, load: Load, partitions: int) -> None:
+        tile = home.tile
+        whole = Pattern(tile, tile.dtype, ((1, tile.partitions), (1, tile.elements)))
+        self.builder.emit(Memset(dst=whole, value=load.fill, on="gpsimd", loc=self.builder.loc))
+
+    def _is_clipped(self, load: Load, box: Box) -> bool:
+        return any(True for _ in self._clipped_dims(load, box))
+
+    def _clipped_dims(self, load: Load, box: Box) -> Iterator[tuple[int, int]]:
+        """(dimension, extent) of every guard that part of the box violates."""
+        extents = {axis: span.extent for axis, span in box.env.items()}
+        if box.partition:
+            extents[box.partition] = box.rows
+        lows = {axis: span.base for axis, span in box.env.items()} | {box.partition: box.low}
+        for guard in load.guards:
+            position = self._guarded_dim(load, guard.expression)
+            local = box.index[position].substitute({a: lows[a] + a for a in extents})
+            if any(v not in extents for v in local.variables):
+                raise InternalError(f"guard on {load.buffer} depends on a loop: {local}")
+            low, high = local.bounds(extents)
+            if low < 0 or high >= guard.extent:
+                yield position, guard.extent
+
+    @staticmethod
+    def _guarded_dim(load: Load, expression: Affine) -> int:
+        return load.index.index(expression)
+
+    def _copy(self, load: Load, box: Box, source: Source, home: Home, partitions: int) -> None:
+        """Copy block by block; clipped dimensions shrink to what is inside the buffer."""
+        clipped = dict(self._clipped_dims(load, box))
+        crosses = bool(box.partition) and any(
+            box.index[d].coefficient(box.partition) for d in clipped
+        )
+        for start, rows in self._row_blocks(box):
+            for env in self._unrolled(box, clipped) if crosses else (box.env,):
+                point = self._clipped_point(box, start, rows, env, clipped, partitions)
+                if point is not None:
+                    self._copy_point(load, box, source, home, point)
+
+    def _row_blocks(self, box: Box) -> Iterator[tuple[int, int]]:
+        for start in range(0, box.rows, box.block):
+            yield start, min(box.block, box.rows - start)
+
+    @staticmethod
+    def _unrolled(box: Box, clipped: Mapping[int, int]) -> Iterator[dict[str, Span]]:
+        """One environment per value of the axes that share a clipped dimension with the rows."""
+        shared = [
+            d.axis for d in box.dims
+            if d.axis and any(box.index[c].coefficient(d.axis) for c in clipped)
+        ]  # fmt: skip
+        for values in product(*(range(box.env[a].extent) for a in shared)):
+            fixed = {a: Span(box.env[a].base + v, 1) for a, v in zip(shared, values, strict=True)}
+            yield box.env | fixed
+
+    def _clipped_point(
+        self,
+        box: Box,
+        start: int,
+        rows: int,
+        env: Mapping[str, Span],
+        clipped: Mapping[int, int],
+        partitions: int,
+    ) -> Point | None:
+        """The part of a box inside the guards, or None when nothing is."""
+        spans = dict(env)
+        partition = box.partition
+        spans[partition or "_rows"] = Span(box.low + start, rows if partition else partitions)
+        for position, extent in clipped.items():
+            expression = box.index[position]
+            moving = [a for a in expression.variables if a in spans and spans[a].extent > 1]
+            if not moving:
+                value = expression.substitute({a: s.base for a, s in spans.items()})
+                if not 0 <= value.constant < extent:
+                    return None
+                continue
+            if len(moving) != 1:
+                raise InternalError(f"a guard over several axes at once: {expression}")
+            inside = _inside(expression, moving[0], spans, extent)
+            if inside is None:
+                return None
+            spans[moving[0]] = inside
+        return Point(spans, partition or "_rows", box.free)
+
+    def _copy_point(self, load: Load, box: Box, source: Source, home: Home, point: Point) -> None:
+        dst = home_pattern_at_any_row(home, box.index, point)
+        if source.home is None:
+            assert source.tile is not None
+            src = hbm_pattern(source.tile, box.index, source.shape, point)
+            self.builder.dma(dst, replace(src, dtype=dst.dtype), "load")
+            return
+        found = home_pattern(source.home, box.index, point)
+        if found is None:
+            raise InternalError(f"{load.buffer} in SBUF does not line up with its reader")
+        pair = fold_together((dst, found))
+        self.builder.emit(TensorCopy(dst=pair[0], src=pair[1], on="gpsimd", loc=self.builder.loc))
+
+    def _lines_up(self, home: Home, box: Box) -> bool:
+        if not box.partition:
+            return False
+        return home.partition_dim >= 0 and home.partition_dim == box.partition_dim
+
+    # --- through the PE -------------------------------------------------------------------------
+
+    def _wants_transpose(self, load: Load, box: Box, source: Source) -> bool:
+        """Loading rows and transposing on the PE beats a DMA that moves single elements."""
+        if not box.partition or box.partition_dim < 0 or load.guards or load.dynamic:
+            return False
+        if box.rows < 16 or load.dtype.bytes not in TRANSPOSABLE_BYTES:
+            return False
+        row_axis = self._row_axis(load, box)
+        if row_axis is None or box.env[f"box{row_axis}"].extent < 8:
+            return False
+        assert source.tile is not None
+        point = Point(box.env | {box.partition: Span(box.low, box.block)}, box.partition, box.free)
+        pattern = hbm_pattern(source.tile, box.index, source.shape, point)
+        pattern = fold_together((pattern,))[0]
+        is_row_major = pattern.dims[0][0] == 1
+        inner = pattern.dims[-1]
+        run = inner[1] * load.dtype.bytes if inner[0] == 1 else load.dtype.bytes
+        return is_row_major and run < SHORT_RUN_BYTES
+
+    @staticmethod
+    def _row_axis(load: Load, box: Box) -> int | None:
+        """The buffer dimension to put on the partitions when loading rows: the largest plain one."""
+        plain = [
+            d.dim for d in box.dims
+            if not d.axis and len(load.index[d.dim].terms) == 1
+            and load.index[d.dim].terms[0][1] == 1
+        ]  # fmt: skip
+        return max(plain, key=lambda d: box.env[f"box{d}"].extent, default=None)
+
+    def _stage_naturally(self, load: Load, box: Box, source: Source) -> Home:
+        """Load with another dimension on the partitions, so that rows stay contiguous."""
+        rows = self._row_axis(load, box)
+        assert rows is not None
+        axes = {f"box{d.dim}": d.extent for d in box.dims}
+        axes[box.partition] = box.rows
+        index = tuple(e.substitute({box.partition: box.low + box.partition}) for e in box.index)
+        low = index[rows] - f"box{rows}"
+        index = (*index[:rows], Affine.of(f"box{rows}"), *index[rows + 1 :])
+        moved = Load(load.buffer, load.dtype, index)
+        natural = find_box(moved, f"box{rows}", {}, axes)
+        shifted = replace(natural, index=_shift(natural.index, rows, low), low=ZERO)
+        home = self._new_home(moved, shifted, PARTITIONS)
+        self._copy(moved, shifted, source, home, PARTITIONS)
+        return replace(home, low=low)
+
+    def _transpose(self, load: Load, box: Box, source: Home, home: Home) -> None:
+        """Fill `home` from a home that has another dimension on the partitions."""
+        rows = source.partition_dim
+        axis = f"box{rows}"
+        if axis not in box.env or box.partition_dim < 0:
+            raise InternalError(f"{load.buffer} cannot be transposed into place")
+        others = [a for a in box.free if a != axis]
+        for start, count in self._row_blocks(box):
+            for column in range(0, box.env[axis].extent, PARTITIONS):
+                extent = min(PARTITIONS, box.env[axis].extent - column)
+                spans = {box.partition: Span(box.low + start, count)}
+                spans[axis] = Span(Affine((), column), extent)
+                self._transpose_blocks(box, source, home, axis, spans, others)
+
+    def _transpose_blocks(
+        self,
+        box: Box,
+        source: Home,
+        home: Home,
+        axis: str,
+        spans: dict[str, Span],
+        others: Sequence[str],
+    ) -> None:
+        if others:
+            with self.builder.loop(box.env[others[0]].extent) as index:
+                inner = spans | {others[0]: Span(box.env[others[0]].base + index, 1)}
+                self._transpose_blocks(box, source, home, axis, inner, others[1:])
+            return
+        data = home_pattern(source, box.index, Point(spans, axis, (box.partition,)))
+        dst = home_pattern(home, box.index, Point(spans, box.partition, (axis,)))
+        if data is None or dst is None:
+            raise InternalError("a transposed block does not line up with its homes")
+        turned = self.builder.tile(
+            "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
+        )
+        whole = Pattern(turned, turned.dtype, ((1, dst.partitions), (1, data.partitions)))
+        loc = self.builder.loc
+        self.builder.emit(NcTranspose(dst=whole, data=data, loc=loc))
+        self.builder.emit(TensorCopy(dst=dst, src=whole, on="vector", loc=loc))
+
+
+def _shift(index: Sequence[Affine], position: int, low: Affine) -> tuple[Affine, ...]:
+    return (*index[:position], index[position] + low, *index[position + 1 :])
+
+
+def _inside(expression: Affine, axis: str, spans: Mapping[str, Span], extent: int) -> Span | None:
+    """The span of `axis` for which 0 <= expression < extent, all else being single-valued."""
+    coefficient = expression.coefficient(axis)
+    span = spans[axis]
+    start = expression.substitute({a: s.base for a, s in spans.items()})
+    if not start.is_constant:
+        raise InternalError(f"a guard depends on a loop: {start}")
+    first, count = 0, span.extent
+    values = [v for v in range(first, count) if 0 <= start.constant + coefficient * v < extent]
+    if not values:
+        return None
+    return Span(span.base + values[0], values[-1] - values[0] + 1)
+
+
+def home_pattern_at_any_row(home: Home, index: Sequence[Affine], point: Point) -> Pattern:
+    """`home_pattern` for a DMA, which may start at any partition."""
+    exact = home_pattern(home, index, point)
+    if exact is not None:
+        return exact
+    along = Affine.of(home.axis) if home.axis else index[home.partition_dim]
+    env = {axis: span.base for axis, span in point.env.items()}
+    start = along.substitute(env) - home.low
+    row = start.constant % home.block
+    aligned = dict(point.env)
+    aligned[point.partition] = Span(point.env[point.partition].base - row, point.partitions)
+    pattern = home_pattern(home, index, replace(point, env=aligned))
+    if pattern is None or row + point.partitions > home.block:
+        raise InternalError(f"no pattern for {index} in {home.tile.name}")
+    return replace(pattern, partition=Affine((), row))

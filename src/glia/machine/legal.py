@@ -1,0 +1,260 @@
+"""The law of the machine level: every rule of every instruction, placement, scopes and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from glia.arch import Arch, Target, get_target
+from glia.base.affine import Affine
+from glia.base.errors import InternalError
+from glia.isa.kit import Instr, Operand
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.rules import COMMON_RULES
+from glia.isa.sync import register_variable
+from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
+from glia.machine.text import print_instruction, print_pattern
+
+_REPORTED = 8  # violations shown in one error
+
+
+def violations(instr: Instr, arch: Arch) -> list[str]:
+    """Every law the instruction breaks on this generation, each as a sentence with its numbers."""
+    broken = list(_structure(instr, arch))
+    if broken:
+        return broken
+    rules = (*COMMON_RULES, *instr.rules)
+    return [
+        f"{rule.sentence}; here {_numbers(instr)} ({rule.source})"
+        for rule in rules
+        if not rule.holds(instr, arch)
+    ]
+
+
+def verify(program: Program, target: Target | str | None = None) -> None:
+    """InternalError, listing the first few violations, unless the program is legal on its target."""
+    if target is None or isinstance(target, str):
+        target = get_target(target or program.target)
+    broken = list(program_violations(program, target))
+    if broken:
+        shown = "\n".join(f"  {text}" for text in broken[:_REPORTED])
+        more = f"\n  and {len(broken) - _REPORTED} more" if len(broken) > _REPORTED else ""
+        raise InternalError(
+            f"{program.name} is not a legal program for {target.name}:\n{shown}{more}"
+        )
+
+
+def program_violations(program: Program, target: Target) -> Iterator[str]:
+    """Every law a program breaks, in program order."""
+    for tile in program.tiles.values():
+        yield from _tile(tile, program.addresses.get(tile.name), target)
+    yield from _bindings(program)
+    yield from _overlaps(program)
+    yield from _Walk(program, target.arch).block(program.body, {})
+
+
+def _structure(instr: Instr, arch: Arch) -> Iterator[str]:
+    """What must hold before the rules can be asked."""
+    if instr.runs_on not in instr.engines:
+        yield f"{instr.mnemonic()} runs on {', '.join(instr.engines)}, not on {instr.runs_on}"
+    if arch.generation not in instr.generations:
+        yield f"{instr.mnemonic()} does not exist on generation {arch.generation}"
+    for name, declared in instr.operand_declarations.items():
+        yield from _operand(instr, name, declared)
+
+
+def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:
+    value = getattr(instr, name)
+    if isinstance(value, Pattern):
+        if value.memory not in declared.memories:
+            allowed = " or ".join(memory.value for memory in declared.memories)
+            yield f"{name} must be in {allowed}; here it is in {value.memory.value}"
+        if not value.dims:
+            yield f"{name} has no dimensions"
+    elif value is None:
+        if not declared.is_optional:
+            yield f"{name} is missing"
+    elif not declared.allows_immediate or not isinstance(value, int | float):
+        yield f"{name} must be a pattern; here it is {value!r}"
+
+
+def _numbers(instr: Instr) -> str:
+    """The operands' shapes and places, and the attributes: what a broken rule is about."""
+    parts = [
+        f"{name} is {p.dtype}{list(p.shape)} in {p.memory.value}"
+        + (f" from partition {p.partition}" if p.memory is not Memory.HBM else "")
+        for name, _, p in instr.operands()
+    ]
+    parts += [
+        f"{name} is {value!r}"
+        for name, value in instr.attributes().items()
+        if isinstance(value, int | float | str | tuple) and value != ""
+    ]
+    return ", ".join((*parts, f"engine is {instr.runs_on}"))
+
+
+def _tile(tile: Tile, address: int | None, target: Target) -> Iterator[str]:
+    arch = target.arch
+    limit = {
+        Memory.SBUF: arch.sbuf_bytes_per_partition,
+        Memory.PSUM: arch.psum_bytes_per_partition,
+        Memory.HBM: target.chip_hbm_bytes,
+    }[tile.memory]
+    partitions = 1 if tile.memory is Memory.HBM else arch.partitions
+    if not 1 <= tile.partitions <= partitions:
+        yield f"tile {tile.name} has {tile.partitions} of {partitions} partitions"
+    end = (address or 0) + tile.bytes_per_partition
+    if (address or 0) < 0 or end > limit:
+        yield f"tile {tile.name} ends at byte {end} of {limit} in {tile.memory.value}"
+
+
+def _bindings(program: Program) -> Iterator[str]:
+    for binding in (*program.inputs, *program.outputs):
+        yield from _binding(binding, program)
+    for name, contents in program.constants.items():
+        tile = program.tiles.get(name)
+        if tile is None or tile.memory is not Memory.HBM:
+            yield f"constant {name} has no tile in HBM"
+        elif getattr(contents, "nbytes", tile.bytes) != tile.bytes:
+            yield f"constant {name} does not fill its tile of {tile.bytes} bytes"
+
+
+def _binding(binding: Binding, program: Program) -> Iterator[str]:
+    elements = 1
+    for extent in binding.shape:
+        elements *= extent
+    if program.tiles.get(binding.tile.name) != binding.tile:
+        yield f"{binding.name} is bound to {binding.tile.name}, which is not a tile of the program"
+    elif binding.tile.memory is not Memory.HBM:
+        yield f"{binding.name} is bound to {binding.tile.name} in {binding.tile.memory.value}"
+    elif elements * binding.dtype.bytes != binding.tile.bytes:
+        yield f"{binding.name} does not fill its tile of {binding.tile.bytes} bytes"
+
+
+def _overlaps(program: Program) -> Iterator[str]:
+    """Inputs, outputs and constants live as long as the program, each in bytes of its own."""
+    names = {b.tile.name for b in (*program.inputs, *program.outputs)} | set(program.constants)
+    placed = sorted(
+        (program.addresses[name], program.tiles[name].bytes, name)
+        for name in names & program.addresses.keys() & program.tiles.keys()
+    )
+    for (start, count, first), (following, _, second) in zip(placed, placed[1:], strict=False):
+        if start + count > following:
+            yield f"{first} and {second} overlap in HBM at byte {following}"
+
+
+class _Walk:
+    """Checks statements in program order, with the loops around them and the registers set."""
+
+    def __init__(self, program: Program, arch: Arch) -> None:
+        self._program = program
+        self._arch = arch
+        self._registers: set[str] = set()
+
+    def block(self, body: tuple[Statement, ...], extents: dict[str, int]) -> Iterator[str]:
+        for statement in body:
+            if isinstance(statement, Loop):
+                yield from self._loop(statement, extents)
+            elif isinstance(statement, While):
+                yield from self.block(statement.condition, extents)
+                yield from self._is_set(statement.register, "while")
+                yield from self.block(statement.body, extents)
+            elif isinstance(statement, Branch):
+                yield from self._is_set(statement.register, "branch")
+                if not statement.arms:
+                    yield f"branch {statement.register} has no arms"
+                for arm in statement.arms:
+                    yield from self.block(arm, extents)
+            else:
+                yield from self._instruction(statement, extents)
+
+    def _loop(self, loop: Loop, extents: dict[str, int]) -> Iterator[str]:
+        if loop.trips < 1:
+            yield f"loop {loop.variable} runs {loop.trips} times"
+            return
+        if loop.variable in extents:
+            yield f"loop {loop.variable} hides a loop of the same name around it"
+        yield from self.block(loop.body, extents | {loop.variable: loop.trips})
+
+    def _is_set(self, register: str, where: str) -> Iterator[str]:
+        if register_variable(register) not in self._registers:
+            yield f"{where} reads register {register} before anything sets it"
+
+    def _instruction(self, instr: Instr, extents: dict[str, int]) -> Iterator[str]:
+        found = [
+            *violations(instr, self._arch),
+            *self._scopes(instr, extents),
+            *(text for _, _, p in instr.operands() for text in self._pattern(p, extents)),
+            *self._banks(instr),
+        ]
+        register = getattr(instr, "register", None)
+        if isinstance(register, str):
+            self._registers.add(register_variable(register))
+        for text in found:
+            where = f" at {instr.loc}" if str(instr.loc) else ""
+            yield f"{print_instruction(instr)}{where}: {text}"
+
+    def _scopes(self, instr: Instr, extents: dict[str, int]) -> Iterator[str]:
+        expressions: list[Affine] = [wait.value for wait in instr.waits]
+        expressions += [v for v in instr.attributes().values() if isinstance(v, Affine)]
+        for _, _, pattern in instr.operands():
+            expressions += [pattern.offset, pattern.partition]
+        used = {variable for expression in expressions for variable in expression.variables}
+        for variable in sorted(used - extents.keys() - self._registers):
+            kind = "register" if variable.startswith("$") else "loop variable"
+            yield f"{kind} {variable} is not set here"
+
+    def _pattern(self, pattern: Pattern, extents: dict[str, int]) -> Iterator[str]:
+        tile = pattern.tile
+        if self._program.tiles.get(tile.name) != tile:
+            yield f"{tile.name} is not a tile of the program"
+        if not pattern.dims:
+            return
+        is_hbm = tile.memory is Memory.HBM
+        limit = (tile.bytes if is_hbm else tile.bytes_per_partition) // pattern.dtype.bytes
+        dims = pattern.dims if is_hbm else pattern.dims[1:]
+        yield from _inside(pattern, "elements", pattern.offset, dims, limit, extents)
+        if not is_hbm:
+            first = pattern.dims[:1]
+            partitions = tile.partitions
+            yield from _inside(pattern, "partitions", pattern.partition, first, partitions, extents)
+
+    def _banks(self, instr: Instr) -> Iterator[str]:
+        """A multiplication accumulates within one PSUM bank."""
+        if instr.runs_on != "tensor":
+            return
+        bank = self._arch.psum_bank_bytes
+        for pattern in instr.written_patterns():
+            address = self._program.addresses.get(pattern.tile.name)
+            if pattern.memory is not Memory.PSUM or address is None:
+                continue
+            if not pattern.offset.is_constant:
+                continue
+            low, high = _reach(pattern.dims[1:])
+            width = pattern.dtype.bytes
+            start = address + (pattern.offset.constant + low) * width
+            end = address + (pattern.offset.constant + high + 1) * width
+            if start // bank != (end - 1) // bank:
+                yield f"dst covers bytes {start}..{end - 1} of PSUM, more than one bank of {bank}"
+
+
+def _reach(dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The least and greatest index that dimensions of (step, count) reach from 0."""
+    reaches = [step * (count - 1) for step, count in dims]
+    return sum(min(0, reach) for reach in reaches), sum(max(0, reach) for reach in reaches)
+
+
+def _inside(
+    pattern: Pattern,
+    unit: str,
+    start: Affine,
+    dims: tuple[tuple[int, int], ...],
+    limit: int,
+    extents: dict[str, int],
+) -> Iterator[str]:
+    """Whether start + dims stays in 0..limit-1; what a register decides shows when it runs."""
+    if not set(start.variables) <= extents.keys():
+        return
+    low, high = start.bounds(extents)
+    below, above = _reach(dims)
+    if low + below < 0 or high + above >= limit:
+        yield (f"{print_pattern(pattern)} reaches {unit} {low + below}..{high + above} of {limit}")

@@ -1,0 +1,254 @@
+"""Add the waits and signals under which concurrent engines give the sequential result.
+
+Every engine and every DMA queue is a stream that completes in order and counts what it completed
+in a semaphore of its own. An instruction that needs another stream's work waits for that stream's
+count. A loop adds the same number of counts in every iteration, so each count is affine in the
+loop variables, and so is every wait. A loop body is walked twice: the second walk, entered
+with the state that the first one left, finds what an iteration needs of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from glia.base.affine import ZERO, Affine
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
+from glia.isa.sync import Barrier
+from glia.machine.ir import Branch, Loop, Program, Statement, While
+
+Stamped = tuple[int, Affine]  # (when the walk saw it, count): later in the walk is later in order
+Counts = dict[str, Stamped]
+
+
+def stream_of(instruction: Instr) -> str:
+    """Where an instruction completes in order: its DMA queue, else its engine."""
+    return f"queue.{instruction.queue}" if instruction.queue else instruction.runs_on
+
+
+@dataclass
+class _Access:
+    """The latest count of every stream that wrote or read a tile."""
+
+    writes: Counts = field(default_factory=dict)
+    reads: Counts = field(default_factory=dict)
+
+    def everything(self) -> Iterator[tuple[str, Stamped]]:
+        yield from self.writes.items()
+        yield from self.reads.items()
+
+
+class _Analysis:
+    """Finds, for every instruction, the counts of other streams that it has to wait for."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.needs: list[dict[str, list[Affine]]] = []
+        self.counts: dict[str, Affine] = {}
+        self.accesses: dict[str, _Access] = {}
+        self.owners: dict[Memory, list[tuple[int, int, str]]] = {}
+        self.position = 0
+        self.stamp = 0
+
+    def block(self, body: tuple[Statement, ...]) -> None:
+        for statement in body:
+            if isinstance(statement, Loop):
+                self.loop(statement)
+            elif isinstance(statement, While):
+                self.block(statement.condition)
+                self.block(statement.body)
+            elif isinstance(statement, Branch):
+                for arm in statement.arms:
+                    self.block(arm)
+            else:
+                self.instruction(statement)
+
+    def loop(self, loop: Loop) -> None:
+        start, entry = self.position, dict(self.counts)
+        per_iteration = count_signals(loop.body)
+        variable = Affine.of(loop.variable)
+        for stream, amount in per_iteration.items():
+            self.counts[stream] = self.counts.get(stream, ZERO) + variable * amount
+        at_start = dict(self.counts)
+        self.block(loop.body)
+        self._substitute({loop.variable: variable - 1})
+        self.position, self.counts = start, at_start
+        self.block(loop.body)
+        self._substitute({loop.variable: Affine((), loop.trips - 1)})
+        self.counts = entry
+        for stream, amount in per_iteration.items():
+            self.counts[stream] = entry.get(stream, ZERO) + amount * loop.trips
+
+    def _substitute(self, values: dict[str, Affine]) -> None:
+        variable = next(iter(values))
+        for access in self.accesses.values():
+            for counts in (access.writes, access.reads):
+                for stream, (stamp, count) in counts.items():
+                    if any(name == variable for name, _ in count.terms):
+                        counts[stream] = stamp, count.substitute(values)
+
+    def instruction(self, instruction: Instr) -> None:
+        if isinstance(instruction, Barrier):
+            self.counts, self.accesses, self.owners = {}, {}, {}
+            self._record({})
+            return
+        stream = stream_of(instruction)
+        needs: Counts = {}
+        reads = [self._access(p) for p in instruction.read_patterns()]
+        writes = [self._access(p) for p in instruction.written_patterns()]
+        for access in reads:
+            _keep_latest(needs, access.writes.items())
+        for access in writes:
+            _keep_latest(needs, access.everything())
+        if not instruction.queue:
+            needs.pop(stream, None)
+        self._record(needs)
+        count = self.counts.get(stream, ZERO) + 1
+        self.counts[stream] = count
+        self.stamp += 1
+        for access in reads:
+            access.reads[stream] = self.stamp, count
+        for access in writes:
+            access.writes[stream] = self.stamp, count
+
+    def _record(self, needs: Counts) -> None:
+        """Add what this walk found to what earlier walks of the same instruction did."""
+        if self.position == len(self.needs):
+            self.needs.append({})
+        known = self.needs[self.position]
+        for stream, (_, count) in needs.items():
+            _add(known.setdefault(stream, []), count)
+        self.position += 1
+
+    def _access(self, pattern: Pattern) -> _Access:
+        """The access record of a tile; a tile that takes over memory inherits what used it."""
+        tile = pattern.tile
+        if tile.memory is Memory.HBM:
+            return self.accesses.setdefault(tile.name, _Access())
+        start = self.program.addresses[tile.name]
+        end = start + tile.bytes_per_partition
+        owners = self.owners.setdefault(tile.memory, [])
+        over = [o for o in owners if o[0] < end and start < o[1]]
+        if len(over) == 1 and over[0] == (start, end, tile.name):
+            return self.accesses[tile.name]
+        return self._take_over(tile, start, end, owners, over)
+
+    def _take_over(
+        self,
+        tile: Tile,
+        start: int,
+        end: int,
+        owners: list[tuple[int, int, str]],
+        over: list[tuple[int, int, str]],
+    ) -> _Access:
+        access = _Access()
+        for low, high, name in over:
+            _keep_latest(access.reads, self.accesses[name].everything())
+            owners.remove((low, high, name))
+            if low < start:
+                owners.append((low, start, name))
+            if high > end:
+                owners.append((end, high, name))
+        owners.append((start, end, tile.name))
+        self.accesses[tile.name] = access
+        return access
+
+
+def _keep_latest(counts: Counts, others: Iterable[tuple[str, Stamped]]) -> None:
+    """Per stream keep the count that comes last in program order: it implies the others."""
+    for stream, stamped in others:
+        if stream not in counts or counts[stream][0] < stamped[0]:
+            counts[stream] = stamped
+
+
+def _add(counts: list[Affine], count: Affine) -> None:
+    """Add a count; of those that differ by a constant the greatest is kept."""
+    for position, known in enumerate(counts):
+        if known.terms == count.terms:
+            if count.constant > known.constant:
+                counts[position] = count
+            return
+    counts.append(count)
+
+
+def count_signals(body: tuple[Statement, ...]) -> dict[str, int]:
+    """How many instructions each stream completes in one execution of a block of loops."""
+    totals: dict[str, int] = {}
+    for statement in body:
+        if isinstance(statement, Loop):
+            for stream, amount in count_signals(statement.body).items():
+                totals[stream] = totals.get(stream, 0) + amount * statement.trips
+        elif isinstance(statement, Instr):
+            stream = stream_of(statement)
+            totals[stream] = totals.get(stream, 0) + 1
+    return totals
+
+
+def insert_semaphores(program: Program, options: object = None) -> Program:
+    """Add barriers around run-time control flow, then waits and signals everywhere."""
+    program = replace(program, body=_with_barriers(program.body))
+    analysis = _Analysis(program)
+    analysis.block(program.body)
+    writer = _Writer(analysis.needs)
+    return replace(program, body=writer.block(program.body, {}))
+
+
+def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Engines meet around whiles and branches, where counts stop being affine."""
+    result: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, While):
+            condition = (*_with_barriers(statement.condition), Barrier())
+            inner = (*_with_barriers(statement.body), Barrier())
+            result += [Barrier(), While(condition, statement.register, inner)]
+        elif isinstance(statement, Branch):
+            arms = tuple((*_with_barriers(arm), Barrier()) for arm in statement.arms)
+            result += [Barrier(), Branch(statement.register, arms)]
+        elif isinstance(statement, Loop):
+            result.append(replace(statement, body=_with_barriers(statement.body)))
+        else:
+            result.append(statement)
+    return tuple(result)
+
+
+class _Writer:
+    """Puts waits and signals on instructions, leaving out waits that earlier ones imply."""
+
+    def __init__(self, needs: list[dict[str, list[Affine]]]) -> None:
+        self.needs = iter(needs)
+
+    def block(
+        self, body: tuple[Statement, ...], known: dict[tuple[str, str], list[Affine]]
+    ) -> tuple[Statement, ...]:
+        result: list[Statement] = []
+        for statement in body:
+            if isinstance(statement, Loop):
+                inside = {key: list(counts) for key, counts in known.items()}
+                result.append(replace(statement, body=self.block(statement.body, inside)))
+            elif isinstance(statement, While):
+                condition = self.block(statement.condition, {})
+                result.append(While(condition, statement.register, self.block(statement.body, {})))
+            elif isinstance(statement, Branch):
+                arms = tuple(self.block(arm, {}) for arm in statement.arms)
+                result.append(Branch(statement.register, arms))
+            else:
+                result.append(self._instruction(statement, known))
+        return tuple(result)
+
+    def _instruction(self, instruction: Instr, known: dict[tuple[str, str], list[Affine]]) -> Instr:
+        needs = next(self.needs)
+        if isinstance(instruction, Barrier):
+            known.clear()
+            return instruction
+        waits = []
+        for stream, counts in sorted(needs.items()):
+            reached = known.setdefault((instruction.runs_on, stream), [])
+            for count in counts:
+                if not any(
+                    k.terms == count.terms and k.constant >= count.constant for k in reached
+                ):
+                    waits.append(Wait(stream, count))
+                    _add(reached, count)
+        signal = Signal(stream_of(instruction))
+        return replace(instruction, waits=tuple(waits), signals=(signal,))

@@ -1,0 +1,103 @@
+"""Give every tile an address: SBUF and PSUM by lifetime, HBM one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from glia.arch.instances import get_target
+from glia.base.errors import CompileError
+from glia.isa.operand import Memory, Tile
+from glia.machine.ir import Program
+from glia.machine.passes.lifetimes import Life, find_lives
+
+HBM_ALIGNMENT = 512
+ON_CHIP_ALIGNMENT = 32
+
+
+class OnChipMemoryFull(CompileError):
+    """What one point of the program needs at the same time is more than SBUF or PSUM holds.
+
+    Cause: a nest whose smallest tiles still do not fit beside what has to stay on chip.
+    Fix: lower the tensor's innermost extent or split the operation.
+    Example: a row-wise reduction over a single row of many millions of elements.
+    """
+
+    code = "GLIA301"
+    message = "{memory} is full: tile {tile} needs {bytes} bytes per partition of {capacity}"
+    help = "split the operation, or compile for a target with a larger {memory}"
+
+
+@dataclass
+class _Space:
+    """One on-chip memory while tiles are placed in order of their first use."""
+
+    memory: Memory
+    capacity: int
+    bank: int = 0  # a tile must not cross a multiple of this; 0 for no banks
+    active: list[tuple[int, int, int]] = field(default_factory=list)  # (start, end, last use)
+    cursor: int = 0
+    peak: int = 0
+
+    def place(self, tile: Tile, life: Life) -> int:
+        """The address of a tile; space is handed out in rotation so that reuse comes late."""
+        self.active = sorted(entry for entry in self.active if entry[2] >= life.first)
+        bytes_needed = _round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
+        address = self._find(bytes_needed, self.cursor)
+        if address is None:
+            address = self._find(bytes_needed, 0)
+        if address is None:
+            raise OnChipMemoryFull(
+                memory=self.memory.value,
+                tile=tile.name,
+                bytes=tile.bytes_per_partition,
+                capacity=self.capacity,
+            )
+        self.active.append((address, address + bytes_needed, life.last))
+        self.cursor = address + bytes_needed
+        self.peak = max(self.peak, self.cursor)
+        return address
+
+    def _find(self, bytes_needed: int, start: int) -> int | None:
+        candidate = self._fit(start, bytes_needed)
+        for low, high, _ in self.active:
+            if high <= candidate:
+                continue
+            if low >= candidate + bytes_needed:
+                break
+            candidate = self._fit(high, bytes_needed)
+        return candidate if candidate + bytes_needed <= self.capacity else None
+
+    def _fit(self, address: int, bytes_needed: int) -> int:
+        if self.bank and address // self.bank != (address + bytes_needed - 1) // self.bank:
+            return _round_up(address, self.bank)
+        return address
+
+
+def place(program: Program, options: object = None) -> Program:
+    """Give every tile an address.
+
+    OnChipMemoryFull when SBUF or PSUM does not hold what is live at one time.
+    """
+    arch = get_target(program.target).arch
+    lives = find_lives(program)
+    spaces = {
+        Memory.SBUF: _Space(Memory.SBUF, arch.sbuf_usable_bytes_per_partition),
+        Memory.PSUM: _Space(
+            Memory.PSUM, arch.psum_banks * arch.psum_bank_bytes, arch.psum_bank_bytes
+        ),
+    }
+    addresses: dict[str, int] = {}
+    for name, life in sorted(lives.items(), key=lambda item: (item[1].first, item[0])):
+        tile = program.tiles[name]
+        addresses[name] = spaces[tile.memory].place(tile, life)
+    cursor = 0
+    for name, tile in program.tiles.items():
+        if tile.memory is Memory.HBM:
+            addresses[name] = cursor
+            cursor = _round_up(cursor + tile.bytes, HBM_ALIGNMENT)
+    used = {n: t for n, t in program.tiles.items() if n in addresses}
+    return replace(program, tiles=used, addresses=addresses)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

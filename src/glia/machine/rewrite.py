@@ -1,0 +1,54 @@
+"""Rewriting instructions: other tiles, other variables, added waits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from glia.base.affine import Affine
+from glia.isa.kit import Instr
+from glia.isa.operand import Pattern, Tile
+from glia.machine.ir import Branch, Loop, Statement, While
+
+
+def substitute(
+    statement: Statement, tiles: Mapping[str, Tile], variables: Mapping[str, Affine]
+) -> Statement:
+    """The statement with tiles and variables replaced by name, bodies included."""
+    if isinstance(statement, Loop):
+        body = tuple(substitute(s, tiles, variables) for s in statement.body)
+        return Loop(statement.variable, statement.trips, body)
+    if isinstance(statement, While):
+        condition = tuple(substitute(s, tiles, variables) for s in statement.condition)
+        body = tuple(substitute(s, tiles, variables) for s in statement.body)
+        return While(condition, statement.register, body)
+    if isinstance(statement, Branch):
+        arms = tuple(tuple(substitute(s, tiles, variables) for s in arm) for arm in statement.arms)
+        return Branch(statement.register, arms)
+    return substitute_instruction(statement, tiles, variables)
+
+
+def substitute_instruction(
+    instruction: Instr, tiles: Mapping[str, Tile], variables: Mapping[str, Affine]
+) -> Instr:
+    """One instruction with tiles and variables replaced by name."""
+    changes: dict[str, object] = {}
+    for name in (*instruction.operand_declarations, *instruction.attribute_names):
+        value = getattr(instruction, name)
+        if isinstance(value, Pattern):
+            changes[name] = _pattern(value, tiles, variables)
+        elif isinstance(value, Affine):
+            changes[name] = value.substitute(variables)
+    return dataclasses.replace(instruction, **changes) if changes else instruction
+
+
+def _pattern(
+    pattern: Pattern, tiles: Mapping[str, Tile], variables: Mapping[str, Affine]
+) -> Pattern:
+    return Pattern(
+        tiles.get(pattern.tile.name, pattern.tile),
+        pattern.dtype,
+        pattern.dims,
+        pattern.offset.substitute(variables),
+        pattern.partition.substitute(variables),
+    )

@@ -1,0 +1,44 @@
+"""What the PE can do: recognising sums of products, and where a nest finds its rows."""
+
+from __future__ import annotations
+
+from glia.base.affine import Affine
+from glia.base.dtype import F32
+from glia.tile.ir import Apply, Expr, Load, Nest
+
+
+def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
+    """The two loads a nest sums products of, or None when it is no contraction of floats."""
+    reduction, body = nest.reduction, nest.body
+    if reduction is None or reduction.function != "add" or not reduction.dtype.is_float:
+        return None
+    if not isinstance(body, Apply) or body.function != "multiply":
+        return None
+    left, right = (_widened(argument) for argument in body.args)
+    if isinstance(left, Load) and isinstance(right, Load):
+        return (left, right) if not left.dynamic and not right.dynamic else None
+    return None
+
+
+def _widened(expression: Expr) -> Expr:
+    """See through a conversion to float32, which the PE does by itself."""
+    if isinstance(expression, Apply) and expression.function == "convert":
+        inner = expression.args[0]
+        if expression.dtype is F32 and inner.dtype.is_float and inner.dtype.bits <= 16:
+            return inner
+    return expression
+
+
+def axes_of(load: Load) -> frozenset[str]:
+    """The axes a load's index names."""
+    return frozenset(v for position in load.index for v in position.variables)
+
+
+def row_dim(index: tuple[Affine, ...], partition: str) -> int:
+    """The dimension that is exactly the partition axis and shares it with no other; -1 if none."""
+    if not partition:
+        return -1
+    named = [d for d, e in enumerate(index) if e.coefficient(partition)]
+    if len(named) == 1 and index[named[0]] == Affine.of(partition):
+        return named[0]
+    return -1

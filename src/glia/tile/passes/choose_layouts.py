@@ -1,0 +1,123 @@
+"""Decide which intermediates stay in SBUF between nests, and with which dimension on the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from glia.tile.contraction import contraction_operands, row_dim
+from glia.tile.ir import Layout, Load, Nest, Program, Schedule, loads
+
+PARTITIONS = 128
+RESIDENT_SHARE = 0.5  # of SBUF; the rest is for what nests stage and compute
+LARGEST_SHARE = 0.25  # of SBUF, for one buffer
+TRANSPOSABLE_BYTES = (2, 4)
+
+
+@dataclass
+class _Life:
+    """From the first write of a buffer to its last use, in positions of top-level nests."""
+
+    first: int
+    last: int
+    bytes_per_partition: int
+
+
+def choose_layouts(program: Program, options: object = None, sbuf_bytes: int = 180224) -> Program:
+    """Keep temporaries in SBUF when every writer and reader can reach them there and they fit."""
+    rows = _candidate_rows(program)
+    lives = _lives(program, rows)
+    capacity = int(sbuf_bytes * RESIDENT_SHARE)
+    used: list[tuple[_Life, str]] = []
+    layouts: dict[str, Layout] = {}
+    spilled = 0
+    for name, life in sorted(lives.items(), key=lambda item: item[1].first):
+        used = [entry for entry in used if entry[0].last >= life.first]
+        occupied = sum(entry[0].bytes_per_partition for entry in used)
+        fits = life.bytes_per_partition <= sbuf_bytes * LARGEST_SHARE
+        if fits and occupied + life.bytes_per_partition <= capacity:
+            used.append((life, name))
+            layouts[name] = Layout("SBUF", rows[name])
+        else:
+            spilled += program.buffers[name].bytes
+    notes = program.notes
+    if spilled:
+        notes = (*notes, f"{spilled} bytes of intermediates do not fit SBUF and go through HBM")
+    return replace(program, layouts=layouts, notes=notes)
+
+
+def _candidate_rows(program: Program) -> dict[str, int]:
+    """Buffers that all their nests could use in SBUF, with the dimension on the partitions."""
+    top = [s for s in program.body if isinstance(s, Nest)]
+    inside = {n.name for n in program.nests()} - {n.name for n in top}
+    rows: dict[str, int] = {}
+    refused: set[str] = _controls(program)
+    for nest in program.nests():
+        target = nest.target
+        found = row_dim(target.index, program.schedules[nest.name].partition)
+        is_plain = not target.dynamic and not target.combine and found >= 0
+        if nest.name in inside or not is_plain or rows.get(target.buffer, found) != found:
+            refused.add(target.buffer)
+        rows[target.buffer] = found
+    for nest in program.nests():
+        for load, partition in _reads(nest, program.schedules[nest.name]):
+            if nest.name in inside or not _can_read(load, partition, rows.get(load.buffer, -1)):
+                refused.add(load.buffer)
+    is_temporary = {n for n, b in program.buffers.items() if b.role == "temporary"}
+    return {n: d for n, d in rows.items() if n in is_temporary and n not in refused}
+
+
+def _controls(program: Program) -> set[str]:
+    """Buffers that whiles and branches read as a whole."""
+    found: set[str] = set()
+    for statement in program.body:
+        if not isinstance(statement, Nest):
+            found.add(getattr(statement, "predicate", "") or getattr(statement, "selector", ""))
+    return found
+
+
+def _reads(nest: Nest, schedule: Schedule) -> list[tuple[Load, str]]:
+    """(load, axis on its partitions) of everything a nest reads."""
+    operands = contraction_operands(nest) if schedule.engine == "tensor" else None
+    found = [(load, schedule.contract) for load in operands or ()]
+    rest = [*(() if operands else loads(nest.body)), *loads(nest.finish)]
+    found += [(load, schedule.partition) for load in rest]
+    for offset in nest.target.dynamic:
+        found.append((offset.load, ""))
+    for load in rest:
+        found += [(offset.load, "") for offset in load.dynamic]
+    return found
+
+
+def _can_read(load: Load, partition: str, rows: int) -> bool:
+    """Whether a reader reaches a buffer with dimension `rows` on the partitions."""
+    if rows < 0 or load.dynamic:
+        return False
+    wanted = row_dim(load.index, partition)
+    if wanted == rows:
+        return True
+    if wanted < 0 or load.guards or load.dtype.bytes not in TRANSPOSABLE_BYTES:
+        return False
+    along = load.index[rows]
+    return len(along.terms) == 1 and along.terms[0][1] == 1 and along.constant == 0
+
+
+def _lives(program: Program, rows: Mapping[str, int]) -> dict[str, _Life]:
+    lives: dict[str, _Life] = {}
+    for position, nest in enumerate(program.nests()):
+        names = {load.buffer for load, _ in _reads(nest, program.schedules[nest.name])}
+        for name in (*names, nest.target.buffer):
+            if name not in rows:
+                continue
+            life = lives.get(name)
+            if life is None:
+                lives[name] = _Life(position, position, _bytes(program, name, rows[name]))
+            else:
+                life.last = position
+    return lives
+
+
+def _bytes(program: Program, name: str, rows: int) -> int:
+    buffer = program.buffers[name]
+    blocks = -(-buffer.shape[rows] // PARTITIONS)
+    return buffer.bytes // max(1, buffer.shape[rows]) * blocks

@@ -1,0 +1,271 @@
+"""Decide how every nest runs: its partition axis, its tiles, the order of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from glia.base.affine import Affine
+from glia.tile.contraction import axes_of, contraction_operands, row_dim
+from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Program, Schedule, loads
+
+PARTITIONS = 128
+MOVING_COLUMNS = 512
+FREE_DIMS = 4
+WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
+FULL_SPEED_RUN = 512  # bytes that must be contiguous in HBM for a DMA to run near its peak
+SMALLEST_MATMUL = 64  # columns below which a matmul takes no less time
+
+
+@dataclass(frozen=True)
+class Access:
+    """One read or write of a buffer by a nest."""
+
+    buffer: str
+    index: tuple[Affine, ...]
+
+
+class Scheduler:
+    """Chooses schedules in program order, keeping track of which dimension of each buffer lies on
+    the partitions if it is kept in SBUF."""
+
+    def __init__(self, program: Program) -> None:
+        self.buffers = program.buffers
+        self.rows: dict[str, int] = {}
+        self.readers: dict[str, list[Nest]] = {}
+        for nest in program.nests():
+            for load in _all_loads(nest):
+                self.readers.setdefault(load.buffer, []).append(nest)
+
+    def schedule(self, nest: Nest) -> Schedule:
+        """The schedule of one nest, given those before it."""
+        operands = contraction_operands(nest)
+        found = self._contraction(nest, operands) if operands else None
+        found = found or self._vector(nest)
+        self._remember_rows(nest, found)
+        return found
+
+    def _remember_rows(self, nest: Nest, schedule: Schedule) -> None:
+        if self.buffers[nest.target.buffer].role == "temporary":
+            self.rows[nest.target.buffer] = row_dim(nest.target.index, schedule.partition)
+
+    # --- elementwise and reductions ---------------------------------------------------------------
+
+    def _vector(self, nest: Nest) -> Schedule:
+        candidates = [axis.name for axis in nest.parallel_axes if axis.extent > 1] or [""]
+        varying = _indirect_axes(nest)
+        if varying:
+            candidates = [a for a in candidates if a in varying] or [""]
+        partition = min(candidates, key=lambda axis: self._vector_cost(nest, axis))
+        tiles, order = _vector_tiles(nest, partition, varying)
+        return Schedule("vector", partition, tiles, order)
+
+    def _vector_cost(self, nest: Nest, partition: str) -> float:
+        """Estimated time in units of one element per partition."""
+        extents = nest.extents
+        total = _product(extents.values())
+        lanes = min(extents.get(partition, 1), PARTITIONS)
+        cost = total / lanes * (1 + _operations(nest.body))
+        for access in _accesses(nest):
+            cost += self._access_cost(nest, access, partition)
+        return cost + self._preference(nest.target.buffer, nest.target.index, partition)
+
+    def _access_cost(self, nest: Nest, access: Access, partition: str) -> float:
+        """What a read or write adds: nothing in place, else its bytes weighted by their runs."""
+        buffer = self.buffers[access.buffer]
+        known = self.rows.get(access.buffer)
+        if known is not None and known >= 0 and known == row_dim(access.index, partition):
+            return 0.0
+        used = {v for e in access.index for v in e.variables}
+        touched = _product(nest.extents[a] for a in used if a in nest.extents)
+        run = self._run_bytes(nest, access, partition, buffer)
+        return touched * buffer.dtype.bytes / 300 * max(1.0, FULL_SPEED_RUN / run)
+
+    def _run_bytes(self, nest: Nest, access: Access, partition: str, buffer: Buffer) -> int:
+        """Bytes contiguous in HBM that lie along the free axes."""
+        run, stride = 1, 1
+        for position, extent in zip(reversed(access.index), reversed(buffer.shape), strict=True):
+            if partition and position.coefficient(partition):
+                break
+            swept = 1 + sum(
+                abs(c) * (nest.extents[v] - 1) for v, c in position.terms if v in nest.extents
+            )
+            run = max(run, stride * swept)
+            if swept < extent:
+                break
+            stride *= extent
+        return run * buffer.dtype.bytes
+
+    def _preference(self, target: str, index: tuple[Affine, ...], partition: str) -> float:
+        """What readers of the target pay for this choice of rows."""
+        rows = row_dim(index, partition)
+        cost = 0.0
+        for reader in self.readers.get(target, ()):
+            operands = contraction_operands(reader)
+            swept = set(reader.reduction.axes) if reader.reduction else set()
+            for load in _all_loads(reader):
+                if load.buffer != target:
+                    continue
+                names = set(load.index[rows].variables) if rows >= 0 else set()
+                wants_swept = operands is not None and load in operands
+                if rows < 0 or bool(names & swept) != wants_swept:
+                    if wants_swept or names & swept or rows < 0:
+                        cost += self.buffers[target].elements / PARTITIONS * 2
+        return cost
+
+    # --- contractions ---------------------------------------------------------------------------
+
+    def _contraction(self, nest: Nest, operands: tuple[Load, Load]) -> Schedule | None:
+        left, right = (axes_of(load) for load in operands)
+        swept = [a.name for a in nest.reduced_axes if a.name in left and a.name in right]
+        if not swept:
+            return None
+        contract = max(swept, key=lambda a: nest.extents[a])
+        if nest.extents[contract] == 1:
+            return None
+        parallel = [a.name for a in nest.parallel_axes]
+        choices = []
+        for side, own, other in (("left", left, right), ("right", right, left)):
+            rows = [a for a in parallel if a in own and a not in other and nest.extents[a] > 1]
+            columns = [a for a in parallel if a in other and a not in own]
+            for axis in rows or [""]:
+                choices.append(self._pe_choice(nest, operands, side, axis, columns, contract))
+        return min(choices, key=lambda choice: choice[0])[1]
+
+    def _pe_choice(
+        self,
+        nest: Nest,
+        operands: tuple[Load, Load],
+        side: str,
+        rows: str,
+        columns: Sequence[str],
+        contract: str,
+    ) -> tuple[float, Schedule]:
+        """(cost, schedule) of one way to map a contraction to the PE."""
+        extents = nest.extents
+        tiles = {axis.name: 1 for axis in nest.axes}
+        tiles[contract] = min(PARTITIONS, extents[contract])
+        if rows:
+            tiles[rows] = min(PARTITIONS, extents[rows])
+        room, dims = MOVING_COLUMNS, 0
+        for axis in _innermost_first(columns, nest.target.index):
+            if dims == FREE_DIMS - 1 and extents[axis] > 1:
+                break
+            tiles[axis] = max(1, min(extents[axis], room))
+            room //= tiles[axis]
+            dims += extents[axis] > 1
+        width = _product(tiles[a] for a in columns)
+        count = _product(-(-extents[a] // tiles[a]) for a in extents)
+        stationary = operands[0] if side == "left" else operands[1]
+        moving = operands[1] if side == "left" else operands[0]
+        order = self._pe_order(nest, tiles, rows, columns, stationary, moving)
+        cost = count * max(width, SMALLEST_MATMUL) / 2.0
+        result = Access(nest.target.buffer, nest.target.index)
+        readers = self.readers.get(nest.target.buffer, ())
+        if self.buffers[nest.target.buffer].role != "temporary" or not readers:
+            cost += self._access_cost(nest, result, rows)
+        cost += self._preference(nest.target.buffer, nest.target.index, rows)
+        for load in (stationary, moving):
+            cost += self._operand_cost(load, contract)
+        return cost, Schedule("tensor", rows, tiles, order, contract, side)
+
+    def _operand_cost(self, load: Load, contract: str) -> float:
+        known = self.rows.get(load.buffer, -1)
+        aligned = known >= 0 and known == row_dim(load.index, contract)
+        return 0.0 if aligned else self.buffers[load.buffer].elements / PARTITIONS
+
+    def _pe_order(
+        self,
+        nest: Nest,
+        tiles: Mapping[str, int],
+        rows: str,
+        columns: Sequence[str],
+        stationary: Load,
+        moving: Load,
+    ) -> tuple[str, ...]:
+        """Batch loops, then the side with more bytes outermost so that it is read once, then k."""
+        parallel = [a.name for a in nest.parallel_axes]
+        own = [a for a in parallel if a in axes_of(stationary) and a not in columns]
+        batch = [a for a in own if a in axes_of(moving)]
+        own = [a for a in own if a not in batch]
+        rest = [a for a in parallel if a not in own and a not in batch and a not in columns]
+        is_heavy = self.buffers[stationary.buffer].bytes > self.buffers[moving.buffer].bytes
+        sides = [*own, *columns] if is_heavy else [*columns, *own]
+        swept = [a.name for a in nest.reduced_axes]
+        return (*batch, *rest, *sides, *swept)
+
+
+def schedule_nests(program: Program, options: object = None) -> Program:
+    """Give every nest a schedule."""
+    scheduler = Scheduler(program)
+    schedules = {nest.name: scheduler.schedule(nest) for nest in program.nests()}
+    return replace(program, schedules=schedules)
+
+
+def _all_loads(nest: Nest) -> list[Load]:
+    found = [*loads(nest.body), *loads(nest.finish)]
+    for offset in nest.target.dynamic:
+        found += loads(offset.load)
+    return list(dict.fromkeys(found))
+
+
+def _accesses(nest: Nest) -> Iterator[Access]:
+    for load in _all_loads(nest):
+        yield Access(load.buffer, load.index)
+    yield Access(nest.target.buffer, nest.target.index)
+
+
+def _indirect_axes(nest: Nest) -> set[str]:
+    """Axes that the nest's indirect offsets vary along."""
+    offsets = [o for load in _all_loads(nest) for o in load.dynamic] + list(nest.target.dynamic)
+    return {v for o in offsets for e in o.load.index for v in e.variables}
+
+
+def _vector_tiles(
+    nest: Nest, partition: str, varying: set[str]
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Tiles that fit the working set, sweeping innermost axes whole first."""
+    extents = nest.extents
+    values = 2 + _operations(nest.body) + _operations(nest.finish)
+    room = max(128, WORKING_BYTES // (4 * values))
+    tiles = {axis.name: 1 for axis in nest.axes}
+    if partition:
+        tiles[partition] = min(PARTITIONS, extents[partition])
+    swept = [a.name for a in nest.reduced_axes]
+    parallel = [a.name for a in nest.parallel_axes if a.name != partition]
+    inner = [*reversed(swept), *_innermost_first(parallel, nest.target.index)]
+    dims = 0
+    for axis in inner:
+        if extents[axis] == 1 or axis in varying:
+            continue
+        if dims == FREE_DIMS or room == 1:
+            break
+        tiles[axis] = max(1, min(extents[axis], room))
+        room = max(1, room // tiles[axis])
+        dims += 1
+    first = [partition] if partition else []
+    return tiles, (*first, *parallel, *swept)
+
+
+def _innermost_first(axes: Sequence[str], index: tuple[Affine, ...]) -> list[str]:
+    """Axes in the order in which they step through the target, fastest first."""
+    position = {v: d for d, e in enumerate(index) for v in e.variables}
+    weight = {
+        v: (position.get(v, -1), -abs(index[position[v]].coefficient(v)) if v in position else 0)
+        for v in axes
+    }
+    return sorted(axes, key=lambda v: weight[v], reverse=True)
+
+
+def _operations(expression: Expr | None) -> int:
+    """How many functions an expression applies."""
+    if not isinstance(expression, Apply):
+        return 0
+    return 1 + sum(_operations(argument) for argument in expression.args)
+
+
+def _product(factors: object) -> int:
+    count = 1
+    for factor in factors:  # type: ignore[attr-defined]
+        count *= factor
+    return count

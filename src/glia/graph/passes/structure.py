@@ -180,9 +180,7 @@ def _initially(op: While) -> bool | None:
 @rule
 def spread_known_state(op: While) -> Node | None:
     """while(s) = while(s) with a known scalar in place of a state that never changes"""
-    for index, (initial, parameter) in enumerate(
-        zip(op.state, op.body.parameters, strict=True)
-    ):
+    for index, (initial, parameter) in enumerate(zip(op.state, op.body.parameters, strict=True)):
         known = uniform(initial)
         if known is None or op.body.results[index] is not parameter:
             continue

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from glia.base.dtype import DTYPES, DType
+from glia.base.dtype import DTYPES, DType, Kind
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.text import Scanner
 from glia.graph.ir import OPS, Graph, Node, Parameter, TensorType, TupleType, Type
@@ -123,6 +123,18 @@ def _filled(numbers: list[float], dtype: np.dtype) -> Array:
         else:
             value[:] = np.array(numbers).astype(dtype)
     return value
+
+
+def _whole(number: Any, dtype: DType) -> Array:
+    """A 0-d integer or pred array; ValueError when the dtype does not have that value."""
+    if isinstance(number, bool) != (dtype.kind is Kind.PRED) or isinstance(number, float):
+        raise ValueError(f"it is no {dtype}")
+    if not -(2**63) <= number < 2**64:
+        raise ValueError("it has more than 64 bits")
+    one = np.array(number, np.uint64 if number >= 2**63 else np.int64).astype(dtype.numpy)
+    if int(one) != number:
+        raise ValueError(f"it would become {int(one)}")
+    return one
 
 
 @dataclass
@@ -282,8 +294,7 @@ class _Parser:
             if dtype.is_float or dtype.is_complex:
                 one = _filled([float(number) for number in numbers], dtype.numpy)[0]
             else:
-                holder = np.uint64 if numbers[0] > 2**62 else np.int64
-                one = np.array(numbers[0], holder).astype(dtype.numpy)
+                one = _whole(numbers[0], dtype)
             return np.broadcast_to(one, declared.shape)
         except (OverflowError, ValueError) as error:
             self.scanner.fail(f"{declared} cannot hold {numbers[0]}: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -100,6 +101,12 @@ class Pattern:
                 break
             run *= count
         return run * self.dtype.bytes
+
+
+def reach(dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The least and greatest index that dimensions of (step, count) reach from 0."""
+    reaches = [step * (count - 1) for step, count in dims]
+    return sum(min(0, end) for end in reaches), sum(max(0, end) for end in reaches)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import pairwise
 
 from glia.arch import Arch, Target, get_target
 from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.kit import Instr, Operand
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.isa.rules import COMMON_RULES
 from glia.isa.sync import register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
@@ -31,7 +32,7 @@ def violations(instr: Instr, arch: Arch) -> list[str]:
 
 
 def verify(program: Program, target: Target | str | None = None) -> None:
-    """InternalError, listing the first few violations, unless the program is legal on its target."""
+    """InternalError, listing the first violations, unless the program is legal on its target."""
     if target is None or isinstance(target, str):
         target = get_target(target or program.target)
     broken = list(program_violations(program, target))
@@ -137,7 +138,7 @@ def _overlaps(program: Program) -> Iterator[str]:
         (program.addresses[name], program.tiles[name].bytes, name)
         for name in names & program.addresses.keys() & program.tiles.keys()
     )
-    for (start, count, first), (following, _, second) in zip(placed, placed[1:], strict=False):
+    for (start, count, first), (following, _, second) in pairwise(placed):
         if start + count > following:
             yield f"{first} and {second} overlap in HBM at byte {following}"
 
@@ -229,18 +230,12 @@ class _Walk:
                 continue
             if not pattern.offset.is_constant:
                 continue
-            low, high = _reach(pattern.dims[1:])
+            low, high = reach(pattern.dims[1:])
             width = pattern.dtype.bytes
             start = address + (pattern.offset.constant + low) * width
             end = address + (pattern.offset.constant + high + 1) * width
             if start // bank != (end - 1) // bank:
                 yield f"dst covers bytes {start}..{end - 1} of PSUM, more than one bank of {bank}"
-
-
-def _reach(dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The least and greatest index that dimensions of (step, count) reach from 0."""
-    reaches = [step * (count - 1) for step, count in dims]
-    return sum(min(0, reach) for reach in reaches), sum(max(0, reach) for reach in reaches)
 
 
 def _inside(
@@ -255,6 +250,6 @@ def _inside(
     if not set(start.variables) <= extents.keys():
         return
     low, high = start.bounds(extents)
-    below, above = _reach(dims)
+    below, above = reach(dims)
     if low + below < 0 or high + above >= limit:
         yield (f"{print_pattern(pattern)} reaches {unit} {low + below}..{high + above} of {limit}")

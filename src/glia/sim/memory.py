@@ -12,7 +12,7 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.base.dtype import PRED, DType
 from glia.base.errors import InternalError
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Program
 from glia.sim.policy import Policy
 
@@ -169,23 +169,14 @@ def evaluator(expression: Affine) -> Callable[[Environment], int]:
     return expression.evaluate
 
 
-def extent(dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The least and greatest index that dimensions of (step, count) reach from 0."""
-    low = high = 0
-    for step, count in dims:
-        reach = step * (count - 1)
-        low, high = low + min(0, reach), high + max(0, reach)
-    return low, high
-
-
 def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Environment], Array]:
     """A function from an environment to the view of `pattern` in `region` with that host dtype."""
     tile, width = pattern.tile, pattern.dtype.bytes
     is_hbm = tile.memory is Memory.HBM
     free = pattern.dims if is_hbm else pattern.dims[1:]
-    low, high = extent(free)
+    low, high = reach(free)
     limit = tile.bytes if is_hbm else tile.bytes_per_partition
-    first, last = (0, 0) if is_hbm else extent(pattern.dims[:1])
+    first, last = (0, 0) if is_hbm else reach(pattern.dims[:1])
     partitions = 1 if is_hbm else tile.partitions
     outer = () if is_hbm else (pattern.dims[0][0] * region.pitch,)
     strides = (*outer, *(step * width for step, _ in free))

@@ -17,6 +17,7 @@ from glia.frontend import context, errors
 from glia.frontend.hlo import import_hlo, load_hlo
 from glia.frontend.hlo_proto import messages
 from glia.graph.ir import Graph
+from glia.graph.legal import verify
 from levels.corpus import BY_NAME, hlo_bytes
 from levels.hlo_text import TUPLE_TYPE, adding_module, entry, from_text, module
 
@@ -363,7 +364,7 @@ def _import_or_refuse(data: bytes) -> None:
     except CompileError as error:
         assert error.code in ERRORS
         return
-    assert isinstance(graph, Graph)
+    verify(graph)
 
 
 _EDITS = st.lists(st.tuples(st.integers(0), st.binary(max_size=4)), max_size=4)

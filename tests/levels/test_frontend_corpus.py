@@ -6,10 +6,12 @@ import pytest
 
 from glia.frontend.hlo import import_hlo
 from glia.graph.evaluate import evaluate
+from glia.graph.legal import verify
 from levels.corpus import PROGRAMS, Program, assert_close, hlo_bytes
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_imported_program_computes_what_jax_computes(program: Program) -> None:
     graph = import_hlo(hlo_bytes(program))
+    verify(graph)
     assert_close(program, evaluate(graph, list(program.arguments)))

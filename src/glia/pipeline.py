@@ -77,7 +77,9 @@ EFFECTIVE_OPTIONS = frozenset(name for each in PIPELINE for name in each.options
 # Options that do not change the program, and so are not written into the NEFF.
 _NOT_KEPT = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
 
-_TEXTS: dict[str, str] = {}
+_TEXTS = {"graph": "glia.graph.text:print_graph"}
+
+_LAWS = {"graph": "glia.graph.legal:verify"}
 
 
 def compile(
@@ -121,9 +123,8 @@ def read_module(module: object) -> Graph:
         return import_stablehlo(data) if is_mlir else import_hlo(data)
     if hasattr(module, "compiler_ir"):
         return import_lowered(module)
-    raise TypeError(
-        f"cannot compile a {type(module).__name__}; give HLO bytes, a path or a Lowered"
-    )
+    given = type(module).__name__
+    raise TypeError(f"cannot compile a {given}; give HLO bytes, a path or a jax Lowered")
 
 
 def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | None = None) -> Neff:
@@ -168,7 +169,10 @@ def run_pipeline(
 
 def _run(each: Pass, ir: Any, options: CompileOptions) -> Any:
     try:
-        return each(ir, options)
+        result = each(ir, options)
+        if options.verify and each.makes in _LAWS:
+            _resolve(_LAWS[each.makes])(result)
+        return result
     except CompileError:
         raise
     except Exception as error:

@@ -46,6 +46,9 @@ def guarded(work: Callable[[], object]) -> int:
     except CompileError as error:
         _say(str(error))
         return USER_ERROR
+    except click.exceptions.NoArgsIsHelpError as error:
+        _say(error.format_message())
+        return USER_ERROR
     except click.UsageError as error:
         _say(str(usage_error(error)))
         return USER_ERROR

@@ -255,9 +255,9 @@ _HERE = {"model_files", "framework", "target", "output", "logfile", "verbose", "
 def _check_outputs(model: Path, options: CompileOptions) -> None:
     """Find out before the work whether the results can be written."""
     output = Path(options.output)
+    check_writable(output)
     if output.exists() and model.exists() and output.samefile(model):
         raise UnwritableOutput(path=output, reason="it is the model file")
-    check_writable(output)
     if options.dump:
         with writing(options.dump):
             Path(options.dump).mkdir(parents=True, exist_ok=True)

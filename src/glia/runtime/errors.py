@@ -17,7 +17,7 @@ class WrongInputs(CompileError):
     """
 
     status: ClassVar[Status] = Status.NRT_INVALID
-    code = "GLIA301"
+    code = "GLIA501"
     message = "NRT_INVALID(2): {problem}; the model takes {expected}"
     help = "give every input of the model once, by name or in order"
 
@@ -32,7 +32,7 @@ class WrongShape(CompileError):
     """
 
     status: ClassVar[Status] = Status.NRT_INVALID
-    code = "GLIA302"
+    code = "GLIA502"
     message = "NRT_INVALID(2): input {name!r} has shape {given}, the model takes {expected}"
     help = "reshape or pad the array, or compile the model for that shape"
 
@@ -46,7 +46,7 @@ class WrongDType(CompileError):
     """
 
     status: ClassVar[Status] = Status.NRT_INVALID
-    code = "GLIA303"
+    code = "GLIA503"
     message = "NRT_INVALID(2): input {name!r} has dtype {given}, the model takes {expected}"
     help = "convert the array: x.astype({expected_numpy})"
 
@@ -60,7 +60,7 @@ class UnknownDevice(CompileError):
     """
 
     status: ClassVar[Status] = Status.NRT_INVALID
-    code = "GLIA304"
+    code = "GLIA504"
     message = "there is no device {device!r}; devices are {known}"
     help = "leave `device` out, or name one of the devices"
 
@@ -74,11 +74,25 @@ class DeviceMemoryExhausted(CompileError):
     """
 
     status: ClassVar[Status] = Status.NRT_RESOURCE
-    code = "GLIA305"
+    code = "GLIA505"
     message = (
         "NRT_RESOURCE(4): the model needs {bytes} bytes of device memory, which the host lacks"
     )
     help = "free memory, use a larger machine, or compile a smaller model or batch"
+
+
+class ProgramFault(CompileError):
+    """The program did something the machine cannot do, such as an access outside its tensor.
+
+    Cause: An index in the input data is out of range, or the program in the NEFF is wrong.
+    Fix: Check the index inputs first; the message names the instruction and its source line.
+    Example: an indirect load whose index input holds a row number beyond the table
+    """
+
+    status: ClassVar[Status] = Status.NRT_EXEC_COMPLETED_WITH_ERR
+    code = "GLIA507"
+    message = "NRT_EXEC_COMPLETED_WITH_ERR(1004): {reason}"
+    help = "check the inputs that hold indices; else report this with the model"
 
 
 class NotEnoughCores(CompileError):
@@ -90,6 +104,6 @@ class NotEnoughCores(CompileError):
     """
 
     status: ClassVar[Status] = Status.NRT_LOAD_NOT_ENOUGH_NC
-    code = "GLIA306"
+    code = "GLIA506"
     message = "NRT_LOAD_NOT_ENOUGH_NC(9): the model needs {needed} cores, device {device} has {has}"
     help = "compile with --logical-nc-config 1"

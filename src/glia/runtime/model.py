@@ -15,11 +15,13 @@ from glia.neff.package import Neff
 from glia.runtime.errors import (
     DeviceMemoryExhausted,
     NotEnoughCores,
+    ProgramFault,
     UnknownDevice,
     WrongDType,
     WrongInputs,
     WrongShape,
 )
+from glia.sim.policy import ExecutionFault
 
 if TYPE_CHECKING:
     from glia.profile.report import Profile
@@ -67,6 +69,10 @@ class Model:
             results = executor(self.neff.program, checked)
         except MemoryError as problem:
             raise DeviceMemoryExhausted(bytes=device_bytes(self.neff.program)) from problem
+        except ExecutionFault as fault:
+            raise ProgramFault(
+                reason=fault.message, instruction=fault.instruction, loc=fault.loc
+            ) from fault
         return {binding.name: results[binding.name] for binding in self.outputs}
 
     def profile(self, *arrays: np.ndarray) -> Profile:

@@ -48,6 +48,7 @@ from glia.tile.build_values import (
     TransposeValue,
     Value,
 )
+from glia.tile.errors import UnsupportedDtype
 from glia.tile.ir import Branch, Program, While
 
 Values = dict[Node, list[Value]]
@@ -56,8 +57,8 @@ Values = dict[Node, list[Value]]
 def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     """The program that computes `graph`; its inputs and outputs are the graph's, in order.
 
-    No option changes the result. Raises UnsupportedOperator for an operation that earlier passes
-    should have expanded.
+    No option changes the result. Raises UnsupportedOperator for an operation, UnsupportedDtype for
+    an element type that earlier passes should have expanded.
     """
     names = Names()
     inputs = _declare_inputs(names, graph)
@@ -132,6 +133,7 @@ def lower(block: Block, graph: Graph, arguments: Sequence[str]) -> Values:
     values: Values = {}
     shared = shared_nodes(graph)
     for node in graph.nodes:
+        _check_dtype(node)
         if isinstance(node, Parameter):
             found = [Stored(block, node, arguments[node.index])]
         else:
@@ -140,6 +142,16 @@ def lower(block: Block, graph: Graph, arguments: Sequence[str]) -> Values:
         if node in shared and found[0].is_costly:
             found[0].settle()
     return values
+
+
+def _check_dtype(node: Node) -> None:
+    """Raise UnsupportedDtype where no engine has the element type."""
+    if not isinstance(node.type, TensorType):
+        return
+    dtype = node.dtype
+    if dtype.is_complex or dtype.bits > 32 or dtype.bits < 8:
+        kind = node.type
+        raise UnsupportedDtype(opcode=node.opcode, type=kind, dtype=dtype, loc=node.loc)
 
 
 def _lower_node(block: Block, node: Node, values: Values) -> list[Value]:

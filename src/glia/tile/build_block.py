@@ -95,9 +95,11 @@ class Block:
                 break
             except Split as request:
                 nest.split(request)
-        self.body.append(self._finished(nest, result, store, named or value))
+        self.body.append(self._finished(nest, result, store, value, named))
 
-    def _finished(self, nest: NestInProgress, result: Expr, store: Store, value: Value) -> Nest:
+    def _finished(
+        self, nest: NestInProgress, result: Expr, store: Store, value: Value, named: Value | None
+    ) -> Nest:
         owner = nest.owner
         body, finish = result, None
         if isinstance(owner, Value):
@@ -105,7 +107,8 @@ class Block:
             body = nest.body
             finish = None if isinstance(result, Accumulator) else result
             value = owner
-        name = self.names.fresh(value.stem)
+        is_copy = isinstance(body, Load) and not body.dynamic and nest.reduction is None
+        name = self.names.fresh(named.stem if named else "copy" if is_copy else value.stem)
         built = Nest(name, nest.axes(), body, store, nest.reduction, finish, value.loc)
         return with_field_names(built)
 

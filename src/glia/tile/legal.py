@@ -1,0 +1,215 @@
+"""The law of the tile level: what every program between two passes must satisfy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from glia.base.affine import Affine
+from glia.base.dtype import PRED
+from glia.base.errors import InternalError
+from glia.graph.bodies import MONOIDS
+from glia.graph.scalar import FUNCTIONS
+from glia.tile.ir import (
+    Accumulator,
+    Apply,
+    Buffer,
+    Dynamic,
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Nest,
+    Program,
+    Statement,
+    Store,
+    While,
+)
+from glia.tile.text import print_nest
+
+SPECIAL = ("convert", "bitcast", "reduce_precision")
+
+
+def verify(program: Program) -> None:
+    """Raise InternalError, with the nest's text, for the first rule that does not hold.
+
+    Accesses stay inside their buffers for every point where their guards hold and every value that
+    run-time offsets may take; loads have their buffer's dtype; nothing is read before something
+    wrote it; names are unique; a store without `combine` writes no element twice, where the
+    index alone decides that.
+    """
+    for buffer in (*program.inputs, *program.outputs):
+        _require(buffer in program.buffers, f"buffer {buffer} is not declared")
+    for name, buffer in program.buffers.items():
+        _require(buffer.name == name, f"buffer {buffer.name} is entered as {name}")
+        _require(min(buffer.shape, default=0) >= 0, f"buffer {name} has a negative extent")
+        has_value = name in program.constants
+        _require(has_value == (buffer.role == "constant"), f"{name}: only constants have values")
+    seen: set[str] = set()
+    for nest in program.nests():
+        _require(nest.name not in seen, f"two nests are called {nest.name}")
+        seen.add(nest.name)
+    written = {*program.inputs, *program.constants}
+    written |= {name for name, buffer in program.buffers.items() if buffer.elements == 0}
+    _verify_block(program, program.body, written)
+    missing = set(program.outputs) - written
+    _require(not missing, f"nothing writes the outputs {sorted(missing)}")
+
+
+def _require(holds: bool, message: str, nest: Nest | None = None) -> None:
+    if not holds:
+        raise InternalError(message + (f" in\n{print_nest(nest)}" if nest else ""))
+
+
+def _verify_block(program: Program, body: Sequence[Statement], written: set[str]) -> None:
+    """Verify statements; `written` grows by the buffers they write."""
+    for statement in body:
+        if isinstance(statement, Nest):
+            _verify_nest(program, statement, written)
+            written.add(statement.target.buffer)
+        elif isinstance(statement, While):
+            _verify_block(program, statement.condition, written)
+            _require(statement.predicate in written, f"{statement.name}: predicate is not written")
+            predicate = program.buffers[statement.predicate]
+            is_pred = predicate.dtype is PRED and predicate.elements == 1
+            _require(is_pred, f"{statement.name}: {predicate.name} is no pred scalar")
+            _verify_block(program, statement.body, set(written))
+        else:
+            _require(statement.selector in written, f"{statement.name}: selector is not written")
+            after = []
+            for arm in statement.arms:
+                after.append(set(written))
+                _verify_block(program, arm, after[-1])
+            written |= set.intersection(*after)
+
+
+def _verify_nest(program: Program, nest: Nest, written: set[str]) -> None:
+    names = [axis.name for axis in nest.axes]
+    _require(len(set(names)) == len(names), "two axes have one name", nest)
+    _require(all(axis.extent > 0 for axis in nest.axes), "an axis is empty", nest)
+    if nest.reduction is not None:
+        _require(nest.reduction.function in MONOIDS, "the reduction is no monoid", nest)
+        _require(set(nest.reduction.axes) <= set(names), "a reduced axis is missing", nest)
+    _require(nest.finish is None or nest.reduction is not None, "finish without reduction", nest)
+    parallel = {axis.name: axis.extent for axis in nest.parallel_axes}
+    _verify_expression(program, nest, nest.body, nest.extents, written)
+    if nest.finish is not None:
+        _verify_expression(program, nest, nest.finish, parallel, written)
+    target = nest.target
+    _require(target.buffer in program.buffers, "the target is not declared", nest)
+    buffer = program.buffers[target.buffer]
+    _require(buffer.role not in ("input", "constant"), "the target is read-only", nest)
+    _verify_access(nest, buffer, target, (), parallel)
+    for offset in target.dynamic:
+        _verify_expression(program, nest, offset.load, parallel, written)
+    if not target.combine and not target.dynamic:
+        _require(_is_injective(target, parallel, buffer), "an element is written twice", nest)
+    value = nest.finish or nest.body
+    dtype = nest.reduction.dtype if nest.reduction and not nest.finish else value.dtype
+    _require(dtype is buffer.dtype, f"{dtype} is stored to {buffer.dtype}", nest)
+
+
+def _verify_expression(
+    program: Program, nest: Nest, root: Expr, extents: Mapping[str, int], written: set[str]
+) -> None:
+    for expression in _parts(root):
+        if isinstance(expression, Load):
+            _require(expression.buffer in program.buffers, f"no buffer {expression.buffer}", nest)
+            buffer = program.buffers[expression.buffer]
+            _require(buffer.name in written, f"{buffer.name} is read before it is written", nest)
+            _require(expression.dtype is buffer.dtype, f"a load of {buffer.name} mistypes it", nest)
+            _verify_access(nest, buffer, expression, expression.guards, extents)
+        elif isinstance(expression, Index):
+            known = set(expression.expression.variables) <= set(extents)
+            _require(known, "an index names an axis it cannot", nest)
+        elif isinstance(expression, Apply):
+            _verify_apply(nest, expression)
+        elif isinstance(expression, Accumulator):
+            fits = nest.reduction is not None and expression.dtype is nest.reduction.dtype
+            _require(fits and root is nest.finish, "an accumulator without its reduction", nest)
+
+
+def _verify_apply(nest: Nest, expression: Apply) -> None:
+    name = expression.function
+    if name in SPECIAL:
+        count = 3 if name == "reduce_precision" else 1
+        _require(len(expression.args) == count, f"{name} has {len(expression.args)} args", nest)
+        return
+    _require(name in FUNCTIONS, f"no scalar function is named {name}", nest)
+    function = FUNCTIONS[name]
+    _require(len(expression.args) == function.arity, f"{name} takes {function.arity} args", nest)
+    if function.result == "pred":
+        _require(expression.dtype is PRED, f"{name} gives pred", nest)
+
+
+def _parts(expression: Expr) -> Iterator[Expr]:
+    """Every sub-expression, the loads of run-time offsets included."""
+    stack: list[Expr] = [expression]
+    while stack:
+        part = stack.pop()
+        yield part
+        if isinstance(part, Apply):
+            stack.extend(part.args)
+        elif isinstance(part, Load):
+            stack.extend(offset.load for offset in part.dynamic)
+
+
+def _verify_access(
+    nest: Nest,
+    buffer: Buffer,
+    access: Load | Store,
+    guards: Sequence[Guard],
+    extents: Mapping[str, int],
+) -> None:
+    rank = len(buffer.shape)
+    _require(len(access.index) == rank, f"{buffer.name} has rank {rank}", nest)
+    reach = _reach(access.dynamic)
+    for d, part in enumerate(access.index):
+        known = set(part.variables) <= set(extents)
+        _require(known, f"the index of {buffer.name} names an axis it cannot", nest)
+        low, high = _guarded_bounds(part, guards, extents)
+        inside = low > high or (low >= 0 and high + reach.get(d, 0) < buffer.shape[d])
+        _require(inside, f"{part} leaves dimension {d} of {buffer.name}", nest)
+    for offset in access.dynamic:
+        _require(0 <= offset.dimension < rank, "an offset of no dimension", nest)
+        _require(offset.load.dtype.is_integer, "an offset is no integer", nest)
+        drops = isinstance(access, Store) or offset.clamps
+        _require(drops, f"a read of {buffer.name} must clamp its offset", nest)
+
+
+def _reach(dynamic: Sequence[Dynamic]) -> dict[int, int]:
+    """How far run-time offsets can move each dimension."""
+    found: dict[int, int] = {}
+    for offset in dynamic:
+        found[offset.dimension] = found.get(offset.dimension, 0) + offset.limit
+    return found
+
+
+def _guarded_bounds(
+    part: Affine, guards: Sequence[Guard], extents: Mapping[str, int]
+) -> tuple[int, int]:
+    """The bounds of an index where the guards hold.
+
+    A guard on an expression that differs from the index by a constant narrows it.
+    """
+    low, high = part.bounds(extents)
+    for guard in guards:
+        if guard.expression.terms == part.terms:
+            shift = part.constant - guard.expression.constant
+            low, high = max(low, shift), min(high, guard.extent - 1 + shift)
+    return low, high
+
+
+def _is_injective(target: Store, extents: Mapping[str, int], buffer: Buffer) -> bool:
+    """Whether different points write different elements, judged by mixed-radix strides."""
+    coefficients: dict[str, int] = {}
+    step = 1
+    for part, extent in reversed(list(zip(target.index, buffer.shape, strict=True))):
+        for axis, coefficient in part.terms:
+            coefficients[axis] = coefficients.get(axis, 0) + coefficient * step
+        step *= extent
+    reach = 0
+    for axis, coefficient in sorted(coefficients.items(), key=lambda term: abs(term[1])):
+        if abs(coefficient) <= reach:
+            return False
+        reach += abs(coefficient) * (extents[axis] - 1)
+    return set(coefficients) == set(extents)

@@ -1,0 +1,424 @@
+"""The tile level's text form: what `print_program` writes, `parse_program` reads back.
+
+```
+program "main" {
+  input x f32[512,768]
+  output y f32[512,64] in SBUF dim 0
+  constant w f32[768,64]
+  nest dot.0 [m:512 n:64 | k:768 add f32]
+    y[m, n] = multiply.f32(x[m, k], w[k, n])
+    finish tanh.f32(acc.f32)
+    schedule tensor partition=m tiles=[m:128 n:64] order=[m] contract=k stationary=left
+}
+```
+
+A load may be followed by `where (expression < extent, ...) else value` and by
+`at (dimension: load <= limit, ...)`; `or drop` after a limit means that the offset does not clamp.
+Arrays of constants are not printed; `parse_program` takes them as a table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from glia.base.affine import Affine
+from glia.base.dtype import DTYPES, DType
+from glia.base.loc import UNKNOWN, Loc
+from glia.base.text import Scanner
+from glia.tile.ir import (
+    Accumulator,
+    Apply,
+    Axis,
+    Branch,
+    Buffer,
+    Dynamic,
+    Expr,
+    Guard,
+    Index,
+    Layout,
+    Literal,
+    Load,
+    Nest,
+    Program,
+    Reduction,
+    Schedule,
+    Statement,
+    Store,
+    While,
+)
+
+ROLES = ("input", "output", "constant", "temporary")
+MOST_NESTING = 200
+
+
+def print_program(program: Program, *, with_locations: bool = False) -> str:
+    """The program as text, ending in a newline."""
+    lines = [f"program {json.dumps(program.name)} {{"]
+    for name in (*program.inputs, *program.outputs):
+        lines.append(f"  {_declaration(program, program.buffers[name])}")
+    for name, buffer in program.buffers.items():
+        if name not in program.inputs and name not in program.outputs:
+            lines.append(f"  {_declaration(program, buffer)}")
+    lines += [f"  alias {output} {source}" for output, source in program.aliases]
+    lines += [f"  note {json.dumps(note)}" for note in program.notes]
+    lines += _block(program, program.body, "  ", with_locations)
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def print_nest(nest: Nest) -> str:
+    """One nest as text."""
+    return "\n".join(_nest(nest, "", None, False))
+
+
+def print_expression(expression: Expr) -> str:
+    """A scalar expression as text."""
+    if isinstance(expression, Load):
+        return _load(expression)
+    if isinstance(expression, Literal):
+        return f"{_number(expression.value)}:{expression.dtype}"
+    if isinstance(expression, Index):
+        return f"index.{expression.dtype}({expression.expression})"
+    if isinstance(expression, Accumulator):
+        return f"acc.{expression.dtype}"
+    inside = ", ".join(print_expression(argument) for argument in expression.args)
+    return f"{expression.function}.{expression.dtype}({inside})"
+
+
+def _declaration(program: Program, buffer: Buffer) -> str:
+    text = f"{buffer.role} {buffer.name} {buffer.dtype}[{','.join(map(str, buffer.shape))}]"
+    layout = program.layouts.get(buffer.name)
+    if layout is not None:
+        text += f" in {layout.memory}"
+        if layout.partition_dim >= 0:
+            text += f" dim {layout.partition_dim}"
+    return text
+
+
+def _block(
+    program: Program, body: tuple[Statement, ...], indent: str, with_locations: bool
+) -> Iterator[str]:
+    for statement in body:
+        if isinstance(statement, Nest):
+            schedule = program.schedules.get(statement.name)
+            yield from _nest(statement, indent, schedule, with_locations)
+        elif isinstance(statement, While):
+            yield f"{indent}while {statement.name} {statement.predicate} {{"
+            yield from _block(program, statement.condition, indent + "  ", with_locations)
+            yield f"{indent}}} {{"
+            yield from _block(program, statement.body, indent + "  ", with_locations)
+            yield f"{indent}}}"
+        else:
+            yield f"{indent}branch {statement.name} {statement.selector}"
+            for arm in statement.arms:
+                yield f"{indent}{{"
+                yield from _block(program, arm, indent + "  ", with_locations)
+                yield f"{indent}}}"
+
+
+def _nest(nest: Nest, indent: str, schedule: Schedule | None, with_locations: bool) -> list[str]:
+    axes = [_axes(nest.parallel_axes)]
+    if nest.reduction:
+        axes += [f"| {_axes(nest.reduced_axes)} {nest.reduction.function} {nest.reduction.dtype}"]
+    lines = [f"{indent}nest {nest.name} [{' '.join(axes)}]"]
+    target = _store(nest.target)
+    sign = f"{nest.target.combine}=" if nest.target.combine else "="
+    lines.append(f"{indent}  {target} {sign} {print_expression(nest.body)}")
+    if nest.finish is not None:
+        lines.append(f"{indent}  finish {print_expression(nest.finish)}")
+    if schedule is not None:
+        lines.append(f"{indent}  {_schedule(schedule)}")
+    if with_locations and nest.loc != UNKNOWN:
+        loc = nest.loc
+        lines.append(f"{indent}  loc {json.dumps(loc.file)} {loc.line} {json.dumps(loc.name)}")
+    return lines
+
+
+def _axes(axes: tuple[Axis, ...]) -> str:
+    return " ".join(f"{axis.name}:{axis.extent}" for axis in axes)
+
+
+def _schedule(schedule: Schedule) -> str:
+    tiles = " ".join(f"{axis}:{extent}" for axis, extent in schedule.tiles.items())
+    text = f"schedule {schedule.engine} partition={schedule.partition or '-'} tiles=[{tiles}]"
+    text += f" order=[{' '.join(schedule.order)}]"
+    if schedule.contract:
+        text += f" contract={schedule.contract}"
+    if schedule.stationary:
+        text += f" stationary={schedule.stationary}"
+    return text
+
+
+def _load(load: Load) -> str:
+    text = f"{load.buffer}[{', '.join(map(str, load.index))}]"
+    if load.guards:
+        checks = ", ".join(f"{guard.expression} < {guard.extent}" for guard in load.guards)
+        text += f" where ({checks}) else {_number(load.fill)}"
+    return text + _offsets(load.dynamic)
+
+
+def _store(store: Store) -> str:
+    index = ", ".join(map(str, store.index))
+    return f"{store.buffer}[{index}]" + _offsets(store.dynamic)
+
+
+def _offsets(dynamic: tuple[Dynamic, ...]) -> str:
+    if not dynamic:
+        return ""
+    parts = [
+        f"{offset.dimension}: {_load(offset.load)} <= {offset.limit}"
+        + ("" if offset.clamps else " or drop")
+        for offset in dynamic
+    ]
+    return f" at ({', '.join(parts)})"
+
+
+def _number(value: float | int) -> str:
+    return repr(value) if isinstance(value, float) else str(int(value))
+
+
+def parse_program(text: str, constants: Mapping[str, object] | None = None) -> Program:
+    """The program a text form describes; TextError says what does not parse.
+
+    `constants` gives the arrays of the constant buffers.
+    """
+    scanner = Scanner(text)
+    program = _Parser(scanner).program(constants or {})
+    if scanner.peek():
+        scanner.fail("expected the end")
+    return program
+
+
+class _Parser:
+    """Recursive descent over the grammar above."""
+
+    def __init__(self, scanner: Scanner) -> None:
+        self.scanner = scanner
+        self.buffers: dict[str, Buffer] = {}
+        self.layouts: dict[str, Layout] = {}
+        self.schedules: dict[str, Schedule] = {}
+
+    def program(self, constants: Mapping[str, object]) -> Program:
+        scan = self.scanner
+        scan.expect("program")
+        name = self.string()
+        scan.expect("{")
+        aliases, notes = [], []
+        while scan.peek() in ROLES:
+            self.declaration()
+        while scan.accept("alias"):
+            aliases.append((self.buffer_name(), self.buffer_name()))
+        while scan.accept("note"):
+            notes.append(self.string())
+        body = self.block(0)
+        roles: dict[str, list[str]] = {role: [] for role in ROLES}
+        for buffer in self.buffers.values():
+            roles[buffer.role].append(buffer.name)
+        return Program(name, self.buffers, body, tuple(roles["input"]), tuple(roles["output"]),
+                       dict(constants), tuple(aliases), self.layouts, self.schedules,
+                       tuple(notes))  # fmt: skip
+
+    def declaration(self) -> None:
+        scan = self.scanner
+        role, name = scan.take(), self.name()
+        dtype, shape = self.dtype(scan.take()), []
+        scan.expect("[")
+        while not scan.accept("]"):
+            shape.append(scan.integer())
+            scan.accept(",")
+        if name in self.buffers:
+            scan.fail(f"buffer {name} is declared twice")
+        self.buffers[name] = Buffer(name, dtype, tuple(shape), role)
+        if scan.accept("in"):
+            memory = scan.take()
+            dimension = scan.integer() if scan.accept("dim") else -1
+            self.layouts[name] = Layout(memory, dimension)
+
+    def block(self, depth: int) -> tuple[Statement, ...]:
+        """Statements up to and with the closing brace."""
+        scan, found = self.scanner, list[Statement]()
+        if depth > MOST_NESTING:
+            scan.fail(f"more than {MOST_NESTING} nested blocks")
+        while not scan.accept("}"):
+            if scan.accept("nest"):
+                found.append(self.nest())
+            elif scan.accept("while"):
+                name, predicate = self.name(), self.buffer_name()
+                scan.expect("{")
+                condition = self.block(depth + 1)
+                scan.expect("{")
+                found.append(While(name, condition, predicate, self.block(depth + 1)))
+            elif scan.accept("branch"):
+                name, selector, arms = self.name(), self.buffer_name(), []
+                while scan.accept("{"):
+                    arms.append(self.block(depth + 1))
+                found.append(Branch(name, selector, tuple(arms)))
+            else:
+                scan.fail("expected a statement")
+        return tuple(found)
+
+    def nest(self) -> Nest:
+        scan, name = self.scanner, self.name()
+        scan.expect("[")
+        axes, reduction = self.axes(), None
+        if scan.accept("|"):
+            reduced = self.axes()
+            names = tuple(axis.name for axis in reduced)
+            reduction = Reduction(names, scan.take(), self.dtype(scan.take()))
+            axes += reduced
+            scan.expect("]")
+        target = self.store()
+        body = self.expression(0)
+        finish = self.expression(0) if scan.accept("finish") else None
+        if scan.accept("schedule"):
+            self.schedules[name] = self.schedule()
+        loc = UNKNOWN
+        if scan.accept("loc"):
+            loc = Loc(self.string(), scan.integer(), self.string())
+        return Nest(name, axes, body, target, reduction, finish, loc)
+
+    def axes(self) -> tuple[Axis, ...]:
+        """Axes up to `|`, the reduction's function, or with the closing bracket."""
+        found = []
+        while self.scanner.peek() not in ("|", "]"):
+            name = self.scanner.take()
+            if not self.scanner.accept(":"):
+                self.scanner.fail("expected an axis")
+            found.append(Axis(name, self.scanner.integer()))
+            if self._at_function():
+                return tuple(found)
+        self.scanner.accept("]")
+        return tuple(found)
+
+    def _at_function(self) -> bool:
+        return self.scanner.peek() in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+
+    def store(self) -> Store:
+        scan, name = self.scanner, self.buffer_name()
+        index, dynamic = self.index(), self.offsets()
+        combine = "" if scan.peek() == "=" else scan.take()
+        scan.expect("=")
+        return Store(name, index, dynamic, combine)
+
+    def schedule(self) -> Schedule:
+        scan, engine = self.scanner, self.scanner.take()
+        self.key("partition")
+        partition = "" if scan.accept("-") else scan.take()
+        self.key("tiles")
+        scan.expect("[")
+        tiles = {axis.name: axis.extent for axis in self.axes()}
+        self.key("order")
+        scan.expect("[")
+        order = []
+        while not scan.accept("]"):
+            order.append(scan.take())
+        extra = {"contract": "", "stationary": ""}
+        while scan.peek() in extra:
+            key = scan.take()
+            scan.expect("=")
+            extra[key] = scan.take()
+        return Schedule(engine, partition, tiles, tuple(order), **extra)
+
+    def expression(self, depth: int) -> Expr:
+        scan = self.scanner
+        if depth > MOST_NESTING:
+            scan.fail(f"an expression nested more than {MOST_NESTING} deep")
+        token = scan.take()
+        if token in self.buffers and scan.peek() == "[":
+            return self.load(token)
+        if token.lstrip("-")[:1].isdigit() or token.lstrip("-") in ("inf", "nan"):
+            scan.expect(":")
+            return Literal(self.number(token), self.dtype(scan.take()))
+        function, _, suffix = token.rpartition(".")
+        dtype = self.dtype(suffix)
+        if function == "acc":
+            return Accumulator(dtype)
+        scan.expect("(")
+        if function == "index":
+            value = Index(scan.affine(), dtype)
+            scan.expect(")")
+            return value
+        args = []
+        while not scan.accept(")"):
+            args.append(self.expression(depth + 1))
+            scan.accept(",")
+        return Apply(function, tuple(args), dtype)
+
+    def load(self, buffer: str) -> Load:
+        scan, index = self.scanner, self.index()
+        guards: list[Guard] = []
+        fill: float | int = 0
+        if scan.accept("where"):
+            scan.expect("(")
+            while not scan.accept(")"):
+                expression = scan.affine()
+                scan.expect("<")
+                guards.append(Guard(expression, scan.integer()))
+                scan.accept(",")
+            scan.expect("else")
+            fill = self.number(scan.take())
+        dtype = self.buffers[buffer].dtype
+        return Load(buffer, dtype, index, tuple(guards), fill, self.offsets())
+
+    def index(self) -> tuple[Affine, ...]:
+        self.scanner.expect("[")
+        found = []
+        while not self.scanner.accept("]"):
+            found.append(self.scanner.affine())
+            self.scanner.accept(",")
+        return tuple(found)
+
+    def offsets(self) -> tuple[Dynamic, ...]:
+        scan, found = self.scanner, []
+        if not scan.accept("at"):
+            return ()
+        scan.expect("(")
+        while not scan.accept(")"):
+            dimension = scan.integer()
+            scan.expect(":")
+            load = self.load(self.buffer_name())
+            scan.expect("<=")
+            limit = scan.integer()
+            drops = scan.accept("or")
+            if drops:
+                scan.expect("drop")
+            found.append(Dynamic(dimension, load, limit, clamps=not drops))
+            scan.accept(",")
+        return tuple(found)
+
+    def key(self, name: str) -> None:
+        self.scanner.expect(name)
+        self.scanner.expect("=")
+
+    def name(self) -> str:
+        token = self.scanner.peek()
+        if not (token[:1].isalpha() or token[:1] == "_"):
+            self.scanner.fail("expected a name")
+        return self.scanner.take()
+
+    def buffer_name(self) -> str:
+        if self.scanner.peek() not in self.buffers:
+            self.scanner.fail("expected a buffer")
+        return self.scanner.take()
+
+    def dtype(self, name: str) -> DType:
+        if name not in DTYPES:
+            self.scanner.fail(f"no dtype is named {name!r}")
+        return DTYPES[name]
+
+    def number(self, token: str) -> float | int:
+        try:
+            return int(token, 0)
+        except ValueError:
+            pass
+        try:
+            return float(token)
+        except ValueError:
+            self.scanner.fail(f"{token!r} is no number")
+            raise
+
+    def string(self) -> str:
+        token = self.scanner.peek()
+        if not token.startswith('"'):
+            self.scanner.fail("expected a string")
+        return str(json.loads(self.scanner.take()))

@@ -149,8 +149,8 @@ def known_op(name: str, *, arity: int | None = None, optional: bool = False) -> 
             return False
         return arch.generation in declared.generations and _has_op(instr.runs_on, declared.engines)
 
-    kind = {None: "", 1: "unary ", 2: "binary "}[arity]
-    return Rule(f"{name} must be a {kind}operator that its engine has", holds, ALU_PAGE)
+    kind = {None: "an", 1: "a unary", 2: "a binary"}[arity]
+    return Rule(f"{name} must be {kind} operator that its engine has", holds, ALU_PAGE)
 
 
 def _has_op(engine: str, engines: tuple[str, ...]) -> bool:

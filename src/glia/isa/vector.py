@@ -23,7 +23,6 @@ from glia.isa.rules import (
     reducing_op,
     same_dtype,
     same_elements,
-    same_partitions,
 )
 
 if TYPE_CHECKING:
@@ -399,7 +398,6 @@ class StreamShuffle(Instr, engine="vector"):
     rules = (
         same_elements("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
         same_dtype("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
-        same_partitions("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
         Rule(
             "mask must have 32 entries, each 0 to 31 or 255",
             lambda i, _: len(i.mask) == 32 and all(0 <= m < 32 or m == 255 for m in i.mask),

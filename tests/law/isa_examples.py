@@ -1,0 +1,107 @@
+"""One legal example of every instruction, and small makers of tiles and patterns."""
+
+from __future__ import annotations
+
+from glia.base.affine import Affine
+from glia.base.dtype import F32, S32, U32, DType
+from glia.isa import (
+    Activation,
+    AffineSelect,
+    Barrier,
+    BnAggr,
+    BnStats,
+    DmaCopy,
+    DmaGather,
+    DmaScatter,
+    FindIndex8,
+    Instr,
+    Iota,
+    MatchReplace8,
+    Max8,
+    Memory,
+    Memset,
+    NcMatmul,
+    NcTranspose,
+    Pattern,
+    Reciprocal,
+    RegisterAlu,
+    RegisterLoad,
+    RegisterMove,
+    ScalarTensorTensor,
+    StreamShuffle,
+    TensorCopy,
+    TensorCopyPredicated,
+    TensorPartitionReduce,
+    TensorReduce,
+    TensorScalar,
+    TensorTensor,
+    TensorTensorScan,
+    Tile,
+)
+
+
+def chip(
+    name: str,
+    *shape: int,
+    dtype: DType = F32,
+    memory: str = "SBUF",
+    partition: int | Affine = 0,
+    offset: int | Affine = 0,
+) -> Pattern:
+    """A contiguous on-chip pattern [partitions, ...] of a tile just large enough and 128 high."""
+    elements, dims = 1, []
+    for count in reversed(shape[1:]):
+        dims.append((elements, count))
+        elements *= count
+    tile = Tile(name, Memory(memory), dtype, 128, max(elements, 1))
+    dims = [(1, shape[0]), *reversed(dims)]
+    return Pattern(tile, dtype, tuple(dims), Affine.of(offset), Affine.of(partition))
+
+
+def hbm(name: str, *shape: int, dtype: DType = F32) -> Pattern:
+    """A contiguous pattern over a whole HBM tile."""
+    elements, dims = 1, []
+    for count in reversed(shape):
+        dims.append((elements, count))
+        elements *= count
+    return Pattern(Tile(name, Memory.HBM, dtype, 1, elements), dtype, tuple(reversed(dims)))
+
+
+def examples() -> dict[str, Instr]:
+    """A legal instruction of every class on generation 3, by mnemonic."""
+    a, b, out = chip("a", 64, 32), chip("b", 64, 32), chip("out", 64, 32)
+    column, index = chip("column", 64, 1), chip("index", 64, 1, dtype=S32)
+    eight = chip("eight", 64, 8)
+    listed = (
+        Activation(dst=out, data=a, function="exp", bias=column, scale=2.0, reduce=column),
+        AffineSelect(dst=out, data=a, steps=(1,), compare_op="less", false_value=0.0),
+        Barrier(),
+        BnAggr(dst=chip("pair", 64, 2), data=chip("six", 64, 6)),
+        BnStats(dst=chip("six", 64, 6), data=a),
+        DmaCopy(dst=out, src=hbm("x", 64, 32), queue="q0"),
+        DmaGather(dst=out, src=hbm("table", 100, 32), indices=index, queue="q0"),
+        DmaScatter(dst=hbm("table", 100, 32), src=a, indices=index, combine="add", queue="q0"),
+        FindIndex8(dst=chip("found", 64, 8, dtype=U32), data=a, vals=eight),
+        Iota(dst=chip("count", 64, 32, dtype=S32), offset=3, channel_multiplier=32, steps=(1,)),
+        MatchReplace8(dst=out, data=a, vals=eight, imm=0.0),
+        Max8(dst=eight, data=a),
+        Memset(dst=out, value=0.0),
+        NcMatmul(dst=chip("sum", 32, 32, memory="PSUM"), stationary=a, moving=b),
+        NcTranspose(dst=chip("turned", 32, 64, memory="PSUM"), data=a),
+        Reciprocal(dst=out, data=a),
+        RegisterAlu(register="n", op="add", a=1, b=2),
+        RegisterLoad(register="n", src=chip("one", 1, 1, dtype=S32)),
+        RegisterMove(register="n", value=4),
+        ScalarTensorTensor(
+            dst=out, data=a, operand0=column, op0="multiply", operand1=b, op1="add"
+        ),
+        StreamShuffle(dst=out, src=a, mask=tuple(range(32))),
+        TensorCopy(dst=out, src=a),
+        TensorCopyPredicated(dst=out, src=a, predicate=chip("chosen", 64, 32, dtype=S32)),
+        TensorPartitionReduce(dst=chip("row", 1, 32), data=a, op="add"),
+        TensorReduce(dst=chip("column", 64, 1), data=a, op="add"),
+        TensorScalar(dst=out, data=a, operand0=column, op0="multiply", operand1=1.0, op1="add"),
+        TensorTensor(dst=out, data1=a, data2=b, op="add"),
+        TensorTensorScan(dst=out, data0=a, data1=b, initial=0.0, op0="multiply", op1="add"),
+    )
+    return {instr.mnemonic(): instr for instr in listed}

@@ -7,14 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from glia.base.dtype import BF16, F32, PRED, S32, U64, from_numpy
+from glia.base.dtype import BF16, F32, PRED, S32, U32, U64, from_numpy
 from glia.base.errors import InternalError, Unspecified
 from glia.base.loc import Loc
 from glia.base.text import TextError
 from glia.graph import bodies, ops
 from glia.graph.evaluate import evaluate, random_inputs
-from glia.graph.ir import OPS, Graph, Parameter, TensorType
+from glia.graph.ir import OPS, Graph, Parameter, TensorType, TupleType
 from glia.graph.legal import verify
+from glia.graph.participants import evaluate_together
 from glia.graph.text import constant_table, describe, parse_graph, print_graph
 from levels.graph_cases import ADD, CALL, CASES, Case, f32, scalar
 
@@ -280,3 +281,73 @@ def test_description_of_a_node_is_one_line():
     node = ops.Reduce((A,), (CELL,), (0,), ADD)
     assert node.type == TensorType(F32, (5,))
     assert describe(node) == 'reduce xs=[f32[4,5]] inits=[f32[]] dimensions=[0] body=graph "add"'
+
+
+def _exchange(kind: str, x: Parameter, result: TensorType, dimension: int = -1, **extra) -> Graph:
+    body = (ADD,) if kind in ("all-reduce", "reduce-scatter") else ()
+    groups, pairs = extra.get("groups", ()), extra.get("pairs", ())
+    node = ops.Collective((x,), kind, result, dimension, groups, pairs, body)
+    return Graph(kind, (x,), (node,))
+
+
+def test_collectives_exchange_between_participants():
+    x = Parameter(0, TensorType(F32, (4, 2)))
+    inputs = [[f32(4, 2)] for _ in range(4)]
+    values = [arrays[0] for arrays in inputs]
+
+    def run(kind: str, shape: tuple[int, ...], dimension: int = -1, **extra) -> list[np.ndarray]:
+        graph = _exchange(kind, x, TensorType(F32, shape), dimension, **extra)
+        verify(graph)
+        return [results[0] for results in evaluate_together(graph, inputs)]
+
+    pairs_of_two = ((0, 2), (3, 1))
+    gathered = run("all-gather", (8, 2), 0, groups=pairs_of_two)
+    np.testing.assert_array_equal(gathered[2], np.concatenate([values[0], values[2]]))
+    np.testing.assert_array_equal(gathered[1], np.concatenate([values[3], values[1]]))
+    total = np.sum(values, axis=0)
+    np.testing.assert_allclose(run("all-reduce", (4, 2))[3], total, rtol=1e-5)
+    np.testing.assert_allclose(run("reduce-scatter", (1, 2), 0)[2], total[2:3], rtol=1e-5)
+    swapped = run("all-to-all", (4, 2), 0)
+    np.testing.assert_array_equal(swapped[1], np.stack([value[1] for value in values]))
+    moved = run("collective-permute", (4, 2), pairs=((0, 1), (2, 0)))
+    np.testing.assert_array_equal(moved[1], values[0])
+    np.testing.assert_array_equal(moved[2], np.zeros((4, 2)))
+    shared = run("collective-broadcast", (4, 2), groups=((2, 0, 1, 3),))
+    np.testing.assert_array_equal(shared[0], values[2])
+
+
+def test_tuples_exchange_member_by_member():
+    xs = tuple(Parameter(i, TensorType(S32)) for i in range(2))
+    kinds = TupleType((TensorType(S32),) * 2)
+    node = ops.Collective(xs, "all-to-all", kinds, -1, (), (), ())
+    inputs = [[np.array(10 * number + i, np.int32) for i in range(2)] for number in range(2)]
+    found = evaluate_together(Graph("g", xs, ops.results_of(node)), inputs)
+    assert [[int(value) for value in values] for values in found] == [[0, 10], [1, 11]]
+
+
+@pytest.mark.parametrize("are_partitions", [True, False])
+def test_participants_know_their_numbers(are_partitions):
+    kinds = ("partition-id", "replica-id")
+    ids = [ops.Collective((), kind, TensorType(U32), -1, (), (), ()) for kind in kinds]
+    graph = Graph("ids", (), tuple(ids))
+    found = evaluate_together(graph, [[], [], []], are_partitions=are_partitions)
+    numbers = [int(results[not are_partitions]) for results in found]
+    assert numbers == [0, 1, 2]
+    assert all(int(results[are_partitions]) == 0 for results in found)
+
+
+def test_participants_that_part_ways_are_an_error():
+    p, x = Parameter(0, TensorType(PRED)), Parameter(1, TensorType(F32))
+    inner = Parameter(0, TensorType(F32))
+    meets = _exchange("all-reduce", inner, TensorType(F32))
+    node = ops.Conditional(p, (x, x), (1, 1), (meets, Graph("alone", (inner,), (inner,))))
+    inputs = [[np.array(True), f32()], [np.array(False), f32()]]
+    with pytest.raises(TypeError, match="another is elsewhere"):
+        evaluate_together(Graph("g", (p, x), (node,)), inputs)
+
+
+def test_a_group_that_does_not_fit_the_result_is_refused():
+    x = Parameter(0, TensorType(F32, (4, 2)))
+    graph = _exchange("all-gather", x, TensorType(F32, (8, 2)), 0)
+    with pytest.raises(TypeError, match="a group of 1 does not fit"):
+        evaluate(graph, [f32(4, 2)])

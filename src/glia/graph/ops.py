@@ -10,16 +10,9 @@ from glia.graph.bodies import (
     returned_parameter,
     scalar_graph,
 )
+from glia.graph.ops_collective import COLLECTIVE_KINDS, Collective
 from glia.graph.ops_contract import Convolution, Dot
-from glia.graph.ops_control import (
-    COLLECTIVE_KINDS,
-    Collective,
-    Conditional,
-    CustomCall,
-    Get,
-    While,
-    results_of,
-)
+from glia.graph.ops_control import Conditional, CustomCall, Get, While, results_of
 from glia.graph.ops_element import Bitcast, Constant, Convert, Iota, Map, ReducePrecision
 from glia.graph.ops_index import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 from glia.graph.ops_numeric import Cholesky, Fft, RngBits, RngUniform, TriangularSolve

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glia.base.dtype import PRED, S32, U32
+from glia.base.dtype import PRED, S32
 from glia.base.errors import Unspecified
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph, Node, TensorType, TupleType, Type, op, result_type
@@ -99,62 +99,6 @@ class CustomCall(Node):
 
     def compute(self, *arrays: Array) -> Any:
         raise Unspecified(f"what the custom call {self.target!r} computes is not documented")
-
-
-COLLECTIVE_KINDS = (
-    "all-gather",
-    "all-reduce",
-    "all-to-all",
-    "collective-broadcast",
-    "collective-permute",
-    "partition-id",
-    "reduce-scatter",
-    "replica-id",
-)
-
-
-@op
-class Collective(Node):
-    """An exchange between replicas or partitions, named by `kind` (one of `COLLECTIVE_KINDS`).
-
-    `dimension` is -1 where a kind has none. Evaluation is that of participant 0 running alone: its
-    group holds nobody else, so a collective returns what it was given.
-    """
-
-    args: tuple[Node, ...]
-    kind: str
-    result: Type
-    dimension: int
-    replica_groups: tuple[tuple[int, ...], ...]
-    pairs: tuple[tuple[int, int], ...]
-    body: tuple[Graph, ...]
-    opcode: ClassVar[str] = "collective"
-
-    def infer(self) -> Type:
-        require(self.kind in COLLECTIVE_KINDS, f"no collective is named {self.kind!r}")
-        if self.kind in ("partition-id", "replica-id"):
-            fits = self.result == TensorType(U32) and not self.args
-            require(fits, f"{self.kind} gives u32[], not {self.result}")
-            return self.result
-        results = self.result.elements if isinstance(self.result, TupleType) else (self.result,)
-        require_length(results, len(self.args), f"the results of {self.kind}")
-        for arg, result in zip(self.args, results, strict=True):
-            self._check_result(tensor(arg), result)
-        return self.result
-
-    def _check_result(self, given: TensorType, result: Type) -> None:
-        same_rank = isinstance(result, TensorType) and len(result.shape) == len(given.shape)
-        fits = isinstance(result, TensorType) and same_rank and result.dtype is given.dtype
-        if fits and self.kind in ("all-reduce", "collective-broadcast", "collective-permute"):
-            fits = result == given
-        require(fits, f"{self.kind} of {given} cannot give {result}")
-
-    def compute(self, *arrays: Array) -> Any:
-        if self.kind in ("partition-id", "replica-id"):
-            return np.zeros((), np.uint32)
-        if self.kind == "collective-permute" and (0, 0) not in self.pairs:
-            arrays = tuple(np.zeros_like(array) for array in arrays)
-        return tuple(arrays) if isinstance(self.result, TupleType) else arrays[0]
 
 
 @op

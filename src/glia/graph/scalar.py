@@ -296,9 +296,12 @@ def _erf(a: Array) -> Array:
     size = np.abs(x)
     result = np.where(np.isnan(x), x, np.sign(x))
     small, middle = size < 1, (size >= 1) & (size < 6)
+    even, tail = _ERF_EVEN, _ERF_TAIL
+    if a.dtype != np.float64:
+        even, tail = even.truncate(9), tail.truncate(24)  # enough for float32
     near = x[small]
-    result[small] = near * _ERF_EVEN(near * near)
-    result[middle] = np.sign(x[middle]) * (1 - _ERF_TAIL(size[middle]))
+    result[small] = near * even(near * near)
+    result[middle] = np.sign(x[middle]) * (1 - tail(size[middle]))
     return result.reshape(a.shape).astype(a.dtype)
 
 

@@ -73,9 +73,10 @@ class ContractNest(NestEmitter):
         moving = self.read(self.moving, Point(spans, contract, result.free), contract)
         dst, moving = fold_together((total, moving))
         stationary = fold_together((stationary,))[0]
+        accumulate = bool(step.constant) if step.is_constant else step
         self.builder.emit(
             NcMatmul(
-                dst=dst, stationary=stationary, moving=moving, accumulate=bool(step.constant) if step.is_constant else step,
+                dst=dst, stationary=stationary, moving=moving, accumulate=accumulate,
                 loc=self.builder.loc,
             )
         )  # fmt: skip

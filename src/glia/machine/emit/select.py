@@ -266,7 +266,7 @@ class Selector:
         return copy
 
     def _fused_operand(self, expression: Expr) -> Value | tuple[Pattern, str, Value, bool]:
-        """An operand's value, or (data, op, scalar, reversed) when one scalar op can still be fused."""
+        """An operand's value, or (data, op, scalar, reversed) when a scalar op can be fused."""
         if id(expression) in self._values or not isinstance(expression, Apply):
             return self.value(expression)
         if expression.function not in ("add", "subtract", "multiply", "maximum", "minimum"):
@@ -405,17 +405,13 @@ class Selector:
         """Emit one instruction with its tensor operands folded together."""
         names = [
             n for n, v in operands.items()
-            if isinstance(v, Pattern) and not self._stays_scalar(n)
+            if isinstance(v, Pattern) and not kind.operand_declarations[n].is_column
         ]  # fmt: skip
         full = self._aligned([operands[n] for n in names])
         if kind is not Iota:
             full = fold_together(full)
         operands |= dict(zip(names, full, strict=True))
         self.builder.emit(kind(on=engine, loc=self.builder.loc, **operands))
-
-    @staticmethod
-    def _stays_scalar(name: str) -> bool:
-        return name in ("bias", "scale", "operand0")
 
     @staticmethod
     def _aligned(patterns: list) -> list[Pattern]:

@@ -57,7 +57,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Point:
-    """The shape instructions work on: an axis on the partitions, the others in the free dimension."""
+    """The shape instructions work on: one axis on the partitions, the others free."""
 
     env: Env
     partition: str

@@ -299,7 +299,7 @@ class Stager:
 
     @staticmethod
     def _row_axis(load: Load, box: Box) -> int | None:
-        """The buffer dimension to put on the partitions when loading rows: the largest plain one."""
+        """The buffer dimension to put on the partitions when loading rows: the largest."""
         plain = [
             d.dim for d in box.dims
             if not d.axis and len(load.index[d.dim].terms) == 1
@@ -318,10 +318,10 @@ class Stager:
         index = (*index[:rows], Affine.of(f"box{rows}"), *index[rows + 1 :])
         moved = Load(load.buffer, load.dtype, index)
         natural = find_box(moved, f"box{rows}", {}, axes)
-        shifted = replace(natural, index=_shift(natural.index, rows, low), low=ZERO)
-        home = self._new_home(moved, shifted, PARTITIONS)
-        self._copy(moved, shifted, source, home, PARTITIONS)
-        return replace(home, low=low)
+        box_of_rows = replace(natural, low=low)
+        home = self._new_home(moved, box_of_rows, PARTITIONS)
+        self._copy(moved, box_of_rows, source, home, PARTITIONS)
+        return home
 
     def _transpose(self, load: Load, box: Box, source: Home, home: Home) -> None:
         """Fill `home` from a home that has another dimension on the partitions."""
@@ -362,10 +362,6 @@ class Stager:
         loc = self.builder.loc
         self.builder.emit(NcTranspose(dst=whole, data=data, loc=loc))
         self.builder.emit(TensorCopy(dst=dst, src=whole, on="vector", loc=loc))
-
-
-def _shift(index: Sequence[Affine], position: int, low: Affine) -> tuple[Affine, ...]:
-    return (*index[:position], index[position] + low, *index[position + 1 :])
 
 
 def _inside(expression: Affine, axis: str, spans: Mapping[str, Span], extent: int) -> Span | None:

@@ -14,6 +14,7 @@ from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Conditional, Get, Sort, While
 from glia.graph.passes.build import results_of
 from glia.graph.passes.inline import inline
+from glia.graph.passes.regions import depends_on
 from glia.graph.passes.rewrite import map_regions
 
 
@@ -65,10 +66,10 @@ def _narrowed(node: Node, read: set[int]) -> tuple[list[int], Node] | None:
 def _narrow_while(loop: Node, read: set[int]) -> tuple[list[int], Node] | None:
     """Keep the state that is read, that the condition reads, and that these depend on."""
     assert isinstance(loop, While)
-    needed = set(read) | _parameters_under(loop.condition.results)
+    needed = set(read) | depends_on(loop.condition.results)
     waiting = list(needed)
     while waiting:
-        for index in _parameters_under((loop.body.results[waiting.pop()],)) - needed:
+        for index in depends_on((loop.body.results[waiting.pop()],)) - needed:
             needed.add(index)
             waiting.append(index)
     if len(needed) == len(loop.state) or not needed:
@@ -77,12 +78,6 @@ def _narrow_while(loop: Node, read: set[int]) -> tuple[list[int], Node] | None:
     state = tuple(loop.state[i] for i in kept)
     condition = _keeping(loop.condition, kept, range(len(loop.condition.results)))
     return kept, While(state, condition, _keeping(loop.body, kept, kept), loc=loop.loc)
-
-
-def _parameters_under(roots: Sequence[Node]) -> set[int]:
-    """The indices of the parameters that the roots depend on."""
-    reached = Graph("", (), tuple(roots)).nodes
-    return {node.index for node in reached if isinstance(node, Parameter)}
 
 
 def _keeping(graph: Graph, parameters: Sequence[int], results: Sequence[int]) -> Graph:
@@ -113,7 +108,7 @@ def _narrow_conditional(branch: Node, read: set[int]) -> tuple[list[int], Node] 
 def _narrow_sort(sort: Node, read: set[int]) -> tuple[list[int], Node] | None:
     """Keep the tensors that are read and those that the comparator looks at."""
     assert isinstance(sort, Sort)
-    compared = {index // 2 for index in _parameters_under(sort.comparator.results)}
+    compared = {index // 2 for index in depends_on(sort.comparator.results)}
     kept = sorted(read | compared)
     if len(kept) == len(sort.xs) or not kept:
         return None

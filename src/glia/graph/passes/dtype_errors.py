@@ -1,0 +1,73 @@
+"""Errors about element types that no NeuronCore computes with."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from glia.base.errors import CompileError
+
+
+class UnsupportedDtype(CompileError):
+    """A value has an element type for which no code can be generated.
+
+    Cause: The module computes in 64-bit floats or another type that no engine has and that earlier
+        passes did not bring to a narrower one.
+    Fix: Cast the inputs to float32, bfloat16 or int32 before this operation.
+    Example: jax.jit(jax.numpy.sin) lowered for a float64 argument.
+    """
+
+    code: ClassVar[str] = "NCC_ESPP004"
+    message: ClassVar[str] = "{opcode} gives {type}, and there is no code generation for {dtype}"
+    help: ClassVar[str] = "cast to float32, bfloat16 or a 32-bit integer before this operation"
+
+
+class UnsupportedFp8(CompileError):
+    """An operation uses an 8-bit float format that the hardware does not have.
+
+    Cause: the formats E4M3FNUZ, E4M3B11FNUZ and E5M2FNUZ encode zero and NaN differently.
+    Fix: use float8_e4m3, float8_e4m3fn or float8_e5m2.
+    Example: a module whose parameter is f8e4m3fnuz[8].
+    """
+
+    code: ClassVar[str] = "NCC_ESPP047"
+    message: ClassVar[str] = "the 8-bit float format {dtype} is not supported"
+    help: ClassVar[str] = "use float8_e4m3, float8_e4m3fn or float8_e5m2"
+
+
+class ConstantTooWide(CompileError):
+    """A 64-bit integer constant does not fit 32 bits, to which 64-bit integers are narrowed.
+
+    Cause: integers of 64 bits are computed in 32 bits unless `--native-int64 enabled` is given.
+    Fix: use smaller constants, or compile for trn2 or later with `--native-int64 enabled`.
+    Example: a module with the constant u64[] 4294967296.
+    """
+
+    code: ClassVar[str] = "NCC_ESFH002"
+    message: ClassVar[str] = "the {dtype} constant {value} does not fit 32 bits"
+    help: ClassVar[str] = "use a smaller constant, or --native-int64 enabled on trn2 and later"
+
+
+class UnsupportedComplex(CompileError):
+    """An operation on complex numbers has no expansion into real arithmetic.
+
+    Cause: complex tensors are pairs of real tensors, which this operation does not allow.
+    Fix: compute on the real and imaginary parts separately.
+    Example: a bitcast of c64[8] to u64[8].
+    """
+
+    code: ClassVar[str] = "NCC_EVRF004"
+    message: ClassVar[str] = "{opcode} of complex numbers is not supported"
+    help: ClassVar[str] = "compute on the real and imaginary parts separately"
+
+
+class NoIntegerDatapath(CompileError):
+    """An operation on 64-bit integers has no integer datapath.
+
+    Cause: `--native-int64 enabled` computes 64-bit integers exactly, and this operation cannot.
+    Fix: convert the operands to int32 or float32 first, or compile with `--native-int64 disabled`.
+    Example: a contraction of two s64 matrices.
+    """
+
+    code: ClassVar[str] = "NCC_EVRF035"
+    message: ClassVar[str] = "{opcode} of 64-bit integers has no integer datapath"
+    help: ClassVar[str] = "convert the operands to int32 or float32, or use --native-int64 disabled"

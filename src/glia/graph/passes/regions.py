@@ -1,0 +1,35 @@
+"""What passes ask about regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType, Type
+
+
+def depends_on(roots: Sequence[Node]) -> set[int]:
+    """The indices of the parameters that the roots depend on."""
+    reached = Graph("", (), tuple(roots)).nodes
+    return {node.index for node in reached if isinstance(node, Parameter)}
+
+
+def regions_of(node: Node) -> Iterator[Graph]:
+    """Every region of an operation."""
+    for name in node.region_fields:
+        value = getattr(node, name)
+        yield from (value,) if isinstance(value, Graph) else value
+
+
+def all_nodes(graph: Graph) -> Iterator[Node]:
+    """Every node of a graph and of its regions."""
+    for node in graph.nodes:
+        yield node
+        for region in regions_of(node):
+            yield from all_nodes(region)
+
+
+def tensor_types(kind: Type) -> tuple[TensorType, ...]:
+    """The tensors of a type, nested tuples flattened."""
+    if isinstance(kind, TupleType):
+        return tuple(leaf for element in kind.elements for leaf in tensor_types(element))
+    return (kind,)

@@ -54,7 +54,7 @@ def copy(t: Tile, other: Tile, **keywords: object) -> Instr:
 
 
 def pipelined_matmul(trips: int, buffers: int = 2, columns: int = 512) -> Program:
-    """Load a moving tile, multiply, copy out of PSUM, exponentiate, store; `buffers` in flight."""
+    """Load, multiply, copy out of PSUM, exponentiate and store; `buffers` tiles in flight."""
     i = Affine.of("i")
     source = tile("x", "HBM", 1, 128 * columns * trips)
     target = tile("y", "HBM", 1, 128 * columns * trips)
@@ -63,8 +63,13 @@ def pipelined_matmul(trips: int, buffers: int = 2, columns: int = 512) -> Progra
     copied, result = tile("c", "SBUF", 128, columns), tile("r", "SBUF", 128, columns)
     given = tile("weights", "HBM", 1, 128 * 128)
     step = 128 * columns
-    load = DmaCopy(dst=whole(moving), src=rows(source, i * step, 128, columns), queue="in",
-                   waits=waits(multiplied=i - (buffers - 1)), signals=signals(loaded=16))  # fmt: skip
+    load = DmaCopy(
+        dst=whole(moving),
+        src=rows(source, i * step, 128, columns),
+        queue="in",
+        waits=waits(multiplied=i - (buffers - 1)),
+        signals=signals(loaded=16),
+    )
     multiply = NcMatmul(dst=whole(product), stationary=whole(weights), moving=whole(moving),
                         waits=waits(loaded=i * 16 + 16, copied=i - (buffers - 1), weights=16),
                         signals=signals(multiplied=1))  # fmt: skip

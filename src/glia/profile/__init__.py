@@ -1,0 +1,5 @@
+"""Where the time of a program goes: numbers, traces and pictures."""
+
+from glia.profile.report import EngineProfile, Profile, profile_program
+
+__all__ = ["EngineProfile", "Profile", "profile_program"]

@@ -64,7 +64,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Skip:
-    """Iterations of a loop that repeated and have no events of their own."""
+    """Iterations of a loop that repeated; between start and end no event is listed."""
 
     variable: str
     start_ns: float

@@ -23,7 +23,7 @@ PS = 1000  # picoseconds in a nanosecond
 class TransferCost:
     """One DMA transfer: picoseconds on each lane, bytes by direction, how it is issued."""
 
-    lanes: tuple[tuple[int, int], ...]  # (lane, picoseconds)
+    lanes: tuple[tuple[int, tuple[int, ...]], ...]  # (picoseconds, the lanes that take as long)
     read_bytes: int  # from HBM
     written_bytes: int  # to HBM
     moved_bytes: int
@@ -45,16 +45,20 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
     """
     moved = instr.moved_bytes()
     work = (moved / arch.dma_bytes_per_ns + instr.descriptors() * arch.dma_descriptor_ns) * PS
-    lanes = tuple((engine, round(work * share)) for engine, share in _shares(instr))
+    lanes: dict[int, tuple[int, ...]] = {}
+    for engine, share in _shares(instr):
+        each = round(work * share)
+        lanes[each] = (*lanes.get(each, ()), engine)
     elements = min((p.elements for p in instr.moved()), default=0)
     in_hbm = {"reads": 0, "writes": 0, "updates": 0}
     for name, _, pattern in instr.operands():
         if pattern.memory is Memory.HBM and any(pattern is p for p in instr.moved()):
             in_hbm[instr.access(name)] += min(pattern.elements, elements) * pattern.dtype.bytes
     read, written = in_hbm["reads"] + in_hbm["updates"], in_hbm["writes"] + in_hbm["updates"]
+    served = tuple(lanes.items())
     if read + written:
-        lanes += ((HBM_LANE, round((read + written) / arch.hbm_bytes_per_ns * PS)),)
-    return TransferCost(lanes, read, written, moved, _is_dynamic(instr))
+        served += ((round((read + written) / arch.hbm_bytes_per_ns * PS), (HBM_LANE,)),)
+    return TransferCost(served, read, written, moved, _is_dynamic(instr))
 
 
 def _is_dynamic(instr: Transfer) -> bool:

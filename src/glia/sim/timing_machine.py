@@ -9,11 +9,10 @@ earlier is not held up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from glia.base.errors import CompileError, InternalError
-from glia.sim.timing_costs import DMA_ENGINES, PS, cycles_to_ps
+from glia.sim.timing_costs import DMA_ENGINES, HBM_LANE, PS, TransferCost, cycles_to_ps
 from glia.sim.timing_lanes import Lane, place
 from glia.sim.timing_plan import BranchStep, LoopStep, Plan, PlanItem, PlannedWait, Step, WhileStep
 from glia.sim.timing_semaphores import SemaphoreHistory
@@ -70,7 +69,7 @@ class Machine:
         )
         self.table_load = _ps(arch.activation_table_load_ns)
         self.warm_up = _ps(arch.tensor_ramp_ns)
-        self.ramp = Fraction(arch.tensor_ramp_rate)
+        self.ramp = arch.tensor_ramp_rate
         self.shares_port = arch.generation <= LAST_SHARED_PORT
         self.swap = zero  # when the array took its stationary matrix: the next may be loaded
         self.tensor_end = zero
@@ -90,6 +89,7 @@ class Machine:
         self.executed, self.checksum = 0, 0
         self.events: list[tuple[int, int, int]] = []  # step, start, end
         self.skips: list[tuple[str, int, int, int]] = []  # variable, start, end, iterations
+        self.fruitless: dict[int, int] = {}  # runs of a loop, by slot, in which nothing repeated
         self.assumed_trips: set[int] = set()
         self.outcomes: dict[int, int] = {}
         self.skip_iterations: Callable[[Machine, LoopStep], None] | None = None
@@ -281,17 +281,28 @@ class Machine:
         ready = max(ready, self.queue_ready[step.queue])
         self.queue_ready[step.queue] = ready
         horizon = min(self.free[e] for e in self.transfer_engines)
-        lanes, served = self.lanes, {}
-        first, end = ready, ready
-        for position, (lane, work) in enumerate(transfer.lanes):
-            before = lanes[lane]
-            key = (id(before), work)
-            if key not in served:
-                served[key] = (*place(before, ready, work, horizon), before)
-            lanes[lane], begun, ended, _ = served[key]
-            first = begun if position == 0 else min(first, begun)
-            end = max(end, ended)
+        first, end = self._serve(transfer, ready, horizon)
         self.finish(step, first, end, end + self.dma_completion)
+
+    def _serve(self, transfer: TransferCost, ready: int, horizon: int) -> tuple[int, int]:
+        """Take time on the lanes; lanes in the same state share one list and are served once."""
+        lanes, served = self.lanes, []
+        first, end = -1, ready
+        for work, members in transfer.lanes:
+            for lane in members:
+                before = lanes[lane]
+                for earlier, amount, after in served:
+                    if earlier is before and amount == work:
+                        lanes[lane] = after
+                        break
+                else:
+                    after, begun, ended = place(before, ready, work, horizon)
+                    served.append((before, work, after))
+                    lanes[lane] = after
+                    end = max(end, ended)
+                    if lane != HBM_LANE:
+                        first = begun if first < 0 else min(first, begun)
+        return max(first, ready), end
 
     def _deadlock(self, step: Step, wait: PlannedWait) -> Deadlock:
         name, unit = self.plan.semaphores[wait.semaphore], self.plan.units[wait.semaphore]

@@ -18,6 +18,7 @@ from glia.sim.timing_plan import LoopStep, PlannedWait, Step
 FEWEST_TRIPS = 8  # a shorter loop is run as it is
 DISTANCES = (1, 2, 3, 4, 6, 8)
 WINDOW, PAUSE = 48, 512  # iterations watched, out of every this many
+MOST_FRUITLESS = 4  # runs of a loop without a skip, after which it is no longer watched
 LAST_RUN = 1  # iterations at the end that are always run, so that a picture shows them
 
 
@@ -35,21 +36,26 @@ class _Snapshot:
 
 
 def skip_iterations(machine: Machine, loop: LoopStep) -> None:
-    """Run a loop, skipping iterations that repeat."""
-    watcher = _Watcher(machine, loop) if loop.trips >= FEWEST_TRIPS else None
-    index = 0
+    """Run a loop, skipping iterations that repeat; one that never does is soon not watched."""
+    fruitless = machine.fruitless.get(loop.slot, 0)
+    is_watched = loop.trips >= FEWEST_TRIPS and fruitless < MOST_FRUITLESS
+    watcher = _Watcher(machine, loop) if is_watched else None
+    index = skipped = 0
     while index < loop.trips:
         machine.variables[loop.slot] = index
         machine.run(loop.body)
         index += 1
         if watcher is not None and loop.trips - index > LAST_RUN:
-            index += watcher.after(index)
+            repeated = watcher.after(index)
+            index, skipped = index + repeated, skipped + repeated
+    machine.fruitless[loop.slot] = 0 if skipped else fruitless + 1
 
 
 class _Watcher:
     def __init__(self, machine: Machine, loop: LoopStep) -> None:
         self.machine, self.loop = machine, loop
         self.snapshots: list[_Snapshot] = []
+        self.paces: list[list[int]] = []
         self.streaks = dict.fromkeys(DISTANCES, (0, 0))  # distance -> (length, period)
         self.waits = machine.plan.planned_waits[slice(*loop.waits)]
 
@@ -58,9 +64,10 @@ class _Watcher:
         phase = done % PAUSE
         if phase > WINDOW:
             return 0
-        if phase == 0 or done == 1:
+        if phase == 0 or not self._is_even_paced():
             self.snapshots.clear()
             self.streaks = dict.fromkeys(DISTANCES, (0, 0))
+            return 0
         self.snapshots.append(self._snapshot(done))
         for distance in DISTANCES:
             period = self._period(distance)
@@ -74,6 +81,19 @@ class _Watcher:
                 self._jump(distance, period, times)
                 return distance * times
         return 0
+
+    def _is_even_paced(self) -> bool:
+        """Whether all engines moved by the same time since some iteration: what is cheap to see."""
+        now = [self.machine.free[e] for e in self.loop.engines]
+        self.paces.append(now)
+        del self.paces[: -1 - max(DISTANCES)]
+        for distance in DISTANCES:
+            if distance < len(self.paces):
+                then = self.paces[-1 - distance]
+                step = now[0] - then[0]
+                if all(a - b == step for a, b in zip(now, then, strict=True)):
+                    return True
+        return False
 
     def _snapshot(self, done: int) -> _Snapshot:
         machine, loop = self.machine, self.loop
@@ -189,7 +209,8 @@ class _Watcher:
         name, address = machine.held
         shift = dict(machine.held_terms).get(loop.slot, 0) * distance * times
         machine.held = (name, address + shift)
-        machine.skips.append((loop.variable, begin, begin + period * times, distance * times))
+        hidden_to = max(begin, now.past + period * times)
+        machine.skips.append((loop.variable, begin, hidden_to, distance * times))
 
 
 def _totals(machine: Machine, loop: LoopStep) -> list[tuple[list[int], slice]]:

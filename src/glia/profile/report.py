@@ -1,0 +1,187 @@
+"""What a run costs, in the units people ask for, and the files that show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from glia.arch import Target, get_target
+from glia.machine.ir import Program
+from glia.profile.describe import operands_text
+from glia.profile.memory import Residence, residences
+from glia.profile.page import render_page
+from glia.profile.picture import render_svg
+from glia.profile.trace import perfetto_events
+from glia.sim.timing import Timing, simulate_timing
+
+
+@dataclass(frozen=True)
+class EngineProfile:
+    """One engine: time it was executing, in microseconds and as a part of the latency."""
+
+    busy_us: float
+    utilization: float
+    instructions: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The simulated time of one core's program and where it went."""
+
+    program: Program
+    target: Target
+    timing: Timing
+
+    @property
+    def latency_us(self) -> float:
+        """From the start of the program on the core to its end, pre- and postamble included."""
+        return self.timing.latency_ns / 1000
+
+    @property
+    def engines(self) -> Mapping[str, EngineProfile]:
+        """By engine: tensor, vector, scalar, gpsimd, sync."""
+        timing = self.timing
+        return {
+            name: EngineProfile(busy / 1000, busy / timing.latency_ns, timing.instructions[name])
+            for name, busy in timing.busy_ns.items()
+        }
+
+    @property
+    def queues(self) -> Mapping[str, EngineProfile]:
+        """By DMA queue; busy is the sum over its transfers from first to last byte."""
+        timing = self.timing
+        counts: dict[str, int] = {}
+        for row in timing.opcodes:
+            if row.engine.startswith("dma "):
+                counts[row.engine[4:]] = counts.get(row.engine[4:], 0) + row.count
+        return {
+            name: EngineProfile(busy / 1000, busy / timing.latency_ns, counts.get(name, 0))
+            for name, busy in timing.queue_busy_ns.items()
+        }
+
+    @property
+    def dma_bytes(self) -> int:
+        """Bytes that the DMA engines moved."""
+        return self.timing.moved_bytes
+
+    @property
+    def hbm_bytes(self) -> int:
+        """Bytes read from and written to HBM."""
+        return self.timing.hbm_read_bytes + self.timing.hbm_written_bytes
+
+    @property
+    def hbm_gbps(self) -> float:
+        """HBM traffic over the whole latency, in 10^9 bytes per second."""
+        return self.hbm_bytes / self.timing.latency_ns
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of matrix products, transpositions not counted."""
+        return self.timing.matmul_flops
+
+    @property
+    def mfu(self) -> float:
+        """Achieved part of the core's 16-bit matrix peak, as the Neuron profiler defines it."""
+        peak = self.target.arch.peak_flops["bf16"]
+        return self.flops / (peak * self.timing.latency_ns * 1e-9)
+
+    @property
+    def instructions(self) -> int:
+        """Executed instructions of all engines."""
+        return sum(self.timing.instructions.values())
+
+    @property
+    def not_modelled(self) -> tuple[str, ...]:
+        """What this estimate leaves out or assumes."""
+        return self.timing.not_modelled
+
+    @property
+    def residences(self) -> tuple[Residence, ...]:
+        """Where and when tiles were in SBUF and PSUM; empty before placement."""
+        return residences(self.program, self.timing)
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything but the single events, in JSON's types."""
+        timing = self.timing
+        return {
+            "program": self.program.name,
+            "target": self.target.name,
+            "latency_us": self.latency_us,
+            "mfu": self.mfu,
+            "flops": self.flops,
+            "transpose_flops": timing.transpose_flops,
+            "flops_by_dtype": dict(timing.flops_by_dtype),
+            "dma_bytes": self.dma_bytes,
+            "hbm_read_bytes": timing.hbm_read_bytes,
+            "hbm_written_bytes": timing.hbm_written_bytes,
+            "hbm_gbps": self.hbm_gbps,
+            "instructions": self.instructions,
+            "engines": {n: vars(e).copy() for n, e in self.engines.items()},
+            "queues": {n: vars(e).copy() for n, e in self.queues.items()},
+            "opcodes": [vars(row).copy() for row in timing.opcodes],
+            "stalls": [vars(row).copy() for row in timing.stalls],
+            "activation_table_loads": timing.table_loads,
+            "throttled_us": timing.throttled_ns / 1000,
+            "notes": list(self.program.notes),
+            "not_modelled": list(self.not_modelled),
+        }
+
+    def save_perfetto(self, path: str | Path) -> None:
+        """Write a trace that ui.perfetto.dev and chrome://tracing open."""
+        Path(path).write_text(json.dumps(perfetto_events(self.program.name, self.timing)))
+
+    def save_html(self, path: str | Path) -> None:
+        """Write one page that needs nothing but itself: timelines, memory, roofline, tables."""
+        Path(path).write_text(render_page(self._page_data()))
+
+    def save_svg(self, path: str | Path) -> None:
+        """Write a picture of the timeline."""
+        Path(path).write_text(render_svg(self.program.name, self.target.name, self.timing))
+
+    def _page_data(self) -> dict[str, object]:
+        arch, timing = self.target.arch, self.timing
+        texts: dict[int, int] = {}
+        instructions = []
+        for event in timing.events:
+            if id(event.instr) not in texts:
+                texts[id(event.instr)] = len(instructions)
+                instr = event.instr
+                instructions.append([instr.mnemonic(), operands_text(instr), str(instr.loc)])
+        tracks = list(dict.fromkeys([*self.engines, *(f"dma {q}" for q in self.queues)]))
+        used = {event.track for event in timing.events}
+        tracks = [track for track in tracks if track in used]
+        numbers = {track: number for number, track in enumerate(tracks)}
+        events = [
+            [numbers[e.track], round(e.start_ns, 1), round(e.end_ns, 1), texts[id(e.instr)]]
+            for e in timing.events
+        ]
+        return self.to_dict() | {
+            "tracks": tracks,
+            "texts": instructions,
+            "events": events,
+            "skips": [[s.variable, s.start_ns, s.end_ns, s.iterations] for s in timing.skips],
+            "events_left_out": timing.events_left_out,
+            "begin_ns": timing.begin_ns,
+            "end_ns": timing.latency_ns,
+            "residences": [list(vars(r).values()) for r in self.residences],
+            "memories": {
+                "SBUF": arch.sbuf_usable_bytes_per_partition,
+                "PSUM": arch.psum_bytes_per_partition,
+            },
+            "peak_flops": dict(arch.peak_flops),
+            "hbm_bytes_per_ns": arch.hbm_bytes_per_ns,
+            "dma_bytes_per_ns": arch.dma_bytes_per_ns * arch.dma_engines,
+        }
+
+
+def profile_program(
+    program: Program,
+    target: str | Target,
+    *,
+    trips: Mapping[int, Sequence[int]] | None = None,
+) -> Profile:
+    """Time `program` on one core of `target`; `trips` as in `simulate_timing`."""
+    target = get_target(target) if isinstance(target, str) else target
+    return Profile(program, target, simulate_timing(program, target.arch, trips=trips))

@@ -92,9 +92,7 @@ def examples() -> dict[str, Instr]:
         RegisterAlu(register="n", op="add", a=1, b=2),
         RegisterLoad(register="n", src=chip("one", 1, 1, dtype=S32)),
         RegisterMove(register="n", value=4),
-        ScalarTensorTensor(
-            dst=out, data=a, operand0=column, op0="multiply", operand1=b, op1="add"
-        ),
+        ScalarTensorTensor(dst=out, data=a, operand0=column, op0="multiply", operand1=b, op1="add"),
         StreamShuffle(dst=out, src=a, mask=tuple(range(32))),
         TensorCopy(dst=out, src=a),
         TensorCopyPredicated(dst=out, src=a, predicate=chip("chosen", 64, 32, dtype=S32)),

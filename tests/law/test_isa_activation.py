@@ -1,0 +1,105 @@
+"""The Scalar Engine's functions against the standard library, and what happens around them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from glia.base.dtype import DType
+from glia.isa import (
+    Activation,
+)
+from glia.isa.activation import ACTIVATIONS
+from glia.sim.policy import ArgumentOutOfRange, Policy
+from law.isa_bench import FLOATS, Bench, wide
+
+ACTIVATION_MEANING = {
+    "copy": lambda x: x,
+    "identity": lambda x: x,
+    "square": lambda x: x * x,
+    "relu": lambda x: max(x, 0),
+    "abs": abs,
+    "sign": lambda x: float(np.sign(x)),
+    "exp": math.exp,
+    "log": lambda x: math.log(x),
+    "sqrt": lambda x: math.sqrt(x),
+    "rsqrt": lambda x: 1 / math.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "sin": math.sin,
+    "cos": math.cos,
+    "arctan": math.atan,
+    "tanh": math.tanh,
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "silu": lambda x: x / (1 + math.exp(-x)),
+    "gelu": lambda x: 0.5 * x * math.erfc(-x / math.sqrt(2)),
+    "gelu_apprx_tanh": lambda x: (
+        0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
+    "gelu_apprx_sigmoid": lambda x: x / (1 + math.exp(-1.702 * x)),
+    "softplus": lambda x: math.log1p(math.exp(x)),
+    "mish": lambda x: x * math.tanh(math.log1p(math.exp(x))),
+    "erf": math.erf,
+    "erf_dx": lambda x: 2 / math.sqrt(math.pi) * math.exp(-x * x),
+    "sinh": math.sinh,
+}
+DERIVATIVES = {
+    "gelu_dx": "gelu",
+    "silu_dx": "silu",
+    "gelu_apprx_sigmoid_dx": "gelu_apprx_sigmoid",
+}
+
+
+def test_the_oracle_covers_every_activation_function() -> None:
+    assert set(ACTIVATION_MEANING) | set(DERIVATIVES) == set(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_functions(name: str) -> None:
+    low, high = (0.1, 3.0) if ACTIVATIONS[name].low >= 0 or name == "reciprocal" else (-1.5, 1.5)
+    points = np.linspace(low, high, 200)
+    if name in DERIVATIVES:
+        function, h = ACTIVATION_MEANING[DERIVATIVES[name]], 1e-4
+        expected = [(function(x + h) - function(x - h)) / (2 * h) for x in points]
+    else:
+        expected = [ACTIVATION_MEANING[name](x) for x in points]
+    actual = ACTIVATIONS[name].compute(points.astype(np.float32))
+    np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=2e-6)
+
+
+def test_sine_beyond_its_range_follows_the_documented_cubic() -> None:
+    actual = ACTIVATIONS["sin"].compute(np.array([9.0, -9.0], np.float32))
+    np.testing.assert_allclose(actual, [27.65, -27.65], atol=0.01)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_activation_scales_biases_and_sums(dtype: DType) -> None:
+    bench = Bench(25)
+    data, dst = bench.pattern((10, 3, 4), dtype), bench.pattern((10, 12), dtype)
+    scale, bias, total = (bench.pattern((10, 1)) for _ in range(3))
+    argument = wide(bench.value(data)).reshape(10, 12) * bench.value(scale) + bench.value(bias)
+    value = np.tanh(argument)
+    instr = Activation(dst=dst, data=data, function="tanh", scale=scale, bias=bias, reduce=total)
+    bench.check(instr, dst=value, reduce=bench.value(total) + value.sum(1, keepdims=True))
+
+
+def test_activation_takes_numbers_and_a_maximum() -> None:
+    bench = Bench(26)
+    data, dst, most = bench.pattern((4, 6)), bench.pattern((4, 6)), bench.pattern((4, 1))
+    value = np.square(bench.value(data) * 2 + 1)
+    instr = Activation(
+        dst=dst, data=data, function="square", scale=2.0, bias=1.0, reduce=most, reduce_op="maximum"
+    )
+    greatest = np.maximum(bench.value(most), value.max(1, keepdims=True))
+    bench.check(instr, dst=value, reduce=greatest)
+
+
+def test_an_argument_outside_the_documented_range_is_found_when_asked_for() -> None:
+    bench = Bench(35)
+    values = np.array([[1.0, -4.0]])
+    data, dst = bench.pattern((1, 2), values=values), bench.pattern((1, 2))
+    instr = Activation(dst=dst, data=data, function="sin")
+    bench.run(instr)
+    with pytest.raises(ArgumentOutOfRange, match=r"sin\(-4.0\) is outside"):
+        bench.run(instr, Policy(check_activation_range=True))

@@ -58,17 +58,83 @@ Observer = Callable[[Step], None]
 
 IMPORT = "import"  # the name of the step before the first pass
 
+_GRAPH = "glia.graph.passes."
+_TILE = "glia.tile.passes."
+_MACHINE = "glia.machine.passes."
+
+
+def _graph_pass(name: str, after: Mapping[str, str] | None = None) -> Pass:
+    return Pass(name, f"{_GRAPH}{name}:{name}", makes="graph", after=after or {})
+
+
 PIPELINE: tuple[Pass, ...] = (
-    Pass(
-        "canonicalize",
-        "glia.graph.passes.canonicalize:canonicalize",
-        makes="graph",
+    _graph_pass("canonicalize"),
+    _graph_pass(
+        "propagate_constants",
+        after={"canonicalize": "constants lie under merged movement, so each is computed once"},
+    ),
+    _graph_pass("expand_collective"),
+    _graph_pass("expand_random"),
+    _graph_pass("expand_linear_algebra"),
+    _graph_pass("expand_fft"),
+    _graph_pass("expand_bitcast", after={"expand_random": "random bits are bitcast to floats"}),
+    _graph_pass("expand_select_and_scatter"),
+    _graph_pass(
+        "expand_reduce_window",
+        after={"expand_select_and_scatter": "the window's choice is itself a window reduction"},
+    ),
+    _graph_pass("expand_sort"),
+    _graph_pass(
+        "expand_reduce",
+        after={
+            "expand_reduce_window": "windows of several tensors become reductions of several",
+            "expand_select_and_scatter": "the position in a window is found by a reduction",
+        },
+    ),
+    _graph_pass(
+        "simplify",
+        after={"expand_reduce": "expansions leave neutral elements and identities behind"},
+    ),
+    _graph_pass(
+        "eliminate_common_subexpressions",
+        after={"simplify": "equal operations have one form once simplified"},
+    ),
+    _graph_pass(
+        "eliminate_dead_code",
+        after={"eliminate_common_subexpressions": "merged operations leave unused state behind"},
     ),
     Pass(
-        "simplify",
-        "glia.graph.passes.simplify:simplify",
-        makes="graph",
-        after={"canonicalize": "its equations are written for the operations that remain"},
+        "build",
+        "glia.tile.build:build",
+        makes="tile",
+        after={"eliminate_dead_code": "every operation left becomes a nest, read or not"},
+    ),
+    Pass("schedule_nests", f"{_TILE}schedule:schedule_nests", makes="tile"),
+    Pass(
+        "choose_layouts",
+        f"{_TILE}choose_layouts:choose_layouts",
+        makes="tile",
+        after={"schedule_nests": "a buffer stays on chip where every nest's tiling reaches it"},
+    ),
+    Pass(
+        "emit",
+        "glia.machine.emit.program:emit",
+        makes="machine",
+        after={"choose_layouts": "operands are read where their buffers lie"},
+        options=("target",),
+    ),
+    Pass("double_buffer", f"{_MACHINE}double_buffer:double_buffer", makes="machine"),
+    Pass(
+        "place",
+        f"{_MACHINE}place:place",
+        makes="machine",
+        after={"double_buffer": "the second copy of a tile needs an address of its own"},
+    ),
+    Pass(
+        "insert_semaphores",
+        f"{_MACHINE}insert_semaphores:insert_semaphores",
+        makes="machine",
+        after={"place": "tiles that share an address must wait for each other"},
     ),
 )
 
@@ -77,9 +143,17 @@ EFFECTIVE_OPTIONS = frozenset(name for each in PIPELINE for name in each.options
 # Options that do not change the program, and so are not written into the NEFF.
 _NOT_KEPT = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
 
-_TEXTS = {"graph": "glia.graph.text:print_graph"}
+_TEXTS = {
+    "graph": "glia.graph.text:print_graph",
+    "tile": "glia.tile.text:print_program",
+    "machine": "glia.machine.text:print_program",
+}
 
-_LAWS = {"graph": "glia.graph.legal:verify"}
+_LAWS = {
+    "graph": "glia.graph.legal:verify",
+    "tile": "glia.tile.legal:verify",
+    "machine": "glia.machine.legal:verify",
+}
 
 
 def compile(
@@ -104,8 +178,8 @@ def compile(
 def read_module(module: object) -> Graph:
     """The graph of a model.
 
-    `module` is serialized HLO (bytes), StableHLO (text or bytecode, with jaxlib), the path of a file
-    of serialized HLO, a jax `Lowered`, or a graph. Raises the front ends' errors.
+    `module` is serialized HLO (bytes), StableHLO (text or bytecode, with jaxlib), the path of a
+    file of serialized HLO, a jax `Lowered`, or a graph. Raises the front ends' errors.
     """
     from glia.frontend.hlo import import_hlo, load_hlo
     from glia.frontend.jax import import_lowered, import_stablehlo

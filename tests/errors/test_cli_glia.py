@@ -69,6 +69,15 @@ def test_run_fills_inputs_from_the_seed() -> None:
     assert one == same != other
 
 
+def test_profile_prints_a_summary_and_writes_files() -> None:
+    result = invoke("profile", "probe.neff", "--perfetto", "t.json", "--html", "p.html", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["latency_us"] > 0
+    assert json.loads(Path("t.json").read_text())
+    assert "<html" in Path("p.html").read_text()
+    assert "latency" in invoke("profile", "probe.neff").stdout
+
+
 def test_inspect_prints_header_tensors_members_and_counts() -> None:
     text = invoke("inspect", "probe.neff").stdout
     for part in ("target", "trn2", "x: f32[384,8]", "dma_copy 3", "sg00/program.bin", "resident"):
@@ -166,7 +175,7 @@ def test_wrong_use_ends_in_one_screen(arguments: tuple[str, ...], code: str, nam
     assert "Traceback" not in result.output
     assert len(result.output.splitlines()) < 24
     if code:
-        assert code in every_error()
+        assert code in ERRORS
         assert result.stderr.startswith(f"[{code}]")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.dtype import F32
+from glia.base.dtype import F32, S32
 from glia.base.loc import Loc
 from glia.isa.dma import DmaCopy
 from glia.isa.gpsimd import Iota
@@ -53,16 +53,16 @@ def scale_and_add() -> Program:
 
 def every_statement() -> Program:
     """One of each kind of statement, operand and attribute; it is stored, not run."""
-    one = Pattern(A, F32, ((1, 1), (1, 1)))
+    one = Pattern(A, S32, ((1, 1), (1, 1)))
     load_register = RegisterLoad(src=one, register="r", on="vector")
     instructions: tuple[Instr, ...] = (
         Memset(dst=rows(A), value=0.5),
         Memset(dst=rows(B), value=-3, on="gpsimd"),
         Iota(dst=rows(A), offset=Affine.of("i") + 4, channel_multiplier=-8, steps=(1,)),
-        TensorScalar(dst=rows(A), data=rows(A), op0="add", operand0=np.float32(0.1), reverse0=True),
+        TensorScalar(dst=rows(A), data=rows(A), op0="add", operand0=0.1, reverse0=True),
     )
     body: tuple[Statement, ...] = (
-        Loop("i", 2, (instructions[2], Loop("j", 0, ()), instructions[3])),
+        Loop("i", 2, (instructions[2], Loop("j", 5, ()), instructions[3])),
         While((load_register,), "$r", (instructions[0], instructions[1])),
         Branch("$r", ((instructions[0],), (), (instructions[1],))),
     )

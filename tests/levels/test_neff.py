@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.operand import Pattern
 from glia.machine.ir import Program
@@ -196,6 +197,9 @@ def test_unused_loop_depth_and_empty_program_are_kept() -> None:
 def test_negative_steps_survive() -> None:
     reversed_rows = dataclasses.replace(rows(scale_and_add().tiles["a"]), dims=((-1, 128), (-1, 8)))
     assert isinstance(reversed_rows, Pattern)
+    reversed_rows = dataclasses.replace(
+        reversed_rows, offset=Affine.of(7), partition=Affine.of(127)
+    )
     copy = dataclasses.replace(next(scale_and_add().instructions()), dst=reversed_rows)
     changed = program((copy,), {"w": WEIGHTS})
     assert same_program(changed, Neff.from_bytes(Neff((changed,)).to_bytes()).program)

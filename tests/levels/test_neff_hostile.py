@@ -48,10 +48,14 @@ def read(data: bytes) -> Neff | None:
 
 
 edits = st.lists(
-    st.tuples(st.integers(0, 1 << 20), st.integers(0, 255), st.sampled_from("replace insert cut".split())),
+    st.tuples(
+        st.integers(0, 1 << 20),
+        st.integers(0, 255),
+        st.sampled_from(["replace", "insert", "cut"]),
+    ),
     min_size=1,
     max_size=6,
-)  # fmt: skip
+)
 
 
 def edited(data: bytes, changes: list[tuple[int, int, str]], start: int) -> bytes:

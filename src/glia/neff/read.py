@@ -14,6 +14,7 @@ import glia.isa
 from glia.arch import TARGETS, get_target
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
+from glia.machine.legal import program_violations
 from glia.neff.archive import unpack_archive
 from glia.neff.decode import decode_program
 from glia.neff.errors import DamagedNeff, ForeignNeff, IllegalProgram, UnsupportedNeffVersion
@@ -123,6 +124,12 @@ def _check_program(program: Program, part: str) -> None:
     if held > available:
         reason = f"it needs {held} bytes of HBM, the chip has {available}"
         raise IllegalProgram(target=program.target, reason=reason)
+    try:
+        broken = next(program_violations(program, get_target(program.target)), None)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
+        broken = f"it cannot be checked: {problem!r:.200}"
+    if broken:
+        raise IllegalProgram(target=program.target, reason=f"{broken:.1000}")
 
 
 @cache

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Executor = Callable[[Program, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
+_PROFILER = "glia.profile.report:profile_program"
 # How a program can be executed, the default first.
 DEVICES = {"reference": "glia.sim.run:run"}
 
@@ -79,8 +80,8 @@ class Model:
         """The simulated time of one execution; with arrays, also checked as inputs."""
         if arrays:
             self._check(self._by_name(arrays))
-        make: Callable[[Neff], Profile] = resolve("glia.runtime.profiling:profile_neff")
-        return make(self.neff)
+        profile: Callable[[Program, str], Profile] = resolve(_PROFILER)
+        return profile(self.neff.program, self.neff.target)
 
     def _by_name(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         if len(arrays) != len(self.inputs):

@@ -1,0 +1,42 @@
+"""The list of passes says only what is true of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+
+import pytest
+
+from glia.base.options import CompileOptions
+from glia.pipeline import EFFECTIVE_OPTIONS, PIPELINE, Pass
+
+LEVELS = ("graph", "tile", "machine")
+
+
+def test_names_are_distinct() -> None:
+    names = [each.name for each in PIPELINE]
+    assert len(set(names)) == len(names)
+
+
+def test_levels_only_go_down_and_end_at_the_machine() -> None:
+    order = [LEVELS.index(each.makes) for each in PIPELINE]
+    assert order == sorted(order)
+    assert order[-1] == len(LEVELS) - 1
+
+
+@pytest.mark.parametrize("each", PIPELINE, ids=lambda each: each.name)
+def test_what_a_pass_relies_on_stands_before_it(each: Pass) -> None:
+    before = [other.name for other in PIPELINE[: PIPELINE.index(each)]]
+    assert set(each.after) <= set(before)
+    assert all(reason.strip() for reason in each.after.values())
+
+
+@pytest.mark.parametrize("each", PIPELINE, ids=lambda each: each.name)
+def test_a_pass_exists_and_says_what_it_does(each: Pass) -> None:
+    module, _, name = each.function.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    assert function.__doc__
+
+
+def test_passes_obey_options_that_exist() -> None:
+    assert {field.name for field in dataclasses.fields(CompileOptions)} >= EFFECTIVE_OPTIONS

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
@@ -22,6 +24,8 @@ class Builder:
 
     def __init__(self) -> None:
         self.tiles: dict[str, Tile] = {}
+        self.constants: dict[str, np.ndarray] = {}  # HBM tile -> what it holds
+        self.open_loops: dict[str, int] = {}  # variable -> trips, outermost first
         self.loc: Loc = UNKNOWN
         self._blocks: list[list[Statement]] = [[]]
         self._names: dict[str, int] = {}
@@ -62,8 +66,10 @@ class Builder:
             yield ZERO
             return
         variable = self.fresh(stem)
+        self.open_loops[variable] = trips
         with self.nested() as body:
             yield Affine.of(variable)
+        del self.open_loops[variable]
         if trips > 0 and body:
             self.block.append(Loop(variable, trips, tuple(body)))
 

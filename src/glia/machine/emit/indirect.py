@@ -12,6 +12,7 @@ from glia.base.errors import InternalError
 from glia.isa.dma import DmaGather, DmaScatter
 from glia.isa.operand import Memory, Pattern
 from glia.isa.sync import RegisterAlu, RegisterLoad
+from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import (
@@ -22,7 +23,7 @@ from glia.machine.emit.space import (
     partition_scalar,
     tile_pattern,
 )
-from glia.machine.emit.stage import Source, storage
+from glia.machine.emit.stage import Source
 from glia.tile.ir import Apply, Dynamic, Expr, Index, Literal, Load, Store
 
 

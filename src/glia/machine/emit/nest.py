@@ -9,6 +9,7 @@ from functools import cached_property
 from glia.base.affine import ZERO, Affine
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
+from glia.machine.emit.box import find_box, storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.indirect import IndirectAccess, is_varying
 from glia.machine.emit.select import Selector
@@ -22,7 +23,7 @@ from glia.machine.emit.space import (
     is_on_chip,
     tile_pattern,
 )
-from glia.machine.emit.stage import Source, Stager, find_box, storage
+from glia.machine.emit.stage import Source, Stager
 from glia.tile.contraction import row_dim
 from glia.tile.ir import Buffer, Expr, Load, Nest, Schedule, loads
 

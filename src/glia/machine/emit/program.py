@@ -7,13 +7,14 @@ from glia.base.dtype import PRED, S32
 from glia.base.options import CompileOptions
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.sync import RegisterLoad
+from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.contract import ContractNest
 from glia.machine.emit.nest import Emitter
 from glia.machine.emit.space import PARTITIONS, Dim, Home
-from glia.machine.emit.stage import Source, storage
+from glia.machine.emit.stage import Source
 from glia.machine.emit.vector import VectorNest
-from glia.machine.ir import Binding, Branch, Program, Statement, While
+from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
 from glia.tile import ir as tile
 
 
@@ -33,24 +34,34 @@ class ProgramEmitter:
 
     def emit(self, target: str) -> Program:
         body = self._block(self.program.body)
-        constants = {self._tile(name).name: value for name, value in self.program.constants.items()}
+        tiles = self._used_tiles(body)
+        constants = self.builder.constants | {
+            self._tile(name).name: value for name, value in self.program.constants.items()
+        }
         return Program(
             self.program.name,
             target,
-            dict(self.builder.tiles),
+            tiles,
             tuple(self._binding(name) for name in self.program.inputs),
             tuple(self._binding(name) for name in self.program.outputs),
-            constants,
+            {name: value for name, value in constants.items() if name in tiles},
             body,
             notes=self.program.notes,
         )
+
+    def _used_tiles(self, body: tuple[Statement, ...]) -> dict[str, Tile]:
+        """The tiles that instructions or the outside name; a constant may be read packed only."""
+        used = {p.tile.name for i in walk(body) for _, _, p in i.operands()}
+        used |= {self._tile(n).name for n in (*self.program.inputs, *self.program.outputs)}
+        return {name: made for name, made in self.builder.tiles.items() if name in used}
 
     def _source(self, buffer: tile.Buffer) -> Source:
         layout = self.program.layouts.get(buffer.name)
         dtype = storage(buffer.dtype)
         if layout is None or layout.memory == "HBM":
             made = self.builder.tile(buffer.name, Memory.HBM, dtype, 1, buffer.elements)
-            return Source(made, buffer.shape)
+            value = self.program.constants.get(buffer.name)
+            return Source(made, buffer.shape, constant=value)
         rows = layout.partition_dim
         dims, stride = [], 1
         for position in reversed(range(len(buffer.shape))):

@@ -20,6 +20,7 @@ from glia.isa.vector import (
     TensorScalar,
     TensorTensor,
 )
+from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.space import (
     Point,
@@ -29,7 +30,6 @@ from glia.machine.emit.space import (
     partition_scalar,
     tile_pattern,
 )
-from glia.machine.emit.stage import storage
 from glia.tile.ir import Accumulator, Apply, Expr, Index, Literal, Load
 
 Value = Pattern | float | int

@@ -7,10 +7,10 @@ from dataclasses import replace
 from glia.base.dtype import DType
 from glia.isa.operand import Memory, Pattern
 from glia.isa.vector import Memset, TensorCopy, TensorReduce, TensorTensor
+from glia.machine.emit.box import storage
 from glia.machine.emit.nest import NestEmitter
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import Env, Point, tile_pattern
-from glia.machine.emit.stage import storage
 from glia.tile.ir import Accumulator
 
 REDUCE_OPS = {

@@ -1,0 +1,110 @@
+"""A load's footprint: the box of a buffer that a nest sweeps at one place of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from glia.base.affine import ZERO, Affine
+from glia.base.dtype import PRED, U8, DType
+from glia.machine.emit.space import PARTITIONS, Dim, Env, Span
+from glia.tile.ir import Load
+
+
+@dataclass(frozen=True)
+class Box:
+    """A load's footprint at one place of the loop nest, ready to be copied.
+
+    `index` is the load's index over the partition axis and box axes; `env` spans every box axis.
+    """
+
+    index: tuple[Affine, ...]
+    env: dict[str, Span]
+    dims: tuple[Dim, ...]
+    partition: str
+    partition_dim: int
+    low: Affine  # of the partition axis
+    rows: int  # values of the partition axis in all
+    block: int
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        return tuple(_box_axis(dim) for dim in self.dims)
+
+    @property
+    def elements(self) -> int:
+        """Elements per partition of one block."""
+        count = 1
+        for dim in self.dims:
+            count *= dim.extent
+        return count
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.rows // self.block)
+
+
+def _box_axis(dim: Dim) -> str:
+    return dim.axis or f"box{dim.dim}"
+
+
+def find_box(
+    load: Load, partition: str, env: Env, extents: Mapping[str, int], block: int = PARTITIONS
+) -> Box:
+    """The box of a load when the axes in `env` are open and all others sweep their full extent."""
+    spans = {a: env.get(a, Span(ZERO, n)) for a, n in extents.items()}
+    index: list[Affine] = []
+    dims: list[Dim] = []
+    for position, expression in enumerate(load.index):
+        axes = [a for a in expression.variables if a in spans and spans[a].extent > 1]
+        others = [a for a in axes if a != partition]
+        if partition and expression.coefficient(partition):
+            others.sort(key=lambda a: -abs(expression.coefficient(a)))
+            dims += [Dim(0, spans[a].extent, spans[a].base, axis=a) for a in others]
+            kept = {partition, *others}
+            fixed = {a: spans[a].base for a in expression.variables if a in spans and a not in kept}
+            index.append(expression.substitute(fixed))
+            continue
+        low, extent = _interval(expression, spans)
+        if others:
+            dims.append(Dim(0, extent, low, dim=position))
+            low = low + f"box{position}"
+        index.append(low)
+    row = spans.get(partition, Span(ZERO, 1))
+    found = tuple(_with_strides(dims))
+    env_of_box = {_box_axis(d): Span(d.low if d.axis else ZERO, d.extent) for d in found}
+    single = [d for d, e in enumerate(load.index) if e == Affine.of(partition)] if partition else []
+    mentions = sum(bool(partition and e.coefficient(partition)) for e in load.index)
+    is_plain = len(single) == 1 and mentions == 1
+    size = min(block, row.extent)
+    return Box(
+        tuple(index), env_of_box, found, partition if mentions else "",
+        single[0] if is_plain else -1, row.base, row.extent if mentions else size, size,
+    )  # fmt: skip
+
+
+def _interval(expression: Affine, spans: Mapping[str, Span]) -> tuple[Affine, int]:
+    """The least value of an expression and how many values it spans."""
+    low, extent = Affine((), expression.constant), 1
+    for variable, coefficient in expression.terms:
+        span = spans.get(variable)
+        if span is None:
+            low = low + Affine.of(variable) * coefficient
+            continue
+        reach = coefficient * (span.extent - 1)
+        low = low + span.base * coefficient + min(0, reach)
+        extent += abs(reach)
+    return low, extent
+
+
+def _with_strides(dims: Sequence[Dim]) -> list[Dim]:
+    stride, result = 1, []
+    for dim in reversed(dims):
+        result.append(replace(dim, stride=stride))
+        stride *= dim.extent
+    return result[::-1]
+
+
+def storage(dtype: DType) -> DType:
+    """The dtype a tile holds values of `dtype` in: booleans are bytes 0 and 1."""
+    return U8 if dtype is PRED else dtype

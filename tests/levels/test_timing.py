@@ -317,6 +317,18 @@ def test_engines_at_different_rates_are_not_skipped():
     assert_skipping_changes_nothing(tested, expect=False)
 
 
+def test_weights_that_meet_only_in_some_iterations_are_not_taken_for_the_same():
+    """Held weights w[j] and w[i] are the same, and need no load, only where i = j."""
+    weights, moving = tile("w", "SBUF", 128, 256), tile("m", "SBUF", 128, 16)
+    product = tile("p", "PSUM", 128, 16, F32)
+    pair = tuple(
+        NcMatmul(dst=whole(product), stationary=part(weights, index, 128), moving=whole(moving))
+        for index in (Affine.of("j"), Affine.of("i"))
+    )
+    nested = program(Loop("i", 90, (Loop("j", 30, pair),)))
+    assert_skipping_changes_nothing(nested, expect=False)
+
+
 STAGES = st.lists(
     st.tuples(
         st.sampled_from(["vector", "scalar", "gpsimd", "load", "store"]),

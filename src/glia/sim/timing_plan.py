@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from glia.base.affine import Affine
@@ -79,7 +80,7 @@ class LoopStep:
     signalled: tuple[int, ...]  # semaphores
     outer_reads: tuple[int, ...]  # steps before the loop that steps inside depend on
     extents: dict[int, int]  # trips of the loops inside, by slot
-    is_regular: bool  # no run-time control flow inside
+    is_regular: bool  # no run-time control flow inside; matmuls meet the same weights each time
     has_barrier: bool
     kind: str = "loop"
 
@@ -131,6 +132,7 @@ class _Planner:
         self.program, self.arch = program, arch
         self.plan = Plan()
         self.scope: dict[str, int] = {}
+        self.trips: dict[int, int] = {}  # by slot
         self.ordinal = 0
         self.writers: dict[tuple[int, str], list[tuple[int, Pattern]]] = {}
         self.register_writers: dict[tuple[str, str], int] = {}
@@ -180,6 +182,7 @@ class _Planner:
     def _loop(self, loop: Loop) -> LoopStep:
         slot = self.plan.slots
         self.plan.slots += 1
+        self.trips[slot] = loop.trips
         shadowed = self.scope.get(loop.variable)
         self.scope[loop.variable] = slot
         first, first_wait = len(self.plan.steps), len(self.plan.planned_waits)
@@ -191,7 +194,7 @@ class _Planner:
         else:
             self.scope[loop.variable] = shadowed
         spans = (first, len(self.plan.steps)), (first_wait, len(self.plan.planned_waits))
-        return _summarize_loop(slot, loop, body, *spans)
+        return _summarize_loop(slot, loop, body, *spans, self.trips)
 
     def _foresee_writers(self, loop: Loop, first: int) -> None:
         """Writers of an iteration's end are what readers at the next one's start depend on."""
@@ -304,6 +307,7 @@ def _summarize_loop(
     body: tuple[PlanItem, ...],
     steps: tuple[int, int],
     waits: tuple[int, int],
+    trips: dict[int, int],
 ) -> LoopStep:
     inside = list(steps_in(body))
     engines = {s.engine for s in inside}
@@ -321,9 +325,32 @@ def _summarize_loop(
         signalled=tuple(sorted({n for s in inside for n, _ in s.signals})),
         outer_reads=tuple(sorted({r for s in inside for r in s.reads if r < steps[0]})),
         extents=_extents(body),
-        is_regular=all(_is_regular(item) for item in body),
+        is_regular=all(_is_regular(item) for item in body) and _weights_agree(inside, slot, trips),
         has_barrier=has_barrier,
     )
+
+
+def _weights_agree(steps: list[Step], slot: int, trips: dict[int, int]) -> bool:
+    """Whether two matmuls that hold the same weights once do so in every iteration."""
+    places = {s.stationary for s in steps if s.kind == "matmul"}
+    by_name: dict[str, list[tuple[int, Terms]]] = {}
+    for name, constant, terms in places:
+        by_name.setdefault(name, []).append((constant, terms))
+    for found in by_name.values():
+        moving = {dict(terms).get(slot, 0) for _, terms in found}
+        spans = sorted(_span(constant, terms, trips) for constant, terms in found)
+        if len(moving) > 1 and any(a[1] >= b[0] for a, b in pairwise(spans)):
+            return False
+    return True
+
+
+def _span(constant: int, terms: Terms, trips: dict[int, int]) -> tuple[int, int]:
+    """The least and greatest value over all iterations of all loops."""
+    low = high = constant
+    for slot, coefficient in terms:
+        reach = coefficient * max(0, trips[slot] - 1)
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high
 
 
 def _extents(items: tuple[PlanItem, ...]) -> dict[int, int]:

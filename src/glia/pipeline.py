@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glia.arch.instances import get_target
 from glia.base.errors import CompileError, InternalError
 from glia.base.options import CompileOptions
 
@@ -83,6 +85,7 @@ PIPELINE: tuple[Pass, ...] = (
         "expand_reduce_window",
         after={"expand_select_and_scatter": "the window's choice is itself a window reduction"},
     ),
+    _graph_pass("expand_scatter"),
     _graph_pass("expand_sort"),
     _graph_pass(
         "expand_reduce",
@@ -137,6 +140,68 @@ PIPELINE: tuple[Pass, ...] = (
         after={"place": "tiles that share an address must wait for each other"},
     ),
 )
+
+# The values each option may have, the default first (source: the product's CLI reference).
+CHOICES: Mapping[str, tuple[object, ...]] = {
+    "target": ("inf2", "trn1", "trn1n", "trn2", "trn3"),
+    "framework": ("XLA",),
+    "model_type": ("generic", "transformer", "unet-inference"),
+    "auto_cast": ("matmult", "none", "all"),
+    "auto_cast_type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
+    "native_int64": ("default", "enabled", "disabled"),
+    "distribution_strategy": ("", "llm-training", "nemo", "fsdp"),
+    "optlevel": (2, 1, 3),
+}
+DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
+
+
+class BadOption(CompileError):
+    """A compile option has a value it cannot have.
+
+    Cause: The value is misspelt, or of the wrong kind (the number 2 and not the text "2").
+    Fix: Use one of the values in the message.
+    Example: glia.compile(module, auto_cast="some")
+    """
+
+    code = "GLIA120"
+    message = "{option} cannot be {value!r}; it is one of {known}"
+    help = "use one of the values in the message"
+
+
+class UnsupportedLogicalCore(CompileError):
+    """The target's cores cannot be joined as asked.
+
+    Cause: NeuronCore-v2 targets run one physical core for each logical core; later ones one or two.
+    Fix: Leave `--logical-nc-config` out, or give 1 (any target) or 2 (trn2, trn3).
+    Example: neuronx-cc compile model.pb --framework XLA --target trn1 --lnc 2
+    """
+
+    code = "NCC_EARG001"
+    message = "logical NeuronCore configuration {cores} is not supported by target {target}"
+    help = "leave --logical-nc-config out, or give {supported}"
+
+
+def check_options(options: CompileOptions) -> None:
+    """Raise BadOption or UnsupportedLogicalCore unless every option has a value it may have."""
+    for name, known in CHOICES.items():
+        _require(name, getattr(options, name), known)
+    if options.implicit_integer_downcast not in (("all",), ("none",)):
+        for name in options.implicit_integer_downcast:
+            _require("implicit_integer_downcast", name, ("all", "none", *DOWNCASTS))
+    supported = sorted(get_target(options.target).lncs)
+    if options.logical_nc_config not in (0, *supported):
+        raise UnsupportedLogicalCore(
+            cores=options.logical_nc_config,
+            target=options.target,
+            supported=" or ".join(map(str, supported)),
+        )
+
+
+def _require(name: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known or isinstance(value, bool):
+        texts = ", ".join(repr(each) for each in known)
+        raise BadOption(option=name, value=value, known=texts)
+
 
 EFFECTIVE_OPTIONS = frozenset(name for each in PIPELINE for name in each.options)
 
@@ -206,6 +271,8 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     from glia.machine.ir import Program
     from glia.neff.package import Neff
 
+    check_options(options)
+    statistics = {"flops": count_flops(graph)}
     result = run_pipeline(graph, options, observer)
     programs = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(program, Program) for program in programs):
@@ -214,8 +281,28 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     return Neff(
         programs=programs,
         options={name: value for name, value in kept.items() if name not in _NOT_KEPT},
+        statistics=statistics,
         is_compressed=not options.fast_loading_neuron_binaries,
     )
+
+
+def count_flops(graph: Graph) -> int:
+    """Floating-point operations of the model's contractions; the body of a loop counts once."""
+    from glia.graph.ops import Convolution, Dot
+
+    total = 0
+    for node in graph.nodes:
+        if isinstance(node, Dot):
+            contracted = math.prod(node.a.shape[axis] for axis in node.a_contract)
+            total += 2 * contracted * math.prod(node.shape)
+        elif isinstance(node, Convolution):
+            contracted = math.prod(node.kernel.shape[1:])
+            total += 2 * contracted * math.prod(node.shape)
+        for name in node.region_fields:
+            region = getattr(node, name)
+            for inner in region if isinstance(region, tuple) else (region,):
+                total += count_flops(inner)
+    return total
 
 
 def run_pipeline(

@@ -108,16 +108,3 @@ class UnknownCode(CompileError):
     code = "GLIA208"
     message = "there is no error code {name!r}{nearest}"
     help = "run `glia explain` for the list of codes"
-
-
-class UnsupportedLogicalCore(CompileError):
-    """The target's cores cannot be joined as asked.
-
-    Cause: NeuronCore-v2 targets run one physical core for each logical core; later ones one or two.
-    Fix: Leave `--logical-nc-config` out, or give 1 (any target) or 2 (trn2, trn3).
-    Example: neuronx-cc compile model.pb --framework XLA --target trn1 --lnc 2
-    """
-
-    code = "NCC_EARG001"
-    message = "logical NeuronCore configuration {cores} is not supported by target {target}"
-    help = "leave --logical-nc-config out, or give {supported}"

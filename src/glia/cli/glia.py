@@ -7,7 +7,7 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,11 @@ from glia import __version__
 from glia.cli.errors import BadCommandLine, CheckFailed, UnknownCode, UnknownPass
 from glia.cli.flags import nearest
 from glia.cli.guard import GuardedGroup, writing
+from glia.cli.neuronx_cc import TARGETS
+from glia.frontend.errors import FrameworkMissing
+
+if TYPE_CHECKING:
+    from glia.profile.report import Profile
 
 EXAMPLES = """\b
 Examples:
@@ -23,6 +28,7 @@ Examples:
   glia inspect model.neff
   glia show model.hlo.pb --after canonicalize
   glia explain NCC_EVRF001
+  glia demo
 """
 
 
@@ -135,7 +141,25 @@ def profile(neff: str, perfetto: str, html: str, as_json: bool) -> None:
         if path:
             with writing(path):
                 save(path)
-    click.echo(json.dumps(found.to_dict()) if as_json else str(found))
+    click.echo(json.dumps(found.to_dict()) if as_json else _profile_text(found))
+
+
+def _profile_text(found: Profile) -> str:
+    lines = [
+        f"latency          {found.latency_us:.2f} us (simulated, one core of {found.target.name})",
+        f"matrix peak used {found.mfu:.2%} (MFU, {found.flops} flops)",
+        f"HBM traffic      {found.hbm_bytes} bytes, {found.hbm_gbps:.1f} GB/s",
+        f"DMA traffic      {found.dma_bytes} bytes",
+        f"instructions     {found.instructions}",
+    ]
+    busy = [("engine " + name, each) for name, each in found.engines.items()]
+    busy += [("queue " + name, each) for name, each in found.queues.items()]
+    for name, each in busy:
+        lines.append(
+            f"{name:16} busy {each.busy_us:.2f} us ({each.utilization:.1%}), "
+            f"{each.instructions} instructions"
+        )
+    return "\n".join([*lines, "not modelled:", *(f"  {text}" for text in found.not_modelled)])
 
 
 @main.command("inspect", short_help="Print what a NEFF holds.")
@@ -218,6 +242,25 @@ def show(model: str, after: str, target: str, auto_cast: str, optlevel: int) -> 
     options = CompileOptions(target=target, auto_cast=auto_cast, optlevel=optlevel)
     ir = run_pipeline(read_module(Path(model)), options, stop_after=after)
     click.echo(text_of(levels[after], ir))
+
+
+@main.command(short_help="Train a small model, compile it, run it and explain it.")
+@click.option("--output", default="demo-out", metavar="DIR", help="Where the files go.")
+@click.option("--target", type=click.Choice(TARGETS), default="trn2", help="Device family.")
+def demo(output: str, target: str) -> int:
+    """Train a digits classifier in JAX, compile it, run it on the device and compare the two.
+
+    The exit status is 1 when something the demo promises does not hold.
+    """
+    try:
+        from glia.cli.demo.story import tell
+    except ModuleNotFoundError as problem:
+        package = str(problem.name).partition(".")[0]
+        if package == "glia":
+            raise
+        raise FrameworkMissing(what="the demo", package=package, extra="demo") from problem
+    with writing(output):
+        return tell(Path(output), target)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,23 @@ import click
 from click.core import ParameterSource
 
 from glia import __version__
-from glia.arch.instances import get_target
 from glia.base.options import CompileOptions
 from glia.cli.console import LEVELS, Console, Progress
-from glia.cli.errors import NotOneFile, UnsupportedLogicalCore, UnwritableOutput
+from glia.cli.errors import NotOneFile, UnwritableOutput
 from glia.cli.flags import PassedFlag, split_passed_flags
 from glia.cli.guard import GuardedGroup, check_writable, writing
-from glia.pipeline import EFFECTIVE_OPTIONS, Step, compile_graph, read_module, text_of
+from glia.pipeline import (
+    CHOICES,
+    DOWNCASTS,
+    EFFECTIVE_OPTIONS,
+    Step,
+    check_options,
+    compile_graph,
+    read_module,
+    text_of,
+)
 
-TARGETS = ("inf2", "trn1", "trn1n", "trn2", "trn3")
-DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
+TARGETS = tuple(map(str, CHOICES["target"]))
 EXAMPLES = """\b
 Examples:
   neuronx-cc compile model.hlo.pb --framework XLA --target trn2
@@ -79,8 +86,8 @@ def _target(context: click.Context, parameter: click.Parameter, value: str) -> s
     return value
 
 
-def _choice(*values: str) -> click.Choice:
-    return click.Choice(values)
+def _choice(option: str) -> click.Choice:
+    return click.Choice([str(value) for value in CHOICES[option] if value != ""])
 
 
 @main.command(
@@ -89,25 +96,25 @@ def _choice(*values: str) -> click.Choice:
     short_help="Compile a serialized HLO module into a NEFF.",
 )
 @click.argument("model_files", nargs=-1, metavar="FILE")
-@click.option("--framework", type=_choice("XLA"), required=True, help="Form of the model.")
+@click.option("--framework", type=_choice("framework"), required=True, help="Form of the model.")
 @click.option(
     "--target", callback=_target, required=True, metavar="|".join(TARGETS), help="Device family."
 )
 @click.option(
     "--model-type",
-    type=_choice("generic", "transformer", "unet-inference"),
+    type=_choice("model_type"),
     default="generic",
     help="Model family to optimise for.",
 )
 @click.option(
     "--auto-cast",
-    type=_choice("matmult", "none", "all"),
+    type=_choice("auto_cast"),
     default="matmult",
     help="Which fp32 operations to cast.",
 )
 @click.option(
     "--auto-cast-type",
-    type=_choice("bf16", "fp16", "tf32", "fp8_e4m3"),
+    type=_choice("auto_cast_type"),
     default="bf16",
     help="What to cast them to.",
 )
@@ -125,7 +132,7 @@ def _choice(*values: str) -> click.Choice:
 )
 @click.option(
     "--native-int64",
-    type=_choice("default", "enabled", "disabled"),
+    type=_choice("native_int64"),
     default="default",
     help="Run int64 with full precision.",
 )
@@ -140,7 +147,7 @@ def _choice(*values: str) -> click.Choice:
     "--distribution-strategy",
     "--distribution_strategy",
     "distribution_strategy",
-    type=_choice("llm-training", "nemo", "fsdp"),
+    type=_choice("distribution_strategy"),
     default=None,
     help="How the model is distributed.",
 )
@@ -154,7 +161,7 @@ def _choice(*values: str) -> click.Choice:
     metavar="1|2",
     help="Physical cores for each logical core (1 on NeuronCore-v2, else 2).",
 )
-@click.option("--optlevel", "-O", type=_choice("1", "2", "3"), default="2", help="Effort.")
+@click.option("--optlevel", "-O", type=_choice("optlevel"), default="2", help="Effort.")
 @click.option("--enable-experimental-O1", "experimental_o1", is_flag=True, hidden=True)
 @click.option(
     "--num-parallel-jobs",
@@ -229,13 +236,7 @@ def _options(context: click.Context, values: dict[str, Any], warnings: list[str]
     values["distribution_strategy"] = values["distribution_strategy"] or ""
     values["optlevel"] = int(values["optlevel"])
     options = CompileOptions(**values)
-    supported = sorted(get_target(options.target).lncs)
-    if is_given("logical_nc_config") and options.logical_nc_config not in supported:
-        raise UnsupportedLogicalCore(
-            cores=options.logical_nc_config,
-            target=options.target,
-            supported=" or ".join(map(str, supported)),
-        )
+    check_options(options)
     for parameter in context.command.params:
         name = parameter.name or ""
         changed = getattr(options, name, None) != getattr(CompileOptions(), name, None)
@@ -305,7 +306,7 @@ def _compile(model: str, options: CompileOptions, console: Console) -> None:
 
 
 @main.command("list-operators", short_help="List the operators that compile.")
-@click.option("--framework", type=_choice("XLA"), required=True, help="Form of the model.")
+@click.option("--framework", type=_choice("framework"), required=True, help="Form of the model.")
 def list_operators(framework: str) -> None:
     """Print the names of the operators that compile and run, one for each line, sorted."""
     from glia.frontend.hlo import operators

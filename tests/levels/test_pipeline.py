@@ -1,0 +1,91 @@
+"""Compiling through the public function: options are checked and statistics are counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import glia
+from glia.base.errors import CompileError
+from glia.base.options import CompileOptions
+from glia.frontend.hlo import import_hlo
+from glia.pipeline import (
+    CHOICES,
+    PIPELINE,
+    BadOption,
+    Step,
+    UnsupportedLogicalCore,
+    check_options,
+    count_flops,
+    run_pipeline,
+)
+from levels.corpus import PROGRAMS, assert_close, hlo_bytes
+
+MATMUL = next(program for program in PROGRAMS if program.name == "matmul")
+
+
+@pytest.mark.parametrize("form", ["bytes", "path", "text path", "graph"])
+def test_every_form_of_a_module_compiles_to_the_same_model(form: str, tmp_path: Path) -> None:
+    data = hlo_bytes(MATMUL)
+    path = tmp_path / "m.pb"
+    path.write_bytes(data)
+    module = {"bytes": data, "path": path, "text path": str(path), "graph": import_hlo(data)}[form]
+    neff = glia.compile(module, target="trn1")
+    assert neff.target == "trn1"
+    assert neff.options["auto_cast"] == "none"
+    assert_close(MATMUL, glia.load(neff)(*MATMUL.arguments))
+
+
+def test_an_object_that_is_no_module_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="cannot compile a int"):
+        glia.compile(3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "named"),
+    [
+        ({"target": "trn9"}, BadOption, "'trn2'"),
+        ({"optlevel": "2"}, BadOption, "2, 1, 3"),
+        ({"optlevel": True}, BadOption, "True"),
+        ({"auto_cast": "some"}, BadOption, "'matmult', 'none', 'all'"),
+        ({"implicit_integer_downcast": ("mul",)}, BadOption, "'mul'"),
+        ({"target": "trn1", "logical_nc_config": 2}, UnsupportedLogicalCore, "trn1"),
+    ],
+)
+def test_wrong_options_are_named(
+    changes: dict[str, object], error: type[CompileError], named: str
+) -> None:
+    with pytest.raises(error, match=named):
+        glia.compile(hlo_bytes(MATMUL), **changes)  # type: ignore[arg-type]
+
+
+def test_unknown_options_are_type_errors() -> None:
+    with pytest.raises(TypeError, match="autocast"):
+        glia.compile(hlo_bytes(MATMUL), autocast="none")
+
+
+def test_the_defaults_are_among_the_choices() -> None:
+    check_options(CompileOptions())
+    assert all(getattr(CompileOptions(), name) in known for name, known in CHOICES.items())
+
+
+def test_the_observer_sees_every_pass_in_order() -> None:
+    seen: list[Step] = []
+    glia.compile(hlo_bytes(MATMUL), observer=seen.append)
+    assert [step.name for step in seen] == ["import", *(each.name for each in PIPELINE)]
+    assert [step.level for step in seen][1:] == [each.makes for each in PIPELINE]
+    assert [step.index for step in seen] == list(range(len(PIPELINE) + 1))
+
+
+def test_the_pipeline_stops_where_it_is_told() -> None:
+    seen: list[str] = []
+    graph = import_hlo(hlo_bytes(MATMUL))
+    run_pipeline(graph, CompileOptions(), lambda step: seen.append(step.name), "canonicalize")
+    assert seen == ["import", "canonicalize"]
+    assert run_pipeline(graph, CompileOptions(), stop_after="import") is graph
+
+
+def test_flops_of_contractions_are_counted() -> None:
+    a, b = (argument.shape for argument in MATMUL.arguments[:2])
+    assert count_flops(import_hlo(hlo_bytes(MATMUL))) == 2 * a[0] * a[1] * b[1]

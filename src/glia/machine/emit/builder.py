@@ -42,7 +42,7 @@ class Builder:
 
     def tile(self, stem: str, memory: Memory, dtype: DType, partitions: int, elements: int) -> Tile:
         """A new tile."""
-        tile = Tile(self.fresh(stem), memory, dtype, partitions, max(1, elements))
+        tile = Tile(self.fresh(stem), memory, dtype, partitions, elements)
         self.tiles[tile.name] = tile
         return tile
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from glia.base.affine import ZERO, Affine
-from glia.base.dtype import PRED, S32
+from glia.base.dtype import PRED, S32, DType
 from glia.base.errors import InternalError
 from glia.isa.dma import DmaGather, DmaScatter
 from glia.isa.operand import Memory, Pattern
 from glia.isa.sync import RegisterAlu, RegisterLoad
+from glia.isa.vector import Memset, TensorTensor
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
+from glia.machine.emit.monoids import reduce_op
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import (
     Point,
@@ -39,7 +41,7 @@ class IndirectAccess:
         self.builder = builder
         self.sources = sources
         self.read = read
-        self._registers: dict[Dynamic, str] = {}
+        self._registers: dict[tuple[Dynamic, str], str] = {}
 
     @staticmethod
     def is_indirect(load: Load) -> bool:
@@ -52,14 +54,14 @@ class IndirectAccess:
         is_uniform = all(not is_varying(o) and o.clamps for o in target.dynamic)
         return bool(target.combine) or not is_uniform
 
-    def register(self, offset: Dynamic) -> Affine:
-        """The register holding a uniform offset, clamped to its range; loaded on first use."""
-        known = self._registers.get(offset)
+    def register(self, offset: Dynamic, engine: str) -> Affine:
+        """The register of `engine` holding a uniform offset, clamped; loaded on first use."""
+        known = self._registers.get((offset, engine))
         if known is None:
-            known = self._registers[offset] = self._load_register(offset)
+            known = self._registers[offset, engine] = self._load_register(offset, engine)
         return Affine.of(known)
 
-    def _load_register(self, offset: Dynamic) -> str:
+    def _load_register(self, offset: Dynamic, engine: str) -> str:
         source = self.sources[offset.load.buffer]
         if source.tile is None:
             raise InternalError(f"the offset {offset.load.buffer} has to be in HBM")
@@ -67,11 +69,11 @@ class IndirectAccess:
         cell = Pattern(source.tile, source.tile.dtype, ((1, 1), (1, 1)), linear)
         register = self.builder.fresh("$offset")
         loc = self.builder.loc
-        self.builder.emit(RegisterLoad(register=register, src=cell, on="sync", loc=loc))
+        self.builder.emit(RegisterLoad(register=register, src=cell, on=engine, loc=loc))
         value = Affine.of(register)
         for op, bound in (("maximum", 0), ("minimum", offset.limit)):
             self.builder.emit(
-                RegisterAlu(register=register, op=op, a=value, b=bound, on="sync", loc=loc)
+                RegisterAlu(register=register, op=op, a=value, b=bound, on=engine, loc=loc)
             )
         return register
 
@@ -98,19 +100,41 @@ class IndirectAccess:
         self, target: Store, value: Pattern, point: Point, extents: Mapping[str, int]
     ) -> None:
         """Write rows to where an index tensor says; rows out of range are dropped."""
-        if target.combine not in ("", "add"):
-            raise InternalError(f"a scatter that combines with {target.combine}")
         table = self._table(target.buffer, target.index, target.dynamic, point, extents)
         keep = (0, *(1 + i for i, a in enumerate(point.free) if a in table.row_axes))
         dims = tuple(value.dims[i] for i in keep)
         src = replace(value, dims=dims if len(dims) > 1 else (*dims, (1, 1)))
+        src = fold_together((src,))[0]
+        combine = target.combine
+        if needs_turns(target, src.dtype):
+            src, combine = self._combined(target.combine, table, src), ""
         self.builder.emit(
             DmaScatter(
-                dst=replace(table.pattern, dtype=src.dtype), src=fold_together((src,))[0],
-                indices=table.indices, combine=target.combine, out_of_bounds="skip",
-                queue="store", on="gpsimd", loc=self.builder.loc,
+                dst=replace(table.pattern, dtype=src.dtype), src=src, indices=table.indices,
+                combine=combine, out_of_bounds="skip", queue="store", on="gpsimd",
+                loc=self.builder.loc,
             )
         )  # fmt: skip
+
+    def _combined(self, function: str, table: Table, update: Pattern) -> Pattern:
+        """Combine an update with the row it goes to, one update at a time."""
+        loc = self.builder.loc
+        tile = self.builder.tile(
+            "row", Memory.SBUF, update.dtype, update.partitions, table.row_elements
+        )
+        row = Pattern(tile, tile.dtype, ((1, update.partitions), (1, table.row_elements)))
+        self.builder.emit(Memset(dst=row, value=0, on="gpsimd", loc=loc))
+        self.builder.emit(
+            DmaGather(
+                dst=row, src=replace(table.pattern, dtype=row.dtype), indices=table.indices,
+                out_of_bounds="skip", queue="gather", on="gpsimd", loc=loc,
+            )
+        )  # fmt: skip
+        op = reduce_op(function, update.dtype)
+        self.builder.emit(
+            TensorTensor(dst=row, data1=row, data2=update, op=op, on="gpsimd", loc=loc)
+        )
+        return row
 
     def _table(
         self,
@@ -144,6 +168,11 @@ class IndirectAccess:
         dims = ((unit, reach // unit + 1), *(row.dims[1:] or ((1, 1),)))
         pattern = fold_together((replace(row, dims=dims),))[0]
         return Table(pattern, indices, row_axes, _product(point.extents(row_axes)))
+
+
+def needs_turns(target: Store, dtype: DType) -> bool:
+    """Whether updates have to be combined one after the other: DMA can only add, in float32."""
+    return bool(target.combine) and (target.combine != "add" or not dtype.is_float)
 
 
 @dataclass(frozen=True)

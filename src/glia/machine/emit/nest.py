@@ -10,7 +10,7 @@ from glia.base.affine import ZERO, Affine
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.box import find_box, storage
-from glia.machine.emit.builder import Builder
+from glia.machine.emit.builder import QUEUE_OWNERS, Builder
 from glia.machine.emit.indirect import IndirectAccess, is_varying
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import (
@@ -27,6 +27,7 @@ from glia.machine.emit.stage import Source, Stager
 from glia.tile.contraction import row_dim
 from glia.tile.ir import Buffer, Expr, Load, Nest, Schedule, loads
 
+GOOD_TRANSFER_BYTES = 4096  # per partition: enough for a DMA to run at its full rate
 HOIST_BYTES = 24 * 1024  # per partition: what one load may occupy to be read once instead of often
 
 
@@ -152,11 +153,13 @@ class NestEmitter:
             return known
         used = {v for e in load.index for v in e.variables}
         depth = max((i + 1 for i, axis in enumerate(self.order) if axis in used), default=0)
-        best, least = depth, self._traffic(load, partition, depth)[1]
+        held, least = self._traffic(load, partition, depth)
+        best = depth
         for level in range(depth - 1, -1, -1):
-            held, traffic = self._traffic(load, partition, level)
-            if traffic < least and held <= HOIST_BYTES:
-                best, least = level, traffic
+            more, traffic = self._traffic(load, partition, level)
+            is_larger_transfer = traffic == least and held < GOOD_TRANSFER_BYTES
+            if more <= HOIST_BYTES and (traffic < least or is_larger_transfer):
+                best, held, least = level, more, traffic
         self._levels[load, partition] = best
         return best
 
@@ -184,13 +187,15 @@ class NestEmitter:
         """Replace uniform dynamic offsets by the registers that hold them."""
         if not load.dynamic:
             return load
-        return replace(load, index=self.shifted(load.index, load.dynamic), dynamic=())
+        return replace(
+            load, index=self.shifted(load.index, load.dynamic, QUEUE_OWNERS["load"]), dynamic=()
+        )
 
-    def shifted(self, index: tuple[Affine, ...], dynamic: tuple) -> tuple[Affine, ...]:
+    def shifted(self, index: tuple[Affine, ...], dynamic: tuple, engine: str) -> tuple[Affine, ...]:
         """An index with the registers of its uniform dynamic offsets added."""
         result = list(index)
         for offset in dynamic:
-            register = self.indirect.register(offset)
+            register = self.indirect.register(offset, engine)
             result[offset.dimension] = result[offset.dimension] + register
         return tuple(result)
 
@@ -244,7 +249,7 @@ class NestEmitter:
         if self.indirect.is_scatter(target):
             self.indirect.scatter(target, value, point, self.extents)
             return
-        index = self.shifted(target.index, target.dynamic)
+        index = self.shifted(target.index, target.dynamic, QUEUE_OWNERS["store"])
         source = self.shared.sources[target.buffer]
         assert source.tile is not None
         dst = hbm_pattern(source.tile, index, source.shape, point)

@@ -8,25 +8,11 @@ from glia.base.dtype import DType
 from glia.isa.operand import Memory, Pattern
 from glia.isa.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.machine.emit.box import storage
+from glia.machine.emit.monoids import identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import Env, Point, tile_pattern
 from glia.tile.ir import Accumulator
-
-REDUCE_OPS = {
-    "add": "add", "multiply": "multiply", "maximum": "maximum", "minimum": "minimum",
-    "and": "minimum", "or": "maximum", "xor": "not_equal",
-}  # fmt: skip
-INTEGER_OPS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor"}
-
-
-def reduce_op(function: str, dtype: DType) -> str:
-    """The ALU operation of a monoid on a dtype; booleans are 0 and 1."""
-    return (
-        INTEGER_OPS.get(function, REDUCE_OPS[function])
-        if dtype.is_integer
-        else REDUCE_OPS[function]
-    )
 
 
 class VectorNest(NestEmitter):
@@ -168,22 +154,3 @@ def _merge(dims: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         else:
             merged.append((step, count))
     return tuple(merged) or ((1, 1),)
-
-
-def identity(function: str, dtype: DType) -> float | int:
-    """The value that leaves others unchanged under a monoid."""
-    lowest, highest = _range(dtype)
-    return {
-        "add": 0, "multiply": 1, "maximum": lowest, "minimum": highest,
-        "and": 1 if dtype.bits == 8 and not dtype.is_integer else highest, "or": 0, "xor": 0,
-    }[function]  # fmt: skip
-
-
-def _range(dtype: DType) -> tuple[float | int, float | int]:
-    if dtype.is_float:
-        return float("-inf"), float("inf")
-    if not dtype.is_integer:
-        return 0, 1
-    if dtype.name.startswith("s"):
-        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    return 0, (1 << dtype.bits) - 1

@@ -58,7 +58,14 @@ class Scheduler:
             candidates = [a for a in candidates if a in varying] or [""]
         partition = min(candidates, key=lambda axis: self._vector_cost(nest, axis))
         tiles, order = _vector_tiles(nest, partition, varying)
+        if nest.target.combine not in ("", "add") or self._adds_integers(nest):
+            tiles |= dict.fromkeys(varying, 1)
         return Schedule("vector", partition, tiles, order)
+
+    def _adds_integers(self, nest: Nest) -> bool:
+        """An integer scatter-add, which DMA would do in float32; it takes turns on GpSimd."""
+        dtype = self.buffers[nest.target.buffer].dtype
+        return bool(nest.target.combine) and not dtype.is_float
 
     def _vector_cost(self, nest: Nest, partition: str) -> float:
         """Estimated time in units of one element per partition."""
@@ -108,9 +115,9 @@ class Scheduler:
                     continue
                 names = set(load.index[rows].variables) if rows >= 0 else set()
                 wants_swept = operands is not None and load in operands
-                if rows < 0 or bool(names & swept) != wants_swept:
-                    if wants_swept or names & swept or rows < 0:
-                        cost += self.buffers[target].elements / PARTITIONS * 2
+                is_misplaced = rows < 0 or bool(names & swept) != wants_swept
+                if is_misplaced and (wants_swept or names & swept or rows < 0):
+                    cost += self.buffers[target].elements / PARTITIONS * 2
         return cost
 
     # --- contractions ---------------------------------------------------------------------------

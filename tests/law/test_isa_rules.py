@@ -236,3 +236,13 @@ def _reciprocal(count: int, start: Affine) -> Any:
 def test_cycles_are_positive_and_grow_with_the_elements(name: str) -> None:
     for arch in ARCHS:
         assert EXAMPLES[name].cycles(arch) > 0
+
+
+def test_naming_a_queue_does_not_lift_the_laws_of_engines() -> None:
+    wrong = replace(EXAMPLES["reciprocal"], data=chip("a", 64, 32, partition=32), queue="q0")
+    assert any("must start at partition 0" in text for text in violations(wrong, V3))
+
+
+def test_data_movement_starts_at_any_partition() -> None:
+    moved = replace(EXAMPLES["dma_copy"], dst=chip("out", 64, 32, partition=7))
+    assert violations(moved, V3) == []

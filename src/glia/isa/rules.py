@@ -242,7 +242,7 @@ def _no_early_dtypes(instr: Any, arch: Arch) -> bool:
 
 def moves_data(instr: Instr) -> bool:
     """Whether DMA engines rather than a compute engine touch the operands."""
-    return bool(instr.queue) or type(instr).arrives_by_dma
+    return type(instr).arrives_by_dma
 
 
 COMMON_RULES = (

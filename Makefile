@@ -1,0 +1,38 @@
+# Every target sets up what it needs from python3 (3.11 or later), its venv module and pip.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test nightly bench lint clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-8s %s\n", n, $$0 }'
+
+demo: $(READY)  ## train, compile, run and explain a digits classifier; files go to demo-out/
+	$(BIN)/glia demo --output demo-out
+
+test: $(READY)  ## the test suite, in less than ten minutes on two cores
+	$(BIN)/python -m pytest
+
+nightly: $(READY)  ## the tests that take longer
+	$(BIN)/python -m pytest -m nightly
+
+bench: $(READY)  ## measure, and write benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/run.py
+
+lint: $(READY)  ## style and import order
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:  ## remove everything the other targets made
+	rm -rf $(VENV) demo-out .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; set PYTHON")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -6,6 +6,8 @@ from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.tile.ir import Apply, Expr, Load, Nest
 
+TURNABLE_BYTES = (2, 4)  # element widths the PE can transpose
+
 
 def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
     """The two loads a nest sums products of, or None when it is no contraction of floats."""
@@ -42,3 +44,17 @@ def row_dim(index: tuple[Affine, ...], partition: str) -> int:
     if len(named) == 1 and index[named[0]] == Affine.of(partition):
         return named[0]
     return -1
+
+
+def can_turn(load: Load, partition: str, rows: int) -> bool:
+    """Whether a buffer with dimension `rows` on the partitions can be turned on the PE.
+
+    The wanted partition axis must step singly through another dimension, and one axis alone must
+    sweep `rows`.
+    """
+    if load.guards or load.dynamic or load.dtype.bytes not in TURNABLE_BYTES:
+        return False
+    steps = [e.coefficient(partition) for e in load.index if partition and e.coefficient(partition)]
+    along = load.index[rows]
+    is_swept = len(along.terms) == 1 and along.terms[0][1] == 1 and along.constant == 0
+    return steps == [1] and is_swept and not along.coefficient(partition)

@@ -242,7 +242,7 @@ class Stager:
         """Fill `home` from a home that has another dimension on the partitions."""
         rows = source.partition_dim
         axis = f"box{rows}"
-        if axis not in box.env or box.partition_dim < 0:
+        if axis not in box.env:
             raise InternalError(f"{load.buffer} cannot be transposed into place")
         others = [a for a in box.free if a != axis]
         for start, count in self._row_blocks(box):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from glia.tile.contraction import contraction_operands, row_dim
+from glia.tile.contraction import can_turn, contraction_operands, row_dim
 from glia.tile.ir import Layout, Load, Nest, Program, Schedule, loads
 
 PARTITIONS = 128
 RESIDENT_SHARE = 0.5  # of SBUF; the rest is for what nests stage and compute
 LARGEST_SHARE = 0.25  # of SBUF, for one buffer
-TRANSPOSABLE_BYTES = (2, 4)
 
 
 @dataclass
@@ -93,13 +92,7 @@ def _can_read(load: Load, partition: str, rows: int) -> bool:
     """Whether a reader reaches a buffer with dimension `rows` on the partitions."""
     if rows < 0 or load.dynamic:
         return False
-    wanted = row_dim(load.index, partition)
-    if wanted == rows:
-        return True
-    if wanted < 0 or load.guards or load.dtype.bytes not in TRANSPOSABLE_BYTES:
-        return False
-    along = load.index[rows]
-    return len(along.terms) == 1 and along.terms[0][1] == 1 and along.constant == 0
+    return row_dim(load.index, partition) == rows or can_turn(load, partition, rows)
 
 
 def _lives(program: Program, rows: Mapping[str, int]) -> dict[str, _Life]:

@@ -106,19 +106,24 @@ class Scheduler:
     def _preference(self, target: str, index: tuple[Affine, ...], partition: str) -> float:
         """What readers of the target pay for this choice of rows."""
         rows = row_dim(index, partition)
-        cost = 0.0
-        for reader in self.readers.get(target, ()):
-            operands = contraction_operands(reader)
-            swept = set(reader.reduction.axes) if reader.reduction else set()
-            for load in _all_loads(reader):
-                if load.buffer != target:
-                    continue
-                names = set(load.index[rows].variables) if rows >= 0 else set()
-                wants_swept = operands is not None and load in operands
-                is_misplaced = rows < 0 or bool(names & swept) != wants_swept
-                if is_misplaced and (wants_swept or names & swept or rows < 0):
-                    cost += self.buffers[target].elements / PARTITIONS * 2
-        return cost
+        return sum(
+            self._reader_cost(reader, load, rows)
+            for reader in self.readers.get(target, ())
+            for load in _all_loads(reader)
+            if load.buffer == target
+        )
+
+    def _reader_cost(self, reader: Nest, load: Load, rows: int) -> float:
+        """What a reader pays to bring a buffer with these rows to where it wants them."""
+        turn = self.buffers[load.buffer].elements / PARTITIONS * 2
+        if rows < 0:
+            return 2 * turn
+        operands = contraction_operands(reader)
+        swept = reader.reduction.axes if reader.reduction else ()
+        if operands is not None and load in operands:
+            is_aligned = any(row_dim(load.index, axis) == rows for axis in swept)
+            return 0.0 if is_aligned else turn
+        return turn if set(load.index[rows].variables) & set(swept) else 0.0
 
     # --- contractions ---------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from glia.graph.passes.build import (
     take,
 )
 from glia.graph.passes.rewrite import Tuple, apply_rules, map_regions, rule, rules_of
-from glia.graph.passes.wide_integers import Wide, add_wide, full_product
+from glia.graph.passes.wide_integers import Wide, add_wide, full_product, less_wide
 
 _PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -63,7 +63,7 @@ def bits_by_philox(op: RngBits) -> Node | None:
     values = _philox(_spread(key, lanes), (*counter, *upper))
     bits = _fitted(reshape(stack(values, -1), (4 * lanes,)), op.result)
     new_low = add_wide(low, Wide(constant(lanes, U32), constant(0, U32)))
-    overflow = convert(_less(new_low, low), U32)
+    overflow = convert(less_wide(new_low, low, signed=False), U32)
     new = [key, new_low]
     if len(words) > 2:
         new.append(add_wide(high, Wide(overflow, constant(0, U32))))
@@ -113,15 +113,9 @@ def _counting(lanes: int) -> Wide:
     return Wide(iota(U32, (lanes,), 0), splat(0, U32, (lanes,)))
 
 
-def _less(a: Wide, b: Wide) -> Node:
-    """a < b of 64-bit integers."""
-    tie = apply("and", apply("equal", a.high, b.high), apply("less", a.low, b.low))
-    return apply("or", apply("less", a.high, b.high), tie)
-
-
 def _wrapped(counter: Wide, start: Wide, lanes: int) -> Node:
     """1 where counting up from `start` passed 2^64."""
-    return convert(_less(counter, _spread(start, lanes)), U32)
+    return convert(less_wide(counter, _spread(start, lanes), signed=False), U32)
 
 
 def _philox(key: Wide, counter: tuple[Node, ...]) -> list[Node]:

@@ -1,0 +1,190 @@
+"""The precision policy: `--auto-cast` to narrower floats, and accumulation in float32.
+
+With `matmult` the operands of contractions and convolutions are cast, their results stay float32.
+With `all` every float32 value inside the graph is cast; parameters and results keep their types.
+tf32 is no type of its own but float32 with fewer mantissa bits, so it only concerns contractions;
+fp8 holds too little for elementwise work, so `all` with fp8 casts contractions to fp8 and the rest
+to bfloat16.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+
+from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F16, F32, DType
+from glia.base.options import CompileOptions
+from glia.graph.bodies import monoid
+from glia.graph.ir import Graph, Node, Parameter
+from glia.graph.ops import (
+    Bitcast,
+    Cholesky,
+    Constant,
+    Convert,
+    Convolution,
+    CustomCall,
+    Dot,
+    Fft,
+    Iota,
+    Map,
+    Reduce,
+    ReducePrecision,
+    ReduceWindow,
+    RngUniform,
+    TriangularSolve,
+)
+from glia.graph.passes.build import apply, convert, monoid_region, results_of, splat_like
+from glia.graph.passes.retype import Retyping, retype
+from glia.graph.passes.rewrite import Rule, apply_rules, results_as_node, rule
+
+_TYPES = {"bf16": BF16, "fp16": F16}
+_TF32_BITS = (8, 10)
+
+
+def cast_dtypes(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph in the precision that the options ask for."""
+    if options.auto_cast == "all" and options.auto_cast_type != "tf32":
+        graph = _cast_everything(graph, _TYPES.get(options.auto_cast_type, BF16))
+    if options.auto_cast != "none":
+        graph = apply_rules(graph, _operand_rules(options))
+    if options.mixed_precision_accumulation:
+        graph = apply_rules(graph, RULES)
+    return graph
+
+
+def _operand_rules(options: CompileOptions) -> tuple[Rule, ...]:
+    """The rules that cast what the PE multiplies."""
+
+    def narrow(x: Node) -> Node:
+        return _narrowed(x, options)
+
+    @rule
+    def cast_dot(op: Dot) -> Node | None:
+        """dot(a, b) = dot(narrow a, narrow b) with a float32 result"""
+        if not _is_castable(op.a, op.b, op.result_dtype, options):
+            return None
+        return dataclasses.replace(op, a=narrow(op.a), b=narrow(op.b))
+
+    @rule
+    def cast_convolution(op: Convolution) -> Node | None:
+        """convolution(x, k) = convolution(narrow x, narrow k) with a float32 result"""
+        if not _is_castable(op.x, op.kernel, op.result_dtype, options):
+            return None
+        return dataclasses.replace(op, x=narrow(op.x), kernel=narrow(op.kernel))
+
+    return cast_dot, cast_convolution
+
+
+def _is_castable(a: Node, b: Node, result: DType, options: CompileOptions) -> bool:
+    """Whether both operands are float32 (or what `all` made of it) and not yet narrowed."""
+    if options.auto_cast_type == "fp8_e4m3" and options.auto_cast == "all":
+        return a.dtype in (F32, BF16) and b.dtype in (F32, BF16)
+    if a.dtype is not F32 or b.dtype is not F32 or result is not F32:
+        return False
+    return not (_is_rounded(a) and _is_rounded(b))
+
+
+def _is_rounded(x: Node) -> bool:
+    match x:
+        case ReducePrecision(_, exponent, mantissa):
+            return (exponent, mantissa) == _TF32_BITS
+    return False
+
+
+def _narrowed(x: Node, options: CompileOptions) -> Node:
+    if options.auto_cast_type == "tf32":
+        return ReducePrecision(x, *_TF32_BITS)
+    if options.auto_cast_type != "fp8_e4m3":
+        return convert(x, _TYPES[options.auto_cast_type])
+    eight = F8E4M3FN if options.target == "trn3" else F8E4M3
+    largest = float(ml_dtypes.finfo(eight.numpy).max)
+    inside = apply("clamp", splat_like(-largest, x), x, splat_like(largest, x))
+    return convert(inside, eight)
+
+
+def _cast_everything(graph: Graph, narrow: DType) -> Graph:
+    """Every float32 value in `narrow`, but for parameters, results and what needs float32."""
+
+    def enter(parameter: Parameter) -> tuple[Parameter, Node]:
+        cast = parameter.dtype is F32
+        return parameter, convert(parameter, narrow) if cast else parameter
+
+    def leave(value: Node, outside: DType) -> Node:
+        return convert(value, outside)
+
+    return retype(graph, Retyping({F32: narrow}, _SPECIAL, enter, leave))
+
+
+def _constant(node: Constant, _: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
+    return convert(node, dtypes[F32]) if node.dtype is F32 else None
+
+
+def _in_float32(node: Node, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node:
+    """The operation as it was, between conversions."""
+    pairs = zip(operands, node.operands, strict=True)
+    same = node.with_operands(convert(new, old.dtype) for new, old in pairs)
+    results = [convert(x, dtypes.get(x.dtype, x.dtype)) for x in results_of(same)]
+    return results_as_node(results)
+
+
+def _contraction(node: Any, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
+    """Accumulate in float32 and round once."""
+    if node.result_dtype is not F32:
+        return None
+    return convert(node.with_operands(operands), dtypes[F32])
+
+
+def _on_parts(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
+    """Functions into or out of complex numbers, whose parts stay float32."""
+    involved = node.dtype.is_complex or any(arg.dtype.is_complex for arg in node.args)
+    return _in_float32(node, operands, dtypes) if involved else None
+
+
+_SPECIAL: dict[type[Node], Any] = {
+    Constant: _constant,
+    Map: _on_parts,
+    **dict.fromkeys((Dot, Convolution), _contraction),
+    **dict.fromkeys(
+        (Bitcast, Cholesky, CustomCall, Fft, Iota, RngUniform, TriangularSolve), _in_float32
+    ),
+}
+
+
+def _is_low(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits < 32
+
+
+@rule
+def accumulate_contraction(op: Dot | Convolution) -> Node | None:
+    """dot to bf16 = convert(dot to f32)"""
+    if not _is_low(op.result_dtype):
+        return None
+    return Convert(dataclasses.replace(op, result_dtype=F32), op.result_dtype)
+
+
+@rule
+def accumulate_sum(op: Reduce) -> Node | None:
+    """sum of bf16 = convert(sum of converted to f32), and so for products"""
+    kind = monoid(op.body)
+    if kind not in ("add", "multiply") or not _is_low(op.dtype):
+        return None
+    wide = dataclasses.replace(op, xs=(convert(op.xs[0], F32),), inits=(convert(op.inits[0], F32),),
+                               body=monoid_region(kind, F32))  # fmt: skip
+    return convert(wide, op.dtype)
+
+
+@rule
+def accumulate_windows(op: ReduceWindow) -> Node | None:
+    """windowed sum of bf16 = convert(windowed sum of converted to f32), and so for products"""
+    kind = monoid(op.body)
+    if kind not in ("add", "multiply") or not _is_low(op.dtype):
+        return None
+    wide = dataclasses.replace(op, xs=(convert(op.xs[0], F32),), inits=(convert(op.inits[0], F32),),
+                               body=monoid_region(kind, F32))  # fmt: skip
+    return convert(wide, op.dtype)
+
+
+RULES = (accumulate_contraction, accumulate_sum, accumulate_windows)

@@ -1,0 +1,24 @@
+"""Refuse element types that no later pass can bring to one the engines have."""
+
+from __future__ import annotations
+
+from glia.base.dtype import C128, F8E4M3B11FNUZ, F8E4M3FNUZ, F8E5M2FNUZ, F64
+from glia.base.options import CompileOptions
+from glia.graph.ir import Graph
+from glia.graph.passes.dtype_errors import UnsupportedDtype, UnsupportedFp8
+from glia.graph.passes.regions import all_nodes, tensor_types
+
+_NO_DATAPATH = (F64, C128)
+_OTHER_FP8 = (F8E4M3FNUZ, F8E4M3B11FNUZ, F8E5M2FNUZ)
+
+
+def check_dtypes(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph itself; raises UnsupportedDtype for f64 and UnsupportedFp8 for foreign formats."""
+    for node in all_nodes(graph):
+        for kind in tensor_types(node.type):
+            facts = {"opcode": node.opcode, "type": kind, "dtype": kind.dtype, "loc": node.loc}
+            if kind.dtype in _NO_DATAPATH:
+                raise UnsupportedDtype(**facts)
+            if kind.dtype in _OTHER_FP8:
+                raise UnsupportedFp8(**facts)
+    return graph

@@ -1,0 +1,128 @@
+"""Compute 64-bit integers in 32 bits, which is what the engines have.
+
+A parameter or result of the graph keeps its bytes: it becomes u32 with a last dimension of two (low
+word, high word), of which the low word is used, so nothing outside the device has to convert.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from glia.base.dtype import S32, S64, U8, U16, U32, U64, DType, Kind
+from glia.base.options import CompileOptions
+from glia.graph.ir import Graph, Node, Parameter, TensorType
+from glia.graph.ops import Bitcast, Constant, Map
+from glia.graph.passes.build import (
+    apply,
+    bitcast,
+    reshape,
+    select,
+    slice_along,
+    splat_like,
+    stack,
+    take,
+)
+from glia.graph.passes.dtype_errors import ConstantTooWide
+from glia.graph.passes.regions import all_nodes, tensor_types
+from glia.graph.passes.retype import Retyping, retype
+
+log = logging.getLogger(__name__)
+
+_NARROW: Mapping[DType, DType] = {S64: S32, U64: U32}
+_WORDS = {8: U8, 16: U16, 32: U32}
+
+
+def narrow_integers(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph without 64-bit integers, unless `--native-int64 enabled` keeps them.
+
+    Arithmetic wraps at 32 bits; a warning names the first operation. The extreme constants of 64
+    bits become those of 32; raises ConstantTooWide for another constant beyond 32 bits.
+    """
+    if options.native_int64 == "enabled":
+        return graph
+    wide = next((node for node in all_nodes(graph) if _is_wide(node)), None)
+    if wide is None:
+        return graph
+    log.warning(
+        "64-bit integers are computed in 32 bits, first in %s%s; --native-int64 enabled keeps 64",
+        wide.opcode,
+        f" at {wide.loc}" if str(wide.loc) else "",
+    )
+    return retype(graph, Retyping(_NARROW, _SPECIAL, _enter, _leave))
+
+
+def _is_wide(node: Node) -> bool:
+    return any(kind.dtype in _NARROW for kind in tensor_types(node.type))
+
+
+def _enter(parameter: Parameter) -> tuple[Parameter, Node]:
+    narrow = _NARROW.get(parameter.dtype)
+    if narrow is None:
+        return parameter, parameter
+    declared = TensorType(U32, (*parameter.shape, 2))
+    words = Parameter(parameter.index, declared, parameter.name, loc=parameter.loc)
+    return words, bitcast(take(words, -1, 0), narrow)
+
+
+def _leave(value: Node, outside: DType) -> Node:
+    return value if outside not in _NARROW else _as_words(value)
+
+
+def _as_words(value: Node) -> Node:
+    """A 32-bit integer as the low and high word of the 64-bit integer of equal value."""
+    low = bitcast(value, U32)
+    if value.dtype.kind is Kind.UNSIGNED:
+        return stack((low, splat_like(0, low)), -1)
+    sign = apply("shift_right_arithmetic", value, splat_like(31, value))
+    return stack((low, bitcast(sign, U32)), -1)
+
+
+def _constant(node: Constant, _: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
+    narrow = dtypes.get(node.dtype)
+    if narrow is None:
+        return None
+    value = np.asarray(node.value)
+    wide, small = np.iinfo(value.dtype), np.iinfo(narrow.numpy)
+    extreme = (value == wide.min) | (value == wide.max)
+    outside = ((value < small.min) | (value > small.max)) & ~extreme
+    if outside.any():
+        raise ConstantTooWide(dtype=node.dtype, value=int(value[outside].flat[0]), loc=node.loc)
+    array = np.array(np.clip(value, small.min, small.max), dtype=narrow.numpy)
+    array.flags.writeable = False
+    return Constant(array, loc=node.loc)
+
+
+def _map(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
+    """Functions whose value depends on the width."""
+    if node.args[-1].dtype not in dtypes:
+        return None
+    if node.function == "count_leading_zeros":
+        (x,) = operands
+        above = apply("add", apply("count_leading_zeros", x), splat_like(32, x))
+        if x.dtype is U32:
+            return above
+        return select(apply("less", x, splat_like(0, x)), splat_like(0, x), above)
+    return None
+
+
+def _bitcast(node: Bitcast, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
+    """Bitcasts to and from 64 bits, of which the high word is the extension of the low one."""
+    (x,) = operands
+    if node.to in dtypes and node.x.dtype.bits < 64:
+        low = slice_along(x, -1, 0, 32 // node.x.dtype.bits)
+        return bitcast(take(low, -1, 0) if node.x.dtype.bits == 32 else low, dtypes[node.to])
+    if node.x.dtype in dtypes and node.to.bits < 64:
+        words = _as_words(x)
+        if node.to.bits == 32:
+            return bitcast(words, node.to)
+        split = Bitcast(words, _WORDS[node.to.bits])
+        shape = (*node.x.shape, 64 // node.to.bits)
+        return bitcast(reshape(split, shape), node.to)
+    return None
+
+
+_SPECIAL: dict[type[Node], Any] = {Constant: _constant, Map: _map, Bitcast: _bitcast}

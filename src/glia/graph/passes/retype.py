@@ -1,0 +1,112 @@
+"""Compute a graph in other element types: the walk that passes on dtypes share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from glia.base.dtype import DType
+from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType, Type
+from glia.graph.ops import Get
+from glia.graph.passes.rewrite import Tuple
+
+Special = Callable[[Any, Sequence[Node], Mapping[DType, DType]], Node | None]
+"""A node, its retyped operands and the new dtypes to the retyped node; None for the usual way."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Retyping:
+    """Which dtypes become which, and what is not simply the same operation on other types.
+
+    `special` maps operation classes to the function that retypes them (None to decline); `enter`
+    makes the value inside from a parameter of the whole graph, `leave` a result from a value.
+    """
+
+    dtypes: Mapping[DType, DType]
+    special: Mapping[type[Node], Special]
+    enter: Callable[[Parameter], tuple[Parameter, Node]]
+    leave: Callable[[Node, DType], Node]
+
+    def type_of(self, kind: Type) -> Type:
+        """The type that a value of a type has afterwards."""
+        if isinstance(kind, TupleType):
+            return TupleType(tuple(self.type_of(element) for element in kind.elements))
+        return TensorType(self.dtypes.get(kind.dtype, kind.dtype), kind.shape)
+
+
+def retype(graph: Graph, retyping: Retyping) -> Graph:
+    """The graph computing in the new dtypes; the same object when nothing changes."""
+    image: dict[Node, Node] = {}
+    parameters = []
+    for old in graph.parameters:
+        parameter, image[old] = retyping.enter(old)
+        parameters.append(parameter)
+    values = _Retyper(retyping).walk(graph, image)
+    pairs = zip(values, graph.results, strict=True)
+    results = tuple(retyping.leave(value, old.dtype) for value, old in pairs)
+    same = all(new is old for new, old in zip(results, graph.results, strict=True))
+    if same and tuple(parameters) == graph.parameters:
+        return graph
+    return dataclasses.replace(graph, parameters=tuple(parameters), results=results)
+
+
+class _Retyper:
+    def __init__(self, retyping: Retyping) -> None:
+        self._retyping = retyping
+        self._regions: dict[Graph, Graph] = {}
+
+    def walk(self, graph: Graph, image: dict[Node, Node]) -> list[Node]:
+        """The results of a graph whose parameters have images."""
+        for node in graph.nodes:
+            if node not in image:
+                image[node] = self._retyped(node, [image[operand] for operand in node.operands])
+        return [image[result] for result in graph.results]
+
+    def _region(self, graph: Graph) -> Graph:
+        if graph not in self._regions:
+            image: dict[Node, Node] = {}
+            parameters = []
+            for old in graph.parameters:
+                kind = self._retyping.type_of(old.type)
+                new = old if kind == old.type else dataclasses.replace(old, declared=kind)
+                parameters.append(new)
+                image[old] = new
+            results = self.walk(graph, image)
+            pairs = zip((*parameters, *results), (*graph.parameters, *graph.results), strict=True)
+            same = all(new is old for new, old in pairs)
+            changed = Graph(graph.name, tuple(parameters), tuple(results), graph.result_names)
+            self._regions[graph] = graph if same else changed
+        return self._regions[graph]
+
+    def _retyped(self, node: Node, operands: list[Node]) -> Node:
+        if isinstance(node, Get) and isinstance(operands[0], Tuple):
+            return operands[0].parts[node.index]
+        special = self._retyping.special.get(type(node))
+        found = special(node, operands, self._retyping.dtypes) if special is not None else None
+        return found if found is not None else self._rebuilt(node, operands)
+
+    def _rebuilt(self, node: Node, operands: list[Node]) -> Node:
+        """The same operation with attributes, regions and operands in the new dtypes."""
+        changes: dict[str, Any] = {}
+        for name in node.attribute_fields:
+            value = getattr(node, name)
+            new = self._attribute(value)
+            if new is not value and new != value:
+                changes[name] = new
+        for name in node.region_fields:
+            value = getattr(node, name)
+            is_one = isinstance(value, Graph)
+            changed = self._region(value) if is_one else tuple(map(self._region, value))
+            if changed is not value and changed != value:
+                changes[name] = changed
+        if any(new is not old for new, old in zip(operands, node.operands, strict=True)):
+            node = node.with_operands(operands)
+        return dataclasses.replace(node, **changes) if changes else node
+
+    def _attribute(self, value: Any) -> Any:
+        if isinstance(value, DType):
+            return self._retyping.dtypes.get(value, value)
+        if isinstance(value, TensorType | TupleType):
+            return self._retyping.type_of(value)
+        return value

@@ -227,8 +227,7 @@ class Selector:
     def _arithmetic(self, dst: Pattern, function: str, args: Sequence[Expr]) -> None:
         op = ARITHMETIC[function]
         if args[0].dtype.is_integer:
-            a, b = (self.pattern(x) for x in args)
-            self._emit(TensorTensor, "gpsimd", dst=dst, data1=a, data2=b, op=op)
+            self._integer_arithmetic(dst, op, [self.pattern(x) for x in args])
             return
         a, b = (self._fused_operand(x) for x in args)
         if self._is_scalar(b) and not isinstance(a, tuple):
@@ -249,6 +248,17 @@ class Selector:
             self._scalar_tensor_tensor(dst, b, op, self._plain(a, args[0]), reverse=True)
         else:
             self._tensor_tensor(dst, op, a, b)
+
+    def _integer_arithmetic(self, dst: Pattern, op: str, args: Sequence[Pattern]) -> None:
+        """Exact on GpSimd; narrow results wrap, so they are the low bits of a wide one."""
+        a, b = args
+        if dst.dtype.bits < 32 and op in ("add", "subtract", "multiply"):
+            axes = [a for a, (_, n) in zip(self.point.free, dst.dims[1:], strict=False) if n > 1]
+            wide = self.temporary(S32, axes)
+            self._emit(TensorTensor, "gpsimd", dst=self._own(wide), data1=a, data2=b, op=op)
+            self._copy(dst, low_bits(wide, dst.dtype))
+        else:
+            self._emit(TensorTensor, "gpsimd", dst=dst, data1=a, data2=b, op=op)
 
     def _tensor_tensor(self, dst: Pattern, op: str, a: Pattern, b: Pattern) -> None:
         if a.memory is Memory.PSUM and b.memory is Memory.PSUM:
@@ -394,6 +404,8 @@ class Selector:
         x = self.pattern(argument)
         if function == "bitcast" or {argument.dtype, dst.dtype} == {S32, U32}:
             x = replace(x, dtype=storage(dst.dtype))
+        elif argument.dtype.is_integer and dst.dtype.bits < argument.dtype.bits:
+            x = low_bits(x, dst.dtype)
         self._copy(dst, x)
 
     def _copy(self, dst: Pattern, src: Pattern) -> None:
@@ -428,3 +440,10 @@ class Selector:
                 dims = (pattern.dims[0], *((0, want) for _, want in dst.dims[1:]))
             result.append(replace(pattern, dims=dims))
         return result
+
+
+def low_bits(pattern: Pattern, dtype: DType) -> Pattern:
+    """The least significant bytes of every element as a narrower dtype; memory is little-endian."""
+    ratio = pattern.dtype.bytes // dtype.bytes
+    dims = (pattern.dims[0], *((step * ratio, count) for step, count in pattern.dims[1:]))
+    return replace(pattern, dtype=dtype, dims=dims, offset=pattern.offset * ratio)

@@ -14,6 +14,7 @@ from itertools import product
 import numpy as np
 
 from glia.base.affine import Affine
+from glia.base.dtype import BF16, F32
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.tensor import NcTranspose
@@ -270,6 +271,7 @@ class Stager:
         dst = home_pattern(home, box.index, Point(spans, box.partition, (axis,)))
         if data is None or dst is None:
             raise InternalError("a transposed block does not line up with its homes")
+        data, dst = _as_float(data), _as_float(dst)
         turned = self.builder.tile(
             "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
         )
@@ -277,6 +279,11 @@ class Stager:
         loc = self.builder.loc
         self.builder.emit(NcTranspose(dst=whole, data=data, loc=loc))
         self.builder.emit(TensorCopy(dst=dst, src=whole, on="vector", loc=loc))
+
+
+def _as_float(pattern: Pattern) -> Pattern:
+    """The same bits under a float dtype, which is what the PE moves."""
+    return replace(pattern, dtype=F32 if pattern.dtype.bytes == 4 else BF16)
 
 
 def _inside(expression: Affine, axis: str, spans: Mapping[str, Span], extent: int) -> Span | None:

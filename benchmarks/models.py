@@ -1,4 +1,4 @@
-"""The models that are measured: a digits classifier, a BERT-base encoder and ResNet-50, in plain JAX.
+"""A BERT-base encoder and ResNet-50 in plain JAX, as models to measure.
 
 Weights are random but scaled as trained ones are, so that values neither vanish nor explode.
 Each function returns (forward function of one input, example input); weights are constants of it.
@@ -49,7 +49,7 @@ def _bert_weights(generator: np.random.Generator, width: int) -> dict[str, np.nd
     weights = {name: _weights(generator, *shape) for name, shape in shapes.items()}
     biases = {f"{n}_bias": _weights(generator, 1, s[1])[0] * 0.1 for n, s in shapes.items()}
     ones = np.ones(width, np.float32)
-    norms = {n: ones for n in ("gain1", "gain2")} | {n: ones * 0.1 for n in ("shift1", "shift2")}
+    norms = {"gain1": ones, "gain2": ones, "shift1": ones * 0.1, "shift2": ones * 0.1}
     return weights | biases | norms
 
 
@@ -114,9 +114,7 @@ def _resnet_weights(generator: np.random.Generator, classes: int) -> dict[str, A
 def _conv_norm(x: Array, w: dict[str, Any], stride: int) -> Array:
     window = w["kernel"].shape[-1]
     edge = window // 2
-    y = jax.lax.conv_general_dilated(
-        x, w["kernel"], (stride, stride), ((edge, edge), (edge, edge))
-    )
+    y = jax.lax.conv_general_dilated(x, w["kernel"], (stride, stride), ((edge, edge), (edge, edge)))
     return y * w["scale"] + w["shift"]
 
 

@@ -1,4 +1,4 @@
-"""A small convolutional network for 8 x 8 handwritten digits, and how it is trained, in plain JAX."""
+"""A small convolutional network for 8 x 8 handwritten digits, and its training, in plain JAX."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RATE, DECAY_MEAN, DECAY_SQUARE, EPSILON = 2e-3, 0.9, 0.999, 1e-8
 
 @dataclass(frozen=True)
 class Digits:
-    """Images f32[n, 1, 8, 8] in 0 .. 1 and labels i32[n]; the held-out fifth is never trained on."""
+    """Images f32[n, 1, 8, 8] in 0 .. 1 and labels i32[n]; a fifth is held out for the test."""
 
     train_images: np.ndarray
     train_labels: np.ndarray
@@ -113,7 +113,7 @@ def train_step(state: State, images: Array, labels: Array) -> tuple[State, Array
 
 
 def batches(digits: Digits, epochs: int = EPOCHS, seed: int = 1) -> Iterator[tuple[Array, Array]]:
-    """Batches of the training images in a new order every epoch; a last, partial one is left out."""
+    """Batches of the training images in a new order every epoch; what is left over is dropped."""
     generator = np.random.default_rng(seed)
     count = len(digits.train_labels)
     for _ in range(epochs):

@@ -171,7 +171,7 @@ class Elementwise(Value):
         self.args = args
         self.extra = tuple(Literal(number, S32) for number in extra)
         self._fit()
-        self.pending = next((arg.pending for arg in args if arg.pending), None)
+        self.pending = next((p for arg in args if (p := arg.pending) and not p.buffer), None)
         self.applies = sum(arg.applies for arg in args) + (function != "convert")
         self.sources = frozenset().union(*(arg.sources for arg in args))
 
@@ -188,7 +188,10 @@ class Elementwise(Value):
             largest = max(self.args, key=lambda arg: arg.applies)
             if (applies < MOST_APPLIES and len(loads) <= MOST_LOADS) or not largest.applies:
                 return
-            largest.materialise()
+            if held and not held.buffer:
+                held.materialise()  # or each of the smaller nests would reduce again
+            else:
+                largest.materialise()
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
         args = tuple(arg.at(nest, index) for arg in self.args)

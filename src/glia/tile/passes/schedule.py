@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from glia.base.affine import Affine
 from glia.tile.contraction import axes_of, contraction_operands, row_dim
-from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Program, Schedule, loads
+from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
 
 PARTITIONS = 128
 MOVING_COLUMNS = 512
@@ -238,7 +238,7 @@ def _vector_tiles(
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Tiles that fit the working set, sweeping innermost axes whole first."""
     extents = nest.extents
-    values = 2 + _operations(nest.body) + _operations(nest.finish)
+    values = 2 + len(_all_loads(nest)) + max(_needed(nest.body), _needed(nest.finish))
     room = max(128, WORKING_BYTES // (4 * values))
     tiles = {axis.name: 1 for axis in nest.axes}
     if partition:
@@ -274,6 +274,14 @@ def _operations(expression: Expr | None) -> int:
     if not isinstance(expression, Apply):
         return 0
     return 1 + sum(_operations(argument) for argument in expression.args)
+
+
+def _needed(expression: Expr | None) -> int:
+    """How many tiles are held at once to compute an expression (Sethi and Ullman's number)."""
+    if not isinstance(expression, Apply):
+        return 0 if expression is None or isinstance(expression, Literal) else 1
+    needs = sorted((_needed(argument) for argument in expression.args), reverse=True)
+    return 1 + max(need + held for held, need in enumerate(needs))
 
 
 def _product(factors: object) -> int:

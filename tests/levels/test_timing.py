@@ -219,6 +219,27 @@ def test_vector_and_gpsimd_share_a_port_on_generation_2_only():
         assert (gpsimd.start_ns < vector.end_ns) == overlap
 
 
+def test_counts_start_again_at_a_barrier():
+    first = copy(A, B, signals=signals(done=1))
+    second = copy(A, B, on="gpsimd", signals=signals(done=1))
+    reader = Activation(dst=whole(C), data=whole(B), function="copy", waits=waits(done=1))
+    timing = timed(first, Barrier(), second, reader)
+    assert [stall.engine for stall in timing.stalls] == ["scalar"]
+    with pytest.raises(Deadlock):
+        timed(first, Barrier(), reader)
+
+
+def test_a_loop_with_a_barrier_counts_again_in_every_iteration():
+    body = (
+        copy(A, B, signals=signals(done=1)),
+        Activation(dst=whole(C), data=whole(B), function="copy", waits=waits(done=1)),
+        Barrier(),
+    )
+    timing = timed(Loop("i", 5, body))
+    assert timing.instructions["scalar"] == 5
+    assert not timing.skips
+
+
 def test_a_barrier_waits_for_every_engine():
     timing = timed(copy(A, B), Barrier(), Activation(dst=whole(C), data=whole(B), function="copy"))
     assert events(timing, "scalar")[0].start_ns > events(timing, "vector")[0].end_ns

@@ -102,7 +102,10 @@ class RegisterAlu(Instr, engine="sync", engines=SEQUENCERS):
 
 
 class Barrier(Instr, engine="sync", engines=SEQUENCERS):
-    """All engines meet: none passes before every engine's earlier instructions are complete."""
+    """All engines meet: none passes before all earlier instructions and transfers are complete.
+
+    Every semaphore starts again at 0, and registers are known to all engines.
+    """
 
     arrives = "natural"
     cost_source = "assumed"

@@ -213,10 +213,11 @@ class Machine:
         self.finish(step, start, end, end + self.latency[engine])
 
     def barrier(self, step: Step) -> None:
-        """All engines continue when everything before is complete."""
+        """All engines continue when everything before is complete, and counts start again."""
         start = max(self.waited(step), self.last, *self.free)
         end = start + step.busy
         self.free = [end] * len(self.free)
+        self.histories = [SemaphoreHistory() for _ in self.plan.semaphores]
         self.finish(step, start, end, end)
 
     def activation(self, step: Step) -> None:

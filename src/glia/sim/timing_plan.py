@@ -80,8 +80,7 @@ class LoopStep:
     signalled: tuple[int, ...]  # semaphores
     outer_reads: tuple[int, ...]  # steps before the loop that steps inside depend on
     extents: dict[int, int]  # trips of the loops inside, by slot
-    is_regular: bool  # no run-time control flow inside; matmuls meet the same weights each time
-    has_barrier: bool
+    is_regular: bool  # no barrier or run-time control flow; matmuls meet the same weights each time
     kind: str = "loop"
 
 
@@ -311,7 +310,6 @@ def _summarize_loop(
 ) -> LoopStep:
     inside = list(steps_in(body))
     engines = {s.engine for s in inside}
-    has_barrier = any(s.kind == "barrier" for s in inside)
     return LoopStep(
         slot=slot,
         variable=loop.variable,
@@ -319,14 +317,13 @@ def _summarize_loop(
         body=body,
         steps=steps,
         waits=waits,
-        engines=tuple(range(len(ENGINES))) if has_barrier else tuple(sorted(engines)),
+        engines=tuple(sorted(engines)),
         queues=tuple(sorted({s.queue for s in inside} - {-1})),
         transfer_engines=tuple(sorted({s.engine for s in inside if s.kind == "transfer"})),
         signalled=tuple(sorted({n for s in inside for n, _ in s.signals})),
         outer_reads=tuple(sorted({r for s in inside for r in s.reads if r < steps[0]})),
         extents=_extents(body),
         is_regular=all(_is_regular(item) for item in body) and _weights_agree(inside, slot, trips),
-        has_barrier=has_barrier,
     )
 
 
@@ -362,7 +359,10 @@ def _extents(items: tuple[PlanItem, ...]) -> dict[int, int]:
 
 
 def _is_regular(item: PlanItem) -> bool:
-    return isinstance(item, Step) or (isinstance(item, LoopStep) and item.is_regular)
+    """Whether an item repeats like the one before; at a barrier semaphores start again at 0."""
+    if isinstance(item, Step):
+        return item.kind != "barrier"
+    return isinstance(item, LoopStep) and item.is_regular
 
 
 def steps_in(items: tuple[PlanItem, ...]) -> Iterator[Step]:

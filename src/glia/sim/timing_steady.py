@@ -237,8 +237,6 @@ def _pack(machine: Machine, loop: LoopStep) -> tuple[list[int], tuple[int, ...]]
         lengths.append(len(lane))
     if TENSOR in loop.engines:
         times += (machine.swap, machine.tensor_end)
-    if loop.has_barrier:
-        times.append(machine.last)
     return times, tuple(lengths)
 
 

@@ -45,6 +45,7 @@ class Value:
     applies = 0
     sources: frozenset[str] = frozenset()
     pending: Value | None = None  # the reduction this value would pull into its reader's nest
+    fork: Value | None = None  # the first value after `pending` that is read twice
     is_view = False  # `at` gives a plain load
 
     def __init__(self, block: Block, node: Node, type_: TensorType | None = None) -> None:
@@ -60,6 +61,11 @@ class Value:
     @property
     def loc(self) -> Loc:
         return self.node.loc
+
+    @property
+    def live_fork(self) -> Value | None:
+        """The fork, as long as it is in no buffer."""
+        return self.fork if self.fork and not self.fork.buffer else None
 
     @property
     def elements(self) -> int:
@@ -172,6 +178,7 @@ class Elementwise(Value):
         self.extra = tuple(Literal(number, S32) for number in extra)
         self._fit()
         self.pending = next((p for arg in args if (p := arg.pending) and not p.buffer), None)
+        self.fork = next((arg.live_fork for arg in args if arg.live_fork), None)
         self.applies = sum(arg.applies for arg in args) + (function != "convert")
         self.sources = frozenset().union(*(arg.sources for arg in args))
 
@@ -188,8 +195,9 @@ class Elementwise(Value):
             largest = max(self.args, key=lambda arg: arg.applies)
             if (applies < MOST_APPLIES and len(loads) <= MOST_LOADS) or not largest.applies:
                 return
-            if held and not held.buffer:
-                held.materialise()  # or each of the smaller nests would reduce again
+            cut = next((arg.live_fork for arg in self.args if arg.live_fork), held)
+            if cut and not cut.buffer:
+                cut.materialise()  # or each of the smaller nests would reduce again
             else:
                 largest.materialise()
 
@@ -207,7 +215,7 @@ class Moved(Value):
             source.settle()
         self.source = source
         self.applies, self.sources = source.applies, source.sources
-        self.pending, self.is_view = source.pending, source.is_view
+        self.pending, self.is_view, self.fork = source.pending, source.is_view, source.fork
 
     is_partial = False  # not every element of the source is read exactly once
 

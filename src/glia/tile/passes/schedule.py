@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glia.base.affine import Affine
-from glia.tile.contraction import axes_of, contraction_operands, row_dim
+from glia.tile.contraction import axes_of, can_turn, contraction_operands, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
 
 PARTITIONS = 128
@@ -121,8 +121,10 @@ class Scheduler:
         operands = contraction_operands(reader)
         swept = reader.reduction.axes if reader.reduction else ()
         if operands is not None and load in operands:
-            is_aligned = any(row_dim(load.index, axis) == rows for axis in swept)
-            return 0.0 if is_aligned else turn
+            if any(row_dim(load.index, axis) == rows for axis in swept):
+                return 0.0
+            can_be_turned = any(can_turn(load, axis, rows) for axis in swept)
+            return turn if can_be_turned else 4 * turn
         return turn if set(load.index[rows].variables) & set(swept) else 0.0
 
     # --- contractions ---------------------------------------------------------------------------

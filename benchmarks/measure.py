@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from glia.base.errors import CompileError
+from glia.cli.guard import internal_error
 
 CASTS = {"none": {"auto_cast": "none"}, "bf16": {"auto_cast": "matmult", "auto_cast_type": "bf16"}}
 LONG_SECONDS = 5  # a run that takes longer is not repeated
@@ -144,4 +145,6 @@ if __name__ == "__main__":
         found = measurement(*sys.argv[2:])
     except CompileError as error:
         found = {"error": str(error).partition("\n")[0]}
+    except Exception as error:
+        found = {"error": internal_error(error).partition("\n")[0]}
     print(json.dumps(found))

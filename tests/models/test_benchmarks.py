@@ -1,0 +1,54 @@
+"""The benchmark report shows failures, and the limits hold for whole models."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def load_report() -> Any:
+    """benchmarks/report.py, which is not in a package."""
+    spec = importlib.util.spec_from_file_location("report", FOLDER / "report.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_failed_measurement_is_a_cell_with_its_code_and_breaks_the_limits() -> None:
+    failed = {"what": "bert trn2-2-bf16", "error": "[GLIA301] too large | for SBUF"}
+    compiled = {"seconds": 59.0, "peak_gib": 3.0, "neff_bytes": 1, "passes": {"emit": 2.0}}
+    compiled |= {"static_instructions": 1, "dynamic_instructions": 2, "latency_us": 3.0}
+    compiled |= {"roofline": 0.5, "hbm_bytes": 4}
+    executed = {"executor_seconds": 1.0, "xla_seconds": 0.1, "relative_l2": 2e-5}
+    measurements: dict[str, dict[str, Any]] = {
+        "prepare": {"hlo_bytes": 3},
+        "trn2-2-none": compiled,
+        "trn2-2-bf16": failed,
+        "execute-none": executed,
+        "execute-bf16": failed,
+    }
+    page, failures = load_report().render({"bert": measurements})
+    assert "| trn2 | 2 | bf16 | FAILED [GLIA301] too large \\| for SBUF |" in page
+    assert [line.partition(",")[0] for line in failures if line.startswith("bert --")] == [
+        "bert --auto-cast none: relative L2 error: 2e-05",
+        "bert --auto-cast matmult (bf16): seconds to compile: not measured",
+        "bert --auto-cast matmult (bf16): GiB of memory to compile: not measured",
+        "bert --auto-cast matmult (bf16): relative L2 error: not measured",
+    ]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", ["digits", "bert", "resnet50"])
+def test_every_limit_holds_for_a_whole_model(model: str, tmp_path: Path) -> None:
+    report = tmp_path / "RESULTS.md"
+    command = [sys.executable, str(FOLDER / "run.py"), "--quick", "--only", model]
+    ended = subprocess.run([*command, "--output", str(report)], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -31,7 +31,7 @@ class Reduced(Value):
 
     def __init__(self, block: object, node: object) -> None:
         super().__init__(block, node)  # type: ignore[arg-type]
-        self.pending = self
+        self.reduction = self
         self.accumulator = accumulator_dtype(self.dtype)
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:

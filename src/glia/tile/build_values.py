@@ -44,8 +44,8 @@ class Value:
 
     applies = 0
     sources: frozenset[str] = frozenset()
-    pending: Value | None = None  # the reduction this value would pull into its reader's nest
-    fork: Value | None = None  # the first value after `pending` that is read twice
+    reduction: Value | None = None  # the reduction this value would pull into its reader's nest
+    fork: Value | None = None  # the first value after `reduction` that is read twice
     is_view = False  # `at` gives a plain load
 
     def __init__(self, block: Block, node: Node, type_: TensorType | None = None) -> None:
@@ -61,6 +61,13 @@ class Value:
     @property
     def loc(self) -> Loc:
         return self.node.loc
+
+    @property
+    def pending(self) -> Value | None:
+        """The reduction that reading this value would still compute."""
+        if self.reduction is None or self.reduction.buffer or (self.fork and self.fork.buffer):
+            return None
+        return self.reduction
 
     @property
     def live_fork(self) -> Value | None:
@@ -110,7 +117,7 @@ class Value:
         self._now_in(name)
 
     def _now_in(self, name: str) -> None:
-        self.buffer, self.applies, self.pending = name, 0, None
+        self.buffer, self.applies, self.reduction = name, 0, None
         self.sources, self.is_view = frozenset((name,)), True
 
     def settle(self) -> None:
@@ -177,7 +184,7 @@ class Elementwise(Value):
         self.args = args
         self.extra = tuple(Literal(number, S32) for number in extra)
         self._fit()
-        self.pending = next((p for arg in args if (p := arg.pending) and not p.buffer), None)
+        self.reduction = next((arg.pending for arg in args if arg.pending), None)
         self.fork = next((arg.live_fork for arg in args if arg.live_fork), None)
         self.applies = sum(arg.applies for arg in args) + (function != "convert")
         self.sources = frozenset().union(*(arg.sources for arg in args))
@@ -195,8 +202,8 @@ class Elementwise(Value):
             largest = max(self.args, key=lambda arg: arg.applies)
             if (applies < MOST_APPLIES and len(loads) <= MOST_LOADS) or not largest.applies:
                 return
-            cut = next((arg.live_fork for arg in self.args if arg.live_fork), held)
-            if cut and not cut.buffer:
+            cut = next((arg.live_fork or arg.pending for arg in self.args if arg.pending), None)
+            if cut:
                 cut.materialise()  # or each of the smaller nests would reduce again
             else:
                 largest.materialise()
@@ -215,7 +222,7 @@ class Moved(Value):
             source.settle()
         self.source = source
         self.applies, self.sources = source.applies, source.sources
-        self.pending, self.is_view, self.fork = source.pending, source.is_view, source.fork
+        self.reduction, self.is_view, self.fork = source.pending, source.is_view, source.live_fork
 
     is_partial = False  # not every element of the source is read exactly once
 
@@ -235,7 +242,7 @@ class Moved(Value):
         if not self.buffer:
             self.source.settle()
             self.applies, self.sources = self.source.applies, self.source.sources
-            self.pending, self.is_view = None, self.source.is_view
+            self.reduction, self.is_view = None, self.source.is_view
 
 
 class BroadcastValue(Moved):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -121,8 +122,11 @@ def _command(story: Story, name: str, module: str, arguments: list[str]) -> None
     script = which(name, path=sysconfig.get_path("scripts"))
     story.say(f"[cyan]$ {name} {' '.join(arguments)}[/]")
     command = [script] if script else [sys.executable, "-m", module]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with story.console.status(f"{name} {arguments[0]}"):
-        subprocess.run([*command, *arguments], check=True, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            [*command, *arguments], check=True, stdin=subprocess.DEVNULL, env=environment
+        )
 
 
 def _classify(story: Story, data: digits.Digits, parameters: digits.Parameters) -> Profile:

@@ -150,7 +150,18 @@ class _Points:
         return tuple(len(values) for values in self.ranges.values())
 
     def value(self, expression: Expr, accumulator: Array | None = None) -> Array:
-        """The expression at every point."""
+        """The expression at every point; parts that are one object are computed once."""
+        return self._value(expression, accumulator, {})
+
+    def _value(self, expression: Expr, accumulator: Array | None, done: dict[int, Array]) -> Array:
+        found = done.get(id(expression))
+        if found is None:
+            found = done[id(expression)] = self._compute(expression, accumulator, done)
+        return found
+
+    def _compute(
+        self, expression: Expr, accumulator: Array | None, done: dict[int, Array]
+    ) -> Array:
         if isinstance(expression, Load):
             return self.load(expression)
         if isinstance(expression, Literal):
@@ -162,7 +173,7 @@ class _Points:
         if isinstance(expression, Accumulator):
             assert accumulator is not None
             return accumulator
-        args = [self.value(argument, accumulator) for argument in expression.args]
+        args = [self._value(argument, accumulator, done) for argument in expression.args]
         return apply(expression, args)
 
     def positions(self, expression: Affine) -> Array:

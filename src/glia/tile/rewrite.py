@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from glia.base.affine import Affine
-from glia.tile.ir import Apply, Dynamic, Expr, Guard, Index, Load, Nest, Reduction
+from glia.tile.ir import (
+    Apply,
+    Branch,
+    Dynamic,
+    Expr,
+    Guard,
+    Index,
+    Load,
+    Nest,
+    Program,
+    Reduction,
+    Statement,
+    While,
+)
 
 
 def rename_axes(nest: Nest, names: Mapping[str, str]) -> Nest:
@@ -36,7 +49,30 @@ def substitute_axes(nest: Nest, values: Mapping[str, Affine], names: Mapping[str
 
 
 def substitute(expression: Expr, values: Mapping[str, Affine]) -> Expr:
-    """The expression with axes replaced by affine expressions."""
+    """The expression with axes replaced by affine expressions; shared parts stay shared."""
+    return map_leaves(expression, lambda leaf: _substitute_leaf(leaf, values))
+
+
+def map_leaves(expression: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with all but its applications changed; shared parts stay shared."""
+    done: dict[int, Expr] = {}
+
+    def visit(part: Expr) -> Expr:
+        found = done.get(id(part))
+        if found is None:
+            if isinstance(part, Apply):
+                args = tuple(visit(arg) for arg in part.args)
+                same = all(new is old for new, old in zip(args, part.args, strict=True))
+                found = part if same else replace(part, args=args)
+            else:
+                found = change(part)
+            done[id(part)] = found
+        return found
+
+    return visit(expression)
+
+
+def _substitute_leaf(expression: Expr, values: Mapping[str, Affine]) -> Expr:
     if isinstance(expression, Load):
         return replace(
             expression,
@@ -47,8 +83,6 @@ def substitute(expression: Expr, values: Mapping[str, Affine]) -> Expr:
             ),
             dynamic=tuple(_substitute_dynamic(offset, values) for offset in expression.dynamic),
         )
-    if isinstance(expression, Apply):
-        return replace(expression, args=tuple(substitute(arg, values) for arg in expression.args))
     if isinstance(expression, Index):
         return replace(expression, expression=expression.expression.substitute(values))
     return expression
@@ -58,3 +92,20 @@ def _substitute_dynamic(offset: Dynamic, values: Mapping[str, Affine]) -> Dynami
     load = substitute(offset.load, values)
     assert isinstance(load, Load)
     return replace(offset, load=load)
+
+
+def map_nests(program: Program, change: Callable[[Nest], Nest]) -> Program:
+    """The program with every nest changed in place."""
+
+    def block(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        return tuple(statement(each) for each in body)
+
+    def statement(each: Statement) -> Statement:
+        if isinstance(each, Nest):
+            return change(each)
+        if isinstance(each, While):
+            return replace(each, condition=block(each.condition), body=block(each.body))
+        assert isinstance(each, Branch)
+        return replace(each, arms=tuple(block(arm) for arm in each.arms))
+
+    return replace(program, body=block(program.body))

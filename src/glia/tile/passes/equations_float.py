@@ -1,0 +1,389 @@
+"""What functions of floats mean in terms of those the engines have; every term is f32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from glia.base.dtype import BF16, F32, S32, U32, DType
+from glia.tile.ir import Literal
+from glia.tile.passes.scalar_terms import COMPARISONS, Term, equation
+
+WHOLE_FROM = 2.0**23  # every f32 of at least this magnitude is a whole number
+SIGN_BIT = 0x80000000
+
+
+def with_sign_of(magnitude: Term, x: Term) -> Term:
+    """A non-negative number with the sign bit of x."""
+    sign = x.bits(U32) & SIGN_BIT
+    return (magnitude.bits(U32) | sign).bits(F32)
+
+
+def is_negative(x: Term) -> Term:
+    """Whether the sign bit is set, also of zeros."""
+    return x.bits(S32) < 0
+
+
+def nearest_magnitude(size: Term) -> Term:
+    """A non-negative number rounded to the nearest whole one, ties to even."""
+    return (size < WHOLE_FROM).where((size + WHOLE_FROM) - WHOLE_FROM, size)
+
+
+def whole_magnitude(size: Term) -> Term:
+    """The whole part of a non-negative number."""
+    nearest = nearest_magnitude(size)
+    return nearest - (nearest > size).to(F32)
+
+
+@equation("round_nearest_even", "float")
+def round_nearest_even(x: Term) -> Term:
+    """Adding and subtracting 2^23 drops the fraction of |x|."""
+    return with_sign_of(nearest_magnitude(abs(x)), x)
+
+
+@equation("truncate", "float")
+def truncate(x: Term) -> Term:
+    """The whole part of |x| with the sign of x."""
+    return with_sign_of(whole_magnitude(abs(x)), x)
+
+
+@equation("floor", "float")
+def floor(x: Term) -> Term:
+    """The nearest whole number, less one where that is above x."""
+    nearest = round_nearest_even(x)
+    return nearest - (nearest > x).to(F32)
+
+
+@equation("ceil", "float")
+def ceil(x: Term) -> Term:
+    """-floor(-x)"""
+    return -floor(-x)
+
+
+@equation("round_nearest_away", "float")
+def round_nearest_away(x: Term) -> Term:
+    """The whole part of |x|, plus one where the fraction is at least a half."""
+    size = abs(x)
+    whole = whole_magnitude(size)
+    return with_sign_of(whole + (size - whole >= 0.5).to(F32), x)
+
+
+@equation("divide", "float")
+def divide(a: Term, b: Term) -> Term:
+    """a * (1 / b): within 1.5 ulp, and one reciprocal for all elements that share b."""
+    return a * b.apply("reciprocal")
+
+
+def divide_exactly(a: Term, b: Term) -> Term:
+    """a / b rounded as one operation would: the rest a - q b, kept exactly, corrects q.
+
+    Where whole numbers are taken of the quotient an error of one ulp would be an error of one.
+    """
+    inverse = b.apply("reciprocal")
+    quotient = a * inverse
+    product, error = exact_product(quotient, b)
+    better = quotient + ((a - product) - error) * inverse
+    return is_finite(better).where(better, quotient)
+
+
+@equation("remainder", "float")
+def remainder(a: Term, b: Term) -> Term:
+    """|a| less whole multiples of |b|, each product kept exactly, with the sign of a.
+
+    Two rounds are exact for quotients below 2^44; beyond, where the neighbours of a lie more
+    than b apart by far, the result is 0.
+    """
+    by = abs(b)
+    rest = abs(a)
+    inverse = by.apply("reciprocal")
+    for _ in range(2):
+        product, error = exact_product(truncate(rest * inverse), by)
+        rest = (rest - product) - error
+    rest = (rest < 0.0).where(rest + by, rest)
+    rest = (rest >= by).where(rest - by, rest)
+    rest = (abs(rest) < by).where(rest, (abs(a) * 0.0) * inverse)
+    rest = (by > float(np.finfo(np.float32).max)).where(abs(a) + abs(a) * 0.0, rest)
+    return with_sign_of(abs(rest), a)
+
+
+def exact_product(a: Term, b: Term) -> tuple[Term, Term]:
+    """p and e with p + e = a * b exactly (Dekker)."""
+    product = a * b
+    a_high, a_low = halves(a)
+    b_high, b_low = halves(b)
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, error
+
+
+def halves(x: Term) -> tuple[Term, Term]:
+    """x as a sum of a number of 12 significant bits and a rest."""
+    high = (x.bits(U32) & 0xFFFFF000).bits(F32)
+    return high, x - high
+
+
+@equation("clamp", "float")
+@equation("clamp", "integer")
+@equation("clamp", "pred")
+def clamp(low: Term, x: Term, high: Term) -> Term:
+    """min(max(low, x), high)"""
+    return low.apply("maximum", x).apply("minimum", high)
+
+
+@equation("is_finite", "float")
+def is_finite(x: Term) -> Term:
+    """|x| is at most the greatest finite number; NaN is not."""
+    return abs(x) <= float(np.finfo(np.float32).max)
+
+
+@equation("exp2", "float")
+def exp2(x: Term) -> Term:
+    """2 to the x"""
+    return x.of(2.0).apply("power", x)
+
+
+@equation("log2", "float")
+def log2(x: Term) -> Term:
+    """log(x) / log(2)"""
+    return x.apply("log") * (1 / math.log(2))
+
+
+@equation("expm1", "float")
+def expm1(x: Term) -> Term:
+    """2 t / (1 - t) with t = tanh(x / 2) near 0, exp(x) - 1 elsewhere."""
+    half = (x * 0.5).apply("tanh")
+    near = (half * 2.0) / (1.0 - half)
+    return (abs(x) < 0.5).where(near, x.apply("exp") - 1.0)
+
+
+@equation("log1p", "float")
+def log1p(x: Term) -> Term:
+    """log(u) * x / (u - 1) with u = 1 + x near 0, which undoes the rounding of u."""
+    above = x + 1.0
+    logarithm = above.apply("log")
+    near = logarithm * (x / (above - 1.0))
+    near = above.equals(1.0).where(x, near)
+    return (abs(x) < 0.5).where(near, logarithm)
+
+
+def turn_parts() -> list[float]:
+    """2 pi as a sum of numbers of few bits, whose products with turn counts are exact."""
+    parts, rest = [], 2 * math.pi
+    for bits in (5, 13, 21):
+        part = round(rest * 2**bits) / 2**bits
+        parts.append(part)
+        rest -= part
+    return [*parts, rest]
+
+
+def within_half_turn(x: Term) -> Term:
+    """x - 2 pi k in [-pi, pi]; accurate for |x| up to about 4e5."""
+    turns = round_nearest_even(x * (1 / (2 * math.pi)))
+    angle = x
+    for part in turn_parts():
+        angle = angle - turns * part
+    limit = float(np.nextafter(np.float32(math.pi), np.float32(0)))
+    inside = angle.apply("maximum", -limit).apply("minimum", limit)
+    return (abs(x) <= limit).where(x, inside)
+
+
+@equation("sin", "float")
+def sin(x: Term) -> Term:
+    """The engine's sine, which holds on [-pi, pi], of x without whole turns."""
+    return x.builder.direct("sin", (within_half_turn(x),), F32)
+
+
+@equation("cos", "float")
+def cos(x: Term) -> Term:
+    """sin(pi / 2 - |x|) with x in [-pi, pi]"""
+    quarter = float(np.float32(math.pi / 2))
+    angle = (quarter - abs(within_half_turn(x))) + (math.pi / 2 - quarter)
+    return x.builder.direct("sin", (angle,), F32)
+
+
+@equation("tan", "float")
+def tan(x: Term) -> Term:
+    """sin / cos"""
+    return sin(x) / cos(x)
+
+
+@equation("cbrt", "float")
+def cbrt(x: Term) -> Term:
+    """|x| to the 1/3 and one step of Newton's iteration."""
+    size = abs(x)
+    guess = size.apply("power", 1 / 3)
+    better = (guess * 2.0 + size / (guess * guess)) * (1 / 3)
+    is_plain = (size > 0.0) & is_finite(x)
+    return is_plain.where(with_sign_of(better, x), x)
+
+
+_ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+
+
+def polynomial(x: Term, coefficients: Sequence[float]) -> Term:
+    """Horner's rule, the highest power first."""
+    total = x.of(coefficients[0])
+    for coefficient in coefficients[1:]:
+        total = total * x + coefficient
+    return total
+
+
+def atan_of_ratio(small: Term, large: Term) -> Term:
+    """atan(small / large) for 0 <= small <= large (Cephes): around pi / 4 from tan(pi / 8) up."""
+    is_steep = small > large * math.tan(math.pi / 8)
+    ratio = is_steep.where(small - large, small) / is_steep.where(small + large, large)
+    square = ratio * ratio
+    near = polynomial(square, _ATAN) * square * ratio + ratio
+    return is_steep.where(near + math.pi / 4, near)
+
+
+@equation("atan", "float")
+def atan(x: Term) -> Term:
+    """atan(|x|) with the sign of x; above 1 it is pi / 2 - atan(1 / |x|)."""
+    size = abs(x)
+    above = size > 1.0
+    angle = atan_of_ratio(above.where(size.apply("reciprocal"), size), x.of(1.0))
+    return with_sign_of(above.where(math.pi / 2 - angle, angle), x)
+
+
+@equation("atan2", "float")
+def atan2(y: Term, x: Term) -> Term:
+    """The angle in the first octant, mirrored into that of (x, y)."""
+    across, along = abs(x), abs(y)
+    small, large = across.apply("minimum", along), across.apply("maximum", along)
+    is_diagonal = across.equals(along)
+    small = is_diagonal.where((large > 0.0).to(F32), small)
+    angle = atan_of_ratio(small, is_diagonal.where(1.0, large))
+    angle = (along > across).where(math.pi / 2 - angle, angle)
+    angle = is_negative(x).where(math.pi - angle, angle)
+    return with_sign_of(angle, y)
+
+
+@equation("asin", "float")
+def asin(x: Term) -> Term:
+    """atan2(x, sqrt((1 - x) (1 + x)))"""
+    return atan2(x, ((1.0 - x) * (x + 1.0)).apply("sqrt"))
+
+
+@equation("acos", "float")
+def acos(x: Term) -> Term:
+    """atan2(sqrt((1 - x) (1 + x)), x)"""
+    return atan2(((1.0 - x) * (x + 1.0)).apply("sqrt"), x)
+
+
+def exponential_halves(x: Term) -> tuple[Term, Term]:
+    """exp(|x|) / 2 and exp(-|x|) / 2, without overflow before the result has it."""
+    root = (abs(x) * 0.5).apply("exp")
+    inverse = root.apply("reciprocal")
+    return (root * 0.5) * root, (inverse * 0.5) * inverse
+
+
+@equation("cosh", "float")
+def cosh(x: Term) -> Term:
+    """(exp(x) + exp(-x)) / 2"""
+    grown, shrunk = exponential_halves(x)
+    return grown + shrunk
+
+
+@equation("sinh", "float")
+def sinh(x: Term) -> Term:
+    """(exp(x) - exp(-x)) / 2, and (e + e / (e + 1)) / 2 with e = expm1 near 0."""
+    grown, shrunk = exponential_halves(x)
+    small = expm1(abs(x))
+    near = (small + small / (small + 1.0)) * 0.5
+    return with_sign_of((abs(x) < 1.0).where(near, grown - shrunk), x)
+
+
+@equation("asinh", "float")
+def asinh(x: Term) -> Term:
+    """log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))), log(2 |x|) for large x."""
+    size = abs(x)
+    square = size * size
+    near = log1p(size + square / ((square + 1.0).apply("sqrt") + 1.0))
+    far = size.apply("log") + math.log(2)
+    return with_sign_of((size < 1e9).where(near, far), x)
+
+
+@equation("acosh", "float")
+def acosh(x: Term) -> Term:
+    """log1p(d + sqrt(d) sqrt(d + 2)) with d = x - 1, log(2 x) for large x."""
+    above = x - 1.0
+    near = log1p(above + above.apply("sqrt") * (above + 2.0).apply("sqrt"))
+    return (x < 1e9).where(near, x.apply("log") + math.log(2))
+
+
+@equation("atanh", "float")
+def atanh(x: Term) -> Term:
+    """log1p(2 |x| / (1 - |x|)) / 2 with the sign of x."""
+    size = abs(x)
+    return with_sign_of(log1p((size * 2.0) / (1.0 - size)) * 0.5, x)
+
+
+@equation("copy", "float")
+@equation("copy", "integer")
+@equation("copy", "pred")
+def copy(x: Term) -> Term:
+    """x"""
+    return x
+
+
+def ordered_bits(x: Term) -> Term:
+    """Integers in XLA's total order: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
+    bits = x.bits(S32)
+    return (bits < 0).where(bits ^ 0x7FFFFFFF, bits)
+
+
+def _declare_total_order() -> None:
+    for name in COMPARISONS:
+
+        def compare(a: Term, b: Term, name: str = name) -> Term:
+            return ordered_bits(a).apply(name, ordered_bits(b))
+
+        def compare_directly(a: Term, b: Term, name: str = name) -> Term:
+            return a.apply(name, b)
+
+        equation(f"{name}_total_order", "float")(compare)
+        equation(f"{name}_total_order", "integer")(compare_directly)
+        equation(f"{name}_total_order", "pred")(compare_directly)
+
+
+_declare_total_order()
+
+_FORMATS = {"f32": (8, 23), "bf16": (8, 7), "f16": (5, 10)}
+
+
+@equation("reduce_precision", "float")
+def reduce_precision(x: Term, exponent: Term, mantissa: Term, dtype: DType) -> Term:
+    """Round the mantissa's bits; magnitudes out of the exponent's range become inf or 0."""
+    assert isinstance(exponent.expression, Literal) and isinstance(mantissa.expression, Literal)
+    keeps_exponent, keeps_mantissa = _FORMATS.get(dtype.name, (8, 23))
+    exponent_bits, mantissa_bits = int(exponent.expression.value), int(mantissa.expression.value)
+    wide = x.widened()
+    rounded = wide
+    if mantissa_bits < keeps_mantissa:
+        rounded = round_mantissa(wide, mantissa_bits)
+    if exponent_bits < keeps_exponent:
+        rounded = limit_exponent(rounded, exponent_bits)
+    is_nan = wide.apply("not_equal", wide)
+    return is_nan.where(wide, rounded).to(dtype) if rounded is not wide else x
+
+
+def round_mantissa(x: Term, bits: int) -> Term:
+    """x rounded to a mantissa of `bits` bits, ties to even."""
+    if bits == 7:
+        return x.builder.direct("convert", (x.to(BF16),), F32)
+    dropped = 23 - bits
+    pattern = x.bits(U32)
+    last = (pattern >> dropped) & 1
+    half = last + ((1 << (dropped - 1)) - 1)
+    return ((pattern + half) & (0xFFFFFFFF & ~((1 << dropped) - 1))).bits(F32)
+
+
+def limit_exponent(x: Term, bits: int) -> Term:
+    """x, or a signed infinity or zero where its exponent does not fit `bits` bits."""
+    reach = (1 << (bits - 1)) - 1
+    size = abs(x)
+    size = (size >= 2.0 ** (reach + 1)).where(math.inf, size)
+    size = (size < 2.0 ** (1 - reach)).where(0.0, size)
+    return with_sign_of(size, x)

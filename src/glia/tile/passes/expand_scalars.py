@@ -1,0 +1,67 @@
+"""Rewrite scalar functions that no engine has into those that one has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from glia.base.options import CompileOptions
+from glia.tile.ir import Apply, Expr, Nest, Program
+from glia.tile.passes import equations_float
+from glia.tile.passes import equations_integer as equations_integer  # enters its equations
+from glia.tile.passes.scalar_terms import Term, TermBuilder
+from glia.tile.rewrite import map_nests
+
+_ROUNDS = ("floor", "ceil", "round_nearest_even", "round_nearest_away")
+
+
+def expand_scalars(program: Program, options: CompileOptions | None = None) -> Program:
+    """The program with every scalar function one that an engine computes.
+
+    Equal parts of an expression are one object afterwards, to be computed once. No option changes
+    the result.
+    """
+    return map_nests(program, _expand_nest)
+
+
+def _expand_nest(nest: Nest) -> Nest:
+    expander = _Expander()
+    body = expander.expand(nest.body).expression
+    finish = nest.finish and expander.expand(nest.finish).expression
+    return replace(nest, body=body, finish=finish)
+
+
+class _Expander:
+    """Expands bottom-up, each object once."""
+
+    def __init__(self) -> None:
+        self.builder = TermBuilder()
+        self._done: dict[int, tuple[Expr, Term]] = {}
+
+    def expand(self, expression: Expr) -> Term:
+        """The same value in terms of the engines' functions."""
+        found = self._done.get(id(expression))
+        if found is None:
+            found = (expression, self._expand(expression))
+            self._done[id(expression)] = found
+        return found[1]
+
+    def _expand(self, expression: Expr) -> Term:
+        if not isinstance(expression, Apply):
+            return self.builder.term(expression)
+        if self._takes_whole_part(expression):
+            quotient = expression.args[0]
+            assert isinstance(quotient, Apply)
+            a, b = (self.expand(arg).widened() for arg in quotient.args)
+            exact = equations_float.divide_exactly(a, b).to(quotient.dtype)
+            return self.builder.apply(expression.function, (exact,), expression.dtype)
+        args = tuple(self.expand(arg) for arg in expression.args)
+        return self.builder.apply(expression.function, args, expression.dtype)
+
+    @staticmethod
+    def _takes_whole_part(expression: Apply) -> bool:
+        """Whether a quotient of floats is rounded to a whole number."""
+        argument = expression.args[0]
+        if not (isinstance(argument, Apply) and argument.function == "divide"):
+            return False
+        to_integer = expression.function == "convert" and expression.dtype.is_integer
+        return argument.dtype.is_float and (expression.function in _ROUNDS or to_integer)

@@ -1,0 +1,83 @@
+"""Every number of the hardware says where it comes from; what is assumed can be listed."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+
+from glia.arch import ARCHS, TARGETS
+from glia.arch.kit import CONFIDENCES, Arch
+from glia.cli.catalogue import assumed_constants
+from glia.isa.kit import INSTRUCTIONS
+from house.source import PACKAGE, nodes_of, place, python_files
+
+ARCH = PACKAGE / "arch"
+
+
+@pytest.mark.parametrize("arch", ARCHS, ids=lambda arch: arch.name)
+def test_every_number_has_unit_source_and_confidence(arch: Arch) -> None:
+    for field in dataclasses.fields(Arch):
+        value = getattr(arch, field.name)
+        if field.name in ("name", "generation", "constants"):
+            continue
+        names = (
+            [f"{field.name}.{key}" for key in value] if isinstance(value, Mapping) else [field.name]
+        )
+        for name in names:
+            constant = arch.constants[name]
+            assert constant.unit and constant.source and constant.confidence in CONFIDENCES, name
+
+
+def test_every_target_has_a_source() -> None:
+    assert [name for name, target in TARGETS.items() if not target.source.strip()] == []
+
+
+def test_numbers_stand_in_declarations_only() -> None:
+    """In arch/ a number is an argument of Constant or of a target, or a structural 0 or 1."""
+    wrong = []
+    for path in python_files(ARCH):
+        declared = {
+            id(inner)
+            for node in nodes_of(path)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("Constant", "build_arch", "_target", "replace")
+            for inner in ast.walk(node)
+        }
+        for node in nodes_of(path):
+            is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+            if is_number and id(node) not in declared and node.value not in (0, 1, 30, True):
+                wrong.append(f"{place(path, node.lineno)}: {node.value}")
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def test_assumed_numbers_can_be_listed() -> None:
+    listed = assumed_constants()
+    expected = [(a, name) for a in ARCHS for name in a.assumed]
+    assert len(listed) == len(expected) > 0
+    for (arch, name), line in zip(expected, listed, strict=True):
+        assert arch.name in line and name in line and arch.constants[name].unit in line
+
+
+def test_a_number_that_is_not_published_says_so() -> None:
+    wrong = [
+        f"{arch.name} {name}"
+        for arch in ARCHS
+        for name, constant in arch.constants.items()
+        if constant.confidence != "assumed" and constant.source == "not published"
+    ]
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def test_every_rule_and_cost_of_an_instruction_has_a_source() -> None:
+    wrong = [
+        f"{name}: {rule.sentence}"
+        for name, instruction in INSTRUCTIONS.items()
+        for rule in instruction.rules
+        if not rule.source.strip() or not rule.sentence.strip()
+    ]
+    assert not wrong, "\n".join(["", *wrong])
+    assert [n for n, i in INSTRUCTIONS.items() if not i.cost_source.strip()] == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from glia.arch.instances import get_target
+from glia.base.options import CompileOptions
 from glia.tile.contraction import can_turn, contraction_operands, row_dim
 from glia.tile.ir import Layout, Load, Nest, Program, Schedule, loads
 
 PARTITIONS = 128
 RESIDENT_SHARE = 0.5  # of SBUF; the rest is for what nests stage and compute
-LARGEST_SHARE = 0.25  # of SBUF, for one buffer
+LARGEST_SHARE = 0.3  # of SBUF, for one buffer
 
 
 @dataclass
@@ -22,8 +24,9 @@ class _Life:
     bytes_per_partition: int
 
 
-def choose_layouts(program: Program, options: object = None, sbuf_bytes: int = 180224) -> Program:
+def choose_layouts(program: Program, options: CompileOptions) -> Program:
     """Keep temporaries in SBUF when every writer and reader can reach them there and they fit."""
+    sbuf_bytes = get_target(options.target).arch.sbuf_usable_bytes_per_partition
     rows = _candidate_rows(program)
     lives = _lives(program, rows)
     capacity = int(sbuf_bytes * RESIDENT_SHARE)

@@ -131,12 +131,14 @@ class Scheduler:
 
     def _contraction(self, nest: Nest, operands: tuple[Load, Load]) -> Schedule | None:
         left, right = (axes_of(load) for load in operands)
-        swept = [a.name for a in nest.reduced_axes if a.name in left and a.name in right]
+        swept = [
+            a.name
+            for a in nest.reduced_axes
+            if a.extent > 1 and all(row_dim(load.index, a.name) >= 0 for load in operands)
+        ]
         if not swept:
             return None
         contract = max(swept, key=lambda a: nest.extents[a])
-        if nest.extents[contract] == 1:
-            return None
         parallel = [a.name for a in nest.parallel_axes]
         choices = []
         for side, own, other in (("left", left, right), ("right", right, left)):

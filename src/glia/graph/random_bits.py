@@ -31,10 +31,11 @@ def philox(state: Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Array
         upper = high + (counter < index).astype(np.uint64)
         words = _philox_words(key, counter, upper)
         new_low = low + np.uint64(lanes)
+        new_high = high + np.uint64(new_low < low)
     new = state.copy()
     new[1] = new_low
     if len(state) > 2:
-        new[2] = high + np.uint64(new_low < low)
+        new[2] = new_high
     return new, _fitted(words.reshape(-1), shape, dtype)
 
 

@@ -163,8 +163,8 @@ def _fitted(words: Node, result: TensorType) -> Node:
     """The first words as elements of a type."""
     count = math.prod(result.shape)
     if result.dtype.bits == 64:
-        pairs = reshape(slice_along(words, 0, 0, 2 * count), (count, 2))
-        return bitcast(reshape(bitcast(pairs, U64), result.shape), result.dtype)
+        pairs = reshape(slice_along(words, 0, 0, 2 * count), (*result.shape, 2))
+        return bitcast(bitcast(pairs, U64), result.dtype)
     return _narrowed(reshape(slice_along(words, 0, 0, count), result.shape), result.dtype)
 
 

@@ -6,6 +6,7 @@ word, high word), of which the low word is used, so nothing outside the device h
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,8 +28,11 @@ from glia.graph.passes.build import (
     take,
 )
 from glia.graph.passes.dtype_errors import ConstantTooWide
+from glia.graph.passes.inline import inline
 from glia.graph.passes.regions import all_nodes, tensor_types
 from glia.graph.passes.retype import Retyping, retype
+from glia.graph.passes.rewrite import apply_rules
+from glia.graph.passes.structure import drop_identity_bitcast, merge_bitcasts
 
 log = logging.getLogger(__name__)
 
@@ -52,24 +56,35 @@ def narrow_integers(graph: Graph, options: CompileOptions) -> Graph:
         wide.opcode,
         f" at {wide.loc}" if str(wide.loc) else "",
     )
-    return retype(graph, Retyping(_NARROW, _SPECIAL, _enter, _leave))
+    graph = apply_rules(_with_words_outside(graph), (drop_identity_bitcast, merge_bitcasts))
+    return retype(graph, Retyping(_NARROW, _SPECIAL, lambda p: (p, p), lambda value, _: value))
 
 
 def _is_wide(node: Node) -> bool:
     return any(kind.dtype in _NARROW for kind in tensor_types(node.type))
 
 
-def _enter(parameter: Parameter) -> tuple[Parameter, Node]:
-    narrow = _NARROW.get(parameter.dtype)
-    if narrow is None:
-        return parameter, parameter
-    declared = TensorType(U32, (*parameter.shape, 2))
-    words = Parameter(parameter.index, declared, parameter.name, loc=parameter.loc)
-    return words, bitcast(take(words, -1, 0), narrow)
+def _with_words_outside(graph: Graph) -> Graph:
+    """The graph whose parameters and results of 64 bits are pairs of words, bitcast inside.
 
-
-def _leave(value: Node, outside: DType) -> Node:
-    return value if outside not in _NARROW else _as_words(value)
+    What only passes bits through, such as the state of a random generator, loses none of them once
+    these bitcasts meet others.
+    """
+    parameters, image = [], []
+    for old in graph.parameters:
+        if old.dtype in _NARROW:
+            declared = TensorType(U32, (*old.shape, 2))
+            words = Parameter(old.index, declared, old.name, loc=old.loc)
+            parameters.append(words)
+            image.append(Bitcast(words, old.dtype))
+        else:
+            parameters.append(old)
+            image.append(old)
+    results = tuple(
+        Bitcast(result, U32) if result.dtype in _NARROW else result
+        for result in inline(graph, image)
+    )
+    return dataclasses.replace(graph, parameters=tuple(parameters), results=results)
 
 
 def _as_words(value: Node) -> Node:

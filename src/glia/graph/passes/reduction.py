@@ -52,7 +52,7 @@ def reduce_of_transpose(op: Reduce) -> Node | None:
 
 @rule
 def reduce_of_broadcast(op: Reduce) -> Node | None:
-    """reduce(broadcast(x)) over replicated dimensions: max, min, and, or leave x as it is"""
+    """reduce(broadcast(x)) = reduce(x) where max, min, and, or go over replicated elements"""
     if len(op.xs) != 1 or not isinstance(op.xs[0], Broadcast):
         return None
     x, dimensions = op.xs[0].x, op.xs[0].dimensions

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, get_args, get_type_hints
 from glia.base.errors import InternalError
 from glia.base.loc import UNKNOWN, Loc
 from glia.graph.ir import Graph, Node, TupleType, Type
+from glia.graph.ops import Get
 
 LONGEST_CHAIN = 400
 """How many rules may fire one after the other on what began as one node."""
@@ -130,6 +131,9 @@ class _Rewriter:
     def _step(self, node: Node) -> None:
         if node in self._becomes:
             self._normal[node] = self._normal[self._becomes[node]]
+            return
+        if isinstance(node, Get) and isinstance(results := self._normal[node.x], Tuple):
+            self._become(node, results.parts[node.index], rules_fired=0)
             return
         rebuilt = self._rebuilt(node)
         if rebuilt is not node:

@@ -27,16 +27,7 @@ from glia.graph.ops import (
 from glia.graph.passes.build import dynamic_slice, reshape, take
 from glia.graph.passes.facts import integer, integers, uniform
 from glia.graph.passes.inline import inline
-from glia.graph.passes.rewrite import Tuple, results_as_node, rule, rules_of
-
-
-@rule
-def get_of_tuple(op: Get) -> Node | None:
-    """get(tuple(a, b, ...), i) = the i-th of a, b, ..."""
-    match op:
-        case Get(Tuple(parts), index):
-            return parts[index]
-    return None
+from glia.graph.passes.rewrite import results_as_node, rule, rules_of
 
 
 @rule

@@ -50,6 +50,7 @@ class _Analysis:
         self.owners: dict[Memory, list[tuple[int, int, str]]] = {}
         self.position = 0
         self.stamp = 0
+        self.touched: set[str] = set()  # tiles accessed since the innermost loop began
 
     def block(self, body: tuple[Statement, ...]) -> None:
         for statement in body:
@@ -66,6 +67,7 @@ class _Analysis:
 
     def loop(self, loop: Loop) -> None:
         start, entry = self.position, dict(self.counts)
+        outside, self.touched = self.touched, set()
         per_iteration = count_signals(loop.body)
         variable = Affine.of(loop.variable)
         for stream, amount in per_iteration.items():
@@ -76,17 +78,17 @@ class _Analysis:
         self.position, self.counts = start, at_start
         self.block(loop.body)
         self._substitute({loop.variable: Affine((), loop.trips - 1)})
+        self.touched |= outside
         self.counts = entry
         for stream, amount in per_iteration.items():
             self.counts[stream] = entry.get(stream, ZERO) + amount * loop.trips
 
     def _substitute(self, values: dict[str, Affine]) -> None:
-        variable = next(iter(values))
-        for access in self.accesses.values():
+        for name in self.touched & self.accesses.keys():
+            access = self.accesses[name]
             for counts in (access.writes, access.reads):
                 for stream, (stamp, count) in counts.items():
-                    if any(name == variable for name, _ in count.terms):
-                        counts[stream] = stamp, count.substitute(values)
+                    counts[stream] = stamp, count.substitute(values)
 
     def instruction(self, instruction: Instr) -> None:
         if isinstance(instruction, Barrier):
@@ -124,6 +126,7 @@ class _Analysis:
     def _access(self, pattern: Pattern) -> _Access:
         """The access record of a tile; a tile that takes over memory inherits what used it."""
         tile = pattern.tile
+        self.touched.add(tile.name)
         if tile.memory is Memory.HBM:
             return self.accesses.setdefault(tile.name, _Access())
         start = self.program.addresses[tile.name]

@@ -1,4 +1,4 @@
-"""What is declared is declared whole: instructions, operations, errors, options, passes."""
+"""What is declared is declared whole: instructions, operations, functions, errors, options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from glia.graph.scalar import FUNCTIONS
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.isa.sync import Barrier, RegisterMove
 from glia.machine.ir import Program
-from glia.pipeline import IMPORT, PIPELINE, run_pipeline
+from glia.pipeline import run_pipeline
 from house.source import test_text
 from levels.graph_cases import CASES, Case
 
@@ -157,28 +157,6 @@ def test_every_option_of_the_product_is_known(option: str) -> None:
     command = neuronx_cc.commands["compile"]  # type: ignore[attr-defined]
     known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
     assert option in known
-
-
-def test_passes_come_after_what_they_rely_on() -> None:
-    seen: list[str] = [IMPORT]
-    for each in PIPELINE:
-        for earlier, reason in each.after.items():
-            assert earlier in seen, f"{each.name} relies on {earlier}, which is not before it"
-            assert len(reason.split()) >= 4, f"{each.name} after {earlier}: {reason!r} is no reason"
-        seen.append(each.name)
-    assert len(set(seen)) == len(seen)
-
-
-def test_levels_follow_each_other() -> None:
-    levels = [each.makes for each in PIPELINE]
-    order = ["graph", "tile", "machine"]
-    assert levels == sorted(levels, key=order.index)
-    assert set(levels) == set(order)
-
-
-def test_options_of_passes_exist() -> None:
-    fields = set(CompileOptions.__dataclass_fields__)
-    assert {name for each in PIPELINE for name in each.options} <= fields
 
 
 def test_every_listed_operator_is_sorted_and_once() -> None:

@@ -224,11 +224,15 @@ def sparkline(values: np.ndarray) -> str:
 
 
 def _save_profile(story: Story, profile: Profile) -> None:
-    trace, page = story.folder / "digits.perfetto.json", story.folder / "digits.html"
+    trace, page, picture = (
+        story.folder / f"digits.{ending}" for ending in ("perfetto.json", "html", "svg")
+    )
     profile.save_perfetto(trace)
     profile.save_html(page)
+    profile.save_svg(picture)
     story.say(f"{trace}  open it at https://ui.perfetto.dev")
     story.say(f"{page}  timeline, memory and roofline; open it in a browser")
+    story.say(f"{picture}  the timeline alone, as a picture")
     name = profile.program.inputs[0].name
     story.say("again, and checked against JAX within what bf16 allows:")
     neff, images = story.folder / "digits.neff", story.folder / "images.npy"

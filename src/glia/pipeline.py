@@ -112,7 +112,13 @@ PIPELINE: tuple[Pass, ...] = (
         makes="tile",
         after={"eliminate_dead_code": "every operation left becomes a nest, read or not"},
     ),
-    Pass("schedule_nests", f"{_TILE}schedule:schedule_nests", makes="tile"),
+    Pass("expand_scalars", f"{_TILE}expand_scalars:expand_scalars", makes="tile"),
+    Pass(
+        "schedule_nests",
+        f"{_TILE}schedule:schedule_nests",
+        makes="tile",
+        after={"expand_scalars": "tile extents follow from how many values a body holds at once"},
+    ),
     Pass(
         "choose_layouts",
         f"{_TILE}choose_layouts:choose_layouts",

@@ -1,0 +1,38 @@
+"""Every corpus program, compiled through the whole pipeline and run, gives what JAX gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from levels.corpus import PROGRAMS, Program, assert_close, hlo_bytes
+
+import glia
+from glia.arch.instances import TARGETS
+
+COMPILED_TARGETS = [name for name in TARGETS if name != "inf1"]
+
+
+def _run(program: Program, target: str, **options: Any) -> list[np.ndarray]:
+    neff = glia.compile(hlo_bytes(program), target=target, verify=True, **options)
+    return glia.load(neff)(*(np.asarray(argument) for argument in program.arguments))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_program_gives_on_trn2_what_jax_gives(program: Program) -> None:
+    assert_close(program, _run(program, "trn2"))
+
+
+@pytest.mark.parametrize("target", [name for name in COMPILED_TARGETS if name != "trn2"])
+@pytest.mark.parametrize("name", ["matmul", "softmax", "conv_nchw", "scan", "gather_rows", "cnn"])
+def test_a_program_gives_the_same_on_every_target(name: str, target: str) -> None:
+    program = next(p for p in PROGRAMS if p.name == name)
+    assert_close(program, _run(program, target))
+
+
+@pytest.mark.parametrize("level", [1, 3])
+@pytest.mark.parametrize("name", ["mlp", "attention", "conv_gradient"])
+def test_a_program_gives_the_same_at_every_optimisation_level(name: str, level: int) -> None:
+    program = next(p for p in PROGRAMS if p.name == name)
+    assert_close(program, _run(program, "trn2", optlevel=level))

@@ -26,11 +26,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Recovery:
+    """Where to go back to when a pass fails: `function` maps what the pass `to` made to something
+    easier, or to None when nothing is left to try."""
+
+    to: str
+    function: str
+
+
+@dataclass(frozen=True)
 class Pass:
     """One step: `function` ("module:name", imported when it runs) maps (ir, options) to ir.
 
     `makes` is the level of its result: graph, tile or machine. `after` names earlier passes it
-    relies on, each with the reason. `options` names the options it obeys.
+    relies on, each with the reason. `options` names the options it obeys. When it raises a
+    CompileError and has a `recovery`, the pipeline goes back and tries again.
     """
 
     name: str
@@ -38,6 +48,7 @@ class Pass:
     makes: str
     after: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    recovery: Recovery | None = None
 
     def __call__(self, ir: Any, options: CompileOptions) -> Any:
         """Run the pass."""
@@ -138,6 +149,7 @@ PIPELINE: tuple[Pass, ...] = (
         f"{_MACHINE}place:place",
         makes="machine",
         after={"double_buffer": "the second copy of a tile needs an address of its own"},
+        recovery=Recovery("choose_layouts", f"{_TILE}choose_layouts:evict"),
     ),
     Pass(
         "insert_semaphores",
@@ -208,6 +220,8 @@ def _require(name: str, value: object, known: tuple[object, ...]) -> None:
         texts = ", ".join(repr(each) for each in known)
         raise BadOption(option=name, value=value, known=texts)
 
+
+_RECOVERABLE = {each.recovery.to for each in PIPELINE if each.recovery}
 
 EFFECTIVE_OPTIONS = frozenset(name for each in PIPELINE for name in each.options)
 
@@ -320,13 +334,27 @@ def run_pipeline(
     """The result of every pass in order, or of those up to and including `stop_after`."""
     ir: Any = graph
     total = len(PIPELINE)
+    made: dict[str, tuple[int, Any]] = {}  # what recoveries go back to
     if observer:
         observer(Step(IMPORT, "graph", ir, 0.0, 0, total))
-    for index, each in enumerate(PIPELINE, start=1):
-        if stop_after == IMPORT:
-            break
+    index = 0
+    while index < total and stop_after != IMPORT:
+        each = PIPELINE[index]
+        index += 1
         started = time.perf_counter()
-        ir = _run(each, ir, options)
+        try:
+            ir = _run(each, ir, options)
+        except CompileError:
+            if each.recovery is None:
+                raise
+            index, before = made[each.recovery.to]
+            ir = _resolve(each.recovery.function)(before, options)
+            if ir is None:
+                raise
+            made[each.recovery.to] = index, ir
+            continue
+        if each.name in _RECOVERABLE:
+            made[each.name] = index, ir
         if observer:
             observer(Step(each.name, each.makes, ir, time.perf_counter() - started, index, total))
         if stop_after == each.name:

@@ -48,6 +48,18 @@ def choose_layouts(program: Program, options: CompileOptions) -> Program:
     return replace(program, layouts=layouts, notes=notes)
 
 
+def evict(program: Program, options: object = None) -> Program | None:
+    """The program with the larger half of its resident buffers in HBM; None when none is left."""
+    resident = sorted(program.layouts, key=lambda name: program.buffers[name].bytes)
+    if not resident:
+        return None
+    kept = resident[: len(resident) // 2]
+    spilled = sum(program.buffers[name].bytes for name in resident[len(kept) :])
+    note = f"{spilled} bytes of intermediates are spilled to HBM to make room for working tiles"
+    layouts = {name: program.layouts[name] for name in kept}
+    return replace(program, layouts=layouts, notes=(*program.notes, note))
+
+
 def _candidate_rows(program: Program) -> dict[str, int]:
     """Buffers that all their nests could use in SBUF, with the dimension on the partitions."""
     top = [s for s in program.body if isinstance(s, Nest)]

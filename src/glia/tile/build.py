@@ -178,9 +178,11 @@ def _lower_node(block: Block, node: Node, values: Values) -> list[Value]:
 def _lower_constant(block: Block, node: ops.Constant, _: list[Value]) -> Value:
     array = np.asarray(node.value)
     flat = array.reshape(-1)
-    is_splat = flat[0] == flat[-1] and bool(np.all(flat == flat[0]))
-    if array.ndim == 0 or is_splat:
-        return Scalar(block, node, flat[0].item(), node.type)
+    bits = np.ascontiguousarray(flat).view(f"u{flat.dtype.itemsize}")
+    if bits[0] == bits[-1] and np.all(bits == bits[0]):
+        value = flat[0].item()
+        number = value if node.dtype.is_float else int(value)
+        return Scalar(block, node, number, node.type)
     name = block.names.buffer(block.names.fresh("c"), node.dtype, node.shape, "constant")
     block.names.constants[name] = array
     return Stored(block, node, name)

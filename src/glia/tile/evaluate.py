@@ -44,15 +44,15 @@ MOST_ELEMENTS = 1 << 22  # of one intermediate array; larger nests run in pieces
 
 
 def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of `program` on one array per input, each in its buffer's shape.
+    """The outputs of `program` on one array per input, in the shapes the outside sees.
 
-    An input may have any shape of the buffer's element count. Raises InternalError when an access
+    An input may have any shape of its buffer's element count. Raises InternalError when an access
     leaves its buffer and TypeError when an input does not fit. Inputs are not changed.
     """
     memory = _memory_of(program, inputs)
     with np.errstate(all="ignore"):
         run_block(program.body, memory)
-    return [memory[name] for name in program.outputs]
+    return [memory[name].reshape(program.buffers[name].outer_shape) for name in program.outputs]
 
 
 def _memory_of(program: Program, inputs: Sequence[Array]) -> Memory:

@@ -1,8 +1,8 @@
 """Level 2: loop nests over buffers with affine accesses.
 
 A program is a sequence of nests (and whiles and branches) over named buffers. A nest says WHAT is
-computed: named axes, a scalar body that reads buffers through affine maps, an optional reduction and
-one write. HOW it runs (which axis lies on the partitions, tile extents, what stays in SBUF) is
+computed: named axes, a scalar body that reads buffers through affine maps, an optional reduction
+and one write. HOW it runs (which axis lies on the partitions, tile extents, what stays in SBUF) is
 said beside it by schedules and layouts, and never changes the meaning.
 """
 
@@ -18,12 +18,20 @@ from glia.base.loc import UNKNOWN, Loc
 
 @dataclass(frozen=True)
 class Buffer:
-    """A dense row-major tensor; role is input, output, constant or temporary."""
+    """A dense row-major tensor; role is input, output, constant or temporary.
+
+    `declared` is the shape the outside sees where passes gave the same elements another one.
+    """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     role: str = "temporary"
+    declared: tuple[int, ...] | None = None
+
+    @property
+    def outer_shape(self) -> tuple[int, ...]:
+        return self.shape if self.declared is None else self.declared
 
     @property
     def elements(self) -> int:
@@ -141,7 +149,8 @@ class Store:
 class Nest:
     """For every point of the parallel axes: target = finish(reduce(body)).
 
-    Without `combine` each element of the target is written at most once; axes that are in no reduction are parallel.
+    Without `combine` each element of the target is written at most once; axes that are in no
+    reduction are parallel. Equal parts of an expression may be one object: walk by identity.
     """
 
     name: str
@@ -169,7 +178,7 @@ class Nest:
 
 @dataclass(frozen=True)
 class While:
-    """Run `condition`; while the scalar pred buffer `predicate` is true run `body` and start over."""
+    """Run `condition`; while the pred scalar `predicate` is true run `body` and start over."""
 
     name: str
     condition: tuple[Statement, ...]
@@ -205,17 +214,18 @@ class Layout:
 class Schedule:
     """How a nest runs.
 
-    `partition` is the axis on the 128 partitions ("" for none). Each axis is split into tiles of
-    `tiles[axis]` (missing: 1 for axes iterated one by one, see `order`); `order` lists the axes whose tile loops are
-    outermost first. `engine` is "tensor" for a contraction on the PE ("m" and "n" then name the axes of stationary and moving), else "vector".
+    `partition` is the axis on the 128 partitions of the result ("" for none). `tiles` says how many
+    values of an axis one instruction sweeps (missing: all of them); `order` lists the axes to loop
+    over, outermost first. A contraction on the PE (`engine` "tensor") sums over `contract` along the
+    partitions of both operands; the operand named by `stationary` carries the partition axis.
     """
 
     engine: str
     partition: str
     tiles: Mapping[str, int]
     order: tuple[str, ...]
-    stationary: str = ""  # which operand of the contraction is stationary: "left" | "right"
-    notes: str = ""
+    contract: str = ""
+    stationary: str = ""  # "left" | "right"
 
 
 @dataclass(frozen=True)
@@ -252,11 +262,19 @@ def walk(body: tuple[Statement, ...]) -> Iterator[Nest]:
 
 
 def loads(expression: Expr | None) -> Iterator[Load]:
-    """Every load in an expression, those of dynamic offsets included, left to right."""
-    if isinstance(expression, Load):
-        yield expression
-        for offset in expression.dynamic:
-            yield from loads(offset.load)
-    elif isinstance(expression, Apply):
-        for argument in expression.args:
-            yield from loads(argument)
+    """Every load in an expression, those of dynamic offsets included, left to right.
+
+    A part that occurs several times as one object is visited once.
+    """
+    stack: list[Expr | None] = [expression]
+    seen: set[int] = set()
+    while stack:
+        part = stack.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Load):
+            yield part
+            stack.extend(offset.load for offset in reversed(part.dynamic))
+        elif isinstance(part, Apply):
+            stack.extend(reversed(part.args))

@@ -142,10 +142,14 @@ def _verify_apply(nest: Nest, expression: Apply) -> None:
 
 
 def _parts(expression: Expr) -> Iterator[Expr]:
-    """Every sub-expression, the loads of run-time offsets included."""
+    """Every sub-expression, the loads of run-time offsets included; each object once."""
     stack: list[Expr] = [expression]
+    seen: set[int] = set()
     while stack:
         part = stack.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
         yield part
         if isinstance(part, Apply):
             stack.extend(part.args)

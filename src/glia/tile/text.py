@@ -14,6 +14,7 @@ program "main" {
 
 A load may be followed by `where (expression < extent, ...) else value` and by
 `at (dimension: load <= limit, ...)`; `or drop` after a limit means that the offset does not clamp.
+`let %0 = ...` before the store names an expression that occurs several times.
 Arrays of constants are not printed; `parse_program` takes them as a table.
 """
 
@@ -71,8 +72,10 @@ def print_nest(nest: Nest) -> str:
     return "\n".join(_nest(nest, "", None, False))
 
 
-def print_expression(expression: Expr) -> str:
-    """A scalar expression as text."""
+def print_expression(expression: Expr, names: Mapping[int, str] | None = None) -> str:
+    """A scalar expression as text; a part whose identity is in `names` is printed as that name."""
+    if names and id(expression) in names:
+        return names[id(expression)]
     if isinstance(expression, Load):
         return _load(expression)
     if isinstance(expression, Literal):
@@ -81,12 +84,34 @@ def print_expression(expression: Expr) -> str:
         return f"index.{expression.dtype}({expression.expression})"
     if isinstance(expression, Accumulator):
         return f"acc.{expression.dtype}"
-    inside = ", ".join(print_expression(argument) for argument in expression.args)
+    inside = ", ".join(print_expression(argument, names) for argument in expression.args)
     return f"{expression.function}.{expression.dtype}({inside})"
+
+
+def _shared_parts(nest: Nest) -> list[Apply]:
+    """The applications that occur more than once as one object, operands first."""
+    counts: dict[int, int] = {}
+    order: list[Apply] = []
+
+    def visit(part: Expr) -> None:
+        if not isinstance(part, Apply):
+            return
+        counts[id(part)] = counts.get(id(part), 0) + 1
+        if counts[id(part)] == 1:
+            for argument in part.args:
+                visit(argument)
+            order.append(part)
+
+    visit(nest.body)
+    if nest.finish is not None:
+        visit(nest.finish)
+    return [part for part in order if counts[id(part)] > 1]
 
 
 def _declaration(program: Program, buffer: Buffer) -> str:
     text = f"{buffer.role} {buffer.name} {buffer.dtype}[{','.join(map(str, buffer.shape))}]"
+    if buffer.declared is not None:
+        text += f" as [{','.join(map(str, buffer.declared))}]"
     layout = program.layouts.get(buffer.name)
     if layout is not None:
         text += f" in {layout.memory}"
@@ -121,11 +146,16 @@ def _nest(nest: Nest, indent: str, schedule: Schedule | None, with_locations: bo
     if nest.reduction:
         axes += [f"| {_axes(nest.reduced_axes)} {nest.reduction.function} {nest.reduction.dtype}"]
     lines = [f"{indent}nest {nest.name} [{' '.join(axes)}]"]
+    names: dict[int, str] = {}
+    for part in _shared_parts(nest):
+        text = print_expression(part, names)
+        names[id(part)] = f"%{len(names)}"
+        lines.append(f"{indent}  let {names[id(part)]} = {text}")
     target = _store(nest.target)
     sign = f"{nest.target.combine}=" if nest.target.combine else "="
-    lines.append(f"{indent}  {target} {sign} {print_expression(nest.body)}")
+    lines.append(f"{indent}  {target} {sign} {print_expression(nest.body, names)}")
     if nest.finish is not None:
-        lines.append(f"{indent}  finish {print_expression(nest.finish)}")
+        lines.append(f"{indent}  finish {print_expression(nest.finish, names)}")
     if schedule is not None:
         lines.append(f"{indent}  {_schedule(schedule)}")
     if with_locations and nest.loc != UNKNOWN:
@@ -197,6 +227,7 @@ class _Parser:
         self.buffers: dict[str, Buffer] = {}
         self.layouts: dict[str, Layout] = {}
         self.schedules: dict[str, Schedule] = {}
+        self.parts: dict[str, Expr] = {}
 
     def program(self, constants: Mapping[str, object]) -> Program:
         scan = self.scanner
@@ -221,18 +252,23 @@ class _Parser:
     def declaration(self) -> None:
         scan = self.scanner
         role, name = scan.take(), self.name()
-        dtype, shape = self.dtype(scan.take()), []
-        scan.expect("[")
-        while not scan.accept("]"):
-            shape.append(scan.integer())
-            scan.accept(",")
+        dtype, shape = self.dtype(scan.take()), self.shape()
+        declared = self.shape() if scan.accept("as") else None
         if name in self.buffers:
             scan.fail(f"buffer {name} is declared twice")
-        self.buffers[name] = Buffer(name, dtype, tuple(shape), role)
+        self.buffers[name] = Buffer(name, dtype, shape, role, declared)
         if scan.accept("in"):
             memory = scan.take()
             dimension = scan.integer() if scan.accept("dim") else -1
             self.layouts[name] = Layout(memory, dimension)
+
+    def shape(self) -> tuple[int, ...]:
+        self.scanner.expect("[")
+        found = []
+        while not self.scanner.accept("]"):
+            found.append(self.scanner.integer())
+            self.scanner.accept(",")
+        return tuple(found)
 
     def block(self, depth: int) -> tuple[Statement, ...]:
         """Statements up to and with the closing brace."""
@@ -267,6 +303,11 @@ class _Parser:
             reduction = Reduction(names, scan.take(), self.dtype(scan.take()))
             axes += reduced
             scan.expect("]")
+        self.parts = {}
+        while scan.accept("let"):
+            part = scan.take()
+            scan.expect("=")
+            self.parts[part] = self.expression(0)
         target = self.store()
         body = self.expression(0)
         finish = self.expression(0) if scan.accept("finish") else None
@@ -324,6 +365,8 @@ class _Parser:
         if depth > MOST_NESTING:
             scan.fail(f"an expression nested more than {MOST_NESTING} deep")
         token = scan.take()
+        if token in self.parts:
+            return self.parts[token]
         if token in self.buffers and scan.peek() == "[":
             return self.load(token)
         if token.lstrip("-")[:1].isdigit() or token.lstrip("-") in ("inf", "nan"):

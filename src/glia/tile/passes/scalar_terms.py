@@ -80,8 +80,11 @@ class TermBuilder:
 
     def literal(self, value: float | int, dtype: DType) -> Term:
         """A constant, rounded to the dtype."""
-        rounded = np.asarray(value).astype(dtype.numpy).item()
-        return self.term(Literal(rounded, dtype))
+        return self._number(np.asarray(value).astype(dtype.numpy), dtype)
+
+    def _number(self, value: np.ndarray, dtype: DType) -> Term:
+        number = value.item() if dtype.is_float else int(value.item())
+        return self.term(Literal(number, dtype))
 
     def apply(self, function: str, args: tuple[Term, ...], dtype: DType) -> Term:
         """The function of operands, expanded when no engine has it."""
@@ -110,7 +113,7 @@ class TermBuilder:
             return self.term(whole)
         with np.errstate(all="ignore"):
             arrays = [np.asarray(part.value).astype(part.dtype.numpy) for part in numbers]
-            return self.term(Literal(apply_to_arrays(whole, arrays).item(), dtype))
+            return self._number(apply_to_arrays(whole, arrays), dtype)
 
     def _convert(self, x: Term, dtype: DType) -> Term:
         if x.dtype is dtype:

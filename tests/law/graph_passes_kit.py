@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from glia.base.dtype import from_numpy
 from glia.base.options import CompileOptions
 from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
@@ -48,16 +49,23 @@ def assert_same(found: Sequence[Array], wanted: Sequence[Array], tolerance: floa
     assert len(found) == len(wanted)
     for a, b in zip(found, wanted, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        kind = from_numpy(b.dtype)
+        if kind.is_integer and kind.bits < 8:
+            a, b = a.astype(np.int8), b.astype(np.int8)
         if not tolerance or a.dtype.kind in "biu":
-            number = b.dtype.kind == "f" or b.dtype.itemsize == 2
-            nan = np.isnan(b.astype(np.float64)) if number else np.zeros(b.shape, bool)
-            assert np.array_equal(a[~nan].view(np.uint8), b[~nan].view(np.uint8))
-            assert not number or np.isnan(a[nan].astype(np.float64)).all()
+            _assert_same_bits(a, b)
         else:
-            wide = np.complex128 if b.dtype.kind == "c" else np.float64
+            wide = np.complex128 if kind.is_complex else np.float64
             np.testing.assert_allclose(
                 a.astype(wide), b.astype(wide), rtol=tolerance, atol=tolerance
             )
+
+
+def _assert_same_bits(a: Array, b: Array) -> None:
+    is_float = from_numpy(b.dtype).is_float
+    nan = np.isnan(b.astype(np.float64)) if is_float else np.zeros(b.shape, bool)
+    assert np.array_equal(a[~nan].view(np.uint8), b[~nan].view(np.uint8))
+    assert not is_float or np.isnan(a[nan].astype(np.float64)).all()
 
 
 def check_rule(rule: Rule, graph: Graph, tolerance: float = 0.0) -> Graph:

@@ -470,3 +470,9 @@ def test_a_computation_that_is_not_elementwise_is_refused() -> None:
     graph = graph_of(lambda x: Reduce((x,), (start,), (0,), body), (TensorType(F32, (4,)),))
     with pytest.raises(CompileError, match="NCC_EUOC002"):
         expand_reduce(graph, PLAIN)
+
+
+def test_complex_numbers_without_parts_are_refused() -> None:
+    graph = graph_of(lambda x: Map("cbrt", (x,)), (TensorType(C64, (3,)),))
+    with pytest.raises(CompileError, match="NCC_EVRF004"):
+        expand_complex(graph, PLAIN)

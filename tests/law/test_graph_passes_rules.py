@@ -124,6 +124,10 @@ def movement_examples() -> None:
         lambda x: Slice(Broadcast(x, (4, 5, 6), (0, 2)), (1, 0, 2), (4, 3, 6), (2, 1, 3)),
         t(1, 6),
     )
+
+
+def edge_examples() -> None:
+    """One for each rule of `movement` on slices of wholes, paddings and parts."""
     for start, limit, stride in ((0, 2, 1), (1, 8, 3), (2, 9, 2), (5, 9, 1), (4, 5, 7)):
         example(
             "slice_of_concatenation",
@@ -310,6 +314,15 @@ def algebra_examples() -> None:
         lambda x: f("add", Broadcast(x, (3, 12), (1,)), splat(2, F32, (3, 12))),
         v,
     )
+    row = t(1, 12)
+    example(
+        "map_of_reshapes",
+        lambda x, y: f("add", Reshape(x, (12, 1)), Reshape(y, (12, 1))),
+        row,
+        row,
+    )
+    example("map_of_reshapes", lambda x: f("add", Reshape(x, (12,)), splat(2, F32, (12,))), row)
+    example("convert_of_reshape", lambda x: Convert(Reshape(x, (12,)), BF16), row)
     example("convert_of_broadcast", lambda x: Convert(Broadcast(x, (3, 12), (1,)), S32), v)
 
 
@@ -319,7 +332,7 @@ def _reduced(kind: str, x: Node, *dimensions: int) -> Node:
 
 
 def reduction_examples() -> None:
-    """One for each rule of `reduction`, `contraction` and of accumulation."""
+    """One for each rule of `reduction`."""
     box = t(2, 3, 4)
     example("reduce_of_reduce", lambda x: _reduced("maximum", _reduced("maximum", x, 1), 0), box)
     example(
@@ -359,6 +372,11 @@ def reduction_examples() -> None:
         t(3, 4),
         close=1e-6,
     )
+
+
+def contraction_examples() -> None:
+    """One for each rule of `contraction` and of accumulation."""
+    ones = (1, 1)
     example(
         "dot_of_transposed_left",
         lambda x, y: Dot(Transpose(x, (0, 2, 1)), y, (0,), (0,), (1,), (1,), F32),
@@ -417,7 +435,14 @@ def reduction_examples() -> None:
     )
 
 
-for _family in (movement_examples, structure_examples, algebra_examples, reduction_examples):
+for _family in (
+    movement_examples,
+    edge_examples,
+    structure_examples,
+    algebra_examples,
+    reduction_examples,
+    contraction_examples,
+):
     _family()
 
 _FLAT = [(name, number) for name, found in EXAMPLES.items() for number in range(len(found))]

@@ -11,9 +11,9 @@ import numpy as np
 from glia.base.dtype import F32, PRED, DType, Kind
 from glia.graph.bodies import identity
 from glia.graph.ir import Node, TensorType
-from glia.graph.ops import Broadcast, Convert, Iota, Map
-from glia.graph.passes.build import apply, broadcast, constant, convert, select, splat_like
-from glia.graph.passes.facts import holds_exactly, is_uniform, uniform
+from glia.graph.ops import Broadcast, Convert, Iota, Map, Reshape
+from glia.graph.passes.build import apply, broadcast, constant, convert, reshape, select, splat_like
+from glia.graph.passes.facts import holds_exactly, is_uniform, squeezed, uniform
 from glia.graph.passes.rewrite import rule, rules_of
 from glia.graph.scalar import FUNCTIONS
 
@@ -358,6 +358,36 @@ def _before(arg: Node, first: Broadcast) -> Node:
         return broadcast(constant(value, arg.dtype), first.x.shape)
     assert isinstance(arg, Broadcast)
     return arg.x
+
+
+@rule
+def map_of_reshapes(op: Map) -> Node | None:
+    """f(reshape(x), reshape(y)) = reshape(f(x, y)) for reshapes that add or drop extents of 1"""
+    inner = {arg.x.shape for arg in op.args if isinstance(arg, Reshape)}
+    is_alike = all(isinstance(arg, Reshape) or uniform(arg) is not None for arg in op.args)
+    if len(inner) != 1 or not is_alike:
+        return None
+    (shape,) = inner
+    if squeezed(shape) != squeezed(op.shape):
+        return None
+    return reshape(apply(op.function, *(_reshaped(arg, shape) for arg in op.args)), op.shape)
+
+
+def _reshaped(arg: Node, shape: tuple[int, ...]) -> Node:
+    value = uniform(arg)
+    if value is not None:
+        return broadcast(constant(value, arg.dtype), shape)
+    assert isinstance(arg, Reshape)
+    return arg.x
+
+
+@rule
+def convert_of_reshape(op: Convert) -> Node | None:
+    """convert(reshape(x)) = reshape(convert(x)) for reshapes that add or drop extents of 1"""
+    match op:
+        case Convert(Reshape(x, shape), to) if squeezed(x.shape) == squeezed(shape):
+            return reshape(convert(x, to), shape)
+    return None
 
 
 @rule

@@ -21,11 +21,11 @@ _WRAPPING = frozenset({"add", "subtract", "multiply", "divide", "negate", "not",
 
 
 def widen_nibbles(graph: Graph, options: CompileOptions) -> Graph:
-    """The graph without s4 and u4."""
+    """The graph without s4 and u4; parameters and results keep their bytes."""
     kinds = (kind for node in all_nodes(graph) for kind in tensor_types(node.type))
     if not any(kind.dtype in _WIDE for kind in kinds):
         return graph
-    return retype(graph, Retyping(_WIDE, _SPECIAL, _enter, lambda value, outside: value))
+    return retype(graph, Retyping(_WIDE, _SPECIAL, _enter, _leave))
 
 
 def _enter(parameter: Parameter) -> tuple[Parameter, Node]:
@@ -35,6 +35,14 @@ def _enter(parameter: Parameter) -> tuple[Parameter, Node]:
     declared = TensorType(wide, parameter.shape)
     new = Parameter(parameter.index, declared, parameter.name, loc=parameter.loc)
     return new, _wrapped(new)
+
+
+def _leave(value: Node, outside: DType) -> Node:
+    """Outside the device the upper four bits of a byte are clear, whatever the sign."""
+    if outside is not S4:
+        return value
+    bits = bitcast(value, U8)
+    return bitcast(apply("and", bits, splat_like(15, bits)), S8)
 
 
 def _wrapped(x: Node) -> Node:

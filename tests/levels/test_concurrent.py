@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from glia.base.affine import Affine
-from glia.base.dtype import F32
+from glia.base.dtype import F32, S32
 from glia.base.errors import InternalError
 from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
 from glia.isa.dma import DmaCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Wait
-from glia.isa.sync import Barrier
+from glia.isa.sync import Barrier, RegisterLoad
 from glia.isa.vector import Memset, TensorScalar
 from glia.machine.ir import Loop, Program, Statement
 from glia.machine.passes.double_buffer import double_buffer
@@ -88,7 +88,7 @@ def races(of: Program) -> bool:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_tiled_matmul_gives_what_program_order_gives(seed: int) -> None:
-    compiled = insert_semaphores(place(double_buffer(matmul(128, 256, 1024))))
+    compiled = insert_semaphores(place(double_buffer(matmul(128, 256, 1024), CompileOptions())))
     inputs = inputs_of(compiled)
     found = run_concurrently(compiled, inputs, seed=seed)
     np.testing.assert_array_equal(found["y"], run(compiled, inputs)["y"])
@@ -212,6 +212,18 @@ def test_an_engine_that_never_reaches_the_barrier_is_a_deadlock() -> None:
     stuck = Memset(dst=whole(a), value=1.0, waits=(Wait("never", Affine.of(1)),))
     with pytest.raises(Deadlock, match="sync is at a barrier"):
         run_concurrently(program(stuck, Barrier()), {})
+
+
+def test_a_register_is_its_engines_own_until_engines_meet() -> None:
+    flag, a = tile("flag", "SBUF", 1, 1, S32), tile("a", "SBUF", 128, 4)
+    y = tile("y", "HBM", 1, 128 * 8)
+    fill = Memset(dst=whole(flag), value=3, on="sync"), Memset(dst=whole(a), value=0.0, on="sync")
+    load = RegisterLoad(src=whole(flag), register="r", signals=signals(known=1))
+    store = DmaCopy(dst=rows(y, Affine.of("$r"), 128, 4), src=whole(a), queue="out")
+    assert not races(program(*fill, load, store))
+    elsewhere = replace(store, on="gpsimd", waits=waits(known=1))
+    assert races(program(*fill, load, elsewhere))
+    assert not races(program(*fill, load, Barrier(), replace(elsewhere, waits=())))
 
 
 def test_a_queue_has_one_issuer() -> None:

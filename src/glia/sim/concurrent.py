@@ -220,6 +220,7 @@ class ConcurrentExecutor(Executor):
         for ahead in self._ahead.values():
             ahead.popleft()
         self._semaphores = {}
+        self._order.meet()
         return True
 
     def _held_up(self) -> Iterator[str]:

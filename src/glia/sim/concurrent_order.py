@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class _Access:
     writes: bool
     buffer: Array
     view: Callable[[Environment], Array]
+    is_register: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Order:
         self._memories = memories
         self._accesses: dict[int, list[_Access]] = {}
         self._registers: dict[str, Array] = {}
+        self._owners: dict[str, str] = {}  # register -> engine that set it since engines met
         self._written: dict[int, Array] = {}
         self._read: dict[int, Array] = {}
         self._under_way: dict[Execution, list[_Started]] = {}
@@ -75,10 +77,10 @@ class Order:
 
     def start(self, execution: Execution) -> None:
         """Note that an execution starts to access its operands."""
-        started = [
-            _Started(access, access.view(execution.environment))
-            for access in self._accesses_of(execution.instr)
-        ]
+        accesses = self._accesses_of(execution.instr)
+        for access in accesses:
+            self._check_known(execution, access)
+        started = [_Started(access, access.view(execution.environment)) for access in accesses]
         for each in started:
             self._check_order(execution, each)
             self._check_under_way(execution, each)
@@ -89,7 +91,21 @@ class Order:
 
     def complete(self, execution: Execution) -> None:
         """Note that all accesses of an execution are done."""
-        del self._under_way[execution]
+        for started in self._under_way.pop(execution):
+            if started.access.is_register and started.access.writes:
+                self._owners[started.access.place] = execution.instr.runs_on
+
+    def meet(self) -> None:
+        """Note that all engines met: they know each other's registers."""
+        self._owners.clear()
+
+    def _check_known(self, execution: Execution, access: _Access) -> None:
+        """A register is an engine's own until the engines meet."""
+        if not access.is_register or not access.reads:
+            return
+        owner = self._owners.get(access.place, execution.instr.runs_on)
+        if access.place not in execution.environment or owner != execution.instr.runs_on:
+            self._raise(execution, access, "which its engine has not loaded since engines met")
 
     def _check_order(self, execution: Execution, started: _Started) -> None:
         """Nothing later in program order may have been there first."""
@@ -109,19 +125,21 @@ class Order:
                 conflicts = access.writes or each.access.writes
                 if conflicts and np.shares_memory(each.bytes, started.bytes):
                     does = "writes" if each.access.writes else "reads"
-                    raise Race(
-                        f"{execution} {_does(access)} {access.place} while what {does} it is not "
-                        f"complete: {other}",
-                        instruction=print_instruction(execution.instr),
-                        loc=execution.instr.loc,
-                    )
+                    self._raise(execution, access, f"while what {does} it is not complete: {other}")
 
     def _fail(self, execution: Execution, access: _Access, latest: int, does: str) -> None:
+        other = self._executions[latest]
+        text = f"after a later instruction of the program that {does} it: {other}"
+        self._raise(execution, access, text)
+
+    @staticmethod
+    def _raise(execution: Execution, access: _Access, when: str) -> NoReturn:
+        does = "writes" if access.writes else "reads"
+        instr = execution.instr
         raise Race(
-            f"{execution} {_does(access)} {access.place} after a later instruction of the program "
-            f"that {does} it: {self._executions[latest]}",
-            instruction=print_instruction(execution.instr),
-            loc=execution.instr.loc,
+            f"{execution} {does} {access.place} {when}",
+            instruction=print_instruction(instr),
+            loc=instr.loc,
         )
 
     def _note(self, number: int, started: _Started) -> None:
@@ -157,11 +175,7 @@ class Order:
 
     def _register(self, name: str, reads: bool, writes: bool) -> _Access:
         cell = self._registers.setdefault(name, np.zeros(1, np.uint8))
-        return _Access(name, reads, writes, cell, lambda _: cell)
-
-
-def _does(access: _Access) -> str:
-    return "writes" if access.writes else "reads"
+        return _Access(name, reads, writes, cell, lambda _: cell, is_register=True)
 
 
 def _plane(planes: dict[int, Array], started: _Started) -> Array:

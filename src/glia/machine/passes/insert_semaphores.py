@@ -16,7 +16,7 @@ from glia.base.affine import ZERO, Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.isa.sync import Barrier
-from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 
 Stamped = tuple[int, Affine]  # (when the walk saw it, count): later in the walk is later in order
 Counts = dict[str, Stamped]
@@ -29,7 +29,10 @@ def stream_of(instruction: Instr) -> str:
 
 @dataclass
 class _Access:
-    """The latest count of every stream that wrote or read a tile."""
+    """The latest write of a tile and, of every stream, its latest read since.
+
+    A tile that takes over memory of several has a latest write of each.
+    """
 
     writes: Counts = field(default_factory=dict)
     reads: Counts = field(default_factory=dict)
@@ -66,6 +69,9 @@ class _Analysis:
                 self.instruction(statement)
 
     def loop(self, loop: Loop) -> None:
+        if _has_meeting(loop.body):  # every iteration starts and ends with all counts at 0
+            self.block(loop.body)
+            return
         start, entry = self.position, dict(self.counts)
         outside, self.touched = self.touched, set()
         per_iteration = count_signals(loop.body)
@@ -111,8 +117,8 @@ class _Analysis:
         self.stamp += 1
         for access in reads:
             access.reads[stream] = self.stamp, count
-        for access in writes:
-            access.writes[stream] = self.stamp, count
+        for access in writes:  # it waits for all there was, so waiting for it is enough
+            access.writes, access.reads = {stream: (self.stamp, count)}, {}
 
     def _record(self, needs: Counts) -> None:
         """Add what this walk found to what earlier walks of the same instruction did."""
@@ -147,7 +153,8 @@ class _Analysis:
     ) -> _Access:
         access = _Access()
         for low, high, name in over:
-            _keep_latest(access.reads, self.accesses[name].everything())
+            _keep_latest(access.writes, self.accesses[name].writes.items())
+            _keep_latest(access.reads, self.accesses[name].reads.items())
             owners.remove((low, high, name))
             if low < start:
                 owners.append((low, start, name))
@@ -198,7 +205,10 @@ def insert_semaphores(program: Program, options: object = None) -> Program:
 
 
 def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Engines meet around whiles and branches, where counts stop being affine."""
+    """Engines meet around whiles and branches, where counts stop being affine.
+
+    They also meet around loops in which they meet, so that every iteration counts from 0.
+    """
     result: list[Statement] = []
     for statement in body:
         if isinstance(statement, While):
@@ -209,10 +219,18 @@ def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
             arms = tuple((*_with_barriers(arm), Barrier()) for arm in statement.arms)
             result += [Barrier(), Branch(statement.register, arms)]
         elif isinstance(statement, Loop):
-            result.append(replace(statement, body=_with_barriers(statement.body)))
+            inner = _with_barriers(statement.body)
+            if _has_meeting(inner):
+                result += [Barrier(), replace(statement, body=(*inner, Barrier()))]
+            else:
+                result.append(replace(statement, body=inner))
         else:
             result.append(statement)
     return tuple(result)
+
+
+def _has_meeting(body: tuple[Statement, ...]) -> bool:
+    return any(isinstance(instruction, Barrier) for instruction in walk(body))
 
 
 class _Writer:

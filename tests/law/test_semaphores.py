@@ -1,0 +1,114 @@
+"""Whatever the program: with the inserted waits, streams running concurrently keep its order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glia.base.affine import Affine
+from glia.base.dtype import F32
+from glia.base.options import CompileOptions
+from glia.isa.dma import DmaCopy
+from glia.isa.operand import Pattern, Tile
+from glia.isa.sync import Barrier, RegisterAlu, RegisterMove
+from glia.isa.vector import Memset, TensorCopy, TensorTensor
+from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.passes.double_buffer import double_buffer
+from glia.machine.passes.insert_semaphores import insert_semaphores
+from glia.machine.passes.place import place
+from glia.sim.concurrent import run_concurrently, streams_of
+from glia.sim.policy import Policy
+from levels.timing_programs import program, tile
+
+COLUMNS = 16
+ON_CHIP = [tile(name, "SBUF", 4, COLUMNS, F32) for name in "abcd"]
+IN_HBM = [tile(name, "HBM", 1, 4 * COLUMNS, F32) for name in "xy"]
+ENGINES = ("vector", "gpsimd", "scalar")
+QUEUES = {"in": "sync", "out": "gpsimd", "more": "scalar"}
+
+
+@st.composite
+def part(draw: st.DrawFn, of: Tile, variables: tuple[str, ...]) -> Pattern:
+    """Four columns of a tile, from a column that may move with the loops."""
+    offset = Affine((), draw(st.integers(0, 2)))
+    for variable in variables:
+        offset = offset + Affine.of(variable) * draw(st.integers(0, 2))
+    step = COLUMNS if of.memory.value == "HBM" else 1
+    return Pattern(of, F32, ((step, 4), (1, 4)), offset)
+
+
+@st.composite
+def instruction(draw: st.DrawFn, variables: tuple[str, ...]) -> Statement:
+    chip = st.sampled_from(ON_CHIP).flatmap(lambda t: part(t, variables))
+    hbm = st.sampled_from(IN_HBM).flatmap(lambda t: part(t, variables))
+    kind = draw(st.sampled_from(["set", "copy", "add", "load", "store"]))
+    if kind in ("load", "store"):
+        queue = draw(st.sampled_from(sorted(QUEUES)))
+        ends = (draw(chip), draw(hbm))
+        dst, src = ends if kind == "load" else ends[::-1]
+        return DmaCopy(dst=dst, src=src, queue=queue, on=QUEUES[queue])
+    engine = draw(st.sampled_from(ENGINES))
+    if kind == "set":
+        return Memset(dst=draw(chip), value=draw(st.integers(0, 9)), on=engine)
+    if kind == "copy":
+        return TensorCopy(dst=draw(chip), src=draw(chip), on=engine)
+    return TensorTensor(
+        dst=draw(chip), data1=draw(chip), data2=draw(chip), op="add",
+        on="gpsimd" if engine == "gpsimd" else "vector",
+    )  # fmt: skip
+
+
+@st.composite
+def statement(draw: st.DrawFn, variables: tuple[str, ...]) -> list[Statement]:
+    """One statement, with what sets its register."""
+    kinds = ["instruction"] * 8 + ["barrier"]
+    kinds += ["loop", "loop", "loop", "branch", "while"] if len(variables) < 2 else []
+    kind = draw(st.sampled_from(kinds))
+    if kind == "loop":
+        name = f"i{len(variables)}"
+        return [Loop(name, draw(st.integers(1, 3)), draw(block((*variables, name))))]
+    if kind == "branch":
+        chosen = RegisterMove(register="arm", value=draw(st.integers(0, 1)))
+        return [chosen, Branch("arm", (draw(block(variables)), draw(block(variables))))]
+    if kind == "while":
+        left = f"left{len(variables)}"
+        count = RegisterAlu(register=left, op="subtract", a=Affine.of(f"${left}"), b=1)
+        inside = draw(st.lists(instruction(variables), max_size=3))
+        start = RegisterMove(register=left, value=draw(st.integers(1, 3)))
+        return [start, While((*inside, count), left, tuple(draw(st.lists(instruction(variables)))))]
+    return [Barrier() if kind == "barrier" else draw(instruction(variables))]
+
+
+@st.composite
+def block(draw: st.DrawFn, variables: tuple[str, ...] = ()) -> tuple[Statement, ...]:
+    """A few statements; loops nest twice."""
+    groups = draw(st.lists(statement(variables), min_size=1, max_size=5))
+    return tuple(each for group in groups for each in group)
+
+
+def check(of: Program) -> None:
+    """Keep back each stream in turn; Race and Deadlock fail the test."""
+    for seed in range(len(streams_of(of))):
+        run_concurrently(of, {}, seed=seed, policy=Policy(poison=None))
+
+
+@settings(max_examples=80, deadline=None)
+@given(body=block())
+def test_inserted_waits_keep_program_order(body: tuple[Statement, ...]) -> None:
+    check(insert_semaphores(place(program(*body))))
+
+
+@settings(max_examples=30, deadline=None)
+@given(body=block())
+def test_double_buffers_are_kept_in_order_too(body: tuple[Statement, ...]) -> None:
+    check(insert_semaphores(place(double_buffer(program(*body), CompileOptions()))))
+
+
+@settings(max_examples=60, deadline=None)
+@given(body=block(), addresses=st.lists(st.integers(0, 3), min_size=4, max_size=4))
+def test_tiles_may_share_memory(body: tuple[Statement, ...], addresses: list[int]) -> None:
+    placed = {t.name: 32 * a for t, a in zip(ON_CHIP, addresses, strict=True)}
+    placed |= {t.name: 1024 * i for i, t in enumerate(IN_HBM)}
+    check(insert_semaphores(replace(program(*body), addresses=placed)))

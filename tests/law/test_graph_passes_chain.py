@@ -12,7 +12,7 @@ from glia.base.dtype import F32, PRED, S32
 from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
 from glia.graph.bodies import combiner, monoid, returned_parameter, scalar_graph
-from glia.graph.evaluate import evaluate
+from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import (
     Collective,
@@ -35,23 +35,26 @@ from glia.graph.passes.eliminate_dead_code import eliminate_dead_code
 from glia.graph.passes.propagate_constants import FREE_BYTES, propagate_constants
 from glia.graph.passes.regions import all_nodes
 from glia.graph.passes.simplify import simplify
+from glia.graph.passes.turn_contractions import turn_contractions
 from law.graph_passes_kit import NATIVE, PLAIN, assert_same, graph_of, run, run_passes
 from levels.corpus import PROGRAMS, Program, expected, hlo_bytes
 from levels.graph_cases import CASES, Case
 
 ORDER = (
-    "check_dtypes canonicalize simplify propagate_constants cast_dtypes expand_collective"
-    " expand_random expand_fft expand_linear_algebra expand_complex expand_int64 narrow_integers"
-    " expand_select_and_scatter expand_reduce_window expand_scatter expand_sort expand_reduce"
-    " expand_bitcast widen_nibbles simplify propagate_constants eliminate_common_subexpressions"
-    " eliminate_dead_code simplify"
-).split()
+    "check_dtypes", "canonicalize", "simplify", "propagate_constants", "cast_dtypes",
+    "expand_collective", "expand_random", "expand_fft", "expand_linear_algebra", "expand_complex",
+    "expand_int64", "narrow_integers", "expand_select_and_scatter", "expand_reduce_window",
+    "expand_scatter", "expand_sort", "expand_reduce", "expand_bitcast", "widen_nibbles",
+    "simplify", "propagate_constants", "eliminate_common_subexpressions", "turn_contractions",
+    "eliminate_dead_code", "simplify",
+)  # fmt: skip
 
-REMAINING = frozenset(
-    "parameter constant map convert bitcast reduce_precision iota broadcast reshape transpose slice"
-    " reverse pad concatenate dot convolution reduce reduce_window gather scatter dynamic_slice"
-    " dynamic_update_slice while conditional get".split()
-)
+REMAINING = frozenset({
+    "parameter", "constant", "map", "convert", "bitcast", "reduce_precision", "iota", "broadcast",
+    "reshape", "transpose", "slice", "reverse", "pad", "concatenate", "dot", "convolution",
+    "reduce", "reduce_window", "gather", "scatter", "dynamic_slice", "dynamic_update_slice",
+    "while", "conditional", "get",
+})  # fmt: skip
 
 
 def passes() -> list[Callable[[Graph, CompileOptions], Graph]]:
@@ -214,6 +217,26 @@ def test_unread_sorted_tensors_disappear() -> None:
     assert len(sort.xs) == 2
     inputs = [np.random.default_rng(i).standard_normal(5).astype(np.float32) for i in range(3)]
     assert_same(evaluate(smaller, inputs), evaluate(graph, inputs))
+
+
+def test_a_contraction_read_transposed_is_computed_transposed() -> None:
+    def build(x: Node, y: Node) -> tuple[Node, ...]:
+        return (Transpose(Dot(x, y, (0,), (1,), (2,), (2,), F32), (0, 2, 1)),)
+
+    graph = graph_of(build, (t(2, 3, 4), t(5, 2, 4)))
+    turned = run_passes(graph, (turn_contractions,))
+    assert opcodes(turned) == ["dot"]
+    inputs = random_inputs(graph)
+    assert_same(evaluate(turned, inputs), evaluate(graph, inputs), 1e-6)
+
+
+def test_a_contraction_with_two_readers_is_computed_once() -> None:
+    def build(x: Node, y: Node) -> tuple[Node, ...]:
+        product = Dot(x, y, (), (), (1,), (0,), F32)
+        return Transpose(product, (1, 0)), product
+
+    graph = graph_of(build, (t(3, 4), t(4, 5)))
+    assert turn_contractions(graph, PLAIN) is graph
 
 
 @pytest.mark.parametrize("each", [canonicalize, simplify, eliminate_dead_code], ids=repr)

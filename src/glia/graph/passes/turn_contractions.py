@@ -1,0 +1,56 @@
+"""Compute a contraction the way round its one reader wants it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from glia.base.options import CompileOptions
+from glia.graph.ir import Graph, Node
+from glia.graph.ops import Dot, Transpose
+from glia.graph.passes.rewrite import map_regions
+
+
+def turn_contractions(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph with transpose(dot(a, b)) = dot(b, a), where nothing else reads dot(a, b).
+
+    The condition is why this is no rule: another reader would have the contraction done twice.
+    """
+    return _turned(graph)
+
+
+def _turned(graph: Graph) -> Graph:
+    readings = Counter(graph.results)
+    for node in graph.nodes:
+        readings.update(node.operands)
+    only_read_here = {
+        node: node.x
+        for node in graph.nodes
+        if isinstance(node, Transpose) and isinstance(node.x, Dot) and readings[node.x] == 1
+    }
+    originals = iter(graph.nodes)
+
+    def change(node: Node) -> Node | None:
+        original = next(originals)
+        if original in only_read_here:
+            assert isinstance(node, Transpose)
+            return _swapped(node)
+        changed = map_regions(node, _turned)
+        return None if changed is node else changed
+
+    turned = graph.rewrite(change)
+    same = all(new is old for new, old in zip(turned.results, graph.results, strict=True))
+    return graph if same else turned
+
+
+def _swapped(node: Transpose) -> Node | None:
+    """dot(b, a) when the transpose exchanges the free dimensions of a with those of b."""
+    dot = node.x
+    assert isinstance(dot, Dot)
+    batch = len(dot.a_batch)
+    from_a = batch + len(dot.a.shape) - batch - len(dot.a_contract)
+    rank = len(dot.shape)
+    exchanged = (*range(batch), *range(from_a, rank), *range(batch, from_a))
+    if node.permutation != exchanged:
+        return None
+    return Dot(dot.b, dot.a, dot.b_batch, dot.a_batch, dot.b_contract, dot.a_contract,
+               dot.result_dtype, loc=dot.loc)  # fmt: skip

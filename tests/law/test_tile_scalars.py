@@ -1,0 +1,217 @@
+"""Every equation of `expand_scalars` gives what the function it replaces gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glia.base.affine import Affine
+from glia.base.dtype import BF16, DTYPES, F16, F32, PRED, S8, S16, S32, U8, U16, U32, DType
+from glia.graph import ops
+from glia.graph.ir import Parameter, TensorType
+from glia.graph.scalar import FUNCTIONS, convert
+from glia.tile.evaluate import evaluate
+from glia.tile.ir import Apply, Axis, Buffer, Expr, Literal, Load, Nest, Program, Store
+from glia.tile.passes.expand_scalars import expand_scalars
+from glia.tile.passes.scalar_terms import EQUATIONS, is_direct
+
+Array = np.ndarray[Any, Any]
+INTEGERS = (S32, U32, S16, U16, S8, U8)
+
+EDGES = np.array([
+    0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 1e-8, -1e-8,
+    0.499, -0.499, 2**23 - 0.5, 2**23, -(2**23), 8388609, 3e38, -3e38, 1e-30, 41, 49,
+], np.float32)  # fmt: skip
+
+
+def program_of(function: str, operands: list[DType], result: DType, *extra: Expr) -> Program:
+    """result = function(x0, x1, ..., extra...) over one axis of 512 elements."""
+    names = [f"x{i}" for i in range(len(operands))]
+    at = (Affine.of("i"),)
+    loads = tuple(Load(name, dtype, at) for name, dtype in zip(names, operands, strict=True))
+    nest = Nest("n", (Axis("i", 512),), Apply(function, (*loads, *extra), result), Store("y", at))
+    buffers = {name: Buffer(name, dtype, (512,), "input")
+               for name, dtype in zip(names, operands, strict=True)}  # fmt: skip
+    buffers["y"] = Buffer("y", result, (512,), "output")
+    return Program(function, buffers, (nest,), tuple(names), ("y",))
+
+
+def run(function: str, arrays: list[Array], result: DType, *extra: Expr) -> Array:
+    """The function of arrays after expansion."""
+    operands = [next(d for d in DTYPES.values() if d.numpy == a.dtype) for a in arrays]
+    return evaluate(expand_scalars(program_of(function, operands, result, *extra)), arrays)[0]
+
+
+def floats(reach: float, salt: int) -> Array:
+    """Edge cases, and numbers up to `reach` of every magnitude."""
+    random = np.random.default_rng([salt, int(reach)])
+    sign = random.choice([-1.0, 1.0], 300)
+    spread = sign * 10 ** random.uniform(-6, np.log10(reach), 300)
+    usual = random.standard_normal(512 - 300 - len(EDGES)) * min(3.0, reach)
+    edges = EDGES[np.abs(np.nan_to_num(EDGES, posinf=0.0)) <= reach]
+    edges = np.resize(edges, len(EDGES))
+    return np.concatenate([edges, usual, spread]).astype(np.float32)
+
+
+def integers(dtype: DType, salt: int) -> Array:
+    """The extremes, small numbers and numbers of the whole range."""
+    random, limits = np.random.default_rng([salt, dtype.bits]), np.iinfo(dtype.numpy)
+    low, high = int(limits.min), int(limits.max)
+    edges = [low, high, 0, 1, low, 7]
+    small = random.integers(max(low, -20), 21, 250)
+    return np.array([*edges, *small, *random.integers(low, high + 1, 256)]).astype(dtype.numpy)
+
+
+def assert_within_ulps(found: Array, wanted: Array, most: float) -> None:
+    """Equal NaNs and infinities, and finite numbers at most `most` f32 ulps apart."""
+    found, wanted = found.astype(np.float64), wanted.astype(np.float64)
+    with np.errstate(all="ignore"):
+        single = np.maximum(np.abs(wanted.astype(np.float32)), np.float32(2**-126))
+        apart = np.abs(found - wanted) / np.spacing(single)
+    same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+    worst = np.argmax(np.where(same, 0, np.where(np.isnan(apart), np.inf, apart)))
+    assert same[worst] or apart[worst] <= most, f"{found[worst]} instead of {wanted[worst]}"
+
+
+def assert_same(found: Array, wanted: Array) -> None:
+    """Equal dtypes and values; NaNs equal each other."""
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found.astype(np.float64), wanted.astype(np.float64))
+
+
+FLOAT_REACH = {"sin": 1e5, "cos": 1e5, "tan": 1e5, "remainder": 1e6}
+FLOAT_FUNCTIONS = sorted(
+    name for name, family in EQUATIONS if family == "float" and name in FUNCTIONS
+)
+
+
+@pytest.mark.parametrize("function", FLOAT_FUNCTIONS)
+def test_f32_functions_are_within_a_few_ulps(function: str) -> None:
+    declared, reach = FUNCTIONS[function], FLOAT_REACH.get(function, 3.3e38)
+    arrays = [floats(reach, salt) for salt in range(declared.arity)]
+    arrays = [np.roll(array, 37 * i) for i, array in enumerate(arrays)]
+    if function == "remainder":  # quotients stay below 2^44
+        arrays[1][np.abs(arrays[1]) < 1e-6] = 2.0
+    wanted = declared.compute(*arrays)
+    found = run(function, arrays, PRED if declared.result == "pred" else F32)
+    if wanted.dtype == bool:
+        np.testing.assert_array_equal(found, wanted)
+    elif function in ("sin", "cos", "tan"):
+        np.testing.assert_allclose(found, wanted, 1e-4, 2e-7)
+    else:
+        assert_within_ulps(found, wanted, 6)
+
+
+@pytest.mark.parametrize("function", ["floor", "ceil", "round_nearest_even", "round_nearest_away"])
+def test_rounding_keeps_the_sign_of_zero(function: str) -> None:
+    array = floats(3.3e38, 5)
+    found, wanted = run(function, [array], F32), FUNCTIONS[function].compute(array)
+    kept = ~np.isnan(wanted)
+    np.testing.assert_array_equal(np.signbit(found[kept]), np.signbit(wanted[kept]))
+
+
+@pytest.mark.parametrize("function", ["floor", "ceil", "log1p", "divide", "sin"])
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=repr)
+def test_narrow_floats_are_computed_in_f32_and_rounded_once(function: str, dtype: DType) -> None:
+    declared = FUNCTIONS[function]
+    arrays = [np.roll(floats(100.0, s).astype(dtype.numpy), 11 * s) for s in range(declared.arity)]
+    wanted = declared.compute(*arrays).astype(np.float32)
+    found = run(function, arrays, dtype).astype(np.float32)
+    np.testing.assert_allclose(found, wanted, {"bf16": 2**-8, "f16": 2**-11}[dtype.name], 1e-6)
+
+
+def test_whole_parts_of_quotients_are_those_of_exact_division() -> None:
+    numbers = np.arange(1, 513).astype(np.float32)
+    at = (Affine.of("i"),)
+    x, y = (Load(name, F32, at) for name in ("x0", "x1"))
+    program = program_of("floor", [F32, F32], F32)
+    floor = Apply("floor", (Apply("divide", (x, y), F32),), F32)
+    nest = Nest("n", (Axis("i", 512),), floor, Store("y", at))
+    program = Program("p", program.buffers, (nest,), program.inputs, program.outputs)
+    for factor in (1, 3, 7, 41):
+        arrays = [numbers * factor, numbers]
+        found = evaluate(expand_scalars(program), arrays)[0]
+        np.testing.assert_array_equal(found, np.full(512, factor, np.float32))
+
+
+INTEGER_FUNCTIONS = sorted(
+    name for name, family in EQUATIONS
+    if family == "integer" and name in FUNCTIONS and name != "power"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=repr)
+@pytest.mark.parametrize("function", INTEGER_FUNCTIONS)
+def test_integer_functions_are_exact(function: str, dtype: DType) -> None:
+    declared = FUNCTIONS[function]
+    arrays = [np.roll(integers(dtype, s), 3 * s) for s in range(declared.arity)]
+    found = run(function, arrays, PRED if declared.result == "pred" else dtype)
+    np.testing.assert_array_equal(found, declared.compute(*arrays))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=repr)
+def test_integer_powers_wrap(dtype: DType) -> None:
+    exponents = np.random.default_rng(4).integers(0, 40, 512).astype(dtype.numpy)
+    exponents[:3] = [0, 1, 2]
+    if np.iinfo(dtype.numpy).min < 0:
+        exponents[3:40] = -1
+    arrays = [integers(dtype, 6), exponents]
+    found = run("power", arrays, dtype)
+    np.testing.assert_array_equal(found, FUNCTIONS["power"].compute(*arrays))
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 64, 3, 1000, -7])
+@pytest.mark.parametrize("function", ["divide", "remainder"])
+def test_division_by_a_constant_is_exact(function: str, divisor: int) -> None:
+    array = integers(S32, 8)
+    found = run(function, [array], S32, Literal(divisor, S32))
+    wanted = FUNCTIONS[function].compute(array, np.full(512, divisor, np.int32))
+    np.testing.assert_array_equal(found, wanted)
+
+
+PRED_FUNCTIONS = sorted(
+    name for name, family in EQUATIONS if family == "pred" and name in FUNCTIONS
+)
+
+
+@pytest.mark.parametrize("function", PRED_FUNCTIONS)
+def test_pred_functions_are_logic(function: str) -> None:
+    declared = FUNCTIONS[function]
+    arrays = [np.resize(np.repeat([False, True], 2**i), 512) for i in range(declared.arity)]
+    np.testing.assert_array_equal(run(function, arrays, PRED), declared.compute(*arrays))
+
+
+SOURCES = (F32, BF16, *INTEGERS, PRED)
+
+
+@pytest.mark.parametrize("target", SOURCES, ids=repr)
+@pytest.mark.parametrize("source", SOURCES, ids=repr)
+def test_conversions_truncate_saturate_and_wrap_as_xla_does(source: DType, target: DType) -> None:
+    if source.is_float:
+        array = floats(3.3e38, 9).astype(source.numpy)
+    else:
+        array = integers(S32, 9).astype(source.numpy)
+    assert_same(run("convert", [array], target), convert(array, target))
+
+
+@pytest.mark.parametrize("exponent, mantissa", [(8, 7), (5, 10), (4, 3), (8, 23), (3, 0), (2, 5)])
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=repr)
+def test_reduced_precision_rounds_overflows_and_flushes(
+    dtype: DType, exponent: int, mantissa: int
+) -> None:
+    array = floats(1e5, 3).astype(dtype.numpy)
+    bits = (Literal(exponent, S32), Literal(mantissa, S32))
+    node = ops.ReducePrecision(Parameter(0, TensorType(dtype, (512,))), exponent, mantissa)
+    found = run("reduce_precision", [array], dtype, *bits)
+    assert_same(found, node.compute(array))
+
+
+@pytest.mark.parametrize("function", sorted(FUNCTIONS))
+def test_every_function_is_direct_or_has_an_equation(function: str) -> None:
+    families = {"float": F32, "integer": S32, "pred": PRED}
+    for family, dtype in families.items():
+        if dtype.kind in FUNCTIONS[function].kinds and FUNCTIONS[function].result != "complex":
+            has_equation = (function, family) in EQUATIONS
+            assert has_equation or is_direct(function, dtype) or function in ("real", "imag")

@@ -141,8 +141,7 @@ def lower(block: Block, graph: Graph, arguments: Sequence[str]) -> Values:
         values[node] = found
         if node in shared and found[0].is_costly:
             found[0].settle()
-        elif len(graph.users[node]) > 1 and found[0].pending and not found[0].live_fork:
-            found[0].fork = found[0]
+        found[0].has_several_readers = len(graph.users[node]) > 1
     return values
 
 

@@ -9,7 +9,7 @@ from glia.graph import ops
 from glia.graph.bodies import returned_parameter
 from glia.tile.build_nest import Index, NestInProgress
 from glia.tile.build_reduce import monoid_of
-from glia.tile.build_values import MOST_APPLIES, Scalar, Target, Value, plain_load
+from glia.tile.build_values import Scalar, Target, Value, plain_load
 from glia.tile.ir import Dynamic, Expr, Load, Store
 
 
@@ -37,7 +37,7 @@ class DynamicSliceValue(Value):
     """A load with a register offset."""
 
     node: ops.DynamicSlice
-    applies = 1
+    is_work = True
 
     def __init__(
         self, block: object, node: ops.DynamicSlice, x: Value, starts: list[Value]
@@ -48,7 +48,7 @@ class DynamicSliceValue(Value):
         self.x = x
         self.constants, self.offsets = starts_at(starts, limits)
         self.is_view = not self.offsets
-        self.sources = x.sources
+        self.parts = (x,)
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
         load = Load(self.x.buffer, self.dtype, _plus(index, self.constants))
@@ -58,7 +58,7 @@ class DynamicSliceValue(Value):
 class Updated(Value):
     """A copy of x with some elements overwritten or combined afterwards, in its own buffer."""
 
-    applies = MOST_APPLIES
+    needs_buffer = True
 
     def __init__(self, block: object, node: ops.Scatter | ops.DynamicUpdateSlice, x: Value) -> None:
         super().__init__(block, node)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ class GatherValue(Value):
     """Loads at clamped run-time offsets."""
 
     node: ops.Gather
-    applies = MOST_APPLIES
+    needs_buffer = True
 
     def __init__(self, block: object, node: ops.Gather, x: Value, indices: Value) -> None:
         super().__init__(block, node)  # type: ignore[arg-type]
@@ -145,7 +145,6 @@ class GatherValue(Value):
         indices.settle()
         self.x = x
         self.vectors = IndexVectors(indices, node.index_vector_dim, node.start_index_map)
-        self.sources = x.sources | indices.sources
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
         node = self.node

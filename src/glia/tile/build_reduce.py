@@ -11,6 +11,7 @@ from glia.graph import ops
 from glia.graph.bodies import identity, monoid
 from glia.graph.ir import Graph
 from glia.tile.build_nest import Index, NestInProgress, delinearise
+from glia.tile.build_survey import survey
 from glia.tile.build_values import Scalar, Value, guards, plain_load
 from glia.tile.ir import Accumulator, Apply, Expr, Literal, Reduction
 
@@ -28,10 +29,10 @@ class Reduced(Value):
     """A value that is a reduction; it becomes the nest of whoever reads all of it once."""
 
     function = "add"
+    is_reduction = True
 
     def __init__(self, block: object, node: object) -> None:
         super().__init__(block, node)  # type: ignore[arg-type]
-        self.reduction = self
         self.accumulator = accumulator_dtype(self.dtype)
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
@@ -188,7 +189,7 @@ class ReduceValue(_Monoid):
 
     def __init__(self, block: object, node: ops.Reduce, x: Value, start: Value) -> None:
         super().__init__(block, node, x, start)
-        if x.pending:
+        if survey((x,)).needs_buffer or x.pending:
             x.settle()
 
     def body(self, nest: NestInProgress, index: Index) -> Expr:

@@ -19,15 +19,17 @@ from glia.tile.build_nest import (
     delinearise,
     linearise,
 )
+from glia.tile.build_survey import Survey, survey
 from glia.tile.ir import Apply, Expr, Guard, Literal, Load
 from glia.tile.ir import Index as IndexValue
 
 if TYPE_CHECKING:
     from glia.tile.build_block import Block
 
-MOST_APPLIES = 24  # a larger expression is cut: it would not fit the engines' pipelines anyway
+MOST_APPLIES = 64  # a larger expression is cut: its values at once would fill SBUF
 MOST_LOADS = 6
 CHEAP_APPLIES = 6  # an expression without loads of at most this size is computed again, not stored
+CHEAP_FUNCTIONS = ("add", "subtract", "multiply", "negate", "maximum", "minimum", "abs")
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,12 @@ class Target:
 class Value:
     """One tensor of the graph. `at` gives its element; `materialise` puts it into a buffer."""
 
-    applies = 0
-    sources: frozenset[str] = frozenset()
-    reduction: Value | None = None  # the reduction this value would pull into its reader's nest
-    fork: Value | None = None  # the first value after `reduction` that is read twice
     is_view = False  # `at` gives a plain load
+    is_work = False  # an engine computes every element
+    is_reduction = False  # becomes the nest of its reader
+    needs_buffer = False  # has no expression of its own
+    has_several_readers = False
+    parts: tuple[Value, ...] = ()  # the values that `at` reads
 
     def __init__(self, block: Block, node: Node, type_: TensorType | None = None) -> None:
         self.block = block
@@ -65,14 +68,7 @@ class Value:
     @property
     def pending(self) -> Value | None:
         """The reduction that reading this value would still compute."""
-        if self.reduction is None or self.reduction.buffer or (self.fork and self.fork.buffer):
-            return None
-        return self.reduction
-
-    @property
-    def live_fork(self) -> Value | None:
-        """The fork, as long as it is in no buffer."""
-        return self.fork if self.fork and not self.fork.buffer else None
+        return survey((self,)).reduction
 
     @property
     def elements(self) -> int:
@@ -117,8 +113,7 @@ class Value:
         self._now_in(name)
 
     def _now_in(self, name: str) -> None:
-        self.buffer, self.applies, self.reduction = name, 0, None
-        self.sources, self.is_view = frozenset((name,)), True
+        self.buffer, self.is_view = name, True
 
     def settle(self) -> None:
         """Materialise what is costly in the value; movement on top of it stays a view."""
@@ -136,10 +131,26 @@ class Value:
     @property
     def is_costly(self) -> bool:
         """Whether two readers should share a buffer rather than both compute it."""
-        if self.buffer:
-            return False
-        limit = 0 if self.sources else CHEAP_APPLIES
-        return self.pending is not None or self.applies > limit
+        found = survey((self,))
+        if found.reduction or found.needs_buffer:
+            return True
+        if not found.sources:
+            return len(found.work) > CHEAP_APPLIES
+        return bool(found.work) and not self._is_cheap(found)
+
+    def _is_cheap(self, found: Survey) -> bool:
+        """One plain operation on one tensor of this size: reading the result would cost more."""
+        buffers = self.block.names.buffers
+        read = sum(buffers[name].elements for name in found.sources)
+        only = found.work[0]
+        is_plain = isinstance(only, Elementwise) and only.function in CHEAP_FUNCTIONS
+        return len(found.work) == 1 and is_plain and read <= 1.1 * self.elements
+
+    @property
+    def has_work(self) -> bool:
+        """Whether an element is computed from what is loaded."""
+        found = survey((self,))
+        return bool(found.sources and found.work) or self.is_costly
 
 
 class Stored(Value):
@@ -183,30 +194,28 @@ class Elementwise(Value):
         self.function = function
         self.args = args
         self.extra = tuple(Literal(number, S32) for number in extra)
+        self.parts = tuple(args)
+        self.is_work = function != "convert"
         self._fit()
-        self.reduction = next((arg.pending for arg in args if arg.pending), None)
-        self.fork = next((arg.live_fork for arg in args if arg.live_fork), None)
-        self.applies = sum(arg.applies for arg in args) + (function != "convert")
-        self.sources = frozenset().union(*(arg.sources for arg in args))
 
     def _fit(self) -> None:
         """Materialise operands until at most one reduction and a bounded expression remain."""
         held: Value | None = None
         for arg in self.args:
-            if arg.pending and held and arg.pending is not held:
+            if survey((arg,)).needs_buffer:
                 arg.settle()
-            held = held or arg.pending
+            pending = arg.pending
+            if pending and held and pending is not held:
+                arg.settle()
+            held = held or pending
         while True:
-            loads = frozenset[str]().union(*(arg.sources for arg in self.args))
-            applies = sum(arg.applies for arg in self.args)
-            largest = max(self.args, key=lambda arg: arg.applies)
-            if (applies < MOST_APPLIES and len(loads) <= MOST_LOADS) or not largest.applies:
+            found = survey(self.args)
+            if len(found.work) < MOST_APPLIES and len(found.sources) <= MOST_LOADS:
                 return
-            cut = next((arg.live_fork or arg.pending for arg in self.args if arg.pending), None)
-            if cut:
-                cut.materialise()  # or each of the smaller nests would reduce again
-            else:
-                largest.materialise()
+            largest = max(self.args, key=lambda arg: len(survey((arg,)).work))
+            if largest.buffer or not (found.fork or survey((largest,)).work):
+                return
+            (found.fork or largest).materialise()  # cut below a fork, all above reduce again
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
         args = tuple(arg.at(nest, index) for arg in self.args)
@@ -218,11 +227,11 @@ class Moved(Value):
 
     def __init__(self, block: Block, node: Node, source: Value) -> None:
         super().__init__(block, node)
-        if self.is_partial and (source.pending or (self.repeats and source.is_costly)):
+        if self.is_partial and (source.pending or (self.repeats and source.has_work)):
             source.settle()
         self.source = source
-        self.applies, self.sources = source.applies, source.sources
-        self.reduction, self.is_view, self.fork = source.pending, source.is_view, source.live_fork
+        self.parts = (source,)
+        self.is_view = source.is_view
 
     is_partial = False  # not every element of the source is read exactly once
 
@@ -241,8 +250,7 @@ class Moved(Value):
     def settle(self) -> None:
         if not self.buffer:
             self.source.settle()
-            self.applies, self.sources = self.source.applies, self.source.sources
-            self.reduction, self.is_view = None, self.source.is_view
+            self.is_view = self.source.is_view
 
 
 class BroadcastValue(Moved):
@@ -333,8 +341,8 @@ class PadValue(Value):
             source.settle()
         can_guard = source.is_view and isinstance(value, Scalar) and not any(node.interior)  # type: ignore[attr-defined]
         self.is_guarded = can_guard
-        self.applies = 0 if can_guard else MOST_APPLIES
-        self.sources = source.sources
+        self.needs_buffer = not can_guard
+        self.parts = (source,) if can_guard else ()
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
         if not self.is_guarded:
@@ -345,7 +353,7 @@ class PadValue(Value):
         load = self.source.at(nest, inner)
         assert isinstance(load, Load)
         if load.guards or load.dynamic:
-            self.is_guarded = False
+            self.is_guarded, self.needs_buffer, self.parts = False, True, ()
             return self.compute(nest, index)
         return replace(load, guards=guards(inner, self.source.shape, nest), fill=self.value.number)
 
@@ -398,6 +406,7 @@ class BroadcastScalar(Value):
         if scalar.is_costly:
             scalar.settle()
         self.scalar = scalar
+        self.parts = (scalar,)
 
     @property
     def stem(self) -> str:
@@ -420,6 +429,7 @@ class Window(Value):
     ) -> None:
         super().__init__(block, node, TensorType(source.dtype, count))
         self.source, self.first = source, first
+        self.parts = (source,)
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
         return self.source.at(nest, tuple(i + f for i, f in zip(index, self.first, strict=True)))
@@ -428,11 +438,11 @@ class Window(Value):
 class Joined(Value):
     """Concatenate: every part is stored into its slice of the result."""
 
-    applies = MOST_APPLIES
+    needs_buffer = True
 
-    def __init__(self, block: Block, node: Node, parts: list[Value]) -> None:
+    def __init__(self, block: Block, node: Node, joined: list[Value]) -> None:
         super().__init__(block, node)
-        self.parts = parts
+        self.joined = joined
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
         self.materialise()
@@ -440,7 +450,7 @@ class Joined(Value):
 
     def write(self, target: Target) -> None:
         dimension, offset = self.node.dimension, 0  # type: ignore[attr-defined]
-        for part in self.parts:
+        for part in self.joined:
             part.emit_into(Target(target.buffer, _shift(target.place, dimension, offset)))
             offset += part.shape[dimension]
 

@@ -35,6 +35,8 @@ from glia.tile.rewrite import map_leaves, map_nests, substitute_axes
 Joints = dict[str, set[int]]  # buffer -> dimensions d that merge with d + 1
 PARTITIONS = 128
 FEW_POINTS = 1 << 14  # a nest of this size may become one axis
+MOST_UNEVEN = 96  # rows below this are better spread over the partitions with others
+FEW_COLUMNS = 32
 
 Pairs = dict[str, str]  # outer axis -> the inner axis it merges with
 
@@ -60,17 +62,29 @@ def collapse_axes(program: Program, options: CompileOptions | None = None) -> Pr
 
 def _greatest_merge(program: Program) -> tuple[Joints, dict[str, Pairs]]:
     """Start from every joint and drop those that some access does not allow, until none is."""
-    buffers, nests = program.buffers, list(program.nests())
-    used = {access.buffer for nest in nests for access in _accesses(nest)}
-    joints = {name: set(range(len(b.shape) - 1)) if name in used else set()
-              for name, b in buffers.items()}  # fmt: skip
-    while True:
-        pairs = {nest.name: _pairs(nest, buffers, joints) for nest in nests}
-        wrong = [x for n in nests for x in _unclean(n, buffers, joints, pairs[n.name])]
-        if not wrong:
-            return joints, pairs
-        for buffer, dimension in wrong:
-            joints[buffer].discard(dimension)
+    buffers = program.buffers
+    nests = [_Facts(nest, buffers) for nest in program.nests()]
+    readers: dict[str, set[int]] = {}
+    for number, facts in enumerate(nests):
+        for access in facts.accesses:
+            readers.setdefault(access.buffer, set()).add(number)
+    joints = {name: set(range(len(buffer.shape) - 1)) if name in readers else set()
+              for name, buffer in buffers.items()}  # fmt: skip
+    pairs: dict[str, Pairs] = {}
+    waiting = set(range(len(nests)))
+    while waiting:
+        while waiting:
+            facts = nests[waiting.pop()]
+            pairs[facts.nest.name] = facts.pairs(joints)
+            for buffer, dimension in facts.unclean(joints, pairs[facts.nest.name]):
+                joints[buffer].discard(dimension)
+                waiting |= readers[buffer]
+        swept = {joint for facts in nests for joint in facts.swept(joints, pairs)}
+        for buffer, dimensions in joints.items():
+            idle = {d for d in dimensions if (buffer, d) not in swept}
+            dimensions -= idle
+            waiting |= readers[buffer] if idle else set()
+    return joints, pairs
 
 
 def _merged_buffer(buffer: Buffer, joints: set[int]) -> Buffer:
@@ -128,50 +142,19 @@ def _leaves(nest: Nest) -> Iterator[Expr]:
             yield part
 
 
-def _expressions(nest: Nest, buffers: Mapping[str, Buffer], joints: Joints) -> Iterator[Affine]:
-    """Every affine expression of a nest once dimensions are merged."""
-    for access in _accesses(nest):
-        shape = buffers[access.buffer].shape
-        yield from _merged_index(access.index, shape, joints[access.buffer])
-    for part in _leaves(nest):
-        if isinstance(part, Load):
-            yield from (guard.expression for guard in part.guards)
-        elif isinstance(part, Index):
-            yield part.expression
-
-
-def _pairs(nest: Nest, buffers: Mapping[str, Buffer], joints: Joints) -> Pairs:
-    """The axes that merge if the joints hold."""
-    extents = nest.extents
-    terms = [dict(e.terms) for e in set(_expressions(nest, buffers, joints)) if e.terms]
-    reduced = set(nest.reduction.axes) if nest.reduction else set()
-    kept_apart = _rows_from_columns(nest)
-    found: Pairs = {}
-    for inner in extents:
-        for outer in extents:
-            same_kind = (outer in reduced) == (inner in reduced)
-            if outer == inner or outer in found or not same_kind:
-                continue
-            step = extents[inner]
-            if (outer, inner) == kept_apart:
-                continue
-            if all(e.get(outer, 0) == step * e.get(inner, 0) for e in terms):
-                found[outer] = inner
-                break
-    return found
-
-
 def _rows_from_columns(nest: Nest) -> tuple[str, str] | None:
     """The neighbours among the target's axes that stay apart in a large nest without reduction.
 
-    Its instructions need rows for the partitions and columns to sweep: the fewest leading axes
-    that fill the partitions are rows.
+    Its instructions need rows for the partitions and columns to sweep: the last axis, or where
+    it is short, all after the fewest leading axes that fill the partitions.
     """
     order = [part.terms[0][0] for part in nest.target.index if len(part.terms) == 1]
     points = math.prod(nest.extents.values())
     if nest.reduction or len(order) < 2 or points <= FEW_POINTS:
         return None
     rows = 1
+    if nest.extents[order[-1]] >= FEW_COLUMNS:
+        return order[-2], order[-1]
     for outer, inner in pairwise(order):
         rows *= nest.extents[outer]
         if rows >= PARTITIONS or inner == order[-1]:
@@ -179,28 +162,83 @@ def _rows_from_columns(nest: Nest) -> tuple[str, str] | None:
     return None
 
 
-def _unclean(
-    nest: Nest, buffers: Mapping[str, Buffer], joints: Joints, pairs: Pairs
-) -> Iterator[tuple[str, int]]:
-    """The joints that an access of the nest does not allow."""
-    for access in _accesses(nest):
-        shape = buffers[access.buffer].shape
-        moved = {offset.dimension for offset in access.dynamic}
-        for d in joints[access.buffer]:
-            outer, inner = access.index[d], access.index[d + 1]
-            is_flat = (shape[d] == 1 and not outer.terms) or (shape[d + 1] == 1 and not inner.terms)
-            merges = is_flat or _sweeps(outer, inner, shape[d + 1], nest, pairs)
-            if not merges or d in moved or d + 1 in moved:
-                yield access.buffer, d
+class _Facts:
+    """What decides about merging in one nest."""
 
+    def __init__(self, nest: Nest, buffers: Mapping[str, Buffer]) -> None:
+        self.nest = nest
+        self.accesses = list(dict.fromkeys(_accesses(nest)))
+        self.shapes = {access.buffer: buffers[access.buffer].shape for access in self.accesses}
+        self.fixed: list[Affine] = []
+        for part in _leaves(nest):
+            if isinstance(part, Load):
+                self.fixed += [guard.expression for guard in part.guards]
+            elif isinstance(part, Index):
+                self.fixed.append(part.expression)
+        self.kept_apart = _rows_from_columns(nest)
 
-def _sweeps(outer: Affine, inner: Affine, extent: int, nest: Nest, pairs: Pairs) -> bool:
-    """Whether the index pair is two merging axes, the inner one over all of its dimension."""
-    if len(outer.terms) != 1 or len(inner.terms) != 1:
-        return False
-    (a, step), (b, unit) = outer.terms[0], inner.terms[0]
-    whole = inner.constant == 0 and unit == 1 and nest.extents[b] == extent
-    return whole and step == 1 and pairs.get(a) == b
+    def pairs(self, joints: Joints) -> Pairs:
+        """The axes that merge if the joints hold."""
+        expressions = set(self.fixed)
+        for access in self.accesses:
+            shape = self.shapes[access.buffer]
+            expressions.update(_merged_index(access.index, shape, joints[access.buffer]))
+        terms = [dict(expression.terms) for expression in expressions if expression.terms]
+        extents, found = self.nest.extents, dict[str, str]()
+        reduced = set(self.nest.reduction.axes) if self.nest.reduction else set()
+        for inner, step in extents.items():
+            for outer in extents:
+                same_kind = (outer in reduced) == (inner in reduced)
+                if outer == inner or outer in found or not same_kind:
+                    continue
+                is_linear = all(e.get(outer, 0) == step * e.get(inner, 0) for e in terms)
+                if is_linear and (outer, inner) != self.kept_apart:
+                    found[outer] = inner
+                    break
+        return found
+
+    def unclean(self, joints: Joints, pairs: Pairs) -> Iterator[tuple[str, int]]:
+        """The joints that an access of the nest does not allow."""
+        for access in self.accesses:
+            moved = {offset.dimension for offset in access.dynamic}
+            for d in sorted(joints[access.buffer]):
+                merges = self._sweeps(access, d, pairs) or self._stays_affine(access, d)
+                if not merges or d in moved or d + 1 in moved:
+                    yield access.buffer, d
+
+    def swept(self, joints: Joints, pairs: Mapping[str, Pairs]) -> Iterator[tuple[str, int]]:
+        """The joints that make an index of the nest simpler."""
+        for access in self.accesses:
+            for d in joints[access.buffer]:
+                if self._sweeps(access, d, pairs[self.nest.name]):
+                    yield access.buffer, d
+
+    def _sweeps(self, access: Load | Store, d: int, pairs: Pairs) -> bool:
+        """Whether dimensions d and d + 1 are indexed by two axes that merge, or one is trivial."""
+        shape, extents = self.shapes[access.buffer], self.nest.extents
+        outer, inner = access.index[d], access.index[d + 1]
+        if (shape[d] == 1 and not outer.terms) or (shape[d + 1] == 1 and not inner.terms):
+            return True
+        if len(outer.terms) != 1 or len(inner.terms) != 1:
+            return False
+        (a, step), (b, unit) = outer.terms[0], inner.terms[0]
+        whole = inner.constant == 0 and unit == 1 and extents[b] == shape[d + 1]
+        return whole and step == 1 and pairs.get(a) == b
+
+    def _stays_affine(self, access: Load | Store, d: int) -> bool:
+        """Whether the joint may hold also where the two axes stay apart.
+
+        The index `extent * outer + inner` is affine in any case. It is kept from indices that
+        leave the buffer, from the last dimension, whose elements are neighbours, and from inner
+        extents that fill the partitions unevenly.
+        """
+        shape = self.shapes[access.buffer]
+        for position in (d, d + 1):
+            low, high = access.index[position].bounds(self.nest.extents)
+            if low < 0 or high >= shape[position]:
+                return False
+        inner = shape[d + 1]
+        return d + 2 < len(shape) and (inner % PARTITIONS == 0 or inner < MOST_UNEVEN)
 
 
 def _merged_dimensions(nest: Nest, buffers: Mapping[str, Buffer], joints: Joints) -> Nest:

@@ -143,12 +143,27 @@ PIPELINE: tuple[Pass, ...] = (
         after={"choose_layouts": "operands are read where their buffers lie"},
         options=("target",),
     ),
-    Pass("double_buffer", f"{_MACHINE}double_buffer:double_buffer", makes="machine"),
+    Pass(
+        "double_buffer",
+        f"{_MACHINE}double_buffer:double_buffer",
+        makes="machine",
+        options=("optlevel",),
+    ),
+    Pass(
+        "schedule",
+        f"{_MACHINE}schedule:schedule",
+        makes="machine",
+        after={"double_buffer": "unrolled iterations are what can run side by side"},
+        options=("optlevel",),
+    ),
     Pass(
         "place",
         f"{_MACHINE}place:place",
         makes="machine",
-        after={"double_buffer": "the second copy of a tile needs an address of its own"},
+        after={
+            "double_buffer": "the second copy of a tile needs an address of its own",
+            "schedule": "what is live together follows from the order",
+        },
         recovery=Recovery("choose_layouts", f"{_TILE}choose_layouts:evict"),
     ),
     Pass(

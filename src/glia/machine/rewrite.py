@@ -38,8 +38,16 @@ def substitute_instruction(
         if isinstance(value, Pattern):
             changes[name] = _pattern(value, tiles, variables)
         elif isinstance(value, Affine):
-            changes[name] = value.substitute(variables)
+            changes[name] = _attribute(instruction, name, value.substitute(variables))
     return dataclasses.replace(instruction, **changes) if changes else instruction
+
+
+def _attribute(instruction: Instr, name: str, value: Affine) -> Affine | int | bool:
+    """An affine attribute, as a plain number or flag once it names no variable."""
+    if not value.is_constant:
+        return value
+    is_flag = "bool" in str(type(instruction).__annotations__[name])
+    return bool(value.constant) if is_flag else value.constant
 
 
 def _pattern(

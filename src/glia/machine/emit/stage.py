@@ -283,6 +283,8 @@ class Stager:
 
 def _as_float(pattern: Pattern) -> Pattern:
     """The same bits under a float dtype, which is what the PE moves."""
+    if pattern.dtype.is_float:
+        return pattern
     return replace(pattern, dtype=F32 if pattern.dtype.bytes == 4 else BF16)
 
 

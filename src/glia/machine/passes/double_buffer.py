@@ -6,16 +6,22 @@ from collections import Counter
 from dataclasses import replace
 
 from glia.base.affine import Affine
+from glia.base.options import CompileOptions
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 from glia.machine.rewrite import substitute
 
+UNROLLED_TRIPS = 4
+UNROLLED_INSTRUCTIONS = 400
 
-def double_buffer(program: Program, options: object = None) -> Program:
-    """Unroll innermost loops that move data by two, with separate tiles for the two halves.
 
-    Loads of one iteration can then run while the other computes: no tile is shared by both.
+def double_buffer(program: Program, options: CompileOptions) -> Program:
+    """Unroll innermost loops by two, short ones whole, with separate tiles for each copy.
+
+    Loads of one iteration can then run while another computes: no tile is shared by both.
     """
+    if options.optlevel < 2:
+        return program
     uses = Counter(
         pattern.tile.name
         for instruction in program.instructions()
@@ -47,31 +53,51 @@ def _block(
 
 def _loop(loop: Loop, uses: Counter, tiles: dict[str, Tile]) -> list[Statement]:
     body = _block(loop.body, uses, tiles)
-    has_inner = any(isinstance(s, Loop | While | Branch) for s in loop.body)
-    moves = any(s.queue for s in body if not isinstance(s, Loop | While | Branch))
-    if has_inner or not moves or loop.trips < 2:
+    has_inner = any(isinstance(s, Loop | While | Branch) for s in body)
+    if has_inner or loop.trips < 2:
         return [Loop(loop.variable, loop.trips, body)]
-    twins = _twins(body, uses, tiles)
+    copier = _Copier(loop, body, uses, tiles)
+    if loop.trips <= UNROLLED_TRIPS and loop.trips * len(body) <= UNROLLED_INSTRUCTIONS:
+        copies = (copier.copy(Affine((), trip), owns=trip > 0) for trip in range(loop.trips))
+        return [statement for copy in copies for statement in copy]
     variable = Affine.of(loop.variable)
-    even = [substitute(s, {}, {loop.variable: variable * 2}) for s in body]
-    odd = [substitute(s, twins, {loop.variable: variable * 2 + 1}) for s in body]
-    pairs = Loop(loop.variable, loop.trips // 2, (*even, *odd))
-    if loop.trips == 2:
-        at_zero = {loop.variable: Affine()}
-        return [substitute(s, {}, at_zero) for s in pairs.body]
-    rest = [substitute(s, {}, {loop.variable: Affine((), loop.trips - 1)}) for s in body]
-    return [pairs, *(rest if loop.trips % 2 else ())]
+    even = copier.copy(variable * 2, owns=False)
+    odd = copier.copy(variable * 2 + 1, owns=True)
+    last = Affine((), loop.trips - 1)
+    rest = copier.copy(last, owns=False) if loop.trips % 2 else []
+    return [Loop(loop.variable, loop.trips // 2, (*even, *odd)), *rest]
 
 
-def _twins(body: tuple[Statement, ...], uses: Counter, tiles: dict[str, Tile]) -> dict[str, Tile]:
-    """A second tile for each on-chip tile that is used in this body only."""
-    inside = Counter(
-        pattern.tile.name for instruction in walk(body) for _, _, pattern in instruction.operands()
-    )
-    twins: dict[str, Tile] = {}
-    for name, count in inside.items():
-        tile = tiles[name]
-        if tile.memory is not Memory.HBM and count == uses[name]:
-            twin = replace(tile, name=f"{name}'")
-            twins[name] = tiles[twin.name] = twin
-    return twins
+class _Copier:
+    """Copies a loop's body, keeping count of how often each tile is used."""
+
+    def __init__(
+        self, loop: Loop, body: tuple[Statement, ...], uses: Counter, tiles: dict[str, Tile]
+    ) -> None:
+        self.variable = loop.variable
+        self.body = body
+        self.uses = uses
+        self.tiles = tiles
+        self.inside = Counter(
+            pattern.tile.name
+            for instruction in walk(body)
+            for _, _, pattern in instruction.operands()
+        )
+        on_chip = (name for name in self.inside if tiles[name].memory is not Memory.HBM)
+        self.private = [name for name in on_chip if self.inside[name] == uses[name]]
+        uses.subtract(self.inside)
+
+    def copy(self, value: Affine, *, owns: bool) -> list[Statement]:
+        """The body at one value of the loop variable; `owns` gives it tiles of its own."""
+        others = {name: self._another(name) for name in self.private} if owns else {}
+        for name, count in self.inside.items():
+            self.uses[others[name].name if name in others else name] += count
+        return [substitute(statement, others, {self.variable: value}) for statement in self.body]
+
+    def _another(self, name: str) -> Tile:
+        number = 1
+        while f"{name}'{number}" in self.tiles:
+            number += 1
+        made = replace(self.tiles[name], name=f"{name}'{number}")
+        self.tiles[made.name] = made
+        return made

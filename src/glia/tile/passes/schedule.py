@@ -14,6 +14,8 @@ MOVING_COLUMNS = 512
 FREE_DIMS = 4
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
 FULL_SPEED_RUN = 512  # bytes that must be contiguous in HBM for a DMA to run near its peak
+SMALLEST_TILE = 512  # elements per partition below which fixed costs of instructions show
+TILES_TO_OVERLAP = 4  # so many that engines and DMA work on different ones at the same time
 SMALLEST_MATMUL = 64  # columns below which a matmul takes no less time
 
 
@@ -244,6 +246,7 @@ def _vector_tiles(
     extents = nest.extents
     values = 2 + len(_all_loads(nest)) + max(_needed(nest.body), _needed(nest.finish))
     room = max(128, WORKING_BYTES // (4 * values))
+    room = min(room, max(SMALLEST_TILE, _swept_elements(nest, partition) // TILES_TO_OVERLAP))
     tiles = {axis.name: 1 for axis in nest.axes}
     if partition:
         tiles[partition] = min(PARTITIONS, extents[partition])
@@ -263,6 +266,11 @@ def _vector_tiles(
     return tiles, (*first, *parallel, *swept)
 
 
+def _swept_elements(nest: Nest, partition: str) -> int:
+    """Elements per partition of one block of rows."""
+    return _product(axis.extent for axis in nest.axes if axis.name != partition)
+
+
 def _innermost_first(axes: Sequence[str], index: tuple[Affine, ...]) -> list[str]:
     """Axes in the order in which they step through the target, fastest first."""
     position = {v: d for d, e in enumerate(index) for v in e.variables}
@@ -274,18 +282,30 @@ def _innermost_first(axes: Sequence[str], index: tuple[Affine, ...]) -> list[str
 
 
 def _operations(expression: Expr | None) -> int:
-    """How many functions an expression applies."""
-    if not isinstance(expression, Apply):
-        return 0
-    return 1 + sum(_operations(argument) for argument in expression.args)
+    """How many functions an expression applies, shared ones once."""
+    found: dict[int, Apply] = {}
+    waiting = [expression]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Apply) and id(part) not in found:
+            found[id(part)] = part
+            waiting += part.args
+    return len(found)
 
 
 def _needed(expression: Expr | None) -> int:
     """How many tiles are held at once to compute an expression (Sethi and Ullman's number)."""
-    if not isinstance(expression, Apply):
-        return 0 if expression is None or isinstance(expression, Literal) else 1
-    needs = sorted((_needed(argument) for argument in expression.args), reverse=True)
-    return 1 + max(need + held for held, need in enumerate(needs))
+    known: dict[int, int] = {}
+
+    def visit(part: Expr | None) -> int:
+        if not isinstance(part, Apply):
+            return 0 if part is None or isinstance(part, Literal) else 1
+        if id(part) not in known:
+            needs = sorted((visit(argument) for argument in part.args), reverse=True)
+            known[id(part)] = 1 + max(need + held for held, need in enumerate(needs))
+        return known[id(part)]
+
+    return visit(expression)
 
 
 def _product(factors: object) -> int:

@@ -1,0 +1,207 @@
+"""Order straight-line code for instruction-level parallelism, and choose engines as it goes.
+
+Engines are in-order, so the order of one block decides what overlaps. A list scheduler takes, of
+all instructions whose operands are ready, the one that can start first, the longest chain of
+dependents breaking ties, and gives it to the engine that would finish it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from glia.arch import Arch
+from glia.arch.instances import get_target
+from glia.base.options import CompileOptions
+from glia.isa.dma import Transfer
+from glia.isa.kit import Instr
+from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove
+from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
+from glia.machine.footprint import Footprint
+from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.legal import violations
+
+MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
+REGISTER_USERS = (RegisterLoad, RegisterMove, RegisterAlu)
+SHARED_PORT_GENERATION = 2  # Vector and GpSimd take turns at SBUF: moving work gains nothing
+LONGEST_RUN = 1500  # instructions ordered together
+WINDOW = 64  # how far ahead of the oldest unfinished instruction another may run: bounds memory
+
+
+@dataclass
+class _Task:
+    """One instruction while a run is being ordered."""
+
+    position: int
+    instruction: Instr
+    variants: tuple[Instr, ...]
+    durations: tuple[float, ...]  # ns, of each variant
+    latency: float  # ns from the end of the instruction to its result being visible
+    successors: list[int] = field(default_factory=list)
+    waiting_for: int = 0
+    ready_ns: float = 0.0
+    height_ns: float = 0.0  # longest chain of dependents
+
+    def earliest_start(self, free_ns: dict[str, float]) -> float:
+        """When its operands are ready and some engine is free for it."""
+        free = min(free_ns.get(_stream(variant), 0.0) for variant in self.variants)
+        return max(free, self.ready_ns)
+
+
+def schedule(program: Program, options: CompileOptions) -> Program:
+    """Reorder every straight-line run of every block and assign engines."""
+    if options.optlevel < 2:
+        return program
+    return replace(program, body=_Scheduler(get_target(program.target).arch).block(program.body))
+
+
+class _Scheduler:
+    def __init__(self, arch: Arch) -> None:
+        self.arch = arch
+
+    def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        result: list[Statement] = []
+        run: list[Instr] = []
+        for statement in body:
+            if isinstance(statement, Instr):
+                run.append(statement)
+                continue
+            result += self.run(run)
+            run = []
+            if isinstance(statement, Loop):
+                result.append(replace(statement, body=self.block(statement.body)))
+            elif isinstance(statement, While):
+                condition = self.block(statement.condition)
+                result.append(While(condition, statement.register, self.block(statement.body)))
+            else:
+                arms = tuple(self.block(arm) for arm in statement.arms)
+                result.append(Branch(statement.register, arms))
+        return (*result, *self.run(run))
+
+    def run(self, instructions: Sequence[Instr]) -> list[Instr]:
+        """The instructions in scheduled order."""
+        ordered: list[Instr] = []
+        for start in range(0, len(instructions), LONGEST_RUN):
+            tasks = [
+                self.task(position, instruction)
+                for position, instruction in enumerate(instructions[start : start + LONGEST_RUN])
+            ]
+            _connect(tasks)
+            ordered += self.order(tasks)
+        return ordered
+
+    def task(self, position: int, instruction: Instr) -> _Task:
+        variants = tuple(self.variants(instruction))
+        durations = tuple(self.duration(variant) for variant in variants)
+        return _Task(position, instruction, variants, durations, self.latency(instruction))
+
+    def duration(self, instruction: Instr) -> float:
+        """Nanoseconds its stream is busy."""
+        if isinstance(instruction, Transfer):
+            return instruction.transfer_nanoseconds(self.arch)
+        engine = instruction.runs_on
+        return instruction.cycles(self.arch) / self.arch.clocks_ghz[engine]
+
+    def latency(self, instruction: Instr) -> float:
+        arch = self.arch
+        if isinstance(instruction, Transfer):
+            return arch.dma_start_ns + arch.dma_completion_ns
+        engine = instruction.runs_on
+        cycles = arch.latency_cycles.get(engine, 0.0)
+        return cycles / arch.clocks_ghz[engine] + arch.semaphore_wake_ns
+
+    def variants(self, instruction: Instr) -> Iterator[Instr]:
+        """The instruction, then the same on every other engine that gives the same result."""
+        yield instruction
+        if not isinstance(instruction, MOVABLE) or not _is_float(instruction):
+            return
+        for engine in instruction.engines:
+            if engine == instruction.runs_on:
+                continue
+            if engine == "gpsimd" and self.arch.generation <= SHARED_PORT_GENERATION:
+                continue
+            variant = replace(instruction, on=engine)
+            if not violations(variant, self.arch):
+                yield variant
+
+    def order(self, tasks: list[_Task]) -> list[Instr]:
+        for task in reversed(tasks):
+            below = max((tasks[s].height_ns for s in task.successors), default=0.0)
+            task.height_ns = min(task.durations) + task.latency + below
+        free_ns: dict[str, float] = {}
+        unissued = dict.fromkeys(range(len(tasks)))
+        available = [task.position for task in tasks if not task.waiting_for]
+        result = []
+        while unissued:
+            limit = next(iter(unissued)) + WINDOW
+            task = min(
+                (tasks[position] for position in available if position < limit),
+                key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),
+            )
+            available.remove(task.position)
+            del unissued[task.position]
+            chosen, end = _finishing_first(task, free_ns)
+            free_ns[_stream(chosen)] = end
+            result.append(chosen)
+            for successor in task.successors:
+                follower = tasks[successor]
+                follower.ready_ns = max(follower.ready_ns, end + task.latency)
+                follower.waiting_for -= 1
+                if not follower.waiting_for:
+                    available.append(successor)
+        return result
+
+
+def _stream(instruction: Instr) -> str:
+    return instruction.queue or instruction.runs_on
+
+
+def _finishing_first(task: _Task, free_ns: dict[str, float]) -> tuple[Instr, float]:
+    """The variant that is done first, and when."""
+    best, best_end = task.variants[0], float("inf")
+    for variant, duration in zip(task.variants, task.durations, strict=True):
+        start = max(free_ns.get(_stream(variant), 0.0), task.ready_ns)
+        if start + duration < best_end:
+            best, best_end = variant, start + duration
+    return best, best_end
+
+
+def _is_float(instruction: Instr) -> bool:
+    """Whether every tensor holds floats: engines differ in how they treat integers and raw bits."""
+    patterns = [pattern for _, _, pattern in instruction.operands()]
+    return all(p.dtype.is_float and p.dtype is p.tile.dtype for p in patterns)
+
+
+def _connect(tasks: list[_Task]) -> None:
+    """Add an edge for every pair of accesses that must keep their order."""
+    accesses: dict[str, list[tuple[int, bool, Footprint]]] = {}
+    last_register_user = -1
+    for task in tasks:
+        before: set[int] = set()
+        instruction = task.instruction
+        if isinstance(instruction, REGISTER_USERS) or _names_register(instruction):
+            if last_register_user >= 0:
+                before.add(last_register_user)
+            last_register_user = task.position
+        written = [(p, True) for p in instruction.written_patterns()]
+        for pattern, is_write in [*written, *((p, False) for p in instruction.read_patterns())]:
+            footprint = Footprint.of(pattern)
+            known = accesses.setdefault(pattern.tile.name, [])
+            before.update(
+                position
+                for position, wrote, other in known
+                if (is_write or wrote) and footprint.may_overlap(other)
+            )
+            known.append((task.position, is_write, footprint))
+        before.discard(task.position)
+        for position in before:
+            tasks[position].successors.append(task.position)
+        task.waiting_for = len(before)
+
+
+def _names_register(instruction: Instr) -> bool:
+    return any(
+        name.startswith("$")
+        for _, _, pattern in instruction.operands()
+        for name in (*pattern.offset.variables, *pattern.partition.variables)
+    )

@@ -76,52 +76,122 @@ _TILE = "glia.tile.passes."
 _MACHINE = "glia.machine.passes."
 
 
-def _graph_pass(name: str, after: Mapping[str, str] | None = None) -> Pass:
-    return Pass(name, f"{_GRAPH}{name}:{name}", makes="graph", after=after or {})
+def _graph_pass(
+    name: str,
+    after: Mapping[str, str] | None = None,
+    options: tuple[str, ...] = (),
+    function: str = "",
+) -> Pass:
+    path = f"{_GRAPH}{function or name}:{function or name}"
+    return Pass(name, path, makes="graph", after=after or {}, options=options)
 
 
 PIPELINE: tuple[Pass, ...] = (
-    _graph_pass("canonicalize"),
+    _graph_pass("check_dtypes"),
+    _graph_pass(
+        "canonicalize",
+        after={"check_dtypes": "the user sees an instruction of his own in the error"},
+    ),
+    _graph_pass(
+        "simplify",
+        after={"canonicalize": "its equations are written for merged movement"},
+    ),
     _graph_pass(
         "propagate_constants",
         after={"canonicalize": "constants lie under merged movement, so each is computed once"},
     ),
+    _graph_pass(
+        "cast_dtypes",
+        after={"propagate_constants": "weights are folded in the type they were given in"},
+        options=("auto_cast", "auto_cast_type", "mixed_precision_accumulation"),
+    ),
     _graph_pass("expand_collective"),
     _graph_pass("expand_random"),
-    _graph_pass("expand_linear_algebra"),
-    _graph_pass("expand_fft"),
-    _graph_pass("expand_bitcast", after={"expand_random": "random bits are bitcast to floats"}),
-    _graph_pass("expand_select_and_scatter"),
+    _graph_pass(
+        "expand_fft",
+        after={"cast_dtypes": "its contractions are glia's own and stay in float32"},
+    ),
+    _graph_pass(
+        "expand_linear_algebra",
+        after={"cast_dtypes": "its contractions are glia's own and stay in float32"},
+    ),
+    _graph_pass(
+        "expand_complex",
+        after={
+            "expand_fft": "transforms are complex arithmetic",
+            "expand_linear_algebra": "so are factorisations of complex matrices",
+        },
+    ),
+    _graph_pass(
+        "expand_int64",
+        after={"expand_random": "random states are 64-bit integers"},
+        options=("native_int64",),
+    ),
+    _graph_pass(
+        "narrow_integers",
+        after={"expand_int64": "what is to be exact in 64 bits is pairs of words by now"},
+        options=("native_int64",),
+    ),
+    _graph_pass(
+        "expand_select_and_scatter",
+        after={"narrow_integers": "positions are 32-bit integers"},
+    ),
     _graph_pass(
         "expand_reduce_window",
         after={"expand_select_and_scatter": "the window's choice is itself a window reduction"},
     ),
-    _graph_pass("expand_scatter"),
-    _graph_pass("expand_sort"),
+    _graph_pass(
+        "expand_scatter", after={"expand_complex": "a complex scatter has several operands"}
+    ),
+    _graph_pass("expand_sort", after={"expand_complex": "a complex sort has several operands"}),
     _graph_pass(
         "expand_reduce",
         after={
             "expand_reduce_window": "windows of several tensors become reductions of several",
             "expand_select_and_scatter": "the position in a window is found by a reduction",
+            "expand_complex": "a complex reduction has several operands",
         },
     ),
     _graph_pass(
-        "simplify",
+        "expand_bitcast",
+        after={
+            "expand_random": "random bits are bitcast to floats",
+            "narrow_integers": "words of 64-bit integers are bitcasts between widths",
+        },
+    ),
+    _graph_pass("widen_nibbles", after={"expand_bitcast": "it takes bytes apart into nibbles"}),
+    _graph_pass(
+        "simplify_expanded",
         after={"expand_reduce": "expansions leave neutral elements and identities behind"},
+        function="simplify",
+    ),
+    _graph_pass(
+        "propagate_expanded",
+        after={"simplify_expanded": "expansions leave small constants behind"},
+        function="propagate_constants",
     ),
     _graph_pass(
         "eliminate_common_subexpressions",
-        after={"simplify": "equal operations have one form once simplified"},
+        after={"simplify_expanded": "equal operations have one form once simplified"},
+    ),
+    _graph_pass(
+        "turn_contractions",
+        after={"eliminate_common_subexpressions": "it needs the final number of readers"},
     ),
     _graph_pass(
         "eliminate_dead_code",
         after={"eliminate_common_subexpressions": "merged operations leave unused state behind"},
     ),
+    _graph_pass(
+        "simplify_living",
+        after={"eliminate_dead_code": "tuples that lost elements fold once more"},
+        function="simplify",
+    ),
     Pass(
         "build",
         "glia.tile.build:build",
         makes="tile",
-        after={"eliminate_dead_code": "every operation left becomes a nest, read or not"},
+        after={"simplify_living": "every operation left becomes a nest, read or not"},
     ),
     Pass("expand_scalars", f"{_TILE}expand_scalars:expand_scalars", makes="tile"),
     Pass(
@@ -309,9 +379,10 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     check_options(options)
     statistics = {"flops": count_flops(graph)}
     result = run_pipeline(graph, options, observer)
-    programs = result if isinstance(result, tuple) else (result,)
-    if not all(isinstance(program, Program) for program in programs):
+    made = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(program, Program) for program in made):
         raise InternalError("the pipeline did not end in machine programs")
+    programs = tuple(_with_outside_types(program, graph) for program in made)
     kept = dataclasses.asdict(options)
     return Neff(
         programs=programs,
@@ -319,6 +390,26 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
         statistics=statistics,
         is_compressed=not options.fast_loading_neuron_binaries,
     )
+
+
+def _with_outside_types(program: Any, graph: Graph) -> Any:
+    """The program with inputs and outputs of the types the model was given with.
+
+    Passes keep the bytes of what is visible outside, not its type: complex numbers become pairs,
+    64-bit integers pairs of words.
+    """
+    inputs = _retyped(program.inputs, [p.type for p in graph.parameters])
+    outputs = _retyped(program.outputs, [r.type for r in graph.results])
+    return dataclasses.replace(program, inputs=inputs, outputs=outputs)
+
+
+def _retyped(bindings: tuple[Any, ...], types: list[Any]) -> tuple[Any, ...]:
+    found = []
+    for binding, kind in zip(bindings, types, strict=True):
+        if binding.tile.bytes != kind.bytes:
+            raise InternalError(f"{binding.name} has {binding.tile.bytes} bytes, not {kind.bytes}")
+        found.append(dataclasses.replace(binding, shape=kind.shape, dtype=kind.dtype))
+    return tuple(found)
 
 
 def count_flops(graph: Graph) -> int:

@@ -35,7 +35,7 @@ from glia.tile.rewrite import map_leaves, map_nests, substitute_axes
 Joints = dict[str, set[int]]  # buffer -> dimensions d that merge with d + 1
 PARTITIONS = 128
 FEW_POINTS = 1 << 14  # a nest of this size may become one axis
-MOST_UNEVEN = 96  # rows below this are better spread over the partitions with others
+SHORT_ROWS = 32  # inner extents below this fill the partitions badly on their own
 FEW_COLUMNS = 32
 
 Pairs = dict[str, str]  # outer axis -> the inner axis it merges with
@@ -229,16 +229,15 @@ class _Facts:
         """Whether the joint may hold also where the two axes stay apart.
 
         The index `extent * outer + inner` is affine in any case. It is kept from indices that
-        leave the buffer, from the last dimension, whose elements are neighbours, and from inner
-        extents that fill the partitions unevenly.
+        leave the buffer, from the last dimension, whose elements are neighbours, and from rows
+        long enough to fill the partitions: such a buffer could not stay on chip.
         """
         shape = self.shapes[access.buffer]
         for position in (d, d + 1):
             low, high = access.index[position].bounds(self.nest.extents)
             if low < 0 or high >= shape[position]:
                 return False
-        inner = shape[d + 1]
-        return d + 2 < len(shape) and (inner % PARTITIONS == 0 or inner < MOST_UNEVEN)
+        return d + 2 < len(shape) and shape[d + 1] < SHORT_ROWS
 
 
 def _merged_dimensions(nest: Nest, buffers: Mapping[str, Buffer], joints: Joints) -> Nest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from house.source import PACKAGE, functions, imported, nodes_of, place, python_files
@@ -37,11 +37,11 @@ def module_of(path: Path) -> str:
     return ".".join(("glia", *path.relative_to(PACKAGE).with_suffix("").parts))
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
     """(line, module) of every import in a file, those for type checking included."""
-    for node in nodes_of(path):
-        for name in imported(node, module_of(path)):
-            yield node.lineno, name  # type: ignore[attr-defined]
+    statements = [n for n in nodes_of(path) if isinstance(n, ast.Import | ast.ImportFrom)]
+    return tuple((n.lineno, name) for n in statements for name in imported(n, module_of(path)))
 
 
 def is_at_home(path: Path, homes: tuple[str, ...]) -> bool:

@@ -136,7 +136,7 @@ class Scheduler:
         swept = [
             a.name
             for a in nest.reduced_axes
-            if a.extent > 1 and all(row_dim(load.index, a.name) >= 0 for load in operands)
+            if a.extent > 1 and all(_is_depth(load, a.name, left & right) for load in operands)
         ]
         if not swept:
             return None
@@ -231,6 +231,19 @@ def _accesses(nest: Nest) -> Iterator[Access]:
     for load in _all_loads(nest):
         yield Access(load.buffer, load.index)
     yield Access(nest.target.buffer, nest.target.index)
+
+
+def _is_depth(load: Load, axis: str, shared: frozenset[str]) -> bool:
+    """Whether an operand can be brought to the PE with this axis on its rows.
+
+    The axis steps singly through one dimension, beside axes at most that both operands loop over.
+    """
+    named = [e for e in load.index if e.coefficient(axis)]
+    return (
+        len(named) == 1
+        and named[0].coefficient(axis) == 1
+        and set(named[0].variables) - {axis} <= shared
+    )
 
 
 def _indirect_axes(nest: Nest) -> set[str]:

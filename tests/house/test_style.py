@@ -19,6 +19,7 @@ from house.source import (
 )
 
 WIDEST_LINE = 100
+PRAGMA = re.compile(r"\s+# (?:type: ignore|noqa|fmt:).*")
 LONGEST_FUNCTION = 80
 LONGEST_FILE = 600
 EVERYWHERE = (*python_files(PACKAGE), *python_files(TESTS))
@@ -33,7 +34,7 @@ def test_lines_are_at_most_100_columns_wide() -> None:
         f"{place(path, number)} has {len(line)} columns"
         for path in EVERYWHERE
         for number, line in enumerate(text_of(path).splitlines(), 1)
-        if len(line) > WIDEST_LINE
+        if len(PRAGMA.sub("", line)) > WIDEST_LINE
     ]
     assert not wrong, "\n".join(["", *wrong])
 

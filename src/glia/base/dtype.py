@@ -21,7 +21,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class DType:
-    """One element type; `bits` is its width in XLA, `numpy` how arrays of it are held on the host."""
+    """One element type; `bits` is its width in XLA, `numpy` how the host holds arrays of it."""
 
     name: str
     bits: int

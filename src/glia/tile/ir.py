@@ -216,8 +216,8 @@ class Schedule:
 
     `partition` is the axis on the 128 partitions of the result ("" for none). `tiles` says how many
     values of an axis one instruction sweeps (missing: all of them); `order` lists the axes to loop
-    over, outermost first. A contraction on the PE (`engine` "tensor") sums over `contract` along the
-    partitions of both operands; the operand named by `stationary` carries the partition axis.
+    over, outermost first. A contraction on the PE (`engine` "tensor") sums over `contract` along
+    the partitions of both operands; the operand named by `stationary` carries the partition axis.
     """
 
     engine: str

@@ -20,7 +20,6 @@ from glia.machine.emit.space import (
     Span,
     hbm_pattern,
     home_pattern,
-    is_on_chip,
     tile_pattern,
 )
 from glia.machine.emit.stage import Source, Stager
@@ -258,7 +257,7 @@ class NestEmitter:
 
 def is_ready(value: Pattern, dtype: object) -> bool:
     """Whether a value can be written to HBM as it lies."""
-    return value.memory is Memory.SBUF and value.dtype is storage(dtype) and is_on_chip(value)
+    return value.memory is Memory.SBUF and value.dtype is storage(dtype)
 
 
 def _count(extents: Sequence[int]) -> int:

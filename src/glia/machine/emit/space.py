@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from glia.base.affine import ZERO, Affine
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.operand import Pattern, Tile
 
 PARTITIONS = 128
 
@@ -178,7 +178,3 @@ def tile_pattern(tile: Tile, point: Point, axes: Sequence[str]) -> Pattern:
     dims = [(1, point.partitions)]
     dims += [(steps.get(axis, 0), point.env[axis].extent) for axis in point.free]
     return Pattern(tile, tile.dtype, tuple(dims))
-
-
-def is_on_chip(pattern: Pattern) -> bool:
-    return pattern.memory is not Memory.HBM

@@ -255,6 +255,8 @@ def algebra_examples() -> None:
         for kind in (n,) if is_bits else (n, v, t(12, dtype=BF16)):
             neutral = -0.0 if function == "add" else identity(function, kind.dtype)
             example("neutral_operand", lambda x, g=function, e=neutral: f(g, x, like(e, x)), kind)
+    example("parts_of_reals", lambda x: f("real", x), v)
+    example("parts_of_reals", lambda x: f("imag", x), v)
     example("subtract_zero", lambda x: f("subtract", x, like(0, x)), v)
     example("divide_by_one", lambda x: f("divide", x, like(1, x)), v)
     example("absorbing_operand", lambda x: f("multiply", x, like(0, x)), n)

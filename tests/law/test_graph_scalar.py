@@ -169,6 +169,25 @@ def test_erf_is_within_a_few_units_of_the_last_place(dtype):
     assert error.max() < (4e-15 if dtype is F64 else 1e-7)
 
 
+@pytest.mark.parametrize(
+    ("name", "compare"),
+    [
+        ("equal_total_order", np.equal),
+        ("not_equal_total_order", np.not_equal),
+        ("less_total_order", np.less),
+        ("less_equal_total_order", np.less_equal),
+        ("greater_total_order", np.greater),
+        ("greater_equal_total_order", np.greater_equal),
+    ],
+)
+def test_total_order_relations_compare_places_in_it(name, compare):
+    ordered = np.array([-np.nan, -np.inf, -1, -0.0, 0.0, 1, np.inf, np.nan], np.float32)
+    ordered[0] = np.copysign(np.float32(np.nan), np.float32(-1))
+    a, b = _pairs(np.arange(len(ordered)))
+    found = FUNCTIONS[name].compute(ordered[a], ordered[b])
+    np.testing.assert_array_equal(found, compare(a, b))
+
+
 def test_total_order_sorts_nans_and_zeros_by_sign():
     nan = np.array([0x7FC00000, 0xFFC00000], np.uint32).view(np.float32)
     ordered = np.array([nan[1], -np.inf, -1, -0.0, 0.0, 1, np.inf, nan[0]], np.float32)

@@ -382,6 +382,15 @@ def _reshaped(arg: Node, shape: tuple[int, ...]) -> Node:
 
 
 @rule
+def parts_of_reals(op: Map) -> Node | None:
+    """real(x) = x and imag(x) = 0 for x that is not complex"""
+    match op:
+        case Map("real" | "imag" as part, (x,)) if not x.dtype.is_complex:
+            return x if part == "real" else splat_like(0, x)
+    return None
+
+
+@rule
 def convert_of_reshape(op: Convert) -> Node | None:
     """convert(reshape(x)) = reshape(convert(x)) for reshapes that add or drop extents of 1"""
     match op:

@@ -13,6 +13,7 @@ from glia.tile.build_nest import Index, NestInProgress, Split
 from glia.tile.build_values import Target, Value
 from glia.tile.ir import Accumulator, Apply, Buffer, Expr, Load, Nest, Statement, Store
 from glia.tile.rewrite import rename_axes
+from glia.tile.text import KEYWORDS
 
 StoreMaker = Callable[[NestInProgress, Index, Index], Store]
 
@@ -28,7 +29,7 @@ class Names:
     def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, np.ndarray] = {}
-        self._taken: set[str] = set()
+        self._taken: set[str] = set(KEYWORDS)
         self._counts: dict[str, int] = {}
 
     def fresh(self, stem: str) -> str:

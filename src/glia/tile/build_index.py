@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from glia.base.affine import ZERO, Affine
 from glia.graph import ops
@@ -11,6 +12,9 @@ from glia.tile.build_nest import Index, NestInProgress
 from glia.tile.build_reduce import monoid_of
 from glia.tile.build_values import Scalar, Target, Value, plain_load
 from glia.tile.ir import Dynamic, Expr, Load, Store
+
+if TYPE_CHECKING:
+    from glia.tile.build_block import Block
 
 
 def starts_at(
@@ -39,10 +43,8 @@ class DynamicSliceValue(Value):
     node: ops.DynamicSlice
     is_work = True
 
-    def __init__(
-        self, block: object, node: ops.DynamicSlice, x: Value, starts: list[Value]
-    ) -> None:
-        super().__init__(block, node)  # type: ignore[arg-type]
+    def __init__(self, block: Block, node: ops.DynamicSlice, x: Value, starts: list[Value]) -> None:
+        super().__init__(block, node)
         x.materialise()
         limits = [n - taken for n, taken in zip(x.shape, node.slice_sizes, strict=True)]
         self.x = x
@@ -60,8 +62,8 @@ class Updated(Value):
 
     needs_buffer = True
 
-    def __init__(self, block: object, node: ops.Scatter | ops.DynamicUpdateSlice, x: Value) -> None:
-        super().__init__(block, node)  # type: ignore[arg-type]
+    def __init__(self, block: Block, node: ops.Scatter | ops.DynamicUpdateSlice, x: Value) -> None:
+        super().__init__(block, node)
         self.x = x
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
@@ -89,7 +91,7 @@ class DynamicUpdateSliceValue(Updated):
 
     def __init__(
         self,
-        block: object,
+        block: Block,
         node: ops.DynamicUpdateSlice,
         x: Value,
         update: Value,
@@ -139,8 +141,8 @@ class GatherValue(Value):
     node: ops.Gather
     needs_buffer = True
 
-    def __init__(self, block: object, node: ops.Gather, x: Value, indices: Value) -> None:
-        super().__init__(block, node)  # type: ignore[arg-type]
+    def __init__(self, block: Block, node: ops.Gather, x: Value, indices: Value) -> None:
+        super().__init__(block, node)
         x.materialise()
         indices.settle()
         self.x = x
@@ -165,7 +167,7 @@ class ScatterValue(Updated):
     node: ops.Scatter
 
     def __init__(
-        self, block: object, node: ops.Scatter, x: Value, indices: Value, updates: Value
+        self, block: Block, node: ops.Scatter, x: Value, indices: Value, updates: Value
     ) -> None:
         super().__init__(block, node, x)
         indices.settle()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import F32, PRED, S32, U32, DType, Kind
 from glia.frontend.errors import UnsupportedOperator
 from glia.graph import ops
 from glia.graph.bodies import identity, monoid
-from glia.graph.ir import Graph
+from glia.graph.ir import Graph, Node
 from glia.tile.build_nest import Index, NestInProgress, delinearise
 from glia.tile.build_survey import survey
 from glia.tile.build_values import Scalar, Value, guards, plain_load
 from glia.tile.ir import Accumulator, Apply, Expr, Literal, Reduction
+
+if TYPE_CHECKING:
+    from glia.tile.build_block import Block
 
 
 def accumulator_dtype(dtype: DType) -> DType:
@@ -31,8 +35,8 @@ class Reduced(Value):
     function = "add"
     is_reduction = True
 
-    def __init__(self, block: object, node: object) -> None:
-        super().__init__(block, node)  # type: ignore[arg-type]
+    def __init__(self, block: Block, node: Node) -> None:
+        super().__init__(block, node)
         self.accumulator = accumulator_dtype(self.dtype)
 
     def compute(self, nest: NestInProgress, index: Index) -> Expr:
@@ -72,7 +76,7 @@ class DotValue(Reduced):
 
     node: ops.Dot
 
-    def __init__(self, block: object, node: ops.Dot, a: Value, b: Value) -> None:
+    def __init__(self, block: Block, node: ops.Dot, a: Value, b: Value) -> None:
         super().__init__(block, node)
         self.a, self.b = a, b
         if not self.dtype.is_float and self.dtype is not PRED:
@@ -111,7 +115,7 @@ class ConvolutionValue(Reduced):
 
     node: ops.Convolution
 
-    def __init__(self, block: object, node: ops.Convolution, x: Value, kernel: Value) -> None:
+    def __init__(self, block: Block, node: ops.Convolution, x: Value, kernel: Value) -> None:
         super().__init__(block, node)
         self.x, self.kernel = x, kernel
 
@@ -159,7 +163,7 @@ class _Monoid(Reduced):
     """What reductions with an initial value share."""
 
     def __init__(
-        self, block: object, node: ops.Reduce | ops.ReduceWindow, x: Value, start: Value
+        self, block: Block, node: ops.Reduce | ops.ReduceWindow, x: Value, start: Value
     ) -> None:
         super().__init__(block, node)
         self.function = monoid_of(node.body, node)
@@ -187,7 +191,7 @@ class ReduceValue(_Monoid):
 
     node: ops.Reduce
 
-    def __init__(self, block: object, node: ops.Reduce, x: Value, start: Value) -> None:
+    def __init__(self, block: Block, node: ops.Reduce, x: Value, start: Value) -> None:
         super().__init__(block, node, x, start)
         if survey((x,)).needs_buffer or x.pending:
             x.settle()

@@ -50,6 +50,10 @@ from glia.tile.ir import (
 )
 
 ROLES = ("input", "output", "constant", "temporary")
+KEYWORDS = (
+    *ROLES, "acc", "alias", "as", "at", "branch", "dim", "else", "finish", "in", "index", "inf",
+    "let", "loc", "nan", "nest", "note", "schedule", "where", "while",
+)  # fmt: skip
 MOST_NESTING = 200
 
 

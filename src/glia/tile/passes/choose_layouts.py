@@ -74,8 +74,11 @@ def _candidate_rows(program: Program) -> dict[str, int]:
             refused.add(target.buffer)
         rows[target.buffer] = found
     for nest in program.nests():
-        for load, partition in _reads(nest, program.schedules[nest.name]):
-            if nest.name in inside or not _can_read(load, partition, rows.get(load.buffer, -1)):
+        schedule = program.schedules[nest.name]
+        whole = _whole_blocks(nest, schedule)
+        for load, partition in _reads(nest, schedule):
+            row = rows.get(load.buffer, -1)
+            if nest.name in inside or not _can_read(load, partition, row, whole):
                 refused.add(load.buffer)
     is_temporary = {n for n, b in program.buffers.items() if b.role == "temporary"}
     return {n: d for n, d in rows.items() if n in is_temporary and n not in refused}
@@ -103,11 +106,23 @@ def _reads(nest: Nest, schedule: Schedule) -> list[tuple[Load, str]]:
     return found
 
 
-def _can_read(load: Load, partition: str, rows: int) -> bool:
+def _whole_blocks(nest: Nest, schedule: Schedule) -> frozenset[str]:
+    """Axes whose every tile begins at a multiple of the partitions: where a block of rows does."""
+    return frozenset(
+        axis.name
+        for axis in nest.axes
+        if schedule.tiles.get(axis.name, axis.extent) >= axis.extent
+        or schedule.tiles[axis.name] % PARTITIONS == 0
+    )
+
+
+def _can_read(load: Load, partition: str, rows: int, whole: frozenset[str]) -> bool:
     """Whether a reader reaches a buffer with dimension `rows` on the partitions."""
     if rows < 0 or load.dynamic:
         return False
-    return row_dim(load.index, partition) == rows or can_turn(load, partition, rows)
+    if row_dim(load.index, partition) == rows:
+        return True
+    return can_turn(load, partition, rows) and whole.issuperset(load.index[rows].variables)
 
 
 def _lives(program: Program, rows: Mapping[str, int]) -> dict[str, _Life]:

@@ -244,6 +244,12 @@ def structure_examples() -> None:
         example("branch_known", lambda x, y, i=known: branches(i, x, y), t(), t())
 
 
+def part_examples() -> None:
+    """Real and imaginary parts of what is real."""
+    example("parts_of_reals", lambda x: f("real", x), t(5))
+    example("parts_of_reals", lambda x: f("imag", x), t(5))
+
+
 def algebra_examples() -> None:
     """One for each rule of `algebra`."""
     v, n, p = t(12), t(12, dtype=S32), t(12, dtype=PRED)
@@ -255,8 +261,6 @@ def algebra_examples() -> None:
         for kind in (n,) if is_bits else (n, v, t(12, dtype=BF16)):
             neutral = -0.0 if function == "add" else identity(function, kind.dtype)
             example("neutral_operand", lambda x, g=function, e=neutral: f(g, x, like(e, x)), kind)
-    example("parts_of_reals", lambda x: f("real", x), v)
-    example("parts_of_reals", lambda x: f("imag", x), v)
     example("subtract_zero", lambda x: f("subtract", x, like(0, x)), v)
     example("divide_by_one", lambda x: f("divide", x, like(1, x)), v)
     example("absorbing_operand", lambda x: f("multiply", x, like(0, x)), n)
@@ -442,6 +446,7 @@ for _family in (
     edge_examples,
     structure_examples,
     algebra_examples,
+    part_examples,
     reduction_examples,
     contraction_examples,
 ):

@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# The executor multiplies one instruction's tiles at a time; more threads only wait for each other.
+export OPENBLAS_NUM_THREADS := 1
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test nightly bench lint clean
 

@@ -36,8 +36,9 @@ Written by `make bench`. Every measurement ran in a process of its own, one afte
   the simulation leaves out is in `Profile.not_modelled`.
 * **roofline** is the part of the possible that is reached: the longer of (multiplications at the
   peak rate of their type, each input, constant and output moved once through HBM), over latency.
-* **executor** is the wall time of one run of the compiled program on this host, the shortest of
-  three unless it is long; **XLA:CPU** is the same model in the same process, compiled by JAX.
+* **executor** is the wall time of one run of the compiled program on this host with one thread,
+  the shortest of three unless it is long; **XLA:CPU** is the same model in the same process,
+  compiled by JAX, on all cores.
 * **error** is the relative L2 distance of the executed result from that of XLA:CPU.
 """
 

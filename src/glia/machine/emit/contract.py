@@ -9,10 +9,10 @@ from glia.base.dtype import F32
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
 from glia.isa.tensor import NcMatmul
-from glia.machine.emit.nest import NestEmitter
+from glia.machine.emit.nest import NestEmitter, data_loads
 from glia.machine.emit.space import Env, Point, fold_together, tile_pattern
 from glia.tile.contraction import contraction_operands
-from glia.tile.ir import Accumulator, Load, loads
+from glia.tile.ir import Accumulator, Load
 
 
 class ContractNest(NestEmitter):
@@ -31,7 +31,7 @@ class ContractNest(NestEmitter):
     def staged_loads(self) -> list[tuple[Load, str]]:
         contract = self.schedule.contract
         pairs = [(self.stationary, contract), (self.moving, contract)]
-        pairs += [(load, self.partition) for load in loads(self.nest.finish)]
+        pairs += [(load, self.partition) for load in data_loads(self.nest.finish)]
         kept = []
         for load, partition in dict.fromkeys(pairs):
             if not self.is_read_in_place(load, partition) and not self.indirect.is_indirect(load):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,7 +24,7 @@ from glia.machine.emit.space import (
 )
 from glia.machine.emit.stage import Source, Stager
 from glia.tile.contraction import row_dim
-from glia.tile.ir import Buffer, Expr, Load, Nest, Schedule, loads
+from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Schedule
 
 GOOD_TRANSFER_BYTES = 4096  # per partition: enough for a DMA to run at its full rate
 HOIST_BYTES = 24 * 1024  # per partition: what one load may occupy to be read once instead of often
@@ -100,20 +100,12 @@ class NestEmitter:
         return frozenset(found)
 
     def _all_loads(self) -> list[Load]:
-        found = [*loads(self.nest.body), *loads(self.nest.finish)]
+        """What the nest reads as data: all loads but those that only say where to access."""
+        found = [*data_loads(self.nest.body, self.nest.finish)]
         for offset in self.nest.target.dynamic:
-            found += loads(offset.load)
-        return [load for load in dict.fromkeys(found) if load not in self._registered]
-
-    @cached_property
-    def _registered(self) -> frozenset[Load]:
-        """Loads that only say where to access: uniform offsets, which go to registers."""
-        offsets = [o for load in self._body_loads() for o in load.dynamic]
-        offsets += self.nest.target.dynamic
-        return frozenset(o.load for o in offsets if not is_varying(o))
-
-    def _body_loads(self) -> list[Load]:
-        return [*loads(self.nest.body), *loads(self.nest.finish)]
+            if is_varying(offset):
+                found += data_loads(offset.load)
+        return list(dict.fromkeys(found))
 
     def close(self, env: Env) -> dict[str, Span]:
         """`env` with every axis that has no loop spanning its full extent."""
@@ -253,6 +245,25 @@ class NestEmitter:
         assert source.tile is not None
         dst = hbm_pattern(source.tile, index, source.shape, point)
         self.builder.dma(replace(dst, dtype=value.dtype), value, "store")
+
+
+def data_loads(*expressions: Expr | None) -> Iterator[Load]:
+    """The loads of expressions; a uniform offset goes to a register and is none of them.
+
+    Expressions share parts: each object is visited once.
+    """
+    seen: set[int] = set()
+    waiting = list(reversed(expressions))
+    while waiting:
+        expression = waiting.pop()
+        if expression is None or id(expression) in seen:
+            continue
+        seen.add(id(expression))
+        if isinstance(expression, Load):
+            yield expression
+            waiting += [o.load for o in reversed(expression.dynamic) if is_varying(o)]
+        elif isinstance(expression, Apply):
+            waiting += reversed(expression.args)
 
 
 def is_ready(value: Pattern, dtype: object) -> bool:

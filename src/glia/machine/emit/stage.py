@@ -7,7 +7,7 @@ both sides of the copy, so halos, strides, blocks and padding need no case of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -246,12 +246,28 @@ class Stager:
         if axis not in box.env:
             raise InternalError(f"{load.buffer} cannot be transposed into place")
         others = [a for a in box.free if a != axis]
-        for start, count in self._row_blocks(box):
-            for column in range(0, box.env[axis].extent, PARTITIONS):
-                extent = min(PARTITIONS, box.env[axis].extent - column)
-                spans = {box.partition: Span(box.low + start, count)}
-                spans[axis] = Span(Affine((), column), extent)
-                self._transpose_blocks(box, source, home, axis, spans, others)
+        wide = box.env[axis].extent
+
+        def block(start: Affine, count: int, column: Affine, extent: int) -> None:
+            spans = {box.partition: Span(box.low + start, count), axis: Span(column, extent)}
+            self._transpose_blocks(box, source, home, axis, spans, others)
+
+        self._in_blocks(
+            box.rows,
+            box.block,
+            lambda start, count: self._in_blocks(
+                wide, PARTITIONS, lambda column, extent: block(start, count, column, extent)
+            ),
+        )
+
+    def _in_blocks(self, total: int, size: int, visit: Callable[[Affine, int], None]) -> None:
+        """Visit (start, count) of every block: a loop over the full ones, then the rest."""
+        full, left = divmod(total, size)
+        if full:
+            with self.builder.loop(full) as index:
+                visit(index * size, size)
+        if left:
+            visit(Affine((), full * size), left)
 
     def _transpose_blocks(
         self,

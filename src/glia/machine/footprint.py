@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from glia.base.affine import Affine
-from glia.isa.operand import Memory, Pattern
+from glia.base.affine import ZERO, Affine
+from glia.isa.operand import Memory, Pattern, Tile
+
+
+def _comparable(a: Affine, b: Affine) -> bool:
+    """Whether two expressions differ by a constant; a register may hold another value by now."""
+    return a.terms == b.terms and not any(name.startswith("$") for name, _ in a.terms)
 
 
 @dataclass(frozen=True)
@@ -38,17 +43,33 @@ class Footprint:
             pattern.partitions if on_chip else 1,
         )
 
+    @staticmethod
+    def whole(tile: Tile) -> Footprint:
+        """Every byte of a tile."""
+        return Footprint(ZERO, 0, tile.bytes_per_partition - 1, ZERO, tile.partitions)
+
     def may_overlap(self, other: Footprint) -> bool:
         """False only when the two touch no common byte, whatever the variables are."""
-        if self.start.terms == other.start.terms:
+        if _comparable(self.start, other.start):
             shift = other.start.constant - self.start.constant
             if self.high < other.low + shift or other.high + shift < self.low:
                 return False
-        if self.first_row.terms == other.first_row.terms:
+        if _comparable(self.first_row, other.first_row):
             shift = other.first_row.constant - self.first_row.constant
             if shift >= self.rows or -shift >= other.rows:
                 return False
         return True
+
+    def covers(self, other: Footprint) -> bool:
+        """True only when every byte of the other is in this one, whatever the variables are."""
+        if not (
+            _comparable(self.start, other.start) and _comparable(self.first_row, other.first_row)
+        ):
+            return False
+        shift = other.start.constant - self.start.constant
+        row = other.first_row.constant - self.first_row.constant
+        in_bytes = self.low <= other.low + shift and other.high + shift <= self.high
+        return in_bytes and row >= 0 and row + other.rows <= self.rows
 
     def swept(self, variable: str, trips: int) -> Footprint:
         """What is touched over all iterations of a loop."""

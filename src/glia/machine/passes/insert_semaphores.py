@@ -16,8 +16,10 @@ from glia.base.affine import ZERO, Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.isa.sync import Barrier
+from glia.machine.footprint import Footprint
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 
+MOST_ACCESSES = 24  # of one tile; more are remembered as accesses to the whole of it
 Stamped = tuple[int, Affine]  # (when the walk saw it, count): later in the walk is later in order
 Counts = dict[str, Stamped]
 
@@ -29,17 +31,54 @@ def stream_of(instruction: Instr) -> str:
 
 @dataclass
 class _Access:
-    """The latest write of a tile and, of every stream, its latest read since.
+    """One stream's access to part of a tile that later accesses may have to wait for."""
 
-    A tile that takes over memory of several has a latest write of each.
-    """
+    footprint: Footprint
+    is_write: bool
+    stream: str
+    stamped: Stamped
 
-    writes: Counts = field(default_factory=dict)
-    reads: Counts = field(default_factory=dict)
 
-    def everything(self) -> Iterator[tuple[str, Stamped]]:
-        yield from self.writes.items()
-        yield from self.reads.items()
+@dataclass
+class _Record:
+    """The accesses to one tile, oldest first."""
+
+    tile: Tile
+    accesses: list[_Access] = field(default_factory=list)
+
+    def needs(self, footprint: Footprint, is_write: bool) -> Iterator[tuple[str, Stamped]]:
+        """What an access has to wait for."""
+        for access in self.accesses:
+            if (is_write or access.is_write) and footprint.may_overlap(access.footprint):
+                yield access.stream, access.stamped
+
+    def add(self, new: _Access) -> None:
+        """Record an access; those it makes unnecessary to wait for go.
+
+        A write has waited for everything it overlaps, so waiting for it is enough.
+        """
+        self.accesses = [a for a in self.accesses if not _is_implied(a, new)]
+        self.accesses.append(new)
+        if len(self.accesses) > MOST_ACCESSES:
+            self.accesses = self.summary()
+
+    def summary(self) -> list[_Access]:
+        """One access to the whole tile for every stream and kind."""
+        whole = Footprint.whole(self.tile)
+        latest: dict[tuple[str, bool], Stamped] = {}
+        for access in self.accesses:
+            key = (access.stream, access.is_write)
+            latest[key] = max(latest.get(key, access.stamped), access.stamped, key=_stamp)
+        return [_Access(whole, write, stream, at) for (stream, write), at in latest.items()]
+
+
+def _stamp(stamped: Stamped) -> int:
+    return stamped[0]
+
+
+def _is_implied(old: _Access, new: _Access) -> bool:
+    is_same = old.stream == new.stream and old.is_write == new.is_write
+    return (new.is_write or is_same) and new.footprint.covers(old.footprint)
 
 
 class _Analysis:
@@ -49,7 +88,7 @@ class _Analysis:
         self.program = program
         self.needs: list[dict[str, list[Affine]]] = []
         self.counts: dict[str, Affine] = {}
-        self.accesses: dict[str, _Access] = {}
+        self.records: dict[str, _Record] = {}
         self.owners: dict[Memory, list[tuple[int, int, str]]] = {}
         self.position = 0
         self.stamp = 0
@@ -80,45 +119,58 @@ class _Analysis:
             self.counts[stream] = self.counts.get(stream, ZERO) + variable * amount
         at_start = dict(self.counts)
         self.block(loop.body)
-        self._substitute({loop.variable: variable - 1})
+        self._to_previous_iteration(loop)
         self.position, self.counts = start, at_start
         self.block(loop.body)
-        self._substitute({loop.variable: Affine((), loop.trips - 1)})
+        self._to_all_iterations(loop)
         self.touched |= outside
         self.counts = entry
         for stream, amount in per_iteration.items():
             self.counts[stream] = entry.get(stream, ZERO) + amount * loop.trips
 
-    def _substitute(self, values: dict[str, Affine]) -> None:
-        for name in self.touched & self.accesses.keys():
-            access = self.accesses[name]
-            for counts in (access.writes, access.reads):
-                for stream, (stamp, count) in counts.items():
-                    counts[stream] = stamp, count.substitute(values)
+    def _to_previous_iteration(self, loop: Loop) -> None:
+        before = Affine.of(loop.variable) - 1
+        for access in self._touched_accesses():
+            access.footprint = access.footprint.shifted(loop.variable, before)
+            stamp, count = access.stamped
+            access.stamped = stamp, count.substitute({loop.variable: before})
+
+    def _to_all_iterations(self, loop: Loop) -> None:
+        last = {loop.variable: Affine((), loop.trips - 1)}
+        for access in self._touched_accesses():
+            access.footprint = access.footprint.swept(loop.variable, loop.trips)
+            stamp, count = access.stamped
+            access.stamped = stamp, count.substitute(last)
+
+    def _touched_accesses(self) -> Iterator[_Access]:
+        for name in self.touched & self.records.keys():
+            yield from self.records[name].accesses
 
     def instruction(self, instruction: Instr) -> None:
         if isinstance(instruction, Barrier):
-            self.counts, self.accesses, self.owners = {}, {}, {}
+            self.counts, self.records, self.owners = {}, {}, {}
             self._record({})
             return
         stream = stream_of(instruction)
+        touches = [
+            (self._record_of(pattern), Footprint.of(pattern), is_write)
+            for patterns, is_write in (
+                (instruction.read_patterns(), False),
+                (instruction.written_patterns(), True),
+            )
+            for pattern in patterns
+        ]
         needs: Counts = {}
-        reads = [self._access(p) for p in instruction.read_patterns()]
-        writes = [self._access(p) for p in instruction.written_patterns()]
-        for access in reads:
-            _keep_latest(needs, access.writes.items())
-        for access in writes:
-            _keep_latest(needs, access.everything())
+        for record, footprint, is_write in touches:
+            _keep_latest(needs, record.needs(footprint, is_write))
         if not instruction.queue:
             needs.pop(stream, None)
         self._record(needs)
         count = self.counts.get(stream, ZERO) + 1
         self.counts[stream] = count
         self.stamp += 1
-        for access in reads:
-            access.reads[stream] = self.stamp, count
-        for access in writes:  # it waits for all there was, so waiting for it is enough
-            access.writes, access.reads = {stream: (self.stamp, count)}, {}
+        for record, footprint, is_write in touches:
+            record.add(_Access(footprint, is_write, stream, (self.stamp, count)))
 
     def _record(self, needs: Counts) -> None:
         """Add what this walk found to what earlier walks of the same instruction did."""
@@ -129,40 +181,32 @@ class _Analysis:
             _add(known.setdefault(stream, []), count)
         self.position += 1
 
-    def _access(self, pattern: Pattern) -> _Access:
-        """The access record of a tile; a tile that takes over memory inherits what used it."""
+    def _record_of(self, pattern: Pattern) -> _Record:
+        """The record of a tile; a tile that takes over memory inherits what used it."""
         tile = pattern.tile
         self.touched.add(tile.name)
         if tile.memory is Memory.HBM:
-            return self.accesses.setdefault(tile.name, _Access())
+            return self.records.setdefault(tile.name, _Record(tile))
         start = self.program.addresses[tile.name]
         end = start + tile.bytes_per_partition
         owners = self.owners.setdefault(tile.memory, [])
         over = [o for o in owners if o[0] < end and start < o[1]]
         if len(over) == 1 and over[0] == (start, end, tile.name):
-            return self.accesses[tile.name]
-        return self._take_over(tile, start, end, owners, over)
-
-    def _take_over(
-        self,
-        tile: Tile,
-        start: int,
-        end: int,
-        owners: list[tuple[int, int, str]],
-        over: list[tuple[int, int, str]],
-    ) -> _Access:
-        access = _Access()
+            return self.records[tile.name]
+        record = _Record(tile)
+        whole = Footprint.whole(tile)
         for low, high, name in over:
-            _keep_latest(access.writes, self.accesses[name].writes.items())
-            _keep_latest(access.reads, self.accesses[name].reads.items())
+            for access in self.records[name].summary():
+                record.accesses.append(replace(access, footprint=whole))
             owners.remove((low, high, name))
             if low < start:
                 owners.append((low, start, name))
             if high > end:
                 owners.append((end, high, name))
         owners.append((start, end, tile.name))
-        self.accesses[tile.name] = access
-        return access
+        self.records[tile.name] = record
+        record.accesses = record.summary()
+        return record
 
 
 def _keep_latest(counts: Counts, others: Iterable[tuple[str, Stamped]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from glia.base.affine import Affine
 from glia.base.options import CompileOptions
@@ -11,8 +11,7 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 from glia.machine.rewrite import substitute
 
-UNROLLED_TRIPS = 4
-UNROLLED_INSTRUCTIONS = 400
+UNROLLED = {2: (4, 400), 3: (8, 1200)}  # -O level: most trips, most instructions, to unroll whole
 
 
 def double_buffer(program: Program, options: CompileOptions) -> Program:
@@ -28,44 +27,50 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
         for _, _, pattern in instruction.operands()
     )
     tiles = dict(program.tiles)
-    body = _block(program.body, uses, tiles)
+    unroller = _Unroller(uses, tiles, *UNROLLED[options.optlevel])
+    body = unroller.block(program.body)
     return replace(program, body=body, tiles=tiles)
 
 
-def _block(
-    body: tuple[Statement, ...], uses: Counter, tiles: dict[str, Tile]
-) -> tuple[Statement, ...]:
-    result: list[Statement] = []
-    for statement in body:
-        if isinstance(statement, Loop):
-            result += _loop(statement, uses, tiles)
-        elif isinstance(statement, While):
-            condition = _block(statement.condition, uses, tiles)
-            inner = _block(statement.body, uses, tiles)
-            result.append(While(condition, statement.register, inner))
-        elif isinstance(statement, Branch):
-            arms = tuple(_block(arm, uses, tiles) for arm in statement.arms)
-            result.append(Branch(statement.register, arms))
-        else:
-            result.append(statement)
-    return tuple(result)
+@dataclass
+class _Unroller:
+    uses: Counter
+    tiles: dict[str, Tile]
+    most_trips: int
+    most_instructions: int
 
+    def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        result: list[Statement] = []
+        for statement in body:
+            if isinstance(statement, Loop):
+                result += self.loop(statement)
+            elif isinstance(statement, While):
+                condition = self.block(statement.condition)
+                inner = self.block(statement.body)
+                result.append(While(condition, statement.register, inner))
+            elif isinstance(statement, Branch):
+                arms = tuple(self.block(arm) for arm in statement.arms)
+                result.append(Branch(statement.register, arms))
+            else:
+                result.append(statement)
+        return tuple(result)
 
-def _loop(loop: Loop, uses: Counter, tiles: dict[str, Tile]) -> list[Statement]:
-    body = _block(loop.body, uses, tiles)
-    has_inner = any(isinstance(s, Loop | While | Branch) for s in body)
-    if has_inner or loop.trips < 2:
-        return [Loop(loop.variable, loop.trips, body)]
-    copier = _Copier(loop, body, uses, tiles)
-    if loop.trips <= UNROLLED_TRIPS and loop.trips * len(body) <= UNROLLED_INSTRUCTIONS:
-        copies = (copier.copy(Affine((), trip), owns=trip > 0) for trip in range(loop.trips))
-        return [statement for copy in copies for statement in copy]
-    variable = Affine.of(loop.variable)
-    even = copier.copy(variable * 2, owns=False)
-    odd = copier.copy(variable * 2 + 1, owns=True)
-    last = Affine((), loop.trips - 1)
-    rest = copier.copy(last, owns=False) if loop.trips % 2 else []
-    return [Loop(loop.variable, loop.trips // 2, (*even, *odd)), *rest]
+    def loop(self, loop: Loop) -> list[Statement]:
+        body = self.block(loop.body)
+        has_inner = any(isinstance(s, Loop | While | Branch) for s in body)
+        if has_inner or loop.trips < 2:
+            return [Loop(loop.variable, loop.trips, body)]
+        copier = _Copier(loop, body, self.uses, self.tiles)
+        is_short = loop.trips * len(body) <= self.most_instructions
+        if loop.trips <= self.most_trips and is_short:
+            copies = (copier.copy(Affine((), trip), owns=trip > 0) for trip in range(loop.trips))
+            return [statement for copy in copies for statement in copy]
+        variable = Affine.of(loop.variable)
+        even = copier.copy(variable * 2, owns=False)
+        odd = copier.copy(variable * 2 + 1, owns=True)
+        last = Affine((), loop.trips - 1)
+        rest = copier.copy(last, owns=False) if loop.trips % 2 else []
+        return [Loop(loop.variable, loop.trips // 2, (*even, *odd)), *rest]
 
 
 class _Copier:

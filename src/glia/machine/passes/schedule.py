@@ -25,7 +25,8 @@ MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
 REGISTER_USERS = (RegisterLoad, RegisterMove, RegisterAlu)
 SHARED_PORT_GENERATION = 2  # Vector and GpSimd take turns at SBUF: moving work gains nothing
 LONGEST_RUN = 1500  # instructions ordered together
-WINDOW = 64  # how far ahead of the oldest unfinished instruction another may run: bounds memory
+WINDOWS = {2: 64, 3: 192}  # -O level: how far ahead of the oldest unfinished instruction another
+# may run, which bounds the tiles that are live together
 
 
 @dataclass
@@ -52,12 +53,14 @@ def schedule(program: Program, options: CompileOptions) -> Program:
     """Reorder every straight-line run of every block and assign engines."""
     if options.optlevel < 2:
         return program
-    return replace(program, body=_Scheduler(get_target(program.target).arch).block(program.body))
+    scheduler = _Scheduler(get_target(program.target).arch, WINDOWS[options.optlevel])
+    return replace(program, body=scheduler.block(program.body))
 
 
 class _Scheduler:
-    def __init__(self, arch: Arch) -> None:
+    def __init__(self, arch: Arch, window: int) -> None:
         self.arch = arch
+        self.window = window
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         result: list[Statement] = []
@@ -133,7 +136,7 @@ class _Scheduler:
         available = [task.position for task in tasks if not task.waiting_for]
         result = []
         while unissued:
-            limit = next(iter(unissued)) + WINDOW
+            limit = next(iter(unissued)) + self.window
             task = min(
                 (tasks[position] for position in available if position < limit),
                 key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from levels.corpus import PROGRAMS, Program, assert_close, hlo_bytes
 
 import glia
 from glia.arch.instances import TARGETS
+from levels.corpus import PROGRAMS, Program, assert_close, hlo_bytes
 
 COMPILED_TARGETS = [name for name in TARGETS if name != "inf1"]
 

@@ -14,7 +14,6 @@ from glia.pipeline import run_pipeline
 from glia.tile.evaluate import evaluate
 from glia.tile.ir import Apply, Program
 from glia.tile.legal import verify
-from glia.tile.passes.collapse_axes import collapse_axes
 from glia.tile.passes.expand_scalars import expand_scalars
 from glia.tile.passes.scalar_terms import is_direct
 from glia.tile.text import parse_program, print_program
@@ -60,9 +59,7 @@ def test_nests_are_legal_and_compute_what_jax_computes(program: corpus.Program) 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_passes_keep_nests_legal_and_their_value(program: corpus.Program) -> None:
-    fewer = collapse_axes(built(program))
-    verify(fewer)
-    expanded = expand_scalars(fewer)
+    expanded = expand_scalars(built(program))
     verify(expanded)
     assert_computes(program, expanded)
 
@@ -82,7 +79,7 @@ def test_engines_have_every_function_after_expansion(program: corpus.Program) ->
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_text_reads_back_as_what_was_printed(program: corpus.Program) -> None:
-    for each in (built(program), expand_scalars(collapse_axes(built(program)))):
+    for each in (built(program), expand_scalars(built(program))):
         text = print_program(each, with_locations=True)
         again = parse_program(text, each.constants)
         assert print_program(again, with_locations=True) == text

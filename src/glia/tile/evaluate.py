@@ -52,7 +52,7 @@ def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
     memory = _memory_of(program, inputs)
     with np.errstate(all="ignore"):
         run_block(program.body, memory)
-    return [memory[name].reshape(program.buffers[name].outer_shape) for name in program.outputs]
+    return [memory[name] for name in program.outputs]
 
 
 def _memory_of(program: Program, inputs: Sequence[Array]) -> Memory:

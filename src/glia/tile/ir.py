@@ -18,20 +18,12 @@ from glia.base.loc import UNKNOWN, Loc
 
 @dataclass(frozen=True)
 class Buffer:
-    """A dense row-major tensor; role is input, output, constant or temporary.
-
-    `declared` is the shape the outside sees where passes gave the same elements another one.
-    """
+    """A dense row-major tensor; role is input, output, constant or temporary."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     role: str = "temporary"
-    declared: tuple[int, ...] | None = None
-
-    @property
-    def outer_shape(self) -> tuple[int, ...]:
-        return self.shape if self.declared is None else self.declared
 
     @property
     def elements(self) -> int:

@@ -114,8 +114,6 @@ def _shared_parts(nest: Nest) -> list[Apply]:
 
 def _declaration(program: Program, buffer: Buffer) -> str:
     text = f"{buffer.role} {buffer.name} {buffer.dtype}[{','.join(map(str, buffer.shape))}]"
-    if buffer.declared is not None:
-        text += f" as [{','.join(map(str, buffer.declared))}]"
     layout = program.layouts.get(buffer.name)
     if layout is not None:
         text += f" in {layout.memory}"
@@ -257,10 +255,9 @@ class _Parser:
         scan = self.scanner
         role, name = scan.take(), self.name()
         dtype, shape = self.dtype(scan.take()), self.shape()
-        declared = self.shape() if scan.accept("as") else None
         if name in self.buffers:
             scan.fail(f"buffer {name} is declared twice")
-        self.buffers[name] = Buffer(name, dtype, shape, role, declared)
+        self.buffers[name] = Buffer(name, dtype, shape, role)
         if scan.accept("in"):
             memory = scan.take()
             dimension = scan.integer() if scan.accept("dim") else -1

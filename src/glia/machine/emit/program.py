@@ -81,7 +81,7 @@ class ProgramEmitter:
 
     def _binding(self, name: str) -> Binding:
         buffer = self.program.buffers[name]
-        return Binding(name, self._tile(name), buffer.outer_shape, buffer.dtype)
+        return Binding(name, self._tile(name), buffer.shape, buffer.dtype)
 
     def _block(self, body: tuple[tile.Statement, ...]) -> tuple[Statement, ...]:
         with self.builder.nested() as block:

@@ -15,8 +15,6 @@ _INLINED = (
     ops.Broadcast,
     ops.Reshape,
     ops.Transpose,
-    ops.Slice,
-    ops.Reverse,
 )
 _IN_BUFFER = "in a buffer"
 
@@ -43,7 +41,9 @@ def shared_nodes(graph: Graph) -> frozenset[Node]:
 
 def _reads(node: Node, home: Hashable) -> Iterator[tuple[Node, Hashable]]:
     """Each operand with the nest that its element is computed in."""
-    if isinstance(node, _INLINED):
+    if isinstance(node, ops.Slice | ops.Reverse):  # another element than other readers want
+        yield node.x, (node, "moved")
+    elif isinstance(node, _INLINED):
         for operand in node.operands:
             yield operand, home
     elif isinstance(node, ops.Reduce):

@@ -12,6 +12,7 @@ from glia.tile.ir import Layout, Load, Nest, Program, Schedule, loads
 
 PARTITIONS = 128
 RESIDENT_SHARE = 0.5  # of SBUF; the rest is for what nests stage and compute
+SMALLEST_TILE = 128  # elements of a free axis below which tiles are not halved any more
 LARGEST_SHARE = 0.3  # of SBUF, for one buffer
 
 
@@ -48,16 +49,33 @@ def choose_layouts(program: Program, options: CompileOptions) -> Program:
     return replace(program, layouts=layouts, notes=notes)
 
 
-def evict(program: Program, options: object = None) -> Program | None:
-    """The program with the larger half of its resident buffers in HBM; None when none is left."""
+def evict(program: Program, options: CompileOptions) -> Program | None:
+    """An easier program after SBUF was full, or None when nothing is left to give up.
+
+    The larger half of the resident buffers goes to HBM; once none is left, tiles shrink.
+    """
     resident = sorted(program.layouts, key=lambda name: program.buffers[name].bytes)
     if not resident:
-        return None
+        return _with_smaller_tiles(program)
     kept = resident[: len(resident) // 2]
     spilled = sum(program.buffers[name].bytes for name in resident[len(kept) :])
     note = f"{spilled} bytes of intermediates are spilled to HBM to make room for working tiles"
     layouts = {name: program.layouts[name] for name in kept}
     return replace(program, layouts=layouts, notes=(*program.notes, note))
+
+
+def _with_smaller_tiles(program: Program) -> Program | None:
+    """Halve the longest free tile of every element-wise nest that is not small already."""
+    schedules = dict(program.schedules)
+    for name, schedule in program.schedules.items():
+        free = {a: n for a, n in schedule.tiles.items() if a != schedule.partition}
+        longest = max(free, key=lambda axis: free[axis], default="")
+        if schedule.engine == "vector" and longest and free[longest] > SMALLEST_TILE:
+            tiles = dict(schedule.tiles) | {longest: -(-free[longest] // 2)}
+            schedules[name] = replace(schedule, tiles=tiles)
+    if schedules == dict(program.schedules):
+        return None
+    return replace(program, schedules=schedules)
 
 
 def _candidate_rows(program: Program) -> dict[str, int]:

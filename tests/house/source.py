@@ -35,7 +35,7 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 
 @cache
-def test_text() -> str:
+def text_of_tests() -> str:
     """All test files in one string: what is mentioned in no test is not in here."""
     own = Path(__file__).parent
     return "\n".join(text_of(p) for p in python_files(TESTS) if own not in p.parents)

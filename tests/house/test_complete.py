@@ -21,7 +21,7 @@ from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.isa.sync import Barrier, RegisterMove
 from glia.machine.ir import Program
 from glia.pipeline import run_pipeline
-from house.source import test_text
+from house.source import text_of_tests
 from levels.graph_cases import CASES, Case
 
 LAWLESS = {RegisterMove, Barrier}  # no operand and no attribute that could be wrong
@@ -40,7 +40,7 @@ def test_every_instruction_is_declared_whole(instruction: type[Instr]) -> None:
     assert instruction.compute is not Instr.compute
     assert instruction.cycles is not Instr.cycles
     assert instruction.engine in instruction.engines
-    assert re.search(rf"\b{instruction.__name__}\b", test_text()), "no test uses it"
+    assert re.search(rf"\b{instruction.__name__}\b", text_of_tests()), "no test uses it"
 
 
 @pytest.mark.parametrize("operation", OPS.values(), ids=OPS.keys())
@@ -98,7 +98,7 @@ def test_every_scalar_function_compiles_on_every_dtype(name: str) -> None:
 
 def test_every_scalar_function_has_prose_and_is_tested() -> None:
     assert [n for n, f in FUNCTIONS.items() if not f.prose.strip()] == []
-    assert [n for n in FUNCTIONS if not re.search(rf"\b{n}\b", test_text())] == []
+    assert [n for n in FUNCTIONS if not re.search(rf"\b{n}\b", text_of_tests())] == []
 
 
 @pytest.mark.parametrize("error", every_error().values(), ids=every_error().keys())
@@ -113,7 +113,7 @@ def test_every_error_tells_cause_fix_and_example(error: type[CompileError]) -> N
 
 @pytest.mark.parametrize("error", every_error().values(), ids=every_error().keys())
 def test_every_error_is_triggered_by_a_test(error: type[CompileError]) -> None:
-    named = re.search(rf"\b({error.__name__}|{error.code})\b", test_text())
+    named = re.search(rf"\b({error.__name__}|{error.code})\b", text_of_tests())
     assert named, f"no test raises {error.__name__} ({error.code})"
 
 

@@ -329,8 +329,15 @@ _case("gather_scalar_index_vector",
       f32(6, 4), np.array([2, 5, 0], np.int32))  # fmt: skip
 
 
-def _scatter(name: str, x: Array, indices: Array, updates: Array, numbers: Any, how: str,
-             body: Graph | None = None) -> None:
+def _scatter(
+    name: str,
+    x: Array,
+    indices: Array,
+    updates: Array,
+    numbers: Any,
+    how: str,
+    body: Graph | None = None,
+) -> None:
     functions = {"add": lax.scatter_add, "second": lax.scatter, "maximum": lax.scatter_max,
                  "multiply": lax.scatter_mul}  # fmt: skip
     dtype = from_numpy(x.dtype)

@@ -57,11 +57,13 @@ def test_entry_computation_is_found_by_name_when_its_id_is_missing() -> None:
 
 
 def test_default_names_count_inputs_and_outputs() -> None:
-    graph = import_hlo(entry("""
+    graph = import_hlo(
+        entry("""
         x = f32[4] parameter(0)
         y = (f32[4], (f32[2], f32[])) parameter(1)
         z = (f32[2], f32[]) get-tuple-element(y), index=1
-        ROOT r = ((f32[2], f32[]), f32[4]) tuple(z, x)"""))
+        ROOT r = ((f32[2], f32[]), f32[4]) tuple(z, x)""")
+    )
     assert [p.name for p in graph.parameters] == ["input0", "input1", "input2", "input3"]
     assert [p.shape for p in graph.parameters] == [(4,), (4,), (2,), ()]
     assert graph.result_names == ("output0", "output1", "output2")
@@ -77,11 +79,13 @@ def test_names_come_from_the_frontend_attributes() -> None:
 
 
 def test_aliases_are_flat_result_and_parameter_positions() -> None:
-    message = module(entry("""
+    message = module(
+        entry("""
         x = f32[4] parameter(0)
         y = (f32[2], f32[]) parameter(1)
         a = f32[] get-tuple-element(y), index=1
-        ROOT r = (f32[4], f32[]) tuple(x, a)"""))
+        ROOT r = (f32[4], f32[]) tuple(x, a)""")
+    )
     message.aliases.entries.add(output_index=[1], parameter_number=1, parameter_index=[1])
     assert import_hlo(message.SerializeToString()).aliases == ((1, 2),)
 
@@ -101,10 +105,12 @@ def test_location_comes_from_the_stack_frame_tables() -> None:
 
 
 def test_calls_are_inlined() -> None:
-    graph = import_hlo(from_text("""HloModule m
+    graph = import_hlo(
+        from_text("""HloModule m
         f { a = f32[4] parameter(0)  ROOT b = f32[4] negate(a) }
         ENTRY main { x = f32[4] parameter(0)  y = f32[4] call(x), to_apply=f
-                     ROOT z = f32[4] call(y), to_apply=f }"""))
+                     ROOT z = f32[4] call(y), to_apply=f }""")
+    )
     assert [node.opcode for node in graph.nodes] == ["parameter", "map", "map"]
 
 
@@ -119,11 +125,13 @@ def test_map_applies_its_computation_to_every_element() -> None:
 
 
 def test_fusion_with_several_results_is_inlined() -> None:
-    graph = import_hlo(from_text("""HloModule m
+    graph = import_hlo(
+        from_text("""HloModule m
         f { a = f32[4] parameter(0)  b = f32[4] negate(a)  ROOT c = (f32[4], f32[4]) tuple(b, a) }
         ENTRY main { x = f32[4] parameter(0)
                      y = (f32[4], f32[4]) fusion(x), kind=kLoop, calls=f
-                     ROOT z = f32[4] get-tuple-element(y), index=0 }"""))
+                     ROOT z = f32[4] get-tuple-element(y), index=0 }""")
+    )
     assert [node.opcode for node in graph.nodes] == ["parameter", "map"]
 
 
@@ -139,7 +147,8 @@ def test_reversed_convolution_window_is_a_reversed_kernel() -> None:
 
 
 def test_nested_tuple_state_of_a_loop_is_flattened() -> None:
-    graph = import_hlo(from_text("""HloModule m
+    graph = import_hlo(
+        from_text("""HloModule m
         body { s = (s32[], (f32[2], f32[2])) parameter(0)
                i = s32[] get-tuple-element(s), index=0
                p = (f32[2], f32[2]) get-tuple-element(s), index=1
@@ -159,7 +168,8 @@ def test_nested_tuple_state_of_a_loop_is_flattened() -> None:
                s = (s32[], (f32[2], f32[2])) tuple(zero, p)
                w = (s32[], (f32[2], f32[2])) while(s), condition=cond, body=body
                q = (f32[2], f32[2]) get-tuple-element(w), index=1
-               ROOT r = f32[2] get-tuple-element(q), index=1 }"""))
+               ROOT r = f32[2] get-tuple-element(q), index=1 }""")
+    )
     loop = next(node for node in graph.nodes if isinstance(node, ops.While))
     assert len(loop.state) == 3
     (found,) = evaluate(graph, [vector(1, 10)])
@@ -167,7 +177,8 @@ def test_nested_tuple_state_of_a_loop_is_flattened() -> None:
 
 
 def test_operations_that_only_order_or_copy_vanish() -> None:
-    graph = import_hlo(entry("""
+    graph = import_hlo(
+        entry("""
         x = f32[4] parameter(0)
         c = f32[4] copy(x)
         t = token[] after-all()
@@ -176,7 +187,8 @@ def test_operations_that_only_order_or_copy_vanish() -> None:
         o = (f32[4], f32[4]) opt-barrier(b)
         s = (f32[4], f32[4], u32[]) copy-start(d)
         e = f32[4] copy-done(s)
-        ROOT r = (f32[4], f32[4]) tuple(e, d)"""))
+        ROOT r = (f32[4], f32[4]) tuple(e, d)""")
+    )
     assert graph.results == (graph.parameters[0],) * 2
 
 
@@ -199,10 +211,12 @@ def test_bitcast_follows_the_layouts() -> None:
 
 
 def test_old_vector_of_start_indices_is_taken_apart() -> None:
-    message = module(entry("""
+    message = module(
+        entry("""
         x = f32[4,5] parameter(0)
         i = s32[] parameter(1)
-        ROOT y = f32[2,2] dynamic-slice(x, i, i), dynamic_slice_sizes={2,2}"""))
+        ROOT y = f32[2,2] dynamic-slice(x, i, i), dynamic_slice_sizes={2,2}""")
+    )
     start, sliced = message.computations[0].instructions[1:]
     start.shape.dimensions.append(2)
     start.shape.layout.minor_to_major.append(0)
@@ -225,10 +239,12 @@ def test_total_order_comparison_tells_zeros_apart() -> None:
 
 
 def _collective(text: str) -> ops.Collective:
-    graph = import_hlo(from_text(f"""HloModule m
+    graph = import_hlo(
+        from_text(f"""HloModule m
         sum {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }}
         ENTRY main {{ x = f32[4] parameter(0)
-        {text} }}"""))
+        {text} }}""")
+    )
     (found,) = (node for node in graph.nodes if isinstance(node, ops.Collective))
     return found
 
@@ -277,10 +293,12 @@ def test_asynchronous_collective_gives_its_result() -> None:
 
 
 def test_random_bits_keep_algorithm_and_type() -> None:
-    graph = import_hlo(entry("""
+    graph = import_hlo(
+        entry("""
         k = u64[2] parameter(0)
         r = (u64[2], u32[8]) rng-bit-generator(k), algorithm=rng_three_fry
-        ROOT b = u32[8] get-tuple-element(r), index=1"""))
+        ROOT b = u32[8] get-tuple-element(r), index=1""")
+    )
     (found,) = (node for node in graph.nodes if isinstance(node, ops.RngBits))
     assert found.algorithm == "three_fry" and str(found.result) == "u32[8]"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from levels.corpus import BY_NAME, assert_close, hlo_bytes
 
 import glia
 from glia.base.options import CompileOptions
@@ -13,6 +12,7 @@ from glia.frontend.hlo import import_hlo
 from glia.machine.passes.place import OnChipMemoryFull
 from glia.pipeline import run_pipeline
 from glia.tile.passes.choose_layouts import evict
+from levels.corpus import BY_NAME, assert_close, hlo_bytes
 
 OPTIONS = CompileOptions(auto_cast="none")
 
@@ -23,7 +23,7 @@ def test_giving_up_residents_and_tiles_ends_and_keeps_the_value() -> None:
     steps = [laid_out]
     while (easier := evict(steps[-1], OPTIONS)) is not None:
         steps.append(easier)
-    assert [bool(step.layouts) for step in steps][0] and not steps[-1].layouts
+    assert steps[0].layouts and not steps[-1].layouts
     assert steps[1].notes[-1].endswith("spilled to HBM to make room for working tiles")
 
 

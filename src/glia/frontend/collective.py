@@ -129,7 +129,5 @@ COLLECTIVE: dict[str, Importer] = {
         f"{kind}-start": _started(kind)
         for kind in ("all-gather", "all-reduce", "collective-permute")
     },
-    **{
-        f"{kind}-done": _done for kind in ("all-gather", "all-reduce", "collective-permute")
-    },
+    **{f"{kind}-done": _done for kind in ("all-gather", "all-reduce", "collective-permute")},
 }

@@ -96,9 +96,7 @@ def top_k(build: Builder, x: Node, k: int, index_dtype: DType, largest: bool) ->
     return values, positions
 
 
-def arg_extreme(
-    build: Builder, x: Node, dimension: int, index_dtype: DType, function: str
-) -> Node:
+def arg_extreme(build: Builder, x: Node, dimension: int, index_dtype: DType, function: str) -> Node:
     """The first index of the greatest ("greater") or least ("less") element; NaN wins."""
     indices = build.make(ops.Iota, TensorType(index_dtype, x.shape), dimension)
 
@@ -156,9 +154,7 @@ def _feature(site: Site, x: Node) -> tuple[int, list[int]]:
     return feature, [d for d in range(len(x.shape)) if d != feature]
 
 
-def _normalized(
-    site: Site, x: Node, mean: Node, variance: Node, feature: int
-) -> tuple[Node, Node]:
+def _normalized(site: Site, x: Node, mean: Node, variance: Node, feature: int) -> tuple[Node, Node]:
     """(x - mean) / sqrt(variance + epsilon), and the reciprocal root as a vector."""
     shifted = site.map("add", variance, site.splat(site.proto.epsilon, variance))
     root = site.map("rsqrt", shifted)

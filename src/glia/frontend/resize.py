@@ -89,9 +89,7 @@ def _take(site: Site, x: Node, dimension: int, indices: np.ndarray) -> Node:
     sizes = tuple(1 if d == dimension else extent for d, extent in enumerate(x.shape))
     others = tuple(d for d in range(len(x.shape)) if d != dimension)
     where = site.constant(indices, S32)
-    return site.make(
-        ops.Gather, x, where, others, (dimension,), (), (), (dimension,), 1, sizes
-    )
+    return site.make(ops.Gather, x, where, others, (dimension,), (), (), (dimension,), 1, sizes)
 
 
 def _contract(site: Site, x: Node, dimension: int, weights: np.ndarray) -> Node:

@@ -181,8 +181,12 @@ class Concatenate(Node):
         require_dimensions((axis,), len(first.shape), "concatenate dimension")
         for kind in kinds:
             same_rank = len(kind.shape) == len(first.shape)
-            fits = kind.dtype is first.dtype and same_rank and all(
-                kind.shape[d] == first.shape[d] for d in range(len(first.shape)) if d != axis
+            fits = (
+                kind.dtype is first.dtype
+                and same_rank
+                and all(
+                    kind.shape[d] == first.shape[d] for d in range(len(first.shape)) if d != axis
+                )
             )
             require(fits, f"cannot concatenate {kind} to {first} along {axis}")
         extent = sum(kind.shape[axis] for kind in kinds)

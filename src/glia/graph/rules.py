@@ -65,8 +65,9 @@ def require_combiner(region: Graph, dtypes: Sequence[DType], what: str) -> None:
     require_signature(region, scalars + scalars, scalars, what)
 
 
-def window_positions(extent: int, window: int, stride: int, low: int, high: int,
-                     dilation: int, window_dilation: int) -> int:
+def window_positions(
+    extent: int, window: int, stride: int, low: int, high: int, dilation: int, window_dilation: int
+) -> int:
     """How many windows fit in one dimension; TypeError for non-positive steps."""  # fmt: skip
     steps = (window, stride, dilation, window_dilation)
     require(min(steps) > 0, f"window, stride and dilations {steps} must be positive")

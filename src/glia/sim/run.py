@@ -7,9 +7,11 @@ execution; the meaning itself is the instruction's `compute`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from glia.arch import Arch, get_target
 from glia.base.affine import Affine
@@ -55,6 +57,12 @@ def run(
     return {b.name: executor.memories.read(b.tile, b.dtype, b.shape) for b in program.outputs}
 
 
+@cache
+def _blas() -> ThreadpoolController:
+    """Control of BLAS: products the size of an instruction lose by being split over threads."""
+    return ThreadpoolController()
+
+
 class Executor:
     """One core with one program loaded: bind the inputs, execute, read the memories."""
 
@@ -84,7 +92,7 @@ class Executor:
     def execute(self) -> None:
         """Run the program once, from its first instruction."""
         environment: Environment = {}
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _blas().limit(limits=1, user_api="blas"):
             self._block(self.program.body)(environment)
 
     def _bind(self, tile: Any, array: Array) -> None:

@@ -261,6 +261,30 @@ def test_a_full_disk_is_an_error_with_a_code(compiled_with: list[CompileOptions]
     assert "[GLIA204] cannot write /dev/full: No space left" in result.stderr
 
 
+def test_a_log_file_on_a_full_disk_ends_early_and_says_so_once(
+    compiled_with: list[CompileOptions],
+) -> None:
+    result = invoke(*BASE, "--logfile", "/dev/full")
+    assert result.exit_code == 0
+    said = "WARNING: the log file /dev/full ends early: No space left on device\n"
+    assert result.stderr.count(said) == result.stderr.count("/dev/full") == 1
+
+
+def test_a_full_disk_under_stdout_is_an_error_with_a_code() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*NEURONX_CC, *BASE, "--verbose", "info"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("[GLIA204] cannot write standard output: No space left")
+    assert "Traceback" not in done.stderr
+
+
 def test_an_error_of_ours_is_one_screen_with_status_70(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Neff:
         raise ZeroDivisionError("division by zero")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from glia.base.files import write_atomically
 from glia.cli.errors import BadArrayFile
 from glia.machine.ir import Binding
 
@@ -118,5 +120,6 @@ def seeded_array(binding: Binding, generator: np.random.Generator) -> np.ndarray
 
 def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays to a .npz file under their names."""
-    with Path(path).open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **arrays)
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, **arrays)
+    write_atomically(Path(path), [stream.getbuffer()])

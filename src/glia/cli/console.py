@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from pathlib import Path
+from collections.abc import Callable
 from types import TracebackType
 
 from glia.cli.guard import writing
@@ -24,15 +25,42 @@ def severity(verbose: str) -> int:
     return LEVELS[verbose] if verbose in LEVELS else int(verbose)
 
 
+class _Stream(logging.StreamHandler):
+    """Messages on stdout or stderr; a failure to write them is the command's failure."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        raise
+
+
+class _LogFile(logging.Handler):
+    """Messages at the end of a file; when the disk is full, says so once and stops."""
+
+    def __init__(self, path: str, complain: Callable[[str], None]) -> None:
+        super().__init__()
+        self._path, self._complain = path, complain
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            os.write(self._file, f"{self.format(record)}\n".encode())
+        except OSError as problem:
+            self.setLevel(logging.CRITICAL + 1)
+            self._complain(f"the log file {self._path} ends early: {problem.strerror}")
+
+    def close(self) -> None:
+        os.close(self._file)
+        super().close()
+
+
 class Console:
     """Info and debug go to stdout, warnings and worse to stderr, everything to the log file."""
 
     def __init__(self, verbose: str, logfile: str | None) -> None:
         self._logger = logging.Logger("neuronx-cc", logging.DEBUG)
         least = severity(verbose)
-        quiet = logging.StreamHandler(sys.stdout)
+        quiet = _Stream(sys.stdout)
         quiet.addFilter(lambda record: record.levelno < logging.WARNING)
-        loud = logging.StreamHandler(sys.stderr)
+        loud = _Stream(sys.stderr)
         loud.setLevel(max(least, logging.WARNING))
         quiet.setLevel(least)
         self._handlers: list[logging.Handler] = [quiet, loud]
@@ -40,7 +68,7 @@ class Console:
             handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
         if logfile:
             with writing(logfile):
-                file = logging.FileHandler(Path(logfile), encoding="utf-8", delay=False)
+                file = _LogFile(logfile, self.warning)
             line = "%(asctime)s %(process)d %(levelname)s: %(message)s"
             file.setFormatter(logging.Formatter(line))
             self._handlers.append(file)

@@ -53,15 +53,25 @@ def guarded(work: Callable[[], object]) -> int:
         _say(str(usage_error(error)))
         return USER_ERROR
     except BrokenPipeError:  # the reader of our output has gone; nothing is left to say
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return USER_ERROR
     except Unspecified as error:
         _say(f"[unspecified] {error}\n  help: the public documentation does not say; rephrase it")
         return USER_ERROR
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = error.filename or "standard output"
+            _say(str(UnwritableOutput(path=place, reason=error.strerror)))
+            _discard_output()
+            return USER_ERROR
         _say(internal_error(error))
         return INTERNAL_ERROR
     return status if isinstance(status, int) else SUCCESS
+
+
+def _discard_output() -> None:
+    """Drop what stdout still holds, so that Python does not fail to write it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def usage_error(error: click.UsageError) -> CompileError:

@@ -69,12 +69,16 @@ def _verbosity(context: click.Context, parameter: click.Parameter, value: str) -
 
 
 def _downcasts(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    if value == "default":
+        return CompileOptions().implicit_integer_downcast
     names = tuple(value.replace(",", " ").split())
     if names in (("all",), ("none",)):
         return names
     for name in names:
         if name not in DOWNCASTS:
-            raise click.BadParameter(f"{name!r} is not one of all, none, {', '.join(DOWNCASTS)}")
+            raise click.BadParameter(
+                f"{name!r} is not one of default, all, none, {', '.join(DOWNCASTS)}"
+            )
     return names
 
 
@@ -139,8 +143,8 @@ def _choice(option: str) -> click.Choice:
 @click.option(
     "--implicit-integer-downcast",
     callback=_downcasts,
-    default="all",
-    metavar="all|none|LIST",
+    default="default",
+    metavar="default|all|none|LIST",
     help=f"Which integer operations may lose precision: a list of {', '.join(DOWNCASTS)}.",
 )
 @click.option(

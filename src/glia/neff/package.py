@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from glia.base.files import write_atomically
 from glia.machine.ir import Binding, Program
 from glia.neff.errors import NeffError
 from glia.neff.read import read_neff
@@ -97,28 +97,3 @@ def read_whole_file(path: Path) -> bytes:
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise NeffError(path=path, reason=reason) from problem
-
-
-def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file beside `path` and rename it over `path`; a device is written directly."""
-    if path.exists() and not path.is_file():
-        with path.open("wb", buffering=0) as device:
-            device.writelines(pieces)
-        return
-    descriptor, beside = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.writelines(pieces)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glia.arch import Target, get_target
+from glia.base.files import write_atomically
 from glia.machine.ir import Program
 from glia.profile.describe import operands_text
 from glia.profile.memory import Residence, residences
@@ -130,15 +131,15 @@ class Profile:
 
     def save_perfetto(self, path: str | Path) -> None:
         """Write a trace that ui.perfetto.dev and chrome://tracing open."""
-        Path(path).write_text(json.dumps(perfetto_events(self.program.name, self.timing)))
+        _save(path, json.dumps(perfetto_events(self.program.name, self.timing)))
 
     def save_html(self, path: str | Path) -> None:
         """Write one page that needs nothing but itself: timelines, memory, roofline, tables."""
-        Path(path).write_text(render_page(self._page_data()))
+        _save(path, render_page(self._page_data()))
 
     def save_svg(self, path: str | Path) -> None:
         """Write a picture of the timeline."""
-        Path(path).write_text(render_svg(self.program.name, self.target.name, self.timing))
+        _save(path, render_svg(self.program.name, self.target.name, self.timing))
 
     def _page_data(self) -> dict[str, object]:
         arch, timing = self.target.arch, self.timing
@@ -185,3 +186,7 @@ def profile_program(
     """Time `program` on one core of `target`; `trips` as in `simulate_timing`."""
     target = get_target(target) if isinstance(target, str) else target
     return Profile(program, target, simulate_timing(program, target.arch, trips=trips))
+
+
+def _save(path: str | Path, text: str) -> None:
+    write_atomically(Path(path), [text.encode()])

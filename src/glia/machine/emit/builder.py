@@ -84,7 +84,7 @@ class Builder:
             self.dma(_select_outer(dst, index), _select_outer(src, index), queue)
 
 
-QUEUE_OWNERS = {"load": "sync", "store": "gpsimd"}
+QUEUE_OWNERS = {"load": "sync", "store": "scalar"}  # one engine issues each queue, in order
 
 
 def _select_outer(pattern: Pattern, index: Affine) -> Pattern:

@@ -111,7 +111,7 @@ class IndirectAccess:
         self.builder.emit(
             DmaScatter(
                 dst=replace(table.pattern, dtype=src.dtype), src=src, indices=table.indices,
-                combine=combine, out_of_bounds="skip", queue="store", on="gpsimd",
+                combine=combine, out_of_bounds="skip", queue="scatter", on="gpsimd",
                 loc=self.builder.loc,
             )
         )  # fmt: skip

@@ -102,8 +102,9 @@ class NestEmitter:
     def _all_loads(self) -> list[Load]:
         """What the nest reads as data: all loads but those that only say where to access."""
         found = [*data_loads(self.nest.body, self.nest.finish)]
+        is_scatter = self.indirect.is_scatter(self.nest.target)
         for offset in self.nest.target.dynamic:
-            if is_varying(offset):
+            if is_scatter or is_varying(offset):
                 found += data_loads(offset.load)
         return list(dict.fromkeys(found))
 

@@ -169,6 +169,8 @@ def _movement() -> None:
          _normal(9, 3), _integers(20, low=0, high=9), _normal(20, 3))  # fmt: skip
     _add("scatter_set", lambda x, i: x.at[i, 1].set(7.0, mode="drop", unique_indices=True),
          _normal(9, 3), np.array([3, 0, 40, 8], I32))  # fmt: skip
+    _add("scatter_one", lambda x, i, u: x.at[i].set(u).at[i, i].add(1.0),
+         _normal(9, 33), np.full((), 3, I32), _normal(33))  # fmt: skip
     _add("scatter_max", lambda x, i, u: x.at[i].max(u),
          _normal(9), _integers(20, low=0, high=9), _normal(20))  # fmt: skip
     _add("dynamic_slice", lambda x, i, j: lax.dynamic_slice(x, (i, j), (3, 4)),

@@ -157,6 +157,8 @@ def _movement() -> None:
     _add("stack", lambda a, b: jnp.stack([a, b], axis=1), _normal(129), _normal(129, salt=1))
     _add("iota", lambda x: x + jnp.arange(129, dtype=F32) + lax.broadcasted_iota(F32, (3, 129), 0),
          _normal(3, 129))  # fmt: skip
+    _add("iota_words", lambda k: (jnp.arange(5, dtype=U32) * k, k - jnp.arange(5, dtype=U32)),
+         np.full((), 3123456789, U32))  # fmt: skip
     _add("empty", lambda x: [x.sum(), jnp.concatenate([x, jnp.ones((2, 3))])],
          np.zeros((0, 3), F32))  # fmt: skip
     _add("gather_rows", lambda table, i: table[i], _normal(33, 5), _integers(4, 7, low=0, high=33))

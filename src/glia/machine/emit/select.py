@@ -182,8 +182,8 @@ class Selector:
         self._emit(
             Iota, "gpsimd", dst=target, offset=offset, channel_multiplier=along_rows, steps=steps
         )
-        if expression.dtype in (S32, U32):
-            return dst
+        if expression.dtype in (S32, U32):  # arithmetic on both kinds at once is not exact
+            return replace(dst, dtype=expression.dtype)
         cast = self.temporary(expression.dtype, axes)
         self._copy(self._own(cast), dst)
         return cast

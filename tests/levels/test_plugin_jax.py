@@ -115,6 +115,18 @@ def test_static_arguments_are_values(
     assert_same(repeat(X, times=3, y=1.0), jnp.tile(X, 3) + 1)
 
 
+def test_static_positions_work_where_a_function_hides_its_parameters() -> None:
+    class Hidden:
+        @property
+        def __signature__(self) -> Any:
+            raise ValueError("as for functions written in C")
+
+        def __call__(self, x: Any, times: int) -> Any:
+            return jnp.tile(x, times)
+
+    assert_same(on_device(Hidden(), static_argnums=1)(X, 2), jnp.tile(X, 2))
+
+
 def test_static_arguments_count_from_the_end_and_differ_by_type() -> None:
     def convert(*arguments: Any) -> Any:
         return arguments[0] + jnp.asarray(arguments[-1])
@@ -137,6 +149,20 @@ def test_a_training_step_runs() -> None:
     found = on_device(step)(weights, X)
     assert_same(found, step(weights, X))
     assert on_device(loss)(found[1], X) < found[0]
+
+
+def test_gradients_of_integers_hold_nothing() -> None:
+    gradient = jax.grad(lambda x: 1.0 * x.sum(), allow_int=True)
+    found = on_device(gradient)(np.ones(3, np.int32))
+    assert found.dtype == jax.dtypes.float0 and found.shape == (3,)
+
+
+def test_tracers_are_refused_before_anything_is_compiled(
+    compilations: list[dict[str, Any]],
+) -> None:
+    with pytest.raises(jax.errors.TracerArrayConversionError):
+        jax.jit(on_device(lambda x: x + 1))(X)
+    assert compilations == []
 
 
 def test_linear_algebra_runs() -> None:

@@ -66,7 +66,8 @@ class Compiled:
 class OnDevice:
     """A JAX function on a device; calling it takes and returns what the function does.
 
-    Arguments are pytrees of arrays. For each tree structure, shapes, dtypes and static values
+    Arguments are pytrees of arrays, not tracers: give it what `jax.grad` or `jax.vmap` makes of a
+    function, and not the other way round. For each tree structure, shapes, dtypes and static values
     the function is compiled once; the last `KEPT_MODELS` models are kept. Raises what
     `jax.jit` raises while it traces, what `glia.compile` and `glia.load` raise, and the errors of
     running a `Model`.
@@ -137,7 +138,10 @@ class _Static:
 
     def _complete(self, function: Callable[..., Any]) -> None:
         """Give every numbered argument its name, and every named one its number."""
-        parameters = inspect.signature(function).parameters.values()
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):  # built in, and does not tell: positions stay positions
+            return
         ordered = [p.name for p in parameters if p.kind in _POSITIONAL]
         has_rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         count = len(ordered)
@@ -173,8 +177,10 @@ def _to_numpy(leaf: Any, aval: Any) -> np.ndarray:
     return np.asarray(leaf, dtype=aval.dtype)
 
 
-def _to_jax(array: np.ndarray, aval: Any) -> jax.Array:
+def _to_jax(array: np.ndarray, aval: Any) -> Any:
     """The array the function would have returned."""
+    if aval.dtype == jax.dtypes.float0:  # gradients of integers hold nothing
+        return np.zeros(array.shape, jax.dtypes.float0)
     if _is_key(aval.dtype):
         kind = jax.random.key_impl(jnp.empty((), aval.dtype))
         return jax.random.wrap_key_data(jnp.asarray(array), impl=kind)

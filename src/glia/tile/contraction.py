@@ -6,6 +6,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.tile.ir import Apply, Expr, Load, Nest
 
+PARTITIONS = 128  # rows of SBUF and PSUM, of every generation
 TURNABLE_BYTES = (2, 4)  # element widths the PE can transpose
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from glia.base.affine import ZERO, Affine
@@ -37,7 +37,6 @@ class Emitter:
     builder: Builder
     buffers: dict[str, Buffer]
     sources: dict[str, Source]
-    registers: dict[Load, str] = field(default_factory=dict)
 
 
 class NestEmitter:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from glia.base.affine import ZERO, Affine
 from glia.isa.operand import Pattern, Tile
-
-PARTITIONS = 128
+from glia.tile.contraction import PARTITIONS
 
 
 @dataclass(frozen=True)

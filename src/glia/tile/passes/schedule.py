@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from glia.arch import Arch
+from glia.arch.instances import get_target
 from glia.base.affine import Affine
-from glia.tile.contraction import axes_of, can_turn, contraction_operands, row_dim
+from glia.base.options import CompileOptions
+from glia.tile.contraction import PARTITIONS, axes_of, can_turn, contraction_operands, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
 
-PARTITIONS = 128
-MOVING_COLUMNS = 512
 FREE_DIMS = 4
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
-FULL_SPEED_RUN = 512  # bytes that must be contiguous in HBM for a DMA to run near its peak
 SMALLEST_TILE = 512  # elements per partition below which fixed costs of instructions show
 TILES_TO_OVERLAP = 4  # so many that engines and DMA work on different ones at the same time
-SMALLEST_MATMUL = 64  # columns below which a matmul takes no less time
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class Scheduler:
     """Chooses schedules in program order, keeping track of which dimension of each buffer lies on
     the partitions if it is kept in SBUF."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, arch: Arch) -> None:
+        self.arch = arch
         self.buffers = program.buffers
         self.rows: dict[str, int] = {}
         self.readers: dict[str, list[Nest]] = {}
@@ -80,7 +80,7 @@ class Scheduler:
         return cost + self._preference(nest.target.buffer, nest.target.index, partition)
 
     def _access_cost(self, nest: Nest, access: Access, partition: str) -> float:
-        """What a read or write adds: nothing in place, else its bytes weighted by their runs."""
+        """Vector cycles a read or write adds: none in place, else its DMA, run by run."""
         buffer = self.buffers[access.buffer]
         known = self.rows.get(access.buffer)
         if known is not None and known >= 0 and known == row_dim(access.index, partition):
@@ -88,7 +88,10 @@ class Scheduler:
         used = {v for e in access.index for v in e.variables}
         touched = _product(nest.extents[a] for a in used if a in nest.extents)
         run = self._run_bytes(nest, access, partition, buffer)
-        return touched * buffer.dtype.bytes / 300 * max(1.0, FULL_SPEED_RUN / run)
+        arch = self.arch
+        ns_per_run = run / arch.dma_bytes_per_ns + arch.dma_descriptor_ns
+        runs = touched * buffer.dtype.bytes / run / arch.dma_engines
+        return runs * ns_per_run * arch.clocks_ghz["vector"]
 
     def _run_bytes(self, nest: Nest, access: Access, partition: str, buffer: Buffer) -> int:
         """Bytes contiguous in HBM that lie along the free axes."""
@@ -165,7 +168,7 @@ class Scheduler:
         tiles[contract] = min(PARTITIONS, extents[contract])
         if rows:
             tiles[rows] = min(PARTITIONS, extents[rows])
-        room, dims = MOVING_COLUMNS, 0
+        room, dims = self.arch.moving_columns, 0
         for axis in _innermost_first(columns, nest.target.index):
             if dims == FREE_DIMS - 1 and extents[axis] > 1:
                 break
@@ -177,7 +180,9 @@ class Scheduler:
         stationary = operands[0] if side == "left" else operands[1]
         moving = operands[1] if side == "left" else operands[0]
         order = self._pe_order(nest, tiles, rows, columns, stationary, moving)
-        cost = count * max(width, SMALLEST_MATMUL) / 2.0
+        arch = self.arch
+        columns_at_least = max(width, arch.min_issue_cycles["tensor"])
+        cost = count * columns_at_least * arch.clocks_ghz["vector"] / arch.clocks_ghz["tensor"]
         result = Access(nest.target.buffer, nest.target.index)
         readers = self.readers.get(nest.target.buffer, ())
         if self.buffers[nest.target.buffer].role != "temporary" or not readers:
@@ -213,9 +218,9 @@ class Scheduler:
         return (*batch, *rest, *sides, *swept)
 
 
-def schedule_nests(program: Program, options: object = None) -> Program:
+def schedule_nests(program: Program, options: CompileOptions) -> Program:
     """Give every nest a schedule."""
-    scheduler = Scheduler(program)
+    scheduler = Scheduler(program, get_target(options.target).arch)
     schedules = {nest.name: scheduler.schedule(nest) for nest in program.nests()}
     return replace(program, schedules=schedules)
 

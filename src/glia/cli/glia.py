@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  glia run model.neff --input x=x.npy --check expected.npz
+  glia run model.neff --input input0=x.npy --check expected.npz
   glia profile model.neff --perfetto trace.json
   glia inspect model.neff
   glia show model.hlo.pb --after canonicalize

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from glia.pipeline import compile
     from glia.profile.report import Profile
     from glia.runtime.model import Model, load
+    from glia.runtime.simulate import simulate
 
 __version__ = "0.1.0"
 
-__all__ = ["Model", "Neff", "Profile", "__version__", "compile", "load"]
+__all__ = ["Model", "Neff", "Profile", "__version__", "compile", "load", "simulate"]
 
 _HOMES = {
     "Model": "glia.runtime.model",
@@ -28,6 +29,7 @@ _HOMES = {
     "Profile": "glia.profile.report",
     "compile": "glia.pipeline",
     "load": "glia.runtime.model",
+    "simulate": "glia.runtime.simulate",
 }
 
 

@@ -135,6 +135,39 @@ def test_vector_functions_take_their_documented_parameters() -> None:
     np.testing.assert_allclose(column_sum[0], x.sum(axis=0), rtol=1e-5, atol=1e-5)
 
 
+def test_rows_are_selected_scanned_summarised_and_moved() -> None:
+    def kernel(x: NkiTensor, mask: NkiTensor) -> tuple[NkiTensor, ...]:
+        tile, chosen = load(x), load(mask)
+        turned = nl.ndarray((32, 32), nl.float32, nl.psum)
+        nisa.nc_transpose(turned, tile)
+        copied = nl.ndarray((32, 32), nl.float32)
+        nisa.tensor_copy(copied, turned, engine=nisa.scalar_engine)
+        merged, inverse, running, fused, moved = (nl.ndarray((32, 32), nl.float32) for _ in "abcde")
+        nisa.memset(merged, -1.0)
+        nisa.tensor_copy_predicated(merged, tile, chosen, reverse_pred=True)
+        nisa.reciprocal(inverse, tile)
+        nisa.tensor_tensor_scan(running, tile, tile, 0.5, op0=nl.maximum, op1=nl.maximum)
+        nisa.scalar_tensor_tensor(fused, tile, nl.add, 1.0, nl.multiply, copied)
+        nisa.nc_stream_shuffle(moved, tile, [31 - i for i in range(32)])
+        halves, mean = nl.ndarray((32, 6), nl.float32), nl.ndarray((32, 2), nl.float32)
+        nisa.bn_stats(halves, tile)
+        nisa.bn_aggr(mean, halves)
+        results = (copied, merged, inverse, running, fused, moved, mean)
+        return tuple(store(each) for each in results)
+
+    x = array(32, 32)
+    mask = (x > 0).astype(np.uint8)
+    copied, merged, inverse, running, fused, moved, mean = glia.simulate(kernel)(x, mask)
+    np.testing.assert_array_equal(copied, x.T)
+    np.testing.assert_array_equal(merged, np.where(mask == 0, x, np.float32(-1)))
+    np.testing.assert_array_equal(inverse, 1 / x)
+    np.testing.assert_array_equal(running, np.maximum(np.maximum.accumulate(x, axis=1), 0.5))
+    np.testing.assert_array_equal(fused, (x + 1) * x.T)
+    np.testing.assert_array_equal(moved, x[::-1])
+    expected = np.stack([x.mean(axis=1), x.var(axis=1)], axis=1)
+    np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-5)
+
+
 VIEWS: list[tuple[Callable[[Any], Any], Callable[[np.ndarray], np.ndarray]]] = [
     (lambda t: t[3:17:4, 1:], lambda a: a[3:17:4, 1:]),
     (lambda t: t[-1, ...], lambda a: a[-1]),

@@ -18,7 +18,7 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.tensor import NcMatmul
 from glia.nki.errors import OutsideKernel
 
-_OWN_FOLDER = str(Path(__file__).parent)
+_OWN_FOLDER = Path(__file__).parent
 
 
 class Recorder:
@@ -88,7 +88,7 @@ def current(function: str) -> Recorder:
 def caller() -> Loc:
     """The source line of the nearest caller outside this package: the user's."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FOLDER):
+    while frame is not None and Path(frame.f_code.co_filename).parent == _OWN_FOLDER:
         frame = frame.f_back
     if frame is None:
         return UNKNOWN

@@ -255,6 +255,19 @@ def _unknown_dtype(x: NkiTensor) -> NkiTensor:
     return nl.ndarray((4, 4), "float99")
 
 
+def _dtype_in_a_list(x: NkiTensor) -> NkiTensor:
+    return nl.ndarray((4, 4), ["float32"])  # type: ignore[arg-type]
+
+
+def _buffer_by_name(x: NkiTensor) -> NkiTensor:
+    return nl.ndarray((4, 4), nl.float32, buffer="sbuf")  # type: ignore[arg-type]
+
+
+def _outer_axis(x: NkiTensor) -> None:
+    tile = load(x)
+    nisa.tensor_reduce(tile, nl.add, tile, axis=("p", 0))
+
+
 def _moved_partitions(x: NkiTensor) -> NkiTensor:
     return load(x).reshape((64, 1024))
 
@@ -297,6 +310,9 @@ WRONG: list[tuple[Callable[..., Any], type[CompileError]]] = [
     (_nothing, NotAnOutput),
     (_too_many_partitions, ImpossibleTensor),
     (_unknown_dtype, ImpossibleTensor),
+    (_dtype_in_a_list, ImpossibleTensor),
+    (_buffer_by_name, NotInNki),
+    (_outer_axis, NotInNki),
     (_moved_partitions, ImpossibleTensor),
     (_function_of_nl, NotInNki),
     (_unknown_instruction, NotInNki),

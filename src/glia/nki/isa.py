@@ -185,8 +185,9 @@ def _reduced_axes(given: Arguments, _: Recorder) -> Arguments:
     del given["keepdims"]  # the shape of dst says it
     axes = axis if isinstance(axis, list | tuple) else (axis,)
     rank = data.ndim if isinstance(data, NkiTensor) else 0
-    found = sorted(a + rank if isinstance(a, int) and a < 0 else a for a in axes)
-    if found != list(range(rank - len(found), rank)):
+    is_known = all(isinstance(each, int) for each in axes)
+    found = sorted(each + rank if each < 0 else each for each in axes) if is_known else []
+    if not found or found != list(range(rank - len(found), rank)):
         feature = f"nki.isa.tensor_reduce over axis {axis!r} of {rank} (not the last ones)"
         raise NotInNki(feature=feature, loc=caller())
     return {**given, "axes": len(found)}

@@ -108,7 +108,7 @@ def ndarray(
 
     ImpossibleTensor when the memory cannot hold it.
     """
-    return new_tensor(shape, dtype, buffer, name or buffer.name)
+    return new_tensor(shape, dtype, buffer, name)
 
 
 def ds(start: int, size: int) -> slice:

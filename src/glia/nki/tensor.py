@@ -198,12 +198,15 @@ class NkiTensor:
 def new_tensor(
     shape: tuple[int, ...] | list[int], dtype: str, buffer: MemoryRegion, name: str
 ) -> NkiTensor:
-    """A tensor with a tile of its own in the kernel being traced; ImpossibleTensor, NotInNki."""
+    """A tensor with a tile of its own in the kernel being traced, by default named as its buffer.
+
+    ImpossibleTensor when the memory cannot hold it, NotInNki for another buffer.
+    """
     recorder = current("nl.ndarray")
     if not isinstance(buffer, MemoryRegion):
         raise NotInNki(feature=f"buffer {buffer!r}", loc=caller())
     shape = checked_shape(shape, dtype, buffer)
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         refuse_tensor(shape, dtype, buffer, f"the dtypes are {', '.join(DTYPES)}")
     arch = recorder.target.arch
     is_on_chip = buffer.memory is not Memory.HBM
@@ -219,7 +222,9 @@ def new_tensor(
     if elements * DTYPES[dtype].bytes > capacity:
         needed = elements * DTYPES[dtype].bytes
         refuse_tensor(shape, dtype, buffer, f"it needs {needed} bytes of {capacity}")
-    tile = recorder.add_tile(name, buffer.memory, DTYPES[dtype], partitions, elements)
+    tile = recorder.add_tile(
+        name or buffer.name, buffer.memory, DTYPES[dtype], partitions, elements
+    )
     first = ((1, partitions),) if is_on_chip else ()
     return NkiTensor(tile, dtype, buffer, (*first, *row_major(shape[fixed:])))
 

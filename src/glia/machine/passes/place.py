@@ -27,6 +27,22 @@ class OnChipMemoryFull(CompileError):
     help = "split the operation, or compile for a target with a larger {memory}"
 
 
+class DeviceMemoryFull(CompileError):
+    """The tensors of the program together are more than the core's share of HBM.
+
+    Cause: inputs, outputs, constants and intermediates that do not stay in SBUF exceed the memory.
+    Fix: use smaller tensors or a narrower dtype, or a target with more memory.
+    Example: broadcasting a scalar to f32[80000000000].
+    """
+
+    code = "NCC_EOOM001"
+    message = (
+        "the program needs {total} bytes of HBM on {target}, which has {capacity} for a core: "
+        "{outside} of inputs and outputs, {constants} of constants, {internal} of intermediates"
+    )
+    help = "use smaller tensors or a narrower dtype, or a target with more memory"
+
+
 @dataclass
 class _Space:
     """One on-chip memory while tiles are placed in order of their first use."""
@@ -95,8 +111,25 @@ def place(program: Program, options: object = None) -> Program:
         if tile.memory is Memory.HBM:
             addresses[name] = cursor
             cursor = _round_up(cursor + tile.bytes, HBM_ALIGNMENT)
+    _check_device_memory(program, cursor)
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return replace(program, tiles=used, addresses=addresses)
+
+
+def _check_device_memory(program: Program, total: int) -> None:
+    capacity = get_target(program.target).hbm_bytes
+    if total <= capacity:
+        return
+    outside = sum(b.tile.bytes for b in (*program.inputs, *program.outputs))
+    constants = sum(program.tiles[name].bytes for name in program.constants)
+    raise DeviceMemoryFull(
+        total=total,
+        target=program.target,
+        capacity=capacity,
+        outside=outside,
+        constants=constants,
+        internal=total - outside - constants,
+    )
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -7,6 +7,7 @@ dependents breaking ties, and gives it to the engine that would finish it first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,7 @@ from glia.arch.instances import get_target
 from glia.base.options import CompileOptions
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
+from glia.isa.operand import Memory
 from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove
 from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from glia.machine.footprint import Footprint
@@ -22,6 +24,7 @@ from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import violations
 
 MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
+PSUM_SHARE = 0.75  # of PSUM for the tiles of one run; the rest for those that outlive it
 REGISTER_USERS = (RegisterLoad, RegisterMove, RegisterAlu)
 SHARED_PORT_GENERATION = 2  # Vector and GpSimd take turns at SBUF: moving work gains nothing
 LONGEST_RUN = 1500  # instructions ordered together
@@ -128,20 +131,24 @@ class _Scheduler:
                 yield variant
 
     def order(self, tasks: list[_Task]) -> list[Instr]:
+        """List scheduling; a tile of PSUM is begun only when there is room for one more."""
         for task in reversed(tasks):
             below = max((tasks[s].height_ns for s in task.successors), default=0.0)
             task.height_ns = min(task.durations) + task.latency + below
         free_ns: dict[str, float] = {}
         unissued = dict.fromkeys(range(len(tasks)))
+        psum = _PsumUse(tasks, self.arch)
         available = [task.position for task in tasks if not task.waiting_for]
         result = []
         while unissued:
             limit = next(iter(unissued)) + self.window
+            near = [tasks[position] for position in available if position < limit]
             task = min(
-                (tasks[position] for position in available if position < limit),
+                [t for t in near if psum.has_room(t.instruction)] or near,
                 key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),
             )
             available.remove(task.position)
+            psum.issue(task.instruction)
             del unissued[task.position]
             chosen, end = _finishing_first(task, free_ns)
             free_ns[_stream(chosen)] = end
@@ -153,6 +160,34 @@ class _Scheduler:
                 if not follower.waiting_for:
                     available.append(successor)
         return result
+
+
+class _PsumUse:
+    """Which PSUM tiles are in use while a run is ordered: from the first access to the last."""
+
+    def __init__(self, tasks: Sequence[_Task], arch: Arch) -> None:
+        self.capacity = arch.psum_bytes_per_partition * PSUM_SHARE
+        self.left = Counter(name for t in tasks for name in _psum_tiles(t.instruction))
+        self.live: dict[str, int] = {}
+
+    def has_room(self, instruction: Instr) -> bool:
+        """Whether the tiles an instruction begins fit beside those in use."""
+        begun = {n: b for n, b in _psum_tiles(instruction).items() if n not in self.live}
+        return not begun or sum(self.live.values()) + sum(begun.values()) <= self.capacity
+
+    def issue(self, instruction: Instr) -> None:
+        """Take the tiles it begins, give back those it ends."""
+        for name, bytes_used in _psum_tiles(instruction).items():
+            self.live[name] = bytes_used
+            self.left[name] -= 1
+            if not self.left[name]:
+                del self.live[name]
+
+
+def _psum_tiles(instruction: Instr) -> dict[str, int]:
+    """The PSUM tiles an instruction accesses, with their bytes per partition."""
+    tiles = (pattern.tile for _, _, pattern in instruction.operands())
+    return {t.name: t.bytes_per_partition for t in tiles if t.memory is Memory.PSUM}
 
 
 def _stream(instruction: Instr) -> str:

@@ -15,7 +15,7 @@ from glia.graph.ir import Graph, Node
 from glia.graph.ops import Bitcast, Convert, Convolution, Dot, Iota, Map
 from glia.graph.passes.build import apply, convert, select, splat_like
 from glia.graph.passes.dtype_errors import UnsupportedComplex
-from glia.graph.passes.pairs import Family, Parts, split_into_pairs
+from glia.graph.passes.pairs import Family, Parts, operation_name, split_into_pairs
 
 _PART = {C64: F32, C128: F64}
 
@@ -252,8 +252,7 @@ def _part_of(dtype: DType) -> DType | None:
 
 
 def _refuse(node: Node) -> UnsupportedComplex:
-    named = f"{node.opcode} {node.function}" if isinstance(node, Map) else node.opcode
-    return UnsupportedComplex(opcode=named, loc=node.loc)
+    return UnsupportedComplex(opcode=operation_name(node), loc=node.loc)
 
 
 _FAMILY = Family(

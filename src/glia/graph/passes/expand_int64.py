@@ -22,7 +22,7 @@ from glia.graph.passes.build import (
     take,
 )
 from glia.graph.passes.dtype_errors import NoIntegerDatapath
-from glia.graph.passes.pairs import Family, Parts, split_into_pairs
+from glia.graph.passes.pairs import Family, Parts, operation_name, split_into_pairs
 from glia.graph.passes.wide_integers import (
     Wide,
     add_wide,
@@ -290,8 +290,7 @@ def _split(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarra
 
 
 def _refuse(node: Node) -> NoIntegerDatapath:
-    named = f"{node.opcode} {node.function}" if isinstance(node, Map) else node.opcode
-    return NoIntegerDatapath(opcode=named, loc=node.loc)
+    return NoIntegerDatapath(opcode=operation_name(node), loc=node.loc)
 
 
 _FAMILY = Family(

@@ -69,6 +69,11 @@ class Family:
     refuse: Callable[[Node], CompileError]
 
 
+def operation_name(node: Node) -> str:
+    """What an error calls an operation: its opcode, and of a map its function too."""
+    return f"{node.opcode} {node.function}" if isinstance(node, Map) else node.opcode
+
+
 def split_into_pairs(graph: Graph, family: Family) -> Graph:
     """The graph with every tensor of the family as a pair; the same object when there is none."""
     kinds = (leaf for node in all_nodes(graph) for leaf in tensor_types(node.type))

@@ -31,9 +31,9 @@ from glia.machine.emit.space import (
     hbm_pattern,
     home_pattern,
 )
+from glia.tile.contraction import TURNABLE_BYTES
 from glia.tile.ir import Load
 
-TRANSPOSABLE_BYTES = (2, 4)
 SHORT_RUN_BYTES = 64  # below this a DMA moves elements one by one and a PE transpose is cheaper
 
 
@@ -199,7 +199,7 @@ class Stager:
         """Loading rows and transposing on the PE beats a DMA that moves single elements."""
         if not box.partition or box.partition_dim < 0 or load.guards or load.dynamic:
             return False
-        if box.rows < 16 or load.dtype.bytes not in TRANSPOSABLE_BYTES:
+        if box.rows < 16 or load.dtype.bytes not in TURNABLE_BYTES:
             return False
         row_axis = self._row_axis(load, box)
         if row_axis is None or box.env[f"box{row_axis}"].extent < 8:

@@ -100,8 +100,12 @@ class Model:
         raise WrongInputs(problem=problem, expected=describe_tensors(self.inputs))
 
 
-def load(path_or_neff: str | os.PathLike[str] | Neff, *, device: str | None = None) -> Model:
-    """Load a NEFF file or a compiled `Neff` onto a device (the default: the fastest there is).
+def load(
+    path_or_neff: str | os.PathLike[str] | Neff | Program, *, device: str | None = None
+) -> Model:
+    """Load a NEFF file, a compiled `Neff` or a machine program onto a device.
+
+    The default device is the fastest there is.
 
     Raises NeffError or a subclass when the file is not a sound NEFF of ours, UnknownDevice, and
     NotEnoughCores when the model is split over more cores than the device has.
@@ -109,6 +113,8 @@ def load(path_or_neff: str | os.PathLike[str] | Neff, *, device: str | None = No
     chosen = device or next(iter(DEVICES))
     if chosen not in DEVICES:
         raise UnknownDevice(device=device, known=", ".join(DEVICES))
+    if isinstance(path_or_neff, Program):
+        path_or_neff = Neff((path_or_neff,))
     neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(path_or_neff)
     if len(neff.programs) > 1:
         raise NotEnoughCores(needed=len(neff.programs), device=chosen, has=1)

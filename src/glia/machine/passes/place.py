@@ -12,6 +12,7 @@ from glia.machine.passes.lifetimes import Life, find_lives
 
 HBM_ALIGNMENT = 512
 ON_CHIP_ALIGNMENT = 32
+FOREVER = 1 << 62  # a position after every instruction
 
 
 class OnChipMemoryFull(CompileError):
@@ -73,6 +74,10 @@ class _Space:
         self.peak = max(self.peak, self.cursor)
         return address
 
+    def reserve(self, address: int, tile: Tile) -> None:
+        """Keep the bytes of a tile with an address of its own from all others."""
+        self.active.append((address, address + tile.bytes_per_partition, FOREVER))
+
     def _find(self, bytes_needed: int, start: int) -> int | None:
         candidate = self._fit(start, bytes_needed)
         for low, high, _ in self.active:
@@ -90,7 +95,7 @@ class _Space:
 
 
 def place(program: Program, options: object = None) -> Program:
-    """Give every tile an address.
+    """Give every tile an address; those that have one keep it, for themselves throughout.
 
     OnChipMemoryFull when SBUF or PSUM does not hold what is live at one time.
     """
@@ -102,18 +107,39 @@ def place(program: Program, options: object = None) -> Program:
             Memory.PSUM, arch.psum_banks * arch.psum_bank_bytes, arch.psum_bank_bytes
         ),
     }
-    addresses: dict[str, int] = {}
+    addresses = dict(program.addresses)
+    for name, address in addresses.items():
+        tile = program.tiles[name]
+        if tile.memory in spaces:
+            spaces[tile.memory].reserve(address, tile)
     for name, life in sorted(lives.items(), key=lambda item: (item[1].first, item[0])):
         tile = program.tiles[name]
-        addresses[name] = spaces[tile.memory].place(tile, life)
-    cursor = 0
-    for name, tile in program.tiles.items():
-        if tile.memory is Memory.HBM:
-            addresses[name] = cursor
-            cursor = _round_up(cursor + tile.bytes, HBM_ALIGNMENT)
-    _check_device_memory(program, cursor)
+        if name not in addresses:
+            addresses[name] = spaces[tile.memory].place(tile, life)
+    addresses |= _place_in_hbm(program)
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return replace(program, tiles=used, addresses=addresses)
+
+
+def _place_in_hbm(program: Program) -> dict[str, int]:
+    """Addresses one after the other, around the tensors that have one already."""
+    fixed = sorted(
+        (program.addresses[t.name], program.addresses[t.name] + t.bytes)
+        for t in program.tiles.values()
+        if t.memory is Memory.HBM and t.name in program.addresses
+    )
+    addresses: dict[str, int] = {}
+    cursor = 0
+    for name, tile in program.tiles.items():
+        if tile.memory is not Memory.HBM or name in program.addresses:
+            continue
+        for start, end in fixed:
+            if start < cursor + tile.bytes and cursor < end:
+                cursor = _round_up(end, HBM_ALIGNMENT)
+        addresses[name] = cursor
+        cursor = _round_up(cursor + tile.bytes, HBM_ALIGNMENT)
+    _check_device_memory(program, cursor)
+    return addresses
 
 
 def _check_device_memory(program: Program, total: int) -> None:

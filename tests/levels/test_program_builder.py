@@ -12,7 +12,7 @@ import glia
 from glia.base.affine import Affine
 from glia.base.errors import CompileError
 from glia.machine import ProgramBuilder, View, ds
-from glia.machine.errors import IllegalInstruction, BrokenProgram, IllegalView
+from glia.machine.errors import BrokenProgram, IllegalInstruction, IllegalView
 from glia.machine.ir import Loop, Program
 from glia.machine.text import parse_program, print_program
 from glia.sim.concurrent import run_concurrently, streams_of

@@ -29,7 +29,7 @@ from glia.isa import INSTRUCTIONS
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.machine.emit.builder import QUEUE_OWNERS, Builder
-from glia.machine.errors import IllegalInstruction, BrokenProgram
+from glia.machine.errors import BrokenProgram, IllegalInstruction
 from glia.machine.ir import Binding, Branch, Loop, Program, While
 from glia.machine.legal import program_violations, violations
 from glia.machine.passes.double_buffer import double_buffer

@@ -7,9 +7,19 @@ from glia.base.dtype import F32, S32, U32, DType
 from glia.isa import (
     Activation,
     AffineSelect,
+    AllGather,
+    AllGatherV,
+    AllReduce,
+    AllToAll,
+    AllToAllV,
     Barrier,
     BnAggr,
     BnStats,
+    CollectivePermute,
+    CollectivePermuteImplicit,
+    CollectivePermuteImplicitCurrentProcessingRankId,
+    CollectivePermuteImplicitReduce,
+    CoreBarrier,
     DmaCopy,
     DmaGather,
     DmaScatter,
@@ -23,11 +33,14 @@ from glia.isa import (
     NcMatmul,
     NcTranspose,
     Pattern,
+    RankId,
     Reciprocal,
+    ReduceScatter,
     RegisterAlu,
     RegisterLoad,
     RegisterMove,
     ScalarTensorTensor,
+    Sendrecv,
     StreamShuffle,
     TensorCopy,
     TensorCopyPredicated,
@@ -102,4 +115,36 @@ def examples() -> dict[str, Instr]:
         TensorTensor(dst=out, data1=a, data2=b, op="add"),
         TensorTensorScan(dst=out, data0=a, data1=b, initial=0.0, op0="multiply", op1="add"),
     )
-    return {instr.mnemonic(): instr for instr in listed}
+    everything = (*listed, *_meetings())
+    return {instr.mnemonic(): instr for instr in everything}
+
+
+def _meetings() -> tuple[Instr, ...]:
+    """Instructions at which cores meet."""
+    x, y, wide = hbm("x", 8, 4), hbm("y", 8, 4), hbm("wide", 32, 4)
+    one = {"srcs": (x,), "dsts": (y,), "groups": ((0, 1, 2, 3), (4, 5, 6, 7)), "queue": "q0"}
+    sizes = hbm("sizes", 3, 4, dtype=U32)
+    return (
+        AllGather(**{**one, "dsts": (wide,)}, collective_dim=0),
+        AllGatherV(**one, metadata=sizes),
+        AllReduce(**one, op="add"),
+        AllToAll(**one, collective_dim=0),
+        AllToAllV(**one, metadata=sizes),
+        CollectivePermute(
+            srcs=(x,), dsts=(y,), source_target_pairs=((0, 1), (1, 0)), queue="q0"
+        ),
+        CollectivePermuteImplicit(**one),
+        CollectivePermuteImplicitCurrentProcessingRankId(
+            register="n", iteration_id=1, groups=((0, 1),)
+        ),
+        CollectivePermuteImplicitReduce(
+            srcs0=(x,), srcs1=(x,), dsts=(y,), op="add", groups=((0, 1),), queue="q0"
+        ),
+        CoreBarrier(data=x),
+        RankId(register="n"),
+        ReduceScatter(**{**one, "srcs": (wide,)}, collective_dim=0, op="add"),
+        Sendrecv(
+            dst=chip("got", 64, 32), src=chip("given", 64, 32), send_to_rank=1,
+            recv_from_rank=1, pipe_id=0, queue="q0",
+        ),
+    )  # fmt: skip

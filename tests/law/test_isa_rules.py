@@ -13,6 +13,7 @@ from glia.base.dtype import BF16, F8E4M3FN, F16, F32, F64, S8, S16, S32, U32
 from glia.isa import INSTRUCTIONS, Memory, Pattern, Tile
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal import violations
+from law import isa_planted_cores
 from law.isa_examples import chip, examples, hbm
 
 V3 = get_target("trn2").arch
@@ -170,6 +171,8 @@ PLANTED: list[tuple[str, dict[str, Any], str]] = [
     ("reciprocal", {"data": hbm("x", 64, 32)}, "data must be in SBUF or PSUM"),
     ("reciprocal", {"data": None}, "data is missing"),
     ("reciprocal", {"data": 1.0}, "data must be a pattern"),
+    ("all_reduce", {"srcs": ()}, "srcs must be one or more patterns"),
+    *isa_planted_cores.PLANTED,
 ]
 
 

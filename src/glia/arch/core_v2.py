@@ -75,6 +75,8 @@ CONSTANTS = {
     "dma_start_ns": Constant(1000, "ns", f"{_BANDWIDTH}: 1300 ns in all", "medium"),
     "dma_completion_ns": Constant(300, "ns", f"{_BANDWIDTH}: 1300 ns in all", "medium"),
     "dma_transpose_rate": Constant(0.5, "fraction", _V3, "low"),
+    "gpsimd_dma_bytes_per_ns": Constant(0, "bytes/ns", "Trainium2 guide: new there", "high"),
+    "collective_hop_ns": Constant(1500, "ns", "intra-node collectives: 1 to 2 us", "medium"),
     "preamble_ns": Constant(13500, "ns", "profile of the exp kernel, Trn1", "medium"),
     "postamble_ns": Constant(3700, "ns", "profile of the exp kernel, Trn1", "medium"),
     "peak_flops.bf16": Constant(91.75e12, "flop/s", _GUIDE, "high"),

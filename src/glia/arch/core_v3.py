@@ -37,6 +37,7 @@ CONSTANTS = core_v2.CONSTANTS | {
     "dma_start_ns": Constant(870, "ns", f"{_OVERVIEW}, timeline: 740 to 1010 ns", "medium"),
     "dma_completion_ns": Constant(316, "ns", f"{_OVERVIEW}, timeline", "medium"),
     "dma_transpose_rate": Constant(0.9, "fraction", _GUIDE, "high"),
+    "gpsimd_dma_bytes_per_ns": Constant(153, "bytes/ns", _GUIDE, "high"),
     "preamble_ns": Constant(13500, "ns", "not published; the value of v2", "assumed"),
     "postamble_ns": Constant(3700, "ns", "not published; the value of v2", "assumed"),
     "peak_flops.bf16": Constant(78.64e12, "flop/s", _GUIDE, "high"),

@@ -82,6 +82,8 @@ class Arch:
     dma_start_ns: float  # from the trigger to the first byte
     dma_completion_ns: float  # from the last byte to the consumer's start
     dma_transpose_rate: float  # part of the rate that a transposing transfer reaches
+    gpsimd_dma_bytes_per_ns: float  # of GpSimd's own DMA, each way, 0 where there is none
+    collective_hop_ns: float  # from one rank of a ring to the next within an instance
 
     preamble_ns: float
     postamble_ns: float

@@ -1,9 +1,36 @@
 """The instruction set: importing it completes the registry `kit.INSTRUCTIONS`."""
 
-from glia.isa import dma, gpsimd, scalar, sync, tensor, vector, vector_statistics
+from glia.isa import (
+    collectives,
+    dma,
+    gpsimd,
+    multicore,
+    scalar,
+    sync,
+    tensor,
+    vector,
+    vector_statistics,
+)
+from glia.isa.collectives import (
+    AllGather,
+    AllGatherV,
+    AllReduce,
+    AllToAll,
+    AllToAllV,
+    CollectivePermute,
+    CollectivePermuteImplicit,
+    CollectivePermuteImplicitReduce,
+    ReduceScatter,
+)
 from glia.isa.dma import DmaCopy, DmaGather, DmaScatter
 from glia.isa.gpsimd import AffineSelect, Iota, TensorPartitionReduce
 from glia.isa.kit import INSTRUCTIONS, Instr, Operand, Rule
+from glia.isa.multicore import (
+    CollectivePermuteImplicitCurrentProcessingRankId,
+    CoreBarrier,
+    RankId,
+    Sendrecv,
+)
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.isa.scalar import Activation
 from glia.isa.sync import Barrier, RegisterAlu, RegisterLoad, RegisterMove
@@ -32,9 +59,19 @@ __all__ = [
     "INSTRUCTIONS",
     "Activation",
     "AffineSelect",
+    "AllGather",
+    "AllGatherV",
+    "AllReduce",
+    "AllToAll",
+    "AllToAllV",
     "Barrier",
     "BnAggr",
     "BnStats",
+    "CollectivePermute",
+    "CollectivePermuteImplicit",
+    "CollectivePermuteImplicitCurrentProcessingRankId",
+    "CollectivePermuteImplicitReduce",
+    "CoreBarrier",
     "DmaCopy",
     "DmaGather",
     "DmaScatter",
@@ -49,12 +86,15 @@ __all__ = [
     "NcTranspose",
     "Operand",
     "Pattern",
+    "RankId",
     "Reciprocal",
+    "ReduceScatter",
     "RegisterAlu",
     "RegisterLoad",
     "RegisterMove",
     "Rule",
     "ScalarTensorTensor",
+    "Sendrecv",
     "Signal",
     "StreamShuffle",
     "TensorCopy",
@@ -66,8 +106,10 @@ __all__ = [
     "TensorTensorScan",
     "Tile",
     "Wait",
+    "collectives",
     "dma",
     "gpsimd",
+    "multicore",
     "scalar",
     "sync",
     "tensor",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COPY = "NKI nki.isa.dma_copy"
 COMPUTE = "NKI nki.isa.dma_compute"
 ISSUERS = ("sync", "scalar", "gpsimd", "vector", "tensor")
+MOVED = ("dst", "src", "dsts", "srcs")  # the operands whose elements travel
 MODEL = "DMA bandwidth guide and DMA overview: rate per engine, overhead per descriptor"
 
 
@@ -43,7 +44,7 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
 
     def moved(self) -> list[Pattern]:
         """The operands whose elements travel."""
-        return [pattern for name, _, pattern in self.operands() if name in ("dst", "src")]
+        return [pattern for name, _, pattern in self.operands() if name in MOVED]
 
     def moved_bytes(self) -> int:
         """Bytes that travel: those of the wider side."""

@@ -69,6 +69,7 @@ def _operand_row(name: str, operand: Operand) -> str:
         for text, holds in (
             ("one value per partition", operand.is_column),
             ("or a number", operand.allows_immediate),
+            ("one or more", operand.is_several),
             ("may be left out", operand.is_optional),
         )
         if holds

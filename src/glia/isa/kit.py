@@ -29,6 +29,7 @@ class Operand:
     allows_immediate: bool = False
     is_column: bool = False  # [P, 1]: one value per partition, the same for all its elements
     is_raw: bool = False  # handed to `compute` in its own dtype, never widened to float32
+    is_several: bool = False  # a tuple of patterns, handed to `compute` as a tuple of arrays
 
 
 _REQUIRED: Any = dataclasses.MISSING
@@ -40,21 +41,31 @@ def reads(
     immediate: bool = False,
     column: bool = False,
     raw: bool = False,
+    several: bool = False,
     default: Any = _REQUIRED,
 ) -> Any:
     """Declare an operand that is read; `immediate` also admits a Python number."""
-    declared = Operand("reads", _memories(memories), optional, immediate, column, raw)
+    declared = Operand("reads", _memories(memories), optional, immediate, column, raw, several)
     return _operand(declared, default)
 
 
-def writes(*memories: str, optional: bool = False, column: bool = False) -> Any:
+def writes(
+    *memories: str, optional: bool = False, column: bool = False, several: bool = False
+) -> Any:
     """Declare an operand that is written."""
-    return _operand(Operand("writes", _memories(memories), optional, False, column), _REQUIRED)
+    declared = Operand("writes", _memories(memories), optional, False, column, False, several)
+    return _operand(declared, _REQUIRED)
 
 
-def updates(*memories: str, optional: bool = False, column: bool = False, raw: bool = False) -> Any:
+def updates(
+    *memories: str,
+    optional: bool = False,
+    column: bool = False,
+    raw: bool = False,
+    several: bool = False,
+) -> Any:
     """Declare an operand that is read and written, as an accumulator is."""
-    declared = Operand("updates", _memories(memories), optional, False, column, raw)
+    declared = Operand("updates", _memories(memories), optional, False, column, raw, several)
     return _operand(declared, _REQUIRED)
 
 
@@ -88,7 +99,8 @@ class Instr:
     * "elementwise": all in the shape of the destination, columns as [P, 1, ...];
     * "flat": as [partitions, elements per partition];
     * "natural": in the shape of their patterns;
-    * "memory": as writable views in their own dtype; `compute` stores its result itself.
+    * "memory": as writable views in their own dtype; `compute` stores its result itself;
+    * "participants": everything of every core that meets here, see `glia.isa.meeting`.
 
     What `compute` returns is rounded once to the dtype of the destination. It returns one array
     for each written operand, in the order of declaration (None leaves an operand as it is).
@@ -104,6 +116,11 @@ class Instr:
     arrives: ClassVar[str] = "elementwise"
     read_when: ClassVar[Mapping[str, str]] = {}  # updated operand: attribute that is not 0 if read
     arrives_by_dma: ClassVar[bool] = False  # DMA engines, not a compute engine, touch the operands
+    hints: ClassVar[tuple[str, ...]] = ()  # attributes that say how: `compute` does not take them
+    partly_written: ClassVar[tuple[str, ...]] = ()  # updated operands of which a part may be fresh
+    starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition
+    takes_packed: ClassVar[bool] = False  # operands may hold four values packed in one element
+    takes_generation: ClassVar[bool] = False  # `compute` also takes the core's `generation`
 
     on: str = field(default="", kw_only=True)  # engine that runs it ("" = the default engine)
     queue: str = field(default="", kw_only=True)  # DMA queue, for instructions that move data
@@ -139,8 +156,9 @@ class Instr:
         """(name, declaration, pattern) of every operand that is a pattern."""
         for name, declared in self.operand_declarations.items():
             value = getattr(self, name)
-            if isinstance(value, Pattern):
-                yield name, declared, value
+            for pattern in value if declared.is_several else (value,):
+                if isinstance(pattern, Pattern):
+                    yield name, declared, pattern
 
     def access(self, name: str) -> str:
         """What this very instruction does to an operand: "reads", "writes" or "updates"."""

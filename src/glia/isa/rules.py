@@ -203,7 +203,9 @@ def _within_partitions(instr: Any, arch: Arch) -> bool:
 
 
 def _starts(instr: Any, _: Arch) -> bool:
-    return moves_data(instr) or all(start_partition_holds(p) for p in _engine_patterns(instr))
+    free = type(instr).starts_anywhere
+    bound = (p for name, _, p in instr.operands() if is_on_chip(p) and name not in free)
+    return moves_data(instr) or all(start_partition_holds(p) for p in bound)
 
 
 def _unit_partition_step(instr: Any, _: Arch) -> bool:

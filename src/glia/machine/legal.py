@@ -65,17 +65,28 @@ def _structure(instr: Instr, arch: Arch) -> Iterator[str]:
 
 def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:
     value = getattr(instr, name)
-    if isinstance(value, Pattern):
-        if value.memory not in declared.memories:
-            allowed = " or ".join(memory.value for memory in declared.memories)
-            yield f"{name} must be in {allowed}; here it is in {value.memory.value}"
-        if not value.dims:
-            yield f"{name} has no dimensions"
+    if declared.is_several:
+        is_tuple = isinstance(value, tuple) and value
+        if not is_tuple or not all(isinstance(each, Pattern) for each in value):
+            yield f"{name} must be one or more patterns; here it is {value!r}"
+            return
+        for each in value:
+            yield from _pattern_operand(name, each, declared)
+    elif isinstance(value, Pattern):
+        yield from _pattern_operand(name, value, declared)
     elif value is None:
         if not declared.is_optional:
             yield f"{name} is missing"
     elif not declared.allows_immediate or not isinstance(value, int | float):
         yield f"{name} must be a pattern; here it is {value!r}"
+
+
+def _pattern_operand(name: str, pattern: Pattern, declared: Operand) -> Iterator[str]:
+    if pattern.memory not in declared.memories:
+        allowed = " or ".join(memory.value for memory in declared.memories)
+        yield f"{name} must be in {allowed}; here it is in {pattern.memory.value}"
+    if not pattern.dims:
+        yield f"{name} has no dimensions"
 
 
 def _numbers(instr: Instr) -> str:

@@ -37,6 +37,8 @@ def substitute_instruction(
         value = getattr(instruction, name)
         if isinstance(value, Pattern):
             changes[name] = _pattern(value, tiles, variables)
+        elif isinstance(value, tuple) and any(isinstance(each, Pattern) for each in value):
+            changes[name] = tuple(_pattern(each, tiles, variables) for each in value)
         elif isinstance(value, Affine):
             changes[name] = _attribute(instruction, name, value.substitute(variables))
     return dataclasses.replace(instruction, **changes) if changes else instruction

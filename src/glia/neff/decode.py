@@ -308,6 +308,10 @@ def _fits(kind: type[Instr], name: str, value: Any) -> bool:
     declared = kind.operand_declarations.get(name)
     if declared is None:
         return fits(_hints(kind)[name], value)
+    if declared.is_several:
+        return isinstance(value, tuple) and all(
+            isinstance(each, Pattern) and each.memory in declared.memories for each in value
+        )
     if isinstance(value, Pattern):
         return value.memory in declared.memories
     if value is None:

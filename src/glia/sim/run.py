@@ -16,10 +16,11 @@ from threadpoolctl import ThreadpoolController
 from glia.arch import Arch, get_target
 from glia.base.affine import Affine
 from glia.base.dtype import PRED, DType, from_numpy
-from glia.base.errors import InternalError
+from glia.base.errors import InternalError, Unspecified
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.dma import OutOfBounds
 from glia.isa.kit import Instr, Operand
+from glia.isa.meeting import Participant
 from glia.isa.numerics import bits_of, narrow, widen
 from glia.isa.operand import Pattern
 from glia.isa.scalar import Activation
@@ -30,6 +31,7 @@ from glia.sim.memory import Environment, Memories, OutOfTile, evaluator, storage
 from glia.sim.policy import (
     AccessOutOfBounds,
     ArgumentOutOfRange,
+    ExecutionFault,
     Policy,
     UninitializedRead,
 )
@@ -38,6 +40,7 @@ from glia.sim.written import WrittenBytes
 Array = np.ndarray[Any, Any]
 Step = Callable[[Environment], None]
 Fetch = Callable[[Environment], Any]
+Meet = Callable[[Any, Participant], tuple[Any, ...]]  # (instruction, what this core brings)
 
 
 def run(
@@ -71,7 +74,10 @@ class Executor:
     ) -> None:
         self.program = program
         self.policy = policy or Policy()
-        self.memories = Memories(arch or get_target(program.target).arch, program, self.policy)
+        self._arch = arch or get_target(program.target).arch
+        self.memories = Memories(self._arch, program, self.policy)
+        self.numbers = {"cores": 0, "ranks": 0}  # of this core, see `Meeting.among`
+        self.meet: Meet = meet_alone
         self._written = WrittenBytes(self.memories) if self.policy.check_initialized else None
         self._stored = {
             pattern.tile.name for i in walk(program.body) for pattern in i.written_patterns()
@@ -166,6 +172,8 @@ class Executor:
                 raise AccessOutOfBounds(
                     str(error), instruction=print_instruction(instr), loc=instr.loc
                 ) from error
+            except Unspecified as error:
+                raise Unspecified(f"{error}\n  instruction: {print_instruction(instr)}") from error
             except KeyError as error:
                 raise InternalError(
                     f"{error} is not set before {print_instruction(instr)}"
@@ -176,7 +184,9 @@ class Executor:
     def _instruction(self, instr: Instr) -> Step:
         if instr.arrives == "memory":
             return self._in_memory(instr)
-        fetches = self._fetches(instr) | _attribute_fetches(instr)
+        if instr.arrives == "participants":
+            return self._at_meeting(instr)
+        fetches = self._fetches(instr) | self._attribute_fetches(instr)
         stores = self._stores(instr)
         compute = type(instr).compute
         checks = self._checks(instr)
@@ -197,7 +207,7 @@ class Executor:
         views: dict[str, Fetch] = {
             name: self.memories.viewer(pattern) for name, _, pattern in instr.operands()
         }
-        fetches = views | _attribute_fetches(instr)
+        fetches = views | self._attribute_fetches(instr)
         compute = type(instr).compute
         checks = self._checks(instr)
         marks = self._marks(instr)
@@ -211,12 +221,66 @@ class Executor:
 
         return step
 
+    def _at_meeting(self, instr: Any) -> Step:
+        """An instruction at which cores meet: `self.meet` waits for them and gives the results."""
+        bring, take, checks = self.bring(instr), self.take(instr), self._checks(instr)
+
+        def step(environment: Environment) -> None:
+            for check in checks:
+                check(environment)
+            take(environment, self.meet(instr, bring(environment)))
+
+        return step
+
+    def bring(self, instr: Any) -> Callable[[Environment], Participant]:
+        """What this core brings to a meeting: copies of its operands, and the attributes."""
+        views: dict[str, list[Callable[[Environment], Array]]] = {}
+        for name, _, pattern in instr.operands():
+            views.setdefault(name, []).append(self.memories.viewer(pattern))
+        several = {n for n, declared in instr.operand_declarations.items() if declared.is_several}
+        attributes = {
+            name: evaluator(value) if isinstance(value, Affine) else _constant(value)
+            for name, value in instr.attributes().items()
+        }
+
+        def brought(environment: Environment) -> Participant:
+            arrays = {n: tuple(np.array(v(environment)) for v in vs) for n, vs in views.items()}
+            operands = {n: each if n in several else each[0] for n, each in arrays.items()}
+            given = {name: fetch(environment) for name, fetch in attributes.items()}
+            return Participant(self.numbers[instr.among], operands, given)
+
+        return brought
+
+    def take(self, instr: Instr) -> Callable[[Environment, tuple[Any, ...]], None]:
+        """Store what a meeting gave this core."""
+        stores = self._stores(instr)
+
+        def taken(environment: Environment, results: tuple[Any, ...]) -> None:
+            for store, value in zip(stores, results, strict=True):
+                if value is not None:
+                    store(environment, value)
+
+        return taken
+
+    def _attribute_fetches(self, instr: Instr) -> dict[str, Fetch]:
+        """How each attribute that `compute` takes gets its value."""
+        fetches: dict[str, Fetch] = {
+            name: evaluator(value) if isinstance(value, Affine) else _constant(value)
+            for name, value in instr.attributes().items()
+            if name not in instr.hints
+        }
+        if instr.takes_generation:
+            fetches["generation"] = _constant(self._arch.generation)
+        return fetches
+
     def _fetches(self, instr: Instr) -> dict[str, Fetch]:
         """How each operand that `compute` takes is read, converted and shaped."""
         fetches: dict[str, Fetch] = {}
         for name, declared in instr.operand_declarations.items():
             value = getattr(instr, name)
-            if isinstance(value, Pattern):
+            if declared.is_several:
+                fetches[name] = _together([self._fetch(instr, name, declared, p) for p in value])
+            elif isinstance(value, Pattern):
                 if declared.access != "writes":
                     fetches[name] = self._fetch(instr, name, declared, value)
             else:
@@ -240,6 +304,9 @@ class Executor:
         for name, declared in instr.operand_declarations.items():
             value = getattr(instr, name)
             if declared.access == "reads":
+                continue
+            if declared.is_several:
+                stores.append(_store_each([self._store(pattern) for pattern in value]))
                 continue
             stores.append(self._store(value) if isinstance(value, Pattern) else _no_store)
         register = getattr(instr, "register", None)
@@ -271,7 +338,7 @@ class Executor:
         checks: list[Step] = []
         if self._written is not None:
             for name, _, pattern in instr.operands():
-                if instr.access(name) != "writes":
+                if instr.access(name) != "writes" and name not in instr.partly_written:
                     unwritten = self._written.unwritten(pattern)
                     checks.append(_initialized(instr, name, unwritten))
         if self.policy.check_activation_range and isinstance(instr, Activation):
@@ -318,11 +385,31 @@ def _constant(value: Any) -> Fetch:
     return lambda _: value
 
 
-def _attribute_fetches(instr: Instr) -> dict[str, Fetch]:
-    return {
-        name: evaluator(value) if isinstance(value, Affine) else _constant(value)
-        for name, value in instr.attributes().items()
-    }
+def meet_alone(instr: Any, own: Participant) -> tuple[Any, ...]:
+    """The results of a meeting with nobody else; ExecutionFault when others should come."""
+    ranks = instr.ranks(own.rank)
+    if ranks != (own.rank,):
+        raise ExecutionFault(
+            f"{instr.among} {', '.join(map(str, ranks))} meet here, and this run has only one",
+            instruction=print_instruction(instr),
+            loc=instr.loc,
+        )
+    return tuple(type(instr).compute([own])[0])
+
+
+def _together(fetches: list[Fetch]) -> Fetch:
+    return lambda environment: tuple(fetch(environment) for fetch in fetches)
+
+
+def _store_each(
+    stores: list[Callable[[Environment, Any], None]],
+) -> Callable[[Environment, Any], None]:
+    def store(environment: Environment, values: Any) -> None:
+        for each, value in zip(stores, values, strict=True):
+            if value is not None:
+                each(environment, value)
+
+    return store
 
 
 def _immediate(instr: Instr, value: float | None) -> Any:

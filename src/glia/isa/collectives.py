@@ -1,0 +1,538 @@
+"""Collectives: what the ranks of a replica group, each a logical core, compute together.
+
+`srcs` and `dsts` are one tensor or several that travel together. Ranks meet in the order of their
+group's list, which is the order of pieces in gathered and scattered tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from glia.base.dtype import U32
+from glia.base.errors import Unspecified
+from glia.isa.dma import ISSUERS, OutOfBounds, Transfer
+from glia.isa.kit import Array, Rule, reads, updates, writes
+from glia.isa.meeting import Groups, Meeting, Participant, agreed, group_of, predecessor
+from glia.isa.numerics import is_integer, widen
+from glia.isa.operand import Memory, Pattern
+from glia.isa.rules import dtypes
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+PAGE = "NKI nki.collectives"
+REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+EXACT_INTEGERS = 2**24  # float32 holds every integer up to here
+Results = list[tuple[tuple[Array | None, ...]]]
+
+
+def _tensors(i: Any) -> list[Pattern]:
+    names = ("srcs", "srcs0", "srcs1", "dsts")
+    return [pattern for name, _, pattern in i.operands() if name in names]
+
+
+def _one_memory(i: Any, _: Arch) -> bool:
+    return len({p.memory for p in _tensors(i)}) <= 1
+
+
+def _one_in_sbuf(i: Any, _: Arch) -> bool:
+    return i.dsts[0].memory is Memory.HBM or len(i.dsts) == 1
+
+
+def _paired(i: Any, _: Arch) -> bool:
+    named = (i.srcs,) if hasattr(i, "srcs") else (i.srcs0, i.srcs1)
+    return all(len(srcs) == len(i.dsts) >= 1 for srcs in named)
+
+
+def _same_dtypes(i: Any, _: Arch) -> bool:
+    return all(src.dtype is dst.dtype for src, dst in zip(i.srcs, i.dsts, strict=False))
+
+
+def _groups_hold(i: Any, _: Arch) -> bool:
+    ranks = [rank for group in i.groups for rank in group]
+    sizes = {len(group) for group in i.groups}
+    return len(sizes) == 1 and 0 not in sizes and len(ranks) == len(set(ranks))
+
+
+def _priority_holds(i: Any, arch: Arch) -> bool:
+    return i.priority is None or (arch.generation >= 4 and 0 <= i.priority <= 3)
+
+
+PAIRED = Rule("there must be as many dsts as srcs, at least one", _paired, PAGE)
+ONE_MEMORY = Rule("all tensors must be in HBM or all in SBUF", _one_memory, PAGE)
+ONE_IN_SBUF = Rule("several tensors travel together only in HBM", _one_in_sbuf, PAGE)
+SAME_DTYPES = Rule("a dst must have the dtype of its src", _same_dtypes, "assumed")
+GROUPS = Rule("groups must be of one size and share no rank", _groups_hold, PAGE)
+PRIORITY = Rule(
+    "priority must be 0 to 3 and needs generation 4", _priority_holds, f"{PAGE}: priority"
+)
+REDUCES = Rule(
+    "op must be add, maximum or minimum", lambda i, _: i.op in REDUCTIONS, f"{PAGE}.all_reduce"
+)
+ALONE = Rule("one tensor travels at a time", lambda i, _: len(i.dsts) == 1, PAGE)
+IN_HBM = Rule(
+    "tensors must be in HBM", lambda i, _: all(p.memory is Memory.HBM for p in _tensors(i)), PAGE
+)
+
+
+def _scaled(shape: tuple[int, ...], dim: int, factor: int) -> tuple[int, ...]:
+    if not 0 <= dim < len(shape):
+        return ()
+    return (*shape[:dim], shape[dim] * factor, *shape[dim + 1 :])
+
+
+class Collective(Meeting, Transfer, engine="gpsimd", engines=ISSUERS, is_abstract=True):
+    """What all collectives share: groups of ranks that meet, each by itself."""
+
+    groups: Groups
+    priority: int | None = None
+
+    hints: ClassVar = ("priority",)
+    takes_packed: ClassVar = True
+    cost_source = "assumed: as one transfer, and a hop of the ring for each further rank"
+
+    def ranks(self, rank: int) -> tuple[int, ...]:
+        return group_of(self.groups, rank)
+
+    def topic(self) -> tuple[object, ...]:
+        return (self.mnemonic(), self.groups)
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One transfer of the bytes, and a hop for each other rank of the group."""
+        hops = max((len(group) for group in self.groups), default=1) - 1
+        return super().transfer_nanoseconds(arch) + hops * arch.collective_hop_ns
+
+
+def reduced(op: str, arrays: Sequence[Array]) -> Array:
+    """The arrays combined in order: floats in float32, rounded once at the end; integers exactly.
+
+    Whether integers pass through float32 on the way is not documented, so sums that it could not
+    hold are Unspecified.
+    """
+    combine = REDUCTIONS[op]
+    if not is_integer(arrays[0].dtype):
+        total = widen(arrays[0])
+        for array in arrays[1:]:
+            total = combine(total, widen(array))
+        return total
+    total = arrays[0].astype(np.int64)
+    for array in arrays[1:]:
+        total = combine(total, array.astype(np.int64))
+    if max(np.abs(a.astype(np.int64)).max(initial=0) for a in (*arrays, total)) > EXACT_INTEGERS:
+        raise Unspecified("a collective combines integers that float32 cannot hold")
+    return total
+
+
+def _each(participants: Sequence[Participant], make: Callable[[int, int], Array | None]) -> Results:
+    """make(position of the participant, number of the tensor) for all."""
+    count = len(participants[0].operands["dsts"])
+    return [
+        (tuple(make(position, number) for number in range(count)),)
+        for position in range(len(participants))
+    ]
+
+
+def _sources(participants: Sequence[Participant], number: int) -> list[Array]:
+    return [p.operands["srcs"][number] for p in participants]
+
+
+class AllReduce(Collective):
+    """Every rank gets the srcs of its group combined with `op`, element by element."""
+
+    srcs: tuple[Pattern, ...] = reads("HBM", "SBUF", several=True)
+    dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
+    op: str
+
+    takes_packed: ClassVar = False
+    rules = (
+        PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
+        Rule(
+            "a dst must have the shape of its src",
+            lambda i, _: all(s.shape == d.shape for s, d in zip(i.srcs, i.dsts, strict=False)),
+            f"{PAGE}.all_reduce",
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> Results:
+        op = agreed(participants, "op")
+        count = len(participants[0].operands["srcs"])
+        totals = tuple(reduced(op, _sources(participants, n)) for n in range(count))
+        return [(totals,) for _ in participants]
+
+
+def _gathered_shape(i: AllGather, _: Arch) -> bool:
+    pairs = zip(i.srcs, i.dsts, strict=False)
+    count = len(i.groups[0])
+    return all(d.shape == _scaled(s.shape, i.collective_dim, count) for s, d in pairs)
+
+
+class AllGather(Collective):
+    """Every rank gets the srcs of its group one after the other along `collective_dim`."""
+
+    srcs: tuple[Pattern, ...] = reads("HBM", "SBUF", several=True)
+    dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
+    collective_dim: int
+
+    rules = (
+        PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY,
+        Rule(
+            "collective_dim must be 0 in HBM, 0 or 1 in SBUF",
+            lambda i, _: 0 <= i.collective_dim <= (i.srcs[0].memory is Memory.SBUF),
+            f"{PAGE}.all_gather",
+        ),
+        Rule(
+            "a dst must have the shape of its src, collective_dim times the size of a group",
+            _gathered_shape,
+            f"{PAGE}.all_gather",
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> Results:
+        dim = agreed(participants, "collective_dim")
+        return _each(
+            participants, lambda _, number: np.concatenate(_sources(participants, number), dim)
+        )
+
+
+def _scattered_shape(i: ReduceScatter, _: Arch) -> bool:
+    pairs = zip(i.srcs, i.dsts, strict=False)
+    count = len(i.groups[0])
+    return all(s.shape == _scaled(d.shape, i.collective_dim, count) for s, d in pairs)
+
+
+class ReduceScatter(Collective):
+    """The srcs of a group are combined with `op`; rank number i of it gets piece i of the result.
+
+    Pieces are equal parts along `collective_dim`.
+    """
+
+    srcs: tuple[Pattern, ...] = reads("HBM", "SBUF", several=True)
+    dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
+    collective_dim: int
+    op: str
+
+    takes_packed: ClassVar = False
+    rules = (
+        PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
+        Rule("collective_dim must be 0", lambda i, _: i.collective_dim == 0, PAGE),
+        Rule(
+            "a src must have the shape of its dst, collective_dim times the size of a group",
+            _scattered_shape,
+            f"{PAGE}.reduce_scatter",
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> Results:
+        op, size = agreed(participants, "op"), len(participants)
+
+        def piece(position: int, number: int) -> Array:
+            parts = [np.split(s, size)[position] for s in _sources(participants, number)]
+            return reduced(op, parts)
+
+        return _each(participants, piece)
+
+
+class AllToAll(Collective):
+    """Rank number i of a group gets piece i of every rank's src, in the order of ranks.
+
+    Pieces are equal parts along `collective_dim`.
+    """
+
+    srcs: tuple[Pattern, ...] = reads("HBM", several=True)
+    dsts: tuple[Pattern, ...] = writes("HBM", several=True)
+    collective_dim: int
+
+    rules = (
+        PAIRED, SAME_DTYPES, GROUPS, PRIORITY,
+        Rule("collective_dim must be 0", lambda i, _: i.collective_dim == 0, PAGE),
+        Rule(
+            "a dst must have the shape of its src, which falls into a piece for each rank",
+            lambda i, _: all(
+                s.shape == d.shape and s.shape[0] % len(i.groups[0]) == 0
+                for s, d in zip(i.srcs, i.dsts, strict=False)
+            ),
+            f"{PAGE}.all_to_all",
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> Results:
+        size = len(participants)
+
+        def received(position: int, number: int) -> Array:
+            parts = [np.split(s, size)[position] for s in _sources(participants, number)]
+            return np.concatenate(parts)
+
+        return _each(participants, received)
+
+
+class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
+    """For each pair (source, target) of ranks: the target's dst takes the source's src.
+
+    A rank that is no target keeps its dst (assumed).
+    """
+
+    srcs: tuple[Pattern, ...] = reads("HBM", several=True)
+    dsts: tuple[Pattern, ...] = updates("HBM", several=True, raw=True)
+    source_target_pairs: tuple[tuple[int, int], ...]
+    priority: int | None = None
+
+    hints: ClassVar = ("priority",)
+    partly_written: ClassVar = ("dsts",)
+    takes_packed: ClassVar = True
+    cost_source = "assumed: as one transfer, and a hop of the ring"
+    rules = (
+        PAIRED, ALONE, SAME_DTYPES, PRIORITY,
+        Rule(
+            "no rank may be the source of two pairs, none the target of two",
+            lambda i, _: all(len(set(r)) == len(r) for r in zip(*i.source_target_pairs,
+                                                                strict=True)),
+            "assumed",
+        ),
+        Rule(
+            "a dst must have the shape of its src",
+            lambda i, _: all(s.shape == d.shape for s, d in zip(i.srcs, i.dsts, strict=False)),
+            f"{PAGE}.collective_permute",
+        ),
+    )  # fmt: skip
+
+    def ranks(self, rank: int) -> tuple[int, ...]:
+        named = {each for pair in self.source_target_pairs for each in pair}
+        return tuple(sorted(named)) if rank in named else (rank,)
+
+    def topic(self) -> tuple[object, ...]:
+        return (self.mnemonic(), self.source_target_pairs)
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> Results:
+        pairs = agreed(participants, "source_target_pairs")
+        senders = {target: source for source, target in pairs}
+        at = {p.rank: p for p in participants}
+
+        def received(position: int, number: int) -> Array | None:
+            sender = senders.get(participants[position].rank)
+            return None if sender is None else at[sender].operands["srcs"][number]
+
+        return _each(participants, received)
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One transfer of the bytes, and one hop."""
+        return super().transfer_nanoseconds(arch) + arch.collective_hop_ns
+
+
+def _channels_hold(i: Any, _: Arch) -> bool:
+    return i.channel_ids == tuple(range(len(i.dsts)))
+
+
+CHANNELS = Rule(
+    "channel_ids must count from 0, one for each tensor", _channels_hold,
+    f"{PAGE}.collective_permute_implicit",
+)  # fmt: skip
+FEW_CHANNELS = Rule(
+    "there are at most 4 channels", lambda i, _: len(i.dsts) <= 4,
+    f"{PAGE}.collective_permute_implicit",
+)  # fmt: skip
+
+
+def _passed_on(participants: Sequence[Participant], bring: Callable[..., Array]) -> Results:
+    """What each participant's predecessor in the ring brings, channel by channel."""
+    group = tuple(p.rank for p in participants)
+    at = {p.rank: p for p in participants}
+
+    def received(position: int, number: int) -> Array:
+        return bring(at[predecessor(group, group[position])], number)
+
+    return _each(participants, received)
+
+
+class CollectivePermuteImplicit(Collective):
+    """Every rank sends its srcs to its successor in a ring and takes its predecessor's into dsts.
+
+    There is one tensor for each channel. The ring goes through a group in the order of its list;
+    which way it really goes is known only at run time.
+    """
+
+    srcs: tuple[Pattern, ...] = reads("HBM", "SBUF", several=True)
+    dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
+    channel_ids: tuple[int, ...] = (0,)
+
+    rules = (
+        PAIRED, SAME_DTYPES, GROUPS, PRIORITY, CHANNELS, FEW_CHANNELS,
+        Rule(
+            "a dst must have the shape of its src",
+            lambda i, _: all(s.shape == d.shape for s, d in zip(i.srcs, i.dsts, strict=False)),
+            f"{PAGE}.collective_permute_implicit",
+        ),
+    )  # fmt: skip
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> Results:
+        agreed(participants, "channel_ids")
+        return _passed_on(participants, lambda p, number: p.operands["srcs"][number])
+
+
+class CollectivePermuteImplicitReduce(Collective):
+    """As collective_permute_implicit, of srcs0 `op` srcs1, which every rank combines before."""
+
+    srcs0: tuple[Pattern, ...] = reads("HBM", "SBUF", several=True)
+    srcs1: tuple[Pattern, ...] = reads("HBM", "SBUF", several=True)
+    dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
+    op: str
+    channel_ids: tuple[int, ...] = (0,)
+
+    takes_packed: ClassVar = False
+    rules = (
+        PAIRED, GROUPS, PRIORITY, REDUCES, CHANNELS, FEW_CHANNELS,
+        Rule(
+            "a dst must have the shape and dtype of both its srcs",
+            lambda i, _: all(
+                a.shape == b.shape == d.shape and a.dtype is b.dtype is d.dtype
+                for a, b, d in zip(i.srcs0, i.srcs1, i.dsts, strict=False)
+            ),
+            f"{PAGE}.collective_permute_implicit_reduce",
+        ),
+    )  # fmt: skip
+
+    def moved(self) -> list[Pattern]:
+        """What travels: one reduced tensor for each dst."""
+        return [*self.srcs0, *self.dsts]
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> Results:
+        op = agreed(participants, "op")
+        agreed(participants, "channel_ids")
+
+        def combined(p: Participant, number: int) -> Array:
+            return reduced(op, [p.operands[name][number] for name in ("srcs0", "srcs1")])
+
+        return _passed_on(participants, combined)
+
+
+# Rows of the metadata of collectives of varying sizes: what is sent, and what was received.
+SEND_COUNT, SEND_PLACE, RECEIVED_COUNT, RECEIVED_PLACE = range(4)
+
+
+def _metadata_holds(i: Any, _: Arch) -> bool:
+    shape = i.metadata.shape
+    if i.metadata.memory is Memory.SBUF:
+        if shape[0] != 1:
+            return False
+        shape = shape[1:]
+    rows = (3, 4) if not i.has_rdispls else (4,)
+    return len(shape) == 2 and shape[0] in rows and shape[1] == len(i.groups[0])
+
+
+class VaryingCollective(Collective, is_abstract=True):
+    """What collectives share whose pieces have sizes that are known only at run time.
+
+    srcs and dsts are one tensor each, taken as flat. `metadata` has a column for each rank of the
+    group and the rows: elements sent to it, where they start in the src, elements received from it
+    (written unless `recv_counts_known`), and with `has_rdispls` where they start in the dst,
+    otherwise in equal slots. A piece that leaves its tensor is an error.
+    """
+
+    srcs: tuple[Pattern, ...] = reads("HBM", several=True)
+    dsts: tuple[Pattern, ...] = updates("HBM", several=True, raw=True)
+    metadata: Pattern = updates("HBM", "SBUF", raw=True)
+    recv_counts_known: bool = False
+    has_rdispls: bool = False
+
+    partly_written: ClassVar = ("dsts", "metadata")
+    common_rules: ClassVar = (
+        PAIRED, ALONE, SAME_DTYPES, GROUPS, PRIORITY,
+        dtypes("metadata", (U32,), source=f"{PAGE}.all_to_all_v"),
+        Rule(
+            "metadata must have 3 or 4 rows (4 with has_rdispls) and a column for each rank",
+            _metadata_holds,
+            f"{PAGE}.all_to_all_v",
+        ),
+    )  # fmt: skip
+
+
+def _piece(flat: Array, start: int, count: int, what: str) -> Array:
+    if start + count > flat.size:
+        raise OutOfBounds(f"elements {start}..{start + count - 1} of {what}, which has {flat.size}")
+    return flat[start : start + count]
+
+
+def _receive(
+    participants: Sequence[Participant], column_for: Callable[[int], int]
+) -> list[tuple[tuple[Array], Array | None]]:
+    """Each participant's dst and metadata after it received from all, in order.
+
+    `column_for` says which column of its metadata a sender takes for the receiver at a position.
+    """
+    results: list[tuple[tuple[Array], Array | None]] = []
+    for position, p in enumerate(participants):
+        dst = p.operands["dsts"][0].copy()
+        flat, metadata = dst.reshape(-1), p.operands["metadata"].copy()
+        rows = metadata.reshape(-1, len(participants))
+        slot = flat.size // len(participants)
+        for number, sender in enumerate(participants):
+            sent = sender.operands["metadata"].reshape(-1, len(participants))
+            start, count = (
+                int(sent[row, column_for(position)]) for row in (SEND_PLACE, SEND_COUNT)
+            )
+            source = sender.operands["srcs"][0].reshape(-1)
+            piece = _piece(source, start, count, f"the src of rank {sender.rank}")
+            is_placed = p.attributes["has_rdispls"]
+            place = int(rows[RECEIVED_PLACE, number]) if is_placed else slot * number
+            if not is_placed and count > slot:
+                raise OutOfBounds(
+                    f"rank {sender.rank} sends {count} elements to rank {p.rank}, whose slots "
+                    f"have {slot}"
+                )
+            _piece(flat, place, count, f"the dst of rank {p.rank}")[...] = piece
+            rows[RECEIVED_COUNT, number] = count
+        known = p.attributes["recv_counts_known"]
+        results.append(((dst,), None if known else metadata))
+    return results
+
+
+class AllGatherV(VaryingCollective):
+    """Every rank sends one piece of its src to all ranks of its group; sizes vary by rank.
+
+    Of the rows that say what is sent only the first column is read.
+    """
+
+    rules = (
+        *VaryingCollective.common_rules,
+        Rule("has_rdispls is not supported", lambda i, _: not i.has_rdispls,
+             f"{PAGE}.all_gather_v"),
+        Rule("a group must have 4 ranks", lambda i, _: {len(g) for g in i.groups} == {4},
+             f"{PAGE}.all_gather_v"),
+    )  # fmt: skip
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> list[tuple[tuple[Array], Array | None]]:
+        return _receive(participants, lambda _: 0)
+
+
+class AllToAllV(VaryingCollective):
+    """Every rank sends a piece of its src to each rank of its group; sizes vary by pair.
+
+    Column i of the metadata is about rank number i of the group.
+    """
+
+    rules = (
+        *VaryingCollective.common_rules,
+        Rule(
+            "has_rdispls needs generation 4",
+            lambda i, arch: arch.generation >= 4 or not i.has_rdispls,
+            f"{PAGE}.all_to_all_v",
+        ),
+    )
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> list[tuple[tuple[Array], Array | None]]:
+        return _receive(participants, lambda position: position)

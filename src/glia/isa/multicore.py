@@ -1,0 +1,206 @@
+"""What cores do together one by one: exchange tiles, wait for each other, know who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from glia.base.affine import Affine
+from glia.base.errors import Unspecified
+from glia.isa.dma import ISSUERS, Transfer
+from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
+from glia.isa.meeting import Groups, Meeting, Participant, group_of, predecessor
+from glia.isa.operand import Pattern
+from glia.isa.rules import same_dtype
+from glia.isa.sync import SEQUENCERS
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+SENDRECV = "NKI nki.isa.sendrecv"
+BARRIER = "NKI nki.isa.core_barrier"
+RANK = "NKI nki.collectives.rank_id"
+RING = "NKI nki.collectives.collective_permute_implicit_current_processing_rank_id"
+PAIR = (0, 1)  # the cores of a logical core
+GPSIMD_BYTES_PER_DTYPE_BYTE = 256  # most bytes per partition for each byte of the dtype
+
+
+def _small_enough(i: Sendrecv, _: Arch) -> bool:
+    if i.dma_engine != "gpsimd_dma":
+        return True
+    return i.src.free <= GPSIMD_BYTES_PER_DTYPE_BYTE
+
+
+def _triggered_by_gpsimd(i: Sendrecv, _: Arch) -> bool:
+    return i.dma_engine != "gpsimd_dma" or i.runs_on == "gpsimd"
+
+
+class Sendrecv(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
+    """Send src to another core of the logical core and receive its src into dst, at one time.
+
+    The core with rank `send_to_rank` receives; dst takes what `recv_from_rank` sends. Cores meet
+    pipe by pipe (`pipe_id`), in program order. What happens when a core does not send to
+    the one that receives from it is not documented.
+    """
+
+    dst: Pattern = writes("SBUF")
+    src: Pattern = reads("SBUF")
+    send_to_rank: int
+    recv_from_rank: int
+    pipe_id: int
+    dma_engine: str = "dma"
+
+    among: ClassVar = "cores"
+    generations: ClassVar = (3, 4)
+    hints: ClassVar = ("dma_engine", "pipe_id")
+    takes_packed: ClassVar = True
+    cost_source = "Trainium2 guide: GpSimd's DMA moves 153 GB/s each way; else as any transfer"
+    rules = (
+        Rule(
+            "send_to_rank and recv_from_rank must be 0 or 1",
+            lambda i, _: i.send_to_rank in PAIR and i.recv_from_rank in PAIR,
+            SENDRECV,
+        ),
+        same_dtype("dst", "src", source=SENDRECV),
+        Rule("dst and src must have the same shape", lambda i, _: _same_shape(i), SENDRECV),
+        Rule(
+            "dma_engine must be dma or gpsimd_dma",
+            lambda i, _: i.dma_engine in ("dma", "gpsimd_dma"),
+            SENDRECV,
+        ),
+        Rule(
+            "GpSimd's DMA takes at most 256 elements per partition of 1, 2 or 4 bytes",
+            _small_enough,
+            SENDRECV,
+        ),
+        Rule("GpSimd triggers its own DMA", _triggered_by_gpsimd, SENDRECV),
+    )
+
+    def ranks(self, rank: int) -> tuple[int, ...]:
+        return PAIR
+
+    def topic(self) -> tuple[object, ...]:
+        return (self.mnemonic(), self.pipe_id)
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> list[tuple[Array]]:
+        at = {p.rank: p for p in participants}
+        received = []
+        for p in participants:
+            sender = at[p.attributes["recv_from_rank"]]
+            if sender.attributes["send_to_rank"] != p.rank:
+                raise Unspecified(
+                    f"core {p.rank} receives from core {sender.rank}, which sends to core "
+                    f"{sender.attributes['send_to_rank']}"
+                )
+            received.append((sender.operands["src"],))
+        return received
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """The bytes at the rate of GpSimd's own DMA, or as for every transfer."""
+        if self.dma_engine == "gpsimd_dma" and arch.gpsimd_dma_bytes_per_ns:
+            return self.moved_bytes() / arch.gpsimd_dma_bytes_per_ns
+        return super().transfer_nanoseconds(arch)
+
+
+def _same_shape(i: Sendrecv) -> bool:
+    return i.dst.partitions == i.src.partitions and i.dst.shape == i.src.shape
+
+
+class CoreBarrier(Meeting, Instr, engine="gpsimd", engines=SEQUENCERS):
+    """Cores wait for each other: what each wrote to `data` before is seen by all of them after.
+
+    Only the engine that runs it waits. `data` lies in HBM that the cores share.
+    """
+
+    data: Pattern = updates("HBM", raw=True)
+    cores: tuple[int, ...] = PAIR
+
+    among: ClassVar = "cores"
+    generations: ClassVar = (3, 4)
+    partly_written: ClassVar = ("data",)
+    cost_source = "assumed: the cost of telling the other core and of waiting for it"
+    rules = (
+        Rule("cores must be (0, 1), the cores of a logical core", lambda i, _: i.cores == PAIR,
+             BARRIER),
+    )  # fmt: skip
+
+    def ranks(self, rank: int) -> tuple[int, ...]:
+        return self.cores
+
+    def topic(self) -> tuple[object, ...]:
+        return (self.mnemonic(), self.cores)
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> list[tuple[None]]:
+        return [(None,) for _ in participants]
+
+    def cycles(self, arch: Arch) -> int:
+        """Two semaphore instructions: one for the other core, one to wait."""
+        return max(1, round(2 * arch.semaphore_ns * arch.clocks_ghz[self.runs_on]))
+
+
+class RankId(Meeting, Instr, engine="sync", engines=SEQUENCERS):
+    """Set a register to the rank of this core within the collective group."""
+
+    register: str
+
+    cost_source = "assumed: one issue of the sequencer"
+    rules = ()
+
+    def ranks(self, rank: int) -> tuple[int, ...]:
+        return (rank,)
+
+    def topic(self) -> tuple[object, ...]:
+        return (self.mnemonic(),)
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> list[tuple[int]]:
+        return [(p.rank,) for p in participants]
+
+    def cycles(self, arch: Arch) -> int:
+        """One issue of the sequencer."""
+        return round(arch.sequencer_cycles)
+
+
+class CollectivePermuteImplicitCurrentProcessingRankId(
+    Meeting, Instr, engine="sync", engines=SEQUENCERS
+):
+    """Set a register to the rank whose data a core has at a step of a ring.
+
+    At step 0 that is its own, at step i what came from i steps before it in its replica group.
+    """
+
+    register: str
+    iteration_id: int | Affine
+    groups: Groups
+    channel_id: int = 0
+
+    hints: ClassVar = ("channel_id",)
+    cost_source = "assumed: one issue of the sequencer"
+    rules = (
+        Rule(
+            "iteration_id must not be negative",
+            lambda i, _: Affine.of(i.iteration_id).constant >= 0,
+            RING,
+        ),
+        Rule("channel_id must be 0 to 3", lambda i, _: 0 <= i.channel_id < 4, RING),
+    )
+
+    def ranks(self, rank: int) -> tuple[int, ...]:
+        return (rank,)
+
+    def topic(self) -> tuple[object, ...]:
+        return (self.mnemonic(),)
+
+    @staticmethod
+    def compute(participants: Sequence[Participant]) -> list[tuple[int]]:
+        return [
+            (predecessor(group, p.rank, p.attributes["iteration_id"]),)
+            for p in participants
+            for group in (group_of(p.attributes["groups"], p.rank),)
+        ]
+
+    def cycles(self, arch: Arch) -> int:
+        """One issue of the sequencer."""
+        return round(arch.sequencer_cycles)

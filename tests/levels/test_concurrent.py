@@ -24,7 +24,7 @@ from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.pipeline import run_pipeline
 from glia.sim.concurrent import Deadlock, run_concurrently, streams_of
-from glia.sim.concurrent_order import Race
+from glia.sim.race import Race
 from glia.sim.run import run
 from levels.corpus import PROGRAMS, hlo_bytes
 from levels.machine_programs import doubling, matmul

@@ -1,96 +1,111 @@
-"""Run a program as concurrent engines and DMA queues, in an order chosen against it.
+"""Run programs as concurrent cores, engines and DMA queues, in an order chosen against them.
 
 Nothing orders the streams but what the machine orders: an engine takes its instructions one after
 the other, a transfer is complete some time after it was issued and in order on its queue, a wait
-holds its engine until the semaphore has the count, and at a Barrier all engines meet. Every run
-keeps one stream back as long as anything else can move and draws the rest from the seed.
+holds its engine until the semaphore has the count, at a Barrier all engines of a core meet, and
+cores meet where an instruction says so. Every run keeps one stream back as long as anything else
+can move and draws the rest from the seed.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from glia.base.errors import InternalError
-from glia.isa.operand import Wait
-from glia.isa.sync import Barrier, register_variable
-from glia.machine.ir import Branch, Loop, Program, Statement, While
-from glia.machine.text import print_instruction
-from glia.sim.concurrent_order import Execution, Order
-from glia.sim.memory import evaluator
-from glia.sim.policy import ExecutionFault, Policy
-from glia.sim.run import Executor, Step
+from glia.isa.kit import Instr
+from glia.isa.sync import Barrier
+from glia.machine.ir import Program
+from glia.sim.concurrent_core import Core, engines_of, queues_of
+from glia.sim.deadlock import Deadlock, explain
+from glia.sim.execution import Execution, Stream
+from glia.sim.happens_before import HappensBefore
+from glia.sim.memory import DeviceMemory
+from glia.sim.policy import Policy
+from glia.sim.race import Race
+
+__all__ = ["Deadlock", "Race", "run_concurrently", "run_cores", "streams_of"]
 
 Array = np.ndarray[Any, Any]
-
-_DECISION = None  # in the program's sequence: what follows depends on a register
-
-
-class Deadlock(ExecutionFault):
-    """No engine can go on; says who waits for what."""
+Arrays = Mapping[str, Array]
 
 
 def run_concurrently(
-    program: Program, inputs: Mapping[str, Array], *, seed: int = 0, policy: Policy | None = None
+    program: Program, inputs: Arrays, *, seed: int = 0, policy: Policy | None = None
 ) -> dict[str, Array]:
     """Run a program on named inputs, its streams concurrent, and return its named outputs.
 
-    Raises Race when two instructions meet on memory or a register otherwise than in program order,
-    Deadlock when no engine can go on, and what `run` raises. A run that ends gives what program
-    order gives. The stream kept back is number `seed` modulo their count of `streams_of`: where
-    every semaphore is signalled by one stream, one run with each of them kept back finds every
-    race there is, since what is not held by waits overtakes the stream that is kept back.
+    Raises Race when nothing orders two instructions that meet on memory or a register, or orders
+    them otherwise than the program does, Deadlock when no engine can go on, and what `run`
+    raises. A run that ends gives what program order gives. The stream kept back is number `seed`
+    modulo their count of `streams_of`. Where every semaphore is signalled by one stream, a single
+    run finds every race there is; otherwise one run with each stream kept back.
     """
-    executor = ConcurrentExecutor(program, seed=seed, policy=policy)
-    for binding in program.inputs:
-        executor.set_input(binding, np.asarray(inputs[binding.name]))
-    executor.execute()
-    return {b.name: executor.memories.read(b.tile, b.dtype, b.shape) for b in program.outputs}
+    return run_cores([program], [inputs], seed=seed, policy=policy)[0]
 
 
-def streams_of(program: Program) -> tuple[str, ...]:
-    """The engines and `queue.NAME`s of a program, in the order in which seeds keep them back."""
-    instructions = list(program.instructions())
-    engines = sorted({i.runs_on for i in instructions})
-    queues = sorted({f"queue.{i.queue}" for i in instructions if i.queue})
-    return (*engines, *queues)
+def run_cores(
+    programs: Sequence[Program],
+    inputs: Sequence[Arrays],
+    *,
+    seed: int = 0,
+    policy: Policy | None = None,
+) -> list[dict[str, Array]]:
+    """Run one program on each core, all concurrently, and return each one's named outputs.
+
+    HBM is one memory: tensors of several programs at one address are the same. Each core has SBUF,
+    PSUM, semaphores and registers of its own; core 0 runs the first program. Raises what
+    `run_concurrently` raises, races between cores included.
+    """
+    machine = ConcurrentMachine(programs, seed=seed, policy=policy)
+    for core, given in zip(machine.cores, inputs, strict=True):
+        for binding in core.program.inputs:
+            if binding.name not in given:
+                raise InternalError(f"input {binding.name} is missing")
+            core.set_input(binding, np.asarray(given[binding.name]))
+    machine.execute()
+    return [
+        {b.name: core.memories.read(b.tile, b.dtype, b.shape) for b in core.program.outputs}
+        for core in machine.cores
+    ]
 
 
-class ConcurrentExecutor(Executor):
-    """One core whose engines and queues each go on at their own pace."""
+def streams_of(*programs: Program) -> tuple[str, ...]:
+    """The engines and `queue.NAME`s of each core, in the order in which seeds keep them back."""
+    return tuple(name for p in programs for name in (*engines_of(p), *queues_of(p)))
 
-    def __init__(self, program: Program, *, seed: int = 0, policy: Policy | None = None) -> None:
-        super().__init__(program, policy=policy)
-        _check_queues(program)
-        self.streams = streams_of(program)
-        self._kept_back = self.streams[seed % len(self.streams)] if self.streams else ""
+
+class ConcurrentMachine:
+    """Cores whose engines and queues each go on at their own pace."""
+
+    def __init__(
+        self, programs: Sequence[Program], *, seed: int = 0, policy: Policy | None = None
+    ) -> None:
+        numbers = itertools.count(1)
+        hbm = DeviceMemory(programs, policy)
+        self.cores: list[Core] = []
+        self.streams: list[Stream] = []
+        for index, program in enumerate(programs):
+            core = Core(program, index, len(self.streams), numbers, policy, hbm=hbm)
+            core.numbers = {"cores": index, "ranks": index}
+            self.cores.append(core)
+            self.streams += [Stream(index, name) for name in core.positions]
+        self._kept_back = self.streams[seed % len(self.streams)] if self.streams else None
         self._random = random.Random(seed)
-        self._order = Order(self.memories)
-        self._steps: dict[int, Step] = {}
-        self._waits = {
-            id(wait): evaluator(wait.value) for i in program.instructions() for wait in i.waits
-        }
-        self._registers: dict[str, int] = {}
-        self._semaphores: dict[str, int] = {}
-        self._source = self._sequence(program.body, {})
-        self._issued = 0
-        self._is_at_decision = self._is_finished = self._has_met = False
-        self._ahead: dict[str, deque[Execution]] = {}
-        self._running: dict[str, Execution | None] = {}
-        self._queues: dict[str, deque[Execution]] = {}
-        for stream in self.streams:
-            if stream.startswith("queue."):
-                self._queues[stream] = deque()
-            else:
-                self._ahead[stream], self._running[stream] = deque(), None
+        self._order = HappensBefore(
+            self.streams,
+            [core.memories for core in self.cores],
+            [list(program.instructions()) for program in programs],
+        )
 
     def execute(self) -> None:
-        """Run the program once, from its first instruction."""
-        self._steps = {id(i): self._guarded(i) for i in self.program.instructions()}
+        """Run all programs once, each from its first instruction."""
+        for core in self.cores:
+            core.prepare()
         with np.errstate(all="ignore"):
             while True:
                 ready = [stream for stream in self.streams if self._can_move(stream)]
@@ -98,150 +113,134 @@ class ConcurrentExecutor(Executor):
                     self._move(self._choose(ready))
                 elif not self._meet():
                     break
-        if not self._is_finished or any(self._ahead.values()):
-            raise Deadlock("deadlock: " + "; ".join(self._held_up()))
+        if not all(core.is_done for core in self.cores):
+            raise Deadlock(explain(self.cores))
 
-    def _choose(self, ready: list[str]) -> str:
+    def _choose(self, ready: list[Stream]) -> Stream:
         others = [stream for stream in ready if stream != self._kept_back]
         return self._random.choice(others or ready)
 
-    def _sequence(
-        self, body: tuple[Statement, ...], variables: dict[str, int]
-    ) -> Iterator[Execution | None]:
-        """Executions in program order; _DECISION where the next depend on a register."""
-        for statement in body:
-            if isinstance(statement, Loop):
-                for index in range(statement.trips):
-                    inside = {**variables, statement.variable: index}
-                    yield from self._sequence(statement.body, inside)
-            elif isinstance(statement, While):
-                yield from self._repeat(statement, variables)
-            elif isinstance(statement, Branch):
-                yield _DECISION
-                index = self._registers[register_variable(statement.register)]
-                arm = index if 0 <= index < len(statement.arms) else -1
-                yield from self._sequence(statement.arms[arm], variables)
-            else:
-                self._issued += 1
-                yield Execution(self._issued, statement, variables)
-
-    def _repeat(self, loop: While, variables: dict[str, int]) -> Iterator[Execution | None]:
-        while True:
-            yield from self._sequence(loop.condition, variables)
-            yield _DECISION
-            if self._registers[register_variable(loop.register)] == 0:
-                return
-            yield from self._sequence(loop.body, variables)
-
-    def _head(self, engine: str) -> Execution | None:
-        """The engine's next instruction; None when the program has none for it so far."""
-        ahead = self._ahead[engine]
-        while not ahead and not self._is_at_decision and not self._is_finished:
-            self._take()
-        return ahead[0] if ahead else None
-
-    def _take(self) -> None:
-        """Hand the next execution in program order to its engine, a Barrier to all of them."""
-        try:
-            execution = next(self._source)
-        except StopIteration:
-            self._is_finished = True
-            return
-        if execution is None:
-            if not self._has_met:
-                raise InternalError("engines do not meet before a while or branch")
-            self._is_at_decision = True
-            return
-        self._has_met = isinstance(execution.instr, Barrier)
-        engines = self._ahead if self._has_met else (execution.instr.runs_on,)
-        for engine in engines:
-            self._ahead[engine].append(execution)
-
-    def _can_move(self, stream: str) -> bool:
-        if stream in self._queues:
-            return bool(self._queues[stream])
-        if self._running[stream] is not None:
+    def _can_move(self, stream: Stream) -> bool:
+        core = self.cores[stream.core]
+        front = self._front(stream)
+        if front is None:
+            return False
+        if _is_meeting(front.instr) and not self._is_issuing(front, stream):
+            has_come = stream.is_queue or not core.unmet(front)
+            return has_come and self._gathered(front) is not None
+        if stream.is_queue or core.running[stream.name] is not None:
             return True
-        head = self._head(stream)
-        return head is not None and not isinstance(head.instr, Barrier) and not self._unmet(head)
+        return not isinstance(front.instr, Barrier) and not core.unmet(front)
 
-    def _unmet(self, execution: Execution) -> list[tuple[Wait, int]]:
-        """The waits that hold an execution up, each with the count it needs."""
-        needed = [(w, self._waits[id(w)](execution.variables)) for w in execution.instr.waits]
-        return [(w, count) for w, count in needed if self._semaphores.get(w.semaphore, 0) < count]
+    def _front(self, stream: Stream) -> Execution | None:
+        """What a stream has to do next."""
+        core = self.cores[stream.core]
+        if stream.is_queue:
+            queue = core.queues[stream.name]
+            return queue[0] if queue else None
+        return core.running[stream.name] or core.head(stream.name)
 
-    def _move(self, stream: str) -> None:
-        if stream in self._queues:
-            self._complete(self._queues[stream].popleft())
-            return
-        running = self._running[stream]
-        if running is not None:
-            self._running[stream] = None
-            self._complete(running)
-            return
-        execution = self._ahead[stream].popleft()
-        self._start(execution)
-        if execution.instr.queue:
-            self._queues[f"queue.{execution.instr.queue}"].append(execution)
+    def _is_issuing(self, front: Execution, stream: Stream) -> bool:
+        """Whether the stream only hands an execution to a queue."""
+        return bool(front.instr.queue) and not stream.is_queue
+
+    def _move(self, stream: Stream) -> None:
+        core, front = self.cores[stream.core], self._front(stream)
+        assert front is not None
+        if _is_meeting(front.instr) and not self._is_issuing(front, stream):
+            self._hold_meeting(self._gathered(front) or [])
+        elif stream.is_queue:
+            self._complete(core.queues[stream.name].popleft())
+        elif core.running[stream.name] is not None:
+            core.running[stream.name] = None
+            self._complete(front)
         else:
-            self._running[stream] = execution
+            core.ahead[stream.name].popleft()
+            self._start(core, front)
 
-    def _start(self, execution: Execution) -> None:
-        execution.environment = {**execution.variables, **self._registers}
+    def _start(self, core: Core, execution: Execution) -> None:
+        core.begin(execution)
+        instr = execution.instr
+        if _is_meeting(instr):
+            self._order.issue(execution)
+            core.queues[f"queue.{instr.queue}"].append(execution)
+            return
         self._order.start(execution)
         execution.is_early = self._random.random() < 0.5
         if execution.is_early:
-            self._perform(execution)
+            core.perform(execution)
+        if instr.queue:
+            core.queues[f"queue.{instr.queue}"].append(execution)
+        else:
+            core.running[instr.runs_on] = execution
 
     def _complete(self, execution: Execution) -> None:
+        core = self.cores[execution.core]
         if not execution.is_early:
-            self._perform(execution)
+            core.perform(execution)
         self._order.complete(execution)
-        for signal in execution.instr.signals:
-            count = self._semaphores.get(signal.semaphore, 0)
-            self._semaphores[signal.semaphore] = count + signal.amount
+        core.signal(execution)
 
-    def _perform(self, execution: Execution) -> None:
-        """Move the data: whether at the start or at completion must make no difference."""
-        self._steps[id(execution.instr)](execution.environment)
-        register = getattr(execution.instr, "register", None)
-        if register is not None:
-            variable = register_variable(register)
-            self._registers[variable] = execution.environment[variable]
+    def _gathered(self, execution: Execution) -> list[Execution] | None:
+        """All who meet, when each of them has come; None as long as one is missing."""
+        core = self.cores[execution.core]
+        instr: Any = execution.instr
+        own = core.numbers[instr.among]
+        found = []
+        for rank in instr.ranks(own):
+            other = execution if rank == own else self._arrived(instr, rank)
+            if other is None:
+                return None
+            found.append(other)
+        return found
+
+    def _arrived(self, instr: Any, rank: int) -> Execution | None:
+        """What another core has come to meet with; of several the first in program order."""
+        for core in self.cores:
+            if core.numbers[instr.among] != rank:
+                continue
+            fronts = [self._front(stream) for stream in self.streams if stream.core == core.index]
+            found = [
+                front
+                for front in fronts
+                if front is not None
+                and _is_meeting(front.instr)
+                and front.instr.topic() == instr.topic()
+                and (front.clock is not None or not (front.instr.queue or core.unmet(front)))
+            ]
+            return min(found, key=lambda each: each.number, default=None)
+        return None
+
+    def _hold_meeting(self, together: list[Execution]) -> None:
+        """Let all who meet bring what they have, and take what they get."""
+        for execution in together:
+            core = self.cores[execution.core]
+            if execution.instr.queue:
+                core.queues[f"queue.{execution.instr.queue}"].popleft()
+            else:
+                core.ahead[execution.instr.runs_on].popleft()
+                core.begin(execution)
+                self._order.issue(execution)
+        self._order.join(together)
+        self._order.touch(*together)
+        brought = [self.cores[e.core].bring(e.instr)(e.environment) for e in together]
+        results = type(together[0].instr).compute(brought)
+        for execution, result in zip(together, results, strict=True):
+            core = self.cores[execution.core]
+            core.take(execution.instr)(execution.environment, tuple(result))
+            core.keep_register(execution)
+            self._order.complete(execution)
+            core.signal(execution)
+        self._order.joined(together)
 
     def _meet(self) -> bool:
-        """Let all engines pass a Barrier or a decision when each is there; False when not."""
-        heads = [self._head(engine) for engine in self._ahead]
-        if self._is_at_decision and not any(heads):
-            self._is_at_decision = False
-            return True
-        if not heads or not all(h is not None and isinstance(h.instr, Barrier) for h in heads):
-            return False
-        for ahead in self._ahead.values():
-            ahead.popleft()
-        self._semaphores = {}
-        self._order.meet()
-        return True
-
-    def _held_up(self) -> Iterator[str]:
-        for engine in self._ahead:
-            head = self._head(engine)
-            if head is None:
-                continue
-            if isinstance(head.instr, Barrier):
-                yield f"{engine} is at a barrier"
-            for wait, needed in self._unmet(head):
-                reached = self._semaphores.get(wait.semaphore, 0)
-                yield (
-                    f"{engine} waits for {wait.semaphore} to reach {needed}, which is at {reached},"
-                    f" before {print_instruction(head.instr)}"
-                )
+        """Let every core whose engines are all at a barrier pass it; False when none is."""
+        passed = [core.index for core in self.cores if core.pass_barrier()]
+        for index in passed:
+            self._order.meet(index)
+        return bool(passed)
 
 
-def _check_queues(program: Program) -> None:
-    """InternalError when two engines issue to one queue: its order would be a race."""
-    issuers: dict[str, str] = {}
-    for instr in program.instructions():
-        if instr.queue and issuers.setdefault(instr.queue, instr.runs_on) != instr.runs_on:
-            first = issuers[instr.queue]
-            raise InternalError(f"queue {instr.queue} is issued by {first} and {instr.runs_on}")
+def _is_meeting(instr: Instr) -> bool:
+    """Whether cores meet at an instruction, see `glia.isa.meeting`."""
+    return instr.arrives == "participants"

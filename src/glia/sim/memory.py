@@ -1,8 +1,8 @@
-"""The memories of one core while a program runs: SBUF, PSUM and the HBM tiles."""
+"""The memories while programs run: each core's SBUF and PSUM, and the HBM that cores share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from glia.base.dtype import PRED, DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Program
+from glia.sim.lazy import Backing
 from glia.sim.policy import Policy
 
 Array = np.ndarray[Any, Any]
@@ -24,15 +25,51 @@ _LINE = 64  # bytes; keeps equal addresses of neighbouring partitions out of one
 
 @dataclass(frozen=True)
 class Region:
-    """Where a tile lies on the host: bytes `start` + partition * `pitch` + byte of `buffer`."""
+    """Where a tile lies on the host: bytes `start` + partition * `pitch` + byte of `buffer`.
+
+    `base` is the address of the buffer's first byte in its memory. `backing` fills HBM when it is
+    first touched.
+    """
 
     buffer: Array
     start: int
     pitch: int
+    base: int = 0
+    backing: Backing | None = None
 
 
 class OutOfTile(Exception):
     """A pattern left its tile; says by how much."""
+
+
+class DeviceMemory:
+    """The HBM that programs share: placed tensors lie where their addresses say.
+
+    Tensors that have bytes in common, of one program or of several, are one piece of memory. It
+    costs only what is touched.
+    """
+
+    def __init__(self, programs: Sequence[Program], policy: Policy | None = None) -> None:
+        self._policy = policy or Policy()
+        self._extents = _extents(programs)
+        self._pieces: dict[int, Backing] = {}
+
+    def is_alone(self, start: int) -> bool:
+        """Whether one tensor of one program has the piece of memory at an address to itself."""
+        return self._extents[start][2] == 1
+
+    def region(self, address: int) -> Region:
+        """Where a placed tensor lies."""
+        start, end, _ = self._extents[address]
+        if start not in self._pieces:
+            self._pieces[start] = Backing(end - start, self._policy.poison)
+        piece = self._pieces[start]
+        return Region(piece.bytes, address - start, 0, start, piece)
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes of HBM that take memory of the host so far."""
+        return sum(piece.touched_bytes for piece in self._pieces.values())
 
 
 class Memories:
@@ -42,13 +79,18 @@ class Memories:
     own, so that programs run before placement too. Nothing is allocated until it is used.
     """
 
-    def __init__(self, arch: Arch, program: Program, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        arch: Arch,
+        program: Program,
+        policy: Policy | None = None,
+        hbm: DeviceMemory | None = None,
+    ) -> None:
         self._arch = arch
         self._program = program
         self._policy = policy or Policy()
+        self.hbm = hbm or DeviceMemory([program], self._policy)
         self._regions: dict[str, Region] = {}
-        self._arenas: dict[int, Array] = {}
-        self._clusters = _clusters(program)
         self._pitches = {memory: self._pitch(memory) for memory in (Memory.SBUF, Memory.PSUM)}
         self._chips: dict[Memory, Array] = {}
 
@@ -57,13 +99,15 @@ class Memories:
         contents = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if contents.size != tile.bytes:
             raise InternalError(f"{tile.name} has {tile.bytes} bytes, not {contents.size}")
-        if is_shared and tile.name not in self._clusters:
+        address = self._program.addresses.get(tile.name)
+        if is_shared and (address is None or self.hbm.is_alone(address)):
             contents = contents[:]
             contents.flags.writeable = False
-            self._regions[tile.name] = Region(contents, 0, 0)
+            self._regions[tile.name] = Region(contents, 0, 0, address or 0)
             return
         region = self.region(tile)
-        region.buffer[region.start : region.start + tile.bytes] = contents
+        assert region.backing is not None
+        region.backing.overwrite(region.start, contents)
 
     def region(self, tile: Tile) -> Region:
         """Where the tile lies, allocating it on first use."""
@@ -74,6 +118,8 @@ class Memories:
     def read(self, tile: Tile, dtype: DType, shape: tuple[int, ...]) -> Array:
         """A copy of an HBM tile's contents."""
         region = self.region(tile)
+        if region.backing is not None:
+            region.backing.touch(region.start, (tile.bytes,), (1,), 1)
         contents = region.buffer[region.start : region.start + tile.bytes].copy()
         if dtype is PRED:
             return (contents != 0).reshape(shape)
@@ -88,9 +134,12 @@ class Memories:
         return viewer(pattern, self.region(pattern.tile), storage_dtype(pattern.dtype))
 
     def _allocate(self, tile: Tile) -> Region:
-        if tile.memory is Memory.HBM:
-            return self._allocate_hbm(tile)
         address = self._program.addresses.get(tile.name)
+        if tile.memory is Memory.HBM:
+            if address is not None:
+                return self.hbm.region(address)
+            own = Backing(tile.bytes, self._policy.poison)
+            return Region(own.bytes, 0, 0, 0, own)
         if address is None:
             pitch = tile.bytes_per_partition
             return Region(self._fresh(pitch * tile.partitions), 0, pitch)
@@ -99,14 +148,6 @@ class Memories:
                 self._pitches[tile.memory] * self._arch.partitions
             )
         return Region(self._chips[tile.memory], address, self._pitches[tile.memory])
-
-    def _allocate_hbm(self, tile: Tile) -> Region:
-        if tile.name not in self._clusters:
-            return Region(self._fresh(tile.bytes), 0, 0)
-        start, end = self._clusters[tile.name]
-        if start not in self._arenas:
-            self._arenas[start] = self._fresh(end - start)
-        return Region(self._arenas[start], self._program.addresses[tile.name] - start, 0)
 
     def _fresh(self, count: int) -> Array:
         if self._policy.poison is None:
@@ -142,20 +183,23 @@ def _placed(program: Program, memory: Memory) -> Iterable[Tile]:
             yield tile
 
 
-def _clusters(program: Program) -> dict[str, tuple[int, int]]:
-    """For HBM tiles that share bytes with another, the (start, end) of all that hang together."""
+def _extents(programs: Sequence[Program]) -> dict[int, tuple[int, int, int]]:
+    """By address of a tensor in HBM: start, end and number of tensors of the memory around it."""
     placed = sorted(
-        (program.addresses[t.name], program.addresses[t.name] + t.bytes, t.name)
+        (program.addresses[t.name], program.addresses[t.name] + t.bytes)
+        for program in programs
         for t in _placed(program, Memory.HBM)
     )
-    groups: list[tuple[int, int, list[str]]] = []
-    for start, end, name in placed:
+    groups: list[tuple[int, int, list[int]]] = []
+    for start, end in placed:
         if groups and start < groups[-1][1]:
-            first, last, names = groups[-1]
-            groups[-1] = (first, max(last, end), [*names, name])
+            first, last, members = groups[-1]
+            groups[-1] = (first, max(last, end), [*members, start])
         else:
-            groups.append((start, end, [name]))
-    return {n: (start, end) for start, end, names in groups if len(names) > 1 for n in names}
+            groups.append((start, end, [start]))
+    return {
+        address: (start, end, len(members)) for start, end, members in groups for address in members
+    }
 
 
 def evaluator(expression: Affine) -> Callable[[Environment], int]:
@@ -181,6 +225,7 @@ def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Envir
     outer = () if is_hbm else (pattern.dims[0][0] * region.pitch,)
     strides = (*outer, *(step * width for step, _ in free))
     shape = pattern.shape
+    backing = region.backing
 
     def view_at(offset: int, partition: int) -> Array:
         if offset + low < 0 or (offset + high + 1) * width > limit:
@@ -191,6 +236,8 @@ def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Envir
                 f"{partitions}"
             )
         start = region.start + partition * region.pitch + offset * width
+        if backing is not None:
+            backing.touch(start, shape, strides, width)
         return np.ndarray(shape, dtype, region.buffer, start, strides)
 
     return _resolve(pattern, view_at)

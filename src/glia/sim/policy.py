@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 
 from glia.base.loc import UNKNOWN, Loc
+
+MOST_ITERATIONS = 10_000_000
+
+
+def _most_iterations() -> int:
+    given = os.environ.get("NEURON_SIM_MOST_ITERATIONS", "")
+    return int(given) if given.isdecimal() else MOST_ITERATIONS
 
 
 @dataclass(frozen=True)
@@ -13,12 +21,14 @@ class Policy:
 
     `poison` is the byte that fills fresh memory (0xFF makes every float a NaN), None leaves it
     zero. `check_initialized` makes reading an unwritten element a fault. `check_activation_range`
-    makes an argument outside a function's documented range a fault.
+    makes an argument outside a function's documented range a fault. A while loop ends in
+    EndlessLoop after `most_iterations` (NEURON_SIM_MOST_ITERATIONS in the environment).
     """
 
     poison: int | None = 0xFF
     check_initialized: bool = False
     check_activation_range: bool = False
+    most_iterations: int = field(default_factory=_most_iterations)
 
 
 class ExecutionFault(Exception):

@@ -27,7 +27,14 @@ from glia.isa.scalar import Activation
 from glia.isa.sync import register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
 from glia.machine.text import print_instruction
-from glia.sim.memory import Environment, Memories, OutOfTile, evaluator, storage_dtype
+from glia.sim.memory import (
+    DeviceMemory,
+    Environment,
+    Memories,
+    OutOfTile,
+    evaluator,
+    storage_dtype,
+)
 from glia.sim.policy import (
     AccessOutOfBounds,
     ArgumentOutOfRange,
@@ -35,6 +42,7 @@ from glia.sim.policy import (
     Policy,
     UninitializedRead,
 )
+from glia.sim.watchdog import Watchdog
 from glia.sim.written import WrittenBytes
 
 Array = np.ndarray[Any, Any]
@@ -70,7 +78,12 @@ class Executor:
     """One core with one program loaded: bind the inputs, execute, read the memories."""
 
     def __init__(
-        self, program: Program, *, arch: Arch | None = None, policy: Policy | None = None
+        self,
+        program: Program,
+        *,
+        arch: Arch | None = None,
+        policy: Policy | None = None,
+        hbm: DeviceMemory | None = None,
     ) -> None:
         self.program = program
         self.policy = policy or Policy()
@@ -141,8 +154,10 @@ class Executor:
         register = register_variable(loop.register)
 
         def run_while(environment: Environment) -> None:
+            watchdog = Watchdog(loop, self.policy)
             condition(environment)
             while environment[register] != 0:
+                watchdog.count()
                 body(environment)
                 condition(environment)
 

@@ -1,0 +1,286 @@
+"""What must have happened before what: vector clocks over engines, queues and semaphores.
+
+A clock holds, for each stream, the number of its last execution that is complete for certain. An
+engine knows what it did itself, and at a wait learns what the stream that brought the semaphore
+to the count knew on completion; a transfer knows what its issuer knew, and its queue, which
+completes in order, what its transfers knew. Nothing is learned from what merely came first, so a
+race is seen in whatever order the run took.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+
+from glia.base.affine import Affine
+from glia.isa.kit import Instr
+from glia.isa.operand import Pattern
+from glia.isa.sync import register_variable
+from glia.sim.execution import Clock, Execution, Stream
+from glia.sim.memory import Environment, Memories
+from glia.sim.race import Place, Race, missing_wait, unordered_registers
+from glia.sim.shadow import Array, Shadow, Span, granule_of
+
+
+@dataclass(slots=True)
+class _Signals:
+    """What one stream added to one semaphore since its core's engines met."""
+
+    counts: list[int] = field(default_factory=list)  # rising
+    clocks: list[Clock] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What one operand does: `view` gives its bytes for an environment."""
+
+    pattern: Pattern
+    reads: bool
+    writes: bool
+    shadow: Shadow
+    view: Callable[[Environment], Array]
+
+
+@dataclass(slots=True)
+class _Register:
+    """Who set a register, and which engines used it since."""
+
+    set_by: Execution | None = None
+    read_by: dict[int, Execution] = field(default_factory=dict)
+
+
+class HappensBefore:
+    """Follows executions as they start and complete; raises Race.
+
+    `memories` are those of each core, `instructions` all that may run on it.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        memories: Sequence[Memories],
+        instructions: Sequence[Iterable[Instr]],
+    ) -> None:
+        self._streams = streams
+        self._memories = memories
+        count = len(streams)
+        self._clocks: Array = np.zeros((count, count), np.int64)
+        self._of_core = [
+            np.array([stream.core == core for stream in streams]) for core in range(len(memories))
+        ]
+        patterns = [
+            (pattern, memories[core].region(pattern.tile))
+            for core, each in enumerate(instructions)
+            for instr in each
+            for _, _, pattern in instr.operands()
+        ]
+        self._granule = granule_of(patterns)
+        self._shadows: dict[int, Shadow] = {}
+        self._accesses: dict[tuple[int, int], list[_Access]] = {}
+        self._signals: dict[tuple[int, str], dict[int, _Signals]] = {}
+        self._promised: dict[tuple[int, str, int], int] = {}
+        self._registers: dict[tuple[int, str], _Register] = {}
+        self._executions: dict[int, Execution] = {}
+        self._stream_of = np.zeros(1024, np.int16)
+
+    def start(self, execution: Execution) -> None:
+        """Note that an execution whose waits are met starts; its accesses are checked."""
+        self.issue(execution)
+        self.touch(execution)
+
+    def issue(self, execution: Execution) -> None:
+        """Note what an execution knows when its engine comes to it."""
+        clock = self._clocks[execution.engine]
+        for semaphore, count in execution.waited.items():
+            self._learn(clock, execution.core, semaphore, count)
+        execution.clock = clock.copy()
+        if execution.stream != execution.engine:
+            clock[execution.engine] = execution.number
+        for signal in execution.instr.signals:
+            key = execution.core, signal.semaphore, execution.stream
+            self._promised[key] = self._promised.get(key, 0) + signal.amount
+            execution.targets[signal.semaphore] = self._promised[key]
+        self._remember(execution)
+        self._check_registers(execution)
+
+    def touch(self, *together: Execution) -> None:
+        """Check and note the accesses of executions that touch memory at one time."""
+        found = []
+        for execution in together:
+            for access in self._accesses_of(execution):
+                span = access.shadow.span(access.view(execution.environment))
+                self._check(execution, access, span)
+                found.append((execution, access, span))
+        for execution, access, span in found:
+            if access.writes:
+                access.shadow.note_write(span, execution.stream, execution.number)
+            if access.reads:
+                access.shadow.note_read(span, execution.stream, execution.number)
+
+    def complete(self, execution: Execution) -> None:
+        """Note that all accesses of an execution are done."""
+        clock = self._clocks[execution.stream]
+        assert execution.clock is not None
+        np.maximum(clock, execution.clock, out=clock)
+        clock[execution.stream] = execution.number
+        for signal in execution.instr.signals:
+            by_stream = self._signals.setdefault((execution.core, signal.semaphore), {})
+            signals = by_stream.setdefault(execution.stream, _Signals())
+            before = signals.counts[-1] if signals.counts else 0
+            signals.counts.append(before + signal.amount)
+            signals.clocks.append(clock.copy())
+
+    def meet(self, core: int) -> None:
+        """Note that all engines of a core met, and that its queues are empty."""
+        inside = self._of_core[core]
+        self._clocks[inside] = self._clocks[inside].max(axis=0)
+        for key in [key for key in self._signals if key[0] == core]:
+            del self._signals[key]
+        for promised in [key for key in self._promised if key[0] == core]:
+            del self._promised[promised]
+        for register in [key for key in self._registers if key[0] == core]:
+            del self._registers[register]
+        if len(self._memories) == 1:
+            self._executions.clear()
+
+    def join(self, together: Sequence[Execution]) -> None:
+        """Let executions of several cores that meet know what each of them knows."""
+        clocks = [execution.clock for execution in together if execution.clock is not None]
+        joined = np.maximum.reduce(clocks)
+        for execution in together:
+            execution.clock = joined.copy()
+
+    def joined(self, together: Sequence[Execution]) -> None:
+        """Let executions that met and are complete know that of each other."""
+        for execution in together:
+            for other in together:
+                clock = self._clocks[execution.stream]
+                clock[other.stream] = max(clock[other.stream], other.number)
+
+    def _learn(self, clock: Clock, core: int, semaphore: str, count: int) -> None:
+        """Add to a clock what a semaphore that has reached a count says for certain.
+
+        Of each stream that signals it, that it did what is missing when all others did all they
+        have done so far.
+        """
+        by_stream = self._signals.get((core, semaphore), {})
+        total = sum(signals.counts[-1] for signals in by_stream.values())
+        for signals in by_stream.values():
+            missing = count - (total - signals.counts[-1])
+            if missing > 0:
+                position = bisect_left(signals.counts, missing)
+                np.maximum(clock, signals.clocks[position], out=clock)
+
+    def _remember(self, execution: Execution) -> None:
+        number = execution.number
+        if number >= self._stream_of.size:
+            self._stream_of = np.resize(self._stream_of, max(2 * self._stream_of.size, number + 1))
+        self._stream_of[number] = execution.stream
+        self._executions[number] = execution
+
+    def _check(self, execution: Execution, access: _Access, span: Span) -> None:
+        """Everything that conflicts must be known, and come earlier in program order."""
+        clock, shadow = self._bound(execution), access.shadow
+        if shadow.unknown_writes(span, clock):
+            numbers = shadow.writes(span)
+            wrong = numbers > clock[self._stream_of[numbers]]
+            if wrong.any():
+                self._fail(execution, access, span, numbers, wrong, "writes")
+        if not access.writes:
+            return
+        for stream in shadow.unknown_reads(span, clock):
+            numbers = shadow.reads(span, stream)
+            wrong = numbers > clock[stream]
+            if wrong.any():
+                self._fail(execution, access, span, numbers, wrong, "reads")
+
+    def _bound(self, execution: Execution) -> Clock:
+        """What an execution may find: what it knows, and of its core only what precedes it."""
+        assert execution.clock is not None
+        limit = np.where(self._of_core[execution.core], execution.number, np.iinfo(np.int64).max)
+        return np.minimum(execution.clock, limit)
+
+    def _fail(
+        self,
+        execution: Execution,
+        access: _Access,
+        span: Span,
+        numbers: Array,
+        wrong: Array,
+        other_does: str,
+    ) -> NoReturn:
+        number = int(numbers[wrong].max())
+        other = self._executions[number]
+        shadow = access.shadow
+        bytes_, partitions = shadow.bytes_of(span, wrong & (numbers == number))
+        start = shadow.region.base
+        place = Place(
+            access.pattern.tile.name,
+            access.pattern.memory,
+            (bytes_[0] + start, bytes_[1] + start),
+            partitions,
+        )
+        does = "writes" if access.writes else "reads"
+        self._raise(execution, does, other, other_does, place)
+
+    @staticmethod
+    def _raise(
+        execution: Execution, does: str, other: Execution, other_does: str, place: Place
+    ) -> NoReturn:
+        pairs = [(other, other_does), (execution, does)]
+        if other.core == execution.core and other.number > execution.number:
+            pairs.reverse()
+        (first, one), (second, two) = pairs
+        cure = (
+            unordered_registers(place.name) if place.memory is None else missing_wait(first, second)
+        )
+        raise Race(first, second, place, (one, two), cure)
+
+    def _check_registers(self, execution: Execution) -> None:
+        """A register is its engine's own until the engines meet."""
+        instr, core = execution.instr, execution.core
+        for name in _registers_read(instr):
+            register = self._registers.setdefault((core, name), _Register())
+            if register.set_by is not None and register.set_by.engine != execution.engine:
+                place = Place(name)
+                self._raise(execution, "reads", register.set_by, "sets", place)
+            register.read_by[execution.engine] = execution
+        if getattr(instr, "register", None) is None:
+            return
+        name = register_variable(instr.register)  # type: ignore[attr-defined]
+        register = self._registers.setdefault((core, name), _Register())
+        users = [*register.read_by.values(), *([register.set_by] if register.set_by else [])]
+        for other in users:
+            if other.engine != execution.engine and other is not execution:
+                self._raise(execution, "sets", other, "uses", Place(name))
+        self._registers[core, name] = _Register(set_by=execution)
+
+    def _accesses_of(self, execution: Execution) -> list[_Access]:
+        key = execution.core, id(execution.instr)
+        if key not in self._accesses:
+            instr, core = execution.instr, execution.core
+            self._accesses[key] = [
+                self._access(core, pattern, instr.access(name))
+                for name, _, pattern in instr.operands()
+            ]
+        return self._accesses[key]
+
+    def _access(self, core: int, pattern: Pattern, access: str) -> _Access:
+        memories = self._memories[core]
+        region = memories.region(pattern.tile)
+        key = id(region.buffer)
+        if key not in self._shadows:
+            self._shadows[key] = Shadow(region, len(self._streams), self._granule)
+        view = memories.viewer(pattern)
+        return _Access(pattern, access != "writes", access != "reads", self._shadows[key], view)
+
+
+def _registers_read(instr: Instr) -> set[str]:
+    expressions = [v for v in instr.attributes().values() if isinstance(v, Affine)]
+    for _, _, pattern in instr.operands():
+        expressions += [pattern.offset, pattern.partition]
+    return {v for e in expressions for v in e.variables if v.startswith("$")}

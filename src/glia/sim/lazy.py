@@ -1,0 +1,77 @@
+"""Host memory that costs only what is touched, however much address space it spans."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+CHUNK_BYTES = 1 << 16  # filled at one time
+LEAST_BYTES = 1 << 20  # smaller memory is allocated and filled at once
+
+
+def zeros(count: int, dtype: Any = np.uint8) -> Array:
+    """`count` zeros; pages nobody touches take no memory. MemoryError when there is no room."""
+    dtype = np.dtype(dtype)
+    if count * dtype.itemsize < LEAST_BYTES:
+        return np.zeros(count, dtype)
+    try:
+        pages = mmap.mmap(-1, count * dtype.itemsize, flags=_FLAGS)
+    except (OSError, ValueError, OverflowError) as problem:
+        raise MemoryError(f"{count * dtype.itemsize} bytes: {problem}") from problem
+    return np.frombuffer(pages, dtype, count)
+
+
+_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+
+
+class Backing:
+    """The bytes of a piece of memory, filled with `poison` when they are first touched."""
+
+    def __init__(self, count: int, poison: int | None) -> None:
+        self.bytes = zeros(count)
+        self._poison = poison or 0
+        chunks = -(-count // CHUNK_BYTES) if self._poison else 0
+        self._is_filled = np.zeros(chunks, np.bool_)
+        self._is_whole = chunks == 0
+        if chunks and count < LEAST_BYTES:
+            self._fill(0, chunks)
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes that were touched so far, in whole chunks; all of them where nothing is filled."""
+        if not self._is_filled.size:
+            return self.bytes.size
+        return min(self.bytes.size, int(np.count_nonzero(self._is_filled)) * CHUNK_BYTES)
+
+    def touch(
+        self, start: int, shape: tuple[int, ...], strides: tuple[int, ...], width: int
+    ) -> None:
+        """Make elements of `width` bytes ready that begin at `start` and lie at these strides."""
+        if self._is_whole:
+            return
+        reaches = [stride * (count - 1) for stride, count in zip(strides, shape, strict=True)]
+        low = start + sum(min(0, reach) for reach in reaches)
+        high = start + sum(max(0, reach) for reach in reaches) + width
+        if shape and high - low > 4 * math.prod(shape) * width + CHUNK_BYTES:
+            for index in range(shape[0]):
+                self.touch(start + index * strides[0], shape[1:], strides[1:], width)
+            return
+        first, last = low // CHUNK_BYTES, -(-high // CHUNK_BYTES)
+        if not self._is_filled[first:last].all():
+            self._fill(first, last)
+
+    def overwrite(self, start: int, contents: Array) -> None:
+        """Set bytes."""
+        self.touch(start, (contents.size,), (1,), 1)
+        self.bytes[start : start + contents.size] = contents
+
+    def _fill(self, first: int, last: int) -> None:
+        for chunk in (first + np.flatnonzero(~self._is_filled[first:last])).tolist():
+            self.bytes[chunk * CHUNK_BYTES : (chunk + 1) * CHUNK_BYTES] = self._poison
+        self._is_filled[first:last] = True
+        self._is_whole = bool(self._is_filled.all())

@@ -58,6 +58,9 @@ def _instruction(name: str, instr: type[Instr]) -> Iterator[str]:
         yield f"- {rule.sentence} ({rule.source})"
     if instr.rules:
         yield ""
+    if instr.forms:
+        shown = ", ".join(f"`{form}`" for form in instr.forms)
+        yield from (f"Computes: {shown}.", "")
     cost = " ".join((inspect.getdoc(instr.cycles) or "").split())
     yield from (f"Cost: {cost} Source: {instr.cost_source}.", "")
 

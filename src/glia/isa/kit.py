@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from glia.base.loc import UNKNOWN, Loc
+from glia.isa.form import Form
 from glia.isa.operand import Memory, Pattern, Signal, Wait
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Instr:
     engines: ClassVar[tuple[str, ...]] = ()  # every engine that has it
     generations: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)  # generation 1: modelled as 2
     rules: ClassVar[tuple[Rule, ...]] = ()
+    forms: ClassVar[tuple[Form, ...]] = ()  # expressions that selection covers with it
     cost_source: ClassVar[str] = "assumed"
     operand_declarations: ClassVar[dict[str, Operand]] = {}
     attribute_names: ClassVar[tuple[str, ...]] = ()

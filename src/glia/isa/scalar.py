@@ -8,6 +8,7 @@ import numpy as np
 
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.cost import HALF, stream_cycles
+from glia.isa.form import TABLES, Form, Negative, Step, chosen, fixed
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import column, operand, same_elements
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 ACTIVATION = "NKI nki.isa.activation"
 REDUCE_OPS = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum}
+
+
+def _function_of(argument: Step | str, **settings: object) -> Form:
+    """A function of the tables, of a scaled and shifted tensor."""
+    return Form(chosen("function", argument, among=(TABLES,)), settings)
+
+
+SCALED = fixed("multiply", "data", "scale")
 
 
 class Activation(Instr, engine="scalar"):
@@ -37,6 +46,16 @@ class Activation(Instr, engine="scalar"):
     reduce_op: str = "add"
 
     cost_source = "NKI release 2.26.1, nki.isa.activation and activation_reduce"
+    forms = (
+        _function_of("data"),
+        _function_of(SCALED),
+        _function_of(fixed("add", "data", "bias")),
+        _function_of(fixed("add", SCALED, "bias")),
+        _function_of(fixed("subtract", "data", Negative("bias"))),
+        _function_of(fixed("subtract", SCALED, Negative("bias"))),
+        _function_of(fixed("subtract", "bias", "data"), scale=-1.0),
+        Form(fixed("add", SCALED, "bias"), {"function": "identity"}),
+    )
     rules = (
         same_elements("dst", "data", source=ACTIVATION),
         column("bias", "data", source=ACTIVATION),

@@ -9,6 +9,17 @@ import numpy as np
 from glia.base.dtype import BF16, PRED, S8, S16, S32, U8, U16, U32, from_numpy
 from glia.isa.alu import ALU_OPS, apply, reduce_along
 from glia.isa.cost import copy_speedup, stream_cycles, two_input_factor
+from glia.isa.form import (
+    ANY,
+    ARITHMETIC,
+    BITWISE,
+    INVERT,
+    POWER,
+    UNARY,
+    Form,
+    chosen,
+    fixed,
+)
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow
 from glia.isa.operand import Pattern
@@ -35,6 +46,8 @@ REDUCE = "NKI nki.isa.tensor_reduce"
 COPY = "NKI nki.isa.tensor_copy"
 PREDICATED = "NKI nki.isa.tensor_copy_predicated"
 FORMULAS = "NKI release 2.26.1, nki.isa cost formulas; modes: Trainium2 and Trainium3 guides"
+BINARY = (ARITHMETIC, POWER, BITWISE)
+FIRST_OF_TWO = chosen("op0", "data", "operand0", among=BINARY, exchanged="reverse0")
 SCALAR_ENGINE_PAIRS = (("multiply", "add"), ("multiply", ""), ("add", ""))
 
 
@@ -51,6 +64,7 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
     op: str
 
     cost_source = FORMULAS
+    forms = (Form(chosen("op", "data1", "data2", among=BINARY)),)
     rules = (
         same_elements("dst", "data1", "data2", source=TENSOR_TENSOR),
         known_op("op", arity=2),
@@ -105,6 +119,17 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
     reverse1: bool = False
 
     cost_source = FORMULAS
+    forms = (
+        Form(FIRST_OF_TWO),
+        Form(chosen("op0", "data", among=(UNARY, INVERT))),
+        Form(chosen("op1", FIRST_OF_TWO, "operand1", among=BINARY, exchanged="reverse1")),
+        Form(
+            chosen(
+                "op1", chosen("op0", "data", among=(UNARY, INVERT)), "operand1",
+                among=BINARY, exchanged="reverse1",
+            )
+        ),
+    )  # fmt: skip
     rules = (
         same_elements("dst", "data", source=TENSOR_SCALAR),
         column("operand0", "data", source=TENSOR_SCALAR),
@@ -171,6 +196,7 @@ class ScalarTensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
     reverse1: bool = False
 
     cost_source = FORMULAS
+    forms = (Form(chosen("op1", FIRST_OF_TWO, "operand1", among=BINARY, exchanged="reverse1")),)
     rules = (
         same_elements("dst", "data", "operand1", source=SCALAR_TENSOR),
         column("operand0", "data", source=SCALAR_TENSOR),
@@ -281,6 +307,7 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
     src: Pattern = reads("SBUF", "PSUM")
 
     cost_source = FORMULAS
+    forms = (Form(fixed("convert", "src", families=ANY)),)
     rules = (same_elements("dst", "src", source=COPY),)
 
     @property
@@ -312,6 +339,7 @@ class TensorCopyPredicated(Instr, engine="vector"):
     reverse: bool = False
 
     cost_source = FORMULAS
+    forms = (Form(fixed("select", "predicate", "src", "dst", families=ANY)),)
     rules = (
         same_elements("dst", "src", "predicate", source=PREDICATED),
         dtypes("predicate", (U8, U16, U32, S8, S16, S32, PRED), source=PREDICATED),
@@ -340,6 +368,7 @@ class Reciprocal(Instr, engine="vector"):
     data: Pattern = reads("SBUF", "PSUM")
 
     cost_source = "NKI release 2.26.1, nki.isa.reciprocal"
+    forms = (Form(fixed("reciprocal", "data")),)
     rules = (same_elements("dst", "data", source="NKI nki.isa.reciprocal"),)
 
     @staticmethod

@@ -15,6 +15,7 @@ from glia.isa.sync import RegisterAlu, RegisterLoad
 from glia.isa.vector import Memset, TensorTensor
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
+from glia.machine.emit.cover import Prices
 from glia.machine.emit.monoids import reduce_op
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import (
@@ -35,10 +36,12 @@ class IndirectAccess:
     def __init__(
         self,
         builder: Builder,
+        prices: Prices,
         sources: Mapping[str, Source],
         read: Callable[[Load, Point], Pattern],
     ) -> None:
         self.builder = builder
+        self.prices = prices
         self.sources = sources
         self.read = read
         self._registers: dict[tuple[Dynamic, str], str] = {}
@@ -161,7 +164,8 @@ class IndirectAccess:
             reach += along * (extents[point.partition] - 1)
         rows = Affine.of(point.partition) * (along // unit) if along else ZERO
         expression = _row_expression(dynamic, [s // unit for s in chosen], rows)
-        selector = Selector(self.builder, Point(point.env, point.partition, ()), self.read)
+        column = Point(point.env, point.partition, ())
+        selector = Selector(self.builder, self.prices, column, self.read)
         indices = partition_scalar(selector.pattern(expression))
         fixed = tuple(e.substitute({point.partition: 0}) for e in index)
         row = hbm_pattern(source.tile, fixed, source.shape, replace(point, free=row_axes))

@@ -11,6 +11,7 @@ from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.box import find_box, storage
 from glia.machine.emit.builder import QUEUE_OWNERS, Builder
+from glia.machine.emit.cover import Prices
 from glia.machine.emit.indirect import IndirectAccess, is_varying
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import (
@@ -35,6 +36,7 @@ class Emitter:
     """What every nest of a program shares."""
 
     builder: Builder
+    prices: Prices
     buffers: dict[str, Buffer]
     sources: dict[str, Source]
 
@@ -48,7 +50,7 @@ class NestEmitter:
         self.nest = nest
         self.schedule = schedule
         self.stager = Stager(shared.builder)
-        self.indirect = IndirectAccess(shared.builder, shared.sources, self.read)
+        self.indirect = IndirectAccess(shared.builder, shared.prices, shared.sources, self.read)
         self.extents = nest.extents
         self.order = tuple(a for a in schedule.order if self.tile_of(a) < self.extents[a])
         self.partition = schedule.partition
@@ -208,11 +210,15 @@ class NestEmitter:
             raise InternalError(f"{load.buffer} does not line up with {self.nest.name}")
         return pattern
 
+    def selector(self, point: Point, accumulator: Pattern | None = None) -> Selector:
+        """Selects instructions at a point of this nest."""
+        return Selector(self.builder, self.shared.prices, point, self.read, accumulator)
+
     # --- stores ---------------------------------------------------------------------------------
 
     def finish_point(self, point: Point, accumulator: Pattern | None, result: Expr) -> None:
         """Compute `result` over a point and write it to the nest's target."""
-        selector = Selector(self.builder, point, self.read, accumulator)
+        selector = self.selector(point, accumulator)
         target = self.nest.target
         source = self.shared.sources[target.buffer]
         if source.home is not None:

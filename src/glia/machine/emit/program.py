@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glia.arch import get_target
 from glia.base.affine import ZERO
 from glia.base.dtype import PRED, S32
 from glia.base.options import CompileOptions
@@ -10,6 +11,7 @@ from glia.isa.sync import RegisterLoad
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.contract import ContractNest
+from glia.machine.emit.cover import Prices
 from glia.machine.emit.nest import Emitter
 from glia.machine.emit.space import PARTITIONS, Dim, Home
 from glia.machine.emit.stage import Source
@@ -20,19 +22,21 @@ from glia.tile import ir as tile
 
 def emit(program: tile.Program, options: CompileOptions) -> Program:
     """Emit a machine program for one core of the target; tiles are not placed yet."""
-    return ProgramEmitter(program).emit(options.target)
+    return ProgramEmitter(program, options.target).emit()
 
 
 class ProgramEmitter:
     """Walks a tile program."""
 
-    def __init__(self, program: tile.Program) -> None:
+    def __init__(self, program: tile.Program, target: str) -> None:
         self.program = program
+        self.target = target
         self.builder = Builder()
         sources = {name: self._source(buffer) for name, buffer in program.buffers.items()}
-        self.shared = Emitter(self.builder, dict(program.buffers), sources)
+        prices = Prices(get_target(target).arch)
+        self.shared = Emitter(self.builder, prices, dict(program.buffers), sources)
 
-    def emit(self, target: str) -> Program:
+    def emit(self) -> Program:
         body = self._block(self.program.body)
         tiles = self._used_tiles(body)
         constants = self.builder.constants | {
@@ -40,7 +44,7 @@ class ProgramEmitter:
         }
         return Program(
             self.program.name,
-            target,
+            self.target,
             tiles,
             tuple(self._binding(name) for name in self.program.inputs),
             tuple(self._binding(name) for name in self.program.outputs),

@@ -1,53 +1,34 @@
-"""Instruction selection: cover a scalar expression with instructions at one point of a nest."""
+"""Instruction selection: cover a scalar expression with instructions at one point of a nest.
+
+Which instructions compute what is declared beside them (`isa.form`); here each expression gets the
+cover of least cost. Parts that are used more than once are computed once and cut the expression
+into trees; each tree's cheapest cover follows from those of its operands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from glia.base.dtype import F32, PRED, S32, U32, DType
+from glia.base.dtype import F32, S32, U32, DType
 from glia.base.errors import InternalError
 from glia.isa.gpsimd import Iota
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern
-from glia.isa.scalar import Activation
-from glia.isa.vector import (
-    Memset,
-    Reciprocal,
-    ScalarTensorTensor,
-    TensorCopy,
-    TensorCopyPredicated,
-    TensorScalar,
-    TensorTensor,
-)
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.vector import Memset, TensorCopy
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
+from glia.machine.emit.cover import Match, Prices, matches, without_widening
 from glia.machine.emit.space import (
     Point,
     bases,
     fold_together,
-    is_partition_scalar,
     partition_scalar,
     tile_pattern,
 )
 from glia.tile.ir import Accumulator, Apply, Expr, Index, Literal, Load
 
 Value = Pattern | float | int
-
-ARITHMETIC = {
-    "add": "add", "subtract": "subtract", "multiply": "multiply", "maximum": "maximum",
-    "minimum": "minimum", "power": "power", "equal": "equal", "not_equal": "not_equal",
-    "less": "less", "less_equal": "less_equal", "greater": "greater",
-    "greater_equal": "greater_equal",
-}  # fmt: skip
-BITWISE = {
-    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "shift_left": "left_shift",
-    "shift_right_logical": "right_shift", "shift_right_arithmetic": "arithmetic_right_shift",
-}  # fmt: skip
-ACTIVATIONS = {
-    "exp": "exp", "log": "log", "tanh": "tanh", "logistic": "sigmoid", "erf": "erf", "sin": "sin",
-    "sqrt": "sqrt", "rsqrt": "rsqrt", "sign": "sign", "abs": "abs", "square": "square",
-}  # fmt: skip
 
 
 def free_axes(expression: Expr, axes: Sequence[str], memo: dict[int, frozenset[str]]) -> frozenset:
@@ -74,6 +55,29 @@ def free_axes(expression: Expr, axes: Sequence[str], memo: dict[int, frozenset[s
     return memo[id(expression)]
 
 
+def is_view(expression: Expr) -> bool:
+    """Whether an expression is another expression's bits under another dtype of equal width."""
+    if not isinstance(expression, Apply):
+        return False
+    among_words = {expression.dtype, expression.args[0].dtype} == {S32, U32}
+    return expression.function == "bitcast" or (expression.function == "convert" and among_words)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cheapest way to compute an expression: the instruction, its engine and total cost.
+
+    `operands` are the expressions to compute first, by operand; `leaves_psum` says that those in
+    PSUM are copied to SBUF.
+    """
+
+    match: Match
+    engine: str
+    nanoseconds: float
+    operands: Mapping[str, Expr | float | int]
+    leaves_psum: bool = False
+
+
 class Selector:
     """Emits the instructions that compute expressions at one point.
 
@@ -83,16 +87,21 @@ class Selector:
     def __init__(
         self,
         builder: Builder,
+        prices: Prices,
         point: Point,
         read: Callable[[Load, Point], Pattern],
         accumulator: Pattern | None = None,
     ) -> None:
         self.builder = builder
+        self.prices = prices
         self.point = point
         self.read = read
         self.accumulator = accumulator
         self._values: dict[int, tuple[Expr, Value]] = {}
         self._axes: dict[int, frozenset[str]] = {}
+        self._uses: dict[int, int] = {}
+        self._plans: dict[int, tuple[Expr, Plan]] = {}
+        self._derived: dict[tuple[int, str], tuple[Expr, Expr]] = {}
 
     # --- values ---------------------------------------------------------------------------------
 
@@ -105,52 +114,101 @@ class Selector:
         """A pattern over the whole point (replicated where it does not vary), or a number."""
         if isinstance(expression, Literal):
             return expression.value
-        known = self._values.get(id(expression))
-        if known is None:
-            known = (expression, self._compute(expression))
-            self._values[id(expression)] = known
-        return known[1]
+        self._count_uses(expression)
+        self._materialise((expression,))
+        return self._values[id(expression)][1]
 
     def pattern(self, expression: Expr) -> Pattern:
         """Like `value`, with numbers put into a tile."""
-        value = self.value(expression)
-        return value if isinstance(value, Pattern) else self._constant(value, expression.dtype)
+        if isinstance(expression, Literal):
+            self._materialise((expression,))
+            value = self._values[id(expression)][1]
+        else:
+            value = self.value(expression)
+        assert isinstance(value, Pattern)
+        return value
 
     def store(self, expression: Expr, dst: Pattern) -> None:
         """Compute an expression straight into `dst`, which covers the whole point."""
-        if isinstance(expression, Apply) and id(expression) not in self._values:
+        self._count_uses(expression)
+        if self._is_open(expression) and not is_view(expression):
             axes = self.axes_of(expression)
             if all(a in axes or self.point.env[a].extent == 1 for a in self.point.free):
-                self._apply(expression, dst)
+                self._apply(self._plan_into(expression, dst), dst)
                 return
-        value = self.value(expression)
-        if isinstance(value, Pattern):
-            self._copy(dst, value)
-        else:
-            self._emit(Memset, "vector", dst=dst, value=value)
+        self.store_value(self.value(expression), dst)
 
     def store_value(self, value: Value, dst: Pattern) -> None:
         """Copy an already computed value to a tile, once per element it varies over."""
         target = self._own(dst)
         if isinstance(value, Pattern):
-            self._copy(target, value)
+            self._emit(TensorCopy, "vector", dst=target, src=value)
         else:
             self._emit(Memset, "vector", dst=target, value=value)
 
     def temporary(self, dtype: DType, axes: Sequence[str], stem: str = "t") -> Pattern:
         """A new SBUF tile over some of the free axes, as a pattern over the whole point."""
-        elements = 1
-        for axis in axes:
-            elements *= self.point.env[axis].extent
+        elements = self._elements(axes)
         tile = self.builder.tile(stem, Memory.SBUF, storage(dtype), self.point.partitions, elements)
         return tile_pattern(tile, self.point, axes)
 
-    def _constant(self, value: float | int, dtype: DType) -> Pattern:
-        pattern = self.temporary(dtype, (), "constant")
-        self._emit(Memset, "vector", dst=partition_scalar(pattern), value=value)
-        return pattern
+    def _elements(self, axes: Sequence[str]) -> int:
+        elements = 1
+        for axis in axes:
+            elements *= self.point.env[axis].extent
+        return elements
 
-    def _compute(self, expression: Expr) -> Value:
+    def _own(self, dst: Pattern) -> Pattern:
+        """The pattern that covers each element of a replicated tile once."""
+        dims = tuple((1, 1) if s == 0 and i else (s, n) for i, (s, n) in enumerate(dst.dims))
+        return replace(dst, dims=dims)
+
+    # --- what is computed, and once -------------------------------------------------------------
+
+    def _count_uses(self, root: Expr) -> None:
+        """Count how often each part of an expression is used, each part's own parts once."""
+        stack = [root]
+        while stack:
+            part = stack.pop()
+            self._uses[id(part)] = self._uses.get(id(part), 0) + 1
+            if self._uses[id(part)] == 1 and isinstance(part, Apply):
+                stack.extend(part.args)
+
+    def _is_open(self, expression: Expr) -> bool:
+        """Whether an expression is a function still to be computed."""
+        return isinstance(expression, Apply) and id(expression) not in self._values
+
+    def _absorbs(self, expression: Expr) -> bool:
+        """Whether a function may become part of the instruction that uses it."""
+        return self._is_open(expression) and self._uses.get(id(expression), 0) <= 1
+
+    def _materialise(self, roots: Sequence[Expr]) -> None:
+        """Compute expressions and all that their plans need, operands first."""
+        waiting = list(roots)
+        while waiting:
+            expression = waiting[-1]
+            missing = [e for e in self._needed(expression) if id(e) not in self._values]
+            if id(expression) in self._values or not missing:
+                waiting.pop()
+                if id(expression) not in self._values:
+                    self._values[id(expression)] = (expression, self._compute(expression))
+            else:
+                waiting.extend(reversed(missing))
+
+    def _needed(self, expression: Expr) -> list[Expr]:
+        """The expressions whose values an expression's own computation reads."""
+        if not self._is_open(expression):
+            return []
+        if is_view(expression):
+            return [expression.args[0]]  # type: ignore[union-attr]
+        return self._inputs(self._plan(expression))
+
+    @staticmethod
+    def _inputs(plan: Plan) -> list[Expr]:
+        given = (operand for name, operand in plan.operands.items() if name != "dst")
+        return [operand for operand in given if not isinstance(operand, int | float)]
+
+    def _compute(self, expression: Expr) -> Pattern:
         if isinstance(expression, Load):
             return self.read(expression, self.point)
         if isinstance(expression, Accumulator):
@@ -158,14 +216,23 @@ class Selector:
             return self.accumulator
         if isinstance(expression, Index):
             return self._iota(expression)
+        if isinstance(expression, Literal):
+            return self._constant(expression)
+        if is_view(expression):
+            return self._viewed(self._values[id(expression.args[0])][1], expression.dtype)
         dst = self.temporary(expression.dtype, self.axes_of(expression))
-        self._apply(expression, self._own(dst))
+        self._apply(self._plan(expression), self._own(dst))
         return dst
 
-    def _own(self, dst: Pattern) -> Pattern:
-        """The pattern that covers each element of a replicated tile once."""
-        dims = tuple((1, 1) if s == 0 and i else (s, n) for i, (s, n) in enumerate(dst.dims))
-        return replace(dst, dims=dims)
+    @staticmethod
+    def _viewed(value: Value, dtype: DType) -> Pattern:
+        assert isinstance(value, Pattern)
+        return replace(value, dtype=storage(dtype))
+
+    def _constant(self, literal: Literal) -> Pattern:
+        pattern = self.temporary(literal.dtype, (), "constant")
+        self._emit(Memset, "vector", dst=partition_scalar(pattern), value=literal.value)
+        return pattern
 
     def _iota(self, expression: Index) -> Pattern:
         axes = self.axes_of(expression)
@@ -185,236 +252,236 @@ class Selector:
         if expression.dtype in (S32, U32):  # arithmetic on both kinds at once is not exact
             return replace(dst, dtype=expression.dtype)
         cast = self.temporary(expression.dtype, axes)
-        self._copy(self._own(cast), dst)
+        self._emit(TensorCopy, "vector", dst=self._own(cast), src=dst)
         return cast
 
-    # --- one function ---------------------------------------------------------------------------
+    # --- the cheapest cover ---------------------------------------------------------------------
 
-    def _apply(self, expression: Apply, dst: Pattern) -> None:
-        function, args = expression.function, expression.args
-        if function == "select":
-            self._select(dst, args)
-        elif function in ("convert", "bitcast"):
-            self._convert(dst, args[0], function)
-        elif function in BITWISE:
-            self._bitwise(dst, function, args)
-        elif function == "not":
-            all_ones = 1 if args[0].dtype is PRED else -1 if args[0].dtype is S32 else 0xFFFFFFFF
-            x = self.pattern(args[0])
-            self._scalar_op(dst, x, "bitwise_xor", all_ones)
-        elif function in ACTIVATIONS and args[0].dtype.is_float:
-            self._activation(dst, ACTIVATIONS[function], args[0])
-        elif function == "reciprocal":
-            x = self.pattern(args[0])
-            self._emit(Reciprocal, "vector", dst=dst, data=x)
-        elif function in ("negate", "abs"):
-            self._sign_op(dst, function, args[0])
-        elif function in ARITHMETIC:
-            self._arithmetic(dst, function, args)
-        else:
-            raise InternalError(f"no instruction computes {function} on {args[0].dtype}")
+    def _plan(self, expression: Expr) -> Plan:
+        """The cheapest plan to compute a function into a tile of its own."""
+        if id(expression) not in self._plans:
+            for part in self._unplanned(expression):
+                plan = self._plan_into(part, self._own(self._expected(part)))
+                self._plans[id(part)] = (part, plan)
+        return self._plans[id(expression)][1]
 
-    def _sign_op(self, dst: Pattern, function: str, x: Expr) -> None:
-        zero = Literal(0, x.dtype)
-        negative = Apply("subtract", (zero, x), x.dtype)
-        if function == "abs":
-            self._arithmetic(dst, "maximum", (x, negative))
-        elif x.dtype.is_float:
-            self._scalar_op(dst, self.pattern(x), "multiply", -1.0)
-        else:
-            self._arithmetic(dst, "subtract", (zero, x))
+    def _unplanned(self, root: Expr) -> Iterator[Apply]:
+        """The functions below `root` that have no plan yet, arguments first."""
+        waiting: list[tuple[Expr, bool]] = [(root, False)]
+        seen: set[int] = set()
+        while waiting:
+            part, is_ready = waiting.pop()
+            if is_ready:
+                if not is_view(part):
+                    yield part  # type: ignore[misc]
+            elif self._is_open(part) and id(part) not in self._plans and id(part) not in seen:
+                seen.add(id(part))
+                waiting.append((part, True))
+                waiting.extend((a, False) for a in part.args)  # type: ignore[union-attr]
 
-    def _arithmetic(self, dst: Pattern, function: str, args: Sequence[Expr]) -> None:
-        op = ARITHMETIC[function]
-        if args[0].dtype.is_integer:
-            self._integer_arithmetic(dst, op, [self.pattern(x) for x in args])
-            return
-        a, b = (self._fused_operand(x) for x in args)
-        if self._is_scalar(b) and not isinstance(a, tuple):
-            if isinstance(a, Pattern):
-                self._scalar_op(dst, a, op, b)
+    def _plan_into(self, expression: Expr, dst: Pattern) -> Plan:
+        assert isinstance(expression, Apply)
+        best: Plan | None = None
+        for match in matches(expression, self._absorbs):
+            for plan in self._candidates(match, dst):
+                if best is None or plan.nanoseconds < best.nanoseconds:
+                    best = plan
+        if best is None:
+            dtypes = ", ".join(str(a.dtype) for a in expression.args)
+            raise InternalError(f"no instruction computes {expression.function} on {dtypes}")
+        return best
+
+    def _candidates(self, match: Match, dst: Pattern) -> Iterator[Plan]:
+        """The match with numbers in the instruction, else in tiles; else with PSUM left."""
+        for immediates, leaves_psum in ((True, False), (False, False), (True, True)):
+            operands = self._operands(match, immediates)
+            if operands is None:
                 return
-            a = self._constant(a, args[0].dtype)
-            self._scalar_op(dst, a, op, b)
-        elif self._is_scalar(a) and isinstance(b, Pattern):
-            self._scalar_op(dst, b, op, a, reverse=True)
-        elif self._is_scalar(b) and isinstance(a, tuple):
-            self._two_scalar_ops(dst, a, op, b, reverse=False)
-        elif self._is_scalar(a) and isinstance(b, tuple):
-            self._two_scalar_ops(dst, b, op, a, reverse=True)
-        elif isinstance(a, tuple):
-            self._scalar_tensor_tensor(dst, a, op, self._plain(b, args[1]), reverse=False)
-        elif isinstance(b, tuple):
-            self._scalar_tensor_tensor(dst, b, op, self._plain(a, args[0]), reverse=True)
-        else:
-            self._tensor_tensor(dst, op, a, b)
+            patterns = self._patterns(match, operands, dst, leaves_psum)
+            found = self.prices.cheapest(match, patterns)
+            if found is not None:
+                total = found[0] + self._cost_of_operands(match, operands, leaves_psum)
+                yield Plan(match, found[1], total, operands, leaves_psum)
+                return
 
-    def _integer_arithmetic(self, dst: Pattern, op: str, args: Sequence[Pattern]) -> None:
-        """Exact on GpSimd; narrow results wrap, so they are the low bits of a wide one."""
-        a, b = args
-        if dst.dtype.bits < 32 and op in ("add", "subtract", "multiply"):
-            axes = [a for a, (_, n) in zip(self.point.free, dst.dims[1:], strict=False) if n > 1]
-            wide = self.temporary(S32, axes)
-            self._emit(TensorTensor, "gpsimd", dst=self._own(wide), data1=a, data2=b, op=op)
-            self._copy(dst, low_bits(wide, dst.dtype))
-        else:
-            self._emit(TensorTensor, "gpsimd", dst=dst, data1=a, data2=b, op=op)
+    def _operands(self, match: Match, immediates: bool) -> dict[str, Expr | float | int] | None:
+        """What each operand is given; None when one cannot be a column that has to be one."""
+        operands: dict[str, Expr | float | int] = {}
+        for name, expression in match.operands.items():
+            declared = match.instruction.operand_declarations[name]
+            is_number = isinstance(expression, Literal) and declared.allows_immediate
+            if is_number and immediates:
+                sign = -1 if name in match.negated else 1
+                operands[name] = sign * expression.value  # type: ignore[union-attr]
+            elif declared.is_column:
+                if self.axes_of(expression):
+                    return None
+                operands[name] = self._column(expression, name in match.negated)
+            else:
+                operands[name] = expression if declared.is_raw else without_widening(expression)
+        return operands
 
-    def _tensor_tensor(self, dst: Pattern, op: str, a: Pattern, b: Pattern) -> None:
-        if a.memory is Memory.PSUM and b.memory is Memory.PSUM:
-            a = self._to_sbuf(a)
-        engine = "gpsimd" if op == "power" else "vector"
-        if engine == "gpsimd":
-            a, b = self._to_sbuf(a), self._to_sbuf(b)
-        self._emit(TensorTensor, engine, dst=dst, data1=a, data2=b, op=op)
+    def _column(self, expression: Expr, is_negated: bool) -> Expr:
+        """A column as instructions take it: float32 unless its bits matter; maybe its negative."""
+        if expression.dtype.is_float and expression.dtype is not F32:
+            widen = lambda e: Apply("convert", (e,), F32)  # noqa: E731
+            expression = self._derive(expression, "widened", widen)
+        if not is_negated:
+            return expression
+        minus = Literal(-1.0, F32)
+        return self._derive(expression, "negated", lambda e: Apply("multiply", (e, minus), F32))
 
-    def _to_sbuf(self, x: Pattern) -> Pattern:
-        if x.memory is Memory.SBUF:
-            return x
-        copy = self.temporary(x.dtype, self.point.free)
-        self._copy(copy, x)
-        return copy
+    def _derive(self, expression: Expr, how: str, make: Callable[[Expr], Expr]) -> Expr:
+        """The same derived expression for the same one every time."""
+        key = id(expression), how
+        if key not in self._derived:
+            derived = make(expression)
+            self._derived[key] = (expression, derived)
+            self._uses[id(derived)] = 2  # kept as a value, for all that use it
+        return self._derived[key][1]
 
-    def _fused_operand(self, expression: Expr) -> Value | tuple[Pattern, str, Value, bool]:
-        """An operand's value, or (data, op, scalar, reversed) when a scalar op can be fused."""
-        if id(expression) in self._values or not isinstance(expression, Apply):
-            return self.value(expression)
-        if expression.function not in ("add", "subtract", "multiply", "maximum", "minimum"):
-            return self.value(expression)
-        if expression.dtype is not F32 or len(self.axes_of(expression)) == 0:
-            return self.value(expression)
-        for data, scalar, is_reversed in ((0, 1, False), (1, 0, True)):
-            if self.axes_of(expression.args[scalar]) == () and self.axes_of(expression.args[data]):
-                x = self.pattern(expression.args[data])
-                value = self._scalar(self.value(expression.args[scalar]))
-                return x, ARITHMETIC[expression.function], value, is_reversed
-        return self.value(expression)
+    def _patterns(
+        self,
+        match: Match,
+        operands: Mapping[str, Expr | float | int],
+        dst: Pattern,
+        leaves_psum: bool,
+    ) -> dict[str, object]:
+        """The operands as the instruction will have them, with tiles still to be made."""
+        result: dict[str, object] = {"dst": dst}
+        for name, operand in operands.items():
+            if name == "dst":
+                continue
+            value = operand
+            if not isinstance(operand, int | float):
+                value = self._expected(operand)
+                if leaves_psum and value.memory is Memory.PSUM:
+                    value = tile_pattern(_unnamed(value.dtype, 1, 1), self.point, self.point.free)
+                if match.instruction.operand_declarations[name].is_column:
+                    value = partition_scalar(value)
+            result[name] = value
+        return self._fitted(match.instruction, result)
 
-    def _plain(self, operand: Value | tuple, expression: Expr) -> Pattern:
-        """An operand that has to be a pattern after all."""
-        return self.pattern(expression) if not isinstance(operand, Pattern) else operand
+    def _expected(self, expression: Expr) -> Pattern:
+        """The pattern an expression's value has, or will have once it is computed."""
+        known = self._values.get(id(expression))
+        if known is not None:
+            assert isinstance(known[1], Pattern)
+            return known[1]
+        if isinstance(expression, Load | Accumulator):
+            self._materialise((expression,))
+            return self._expected(expression)
+        if is_view(expression):
+            return self._viewed(self._expected(expression.args[0]), expression.dtype)
+        axes = () if isinstance(expression, Literal) else self.axes_of(expression)
+        tile = _unnamed(storage(expression.dtype), self.point.partitions, self._elements(axes))
+        return tile_pattern(tile, self.point, axes)
 
-    def _is_scalar(self, operand: Value | tuple) -> bool:
-        if isinstance(operand, tuple):
-            return False
-        return not isinstance(operand, Pattern) or (
-            is_partition_scalar(operand) and operand.memory is Memory.SBUF
-        )
+    def _cost_of_operands(
+        self, match: Match, operands: Mapping[str, Expr | float | int], leaves_psum: bool
+    ) -> float:
+        """What the operands that serve only this instruction cost, and those to be moved."""
+        total = 0.0
+        for name, operand in operands.items():
+            if isinstance(operand, int | float):
+                continue
+            total += self._cost(operand)
+            expected = self._expected(operand)
+            is_moved = leaves_psum and expected.memory is Memory.PSUM
+            if is_moved or (name == "dst" and not self._absorbs(operand)):
+                total += self._copy_cost(expected)
+        return total
 
-    def _scalar(self, value: Value) -> Value:
-        return partition_scalar(value) if isinstance(value, Pattern) else value
+    def _cost(self, expression: Expr) -> float:
+        while is_view(expression):
+            expression = expression.args[0]  # type: ignore[union-attr]
+        if isinstance(expression, Literal):
+            return self._copy_cost(self._expected(expression))
+        is_shared = self._uses.get(id(expression), 0) > 1 and not self._is_derived(expression)
+        if not self._is_open(expression) or is_shared:
+            return 0.0
+        return self._plan(expression).nanoseconds
 
-    def _scalar_op(
-        self, dst: Pattern, data: Pattern, op: str, scalar: Value, *, reverse: bool = False
-    ) -> None:
-        engine = "gpsimd" if op == "power" else "vector"
-        data = self._to_sbuf(data) if engine == "gpsimd" else data
-        self._emit(
-            TensorScalar, engine, dst=dst, data=data, op0=op, operand0=self._scalar(scalar),
-            reverse0=reverse,
-        )  # fmt: skip
+    def _is_derived(self, expression: Expr) -> bool:
+        return any(derived is expression for _, derived in self._derived.values())
 
-    def _two_scalar_ops(
-        self, dst: Pattern, inner: tuple, op: str, scalar: Value, *, reverse: bool
-    ) -> None:
-        data, op0, operand0, reverse0 = inner
-        if op == "power":
-            middle = self.temporary(F32, self.point.free)
-            self._scalar_op(middle, data, op0, operand0, reverse=reverse0)
-            self._scalar_op(dst, middle, op, scalar, reverse=reverse)
-            return
-        self._emit(
-            TensorScalar, "vector", dst=dst, data=data, op0=op0, operand0=operand0,
-            reverse0=reverse0, op1=op, operand1=self._scalar(scalar), reverse1=reverse,
-        )  # fmt: skip
-
-    def _scalar_tensor_tensor(
-        self, dst: Pattern, inner: tuple, op: str, other: Pattern, *, reverse: bool
-    ) -> None:
-        data, op0, operand0, reverse0 = inner
-        if (data.memory is Memory.PSUM and other.memory is Memory.PSUM) or op == "power":
-            middle = self.temporary(F32, self.point.free)
-            self._scalar_op(middle, data, op0, operand0, reverse=reverse0)
-            pair = (other, middle) if reverse else (middle, other)
-            self._tensor_tensor(dst, op, *pair)
-            return
-        self._emit(
-            ScalarTensorTensor, "vector", dst=dst, data=data, op0=op0, operand0=operand0,
-            reverse0=reverse0, op1=op, operand1=other, reverse1=reverse,
-        )  # fmt: skip
-
-    def _bitwise(self, dst: Pattern, function: str, args: Sequence[Expr]) -> None:
-        a, b = self.pattern(args[0]), self.value(args[1])
-        op = BITWISE[function]
-        if isinstance(b, Pattern):
-            self._emit(TensorTensor, "vector", dst=dst, data1=a, data2=b, op=op)
-        else:
-            self._scalar_op(dst, a, op, int(b))
-
-    def _select(self, dst: Pattern, args: Sequence[Expr]) -> None:
-        predicate = self.pattern(args[0])
-        on_true = self.pattern(args[1])
-        on_false = self.value(args[2])
-        if dst.memory is Memory.SBUF and not self._may_alias(dst, (predicate, on_true)):
-            target = dst
-        else:
-            target = self.temporary(args[1].dtype, self.point.free)
-        if isinstance(on_false, Pattern):
-            self._copy(target, on_false)
-        else:
-            self._emit(Memset, "vector", dst=target, value=on_false)
-        self._emit(TensorCopyPredicated, "vector", dst=target, src=on_true, predicate=predicate)
-        if target is not dst:
-            self._copy(dst, target)
-
-    @staticmethod
-    def _may_alias(dst: Pattern, others: Sequence[Pattern]) -> bool:
-        return any(dst.tile is other.tile for other in others)
-
-    def _activation(self, dst: Pattern, function: str, argument: Expr) -> None:
-        """f(scale * x + bias): take a scalar product and sum along."""
-        bias: Value = 0.0
-        scale: Value = 1.0
-        x = argument
-        x, bias = self._peel(x, "add", 0.0)
-        x, scale = self._peel(x, "multiply", 1.0)
-        data = self.pattern(x)
-        self._emit(
-            Activation, "scalar", dst=dst, data=data, function=function, bias=bias, scale=scale
-        )
-
-    def _peel(self, expression: Expr, function: str, default: float) -> tuple[Expr, Value]:
-        """(x, s) when expression is function(x, s) with s constant along the free axes."""
-        is_fusable = (
-            isinstance(expression, Apply)
-            and expression.function == function
-            and expression.dtype is F32
-            and id(expression) not in self._values
-            and self.axes_of(expression) != ()
-        )
-        if is_fusable:
-            for x, s in (expression.args, expression.args[::-1]):
-                if self.axes_of(s) == () and s.dtype is F32:
-                    value = self._scalar(self.value(s))
-                    if not isinstance(value, Pattern) or value.memory is Memory.SBUF:
-                        return x, value
-        return expression, default
-
-    def _convert(self, dst: Pattern, argument: Expr, function: str) -> None:
-        x = self.pattern(argument)
-        if function == "bitcast" or {argument.dtype, dst.dtype} == {S32, U32}:
-            x = replace(x, dtype=storage(dst.dtype))
-        elif argument.dtype.is_integer and dst.dtype.bits < argument.dtype.bits:
-            x = low_bits(x, dst.dtype)
-        self._copy(dst, x)
-
-    def _copy(self, dst: Pattern, src: Pattern) -> None:
-        self._emit(TensorCopy, "vector", dst=dst, src=src)
+    def _copy_cost(self, pattern: Pattern) -> float:
+        arch = self.prices.arch
+        own = self._own(pattern)
+        cycles = TensorCopy(dst=replace(own, tile=_unnamed(own.dtype, 1, 1)), src=own).cycles(arch)
+        return cycles / arch.clocks_ghz["vector"]
 
     # --- emission -------------------------------------------------------------------------------
 
+    def _apply(self, plan: Plan, dst: Pattern) -> None:
+        """Emit a plan's instruction; what it reads is computed first."""
+        inputs = self._inputs(plan)
+        self._materialise(inputs)
+        values = {id(e): self._values[id(e)][1] for e in inputs}
+        if plan.leaves_psum:
+            values = {key: self._in_sbuf(value) for key, value in values.items()}
+        target = self._started(plan, dst, list(values.values()))
+        operands: dict[str, object] = {"dst": target}
+        for name, operand in plan.operands.items():
+            if name == "dst":
+                continue
+            value = operand if isinstance(operand, int | float) else values[id(operand)]
+            declared = plan.match.instruction.operand_declarations[name]
+            is_column = declared.is_column and isinstance(value, Pattern)
+            operands[name] = partition_scalar(value) if is_column else value
+        self._emit(plan.match.instruction, plan.engine, **operands, **plan.match.attributes)
+        if target is not dst:
+            self._emit(TensorCopy, "vector", dst=dst, src=target)
+
+    def _started(self, plan: Plan, dst: Pattern, values: Sequence[Value]) -> Pattern:
+        """Where an instruction that changes its destination finds what it starts from."""
+        if "dst" not in plan.operands:
+            return dst
+        start = plan.operands["dst"]
+        read = [value.tile for value in values if isinstance(value, Pattern)]
+        target = dst
+        if any(tile is dst.tile for tile in read) or self._reads_tile(start, dst.tile):
+            target = self.temporary(plan.match.steps[0].dtype, self.point.free)
+        if isinstance(start, int | float):
+            self.store_value(start, target)
+        elif isinstance(start, Literal):
+            self.store_value(start.value, target)
+        else:
+            self.store(start, target)
+        return target
+
+    def _reads_tile(self, expression: Expr | float | int, tile: Tile) -> bool:
+        """Whether computing an expression reads a tile, at whatever place."""
+        waiting, seen = [expression], set()
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, int | float) or id(part) in seen:
+                continue
+            seen.add(id(part))
+            known = self._values.get(id(part))
+            if known is not None or isinstance(part, Load | Accumulator):
+                value = self._expected(part)
+                if value.tile is tile:
+                    return True
+            elif isinstance(part, Apply):
+                waiting.extend(part.args)
+        return False
+
+    def _in_sbuf(self, value: Value) -> Value:
+        """The value, copied when it lies in PSUM."""
+        if not isinstance(value, Pattern) or value.memory is Memory.SBUF:
+            return value
+        copy = self.temporary(value.dtype, self.point.free)
+        self._emit(TensorCopy, "vector", dst=copy, src=value)
+        return copy
+
     def _emit(self, kind: type[Instr], engine: str, **operands: object) -> None:
         """Emit one instruction with its tensor operands folded together."""
+        fitted = self._fitted(kind, operands)
+        self.builder.emit(kind(on=engine, loc=self.builder.loc, **fitted))
+
+    def _fitted(self, kind: type[Instr], operands: Mapping[str, object]) -> dict[str, object]:
+        """The operands with tensors in the shape of the destination, dimensions folded together."""
         names = [
             n for n, v in operands.items()
             if isinstance(v, Pattern) and not kind.operand_declarations[n].is_column
@@ -422,8 +489,7 @@ class Selector:
         full = self._aligned([operands[n] for n in names])
         if kind is not Iota:
             full = fold_together(full)
-        operands |= dict(zip(names, full, strict=True))
-        self.builder.emit(kind(on=engine, loc=self.builder.loc, **operands))
+        return {**operands, **dict(zip(names, full, strict=True))}
 
     @staticmethod
     def _aligned(patterns: list) -> list[Pattern]:
@@ -442,8 +508,6 @@ class Selector:
         return result
 
 
-def low_bits(pattern: Pattern, dtype: DType) -> Pattern:
-    """The least significant bytes of every element as a narrower dtype; memory is little-endian."""
-    ratio = pattern.dtype.bytes // dtype.bytes
-    dims = (pattern.dims[0], *((step * ratio, count) for step, count in pattern.dims[1:]))
-    return replace(pattern, dtype=dtype, dims=dims, offset=pattern.offset * ratio)
+def _unnamed(dtype: DType, partitions: int, elements: int) -> Tile:
+    """A tile that is not made yet."""
+    return Tile("", Memory.SBUF, dtype, partitions, elements)

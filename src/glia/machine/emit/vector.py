@@ -10,7 +10,6 @@ from glia.isa.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.machine.emit.box import storage
 from glia.machine.emit.monoids import identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
-from glia.machine.emit.select import Selector
 from glia.machine.emit.space import Env, Point, tile_pattern
 from glia.tile.ir import Accumulator
 
@@ -73,7 +72,7 @@ class VectorNest(NestEmitter):
         reduction = self.nest.reduction
         assert reduction is not None
         point = self._point(env)
-        selector = Selector(self.builder, point, self.read)
+        selector = self.selector(point)
         value = selector.pattern(self.nest.body)
         axes = [a for a in point.free if a in reduction.axes]
         partial = self._accumulator(result, reduction.dtype) if accumulates else total

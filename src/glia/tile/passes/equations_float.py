@@ -320,6 +320,12 @@ def atanh(x: Term) -> Term:
     return with_sign_of(log1p((size * 2.0) / (1.0 - size)) * 0.5, x)
 
 
+@equation("negate", "float")
+def negate(x: Term) -> Term:
+    """-1 x, which also turns the signs of zeros"""
+    return x * -1.0
+
+
 @equation("copy", "float")
 @equation("copy", "integer")
 @equation("copy", "pred")

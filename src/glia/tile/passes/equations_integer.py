@@ -29,6 +29,36 @@ def convert(x: Term, dtype: DType) -> Term:
     return x.builder.direct("convert", (wrapped,), dtype)
 
 
+@equation("add", "integer")
+def add(a: Term, b: Term) -> Term:
+    """a + b, in 32 bits for narrower integers"""
+    return a + b
+
+
+@equation("subtract", "integer")
+def subtract(a: Term, b: Term) -> Term:
+    """a - b, in 32 bits for narrower integers"""
+    return a - b
+
+
+@equation("multiply", "integer")
+def multiply(a: Term, b: Term) -> Term:
+    """a * b, in 32 bits for narrower integers"""
+    return a * b
+
+
+@equation("negate", "integer")
+def negate(x: Term) -> Term:
+    """0 - x"""
+    return x.of(0) - x
+
+
+@equation("abs", "integer")
+def absolute(x: Term) -> Term:
+    """max(x, 0 - x)"""
+    return x if x.dtype is U32 else x.apply("maximum", x.of(0) - x)
+
+
 @equation("square", "integer")
 def square(x: Term) -> Term:
     """x * x"""
@@ -154,6 +184,12 @@ def count_leading_zeros(x: Term) -> Term:
     for distance in (1, 2, 4, 8, 16):
         bits = bits | (bits >> distance)
     return (x.dtype.bits - ones(bits)).to(x.dtype)
+
+
+@equation("not", "pred")
+def negation(x: Term) -> Term:
+    """x xor true"""
+    return x ^ 1
 
 
 @equation("add", "pred")

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from glia.base.dtype import F32, PRED, S32, U32, DType, Kind
 from glia.base.errors import InternalError
+from glia.isa import INSTRUCTIONS
 from glia.tile.evaluate import apply as apply_to_arrays
 from glia.tile.ir import Apply, Expr, Literal
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-_ON_FLOATS = frozenset((
-    "add", "subtract", "multiply", "maximum", "minimum", "power", *COMPARISONS, "abs", "negate",
-    "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "tanh", "logistic", "erf", "sign",
-    "select", "bitcast",
-))  # fmt: skip
-_ON_INTEGERS = frozenset((
-    "add", "subtract", "multiply", "maximum", "minimum", *COMPARISONS, "and", "or", "xor", "not",
-    "shift_left", "shift_right_arithmetic", "shift_right_logical", "select", "abs", "negate",
-    "bitcast",
-))  # fmt: skip
-_ON_PREDS = frozenset(("and", "or", "xor", "not", "select"))
+_OVERFLOWING = frozenset(("add", "subtract", "multiply"))  # engines saturate narrow integers
+_OF_PART = frozenset(("sin",))  # the tables hold it on -pi..pi: its equation reduces the argument
 
 Equation = Callable[..., "Term"]
 EQUATIONS: dict[tuple[str, str], Equation] = {}
@@ -53,9 +46,24 @@ def family_of(dtype: DType) -> str:
 
 
 def is_direct(function: str, operand: DType) -> bool:
-    """Whether an engine computes the function on operands of this dtype."""
-    table = {"float": _ON_FLOATS, "integer": _ON_INTEGERS, "pred": _ON_PREDS}
-    return function in table[family_of(operand)]
+    """Whether some instruction computes the function on operands of this dtype."""
+    family = family_of(operand)
+    if family == "integer" and operand.bits < 32 and function in _OVERFLOWING:
+        return False
+    if function in _OF_PART:
+        return False
+    return function == "bitcast" or (function, family) in _of_instructions()
+
+
+@cache
+def _of_instructions() -> frozenset[tuple[str, str]]:
+    """Every (function, family) at the root of a form of some instruction."""
+    return frozenset(
+        pair
+        for instruction in INSTRUCTIONS.values()
+        for form in instruction.forms
+        for pair in form.computes.functions()
+    )
 
 
 class TermBuilder:

@@ -24,9 +24,13 @@ FLOATS = (F32, BF16, F16)
 
 
 class Bench:
-    """Builds a program of one instruction around random memory contents and runs it."""
+    """Builds a program of instructions around random memory contents and runs it.
 
-    def __init__(self, seed: int) -> None:
+    Small patterns on chip start at one of the partitions `starts`.
+    """
+
+    def __init__(self, seed: int, starts: tuple[int, ...] = (0, 32)) -> None:
+        self.starts = starts
         self.random = np.random.default_rng(seed)
         self.contents: dict[str, Array] = {}
         self.tiles: dict[str, Tile] = {}
@@ -50,7 +54,8 @@ class Bench:
             step *= count
         offset = 0 if plain else int(self.random.integers(0, 4))
         elements = step + offset
-        start = 32 * int(self.random.integers(0, 2)) if not is_hbm and shape[0] <= 32 else 0
+        may_shift = not is_hbm and shape[0] <= 32
+        start = self.starts[self.random.integers(0, len(self.starts))] if may_shift else 0
         rows = 1 if is_hbm else 128
         dims = [*([] if is_hbm else [(1, shape[0])]), *reversed(dims)]
         tile = Tile(name, Memory(memory), dtype, rows, elements)
@@ -68,8 +73,14 @@ class Bench:
             return self.random.integers(info.min, high, shape, endpoint=True).astype(dtype.numpy)
         return self.random.normal(0, 2, shape).astype(np.float32).astype(dtype.numpy)
 
-    def run(self, instr: Instr, policy: Policy | None = None) -> dict[str, Array]:
-        """Every tile's contents after the instruction."""
+    def run(
+        self, instr: Instr | tuple[Instr, ...], policy: Policy | None = None, target: str = "trn3"
+    ) -> dict[str, Array]:
+        """Every tile's contents after the instruction, or several of them."""
+        return run(self.program(instr, target), self.contents, policy=policy)
+
+    def program(self, instr: Instr | tuple[Instr, ...], target: str = "trn3") -> Program:
+        """A program that loads every tile, runs the instructions, and stores every tile."""
         moves_in, moves_out, inputs, outputs, tiles = [], [], [], [], dict(self.tiles)
         for name, tile in self.tiles.items():
             away = Tile(f"{name}.hbm", Memory.HBM, tile.dtype, 1, tile.partitions * tile.elements)
@@ -84,10 +95,11 @@ class Bench:
                 moves_out.append(DmaCopy(dst=there, src=here, queue="out"))
             inputs.append(Binding(name, away, shape, tile.dtype))
             outputs.append(Binding(name, away, shape, tile.dtype))
-        body = (*moves_in, instr, *moves_out)
-        program = Program("one", "trn3", tiles, tuple(inputs), tuple(outputs), {}, body)
+        middle = instr if isinstance(instr, tuple) else (instr,)
+        body = (*moves_in, *middle, *moves_out)
+        program = Program("one", target, tiles, tuple(inputs), tuple(outputs), {}, body)
         verify(program)
-        return run(program, self.contents, policy=policy)
+        return program
 
     def check(self, instr: Instr, **expected: Array) -> None:
         """The named destinations hold what is expected; every other byte is as it was."""
@@ -101,6 +113,11 @@ class Bench:
 
     def value(self, pattern: Pattern) -> Array:
         return take(self.contents[pattern.tile.name], pattern)
+
+    def results(self, instr: Instr | tuple[Instr, ...], *patterns: Pattern) -> list[Array]:
+        """What the patterns hold after the instructions."""
+        after = self.run(instr)
+        return [take(after[pattern.tile.name], pattern) for pattern in patterns]
 
 
 def indices(pattern: Pattern) -> list[tuple[int, int]]:

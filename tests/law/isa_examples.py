@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from glia.base.affine import Affine
-from glia.base.dtype import F32, S32, U32, DType
+from glia.base.dtype import F32, S32, U16, U32, DType
 from glia.isa import (
+    Activate2,
     Activation,
     AffineSelect,
     AllGather,
@@ -23,6 +24,8 @@ from glia.isa import (
     DmaCopy,
     DmaGather,
     DmaScatter,
+    Dropout,
+    Exponential,
     FindIndex8,
     Instr,
     Iota,
@@ -33,20 +36,30 @@ from glia.isa import (
     NcMatmul,
     NcTranspose,
     Pattern,
+    Rand2,
+    RandGetState,
+    RandSetState,
+    RangeSelect,
     RankId,
     Reciprocal,
     ReduceScatter,
     RegisterAlu,
     RegisterLoad,
     RegisterMove,
+    RegisterStore,
+    Rng,
     ScalarTensorTensor,
+    SelectReduce,
     Sendrecv,
+    SetRngSeed,
     StreamShuffle,
     TensorCopy,
     TensorCopyPredicated,
     TensorPartitionReduce,
     TensorReduce,
     TensorScalar,
+    TensorScalarCumulative,
+    TensorScalarReduce,
     TensorTensor,
     TensorTensorScan,
     Tile,
@@ -86,7 +99,7 @@ def examples() -> dict[str, Instr]:
     column, index = chip("column", 64, 1), chip("index", 64, 1, dtype=S32)
     eight = chip("eight", 64, 8)
     listed = (
-        Activation(dst=out, data=a, function="exp", bias=column, scale=2.0, reduce=column),
+        Activation(dst=out, data=a, function="exp", bias=column, scale=2.0, reduced=column),
         AffineSelect(dst=out, data=a, steps=(1,), compare_op="less", false_value=0.0),
         Barrier(),
         BnAggr(dst=chip("pair", 64, 2), data=chip("six", 64, 6)),
@@ -115,8 +128,38 @@ def examples() -> dict[str, Instr]:
         TensorTensor(dst=out, data1=a, data2=b, op="add"),
         TensorTensorScan(dst=out, data0=a, data1=b, initial=0.0, op0="multiply", op1="add"),
     )
-    everything = (*listed, *_meetings())
+    everything = (*listed, *_meetings(), *_keeping_state())
     return {instr.mnemonic(): instr for instr in everything}
+
+
+def _keeping_state() -> tuple[Instr, ...]:
+    """Instructions that use accumulators or random generators, and register_store."""
+    a, out, column = chip("a", 64, 32), chip("out", 64, 32), chip("column", 64, 1)
+    bits = chip("bits", 64, 32, dtype=U16)
+    state = chip("state", 64, 6, dtype=U32)
+    return (
+        Activate2(
+            dst=out, data=a, function="gelu", operand0=2.0, op0="multiply", operand1=column,
+            op1="add", reduced=column, command="reset_reduce", reduce_op="maximum",
+        ),
+        Dropout(dst=out, data=a, probability=0.5),
+        Exponential(dst=out, data=a, most=column, reduced=column, command="reset_reduce"),
+        Rand2(dst=out, low=0.0, high=1.0),
+        RandGetState(dst=state),
+        RandSetState(seeds=state),
+        RangeSelect(
+            dst=out, data=a, bound0=column, compare0="greater_equal", bound1=column,
+            compare1="less", reduced=column,
+        ),
+        RegisterStore(dst=chip("one", 1, 1, dtype=S32), value=3),
+        Rng(dst=bits),
+        SelectReduce(dst=out, data=a, predicate=bits, on_false=0.0),
+        SetRngSeed(seed=chip("seed", 1, 1, dtype=U32)),
+        TensorScalarCumulative(dst=out, data=a, operand0=1.0, op0="multiply", op1="add"),
+        TensorScalarReduce(
+            dst=out, data=a, operand0=column, op0="subtract", reduce_op="add", reduced=column
+        ),
+    )  # fmt: skip
 
 
 def _meetings() -> tuple[Instr, ...]:

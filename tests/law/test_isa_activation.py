@@ -20,6 +20,7 @@ ACTIVATION_MEANING = {
     "identity": lambda x: x,
     "square": lambda x: x * x,
     "relu": lambda x: max(x, 0),
+    "prelu": lambda x: x if x >= 0 else 0.25 * x,
     "abs": abs,
     "sign": lambda x: float(np.sign(x)),
     "exp": math.exp,
@@ -64,7 +65,8 @@ def test_activation_functions(name: str) -> None:
         expected = [(function(x + h) - function(x - h)) / (2 * h) for x in points]
     else:
         expected = [ACTIVATION_MEANING[name](x) for x in points]
-    actual = ACTIVATIONS[name].compute(points.astype(np.float32))
+    parameters = (np.float32(0.25),) if ACTIVATIONS[name].has_parameter else ()
+    actual = ACTIVATIONS[name].compute(points.astype(np.float32), *parameters)
     np.testing.assert_allclose(actual, expected, rtol=3e-6, atol=2e-6)
 
 
@@ -80,19 +82,18 @@ def test_activation_scales_biases_and_sums(dtype: DType) -> None:
     scale, bias, total = (bench.pattern((10, 1)) for _ in range(3))
     argument = wide(bench.value(data)).reshape(10, 12) * bench.value(scale) + bench.value(bias)
     value = np.tanh(argument)
-    instr = Activation(dst=dst, data=data, function="tanh", scale=scale, bias=bias, reduce=total)
-    bench.check(instr, dst=value, reduce=bench.value(total) + value.sum(1, keepdims=True))
-
-
-def test_activation_takes_numbers_and_a_maximum() -> None:
-    bench = Bench(26)
-    data, dst, most = bench.pattern((4, 6)), bench.pattern((4, 6)), bench.pattern((4, 1))
-    value = np.square(bench.value(data) * 2 + 1)
     instr = Activation(
-        dst=dst, data=data, function="square", scale=2.0, bias=1.0, reduce=most, reduce_op="maximum"
-    )
-    greatest = np.maximum(bench.value(most), value.max(1, keepdims=True))
-    bench.check(instr, dst=value, reduce=greatest)
+        dst=dst, data=data, function="tanh", scale=scale, bias=bias, command="reset_reduce",
+        reduced=total,
+    )  # fmt: skip
+    bench.check(instr, dst=value, reduced=value.sum(1, keepdims=True))
+
+
+def test_activation_takes_numbers() -> None:
+    bench = Bench(26)
+    data, dst = bench.pattern((4, 6)), bench.pattern((4, 6))
+    instr = Activation(dst=dst, data=data, function="square", scale=2.0, bias=1.0)
+    bench.check(instr, dst=np.square(bench.value(data) * 2 + 1))
 
 
 def test_an_argument_outside_the_documented_range_is_found_when_asked_for() -> None:

@@ -5,10 +5,13 @@ from glia.isa import (
     dma,
     gpsimd,
     multicore,
+    random,
     scalar,
     sync,
     tensor,
     vector,
+    vector_accumulate,
+    vector_select,
     vector_statistics,
 )
 from glia.isa.collectives import (
@@ -24,7 +27,7 @@ from glia.isa.collectives import (
 )
 from glia.isa.dma import DmaCopy, DmaGather, DmaScatter
 from glia.isa.gpsimd import AffineSelect, Iota, TensorPartitionReduce
-from glia.isa.kit import INSTRUCTIONS, Instr, Operand, Rule
+from glia.isa.kit import INSTRUCTIONS, Instr, Operand, Rule, State
 from glia.isa.multicore import (
     CollectivePermuteImplicitCurrentProcessingRankId,
     CoreBarrier,
@@ -32,8 +35,9 @@ from glia.isa.multicore import (
     Sendrecv,
 )
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
-from glia.isa.scalar import Activation
-from glia.isa.sync import Barrier, RegisterAlu, RegisterLoad, RegisterMove
+from glia.isa.random import Dropout, Rand2, RandGetState, RandSetState, Rng, SetRngSeed
+from glia.isa.scalar import Activate2, Activation
+from glia.isa.sync import Barrier, RegisterAlu, RegisterLoad, RegisterMove, RegisterStore
 from glia.isa.tensor import NcMatmul, NcTranspose
 from glia.isa.vector import (
     Memset,
@@ -46,6 +50,8 @@ from glia.isa.vector import (
     TensorScalar,
     TensorTensor,
 )
+from glia.isa.vector_accumulate import Exponential, TensorScalarCumulative, TensorScalarReduce
+from glia.isa.vector_select import RangeSelect, SelectReduce
 from glia.isa.vector_statistics import (
     BnAggr,
     BnStats,
@@ -57,6 +63,7 @@ from glia.isa.vector_statistics import (
 
 __all__ = [
     "INSTRUCTIONS",
+    "Activate2",
     "Activation",
     "AffineSelect",
     "AllGather",
@@ -75,6 +82,8 @@ __all__ = [
     "DmaCopy",
     "DmaGather",
     "DmaScatter",
+    "Dropout",
+    "Exponential",
     "FindIndex8",
     "Instr",
     "Iota",
@@ -86,22 +95,33 @@ __all__ = [
     "NcTranspose",
     "Operand",
     "Pattern",
+    "Rand2",
+    "RandGetState",
+    "RandSetState",
+    "RangeSelect",
     "RankId",
     "Reciprocal",
     "ReduceScatter",
     "RegisterAlu",
     "RegisterLoad",
     "RegisterMove",
+    "RegisterStore",
+    "Rng",
     "Rule",
     "ScalarTensorTensor",
+    "SelectReduce",
     "Sendrecv",
+    "SetRngSeed",
     "Signal",
+    "State",
     "StreamShuffle",
     "TensorCopy",
     "TensorCopyPredicated",
     "TensorPartitionReduce",
     "TensorReduce",
     "TensorScalar",
+    "TensorScalarCumulative",
+    "TensorScalarReduce",
     "TensorTensor",
     "TensorTensorScan",
     "Tile",
@@ -110,9 +130,12 @@ __all__ = [
     "dma",
     "gpsimd",
     "multicore",
+    "random",
     "scalar",
     "sync",
     "tensor",
     "vector",
+    "vector_accumulate",
+    "vector_select",
     "vector_statistics",
 ]

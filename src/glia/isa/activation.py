@@ -27,15 +27,16 @@ class ActivationFunction:
 
     `low`..`high` is the documented range of arguments (of magnitudes if `is_magnitude`).
     Functions of one `table_set` can follow each other without loading a table (which functions
-    share a set is assumed).
+    share a set is assumed). With `has_parameter`, `compute` takes one after the argument.
     """
 
     name: str
-    compute: Callable[[Array], Array]
+    compute: Callable[..., Array]
     table_set: str
     low: float = -_INFINITY
     high: float = _INFINITY
     is_magnitude: bool = False
+    has_parameter: bool = False
     source: str = PAGE
 
 
@@ -136,6 +137,10 @@ def _relu(x: Array) -> Array:
     return np.maximum(x, np.float32(0))
 
 
+def _prelu(x: Array, parameter: Array) -> Array:
+    return np.where(x < 0, parameter * x, x)
+
+
 def _table(*functions: ActivationFunction) -> dict[str, ActivationFunction]:
     return {function.name: function for function in functions}
 
@@ -146,6 +151,7 @@ ACTIVATIONS: dict[str, ActivationFunction] = _table(
     _F("identity", np.positive, "any"),
     _F("square", np.square, "any"),
     _F("relu", _relu, "any"),
+    _F("prelu", _prelu, "any", has_parameter=True),
     _F("abs", np.abs, "any"),
     _F("sign", np.sign, "any"),
     _F("exp", np.exp, "exp"),

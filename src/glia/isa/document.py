@@ -54,9 +54,15 @@ def _instruction(name: str, instr: type[Instr]) -> Iterator[str]:
     rows += [_attribute_row(fields[n]) for n in instr.attribute_names]
     if rows:
         yield from ("| field | what |", "|---|---|", *rows, "")
+    for name, kept in instr.states.items():
+        where = f"the partitions of `{kept.lanes}`" if kept.lanes else "all partitions"
+        yield from (f"Keeps `{name}` in its engine: the {kept.state.name} of {where}.", "")
     for rule in instr.rules:
         yield f"- {rule.sentence} ({rule.source})"
     if instr.rules:
+        yield ""
+    yield from (f"Not documented, and here: {sentence}." for sentence in instr.assumed)
+    if instr.assumed:
         yield ""
     if instr.forms:
         shown = ", ".join(f"`{form}`" for form in instr.forms)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.form import Form
 from glia.isa.operand import Memory, Pattern, Signal, Wait
@@ -81,6 +82,38 @@ def _operand(declared: Operand, default: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class State:
+    """Registers that engines keep between instructions.
+
+    Every engine named in `words` has its own: so many values of `dtype` in each of its lanes, lane
+    i serving partition i. `start` gives their first values for (lanes, words); without it they are
+    unknown until an instruction sets them.
+    """
+
+    name: str
+    dtype: DType
+    words: Mapping[str, int]
+    start: Callable[[int, int], np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """That an instruction takes part in a state, in the lanes of one operand's partitions."""
+
+    state: State
+    lanes: str  # an operand; "" for all lanes
+
+
+def keeps(state: State, *, lanes: str = "") -> Any:
+    """Declare that an instruction reads or writes registers of its engine.
+
+    `compute` takes them under the name of the declaration, [lanes, words] (None when they are left
+    alone or forgotten), and returns new ones after the results of all operands (None keeps them).
+    """
+    return Kept(state, lanes)
+
+
+@dataclass(frozen=True)
 class Rule:
     """One law of an instruction: a sentence, its test (True = holds) and where it is documented."""
 
@@ -123,6 +156,8 @@ class Instr:
     starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition
     takes_packed: ClassVar[bool] = False  # operands may hold four values packed in one element
     takes_generation: ClassVar[bool] = False  # `compute` also takes the core's `generation`
+    states: ClassVar[Mapping[str, Kept]] = {}  # what it keeps in its engine, by name
+    assumed: ClassVar[tuple[str, ...]] = ()  # what no public document says, and is so here
 
     on: str = field(default="", kw_only=True)  # engine that runs it ("" = the default engine)
     queue: str = field(default="", kw_only=True)  # DMA queue, for instructions that move data
@@ -139,6 +174,8 @@ class Instr:
         dataclass(frozen=True, kw_only=True)(cls)
         declared = {f.name: f.metadata["operand"] for f in dataclasses.fields(cls) if f.metadata}
         cls.operand_declarations = declared
+        own = {name: kept for name, kept in vars(cls).items() if isinstance(kept, Kept)}
+        cls.states = {**cls.states, **own}
         hidden = {"on", "queue", "waits", "signals", "loc", *declared}
         cls.attribute_names = tuple(f.name for f in dataclasses.fields(cls) if f.name not in hidden)
         if not is_abstract:
@@ -168,6 +205,19 @@ class Instr:
         if condition is not None and getattr(self, condition) in (False, 0):
             return "writes"
         return self.operand_declarations[name].access
+
+    def state_access(self, name: str) -> str:
+        """What this very instruction does to a state.
+
+        "reads", "writes", "updates", "forgets" (leaves it unknown) or "" (leaves it alone).
+        """
+        return "updates"
+
+    def states_touched(self) -> Iterator[tuple[str, Kept, str]]:
+        """(name, declaration, access) of every state that it does not leave alone."""
+        for name, kept in self.states.items():
+            if access := self.state_access(name):
+                yield name, kept, access
 
     def read_patterns(self) -> Iterator[Pattern]:
         """Patterns this instruction reads."""

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from glia.base.dtype import F32
+from glia.isa.accumulate import (
+    Accumulating,
+    accumulate,
+    command_among,
+    reduce_op_among,
+)
 from glia.isa.activation import ACTIVATIONS
+from glia.isa.alu import apply
 from glia.isa.cost import HALF, stream_cycles
 from glia.isa.form import TABLES, Form, Negative, Step, chosen, fixed
-from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
+from glia.isa.kit import Array, Rule, reads, writes
 from glia.isa.operand import Pattern
-from glia.isa.rules import column, operand, same_elements
+from glia.isa.rules import column, dtypes, operand, same_dtype, same_elements
 
 if TYPE_CHECKING:
     from glia.arch import Arch
 
 ACTIVATION = "NKI nki.isa.activation"
-REDUCE_OPS = {"add": np.add, "maximum": np.maximum, "minimum": np.minimum}
+ACTIVATE2 = "NKI nki.isa.activate2"
+SCALAR_COMMANDS = ("idle", "reset", "reduce", "reset_reduce")  # nothing loads an initial value
+
+
+class TableFunction(Accumulating, engine="scalar", is_abstract=True):
+    """What the instructions that evaluate a `function` of the tables share."""
+
+    @staticmethod
+    def argument(operands: Mapping[str, Any]) -> Array:
+        """The function's argument, from the operands and attributes as `compute` takes them."""
+        raise TypeError("an instruction must declare the argument of its function")
+
+    def read_cycles(self, arch: Arch) -> int:
+        """Cycles to read the accumulators out, where that is asked for."""
+        return round(arch.accumulator_read_cycles) if operand(self, "reduced") is not None else 0
 
 
 def _function_of(argument: Step | str, **settings: object) -> Form:
@@ -28,21 +49,22 @@ def _function_of(argument: Step | str, **settings: object) -> Form:
 SCALED = fixed("multiply", "data", "scale")
 
 
-class Activation(Instr, engine="scalar"):
-    """Write function(scale * data + bias) in float32; with `reduce`, also reduce dst's values.
+class Activation(TableFunction):
+    """Write function(scale * data + bias) in float32, and sum it into the accumulators.
 
-    scale and bias are one value per partition or a number. `reduce` is [P, 1] and takes
-    `reduce` `reduce_op` (the reduction of the function's values along the free dimensions).
-    Outside a function's documented range the hardware's value is not specified; here it is the
-    function's own.
+    scale and bias are one value per partition or a number. `command` says what the Scalar Engine's
+    accumulators do with the values' sum along the free dimensions; `reduced`, [P, 1], takes what
+    they hold then. Outside a function's documented range the hardware's value is not specified;
+    here it is the function's own.
     """
 
     dst: Pattern = writes("SBUF", "PSUM")
     data: Pattern = reads("SBUF", "PSUM")
     function: str
-    bias: Pattern | float | None = reads("SBUF", optional=True, immediate=True, column=True)
-    scale: Pattern | float = reads("SBUF", immediate=True, column=True, default=1.0)
-    reduce: Pattern | None = updates("SBUF", "PSUM", optional=True, column=True)
+    bias: Pattern | float | None = reads("SBUF", "PSUM", optional=True, immediate=True, column=True)
+    scale: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True, default=1.0)
+    reduced: Pattern | None = writes("SBUF", "PSUM", optional=True, column=True)
+    command: str = "idle"
     reduce_op: str = "add"
 
     cost_source = "NKI release 2.26.1, nki.isa.activation and activation_reduce"
@@ -60,20 +82,35 @@ class Activation(Instr, engine="scalar"):
         same_elements("dst", "data", source=ACTIVATION),
         column("bias", "data", source=ACTIVATION),
         column("scale", "data", source=ACTIVATION),
-        column("reduce", "data", source=ACTIVATION),
+        column("reduced", "data", source=ACTIVATION),
+        dtypes("scale", (F32,), source=ACTIVATION),
         Rule(
-            "function must be an activation function of the Scalar Engine",
-            lambda i, arch: i.function in ACTIVATIONS,
+            "function must be an activation function of the Scalar Engine without a parameter",
+            lambda i, _: i.function in ACTIVATIONS and not ACTIVATIONS[i.function].has_parameter,
             ACTIVATION,
         ),
         Rule(
-            "reduce_op must be add (maximum and minimum too on generation 4)",
+            "bias must be a column, not a number, before generation 3",
             lambda i, arch: (
-                i.reduce_op == "add" or (i.reduce_op in REDUCE_OPS and arch.generation >= 4)
+                arch.generation >= 3 or isinstance(i.bias, Pattern) or i.bias in (None, 0)
             ),
             ACTIVATION,
         ),
+        Rule(
+            "reciprocal takes no bias before generation 3",
+            lambda i, arch: (
+                arch.generation >= 3 or i.function != "reciprocal" or i.bias in (None, 0)
+            ),
+            "NKI API common fields, NKI Engine Selection",
+        ),
+        command_among(SCALAR_COMMANDS, source=ACTIVATION),
+        reduce_op_among(("add",), source=ACTIVATION),
     )
+
+    @staticmethod
+    def argument(operands: Mapping[str, Any]) -> Array:
+        scaled = operands["data"] * operands["scale"]
+        return scaled if operands["bias"] is None else scaled + operands["bias"]
 
     @staticmethod
     def compute(
@@ -81,22 +118,116 @@ class Activation(Instr, engine="scalar"):
         function: str,
         bias: Array | None,
         scale: Array,
-        reduce: Array | None,
+        command: str,
         reduce_op: str,
-    ) -> tuple[Array, Array | None]:
-        argument = data * scale
-        if bias is not None:
-            argument = argument + bias
+        accumulator: Array | None,
+    ) -> tuple[Array, Array | None, Array | None]:
+        argument = Activation.argument({"data": data, "scale": scale, "bias": bias})
         value = ACTIVATIONS[function].compute(argument)
-        if reduce is None:
-            return value, None
-        ufunc = REDUCE_OPS[reduce_op]
-        free = tuple(range(1, value.ndim))
-        return value, ufunc(reduce, ufunc.reduce(value, axis=free, keepdims=True))
+        return value, *accumulate(reduce_op, command, value, accumulator)
 
     def cycles(self, arch: Arch) -> int:
-        """One element per cycle and partition; reading the accumulator costs 64 more."""
+        """One element per cycle and partition; reading the accumulators costs 64 more."""
         halves = self.dst.dtype in HALF and self.data.dtype in HALF
         speedup = arch.scalar_half_speedup if halves and self.function == "copy" else 1.0
-        extra = arch.accumulator_read_cycles if operand(self, "reduce") is not None else 0
-        return stream_cycles(arch, "scalar", self.data.free / speedup) + round(extra)
+        cycles = stream_cycles(arch, "scalar", self.data.free / speedup)
+        return cycles + self.read_cycles(arch)
+
+
+PAIRS = (
+    ("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"),
+    ("subtract", "bypass"), ("bypass", "bypass"),
+)  # fmt: skip
+ACTIVATE2_REDUCTIONS = ("add", "maximum", "minimum", "abs_max", "abs_min")
+
+
+class Activate2(TableFunction):
+    """Write function((data `op0` operand0) `op1` operand1) in float32, and reduce it.
+
+    operand0, operand1 and relu_param, the parameter of prelu, are one value per partition or a
+    number; `bypass` leaves a step out; `reverse0` and `reverse1` exchange the two sides of their
+    operator. `command` says what the Scalar Engine's accumulators do with the `reduce_op` of the
+    values along the free dimensions; `reduced`, [P, 1], takes what they hold then.
+    """
+
+    dst: Pattern = writes("SBUF", "PSUM")
+    data: Pattern = reads("SBUF", "PSUM")
+    function: str
+    operand0: Pattern | float | None = reads(
+        "SBUF", "PSUM", optional=True, immediate=True, column=True
+    )
+    op0: str
+    operand1: Pattern | float | None = reads(
+        "SBUF", "PSUM", optional=True, immediate=True, column=True
+    )
+    op1: str
+    relu_param: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True, default=0.0)
+    reduced: Pattern | None = writes("SBUF", "PSUM", optional=True, column=True)
+    reverse0: bool = False
+    reverse1: bool = False
+    command: str = "idle"
+    reduce_op: str = "add"
+
+    generations = (4,)
+    cost_source = "assumed"
+    rules = (
+        same_elements("dst", "data", source=ACTIVATE2),
+        column("operand0", "data", source=ACTIVATE2),
+        column("operand1", "data", source=ACTIVATE2),
+        column("relu_param", "data", source=ACTIVATE2),
+        column("reduced", "data", source=ACTIVATE2),
+        same_dtype("operand0", "operand1", source=ACTIVATE2),
+        Rule(
+            "function must be an activation function of the Scalar Engine",
+            lambda i, _: i.function in ACTIVATIONS,
+            ACTIVATE2,
+        ),
+        Rule(
+            f"(op0, op1) must be one of {', '.join(f'({a}, {b})' for a, b in PAIRS)}",
+            lambda i, _: (i.op0, i.op1) in PAIRS,
+            ACTIVATE2,
+        ),
+        Rule(
+            "an operator that is not bypass needs its operand",
+            lambda i, _: (
+                (i.op0 == "bypass" or i.operand0 is not None)
+                and (i.op1 == "bypass" or i.operand1 is not None)
+            ),
+            ACTIVATE2,
+        ),
+        Rule(
+            "reverse0 and reverse1 need an operator that is not bypass",
+            lambda i, _: (
+                not (i.reverse0 and i.op0 == "bypass") and not (i.reverse1 and i.op1 == "bypass")
+            ),
+            ACTIVATE2,
+        ),
+        command_among(SCALAR_COMMANDS, source=ACTIVATE2),
+        reduce_op_among(ACTIVATE2_REDUCTIONS, source=ACTIVATE2),
+    )
+
+    @staticmethod
+    def argument(operands: Mapping[str, Any]) -> Array:
+        value = operands["data"]
+        for step in "01":
+            other, reverse = operands[f"operand{step}"], operands[f"reverse{step}"]
+            value = apply(operands[f"op{step}"], value, other, reverse)
+        return value
+
+    @staticmethod
+    def compute(
+        function: str,
+        relu_param: Array,
+        command: str,
+        reduce_op: str,
+        accumulator: Array | None,
+        **operands: Any,
+    ) -> tuple[Array, Array | None, Array | None]:
+        declared = ACTIVATIONS[function]
+        parameters = (relu_param,) if declared.has_parameter else ()
+        value = declared.compute(Activate2.argument(operands), *parameters)
+        return value, *accumulate(reduce_op, command, value, accumulator)
+
+    def cycles(self, arch: Arch) -> int:
+        """As activation: one element per cycle and partition, 64 more to read the accumulators."""
+        return stream_cycles(arch, "scalar", self.data.free) + self.read_cycles(arch)

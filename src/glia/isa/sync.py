@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.isa.kit import Array, Instr, Rule, reads
+from glia.isa.kit import Array, Instr, Rule, reads, writes
 from glia.isa.operand import Pattern
-from glia.isa.rules import WORDS, dtypes
+from glia.isa.rules import INTEGERS, WORDS, dtypes
 
 if TYPE_CHECKING:
     from glia.arch import Arch
 
 REGISTERS = "NKI nki.isa.register_load and register_move"
+STORE = "NKI nki.isa.register_store"
 SEQUENCERS = ("sync", "tensor", "vector", "scalar", "gpsimd")
 REGISTER_OPS = {
     "add": np.add,
@@ -57,6 +58,32 @@ class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
 
     def cycles(self, arch: Arch) -> int:
         """The floor of copies whose address comes from a register."""
+        return round(arch.register_load_cycles)
+
+
+class RegisterStore(Instr, engine="sync", engines=SEQUENCERS):
+    """Store a register of the engine's sequencer, or an expression of registers, to memory.
+
+    A narrower integer takes the least significant bits.
+    """
+
+    dst: Pattern = writes("SBUF", "HBM")
+    value: int | Affine
+
+    arrives = "natural"
+    cost_source = "assumed"
+    assumed = ("storing to an integer of fewer than 32 bits drops the others",)
+    rules = (
+        Rule("dst must be one element", lambda i, _: i.dst.elements == 1, STORE),
+        dtypes("dst", INTEGERS, source=STORE),
+    )
+
+    @staticmethod
+    def compute(value: int) -> int:
+        return int(value)
+
+    def cycles(self, arch: Arch) -> int:
+        """As register_load."""
         return round(arch.register_load_cycles)
 
 

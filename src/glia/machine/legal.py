@@ -61,6 +61,9 @@ def _structure(instr: Instr, arch: Arch) -> Iterator[str]:
         yield f"{instr.mnemonic()} does not exist on generation {arch.generation}"
     for name, declared in instr.operand_declarations.items():
         yield from _operand(instr, name, declared)
+    for name, kept in instr.states.items():
+        if instr.runs_on not in kept.state.words:
+            yield f"{instr.runs_on} has no {kept.state.name} for {name}"
 
 
 def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:

@@ -23,7 +23,7 @@ from glia.isa.kit import Instr, Operand
 from glia.isa.meeting import Participant
 from glia.isa.numerics import bits_of, narrow, widen
 from glia.isa.operand import Pattern
-from glia.isa.scalar import Activation
+from glia.isa.scalar import TableFunction
 from glia.isa.sync import register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
 from glia.machine.text import print_instruction
@@ -42,8 +42,9 @@ from glia.sim.policy import (
     Policy,
     UninitializedRead,
 )
+from glia.sim.states import EngineStates
 from glia.sim.watchdog import Watchdog
-from glia.sim.written import WrittenBytes
+from glia.sim.written import Writers, WrittenBytes
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[Environment], None]
@@ -84,14 +85,19 @@ class Executor:
         arch: Arch | None = None,
         policy: Policy | None = None,
         hbm: DeviceMemory | None = None,
+        writers: Writers | None = None,
+        core: int = 0,
     ) -> None:
         self.program = program
         self.policy = policy or Policy()
         self._arch = arch or get_target(program.target).arch
-        self.memories = Memories(self._arch, program, self.policy)
+        self.memories = Memories(self._arch, program, self.policy, hbm)
+        self.states = EngineStates(self._arch, self.policy)
         self.numbers = {"cores": 0, "ranks": 0}  # of this core, see `Meeting.among`
         self.meet: Meet = meet_alone
-        self._written = WrittenBytes(self.memories) if self.policy.check_initialized else None
+        writers = writers or Writers([program])
+        written = WrittenBytes(self.memories, writers, core)
+        self._written = written if self.policy.check_initialized else None
         self._stored = {
             pattern.tile.name for i in walk(program.body) for pattern in i.written_patterns()
         }
@@ -113,6 +119,10 @@ class Executor:
         environment: Environment = {}
         with np.errstate(all="ignore"), _blas().limit(limits=1, user_api="blas"):
             self._block(self.program.body)(environment)
+
+    def step(self, instr: Instr, environment: Environment) -> None:
+        """Execute one instruction by itself, with these registers and loop variables."""
+        self._guarded(instr)(environment)
 
     def _bind(self, tile: Any, array: Array) -> None:
         self.memories.bind(tile, array, is_shared=tile.name not in self._stored)
@@ -202,7 +212,8 @@ class Executor:
         if instr.arrives == "participants":
             return self._at_meeting(instr)
         fetches = self._fetches(instr) | self._attribute_fetches(instr)
-        stores = self._stores(instr)
+        fetches |= self._state_fetches(instr)
+        stores, forgets = self._stores(instr), self._forgets(instr)
         compute = type(instr).compute
         checks = self._checks(instr)
 
@@ -214,6 +225,8 @@ class Executor:
             for store, value in zip(stores, results, strict=True):
                 if value is not None:
                     store(environment, value)
+            for forget in forgets:
+                forget(environment)
 
         return step
 
@@ -298,7 +311,7 @@ class Executor:
             elif isinstance(value, Pattern):
                 if declared.access != "writes":
                     fetches[name] = self._fetch(instr, name, declared, value)
-            else:
+            elif declared.access != "writes":
                 fetches[name] = _constant(_immediate(instr, value))
         return fetches
 
@@ -321,17 +334,37 @@ class Executor:
             if declared.access == "reads":
                 continue
             if declared.is_several:
-                stores.append(_store_each([self._store(pattern) for pattern in value]))
+                stores.append(_store_each([self._store(instr, each) for each in value]))
                 continue
-            stores.append(self._store(value) if isinstance(value, Pattern) else _no_store)
+            is_here = isinstance(value, Pattern)
+            stores.append(self._store(instr, value) if is_here else _no_store)
         register = getattr(instr, "register", None)
         if register is not None:
             stores.append(_register_store(register_variable(register)))
+        stores += [self._state_store(instr, name) for name in instr.states]
         return stores or [_no_store]
 
-    def _store(self, pattern: Pattern) -> Callable[[Environment, Any], None]:
+    def _state_fetches(self, instr: Instr) -> dict[str, Fetch]:
+        fetches: dict[str, Fetch] = {name: _constant(None) for name in instr.states}
+        for name, kept, access in instr.states_touched():
+            if access != "forgets":
+                fetches[name] = self.states.fetch(instr, kept)
+        return fetches
+
+    def _state_store(self, instr: Instr, name: str) -> Callable[[Environment, Any], None]:
+        is_set = instr.state_access(name) in ("writes", "updates")
+        return self.states.store(instr, instr.states[name]) if is_set else _no_store
+
+    def _forgets(self, instr: Instr) -> list[Step]:
+        return [
+            self.states.forget(instr, kept)
+            for _, kept, access in instr.states_touched()
+            if access == "forgets"
+        ]
+
+    def _store(self, instr: Instr, pattern: Pattern) -> Callable[[Environment, Any], None]:
         view, dtype, shape = self.memories.viewer(pattern), pattern.dtype, pattern.shape
-        mark = self._written.marker(pattern) if self._written is not None else None
+        mark = self._written.marker(pattern, instr) if self._written is not None else None
 
         def store(environment: Environment, value: Any) -> None:
             target = view(environment)
@@ -347,26 +380,28 @@ class Executor:
     def _marks(self, instr: Instr) -> list[Step]:
         if self._written is None:
             return []
-        return [self._written.marker(pattern) for pattern in instr.written_patterns()]
+        return [self._written.marker(pattern, instr) for pattern in instr.written_patterns()]
 
     def _checks(self, instr: Instr) -> list[Step]:
         checks: list[Step] = []
         if self._written is not None:
             for name, _, pattern in instr.operands():
                 if instr.access(name) != "writes" and name not in instr.partly_written:
-                    unwritten = self._written.unwritten(pattern)
-                    checks.append(_initialized(instr, name, unwritten))
-        if self.policy.check_activation_range and isinstance(instr, Activation):
+                    checks.append(self._written.checker(pattern, instr, name))
+            for name, kept, access in instr.states_touched():
+                if access in ("reads", "updates"):
+                    checks.append(_known(instr, name, self.states.unknown(instr, kept)))
+        if self.policy.check_activation_range and isinstance(instr, TableFunction):
             checks.append(self._range_check(instr))
         return checks
 
-    def _range_check(self, instr: Activation) -> Step:
-        function = ACTIVATIONS[instr.function]
-        fetches = self._fetches(instr)
+    def _range_check(self, instr: TableFunction) -> Step:
+        function = ACTIVATIONS[getattr(instr, "function")]  # noqa: B009
+        fetches = self._fetches(instr) | self._attribute_fetches(instr)
 
         def check(environment: Environment) -> None:
-            data, scale, bias = (fetches[n](environment) for n in ("data", "scale", "bias"))
-            argument = data * scale if bias is None else data * scale + bias
+            operands = {name: fetch(environment) for name, fetch in fetches.items()}
+            argument = instr.argument(operands)
             if function.is_magnitude:
                 argument = np.abs(argument)
             wrong = (argument < function.low) | (argument > function.high)
@@ -381,14 +416,11 @@ class Executor:
         return check
 
 
-def _initialized(instr: Instr, name: str, unwritten: Callable[[Environment], int]) -> Step:
-    condition = evaluator(Affine.of(getattr(instr, instr.read_when.get(name, ""), 1)))
-
+def _known(instr: Instr, name: str, unknown: Callable[[Environment], int]) -> Step:
     def check(environment: Environment) -> None:
-        count = unwritten(environment) if condition(environment) else 0
-        if count:
+        if count := unknown(environment):
             raise UninitializedRead(
-                f"{count} elements of {name} were never written",
+                f"the {name} of {count} lanes of {instr.runs_on} is not known",
                 instruction=print_instruction(instr),
                 loc=instr.loc,
             )

@@ -17,7 +17,7 @@ from glia.base.options import CompileOptions
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
-from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove
+from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore
 from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Branch, Loop, Program, Statement, While
@@ -25,7 +25,7 @@ from glia.machine.legal import violations
 
 MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
 PSUM_SHARE = 0.75  # of PSUM for the tiles of one run; the rest for those that outlive it
-REGISTER_USERS = (RegisterLoad, RegisterMove, RegisterAlu)
+REGISTER_USERS = (RegisterLoad, RegisterMove, RegisterAlu, RegisterStore)
 SHARED_PORT_GENERATION = 2  # Vector and GpSimd take turns at SBUF: moving work gains nothing
 LONGEST_RUN = 1500  # instructions ordered together
 WINDOWS = {2: 64, 3: 192}  # -O level: how far ahead of the oldest unfinished instruction another
@@ -213,6 +213,7 @@ def _is_float(instruction: Instr) -> bool:
 def _connect(tasks: list[_Task]) -> None:
     """Add an edge for every pair of accesses that must keep their order."""
     accesses: dict[str, list[tuple[int, bool, Footprint]]] = {}
+    last_keepers: dict[tuple[str, str], int] = {}
     last_register_user = -1
     for task in tasks:
         before: set[int] = set()
@@ -221,6 +222,10 @@ def _connect(tasks: list[_Task]) -> None:
             if last_register_user >= 0:
                 before.add(last_register_user)
             last_register_user = task.position
+        for _, kept, _ in instruction.states_touched():
+            place = (instruction.runs_on, kept.state.name)
+            before.add(last_keepers.get(place, task.position))
+            last_keepers[place] = task.position
         written = [(p, True) for p in instruction.written_patterns()]
         for pattern, is_write in [*written, *((p, False) for p in instruction.read_patterns())]:
             footprint = Footprint.of(pattern)

@@ -139,11 +139,6 @@ def is_legal_start(row: int, partitions: int) -> bool:
     return row % (64 if partitions > 32 else 32) == 0
 
 
-def is_partition_scalar(pattern: Pattern) -> bool:
-    """One value per partition, replicated along the free dimensions."""
-    return all(step == 0 or count == 1 for step, count in pattern.dims[1:])
-
-
 def partition_scalar(pattern: Pattern) -> Pattern:
     """The [P, 1] pattern of a value that does not vary along the free dimensions."""
     dims = (pattern.dims[0], (1, 1))

@@ -13,7 +13,7 @@ from glia.base.dtype import BF16, F8E4M3FN, F16, F32, F64, S8, S16, S32, U32
 from glia.isa import INSTRUCTIONS, Memory, Pattern, Tile
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal import violations
-from law import isa_planted_cores, isa_planted_vector
+from law import isa_planted_cores, isa_planted_movement, isa_planted_vector
 from law.isa_examples import chip, examples, hbm
 
 V3 = get_target("trn2").arch
@@ -107,7 +107,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("nc_matmul", {"moving": chip("b", 64, 513)}, "moving must have at most 512 columns"),
     ("nc_matmul", {"stationary": chip("a", 64, 32, dtype=S32)}, "stationary must be one of"),
     ("nc_matmul", {"moving": chip("b", 64, 32, dtype=S32)}, "moving must be one of"),
-    ("nc_matmul", {"moving": chip("b", 64, 32, dtype=BF16)}, "float32 multiplies only float32"),
+    ("nc_matmul", {"moving": chip("b", 64, 32, dtype=BF16)}, "float32 and tf32 multiply only"),
     ("nc_matmul", {"dst": chip("s", 32, 32, dtype=BF16, **psum)}, "dst must be float32"),
     ("nc_transpose", {"dst": chip("t", 64, 32, **psum)}, "dst must be [F, P]"),
     ("nc_transpose", {"dst": chip("t", 32, 64, dtype=F16, **psum)}, "dst, data must have the same"),
@@ -163,7 +163,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ),
     ("tensor_tensor", {"on": "gpsimd", "dst": chip("o", 64, 32, **psum)}, "GpSimd reaches SBUF"),
     ("reciprocal", {"data": chip("a", 64, 32, dtype=F64)}, "must have a dtype of the device"),
-    ("reciprocal", {"data": chip("a", 64, 32, dtype=F8E4M3FN)}, "needs generation 4"),
+    ("reciprocal", {"data": chip("a", 64, 32, dtype=F8E4M3FN)}, "need generation 4"),
     # structure: engines, memories, presence
     ("reciprocal", {"on": "tensor"}, "reciprocal runs on vector, not on tensor"),
     ("reciprocal", {"data": hbm("x", 64, 32)}, "data must be in SBUF or PSUM"),
@@ -171,6 +171,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("reciprocal", {"data": 1.0}, "data must be a pattern"),
     ("all_reduce", {"srcs": ()}, "srcs must be one or more patterns"),
     *isa_planted_cores.PLANTED,
+    *isa_planted_movement.PLANTED,
     *isa_planted_vector.PLANTED,
 ]
 

@@ -1,4 +1,9 @@
-"""Element types: one table of every XLA dtype, with its width, kind and NumPy representation."""
+"""Element types: XLA's and the device's, with width, kind and NumPy representation.
+
+`DTYPES` are those of XLA. `DEVICE_DTYPES` adds what only the device has: tf32, held as float32
+words, and packed types of four small floats, held as one word. Arrays of these have a dtype of one
+named field, so that nothing mistakes them for plain words.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,7 @@ class Kind(Enum):
     UNSIGNED = "unsigned"
     FLOAT = "float"
     COMPLEX = "complex"
+    PACKED = "packed"  # several values in one element
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,7 @@ class DType:
     bits: int
     kind: Kind
     numpy: np.dtype
+    packs: DType | None = None  # what four of are packed in one element
 
     @property
     def bytes(self) -> int:
@@ -79,8 +86,20 @@ F8E4M3FNUZ = _dtype("f8e4m3fnuz", 8, Kind.FLOAT, ml_dtypes.float8_e4m3fnuz)
 F8E3M4 = _dtype("f8e3m4", 8, Kind.FLOAT, ml_dtypes.float8_e3m4)
 F8E8M0FNU = _dtype("f8e8m0fnu", 8, Kind.FLOAT, ml_dtypes.float8_e8m0fnu)
 F4E2M1FN = _dtype("f4e2m1fn", 4, Kind.FLOAT, ml_dtypes.float4_e2m1fn)
+TF32 = _dtype("tf32", 32, Kind.FLOAT, [("tf32", "<f4")])
 C64 = _dtype("c64", 64, Kind.COMPLEX, np.complex64)
 C128 = _dtype("c128", 128, Kind.COMPLEX, np.complex128)
+
+
+def _packed(name: str, element: DType) -> DType:
+    bits = 4 * element.bits
+    word = np.dtype([(name, f"<u{bits // 8}")])
+    return DType(name, bits, Kind.PACKED, word, element)
+
+
+F8E4M3FN_X4 = _packed("f8e4m3fn_x4", F8E4M3FN)
+F8E5M2_X4 = _packed("f8e5m2_x4", F8E5M2)
+F4E2M1FN_X4 = _packed("f4e2m1fn_x4", F4E2M1FN)
 
 DTYPES: dict[str, DType] = {
     d.name: d
@@ -91,7 +110,10 @@ DTYPES: dict[str, DType] = {
     )
 }  # fmt: skip
 
-_BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
+PACKED_DTYPES = (F8E4M3FN_X4, F8E5M2_X4, F4E2M1FN_X4)
+DEVICE_DTYPES = DTYPES | {d.name: d for d in (TF32, *PACKED_DTYPES)}
+
+_BY_NUMPY = {d.numpy: d for d in DEVICE_DTYPES.values()}
 
 
 def from_numpy(dtype: object) -> DType:

@@ -95,7 +95,7 @@ class Collective(Meeting, Transfer, engine="gpsimd", engines=ISSUERS, is_abstrac
     priority: int | None = None
 
     hints: ClassVar = ("priority",)
-    takes_packed: ClassVar = True
+    takes_packed: ClassVar = ("srcs", "dsts")
     cost_source = "assumed: as one transfer, and a hop of the ring for each further rank"
 
     def ranks(self, rank: int) -> tuple[int, ...]:
@@ -150,7 +150,7 @@ class AllReduce(Collective):
     dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
     op: str
 
-    takes_packed: ClassVar = False
+    takes_packed: ClassVar = ()
     rules = (
         PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
         Rule(
@@ -220,7 +220,7 @@ class ReduceScatter(Collective):
     collective_dim: int
     op: str
 
-    takes_packed: ClassVar = False
+    takes_packed: ClassVar = ()
     rules = (
         PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
         Rule("collective_dim must be 0", lambda i, _: i.collective_dim == 0, PAGE),
@@ -289,7 +289,7 @@ class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
 
     hints: ClassVar = ("priority",)
     partly_written: ClassVar = ("dsts",)
-    takes_packed: ClassVar = True
+    takes_packed: ClassVar = ("srcs", "dsts")
     cost_source = "assumed: as one transfer, and a hop of the ring"
     rules = (
         PAIRED, ALONE, SAME_DTYPES, PRIORITY,
@@ -390,7 +390,7 @@ class CollectivePermuteImplicitReduce(Collective):
     op: str
     channel_ids: tuple[int, ...] = (0,)
 
-    takes_packed: ClassVar = False
+    takes_packed: ClassVar = ()
     rules = (
         PAIRED, GROUPS, PRIORITY, REDUCES, CHANNELS, FEW_CHANNELS,
         Rule(

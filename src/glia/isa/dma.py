@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
     """
 
     arrives_by_dma = True
+    takes_packed: ClassVar = ("dst", "src")
     cost_source = MODEL
 
     def descriptors(self) -> int:

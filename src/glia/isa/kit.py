@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.form import Form
@@ -151,10 +152,11 @@ class Instr:
     arrives: ClassVar[str] = "elementwise"
     read_when: ClassVar[Mapping[str, str]] = {}  # updated operand: attribute that is not 0 if read
     arrives_by_dma: ClassVar[bool] = False  # DMA engines, not a compute engine, touch the operands
+    sums: ClassVar[Mapping[str, str]] = {}  # operand: attribute that is None where a sum goes on
     hints: ClassVar[tuple[str, ...]] = ()  # attributes that say how: `compute` does not take them
     partly_written: ClassVar[tuple[str, ...]] = ()  # updated operands of which a part may be fresh
     starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition
-    takes_packed: ClassVar[bool] = False  # operands may hold four values packed in one element
+    takes_packed: ClassVar[tuple[str, ...]] = ()  # operands that may hold packed floats
     takes_generation: ClassVar[bool] = False  # `compute` also takes the core's `generation`
     states: ClassVar[Mapping[str, Kept]] = {}  # what it keeps in its engine, by name
     assumed: ClassVar[tuple[str, ...]] = ()  # what no public document says, and is so here
@@ -219,6 +221,11 @@ class Instr:
             if access := self.state_access(name):
                 yield name, kept, access
 
+    def read_condition(self, name: str) -> Affine:
+        """Not 0 where an operand that is read is read whole; a sum that only a run tells is not."""
+        value = getattr(self, self.read_when.get(name, ""), True)
+        return Affine.of(False if value is None else value)
+
     def read_patterns(self) -> Iterator[Pattern]:
         """Patterns this instruction reads."""
         for name, _, pattern in self.operands():
@@ -235,6 +242,11 @@ class Instr:
     def is_exact(self) -> bool:
         """Whether operands keep their dtypes instead of being widened to float32."""
         return False
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether what it writes to the operands of `sums` is a sum that can go on."""
+        return True
 
     def attributes(self) -> Mapping[str, Any]:
         """Every attribute by name."""

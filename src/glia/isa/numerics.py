@@ -7,7 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import PRED, DType
+from glia.base.dtype import PRED, TF32, DType
+from glia.base.errors import Unspecified
 
 Array = np.ndarray[Any, Any]
 
@@ -21,7 +22,49 @@ def is_integer(dtype: np.dtype) -> bool:
 
 def widen(array: Array) -> Array:
     """The array in float32, as engines read every operand of an arithmetic operator."""
+    if array.dtype.names:
+        return _round_to_tf32(_plain(array))
     return array.astype(np.float32, copy=False)
+
+
+def _plain(array: Array) -> Array:
+    """The float32 words of a tf32 array; Unspecified for packed values, which are no numbers."""
+    if array.dtype != TF32.numpy:
+        raise Unspecified(f"arithmetic on {array.dtype.names[0]}")
+    return array[TF32.name]
+
+
+def _round_to_tf32(array: Array) -> Array:
+    """float32 with 10 bits of mantissa, to nearest even (assumed); infinities and NaN stay."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    dropped = np.uint32(13)
+    half = (np.uint32(1) << (dropped - np.uint32(1))) - np.uint32(1)
+    even = bits + half + ((bits >> dropped) & np.uint32(1))
+    rounded = (even >> dropped << dropped).view(np.float32)
+    return np.where(np.isfinite(array), rounded, array).reshape(array.shape)
+
+
+def unpack(array: Array, dtype: DType) -> Array:
+    """The values packed in each element, along a new last axis of 4, in their own dtype.
+
+    The first value is in the lowest bits.
+    """
+    assert dtype.packs is not None
+    words = np.ascontiguousarray(array).view(dtype.numpy[0])
+    bits = dtype.packs.bits
+    shifts = np.arange(4, dtype=words.dtype) * words.dtype.type(bits)
+    codes = (words[..., None] >> shifts) & words.dtype.type((1 << bits) - 1)
+    return codes.astype(np.uint8).view(dtype.packs.numpy)
+
+
+def pack(values: Array, dtype: DType) -> Array:
+    """`unpack` backwards: values along a last axis of 4, in their own dtype, as elements."""
+    assert dtype.packs is not None and values.dtype == dtype.packs.numpy
+    word, bits = dtype.numpy[0], dtype.packs.bits
+    codes = np.ascontiguousarray(values).view(np.uint8).astype(word)
+    codes &= word.type((1 << bits) - 1)
+    shifts = np.arange(4, dtype=word) * word.type(bits)
+    return np.bitwise_or.reduce(codes << shifts, axis=-1).view(dtype.numpy)
 
 
 def narrow(array: Array, dtype: DType) -> Array:
@@ -30,10 +73,17 @@ def narrow(array: Array, dtype: DType) -> Array:
     The same dtype is kept bit by bit. A float becomes an integer by rounding to nearest, ties to
     even, and saturating; NaN becomes 0 (assumed). An integer becomes a narrower one by
     saturating, as it would through float32, but without losing bits above the 24th. Everything
-    else goes through float32 and rounds to nearest even.
+    else goes through float32 and rounds to nearest even; what is too great becomes infinity, or NaN
+    in a dtype without infinities (assumed). Nothing but a copy makes packed values: Unspecified.
     """
     if array.dtype == dtype.numpy:
         return array
+    if dtype.packs is not None:
+        raise Unspecified(f"conversion to {dtype}")
+    if array.dtype.names:
+        array = widen(array)
+    if dtype is TF32:
+        return _round_to_tf32(widen(array)).view(TF32.numpy)
     if dtype is PRED:
         return np.asarray(array != 0)
     if dtype.is_integer:
@@ -63,6 +113,10 @@ def _saturate(array: Array, dtype: DType) -> Array:
 
 def bits_of(value: float, dtype: np.dtype) -> Any:
     """An immediate as a scalar of `dtype`: integers wrap to its width."""
+    if dtype == TF32.numpy:
+        return narrow(np.asarray(np.float32(value)), TF32)
+    if dtype.names:
+        return np.asarray(value, dtype[0]).view(dtype)
     if not is_integer(dtype):
         return dtype.type(value)
     width = 8 * dtype.itemsize

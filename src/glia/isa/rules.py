@@ -12,12 +12,15 @@ from glia.base.dtype import (
     F8E4M3,
     F8E4M3FN,
     F8E5M2,
+    F8E8M0FNU,
     F16,
     F32,
+    PACKED_DTYPES,
     PRED,
     S8,
     S16,
     S32,
+    TF32,
     U8,
     U16,
     U32,
@@ -34,9 +37,10 @@ ARCHITECTURE = "Trainium/Inferentia2 architecture guide, data layout and access 
 DTYPE_PAGE = "NKI API common fields, Supported Data Types"
 ALU_PAGE = "NKI API common fields, Supported Math Operators for NKI ISA"
 
-FLOATS = (F32, BF16, F16, F8E5M2, F8E4M3, F8E4M3FN, F8E3M4)
+FLOATS = (F32, TF32, BF16, F16, F8E5M2, F8E4M3, F8E4M3FN, F8E3M4)
 INTEGERS = (S32, U32, S16, U16, S8, U8, PRED)
-ENGINE_DTYPES = FLOATS + INTEGERS
+ENGINE_DTYPES = (*FLOATS, *INTEGERS, F8E8M0FNU, *PACKED_DTYPES)
+LATE_DTYPES = (F8E4M3FN, F8E8M0FNU, *PACKED_DTYPES)
 WORDS = (S32, U32)
 
 FREE_DIMS = 4
@@ -237,9 +241,17 @@ def _has_engine_dtypes(instr: Any, _: Arch) -> bool:
 
 
 def _no_early_dtypes(instr: Any, arch: Arch) -> bool:
-    late = {F8E4M3FN: 4}
     patterns = _engine_patterns(instr)
-    return moves_data(instr) or all(arch.generation >= late.get(p.dtype, 0) for p in patterns)
+    is_late = any(p.dtype in LATE_DTYPES for p in patterns)
+    return moves_data(instr) or arch.generation >= 4 or not is_late
+
+
+def _packed_where_taken(instr: Any, _: Arch) -> bool:
+    packed = {name for name, _, p in instr.operands() if p.dtype in PACKED_DTYPES}
+    taken = type(instr).takes_packed
+    if not packed or not packed <= set(taken):
+        return not packed
+    return "src" not in taken or instr.dst.dtype is instr.src.dtype
 
 
 def moves_data(instr: Instr) -> bool:
@@ -263,5 +275,14 @@ COMMON_RULES = (
     ),
     Rule("GpSimd reaches SBUF but not PSUM", _gpsimd_stays_in_sbuf, "NKI nki.isa.tensor_tensor"),
     Rule("an engine operand must have a dtype of the device", _has_engine_dtypes, DTYPE_PAGE),
-    Rule("float8_e4m3fn needs generation 4", _no_early_dtypes, DTYPE_PAGE),
+    Rule(
+        "float8_e4m3fn, float8_e8m0fnu and packed floats need generation 4",
+        _no_early_dtypes,
+        DTYPE_PAGE,
+    ),
+    Rule(
+        "packed floats are copied, filled with 0, quantized to and multiplied, nothing else",
+        _packed_where_taken,
+        "NKI API common fields, Supported Data Types; NKI migration guide, memset",
+    ),
 )

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F32, DType
+from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F8E5M2, F32, TF32, DType, from_numpy
+from glia.base.errors import Unspecified
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
+from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Pattern
 from glia.isa.rules import FLOATS, dtypes, same_dtype
 
@@ -17,40 +19,125 @@ if TYPE_CHECKING:
 
 MATMUL = "NKI nki.isa.nc_matmul"
 TRANSPOSE = "NKI nki.isa.nc_transpose"
+TILING = "NKI release 2.26.1, nki.isa.nc_matmul: tile_position and tile_size"
+WIDE = (F32, TF32)
+DOUBLE = (F8E4M3, F8E5M2, F8E4M3FN)
+ARRAY = (128, 128)  # rows and columns of processing elements
+SIDES = (32, 64, 128)  # of a tile of the array
+ONE_AND_ZERO = np.array([0, 1], np.float32)
 
 
-def _passes(dtype: DType, arch: Arch) -> float:
+def passes(dtype: DType, arch: Arch) -> float:
+    """How many times the cost of bfloat16 a product of this dtype has."""
     return arch.tensor_passes.get(dtype.name, 1.0)
 
 
+def tile_of(i: NcMatmul) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The part of the array that is used: (start row, start column), (rows, columns)."""
+    return i.tile_position or (0, 0), i.tile_size or ARRAY
+
+
+def tiling_holds(i: NcMatmul, arch: Arch) -> bool:
+    """Whether position and size are given together and name a tile of the array."""
+    if bool(i.tile_position) != bool(i.tile_size):
+        return False
+    position, size = tile_of(i)
+    pairs = list(zip(position, size, ARRAY, strict=True))
+    sides = all(side in SIDES for side in size)
+    inside = sides and all(0 <= p <= most - s and p % s == 0 for p, s, most in pairs)
+    return inside and (arch.generation >= 3 or size != (32, 32))
+
+
+def _columns(i: NcMatmul) -> int:
+    return i.stationary.free // i.rows_per_partition
+
+
 def _product_shape(i: NcMatmul, _: Arch) -> bool:
-    return i.dst.partitions == i.stationary.free and i.dst.free == i.moving.free
+    per = i.rows_per_partition
+    return i.dst.partitions * per == i.stationary.free and i.dst.free * per == i.moving.free
+
+
+def moving_fits(i: Instr, columns: int, arch: Arch) -> bool:
+    """At most 512 columns; from generation 4 what fits in all banks of PSUM."""
+    if arch.generation < 4:
+        return columns <= arch.moving_columns
+    dst: Pattern = i.dst  # type: ignore[attr-defined]
+    return columns * dst.dtype.bytes <= arch.psum_bytes_per_partition
 
 
 def _fp32_together(i: NcMatmul, _: Arch) -> bool:
-    return (i.stationary.dtype is F32) == (i.moving.dtype is F32)
+    return (i.stationary.dtype in WIDE) == (i.moving.dtype in WIDE)
+
+
+def _formats_mix(i: NcMatmul, _: Arch) -> bool:
+    return {i.stationary.dtype, i.moving.dtype} != {F8E4M3, F8E4M3FN}
+
+
+def sum_dtype(i: Instr, arch: Arch) -> bool:
+    """float32, or bfloat16 from generation 4."""
+    dst: Pattern = i.dst  # type: ignore[attr-defined]
+    return dst.dtype is F32 or (dst.dtype is BF16 and arch.generation >= 4)
 
 
 def _destination_dtype(i: NcMatmul, arch: Arch) -> bool:
-    return i.dst.dtype is F32 or (i.dst.dtype is BF16 and arch.generation >= 4)
+    if not i.is_transpose:
+        return sum_dtype(i, arch)
+    return i.dst.dtype is i.stationary.dtype or (arch.generation < 3 and i.dst.dtype is F32)
+
+
+def _double_rows(i: NcMatmul, _: Arch) -> bool:
+    if i.perf_mode != "double_row":
+        return True
+    patterns = (i.stationary, i.moving)
+    return all(p.dtype in DOUBLE and len(p.dims) >= 3 and p.dims[1][1] == 2 for p in patterns)
+
+
+def _double_alone(i: NcMatmul, arch: Arch) -> bool:
+    if i.perf_mode != "double_row":
+        return True
+    return arch.generation >= 3 and tile_of(i)[1][1] == ARRAY[1] and not i.is_transpose
 
 
 class NcMatmul(Instr, engine="tensor"):
     """Multiply matrices: dst = stationary.T @ moving, or dst += stationary.T @ moving.
 
     stationary is [K, M], moving [K, N], dst [M, N], K and M on the partitions; free dimensions
-    count as one. Products and sums are float32. `accumulate` adds to what dst holds; an affine
-    expression accumulates where it is not 0, so that a loop's first iteration can overwrite.
+    count as one. Products and sums are float32; tf32 operands have 10 bits of mantissa.
+    `accumulate` adds to what dst holds; an affine expression accumulates where it is not 0, so
+    that a loop's first iteration can overwrite. With None each element accumulates that already
+    holds a sum of products through the same tile, and every other one is overwritten; whatever else
+    writes an element ends its sum.
+
+    `is_transpose` gives stationary turned, bit by bit, where moving is an identity matrix (a
+    product on generation 2). In `perf_mode` "double_row" stationary is [K, 2, M], moving [K, 2, N],
+    and both rows are contracted. `tile_position` and `tile_size` say which rows and columns of the
+    array are used, `is_stationary_onezero` and `is_moving_onezero` that an operand holds nothing
+    but ones and zeros: they change the cost and no value.
+
+    The array's structured sparsity (4 of 16 and so on) has no public instruction; it is
+    documented in the architecture guides as pictures only.
     """
 
     dst: Pattern = updates("PSUM")
     stationary: Pattern = reads("SBUF")
     moving: Pattern = reads("SBUF")
-    accumulate: bool | Affine = False
+    accumulate: bool | Affine | None = False
+    is_stationary_onezero: bool = False
+    is_moving_onezero: bool = False
+    is_transpose: bool = False
+    tile_position: tuple[int, ...] = ()
+    tile_size: tuple[int, ...] = ()
+    perf_mode: str = "none"
 
     arrives = "flat"
     read_when: ClassVar = {"dst": "accumulate"}
-    cost_source = "NKI release 2.26.1, nki.isa.nc_matmul; fp32 as measured, 2 instructions of 2N"
+    sums: ClassVar = {"dst": "accumulate"}
+    hints: ClassVar = ("tile_position", "tile_size")
+    takes_generation: ClassVar = True
+    cost_source = (
+        "NKI release 2.26.1, nki.isa.nc_matmul; fp32 as measured, 2 instructions of 2N; double fp8 "
+        "rows: Trainium2 guide"
+    )
     rules = (
         Rule(
             "stationary and moving must have the same number of partitions",
@@ -64,42 +151,147 @@ class NcMatmul(Instr, engine="tensor"):
         ),
         Rule(
             "stationary must have at most 128 columns",
-            lambda i, arch: i.stationary.free <= arch.stationary_columns,
+            lambda i, arch: _columns(i) <= arch.stationary_columns,
             MATMUL,
         ),
         Rule(
-            "moving must have at most 512 columns, the float32 elements of one PSUM bank",
-            lambda i, arch: i.moving.free <= arch.moving_columns,
+            "moving must have at most 512 columns, the float32 elements of one PSUM bank, or on "
+            "generation 4 what fits in PSUM",
+            lambda i, arch: moving_fits(i, i.moving.free // i.rows_per_partition, arch),
             MATMUL,
         ),
         dtypes("stationary", FLOATS, source=MATMUL),
         dtypes("moving", FLOATS, source=MATMUL),
-        Rule("float32 multiplies only float32", _fp32_together, MATMUL),
-        Rule("dst must be float32 (bfloat16 too on generation 4)", _destination_dtype, MATMUL),
+        Rule("float32 and tf32 multiply only each other", _fp32_together, MATMUL),
+        Rule("float8_e4m3 does not multiply float8_e4m3fn", _formats_mix, MATMUL),
+        Rule(
+            "dst must be float32 (bfloat16 too on generation 4), in transpose mode as stationary",
+            _destination_dtype,
+            MATMUL,
+        ),
+        Rule(
+            "transpose mode does not accumulate",
+            lambda i, _: not i.is_transpose or i.accumulate in (None, False),
+            "assumed",
+        ),
+        Rule(
+            "perf_mode must be none or double_row",
+            lambda i, _: i.perf_mode in ("none", "double_row"),
+            MATMUL,
+        ),
+        Rule(
+            "double rows are of 8-bit floats, a first free dimension of 2 in both operands",
+            _double_rows,
+            MATMUL,
+        ),
+        Rule(
+            "double rows need generation 3, all columns of the array, and no transpose mode",
+            _double_alone,
+            "Trainium2 architecture guide, double fp8 performance",
+        ),
+        Rule(
+            "tile_position and tile_size must name a tile of 32, 64 or 128 rows and columns at a "
+            "multiple of its size, on generation 2 not of 32 by 32",
+            tiling_holds,
+            TILING,
+        ),
+        Rule(
+            "the operands must fit in the tile of the array",
+            lambda i, _: (
+                i.stationary.partitions <= tile_of(i)[1][0] and _columns(i) <= tile_of(i)[1][1]
+            ),
+            MATMUL,
+        ),
     )
 
+    @property
+    def rows_per_partition(self) -> int:
+        """How many rows of the product's operands lie in one partition."""
+        return 2 if self.perf_mode == "double_row" else 1
+
+    @property
+    def is_exact(self) -> bool:
+        return self.is_transpose
+
+    @property
+    def is_sum(self) -> bool:
+        return not self.is_transpose
+
     @staticmethod
-    def compute(dst: Array, stationary: Array, moving: Array, accumulate: bool) -> Array:
-        product = stationary.T @ moving
-        return dst + product if accumulate else product
+    def compute(
+        dst: Array,
+        stationary: Array,
+        moving: Array,
+        accumulate: bool | Array,
+        is_stationary_onezero: bool,
+        is_moving_onezero: bool,
+        is_transpose: bool,
+        perf_mode: str,
+        generation: int,
+    ) -> Array:
+        if is_stationary_onezero:
+            _check_onezero(widen(stationary), "stationary")
+        if is_moving_onezero:
+            _check_onezero(widen(moving), "moving")
+        if is_transpose:
+            return _turned(stationary, moving, generation)
+        if perf_mode == "double_row":
+            stationary = stationary.reshape(2 * len(stationary), -1)
+            moving = moving.reshape(2 * len(moving), -1)
+        return added(dst, stationary.T @ moving, accumulate)
 
     def cycles(self, arch: Arch) -> int:
-        """One column of moving per cycle, at least the least issue interval, in every pass."""
-        columns = max(arch.min_issue_cycles["tensor"], self.moving.free)
-        return round(columns * _passes(self.moving.dtype, arch))
+        """One column of moving per cycle, at least the least issue interval, in every pass.
+
+        Ones and zeros halve the passes of float32.
+        """
+        columns = max(arch.min_issue_cycles["tensor"], self.moving.free // self.rows_per_partition)
+        is_simple = self.is_stationary_onezero or self.is_moving_onezero
+        saved = 2 if is_simple and self.moving.dtype is F32 else 1
+        return round(columns * passes(self.moving.dtype, arch) / saved)
+
+
+def added(dst: Array, product: Array, accumulate: bool | Array) -> Array:
+    """The product, added to dst where it accumulates."""
+    if isinstance(accumulate, np.ndarray):
+        if not accumulate.any():
+            return product
+        return np.where(accumulate, dst + product, product)
+    return dst + product if accumulate else product
+
+
+def _check_onezero(array: Array, name: str) -> None:
+    if not np.isin(array, ONE_AND_ZERO).all():
+        raise Unspecified(f"{name} is said to hold ones and zeros only, and holds others")
+
+
+def _turned(stationary: Array, moving: Array, generation: int) -> Array:
+    """stationary's rows as moving's columns choose them: bit by bit, or on generation 2 a product.
+
+    Unspecified unless every column of moving chooses one row, from generation 3 on.
+    """
+    choices = widen(moving)
+    if generation < 3:
+        return widen(stationary).T @ choices
+    ones = choices == 1
+    if not ((choices == 0) | ones).all() or not (ones.sum(axis=0) == 1).all():
+        raise Unspecified("transpose mode with a moving tile that is no identity matrix")
+    return np.ascontiguousarray(stationary[ones.argmax(axis=0)].T)
 
 
 class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
     """Transpose: dst [F, P] = data [P, F].T, bit by bit; free dimensions of data count as one.
 
     The Tensor Engine passes up to 128 x 128 elements through its array into PSUM, the Vector
-    Engine transposes up to 32 x 32 between SBUF and PSUM.
+    Engine transposes up to 32 x 32 between SBUF and PSUM. Before generation 3 the Tensor Engine
+    multiplies with an identity matrix, which spreads infinities and NaN over a row of dst as NaN.
     """
 
     dst: Pattern = writes("PSUM", "SBUF")
     data: Pattern = reads("SBUF", "PSUM")
 
     arrives = "flat"
+    takes_generation: ClassVar = True
     cost_source = "NKI release 2.26.1, nki.isa.nc_transpose"
     rules = (
         Rule(
@@ -137,9 +329,18 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
         """The greatest extent of either side on this instruction's engine."""
         return 128 if self.runs_on == "tensor" else 32
 
+    def attributes(self) -> dict[str, object]:
+        """Whether the array multiplies, as the Tensor Engine does before it has a mode for it."""
+        return {**super().attributes(), "on_array": self.runs_on == "tensor"}
+
     @staticmethod
-    def compute(data: Array) -> Array:
-        return np.ascontiguousarray(data.T)
+    def compute(data: Array, on_array: bool, generation: int) -> Array:
+        if not on_array or generation >= 3:
+            return np.ascontiguousarray(data.T)
+        wide = widen(data)
+        if np.isfinite(wide).all():
+            return np.ascontiguousarray(data.T)
+        return narrow(wide.T @ np.eye(len(wide), dtype=np.float32), from_numpy(data.dtype))
 
     def cycles(self, arch: Arch) -> int:
         """The columns of the transposed tile through the array, or the elements of a partition."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -306,6 +306,7 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
     dst: Pattern = writes("SBUF", "PSUM")
     src: Pattern = reads("SBUF", "PSUM")
 
+    takes_packed: ClassVar = ("dst", "src")
     cost_source = FORMULAS
     forms = (Form(fixed("convert", "src", families=ANY)),)
     rules = (same_elements("dst", "src", source=COPY),)
@@ -386,8 +387,14 @@ class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
     dst: Pattern = writes("SBUF", "PSUM")
     value: float | int
 
+    takes_packed: ClassVar = ("dst",)
     cost_source = "NKI release 2.26.1, nki.isa.memset"
     rules = (
+        Rule(
+            "packed floats are filled with 0",
+            lambda i, _: i.dst.dtype.packs is None or i.value == 0,
+            "NKI migration guide, nisa.memset",
+        ),
         Rule(
             "an integer dst takes an integer value that fits its dtype, or its bits",
             lambda i, _: (

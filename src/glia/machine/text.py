@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from glia.base.affine import Affine
-from glia.base.dtype import DTYPES, DType
+from glia.base.dtype import DEVICE_DTYPES, DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.text import Scanner, TextError
 from glia.isa import INSTRUCTIONS, Instr, Memory, Pattern, Signal, Tile, Wait
@@ -359,7 +359,7 @@ class _Parser:
         return self._member(self._tiles)
 
     def _dtype(self) -> DType:
-        return self._member(DTYPES)
+        return self._member(DEVICE_DTYPES)
 
     def _member(self, table: Mapping[str, Any]) -> Any:
         name = self._word()

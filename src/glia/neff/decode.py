@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.dtype import DTYPES, DType
+from glia.base.dtype import DEVICE_DTYPES, DType
 from glia.base.loc import Loc
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.isa.operand import Pattern, Signal, Tile, Wait
@@ -108,9 +108,9 @@ class _Decoder:
 
     def _dtype(self, source: ByteReader) -> DType:
         name = self._text(source)
-        if name not in DTYPES:
+        if name not in DEVICE_DTYPES:
             source.fail(f"{name!r} is not a dtype")
-        return DTYPES[name]
+        return DEVICE_DTYPES[name]
 
     def _tile_entry(self) -> Tile:
         source = self._from

@@ -22,7 +22,7 @@ from glia.isa.dma import OutOfBounds
 from glia.isa.kit import Instr, Operand
 from glia.isa.meeting import Participant
 from glia.isa.numerics import bits_of, narrow, widen
-from glia.isa.operand import Pattern
+from glia.isa.operand import Memory, Pattern
 from glia.isa.scalar import TableFunction
 from glia.isa.sync import register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
@@ -43,6 +43,7 @@ from glia.sim.policy import (
     UninitializedRead,
 )
 from glia.sim.states import EngineStates
+from glia.sim.sums import Sums
 from glia.sim.watchdog import Watchdog
 from glia.sim.written import Writers, WrittenBytes
 
@@ -98,6 +99,8 @@ class Executor:
         writers = writers or Writers([program])
         written = WrittenBytes(self.memories, writers, core)
         self._written = written if self.policy.check_initialized else None
+        follows = any(_follows_sums(i) for i in walk(program.body))
+        self._sums = Sums(self.memories, program.tiles) if follows else None
         self._stored = {
             pattern.tile.name for i in walk(program.body) for pattern in i.written_patterns()
         }
@@ -297,6 +300,11 @@ class Executor:
             for name, value in instr.attributes().items()
             if name not in instr.hints
         }
+        for operand, name in instr.sums.items():
+            if getattr(instr, name) is None and self._sums is not None:
+                pattern = getattr(instr, operand)
+                flat = (pattern.partitions, pattern.free)
+                fetches[name] = self._sums.holder(pattern, flat)
         if instr.takes_generation:
             fetches["generation"] = _constant(self._arch.generation)
         return fetches
@@ -334,10 +342,10 @@ class Executor:
             if declared.access == "reads":
                 continue
             if declared.is_several:
-                stores.append(_store_each([self._store(instr, each) for each in value]))
+                stores.append(_store_each([self._store(instr, name, each) for each in value]))
                 continue
             is_here = isinstance(value, Pattern)
-            stores.append(self._store(instr, value) if is_here else _no_store)
+            stores.append(self._store(instr, name, value) if is_here else _no_store)
         register = getattr(instr, "register", None)
         if register is not None:
             stores.append(_register_store(register_variable(register)))
@@ -362,9 +370,11 @@ class Executor:
             if access == "forgets"
         ]
 
-    def _store(self, instr: Instr, pattern: Pattern) -> Callable[[Environment, Any], None]:
+    def _store(
+        self, instr: Instr, name: str, pattern: Pattern
+    ) -> Callable[[Environment, Any], None]:
         view, dtype, shape = self.memories.viewer(pattern), pattern.dtype, pattern.shape
-        mark = self._written.marker(pattern, instr) if self._written is not None else None
+        marks = self._markers(instr, pattern, is_sum=name in instr.sums and instr.is_sum)
 
         def store(environment: Environment, value: Any) -> None:
             target = view(environment)
@@ -372,15 +382,22 @@ class Executor:
                 target[...] = narrow(value, dtype).reshape(shape)
             else:
                 target[...] = _scalar(value, dtype)
-            if mark is not None:
+            for mark in marks:
                 mark(environment)
 
         return store
 
+    def _markers(self, instr: Instr, pattern: Pattern, is_sum: bool = False) -> list[Step]:
+        """What must be noted when the pattern has been written."""
+        markers: list[Step] = []
+        if self._written is not None:
+            markers.append(self._written.marker(pattern, instr))
+        if self._sums is not None and pattern.memory is Memory.PSUM:
+            markers.append(self._sums.marker(pattern, is_sum))
+        return markers
+
     def _marks(self, instr: Instr) -> list[Step]:
-        if self._written is None:
-            return []
-        return [self._written.marker(pattern, instr) for pattern in instr.written_patterns()]
+        return [m for pattern in instr.written_patterns() for m in self._markers(instr, pattern)]
 
     def _checks(self, instr: Instr) -> list[Step]:
         checks: list[Step] = []
@@ -414,6 +431,11 @@ class Executor:
                 )
 
         return check
+
+
+def _follows_sums(instr: Instr) -> bool:
+    """Whether only a run tells where the instruction continues a sum."""
+    return any(getattr(instr, name) is None for name in instr.sums.values())
 
 
 def _known(instr: Instr, name: str, unknown: Callable[[Environment], int]) -> Step:

@@ -1,0 +1,58 @@
+"""Which elements of PSUM hold a sum of products that a multiplication can go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from glia.base.errors import InternalError
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.sim.memory import Environment, Memories, Region, viewer
+
+Array = np.ndarray[Any, Any]
+MOST_TILES = 0xFFFF
+
+
+class Sums:
+    """A shadow of PSUM: for each element the number of the tile that a product wrote it through.
+
+    Tiles that share an address each begin sums of their own; whatever else writes an element ends
+    the sum in it.
+    """
+
+    def __init__(self, memories: Memories, tiles: Mapping[str, Tile]) -> None:
+        self._memories = memories
+        names = [name for name, tile in tiles.items() if tile.memory is Memory.PSUM]
+        if len(names) > MOST_TILES:
+            raise InternalError(f"{len(names)} tiles in PSUM are more than {MOST_TILES}")
+        self._numbers = {name: number for number, name in enumerate(names, 1)}
+        self._shadows: dict[int, Array] = {}
+
+    def holder(self, pattern: Pattern, shape: tuple[int, ...]) -> Callable[[Environment], Array]:
+        """A function that says, in `shape`, which elements hold a sum of this tile."""
+        view, tag = self._view(pattern), self._tag(pattern)
+        return lambda environment: np.reshape(view(environment) == tag, shape)
+
+    def marker(self, pattern: Pattern, is_sum: bool) -> Callable[[Environment], None]:
+        """A function that notes that the pattern has been written, by a product or otherwise."""
+        view, tag = self._view(pattern), self._tag(pattern) if is_sum else 0
+
+        def mark(environment: Environment) -> None:
+            view(environment)[...] = tag
+
+        return mark
+
+    def _tag(self, pattern: Pattern) -> int:
+        """The tile's number in every two bytes of an element."""
+        number = self._numbers[pattern.tile.name]
+        return int.from_bytes((number.to_bytes(2, "little") * 4)[: pattern.dtype.bytes], "little")
+
+    def _view(self, pattern: Pattern) -> Callable[[Environment], Array]:
+        region = self._memories.region(pattern.tile)
+        key = id(region.buffer)
+        if key not in self._shadows:
+            self._shadows[key] = np.zeros_like(region.buffer)
+        shadow = Region(self._shadows[key], region.start, region.pitch)
+        return viewer(pattern, shadow, np.dtype(f"u{pattern.dtype.bytes}"))

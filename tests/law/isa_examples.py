@@ -121,7 +121,7 @@ def examples() -> dict[str, Instr]:
         ScalarTensorTensor(dst=out, data=a, operand0=column, op0="multiply", operand1=b, op1="add"),
         StreamShuffle(dst=out, src=a, mask=tuple(range(32))),
         TensorCopy(dst=out, src=a),
-        TensorCopyPredicated(dst=out, src=a, predicate=chip("chosen", 64, 32, dtype=S32)),
+        TensorCopyPredicated(dst=out, src=a, predicate=chip("chosen", 64, 32, dtype=U16)),
         TensorPartitionReduce(dst=chip("row", 1, 32), data=a, op="add"),
         TensorReduce(dst=chip("column", 64, 1), data=a, op="add"),
         TensorScalar(dst=out, data=a, operand0=column, op0="multiply", operand1=1.0, op1="add"),

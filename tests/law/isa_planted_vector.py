@@ -15,9 +15,32 @@ _OTHER = chip("other", 64, 31)
 _PAIR = chip("pair", 64, 2)
 _HALF = chip("half", 64, 1, dtype=BF16)
 _WORDS = chip("words", 64, 32, dtype=S32)
+_NATURAL = chip("natural", 64, 32, dtype=U32)
 
 # (instruction, changed fields, part of the sentence that must be reported[, target])
 PLANTED: list[tuple[Any, ...]] = [
+    (
+        "tensor_tensor",
+        {"on": "gpsimd", "data1": _WORDS, "data2": _NATURAL},
+        "GpSimd takes 32-bit integers of one dtype",
+    ),
+    ("tensor_scalar", {"operand0": _HALF}, "operand0 must be float32 beside an arithmetic"),
+    ("tensor_scalar", {"operand1": _HALF}, "operand1 must be float32 beside an arithmetic"),
+    ("tensor_scalar", {"op0": "abs"}, "a unary operator takes no operand"),
+    ("tensor_scalar", {"op0": "rsqrt", "operand0": 0}, "op0 must be an operator"),
+    ("tensor_copy", {"on": "scalar"}, "the Scalar Engine copies from generation 3", INF2),
+    ("tensor_copy_predicated", {"predicate": _WORDS}, "predicate must be one of"),
+    (
+        "tensor_copy_predicated",
+        {"src": chip("a", 64, 32, **psum), "predicate": chip("p", 64, 32, dtype=U8, **psum)},
+        "src and predicate must not both be in PSUM",
+    ),
+    (
+        "tensor_tensor_scan",
+        {"data0": chip("a", 64, 32, **psum), "data1": chip("b", 64, 32, **psum)},
+        "data0 and data1 must not both be in PSUM",
+    ),
+    ("scalar_tensor_tensor", {"on": "gpsimd"}, "scalar_tensor_tensor runs on vector"),
     ("activation", {"reduced": _PAIR}, "reduced must hold one element"),
     ("activation", {"scale": _HALF}, "scale must be one of f32"),
     ("activation", {"function": "prelu"}, "function must be an activation function"),

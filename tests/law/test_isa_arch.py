@@ -125,7 +125,7 @@ def test_copies_have_the_documented_fast_modes_from_generation_3(
 
 def test_reading_the_accumulator_costs_64_cycles_more() -> None:
     plain = Activation(dst=chip("o", 8, 512), data=chip("i", 8, 512), function="exp")
-    summed = replace(plain, reduce=chip("r", 8, 1))
+    summed = replace(plain, reduced=chip("r", 8, 1), command="reset_reduce")
     assert summed.cycles(V3) - plain.cycles(V3) == 64
 
 

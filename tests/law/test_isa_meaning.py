@@ -144,7 +144,8 @@ def test_unary_operators(op: str) -> None:
     data = bench.pattern((10, 7), values=positive(bench, (10, 7)) - (op not in ("rsqrt",)) * 2)
     dst = bench.pattern((10, 7))
     expected = elementwise(op, bench.value(data), np.zeros(1))
-    bench.check(TensorScalar(dst=dst, data=data, op0=op), dst=expected)
+    on = ALU_OPS[op].engines[0]
+    bench.check(TensorScalar(dst=dst, data=data, op0=op, on=on), dst=expected)
 
 
 @pytest.mark.parametrize("reverse0", [False, True])
@@ -380,13 +381,26 @@ def test_affine_select(op: str) -> None:
     bench.check(instr, dst=value)
 
 
-@pytest.mark.parametrize("op", ["add", "maximum", "minimum"])
-def test_tensor_partition_reduce(op: str) -> None:
+@pytest.mark.parametrize("op", ["add", "average", "maximum"])
+@pytest.mark.parametrize("dtype", [F32, BF16, S16], ids=str)
+def test_tensor_partition_reduce(op: str, dtype: DType) -> None:
     bench = Bench(29)
-    data, dst = bench.pattern((33, 4)), bench.pattern((1, 4))
+    values = bench.random.integers(-90, 90, (33, 2, 4))
+    data, dst = bench.pattern((33, 2, 4), dtype, values=values), bench.pattern((1, 8), F32)
+    reduce = {"add": np.sum, "average": np.mean, "maximum": np.max}[op]
+    rows = bench.value(data).astype(np.float64).reshape(33, 8)
+    instr = TensorPartitionReduce(dst=dst, data=data, op=op)
+    bench.check(instr, dst=reduce(rows, axis=0, keepdims=True).astype(np.float32))
+
+
+@pytest.mark.parametrize("op", ["bitwise_or", "bitwise_and"])
+@pytest.mark.parametrize("dtype", [S32, U32, U8], ids=str)
+def test_tensor_partition_reduce_of_bits(op: str, dtype: DType) -> None:
+    bench = Bench(30)
+    data, dst = bench.pattern((5, 6), dtype), bench.pattern((1, 6), dtype)
     expected = bench.value(data)[0]
     for row in bench.value(data)[1:]:
-        expected = elementwise(op, expected, row)
+        expected = expected | row if op == "bitwise_or" else expected & row
     bench.check(TensorPartitionReduce(dst=dst, data=data, op=op), dst=expected[None])
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from glia.base.errors import Unspecified
+
 Array = np.ndarray[Any, Any]
 
 PAGE = "NKI API common fields, Supported Math Operators for NKI ISA"
@@ -142,7 +144,7 @@ ALU_OPS: dict[str, AluOp] = _table(
     AluOp("abs", 1, "arithmetic", np.abs),
     AluOp("square", 1, "arithmetic", np.square),
     AluOp("relu", 1, "arithmetic", lambda a: np.maximum(a, a.dtype.type(0))),
-    AluOp("rsqrt", 1, "arithmetic", _rsqrt),
+    AluOp("rsqrt", 1, "arithmetic", _rsqrt, _GPSIMD),
     AluOp("reciprocal", 1, "arithmetic", _reciprocal),
     AluOp("logical_not", 1, "arithmetic", np.logical_not),
     AluOp("invert", 1, "bitvec", np.invert, _VECTOR),
@@ -160,7 +162,10 @@ def apply(op: str, a: Array, b: Array | None, reverse: bool = False) -> Array:
 
 
 def reduce_along(op: str, array: Array, axis: int | tuple[int, ...]) -> Array:
-    """Reduce `array` along axes with a binary operator that has an identity; TypeError else."""
+    """Reduce `array` along axes with a binary operator that has an identity; TypeError else.
+
+    Unspecified for subtract: its order is not documented.
+    """
     if ALU_OPS[op].identity is None:
         raise TypeError(f"{op} does not reduce")
     if op == "abs_max":
@@ -168,7 +173,7 @@ def reduce_along(op: str, array: Array, axis: int | tuple[int, ...]) -> Array:
     if op == "abs_min":
         return np.min(np.abs(array), axis=axis)
     if op == "subtract":
-        return np.negative(np.add.reduce(array, axis=axis))
+        raise Unspecified("whether a reduction by subtract takes the first element away too")
     function = ALU_OPS[op].compute
     assert isinstance(function, np.ufunc)
     if op.startswith("logical"):

@@ -132,6 +132,10 @@ class Form:
     computes: Step
     settings: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
+    def __str__(self) -> str:
+        given = ", ".join(f"{name} = {value}" for name, value in self.settings.items())
+        return f"{self.computes} with {given}" if given else str(self.computes)
+
 
 def chosen(
     attribute: str, *arguments: Step | Leaf, among: tuple[Vocabulary, ...], exchanged: str = ""

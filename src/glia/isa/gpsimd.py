@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 IOTA = "NKI nki.isa.iota"
 SELECT = "NKI nki.isa.affine_select"
 PARTITION_REDUCE = "NKI nki.isa.tensor_partition_reduce"
-PARTITION_OPS = ("add", "maximum", "minimum", "bitwise_or", "bitwise_and")
+PARTITION_OPS = ("add", "average", "maximum", "bitwise_or", "bitwise_and")
 
 
 def _affine_values(
@@ -110,7 +110,10 @@ class AffineSelect(Instr, engine="gpsimd"):
 
 
 class TensorPartitionReduce(Instr, engine="gpsimd"):
-    """Reduce across partitions: dst [1, F] = `op` over the partitions of data [P, F]."""
+    """Reduce across partitions: dst [1, F] = `op` over the partitions of data [P, F].
+
+    Arithmetic is float32; bitwise or and and work on the bits.
+    """
 
     dst: Pattern = writes("SBUF")
     data: Pattern = reads("SBUF")
@@ -145,6 +148,8 @@ class TensorPartitionReduce(Instr, engine="gpsimd"):
 
     @staticmethod
     def compute(data: Array, op: str) -> Array:
+        if op == "average":
+            return reduce_along("add", data, 0)[None, :] / np.float32(len(data))
         return reduce_along(op, data, 0)[None, :]
 
     def cycles(self, arch: Arch) -> int:

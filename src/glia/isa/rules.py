@@ -189,6 +189,18 @@ def bitvec_on_integers(op_names: tuple[str, ...], operand_names: tuple[str, ...]
     )
 
 
+def float32_beside_arithmetic(name: str, op_name: str, *, source: str) -> Rule:
+    """The operand, where it is a tensor, is float32 when its operator is arithmetic."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        declared = ALU_OPS.get(getattr(instr, op_name))
+        if declared is None or declared.family != "arithmetic":
+            return True
+        return all(p.dtype is F32 for p in _present(instr, (name,)))
+
+    return Rule(f"{name} must be float32 beside an arithmetic operator", holds, source)
+
+
 def not_both_in_psum(first: str, second: str, *, source: str) -> Rule:
     """At most one of two operands is in PSUM."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from glia.base.dtype import BF16, PRED, S8, S16, S32, U8, U16, U32, from_numpy
+from glia.base.dtype import BF16, PRED, S32, U8, U16, U32, from_numpy
 from glia.isa.alu import ALU_OPS, apply, reduce_along
 from glia.isa.cost import copy_speedup, stream_cycles, two_input_factor
 from glia.isa.form import (
@@ -28,6 +28,7 @@ from glia.isa.rules import (
     bitvec_on_integers,
     column,
     dtypes,
+    float32_beside_arithmetic,
     known_op,
     not_both_in_psum,
     operand,
@@ -70,6 +71,11 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
         known_op("op", arity=2),
         bitvec_on_integers(("op",), ("dst", "data1", "data2")),
         not_both_in_psum("data1", "data2", source=TENSOR_TENSOR),
+        Rule(
+            "GpSimd takes 32-bit integers of one dtype, signed or unsigned, not of both",
+            lambda i, _: i.runs_on != "gpsimd" or not {S32, U32} <= {i.data1.dtype, i.data2.dtype},
+            TENSOR_TENSOR,
+        ),
     )
 
     @property
@@ -134,12 +140,19 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
         same_elements("dst", "data", source=TENSOR_SCALAR),
         column("operand0", "data", source=TENSOR_SCALAR),
         column("operand1", "data", source=TENSOR_SCALAR),
+        float32_beside_arithmetic("operand0", "op0", source=TENSOR_SCALAR),
+        float32_beside_arithmetic("operand1", "op1", source=TENSOR_SCALAR),
         known_op("op0"),
         known_op("op1", optional=True),
         bitvec_on_integers(("op0", "op1"), ("dst", "data", "operand0", "operand1")),
         Rule(
             "a binary operator needs its operand",
             lambda i, _: _has_operand(i.op0, i.operand0) and _has_operand(i.op1, i.operand1),
+            TENSOR_SCALAR,
+        ),
+        Rule(
+            "a unary operator takes no operand but None or 0",
+            lambda i, _: _lacks_operand(i.op0, i.operand0) and _lacks_operand(i.op1, i.operand1),
             TENSOR_SCALAR,
         ),
         Rule(
@@ -180,7 +193,12 @@ def _has_operand(op: str, value: Pattern | float | None) -> bool:
     return op not in ALU_OPS or ALU_OPS[op].arity == 1 or value is not None
 
 
-class ScalarTensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
+def _lacks_operand(op: str, value: Pattern | float | None) -> bool:
+    is_unary = op in ALU_OPS and ALU_OPS[op].arity == 1
+    return not is_unary or (not isinstance(value, Pattern) and value in (None, 0))
+
+
+class ScalarTensorTensor(Instr, engine="vector"):
     """Write (data `op0` operand0) `op1` operand1 with operand0 one value per partition or a number.
 
     operand1 is a tensor. Arithmetic operators only, in float32.
@@ -227,8 +245,6 @@ class ScalarTensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
 
     def cycles(self, arch: Arch) -> int:
         """Two cycles per element; one for even bf16 rows of (data - operand0) * operand1."""
-        if self.runs_on == "gpsimd":
-            return round(arch.gpsimd_dispatch_cycles) + 2 * self.data.free
         is_fast = (
             (self.op0, self.op1) == ("subtract", "multiply")
             and self.data.dtype is BF16
@@ -298,9 +314,8 @@ class TensorReduce(Instr, engine="vector", engines=("vector", "gpsimd")):
 class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd")):
     """Copy src to dst, converting the dtype.
 
-    The same dtype is copied bit by bit. Between two integer dtypes values are exact and saturate
-    (assumed: documented is only a conversion through float32, which agrees below 2**24); all other
-    conversions go through float32, to integers rounding to nearest even and saturating.
+    Vector and GpSimd copy the same dtype bit by bit. All other copies go through float32, to
+    integers rounding to nearest even and saturating.
     """
 
     dst: Pattern = writes("SBUF", "PSUM")
@@ -309,12 +324,19 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
     takes_packed: ClassVar = ("dst", "src")
     cost_source = FORMULAS
     forms = (Form(fixed("convert", "src", families=ANY)),)
-    rules = (same_elements("dst", "src", source=COPY),)
+    rules = (
+        same_elements("dst", "src", source=COPY),
+        Rule(
+            "the Scalar Engine copies from generation 3 (before it, activation with copy does)",
+            lambda i, arch: i.runs_on != "scalar" or arch.generation >= 3,
+            COPY,
+        ),
+    )
+    assumed = ("the Scalar Engine copies through float32 in all generations",)
 
     @property
     def is_exact(self) -> bool:
-        integers = self.src.dtype.is_integer and self.dst.dtype.is_integer
-        return self.src.dtype is self.dst.dtype or integers
+        return self.src.dtype is self.dst.dtype and self.runs_on != "scalar"
 
     @staticmethod
     def compute(src: Array) -> Array:
@@ -343,7 +365,8 @@ class TensorCopyPredicated(Instr, engine="vector"):
     forms = (Form(fixed("select", "predicate", "src", "dst", families=ANY)),)
     rules = (
         same_elements("dst", "src", "predicate", source=PREDICATED),
-        dtypes("predicate", (U8, U16, U32, S8, S16, S32, PRED), source=PREDICATED),
+        dtypes("predicate", (U8, U16, U32, PRED), source=PREDICATED),
+        not_both_in_psum("src", "predicate", source=PREDICATED),
     )
 
     @property

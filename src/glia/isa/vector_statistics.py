@@ -18,6 +18,7 @@ from glia.isa.rules import (
     free_between,
     free_elements,
     known_op,
+    not_both_in_psum,
     same_elements,
     same_partitions,
 )
@@ -64,6 +65,7 @@ class TensorTensorScan(Instr, engine="vector"):
             ),
             SCAN,
         ),
+        not_both_in_psum("data0", "data1", source=SCAN),
     )
 
     @staticmethod

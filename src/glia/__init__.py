@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from glia.pipeline import compile
     from glia.profile.report import Profile
     from glia.runtime.model import Model, load
-    from glia.runtime.simulate import simulate
+    from glia.nki.simulate import simulate
 
 __version__ = "0.1.0"
 
@@ -29,7 +29,7 @@ _HOMES = {
     "Profile": "glia.profile.report",
     "compile": "glia.pipeline",
     "load": "glia.runtime.model",
-    "simulate": "glia.runtime.simulate",
+    "simulate": "glia.nki.simulate",
 }
 
 

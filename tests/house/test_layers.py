@@ -9,8 +9,8 @@ from pathlib import Path
 from house.source import PACKAGE, functions, imported, nodes_of, place, python_files
 
 ORDER = (
-    "base", "arch", "isa", "graph", "frontend", "tile", "machine", "nki", "neff", "pipeline",
-    "sim", "profile", "runtime", "plugins", "cli",
+    "base", "arch", "isa", "graph", "frontend", "tile", "machine", "neff", "pipeline", "sim",
+    "profile", "runtime", "nki", "plugins", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}

@@ -18,6 +18,7 @@ from glia.nki.errors import (
     BrokenRule,
     ImpossibleTensor,
     IndexOutsideTensor,
+    NoSuchName,
     NotAnOutput,
     NotInNki,
     OutsideKernel,
@@ -248,7 +249,9 @@ def _nothing(x: NkiTensor) -> None:
 
 
 def _too_many_partitions(x: NkiTensor) -> NkiTensor:
-    return nl.ndarray((256, 4), nl.float32)
+    tile = nl.ndarray((256, 4), nl.float32)
+    nisa.tensor_tensor(tile, tile, tile, nl.add)
+    return tile
 
 
 def _unknown_dtype(x: NkiTensor) -> NkiTensor:
@@ -277,7 +280,7 @@ def _function_of_nl(x: NkiTensor) -> NkiTensor:
 
 
 def _unknown_instruction(x: NkiTensor) -> NkiTensor:
-    return nisa.nc_matmul_mx(x, x)
+    return nisa.nc_matmul_9(x, x)
 
 
 def _mask(x: NkiTensor) -> None:
@@ -286,12 +289,6 @@ def _mask(x: NkiTensor) -> None:
 
 def _assignment(x: NkiTensor) -> None:
     x[0] = x[1]
-
-
-def _partial_sum(x: NkiTensor) -> None:
-    tile, total = load(x), nl.ndarray((32, 512), nl.float32, nl.psum)
-    nisa.nc_matmul(total[:, :32], tile[:, :32], tile[:, :32])
-    nisa.nc_matmul(total, tile[:, :32], tile)
 
 
 def _hbm_operand(x: NkiTensor) -> None:
@@ -308,17 +305,16 @@ WRONG: list[tuple[Callable[..., Any], type[CompileError]]] = [
     (_on_chip_output, NotAnOutput),
     (_part_of_an_output, NotAnOutput),
     (_nothing, NotAnOutput),
-    (_too_many_partitions, ImpossibleTensor),
+    (_too_many_partitions, BrokenRule),
     (_unknown_dtype, ImpossibleTensor),
     (_dtype_in_a_list, ImpossibleTensor),
     (_buffer_by_name, NotInNki),
     (_outer_axis, NotInNki),
     (_moved_partitions, ImpossibleTensor),
-    (_function_of_nl, NotInNki),
-    (_unknown_instruction, NotInNki),
+    (_function_of_nl, BrokenRule),
+    (_unknown_instruction, NoSuchName),
     (_mask, NotInNki),
     (_assignment, NotInNki),
-    (_partial_sum, NotInNki),
     (_hbm_operand, BrokenRule),
     (_number_as_destination, BrokenRule),
 ]

@@ -1,1 +1,9 @@
-"""NKI kernels: Python functions over `nki.language` and `nki.isa`, traced to machine programs."""
+"""NKI: kernels written in Python over `nki.language` and `nki.isa`, simulated or compiled."""
+
+from __future__ import annotations
+
+from glia.nki import collectives, isa, language, typing
+from glia.nki.kernel import jit
+from glia.nki.simulate import simulate
+
+__all__ = ["collectives", "isa", "jit", "language", "simulate", "typing"]

@@ -1,11 +1,19 @@
-"""What a user can do wrong in a kernel."""
+"""What a user can do wrong in a kernel.
+
+Each error is also an instance of the Python exception that the documentation promises, so that
+`except AssertionError` or `except IndexError` around a kernel catches it.
+"""
 
 from __future__ import annotations
 
 from glia.base.errors import CompileError
 
 
-class BrokenRule(CompileError):
+class NkiValidationError(Exception):
+    """A call breaks a constraint of the hardware; glia raises one of its subclasses."""
+
+
+class BrokenRule(CompileError, NkiValidationError, AssertionError):
     """A call of an nki.isa function breaks a law of its instruction.
 
     Cause: operands whose shapes, dtypes, memories or partitions the hardware does not take.
@@ -15,10 +23,10 @@ class BrokenRule(CompileError):
 
     code = "GLIA601"
     message = "{rule}"
-    help = "see nki.isa.{function} in docs/isa/instructions.md for all of its rules"
+    help = "see docs/isa/instructions.md for all rules of {function}"
 
 
-class IndexOutsideTensor(CompileError):
+class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, AssertionError):
     """An index or slice of a tensor names elements that it does not have.
 
     Cause: a slice that ends after the last element (slices are not clamped), holds no element, or
@@ -32,10 +40,11 @@ class IndexOutsideTensor(CompileError):
     help = "every slice must lie within the tensor and hold at least one element"
 
 
-class NotAnOutput(CompileError):
+class NotAnOutput(CompileError, NkiValidationError):
     """A kernel returns something that the caller cannot read.
 
-    Cause: a tensor in SBUF, PSUM or private HBM, a part of a tensor, or no tensor at all.
+    Cause: a tensor in SBUF or PSUM, in a compiled kernel also one in private HBM or a part of a
+    tensor, or no tensor at all.
     Fix: allocate the result with buffer=nl.shared_hbm, copy into it with nki.isa.dma_copy and
     return the whole of it.
     Example: a kernel that ends in `return tile` where tile is nl.ndarray(..., buffer=nl.sbuf).
@@ -46,26 +55,27 @@ class NotAnOutput(CompileError):
     help = "copy it with nki.isa.dma_copy into nl.ndarray(..., buffer=nl.shared_hbm), return that"
 
 
-class NotInNki(CompileError):
-    """A kernel uses a part of NKI that glia does not trace, or a name NKI does not have.
+class NotInNki(CompileError, TypeError):
+    """A kernel uses a name, parameter or value that NKI does not have, or not like this.
 
-    Cause: an nl or nisa name, a parameter, an index or a value outside what glia.nki covers.
-    Fix: write the step with the nki.isa functions that `glia.nki.trace` lists.
-    Example: nl.add(a, b) called as a function; as the operator of nki.isa.tensor_tensor it works.
+    Cause: a misspelt nl or nisa name, a wrong parameter, or an argument of the wrong type.
+    Fix: compare the call with the documented signature, which help(nki.isa.<function>) prints.
+    Example: nki.isa.tensor_copy(dst, src, mask=m); masks belong to the earlier generation.
     """
 
     code = "GLIA604"
     message = "{feature} is not supported in a kernel"
-    help = "the docstring of glia.nki.trace lists what a kernel can use"
+    help = "compare with the documented signature: help(nki.isa.<function>), help(nki.language)"
 
 
-class ImpossibleTensor(CompileError):
+class ImpossibleTensor(CompileError, NkiValidationError, AssertionError):
     """A tensor that no memory can hold, or a view that the layout does not allow.
 
-    Cause: more than 128 partitions, an extent below 1, an unknown dtype, fewer than two dimensions
-    on chip, or a reshape that moves elements between partitions or changes their number.
+    Cause: more bytes than the memory has, an extent below 1, an unknown dtype, or a view that
+    moves elements between partitions, joins dimensions that are not neighbours or changes the
+    number of elements.
     Fix: tile the tensor; on chip the first dimension is the partitions, at most nl.tile_size.pmax.
-    Example: nl.ndarray((256, 512), nl.float32, buffer=nl.sbuf).
+    Example: tile.reshape((64, 1024)) where tile has the shape (128, 512) in SBUF.
     """
 
     code = "GLIA605"
@@ -74,13 +84,83 @@ class ImpossibleTensor(CompileError):
 
 
 class OutsideKernel(CompileError):
-    """A kernel's function is called while no kernel is being traced.
+    """A function of a kernel is called while no kernel runs.
 
-    Cause: nl.ndarray or an nki.isa function in plain Python, or a kernel called directly.
-    Fix: run the kernel with glia.simulate(kernel)(*arrays).
+    Cause: nl.ndarray or an nki.isa function in plain Python.
+    Fix: put the call into a kernel and run that with nki.simulate(kernel)(*arrays).
     Example: nl.ndarray((128, 512), nl.float32) at the top of a module.
     """
 
     code = "GLIA606"
     message = "{function} is called outside a kernel"
-    help = "run the kernel with glia.simulate(kernel)(*arrays)"
+    help = "run the kernel with nki.simulate(kernel)(*arrays)"
+
+
+class UnknownWhenTraced(CompileError, TypeError):
+    """Python asks for a value that exists only while the program runs.
+
+    Cause: `if`, int() or range() on a register, or bool() or NumPy on a tensor's contents.
+    Fix: loop with nl.fori_loop or nl.while_loop; choose between values with
+    nki.isa.tensor_copy_predicated or nl.where.
+    Example: `if register:` where register = nki.isa.register_alloc(1).
+    """
+
+    code = "GLIA607"
+    message = "{value} is not known while the kernel is compiled: {use}"
+    help = "loop with nl.fori_loop or nl.while_loop; select values with nl.where"
+
+
+class IndexNotInTable(CompileError, IndexError):
+    """An index that a kernel computed names a row that its tensor does not have.
+
+    Cause: a vector_offset or scalar_offset beyond the dimension it indexes, with
+    oob_mode.error (the default).
+    Fix: correct the indices, or pass oob_mode=nki.isa.oob_mode.skip to leave such rows out.
+    Example: nki.isa.dma_copy from x.vector_select(0, rows) where a row is x.shape[0].
+    """
+
+    code = "GLIA608"
+    message = "index {index} is out of bounds for axis {axis} with size {size}"
+    help = "pass oob_mode=nki.isa.oob_mode.skip to leave out indices that name no row"
+
+
+class BadLaunch(CompileError, TypeError, ValueError):
+    """A kernel is decorated or launched in a way that NKI does not have.
+
+    Cause: a grid other than [1] or [2], two cores on a target whose cores stand alone, an option
+    of nki.jit that was removed, or arguments that do not fit the kernel's parameters.
+    Fix: launch with kernel(...) or kernel[2](...); choose the target with the environment variable
+    NEURON_PLATFORM_TARGET_OVERRIDE.
+    Example: nki.jit(kernel, platform_target="trn1").
+    """
+
+    code = "GLIA609"
+    message = "kernel {kernel}: {problem}"
+    help = "launch with kernel(...) or kernel[2](...)"
+
+
+class CoresDisagree(CompileError, RuntimeError):
+    """Two cores of a kernel wait for each other in different places.
+
+    Cause: one core reaches a core_barrier or sendrecv that the other never reaches, or with
+    another pipe or another partner.
+    Fix: let both programs make the same calls in the same order, also under `if program_id`.
+    Example: nki.isa.core_barrier(data, (0, 1)) under `if nl.program_id(0) == 0:`.
+    """
+
+    code = "GLIA610"
+    message = "core {core} waits in {call}, {other}"
+    help = "both programs must reach the same barriers and exchanges in the same order"
+
+
+class NoSuchName(CompileError, AttributeError):
+    """A module of NKI has no such name.
+
+    Cause: a misspelt name, or one of the earlier generation (`neuronxcc.nki`).
+    Fix: look the name up in help(nki.language), help(nki.isa) or help(nki.collectives).
+    Example: nl.par_dim, which only the earlier generation has.
+    """
+
+    code = "GLIA611"
+    message = "{module} has no {name}{hint}"
+    help = "help({module}) lists its names"

@@ -1,125 +1,314 @@
-"""What a kernel imports as `nl`: dtypes, buffers, tensors, loops and the names of operators."""
+"""What a kernel imports as `nl`: dtypes, buffers, tensors, loops and computing functions.
+
+Every function named like an operator of the engines stands for it where nki.isa takes an `op`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import NoReturn
 
-import numpy as np
+from glia.nki.creation import (
+    empty_like,
+    full,
+    is_hbm,
+    is_on_chip,
+    is_psum,
+    is_sbuf,
+    ndarray,
+    ones,
+    rand,
+    random_seed,
+    shared_constant,
+    shared_identity_matrix,
+    zeros,
+    zeros_like,
+)
+from glia.nki.enums import MemoryRegion
+from glia.nki.errors import NoSuchName
+from glia.nki.loops import (
+    affine_range,
+    ds,
+    dynamic_range,
+    fori_loop,
+    no_reorder,
+    num_programs,
+    program_id,
+    program_ndim,
+    sequential_range,
+    static_range,
+    while_loop,
+)
+from glia.nki.math import (
+    abs,
+    abs_max,
+    abs_min,
+    add,
+    arctan,
+    average,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    bypass,
+    ceil,
+    copy,
+    cos,
+    divide,
+    equal,
+    erf,
+    erf_dx,
+    exp,
+    floor,
+    fmod,
+    gelu,
+    gelu_apprx_sigmoid,
+    gelu_apprx_sigmoid_dx,
+    gelu_apprx_tanh,
+    gelu_dx,
+    greater,
+    greater_equal,
+    invert,
+    left_shift,
+    less,
+    less_equal,
+    log,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    mish,
+    mod,
+    multiply,
+    negative,
+    not_equal,
+    power,
+    prelu,
+    reciprocal,
+    relu,
+    right_shift,
+    rsqrt,
+    sigmoid,
+    sign,
+    silu,
+    silu_dx,
+    sin,
+    softplus,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+)
+from glia.nki.movement import (
+    broadcast_to,
+    device_print,
+    expand_dims,
+    load,
+    load_transpose2d,
+    matmul,
+    store,
+    transpose,
+)
+from glia.nki.objects import NKIObject
+from glia.nki.reductions import (
+    all,
+    dropout,
+    max,
+    mean,
+    min,
+    prod,
+    rms_norm,
+    softmax,
+    sum,
+    var,
+    where,
+)
+from glia.nki.session import caller
+from glia.nki.sizes import tile_size
+from glia.nki.tensor import NkiTensor
 
-from glia.arch import Arch
-from glia.isa.activation import ACTIVATIONS
-from glia.isa.alu import ALU_OPS
-from glia.nki.errors import NotInNki
-from glia.nki.recorder import caller, current
-from glia.nki.tensor import MemoryRegion, NkiTensor, new_tensor
-
+DType = str
+bool_ = "bool"
+int8 = "int8"
+int16 = "int16"
+int32 = "int32"
+uint8 = "uint8"
+uint16 = "uint16"
+uint32 = "uint32"
+float16 = "float16"
 float32 = "float32"
 bfloat16 = "bfloat16"
-float16 = "float16"
+tfloat32 = "tfloat32"
 float8_e4m3 = "float8_e4m3"
 float8_e4m3fn = "float8_e4m3fn"
 float8_e5m2 = "float8_e5m2"
-int32 = "int32"
-uint32 = "uint32"
-int16 = "int16"
-uint16 = "uint16"
-int8 = "int8"
-uint8 = "uint8"
-bool_ = "bool"
+float8_e5m2_x4 = "float8_e5m2_x4"
+float8_e4m3fn_x4 = "float8_e4m3fn_x4"
+float8_e8m0fnu = "float8_e8m0fnu"
+float4_e2m1fn_x4 = "float4_e2m1fn_x4"
 
 sbuf = MemoryRegion.sbuf
 psum = MemoryRegion.psum
-shared_hbm = MemoryRegion.shared_hbm
 private_hbm = MemoryRegion.private_hbm
-hbm = private_hbm
+hbm = MemoryRegion.private_hbm
+shared_hbm = MemoryRegion.shared_hbm
 
-affine_range = range
-sequential_range = range
-static_range = range
+__all__ = [
+    "DType",
+    "MemoryRegion",
+    "NKIObject",
+    "NkiTensor",
+    "abs",
+    "abs_max",
+    "abs_min",
+    "add",
+    "affine_range",
+    "all",
+    "arctan",
+    "average",
+    "bfloat16",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bool_",
+    "broadcast_to",
+    "bypass",
+    "ceil",
+    "copy",
+    "cos",
+    "device_print",
+    "divide",
+    "dropout",
+    "ds",
+    "dynamic_range",
+    "empty_like",
+    "equal",
+    "erf",
+    "erf_dx",
+    "exp",
+    "expand_dims",
+    "float4_e2m1fn_x4",
+    "float8_e4m3",
+    "float8_e4m3fn",
+    "float8_e4m3fn_x4",
+    "float8_e5m2",
+    "float8_e5m2_x4",
+    "float8_e8m0fnu",
+    "float16",
+    "float32",
+    "floor",
+    "fmod",
+    "fori_loop",
+    "full",
+    "gelu",
+    "gelu_apprx_sigmoid",
+    "gelu_apprx_sigmoid_dx",
+    "gelu_apprx_tanh",
+    "gelu_dx",
+    "greater",
+    "greater_equal",
+    "hbm",
+    "int8",
+    "int16",
+    "int32",
+    "invert",
+    "is_hbm",
+    "is_on_chip",
+    "is_psum",
+    "is_sbuf",
+    "left_shift",
+    "less",
+    "less_equal",
+    "load",
+    "load_transpose2d",
+    "log",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "mish",
+    "mod",
+    "multiply",
+    "ndarray",
+    "negative",
+    "no_reorder",
+    "not_equal",
+    "num_programs",
+    "ones",
+    "power",
+    "prelu",
+    "private_hbm",
+    "prod",
+    "program_id",
+    "program_ndim",
+    "psum",
+    "rand",
+    "random_seed",
+    "reciprocal",
+    "relu",
+    "right_shift",
+    "rms_norm",
+    "rsqrt",
+    "sbuf",
+    "sequential_range",
+    "shared_constant",
+    "shared_hbm",
+    "shared_identity_matrix",
+    "sigmoid",
+    "sign",
+    "silu",
+    "silu_dx",
+    "sin",
+    "softmax",
+    "softplus",
+    "sqrt",
+    "square",
+    "static_range",
+    "store",
+    "subtract",
+    "sum",
+    "tan",
+    "tanh",
+    "tfloat32",
+    "tile_size",
+    "transpose",
+    "trunc",
+    "uint8",
+    "uint16",
+    "uint32",
+    "var",
+    "where",
+    "while_loop",
+    "zeros",
+    "zeros_like",
+]
+
+_ADVICE = {
+    "par_dim": ": the first dimension of an on-chip tensor is the partitions",
+    "arange": ": index with slices and nl.ds",
+    "mgrid": ": index with slices and nl.ds",
+    "loop_reduce": ": accumulate with nki.isa.tensor_tensor",
+    "atomic_rmw": ": use nki.isa.dma_compute",
+}
+# Names that no document has and kernels use.
+_UNDOCUMENTED = {"bool": "bool", "float32r": "float32", "range": range}
 
 
-@dataclass(frozen=True)
-class Op:
-    """The name of an operator or activation function, given to nki.isa functions as `op`."""
-
-    name: str
-
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        """Operators name what an instruction does; they compute nothing themselves."""
-        raise NotInNki(feature=f"nl.{self.name} called as a function", loc=caller())
+def __getattr__(name: str) -> object:
+    if name in _UNDOCUMENTED:
+        return _UNDOCUMENTED[name]
+    return _refuse(name)
 
 
-class TileSize:
-    """The limits of tiles on the target of the kernel being traced, in elements or bytes."""
-
-    @property
-    def _arch(self) -> Arch:
-        return current("nl.tile_size").target.arch
-
-    @property
-    def pmax(self) -> int:
-        """Partitions of SBUF and PSUM."""
-        return self._arch.partitions
-
-    @property
-    def gemm_stationary_fmax(self) -> int:
-        """Columns of nc_matmul's stationary operand."""
-        return self._arch.stationary_columns
-
-    @property
-    def gemm_moving_fmax(self) -> int:
-        """Columns of nc_matmul's moving operand."""
-        return self._arch.moving_columns
-
-    @property
-    def psum_bank_fmax_bytes(self) -> int:
-        """Bytes of one PSUM bank in a partition."""
-        return self._arch.psum_bank_bytes
-
-    @property
-    def psum_bank_fmax(self) -> int:
-        """float32 elements of one PSUM bank in a partition."""
-        return self._arch.psum_bank_bytes // np.dtype(np.float32).itemsize
-
-    @property
-    def psum_fmax(self) -> int:
-        """The older name of psum_bank_fmax."""
-        return self.psum_bank_fmax
-
-    @property
-    def psum_num_banks(self) -> int:
-        """PSUM banks."""
-        return self._arch.psum_banks
-
-    @property
-    def total_available_sbuf_size(self) -> int:
-        """Bytes of a partition of SBUF that a kernel can use."""
-        return self._arch.sbuf_usable_bytes_per_partition
-
-
-tile_size = TileSize()
-
-
-def ndarray(
-    shape: tuple[int, ...], dtype: str, buffer: MemoryRegion = sbuf, name: str = ""
-) -> NkiTensor:
-    """A new tensor without contents; on chip the first dimension is the partitions.
-
-    ImpossibleTensor when the memory cannot hold it.
-    """
-    return new_tensor(shape, dtype, buffer, name)
-
-
-def ds(start: int, size: int) -> slice:
-    """The slice of `size` elements from `start`."""
-    return slice(start, start + size)
-
-
-def __getattr__(name: str) -> Op:
-    """nl.add, nl.exp, ...: the operators of the engines and the activation functions, by name."""
-    if name in ALU_OPS or name in ACTIVATIONS:
-        return Op(name)
-    if name.startswith("_"):
+def _refuse(name: str) -> NoReturn:
+    if name.startswith("__"):
         raise AttributeError(name)
-    raise NotInNki(feature=f"nl.{name}", loc=caller())
+    raise NoSuchName(module="nki.language", name=name, hint=_ADVICE.get(name, ""), loc=caller())

@@ -1,73 +1,146 @@
-"""NkiTensor: a view of a tile, with shape, strides and basic indexing."""
+"""NkiTensor: a view of a tile of memory, with the whole algebra of views."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 
-from glia.base import dtype as types
 from glia.base.affine import Affine
-from glia.isa.operand import Memory, Pattern, Tile
-from glia.nki.errors import ImpossibleTensor, IndexOutsideTensor, NotInNki
-from glia.nki.recorder import caller, current
+from glia.base.dtype import DType
+from glia.isa.operand import Memory, Pattern, Tile, reach
+from glia.nki.dtypes import DTYPES, dtype_name
+from glia.nki.enums import MemoryRegion
+from glia.nki.errors import ImpossibleTensor, IndexOutsideTensor, NotInNki, UnknownWhenTraced
+from glia.nki.objects import NKIObject
+from glia.nki.registers import VirtualRegister, integer_or_register
+from glia.nki.session import caller, current, session_or_none
 
-# NKI's name of each dtype that the instructions know.
-DTYPES = {
-    "float32": types.F32,
-    "bfloat16": types.BF16,
-    "float16": types.F16,
-    "float8_e4m3": types.F8E4M3,
-    "float8_e4m3fn": types.F8E4M3FN,
-    "float8_e5m2": types.F8E5M2,
-    "int32": types.S32,
-    "uint32": types.U32,
-    "int16": types.S16,
-    "uint16": types.U16,
-    "int8": types.S8,
-    "uint8": types.U8,
-    "bool": types.PRED,
-}
+Dims = tuple[tuple[int, int], ...]
 
 
-class MemoryRegion(Enum):
-    """Where a tensor lives; HBM is shared with the caller or private to the kernel."""
+@dataclass(frozen=True)
+class DynamicSlice:
+    """`count` elements from where a register says."""
 
-    sbuf = "sbuf"
-    psum = "psum"
-    shared_hbm = "shared_hbm"
-    private_hbm = "private_hbm"
-
-    @property
-    def memory(self) -> Memory:
-        """The memory of the machine that it is part of."""
-        return Memory.HBM if self.value.endswith("hbm") else Memory[self.value.upper()]
+    start: VirtualRegister
+    count: int
 
 
-@dataclass(frozen=True, eq=False)
-class NkiTensor:
-    """A tensor of a kernel: `dims` are (step, count) over a tile, `offset` where they start.
+@dataclass(frozen=True)
+class Indirection:
+    """Where a view starts is `index` times `step` elements further, known when it is used.
 
-    On chip the first dimension is the partitions (step and start `partition` in partitions), the
-    others step in elements of a partition; in HBM all step in elements of the tile.
+    With `is_vector` every entry of the first dimension has an index of its own. `rows` indices
+    are valid, from 0; `is_partition` counts steps in partitions.
     """
 
-    tile: Tile
-    dtype: str
-    buffer: MemoryRegion
-    dims: tuple[tuple[int, int], ...]
-    offset: int = 0
-    partition: int = 0
+    index: NkiTensor
+    step: int
+    rows: int
+    is_vector: bool = False
+    is_partition: bool = False
+
+
+class NkiTensor(NKIObject):
+    """A tensor in SBUF, PSUM or HBM, or a view of one; views share the storage.
+
+    On chip the first dimension lies on the partitions. `shape`, `strides`, `offset` (elements),
+    `dtype`, `buffer`, `ndim`, `size` and `name` are known when the kernel is compiled.
+    """
+
+    __slots__ = (
+        "_pattern",
+        "buffer",
+        "dims",
+        "dtype",
+        "indirection",
+        "partition",
+        "start",
+        "stored",
+        "tile",
+    )
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: str,
+        storage: Any,
+        buffer: MemoryRegion = MemoryRegion.sbuf,
+        name: str = "",
+    ) -> None:
+        tile: Tile = storage if isinstance(storage, Tile) else _new_tile(shape, dtype, buffer, name)
+        fixed = 1 if buffer.is_on_chip else 0
+        first = ((1, shape[0]),) if fixed else ()
+        dims = (*first, *row_major(tuple(shape[fixed:])))
+        self._set(tile, dtype, tile.dtype, buffer, dims)
+
+    def _set(
+        self,
+        tile: Tile,
+        dtype: str,
+        stored: DType,
+        buffer: MemoryRegion,
+        dims: Dims,
+        start: int | Affine = 0,
+        partition: int | Affine = 0,
+        indirection: Indirection | None = None,
+    ) -> None:
+        """`dims` are (step, count): on chip the first in partitions, others in elements.
+
+        `stored` is the dtype of the elements in memory: float32 for all floats of a wide session.
+        """
+        self.tile = tile
+        self.dtype = dtype
+        self.stored = stored
+        self.buffer = buffer
+        self.dims = dims
+        self.start = start
+        self.partition = partition
+        self.indirection = indirection
+        self._pattern: Pattern | None = None
+
+    def _with(self, dims: Dims, **changed: Any) -> NkiTensor:
+        view = object.__new__(NkiTensor)
+        view._set(
+            self.tile,
+            changed.get("dtype", self.dtype),
+            changed.get("stored", self.stored),
+            self.buffer,
+            dims,
+            changed.get("start", self.start),
+            changed.get("partition", self.partition),
+            changed.get("indirection", self.indirection),
+        )
+        return view
+
+    # --- what is known about it ----------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The extent of each dimension."""
         return tuple(count for _, count in self.dims)
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements of storage from one index to the next; of partitions, a whole row of it."""
+        steps = [step for step, _ in self.dims]
+        if self.is_on_chip:
+            steps[0] *= self._row
+        return tuple(steps)
+
+    @property
+    def offset(self) -> int:
+        """Elements of storage before its first; what registers add is left out."""
+        start = Affine.of(self.start).constant
+        rows = Affine.of(self.partition).constant
+        return start + rows * self._row if self.is_on_chip else start
+
+    @property
     def ndim(self) -> int:
+        """How many dimensions it has."""
         return len(self.dims)
 
     @property
@@ -77,76 +150,363 @@ class NkiTensor:
 
     @property
     def name(self) -> str:
+        """The name of its storage."""
         return self.tile.name
 
     @property
     def is_on_chip(self) -> bool:
+        """Whether it is in SBUF or PSUM."""
         return self.tile.memory is not Memory.HBM
 
     @property
     def pattern(self) -> Pattern:
-        """The access pattern of an operand that names this tensor."""
-        offset, partition = Affine.of(self.offset), Affine.of(self.partition)
-        return Pattern(self.tile, self.tile.dtype, self.dims, offset, partition)
+        """The access pattern of an operand that names this tensor, without its indirection."""
+        if self._pattern is None:
+            start, partition = self.start, self.partition
+            self._pattern = Pattern(
+                self.tile,
+                self.stored,
+                self.dims if len(self.dims) > 1 or not self.is_on_chip else (*self.dims, (1, 1)),
+                start if isinstance(start, Affine) else Affine((), start),
+                partition if isinstance(partition, Affine) else Affine((), partition),
+            )
+        return self._pattern
+
+    @property
+    def _row(self) -> int:
+        """Elements of its dtype in a partition of its storage."""
+        return self.tile.bytes_per_partition // self.stored.bytes
+
+    @property
+    def _fixed(self) -> int:
+        """How many leading dimensions no view may change."""
+        is_gathered = self.indirection is not None and self.indirection.is_vector
+        return 1 if self.is_on_chip or is_gathered else 0
 
     @property
     def is_whole(self) -> bool:
         """Whether it holds every element of its tile, in order."""
-        elements = self.tile.partitions * self.tile.elements
-        return self.size == elements and self._is_contiguous()
+        elements = self.tile.bytes // self.stored.bytes
+        return self.size == elements and self.is_contiguous() and not self.is_indirect()
 
-    def __getitem__(self, index: Any) -> NkiTensor:
-        """The view that integers, slices with positive step and `...` choose; nothing is clamped.
-
-        In HBM an integer drops its dimension, but the last; on chip the partitions stay, and at
-        least one free dimension. IndexOutsideTensor when an index is out of range.
-        """
-        entries = self._entries(index if isinstance(index, tuple) else (index,))
-        view, dims, is_kept = self, [], []
-        for dimension, entry in enumerate(entries):
-            start, step, count, is_integer = self._range(dimension, entry)
-            view = view._advanced(dimension, start)
-            dims.append((self.dims[dimension][0] * step, count))
-            is_kept.append(not is_integer)
-        if self.is_on_chip:
-            is_kept[0] = True
-        least = 2 if self.is_on_chip else 1
-        for dimension in reversed(range(len(dims))):
-            is_kept[dimension] |= sum(is_kept) < least
-        return replace(view, dims=tuple(d for d, kept in zip(dims, is_kept, strict=True) if kept))
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise NotInNki(feature="assigning to elements of a tensor (t[i] = x)", loc=caller())
-
-    def __iter__(self) -> Any:
-        raise NotInNki(feature="iterating over a tensor", loc=caller())
-
-    def reshape(self, shape: tuple[int, ...] | list[int]) -> NkiTensor:
-        """The same elements in order in another shape; on chip the partitions stay.
-
-        ImpossibleTensor when the number of elements differs or the view has gaps.
-        """
-        shape = checked_shape(shape, self.dtype, self.buffer)
-        fixed = 1 if self.is_on_chip else 0
-        problem = ""
-        if math.prod(shape) != self.size:
-            problem = f"{self.size} elements cannot be reshaped to {math.prod(shape)}"
-        elif shape[:fixed] != self.shape[:fixed]:
-            problem = f"the partitions cannot be reshaped to {shape[0]}"
-        elif not self._is_contiguous():
-            problem = "a view with gaps cannot be reshaped"
-        if problem:
-            refuse_tensor(self.shape, self.dtype, self.buffer, problem)
-        return replace(self, dims=(*self.dims[:fixed], *row_major(shape[fixed:])))
-
-    def _is_contiguous(self) -> bool:
-        fixed = 1 if self.is_on_chip else 0
-        free = self.dims[fixed:]
+    def is_contiguous(self) -> bool:
+        """Whether its elements follow each other in row-major order, on chip in each partition."""
+        free = self.dims[1:] if self.is_on_chip else self.dims
         expected = row_major(tuple(count for _, count in free))
         return all(
             count == 1 or step == wanted
             for (step, count), (wanted, _) in zip(free, expected, strict=True)
         )
+
+    def is_indirect(self) -> bool:
+        """Whether an index in memory or a register decides where it starts."""
+        is_dynamic = isinstance(self.start, Affine) or isinstance(self.partition, Affine)
+        return self.indirection is not None or is_dynamic
+
+    def get_pattern(self) -> list[list[int]]:
+        """[stride, count] of each dimension, strides in elements of storage."""
+        return [list(pair) for pair in zip(self.strides, self.shape, strict=True)]
+
+    # --- indexing ------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> NkiTensor:
+        """The view that integers, slices, nl.ds and `...` choose; nothing is clamped.
+
+        In HBM an integer drops its dimension, but the last; on chip the partitions stay, and at
+        least one free dimension. IndexOutsideTensor when an index is out of range.
+        """
+        entries = self._entries(key if isinstance(key, tuple) else (key,))
+        start, partition = self.start, self.partition
+        dims: list[tuple[int, int]] = []
+        is_kept: list[bool] = []
+        on_chip = self.is_on_chip
+        for dimension, entry in enumerate(entries):
+            first, step, count, is_integer = self._range(dimension, entry)
+            distance = self.dims[dimension][0]
+            if isinstance(first, Affine) or first:
+                self._require_free(dimension)
+                if on_chip and dimension == 0:
+                    partition = partition + first * distance
+                else:
+                    start = start + first * distance
+            dims.append((distance * step, count))
+            is_kept.append(not is_integer)
+        if on_chip:
+            is_kept[0] = True
+        least = 2 if on_chip else 1
+        for dimension in reversed(range(len(dims))):
+            is_kept[dimension] |= sum(is_kept) < least
+        kept = tuple(d for d, keeps in zip(dims, is_kept, strict=True) if keeps)
+        return self._with(kept, start=start, partition=partition)
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        feature = "lvalue assignment (t[i] = x; write with an nki.isa function instead)"
+        raise NotInNki(feature=feature, loc=caller())
+
+    def __iter__(self) -> NoReturn:
+        raise NotInNki(feature="iterating over a tensor", loc=caller())
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
+        """Elements start, start + step, ... below `end` of a dimension; nothing is clamped."""
+        dim = self._dimension(dim)
+        self._require(0 <= start < end <= self.shape[dim] and step >= 1, dim, f"{start}:{end}")
+        return self._sliced(dim, start, -(-(end - start) // step), step)
+
+    def select(self, dim: int, index: int | NkiTensor) -> NkiTensor:
+        """The element `index` of a dimension, which goes.
+
+        The index may be a register or a tensor of one element in SBUF; then it is read when the
+        view is used, and there can be one such index (NotInNki).
+        """
+        dim = self._dimension(dim)
+        if isinstance(index, NkiTensor | VirtualRegister):
+            return self._select_dynamic(dim, index)
+        position = int(index) + (self.shape[dim] if index < 0 else 0)
+        self._require(0 <= position < self.shape[dim], dim, index)
+        return self._sliced(dim, position, 1, 1)._without(dim)
+
+    def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
+        """Row vector_offset[p] of dimension 0 for each p: a gather, or in a dst a scatter.
+
+        `vector_offset` is (rows, 1) in SBUF, the tensor in HBM.
+        """
+        if self.is_on_chip or self.is_indirect() or dim != 0:
+            self._refuse("vector_select takes dimension 0 of a direct view in HBM")
+        count = vector_offset.shape[0]
+        step, rows = self.dims[0]
+        indirection = Indirection(vector_offset, step, rows, is_vector=True)
+        return self._with(((step, count), *self.dims[1:]), indirection=indirection)
+
+    def _select_dynamic(self, dim: int, index: NkiTensor | VirtualRegister) -> NkiTensor:
+        if self.is_indirect():
+            self._refuse("a view has one dynamic index at most")
+        if self.is_on_chip and dim == 0:
+            self._refuse("the partition cannot be selected at run time")
+        step, rows = self.dims[dim]
+        return self._moved(index, step, rows)._with_dims_without(dim)
+
+    def _moved(
+        self, index: NkiTensor | VirtualRegister, step: int, rows: int, is_partition: bool = False
+    ) -> NkiTensor:
+        """The view `index` steps further."""
+        if isinstance(index, NkiTensor):
+            if index.size != 1:
+                self._refuse(f"a dynamic index is one element, not {index.shape}")
+            moved = Indirection(index, step, rows, is_partition=is_partition)
+            return self._with(self.dims, indirection=moved)
+        distance = index.expression * step
+        if is_partition:
+            return self._with(self.dims, partition=Affine.of(self.partition) + distance)
+        return self._with(self.dims, start=Affine.of(self.start) + distance)
+
+    # --- views of the same elements --------------------------------------------------------------
+
+    def permute(self, dims: tuple[int, ...]) -> NkiTensor:
+        """The dimensions in another order; the partitions stay first."""
+        if sorted(dims) != list(range(self.ndim)) or tuple(dims[: self._fixed]) != (0,) * (
+            self._fixed
+        ):
+            self._refuse(f"cannot permute the dimensions to {tuple(dims)}")
+        return self._with(tuple(self.dims[d] for d in dims))
+
+    def broadcast(self, dim: int, size: int) -> NkiTensor:
+        """A dimension of extent 1 repeated `size` times."""
+        dim = self._movable(dim, "broadcast")
+        if self.shape[dim] != 1:
+            self._refuse(f"dimension {dim} has {self.shape[dim]} elements, broadcast takes 1")
+        return self._with((*self.dims[:dim], (0, int(size)), *self.dims[dim + 1 :]))
+
+    def expand_dim(self, dim: int) -> NkiTensor:
+        """A new dimension of extent 1 at a position."""
+        position = dim + self.ndim + 1 if dim < 0 else dim
+        if not self._fixed <= position <= self.ndim:
+            self._refuse(f"no dimension can be inserted at {dim}")
+        return self._with((*self.dims[:position], (1, 1), *self.dims[position:]))
+
+    def squeeze_dim(self, dim: int) -> NkiTensor:
+        """Without a dimension of extent 1."""
+        dim = self._movable(dim, "squeezed")
+        if self.shape[dim] != 1:
+            self._refuse(f"dimension {dim} has {self.shape[dim]} elements and stays")
+        return self._with_dims_without(dim)
+
+    def reshape_dim(self, dim: int, shape: tuple[int, ...]) -> NkiTensor:
+        """One dimension split into several; one extent may be -1."""
+        dim = self._dimension(dim)
+        step, extent = self.dims[dim]
+        sizes = self._filled(tuple(shape), extent)
+        if dim < self._fixed and sizes != (extent,):
+            self._refuse("the partitions cannot be split")
+        split = tuple((inner * step, count) for inner, count in row_major(sizes))
+        return self._with((*self.dims[:dim], *split, *self.dims[dim + 1 :]))
+
+    def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
+        """Dimensions start_dim to end_dim, both included, as one; they must be neighbours."""
+        start, end = self._movable(start_dim, "merged"), self._dimension(end_dim)
+        merged = _regrouped(self.dims[start : end + 1], (math.prod(self.shape[start : end + 1]),))
+        if merged is None or end < start:
+            self._refuse(f"dimensions {start} to {end} are not contiguous")
+        return self._with((*self.dims[:start], *merged, *self.dims[end + 1 :]))
+
+    def reshape(self, shape: tuple[int, ...]) -> NkiTensor:
+        """The same elements in order in another shape; on chip the partitions stay.
+
+        One extent may be -1. ImpossibleTensor when the number of elements differs or no strides
+        give that shape.
+        """
+        wanted = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+        if not all(_is_integer(each) for each in wanted):
+            self._refuse(f"a shape is a tuple of integers, not {shape!r}")
+        sizes = self._filled(tuple(int(n) for n in wanted), self.size)
+        fixed = self._fixed
+        if sizes[:fixed] != self.shape[:fixed]:
+            self._refuse(f"the partitions cannot be reshaped to {sizes[0]}")
+        free = _regrouped(self.dims[fixed:], sizes[fixed:])
+        if free is None:
+            self._refuse(f"the layout of the view does not allow the shape {sizes}")
+        return self._with((*self.dims[:fixed], *free))
+
+    def rearrange(
+        self,
+        src_pattern: tuple[Any, ...],
+        dst_pattern: tuple[Any, ...],
+        fixed_sizes: dict[str, int] | None = None,
+    ) -> NkiTensor:
+        """Split, reorder and merge dimensions by name, as in ("b", ("h", "w")) -> ("b", "w", "h").
+
+        `fixed_sizes` gives extents of split dimensions; one of a group may be left out.
+        """
+        known, view, names = fixed_sizes or {}, self, []
+        groups = [_group(each) for each in src_pattern]
+        if len(groups) != self.ndim:
+            self._refuse(f"{src_pattern} names {len(groups)} dimensions")
+        for group in groups:
+            if len(group) > 1:
+                sizes = tuple(known.get(name, -1) for name in group)
+                view = view.reshape_dim(len(names), sizes)
+            names += group
+        wanted = [name for each in dst_pattern for name in _group(each)]
+        if sorted(wanted) != sorted(names):
+            self._refuse(f"{src_pattern} and {dst_pattern} name different dimensions")
+        view = view.permute(tuple(names.index(name) for name in wanted))
+        for position, each in enumerate(dst_pattern):
+            count = len(_group(each))
+            if count > 1:
+                view = view.flatten_dims(position, position + count - 1)
+        return view
+
+    def view(self, dtype: str) -> NkiTensor:
+        """The same bits as another dtype; the last dimension is scaled by their widths."""
+        cast = self._cast(dtype)
+        wide, narrow = self.stored.bytes, cast.stored.bytes
+        if wide == narrow:
+            return cast
+        *outer, (step, count) = self.dims
+        if self.indirection is not None or (step != 1 and count != 1) or self.ndim <= self._fixed:
+            self._refuse(f"it cannot be viewed as {dtype}: the last elements are not neighbours")
+        first, free = outer[: self._fixed], outer[self._fixed :]
+        scaled = [(self._scaled(each, wide, narrow), n) for each, n in free]
+        return cast._with((*first, *scaled, (1, self._scaled(count, wide, narrow))))
+
+    reinterpret_cast = view
+
+    def ap(
+        self,
+        pattern: list[list[int]],
+        offset: int | None = None,
+        scalar_offset: NkiTensor | None = None,
+        vector_offset: NkiTensor | None = None,
+        indirect_dim: int = 0,
+        dtype: str | None = None,
+    ) -> NkiTensor:
+        """An access pattern of [stride, count] pairs over the storage, whatever this view's shape.
+
+        `offset` elements are added to the view's own. On chip the first stride must be a row of
+        the storage. `scalar_offset` (a register or one element in SBUF) or `vector_offset` (one
+        index for each row, of HBM) times the stride of this tensor's dimension `indirect_dim` is
+        added when the view is used.
+        """
+        base = self if dtype is None else self._cast(dtype)
+        dims, start, partition = base._strided(pattern, offset)
+        result = base._with(dims, start=start, partition=partition)
+        if scalar_offset is not None and vector_offset is not None:
+            self._refuse("ap takes scalar_offset or vector_offset, not both")
+        if scalar_offset is not None or vector_offset is not None:
+            result = self._at_run_time(result, scalar_offset, vector_offset, indirect_dim)
+        else:
+            result._check_inside()
+        return result
+
+    def _cast(self, dtype: str) -> NkiTensor:
+        """The storage from this view's start as another dtype, with the dims of this one."""
+        name = checked_dtype(dtype, self.shape, self.buffer)
+        is_wide = self.stored is not DTYPES[self.dtype]
+        new = self.stored if is_wide and DTYPES[name].is_float else DTYPES[name]
+        start = Affine.of(self.start)
+        wide, narrow = self.stored.bytes, new.bytes
+        terms = {v: self._scaled(c, wide, narrow) for v, c in start.terms}
+        offset = Affine.build(terms, self._scaled(start.constant, wide, narrow))
+        at = offset if offset.terms else offset.constant
+        return self._with(self.dims, dtype=name, stored=new, start=at)
+
+    def _strided(
+        self, pattern: list[list[int]], offset: int | None
+    ) -> tuple[Dims, int | Affine, int | Affine]:
+        """(dims, start, partition) of a pattern over the storage."""
+        try:
+            pairs = [(int(stride), int(count)) for stride, count in pattern]
+        except (TypeError, ValueError):
+            self._refuse(f"a pattern is a list of [stride, count], not {pattern!r}")
+        if not pairs or any(count < 1 for _, count in pairs):
+            self._refuse(f"the pattern {pattern} names no element")
+        extra = 0 if offset is None else int(offset)
+        if not self.is_on_chip:
+            return tuple(pairs), self.start + extra, self.partition
+        row = self._row
+        stride, count = pairs[0]
+        if count > 1 and stride % row:
+            self._refuse(f"the first stride is {stride}, not a row of its storage ({row})")
+        first = (stride // row if count > 1 else 1, count)
+        start = self.start + extra
+        if isinstance(start, int):
+            return (first, *pairs[1:]), start % row, self.partition + start // row
+        return (first, *pairs[1:]), start, self.partition
+
+    def _at_run_time(
+        self, view: NkiTensor, scalar: Any, vector: NkiTensor | None, dimension: int
+    ) -> NkiTensor:
+        """An ap view moved by `scalar` or `vector` steps of this tensor's dimension."""
+        if view.is_indirect():
+            self._refuse("a view has one dynamic index at most")
+        dimension = self._dimension(dimension)
+        step, rows = self.dims[dimension]
+        is_partition = self.is_on_chip and dimension == 0
+        if not is_partition:
+            step = self._scaled(step, self.stored.bytes, view.stored.bytes)
+        if vector is None:
+            return view._moved(scalar, step, rows, is_partition)
+        if dimension != 0 or self.is_on_chip:
+            self._refuse("vector_offset takes dimension 0 of a tensor in HBM")
+        dims = ((step, view.shape[0]), *view.dims[1:])
+        indirection = Indirection(vector, step, rows, is_vector=True)
+        return view._with(dims, indirection=indirection)
+
+    def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
+        """Elements of each partition chosen by `index`, which groups of partitions share.
+
+        Offset i of a group of 16 partitions is index[i % 16, i // 16] of that group. Generation 4
+        and later; what takes such a view is said by each instruction.
+        """
+        if not self.is_on_chip or self.is_indirect() or index.shape[0] != self.shape[0]:
+            self._refuse("indirect takes a direct view on chip and an index for its partitions")
+        count = index.size if num_elem is None else int(num_elem)
+        indirection = Indirection(index, self.dims[-1][0], self.shape[-1], is_vector=True)
+        return self._with((self.dims[0], (self.dims[-1][0], count)), indirection=indirection)
+
+    # --- checks --------------------------------------------------------------------------------
 
     def _entries(self, index: tuple[Any, ...]) -> list[Any]:
         """One entry for each dimension."""
@@ -160,26 +520,40 @@ class NkiTensor:
         missing = [slice(None)] * (self.ndim - given)
         return [*index[:at], *missing, *index[at + 1 :]]
 
-    def _range(self, dimension: int, entry: Any) -> tuple[int, int, int, bool]:
+    def _range(self, dimension: int, entry: Any) -> tuple[int | Affine, int, int, bool]:
         """(start, step, count, whether it was an integer) of one entry of an index."""
-        extent = self.shape[dimension]
-        if isinstance(entry, int | np.integer) and not isinstance(entry, bool):
-            start = int(entry) + (extent if entry < 0 else 0)
-            self._require(0 <= start < extent, dimension, entry)
-            return start, 1, 1, True
-        if not isinstance(entry, slice):
+        extent = self.dims[dimension][1]
+        if isinstance(entry, slice):
+            return self._range_of_slice(dimension, entry, extent)
+        if isinstance(entry, DynamicSlice):
+            self._require(0 < entry.count <= extent, dimension, f"nl.ds(register, {entry.count})")
+            return entry.start.expression, 1, entry.count, False
+        if isinstance(entry, VirtualRegister):
+            return entry.expression, 1, 1, True
+        if not _is_integer(entry):
             raise NotInNki(feature=f"indexing a tensor by {type(entry).__name__}", loc=caller())
+        start = int(entry) + (extent if entry < 0 else 0)
+        self._require(0 <= start < extent, dimension, entry)
+        return start, 1, 1, True
+
+    def _range_of_slice(
+        self, dimension: int, entry: slice, extent: int
+    ) -> tuple[int | Affine, int, int, bool]:
         parts = (entry.start, entry.stop, entry.step)
-        if not all(part is None or isinstance(part, int | np.integer) for part in parts):
+        if parts == (None, None, None):
+            return 0, 1, extent, False
+        if not all(part is None or _is_integer(part) for part in parts):
             raise NotInNki(feature=f"a slice of other than integers ({entry})", loc=caller())
         step = 1 if entry.step is None else int(entry.step)
         if step < 1:
             raise NotInNki(feature=f"a slice with step {step}", loc=caller())
         start = 0 if entry.start is None else int(entry.start)
         stop = extent if entry.stop is None else int(entry.stop)
-        start, stop = (value + extent if value < 0 else value for value in (start, stop))
-        text = f"{'' if entry.start is None else entry.start}:{stop}"
-        self._require(0 <= start < stop <= extent, dimension, text)
+        start = start + extent if start < 0 else start
+        stop = stop + extent if stop < 0 else stop
+        if not 0 <= start < stop <= extent:
+            text = f"{'' if entry.start is None else entry.start}:{stop}"
+            self._require(False, dimension, text)
         return start, step, -(-(stop - start) // step), False
 
     def _require(self, holds: bool, dimension: int, index: object) -> None:
@@ -188,68 +562,232 @@ class NkiTensor:
                 index=index, dimension=dimension, shape=self.shape, loc=caller()
             )
 
-    def _advanced(self, dimension: int, start: int) -> NkiTensor:
-        distance = start * self.dims[dimension][0]
-        if self.is_on_chip and dimension == 0:
-            return replace(self, partition=self.partition + distance)
-        return replace(self, offset=self.offset + distance)
+    def _require_free(self, dimension: int) -> None:
+        if self.indirection is not None and self.indirection.is_vector and dimension == 0:
+            self._refuse("the dimension of an indirection cannot be sliced")
+
+    def _dimension(self, dim: int) -> int:
+        position = dim + self.ndim if dim < 0 else dim
+        if not 0 <= position < self.ndim:
+            self._refuse(f"it has no dimension {dim}")
+        return position
+
+    def _movable(self, dim: int, done: str) -> int:
+        position = self._dimension(dim)
+        if position < self._fixed:
+            self._refuse(f"the partitions cannot be {done}")
+        return position
+
+    def _sliced(self, dim: int, start: int, count: int, step: int) -> NkiTensor:
+        """One dimension cut, none dropped."""
+        if start:
+            self._require_free(dim)
+        distance = self.dims[dim][0]
+        dims = (*self.dims[:dim], (distance * step, count), *self.dims[dim + 1 :])
+        if self.is_on_chip and dim == 0:
+            return self._with(dims, partition=self.partition + start * distance)
+        return self._with(dims, start=self.start + start * distance)
+
+    def _without(self, dim: int) -> NkiTensor:
+        return self if dim < self._fixed else self._with_dims_without(dim)
+
+    def _with_dims_without(self, dim: int) -> NkiTensor:
+        dims = (*self.dims[:dim], *self.dims[dim + 1 :])
+        return self._with(dims if dims and len(dims) > self._fixed else (*dims, (1, 1)))
+
+    def _filled(self, shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
+        """A shape of as many elements, with -1 replaced."""
+        known = math.prod(n for n in shape if n != -1)
+        if shape.count(-1) == 1 and known > 0 and elements % known == 0:
+            shape = tuple(elements // known if n == -1 else n for n in shape)
+        if math.prod(shape) != elements or any(n < 1 for n in shape):
+            self._refuse(f"{elements} elements cannot be reshaped to {shape}")
+        return shape
+
+    def _scaled(self, elements: int, wide: int, narrow: int) -> int:
+        if elements * wide % narrow:
+            self._refuse(f"{elements} elements of {wide} bytes are no elements of {narrow} bytes")
+        return elements * wide // narrow
+
+    def _check_inside(self) -> None:
+        """ImpossibleTensor when a fixed pattern leaves its storage."""
+        start, partition = Affine.of(self.start), Affine.of(self.partition)
+        free = self.dims[1:] if self.is_on_chip else self.dims
+        low, high = reach(free)
+        limit = self._row if self.is_on_chip else self.tile.bytes // self.stored.bytes
+        if start.is_constant and not 0 <= start.constant + low <= start.constant + high < limit:
+            ends = f"{start.constant + low} to {start.constant + high}"
+            self._refuse(f"the pattern reaches elements {ends} of {limit}")
+        if self.is_on_chip and partition.is_constant:
+            last = partition.constant + self.dims[0][0] * (self.dims[0][1] - 1)
+            if not 0 <= partition.constant <= last < self.tile.partitions:
+                self._refuse(f"the pattern reaches partition {last} of {self.tile.partitions}")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        refuse_tensor(self.shape, self.dtype, self.buffer, reason)
+
+    # --- its contents, while a kernel is simulated ------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """A copy of its contents, while the kernel is simulated; UnknownWhenTraced otherwise."""
+        contents = current("np.asarray(tensor)").read(self.pattern)
+        if contents is None:
+            raise UnknownWhenTraced(value="a tensor", use="its contents", loc=caller())
+        contents = contents.reshape(self.shape)
+        return contents if dtype is None else contents.astype(dtype)
+
+    def __bool__(self) -> bool:
+        """Whether every element is true, as in `assert nl.equal(a, b)`."""
+        contents = current("a condition").read(self.pattern)
+        if contents is None:
+            raise UnknownWhenTraced(value="a tensor", use="a condition", loc=caller())
+        return bool(np.all(contents))
+
+    def __repr__(self) -> str:
+        text = f"NkiTensor({self.name}, {self.dtype}{list(self.shape)} in {self.buffer.value}"
+        session = session_or_none()
+        is_known = session is not None and self.indirection is None
+        contents = session.read(self.pattern) if session is not None and is_known else None
+        return f"{text})" if contents is None else f"{text},\n{contents.reshape(self.shape)})"
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _group(entry: Any) -> list[str]:
+    return [entry] if isinstance(entry, str) else list(entry)
+
+
+def _regrouped(dims: Dims, shape: tuple[int, ...]) -> Dims | None:
+    """Dimensions of another shape over the same elements; None when no steps give that."""
+    joined: list[tuple[int, int]] = []
+    for step, count in dims:
+        if count == 1:
+            continue
+        if joined and joined[-1][0] == step * count:
+            joined[-1] = step, joined[-1][1] * count
+        else:
+            joined.append((step, count))
+    result: list[tuple[int, int]] = []
+    for extent in reversed(shape):
+        if extent == 1:
+            result.append((1, 1))
+            continue
+        step, count = joined.pop()
+        if count % extent:
+            return None
+        result.append((step, extent))
+        if count > extent:
+            joined.append((step * extent, count // extent))
+    return tuple(reversed(result))
 
 
 def new_tensor(
-    shape: tuple[int, ...] | list[int], dtype: str, buffer: MemoryRegion, name: str
+    shape: tuple[int, ...] | list[int],
+    dtype: str,
+    buffer: MemoryRegion,
+    name: str = "",
+    address: tuple[int, int] | None = None,
 ) -> NkiTensor:
-    """A tensor with a tile of its own in the kernel being traced, by default named as its buffer.
+    """A tensor with a tile of its own in the kernel that runs, by default named as its buffer.
 
-    ImpossibleTensor when the memory cannot hold it, NotInNki for another buffer.
+    `address` is (first partition, byte in the partition). ImpossibleTensor when the memory cannot
+    hold it, NotInNki for another buffer.
     """
-    recorder = current("nl.ndarray")
     if not isinstance(buffer, MemoryRegion):
-        raise NotInNki(feature=f"buffer {buffer!r}", loc=caller())
-    shape = checked_shape(shape, dtype, buffer)
-    if not isinstance(dtype, str) or dtype not in DTYPES:
-        refuse_tensor(shape, dtype, buffer, f"the dtypes are {', '.join(DTYPES)}")
-    arch = recorder.target.arch
-    is_on_chip = buffer.memory is not Memory.HBM
-    if is_on_chip and shape[0] > arch.partitions:
-        refuse_tensor(shape, dtype, buffer, f"{shape[0]} partitions of {arch.partitions}")
-    fixed = 1 if is_on_chip else 0
+        raise NotInNki(feature=f"buffer {buffer!r} (give nl.sbuf, nl.psum, ...)", loc=caller())
+    sizes = checked_shape(shape, dtype, buffer)
+    known = checked_dtype(dtype, sizes, buffer)
+    partition = 0
+    if address is not None:
+        partition = _checked_address(address, sizes, known, buffer)[0]
+    tile = _new_tile(sizes, known, buffer, name, address)
+    tensor = NkiTensor(sizes, known, tile, buffer)
+    return tensor._with(tensor.dims, partition=partition) if partition else tensor
+
+
+def _new_tile(
+    shape: tuple[int, ...],
+    dtype: str,
+    buffer: MemoryRegion,
+    name: str,
+    address: tuple[int, int] | None = None,
+) -> Tile:
+    session = current("nl.ndarray")
+    stored = DTYPES[dtype]
+    if session.keeps_wide and stored.is_float:
+        stored = DTYPES["float32"]
+    fixed = 1 if buffer.is_on_chip else 0
     partitions, elements = math.prod(shape[:fixed]), math.prod(shape[fixed:])
-    capacity = {
-        Memory.HBM: recorder.target.chip_hbm_bytes,
-        Memory.SBUF: arch.sbuf_bytes_per_partition,
-        Memory.PSUM: arch.psum_bytes_per_partition,
-    }[buffer.memory]
-    if elements * DTYPES[dtype].bytes > capacity:
-        needed = elements * DTYPES[dtype].bytes
+    capacity = _capacity(buffer)
+    if elements * stored.bytes > capacity:
+        needed = elements * stored.bytes
         refuse_tensor(shape, dtype, buffer, f"it needs {needed} bytes of {capacity}")
-    tile = recorder.add_tile(
-        name or buffer.name, buffer.memory, DTYPES[dtype], partitions, elements
+    start, byte = (0, None) if address is None else (int(address[0]), int(address[1]))
+    is_shared = buffer is MemoryRegion.shared_hbm
+    return session.new_tile(
+        name or buffer.value, buffer.memory, stored, start + partitions, elements, byte, is_shared
     )
-    first = ((1, partitions),) if is_on_chip else ()
-    return NkiTensor(tile, dtype, buffer, (*first, *row_major(shape[fixed:])))
 
 
-def checked_shape(shape: object, dtype: str, buffer: MemoryRegion) -> tuple[int, ...]:
-    """`shape` as a tuple of positive integers, two or more on chip; ImpossibleTensor otherwise."""
+def _capacity(buffer: MemoryRegion) -> int:
+    target = current("nl.ndarray").target
+    if buffer is MemoryRegion.sbuf:
+        return target.arch.sbuf_bytes_per_partition
+    if buffer is MemoryRegion.psum:
+        return target.arch.psum_bytes_per_partition
+    return target.chip_hbm_bytes
+
+
+def _checked_address(
+    address: Any, shape: tuple[int, ...], dtype: str, buffer: MemoryRegion
+) -> tuple[int, int]:
+    """(partition, byte) of a fixed address that lies in the memory."""
+    if not (isinstance(address, tuple | list) and len(address) == 2):
+        refuse_tensor(shape, dtype, buffer, f"an address is (partition, byte), not {address!r}")
+    partition, byte = (integer_or_register(each, "an address") for each in address)
+    if not isinstance(partition, int) or not isinstance(byte, int) or not buffer.is_on_chip:
+        refuse_tensor(shape, dtype, buffer, "a fixed address is two integers, on chip")
+    end = byte + math.prod(shape[1:]) * DTYPES[dtype].bytes
+    if byte < 0 or end > _capacity(buffer) or byte % DTYPES[dtype].bytes:
+        refuse_tensor(shape, dtype, buffer, f"bytes {byte} to {end - 1} do not fit its memory")
+    if partition < 0 or partition + shape[0] > current("nl.ndarray").arch.partitions:
+        refuse_tensor(shape, dtype, buffer, f"partitions {partition} and on do not fit")
+    return partition, byte
+
+
+def checked_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[int, ...]:
+    """`shape` as a tuple of positive integers; ImpossibleTensor otherwise."""
     if not isinstance(shape, tuple | list):
         refuse_tensor(shape, dtype, buffer, "a shape is a tuple of integers")
-    if not all(isinstance(n, int | np.integer) and n >= 1 for n in shape):
+    if not shape or not all(_is_integer(n) and n >= 1 for n in shape):
         refuse_tensor(shape, dtype, buffer, "every extent is an integer of at least 1")
-    least = 1 if buffer.memory is Memory.HBM else 2
-    if len(shape) < least:
-        refuse_tensor(shape, dtype, buffer, f"it needs at least {least} dimensions")
     return tuple(int(n) for n in shape)
 
 
-def refuse_tensor(shape: object, dtype: object, buffer: MemoryRegion, reason: str) -> Any:
+def checked_dtype(dtype: object, shape: object, buffer: MemoryRegion) -> str:
+    """NKI's name of a dtype; ImpossibleTensor when it is none."""
+    name = dtype_name(dtype)
+    if name is None:
+        refuse_tensor(shape, dtype, buffer, f"the dtypes are {', '.join(DTYPES)}")
+    return name
+
+
+def refuse_tensor(shape: object, dtype: object, buffer: MemoryRegion, reason: str) -> NoReturn:
     """Raise ImpossibleTensor at the user's line."""
-    partitions = current("nl.ndarray").target.arch.partitions
+    partitions = current("nl.ndarray").arch.partitions
     raise ImpossibleTensor(
         shape=shape, dtype=dtype, buffer=buffer.value, reason=reason, partitions=partitions,
         loc=caller(),
     )  # fmt: skip
 
 
-def row_major(shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def row_major(shape: tuple[int, ...]) -> Dims:
     """(step, count) of each dimension of a row-major array."""
-    return tuple((math.prod(shape[i + 1 :]), count) for i, count in enumerate(shape))
+    dims: list[tuple[int, int]] = []
+    step = 1
+    for count in reversed(shape):
+        dims.append((step, count))
+        step *= count
+    return tuple(reversed(dims))

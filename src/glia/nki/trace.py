@@ -1,105 +1,144 @@
-"""Run a kernel once and keep what it does as a machine program.
+"""Run a kernel once and keep what it does as a machine program for each core.
 
-A kernel is a plain Python function in the current style of NKI. It is run, not parsed: Python's
-own loops, conditions and helper functions work and leave only the instructions behind, in order,
-every loop unrolled. What a kernel can use, all else being refused by name with GLIA604:
-
-* tensors: nl.ndarray in sbuf, psum, shared_hbm, private_hbm (= hbm); indexing by integers, slices
-  with positive step and `...`, nl.ds; reshape. Dtypes are those of `glia.nki.tensor.DTYPES`.
-* loops: range, nl.affine_range, nl.sequential_range, nl.static_range, all the same.
-* nl.tile_size, and the operators and activation functions as names (nl.add, nl.exp, ...).
-* nki.isa: nc_matmul, nc_transpose, activation (without its reduce registers), tensor_tensor,
-  tensor_scalar, scalar_tensor_tensor, tensor_reduce over the last axes, tensor_copy,
-  tensor_copy_predicated, reciprocal, memset, iota, tensor_tensor_scan, bn_stats, bn_aggr, max8,
-  dma_copy (whole patterns, no indirection), nc_stream_shuffle, tensor_partition_reduce. Masks,
-  tile positions, performance modes, transfer modes and priorities can only be left out.
-
-Not covered: the earlier style with values returned by instructions, nl's computing functions,
-registers and loops at run time, several programs of one kernel, collectives, random numbers,
-access patterns by hand (`ap`, `view`), packed dtypes.
+A kernel is a plain Python function. It is run, not parsed: Python's own loops, conditions and
+helper functions work and leave only the instructions behind, in order, their loops unrolled. Loops
+on the device (nl.fori_loop, nl.while_loop, nl.dynamic_range, `while register:`) stay loops.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from glia.arch import get_target
+from glia.arch import Target
 from glia.base.dtype import from_numpy
-from glia.base.loc import Loc
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
+from glia.nki.dtypes import dtype_name
+from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotAnOutput, NotInNki
-from glia.nki.recorder import Recorder, recording
-from glia.nki.tensor import DTYPES, MemoryRegion, NkiTensor, new_tensor
+from glia.nki.launch import Launch, bind, check_cores, check_output, outputs_of
+from glia.nki.recorder import Recorder
+from glia.nki.session import running
+from glia.nki.targets import platform_target
+from glia.nki.tensor import NkiTensor, new_tensor
 
 Kernel = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A kernel compiled for arguments of certain shapes, dtypes and values.
+
+    `programs` has one for each core. Their outputs are what the kernel returns, in order, named
+    `results`; then the `updated` arguments, which it writes; then what it prints, each
+    (prefix, name). `structure` is what it returned, with None for each tensor.
+    """
+
+    programs: tuple[Program, ...]
+    structure: Any
+    results: tuple[str, ...]
+    updated: tuple[str, ...]
+    printed: tuple[tuple[str, str], ...]
 
 
 def trace(kernel: Kernel, *arrays: Any, target: str = "trn2", **constants: Any) -> Program:
     """The legal, placed program of a kernel for arguments of these shapes and dtypes.
 
-    Arguments that are NumPy arrays become inputs named as the kernel's parameters, all others
-    reach the kernel as they are. What it returns, a tensor or a tuple of tensors in shared_hbm,
-    are the outputs. CompileErrors GLIA601 to GLIA606 point at the kernel's line.
+    Arguments that are arrays become inputs named as the kernel's parameters, all others reach the
+    kernel as they are. What it returns, a tensor or a tuple of tensors in shared_hbm, are the
+    outputs. CompileErrors point at the kernel's line.
     """
-    loc = _home(kernel)
-    bound = inspect.signature(kernel).bind(*arrays, **constants)
-    with recording(get_target(target)) as recorder:
-        inputs = {
-            name: _input(name, value, loc)
-            for name, value in bound.arguments.items()
-            if isinstance(value, np.ndarray)
-        }
-        bound.arguments.update(inputs)
-        returned = kernel(*bound.args, **bound.kwargs)
-    outputs = returned if isinstance(returned, tuple | list) else (returned,)
-    if not outputs:
-        raise NotAnOutput(kernel=loc.name, value="nothing", loc=loc)
+    launch = bind(kernel, arrays, constants)
+    return trace_launch(launch, platform_target(target), 0).programs[0]
+
+
+def trace_launch(launch: Launch, target: Target, ranks: int) -> Traced:
+    """The programs of a launch, one for each core."""
+    check_cores(launch, target, ranks)
+    traced = [_trace_core(launch, target, rank, ranks) for rank in range(max(1, ranks))]
+    first = traced[0]
+    programs = tuple(program for each in traced for program in each.programs)
+    return Traced(programs, first.structure, first.results, first.updated, first.printed)
+
+
+def _trace_core(launch: Launch, target: Target, rank: int, ranks: int) -> Traced:
+    session = Recorder(target, rank, ranks)
+    with running(session):
+        tensors = {name: _input(name, array) for name, array in launch.arrays.items()}
+        returned = launch.call(tensors)
+        outputs = [_output(each, session, launch) for each in outputs_of(returned)]
+    _check_loops(session, launch)
+    written = {p.tile.name for i in _issued(session) for p in i.written_patterns()}
+    results = tuple(_binding(tensor) for tensor in outputs)
+    returned_tiles = {binding.tile.name for binding in results}
+    updated = tuple(n for n, t in tensors.items() if t.name in written - returned_tiles)
+    bindings = [*results, *(_binding(tensors[name]) for name in updated)]
+    bindings += [
+        Binding(each.tile.name, each.tile, each.shape, each.tile.dtype) for each in session.printed
+    ]
     program = Program(
-        name=loc.name,
-        target=target,
-        tiles=recorder.tiles,
-        inputs=tuple(_binding(each) for each in inputs.values()),
-        outputs=tuple(_binding(_output(each, recorder, loc)) for each in outputs),
-        constants={},
-        body=tuple(recorder.body),
+        name=launch.home.name,
+        target=target.name,
+        tiles=session.tiles,
+        inputs=tuple(_binding(each) for each in tensors.values()),
+        outputs=tuple(bindings),
+        constants=session.constants,
+        body=tuple(session.body),
+        addresses=session.addresses,
     )
     program = insert_semaphores(place(program))
     verify(program)
-    return program
+    structure = tuple(outputs) if isinstance(returned, tuple) else returned
+    return Traced(
+        (program,),
+        _shape_of(structure),
+        tuple(binding.name for binding in results),
+        updated,
+        tuple((each.prefix, each.tile.name) for each in session.printed),
+    )
 
 
-def _home(kernel: Kernel) -> Loc:
-    """Where a kernel is defined, and its name."""
-    function = inspect.unwrap(kernel)
-    while hasattr(function, "func"):
-        function = function.func
-    code = function.__code__
-    return Loc(code.co_filename, code.co_firstlineno, code.co_name)
+def _shape_of(returned: Any) -> Any:
+    """The structure of what a kernel returned, without the tensors."""
+    if isinstance(returned, tuple | list):
+        return type(returned)([None] * len(returned))
+    return None
 
 
-def _input(name: str, array: np.ndarray, loc: Loc) -> NkiTensor:
-    names = {dtype.numpy: each for each, dtype in DTYPES.items()}
-    if array.dtype not in names:
-        raise NotInNki(feature=f"input {name} of dtype {array.dtype}", loc=loc)
-    return new_tensor(array.shape, names[array.dtype], MemoryRegion.shared_hbm, name)
+def _issued(session: Recorder) -> Any:
+    from_body = Program("", session.target.name, {}, (), (), {}, tuple(session.body))
+    return from_body.instructions()
 
 
-def _output(value: Any, recorder: Recorder, loc: Loc) -> NkiTensor:
+def _input(name: str, array: np.ndarray) -> NkiTensor:
+    dtype = dtype_name(array.dtype)
+    assert dtype is not None
+    return new_tensor(array.shape, dtype, MemoryRegion.shared_hbm, name)
+
+
+def _output(value: Any, session: Recorder, launch: Launch) -> NkiTensor:
     """`value` when it is a whole tensor of this kernel in shared_hbm; NotAnOutput otherwise."""
-    if not isinstance(value, NkiTensor):
-        raise NotAnOutput(kernel=loc.name, value=f"a {type(value).__name__}", loc=loc)
-    is_ours = recorder.tiles.get(value.name) is value.tile
-    if not (is_ours and value.buffer is MemoryRegion.shared_hbm and value.is_whole):
-        text = f"{value.name} of shape {value.shape} in {value.buffer.value}"
-        raise NotAnOutput(kernel=loc.name, value=text, loc=loc)
-    return value
+    tensor = check_output(value, launch.home, is_eager=False)
+    if session.tiles.get(tensor.name) is not tensor.tile:
+        text = f"{tensor.name} of another kernel"
+        raise NotAnOutput(kernel=launch.home.name, value=text, loc=launch.home)
+    return tensor
+
+
+def _check_loops(session: Recorder, launch: Launch) -> None:
+    """NotInNki when Python left a loop on the device before its end."""
+    if session.left_early:
+        feature = "leaving a loop on the device by break or return"
+        raise NotInNki(feature=feature, loc=session.left_early[0])
+    if session.open_while() is not None:
+        feature = "leaving a `while register` loop by break or return"
+        raise NotInNki(feature=feature, loc=launch.home)
 
 
 def _binding(tensor: NkiTensor) -> Binding:

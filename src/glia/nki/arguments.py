@@ -1,0 +1,102 @@
+"""How documented arguments become those of the instruction, where a new name is not enough."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+from glia.isa.operand import Memory
+from glia.nki.enums import matmul_perf_mode, reduce_cmd
+from glia.nki.errors import NotInNki
+from glia.nki.issue import Arguments
+from glia.nki.session import Session, caller
+from glia.nki.tensor import NkiTensor
+
+
+def infer_accumulate(given: Arguments, session: Session) -> Arguments:
+    """accumulate=None adds to what products have written before, and overwrites anything else."""
+    dst, accumulate = given["dst"], given["accumulate"]
+    for hint in ("is_stationary_onezero", "is_moving_onezero"):
+        del given[hint]
+    perf_mode = given.pop("perf_mode")
+    del given["is_transpose"], given["tile_position"], given["tile_size"]
+    if isinstance(perf_mode, str):
+        perf_mode = matmul_perf_mode(perf_mode)
+    if accumulate is None and isinstance(dst, NkiTensor):
+        is_sum = dst.tile.memory is Memory.PSUM
+        given["accumulate"] = is_sum and session.accumulates(dst.pattern, caller())
+    elif not isinstance(accumulate, bool):
+        given["accumulate"] = bool(accumulate)
+    return given
+
+
+def always_reset_reduce(given: Arguments, _: Session) -> Arguments:
+    """The accumulators start over and are read out at once."""
+    return {**given, "reduce_cmd": reduce_cmd.reset_reduce}
+
+
+def reduced_axes(given: Arguments, _: Session) -> Arguments:
+    """`axis` (one or several) as the number of innermost dimensions."""
+    axis, data = given.pop("axis"), given["data"]
+    del given["keepdims"]  # the shape of dst says it
+    rank = data.ndim if isinstance(data, NkiTensor) else 0
+    count = last_axes(axis, rank)
+    if count is None:
+        _refuse(f"nki.isa.tensor_reduce over axis {axis!r} of {rank} (not the last ones)")
+    return {**given, "axes": count}
+
+
+def last_axes(axis: Any, rank: int) -> int | None:
+    """How many innermost dimensions `axis` names; None when it names others."""
+    axes = axis if isinstance(axis, list | tuple) else (axis,)
+    if not all(isinstance(each, int) for each in axes):
+        return None
+    found = sorted(each + rank if each < 0 else each for each in axes)
+    is_last = bool(found) and found == list(range(rank - len(found), rank))
+    return len(found) if is_last and found[0] > 0 else None
+
+
+def iota_steps(given: Arguments, _: Session) -> Arguments:
+    """`pattern`, a list of [step, count], as steps over dst in the shape of the counts."""
+    steps, counts = _pairs("iota", given.pop("pattern"))
+    return {**given, "dst": _in_shape("iota", given["dst"], counts), "steps": steps}
+
+
+def affine_steps(given: Arguments, session: Session) -> Arguments:
+    """As for iota; the first release had the offset before the channel multiplier."""
+    if isinstance(given["on_true_tile"], int) and isinstance(given["on_false_value"], NkiTensor):
+        given = {
+            **given,
+            "offset": given["channel_multiplier"],
+            "channel_multiplier": given["on_true_tile"],
+            "on_true_tile": given["on_false_value"],
+            "on_false_value": given["cmp_op"],
+            "cmp_op": given["offset"] if not isinstance(given["offset"], int) else "equal",
+        }
+    steps, counts = _pairs("affine_select", given.pop("pattern"))
+    dst = _in_shape("affine_select", given["dst"], counts)
+    data = _in_shape("affine_select", given["on_true_tile"], counts)
+    return {**given, "dst": dst, "on_true_tile": data, "steps": steps}
+
+
+def _pairs(function: str, pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(steps, counts) of a list of [step, count]."""
+    try:
+        steps, counts = zip(*((int(step), int(count)) for step, count in pattern), strict=True)
+    except (TypeError, ValueError):
+        _refuse(f"nki.isa.{function} with pattern {pattern!r} (not a list of [step, count])")
+    return steps, counts
+
+
+def _in_shape(function: str, tensor: Any, counts: tuple[int, ...]) -> Any:
+    """The tensor with its free dimensions in the shape of the counts."""
+    if not isinstance(tensor, NkiTensor) or counts == tensor.shape[1:]:
+        return tensor
+    if math.prod(counts) != math.prod(tensor.shape[1:]):
+        elements = math.prod(counts)
+        _refuse(f"nki.isa.{function} of {elements} elements per partition for {tensor.shape}")
+    return tensor.reshape((tensor.shape[0], *counts))
+
+
+def _refuse(feature: str) -> NoReturn:
+    raise NotInNki(feature=feature, loc=caller())

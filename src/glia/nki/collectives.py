@@ -1,0 +1,149 @@
+"""What a kernel imports as `nki.collectives`: what logical cores of a group compute together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from glia import isa
+from glia.nki.errors import NoSuchName, NotInNki
+from glia.nki.functions import make_function
+from glia.nki.issue import Arguments, attribute, issue
+from glia.nki.objects import NKIObject
+from glia.nki.registers import VirtualRegister
+from glia.nki.session import Session, caller, current
+
+__all__ = [
+    "ReplicaGroup",
+    "all_gather",
+    "all_gather_v",
+    "all_reduce",
+    "all_to_all",
+    "all_to_all_v",
+    "collective_permute",
+    "collective_permute_implicit",
+    "collective_permute_implicit_current_processing_rank_id",
+    "collective_permute_implicit_reduce",
+    "rank_id",
+    "reduce_scatter",
+]
+
+MODULE = "nki.collectives"
+
+
+class ReplicaGroup(NKIObject):
+    """Groups of ranks; the ranks of each compute together, in the order of its list."""
+
+    def __init__(self, groups: Sequence[Sequence[int]]) -> None:
+        self.groups = tuple(tuple(int(rank) for rank in group) for group in groups)
+
+
+def _groups(given: Arguments, _: Session) -> Arguments:
+    group = given.get("replica_group")
+    if isinstance(group, ReplicaGroup):
+        return {**given, "replica_group": group.groups}
+    raise NotInNki(feature=f"a replica group of type {type(group).__name__}", loc=caller())
+
+
+def _collective(name: str, instruction: Any, parameters: str, **defaults: Any) -> Any:
+    return make_function(
+        name,
+        instruction,
+        parameters,
+        renamed={"replica_group": "groups", "metadata_tensor": "metadata"},
+        defaults=defaults,
+        prepare=_groups if "replica_group" in parameters else None,
+        module=MODULE,
+    )
+
+
+all_reduce = _collective("all_reduce", isa.AllReduce, "srcs dsts replica_group op priority")
+all_gather = _collective(
+    "all_gather", isa.AllGather, "srcs dsts replica_group collective_dim priority"
+)
+reduce_scatter = _collective(
+    "reduce_scatter", isa.ReduceScatter, "srcs dsts replica_group collective_dim op priority"
+)
+all_to_all = _collective(
+    "all_to_all", isa.AllToAll, "srcs dsts replica_group collective_dim priority"
+)
+all_gather_v = _collective(
+    "all_gather_v",
+    isa.AllGatherV,
+    "srcs dsts replica_group metadata_tensor recv_counts_known has_rdispls priority",
+)
+all_to_all_v = _collective(
+    "all_to_all_v",
+    isa.AllToAllV,
+    "srcs dsts replica_group metadata_tensor recv_counts_known has_rdispls priority",
+)
+collective_permute = _collective(
+    "collective_permute", isa.CollectivePermute, "srcs dsts source_target_pairs priority"
+)
+
+
+def _by_channel(given: Arguments, session: Session) -> Arguments:
+    """Lists of one tensor for each channel, as one list."""
+    flat = dict(given)
+    for name in ("srcs_by_channel", "srcs0_by_channel", "srcs1_by_channel", "dsts_by_channel"):
+        if name in flat:
+            lists = flat[name]
+            flat[name] = [t for each in lists for t in (each if isinstance(each, list) else [each])]
+    return _groups(flat, session)
+
+
+collective_permute_implicit = make_function(
+    "collective_permute_implicit",
+    isa.CollectivePermuteImplicit,
+    "srcs_by_channel dsts_by_channel replica_group channel_ids priority",
+    renamed={"srcs_by_channel": "srcs", "dsts_by_channel": "dsts", "replica_group": "groups"},
+    defaults={"channel_ids": [0]},
+    prepare=_by_channel,
+    module=MODULE,
+)
+collective_permute_implicit_reduce = make_function(
+    "collective_permute_implicit_reduce",
+    isa.CollectivePermuteImplicitReduce,
+    "srcs0_by_channel srcs1_by_channel dsts_by_channel replica_group op channel_ids priority",
+    renamed={
+        "srcs0_by_channel": "srcs0", "srcs1_by_channel": "srcs1", "dsts_by_channel": "dsts",
+        "replica_group": "groups",
+    },
+    defaults={"channel_ids": [0]},
+    prepare=_by_channel,
+    module=MODULE,
+)  # fmt: skip
+
+
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id: int,
+    replica_group: ReplicaGroup,
+    channel_id: int = 0,
+    name: str | None = None,
+) -> VirtualRegister:
+    """A register with the rank whose data this core has at step `iteration_id` of a ring."""
+    function = "collective_permute_implicit_current_processing_rank_id"
+    session = current(f"{MODULE}.{function}")
+    register = VirtualRegister(session.new_register("rank"))
+    fields = {
+        "register": register.written(),
+        "iteration_id": attribute(iteration_id, caller()),
+        "groups": _groups({"replica_group": replica_group}, session)["replica_group"],
+        "channel_id": channel_id,
+    }
+    issue(session, function, isa.CollectivePermuteImplicitCurrentProcessingRankId, fields)
+    return register
+
+
+def rank_id(name: str | None = None) -> VirtualRegister:
+    """A register with the rank of this core in the collective group."""
+    session = current(f"{MODULE}.rank_id")
+    register = VirtualRegister(session.new_register("rank"))
+    issue(session, "rank_id", isa.RankId, {"register": register.written()})
+    return register
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise NoSuchName(module=MODULE, name=name, hint="", loc=caller())

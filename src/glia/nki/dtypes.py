@@ -1,0 +1,66 @@
+"""The dtypes of NKI by name, and what each is on the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from glia.base import dtype as types
+from glia.base.dtype import DType
+
+# NKI's name of each dtype that the instructions know.
+DTYPES: dict[str, DType] = {
+    "float32": types.F32,
+    "tfloat32": types.F32,
+    "bfloat16": types.BF16,
+    "float16": types.F16,
+    "float8_e4m3": types.F8E4M3,
+    "float8_e4m3fn": types.F8E4M3FN,
+    "float8_e5m2": types.F8E5M2,
+    "float8_e8m0fnu": types.F8E8M0FNU,
+    "int32": types.S32,
+    "uint32": types.U32,
+    "int16": types.S16,
+    "uint16": types.U16,
+    "int8": types.S8,
+    "uint8": types.U8,
+    "bool": types.PRED,
+}
+ALIASES = {"bool_": "bool", "float32r": "float32", "fp32": "float32", "bf16": "bfloat16"}
+_BY_NUMPY = {dtype.numpy: name for name, dtype in reversed(DTYPES.items())}
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """NKI's name of a dtype given as a name, a NumPy dtype or a scalar type; None for others."""
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return dtype
+    if isinstance(dtype, str) and dtype in ALIASES:
+        return ALIASES[dtype]
+    try:
+        return _BY_NUMPY.get(np.dtype(dtype))
+    except TypeError:
+        return None
+
+
+def promoted(*names: str) -> str:
+    """The dtype of a computation on several: floats before integers, the wider of each kind.
+
+    Two different 16-bit floats give float32, two 8-bit floats bfloat16, signed and unsigned
+    integers of one width float32.
+    """
+    first, *others = dict.fromkeys(names)
+    for second in others:
+        first = _of_two(first, second)
+    return first
+
+
+def _of_two(first: str, second: str) -> str:
+    a, b = DTYPES[first], DTYPES[second]
+    if a.is_float != b.is_float:
+        return first if a.is_float else second
+    if a.bits != b.bits:
+        return first if a.bits > b.bits else second
+    if first == second:
+        return first
+    return "bfloat16" if a.is_float and a.bits == 8 else "float32"

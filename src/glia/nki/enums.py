@@ -1,0 +1,102 @@
+"""The enumerations of NKI, with their documented values."""
+
+# The names are those that kernels write.
+# ruff: noqa: N801
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import total_ordering
+
+from glia.isa.operand import Memory
+
+
+class engine(Enum):
+    """Which engine runs an instruction; `unknown` leaves the choice to the compiler."""
+
+    tensor = 1
+    vector = 5
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    sync = 6
+    unknown = 0
+
+
+class reduce_cmd(Enum):
+    """What a reducing instruction does with the accumulators of its engine."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class dge_mode(Enum):
+    """Who makes the descriptors of a transfer; `unknown` leaves the choice to the compiler."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class oob_mode(Enum):
+    """What a transfer does with an index that names no row."""
+
+    error = 0
+    skip = 1
+
+
+class matmul_perf_mode(Enum):
+    """How nc_matmul uses the array; `double_row` multiplies two rows of 8-bit floats at once."""
+
+    none = "none"
+    double_row = "double_row"
+
+
+@total_ordering
+class nc_version(Enum):
+    """Generations of the NeuronCore, in order."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+    def __lt__(self, other: object) -> bool:
+        return isinstance(other, nc_version) and self.value < other.value
+
+
+class dma_engine(Enum):
+    """Which engines move the data of sendrecv."""
+
+    dma = 1
+    gpsimd_dma = 2
+
+
+class MemoryRegion(Enum):
+    """Where a tensor lives; HBM is shared with the caller or private to one program."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of the machine that it is part of."""
+        return _MEMORIES[self]
+
+    @property
+    def is_on_chip(self) -> bool:
+        """Whether it is SBUF or PSUM."""
+        return _MEMORIES[self] is not Memory.HBM
+
+
+_MEMORIES = {
+    MemoryRegion.sbuf: Memory.SBUF,
+    MemoryRegion.psum: Memory.PSUM,
+    MemoryRegion.private_hbm: Memory.HBM,
+    MemoryRegion.shared_hbm: Memory.HBM,
+}

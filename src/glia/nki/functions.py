@@ -1,0 +1,194 @@
+"""The functions of nki.isa, made from the declarations of instructions.
+
+A function takes its rules, engines, types, most defaults and its help text from the declaration;
+the documented names and order of its parameters are all that is said of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from glia.isa.kit import Instr
+from glia.nki.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
+from glia.nki.errors import NotInNki
+from glia.nki.issue import Arguments, issue
+from glia.nki.objects import NkiInstruction
+from glia.nki.session import Session, caller, current, shown
+from glia.nki.tensor import NkiTensor
+
+Prepare = Callable[[Arguments, Session], Arguments]
+Registry = dict[str, Callable[..., NkiInstruction]]
+
+# Parameters that mean the same wherever they occur: their defaults, and the dtypes of those.
+SHARED: dict[str, Any] = {
+    "engine": engine.unknown,
+    "name": None,
+    "priority": None,
+    "oob_mode": oob_mode.error,
+    "dge_mode": dge_mode.unknown,
+    "reduce_cmd": reduce_cmd.idle,
+    "perf_mode": matmul_perf_mode.none,
+    "keepdims": False,
+}
+TYPES = {
+    "engine": "engine", "name": "str | None", "priority": "int | None", "oob_mode": "oob_mode",
+    "dge_mode": "dge_mode", "reduce_cmd": "reduce_cmd", "perf_mode": "matmul_perf_mode",
+    "axis": "int | tuple[int, ...]", "axes": "tuple[int, ...] | None", "keepdims": "bool",
+    "pattern": "list[list[int]]", "tile_position": "tuple[int, int]",
+    "tile_size": "tuple[int, int]", "scales": "list[float] | None",
+}  # fmt: skip
+REQUIRED = inspect.Parameter.empty  # a default for parameters that have none
+# What earlier releases took besides: only the value that changes nothing is taken now. The dtype of
+# a result is that of dst, whatever `dtype` says.
+EARLIER = {"mask": None, "dst_rmw_op": None, "unique_indices": True, "dtype": None}
+
+
+def make_function(
+    name: str,
+    instruction: type[Instr],
+    parameters: str,
+    *,
+    renamed: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    prepare: Prepare | None = None,
+    module: str = "nki.isa",
+) -> Callable[..., NkiInstruction]:
+    """A function of this name that issues the instruction.
+
+    `parameters` are the documented names in order. `renamed` maps those that the declaration calls
+    otherwise ("" for those the instruction does not take), `defaults` gives defaults that differ
+    from the declaration's. `prepare` maps the arguments, by documented name, before that.
+    """
+    aliases = dict(renamed or {})
+    signature = _signature(instruction, parameters.split(), aliases, dict(defaults or {}))
+    bind = Binder(f"{module}.{name}", signature)
+    operands = set(instruction.operand_declarations)
+    takes_engine = "engine" in signature.parameters
+
+    def function(*args: Any, **kwargs: Any) -> NkiInstruction:
+        session = current(bind.name)
+        given = bind(args, kwargs)
+        if prepare is not None:
+            given = prepare(given, session)
+        chosen = given.pop("engine", engine.unknown) if takes_engine else engine.unknown
+        if not isinstance(chosen, engine):
+            raise NotInNki(feature=f"engine {shown(chosen)} (give nki.isa.engine...)", loc=caller())
+        del given["name"]
+        fields = {}
+        for each, value in given.items():
+            target = aliases.get(each, each)
+            if target and (value is not None or target in operands):
+                fields[target] = value
+        return issue(session, name, instruction, fields, chosen)
+
+    return dressed(function, name, module, signature, describe(instruction))
+
+
+class Binder:
+    """Binds arguments to the parameters of a signature; much faster than Signature.bind."""
+
+    def __init__(self, name: str, signature: inspect.Signature) -> None:
+        self.name = name
+        self._signature = signature
+        self._names = tuple(signature.parameters)
+        empty = inspect.Parameter.empty
+        parameters = signature.parameters.values()
+        self._defaults = {p.name: p.default for p in parameters if p.default is not empty}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
+        """Every parameter by name; NotInNki for what does not fit."""
+        given = {**self._defaults, **kwargs}
+        if args:
+            positional = self._names[: len(args)]
+            if any(name in kwargs for name in positional):
+                self._refuse(args, kwargs)
+            given.update(zip(positional, args, strict=False))
+        if len(given) != len(self._names) or len(args) > len(self._names):
+            return self._without_earlier(args, kwargs)
+        return given
+
+    def _without_earlier(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
+        """Bind again without keywords of earlier releases that change nothing."""
+        left = {k: v for k, v in kwargs.items() if k not in EARLIER or k in self._names}
+        for name in kwargs.keys() - left.keys():
+            if name != "dtype" and kwargs[name] != EARLIER[name]:
+                feature = f"{self.name} with the {name} parameter ({shown(kwargs[name])})"
+                raise NotInNki(feature=feature, loc=caller())
+        if len(left) == len(kwargs):
+            self._refuse(args, kwargs)
+        return self(args, left)
+
+    def _refuse(self, args: tuple[Any, ...], kwargs: Arguments) -> None:
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as problem:
+            raise NotInNki(feature=f"{self.name}: {problem}", loc=caller()) from problem
+
+
+def _signature(
+    instruction: type[Instr], names: list[str], aliases: dict[str, str], defaults: Arguments
+) -> inspect.Signature:
+    declared = {f.name: f for f in dataclasses.fields(instruction)}
+    empty = inspect.Parameter.empty
+
+    def parameter(name: str) -> inspect.Parameter:
+        field = declared.get(aliases.get(name, name))
+        default = empty
+        if field is not None and field.default is not dataclasses.MISSING:
+            default = field.default
+        default = defaults.get(name, SHARED.get(name, default))
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        annotation = TYPES.get(name) or _annotation(instruction, field)
+        return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+    parameters = [parameter(name) for name in (*names, "name")]
+    return inspect.Signature(parameters, return_annotation="NkiInstruction")
+
+
+def _annotation(instruction: type[Instr], field: dataclasses.Field[Any] | None) -> str:
+    """The type of a parameter, from the declaration of its operand or attribute."""
+    if field is None:
+        return "Any"
+    operand = instruction.operand_declarations.get(field.name)
+    if operand is None:
+        is_operator = field.type == "str" and ("op" in field.name or field.name == "function")
+        return "Op" if is_operator else str(field.type).replace("Affine", "VirtualRegister")
+    text = "list[NkiTensor]" if operand.is_several else "NkiTensor"
+    if operand.allows_immediate:
+        text = f"{text} | float"
+    return f"{text} | None" if operand.is_optional else text
+
+
+def describe(instruction: type[Instr]) -> str:
+    """Help: what the instruction does, its engines and its rules."""
+    engines = ", ".join(instruction.engines)
+    generations = [each for each in instruction.generations if each > 1]
+    lines = [inspect.cleandoc(instruction.__doc__ or ""), "", f"Engines: {engines}."]
+    if len(generations) < 3:
+        lines.append(f"Generations: {', '.join(map(str, generations))}.")
+    if instruction.rules:
+        lines += ["", "Rules:"]
+        lines += [f"* {rule.sentence}" for rule in instruction.rules]
+    return "\n".join(lines)
+
+
+def dressed(
+    function: Any, name: str, module: str, signature: inspect.Signature, text: str
+) -> Callable[..., Any]:
+    """The function with its name, signature and help."""
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = f"glia.{module}"
+    function.__signature__ = signature
+    function.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {
+        "return": signature.return_annotation
+    }
+    function.__doc__ = text
+    return function
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether an argument is a tensor."""
+    return isinstance(value, NkiTensor)

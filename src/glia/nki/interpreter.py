@@ -1,0 +1,223 @@
+"""`Interpreter`: the session that executes every instruction as it is issued."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from glia.arch import Target
+from glia.base.affine import Affine
+from glia.base.dtype import DType
+from glia.base.loc import Loc
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.tensor import NcMatmul
+from glia.machine.ir import Program
+from glia.nki.cores import Cores
+from glia.nki.dtypes import DTYPES
+from glia.nki.errors import IndexNotInTable, NotInNki
+from glia.nki.session import Session
+from glia.nki.sums import Sums
+from glia.nki.tensor import NkiTensor
+from glia.sim.memory import Memories, Region, storage_dtype, viewer
+from glia.sim.policy import AccessOutOfBounds
+from glia.sim.run import Executor
+
+UNWRITTEN_INTEGER = 4  # what the documented simulator fills fresh integer tensors with
+
+
+@dataclass(frozen=True, eq=False)
+class HeldTile(Tile):
+    """A tile with its memory, which goes when nothing names the tile any more."""
+
+    region: Region = field(default=Region(np.empty(0, np.uint8), 0, 0), repr=False)
+
+
+class _Held(Memories):
+    """The memories of tiles that hold their own."""
+
+    def region(self, tile: Tile) -> Region:
+        """Where the tile lies."""
+        return tile.region if isinstance(tile, HeldTile) else super().region(tile)
+
+
+class Interpreter(Session):
+    """One core that executes a kernel instruction by instruction."""
+
+    is_eager = True
+
+    def __init__(
+        self,
+        target: Target,
+        rank: int = 0,
+        ranks: int = 0,
+        *,
+        cores: Cores | None = None,
+        keeps_wide: bool = False,
+    ) -> None:
+        super().__init__(target, rank, ranks)
+        self.keeps_wide = keeps_wide
+        self.environment: dict[str, int] = {}
+        self.written: set[str] = set()  # HBM tiles that an instruction wrote
+        self._cores = cores or Cores(1)
+        program = Program("kernel", target.name, {}, (), (), {}, ())
+        self._executor = Executor(program, arch=target.arch)
+        self._executor.memories = _Held(target.arch, program)
+        if self._cores.count > 1:
+            self._executor.numbers["cores"] = rank
+            self._executor.meet = self._cores.meet
+        self._chips: dict[Memory, np.ndarray] = {}
+        self._sums = Sums()
+
+    # --- tiles ---------------------------------------------------------------------------------
+
+    def new_tile(
+        self, name: str, memory: Memory, dtype: DType, partitions: int, elements: int,
+        address: int | None = None, is_shared: bool = False,
+    ) -> Tile:  # fmt: skip
+        """A tile filled with NaN or 4, so that reading what nobody wrote shows."""
+        unique = self.unique(name)
+        pitch = elements * dtype.bytes
+        if address is not None:
+            return HeldTile(
+                unique, memory, dtype, partitions, elements, self._chip(memory, address)
+            )
+        if is_shared:
+            buffer = self._cores.shared(unique, lambda: _fresh(partitions * pitch, dtype))
+        else:
+            buffer = _fresh(partitions * pitch, dtype)
+        region = Region(buffer, 0, 0 if memory is Memory.HBM else pitch)
+        return HeldTile(unique, memory, dtype, partitions, elements, region)
+
+    def _chip(self, memory: Memory, address: int) -> Region:
+        """A place in the whole of an on-chip memory, where tiles with addresses meet."""
+        arch = self.arch
+        pitch = {
+            Memory.SBUF: arch.sbuf_bytes_per_partition,
+            Memory.PSUM: arch.psum_bytes_per_partition,
+        }[memory]
+        if memory not in self._chips:
+            self._chips[memory] = np.full(pitch * arch.partitions, 0xFF, np.uint8)
+        return Region(self._chips[memory], address, pitch)
+
+    def constant(self, name: str, array: np.ndarray) -> Tile:
+        """A tile of HBM that holds a copy of the array."""
+        return self.bind(name, np.array(array, order="C"))
+
+    def bind(self, name: str, array: np.ndarray) -> Tile:
+        """A tile of HBM whose memory is that of a contiguous array."""
+        dtype = next(d for d in DTYPES.values() if d.numpy == array.dtype)
+        region = Region(array.reshape(-1).view(np.uint8), 0, 0)
+        return HeldTile(self.unique(name), Memory.HBM, dtype, 1, array.size, region)
+
+    def written_names(self, tensors: Mapping[str, NkiTensor], names: set[str]) -> None:
+        """Add the names of the tensors that an instruction wrote."""
+        names.update(n for n, tensor in tensors.items() if tensor.name in self.written)
+
+    # --- instructions --------------------------------------------------------------------------
+
+    def issue(self, instruction: Instr) -> None:
+        """Execute an instruction; IndexNotInTable when an address of its registers is outside."""
+        try:
+            self._executor.step(instruction, self.environment)
+        except AccessOutOfBounds as fault:
+            raise self._outside(instruction, fault) from fault
+        for pattern in instruction.written_patterns():
+            if pattern.memory is Memory.PSUM:
+                self._sums.mark(self._now(pattern), isinstance(instruction, NcMatmul))
+            elif pattern.memory is Memory.HBM:
+                self.written.add(pattern.tile.name)
+
+    def _outside(self, instruction: Instr, fault: AccessOutOfBounds) -> IndexNotInTable:
+        """What an access outside its tile is for the user: an index that names no element."""
+        for _, _, pattern in instruction.operands():
+            now = self._now(pattern)
+            is_hbm = pattern.memory is Memory.HBM
+            limit = pattern.tile.bytes if is_hbm else pattern.tile.bytes_per_partition
+            limit //= pattern.dtype.bytes
+            first = now.offset.constant
+            last = first + sum(s * (n - 1) for s, n in (now.dims if is_hbm else now.dims[1:]))
+            if first < 0 or last >= limit:
+                index = first if first < 0 or first >= limit else last
+                return IndexNotInTable(index=index, axis=0, size=limit, loc=instruction.loc)
+        return IndexNotInTable(index=fault.message, axis=0, size="its", loc=instruction.loc)
+
+    def issue_if(self, condition: Affine, instruction: Instr) -> None:
+        """Execute the instruction when the condition holds now."""
+        if condition.evaluate(self.environment):
+            self.issue(instruction)
+
+    def accumulates(self, pattern: Pattern, loc: Loc) -> bool | Affine:
+        """Whether a product adds; elements without a sum among others become 0 first."""
+        now = self._now(pattern)
+        has_sum = self._sums.has_sum(now)
+        if has_sum is None:
+            self._view(now)[~self._sums.elements(now)] = 0
+        return has_sum is not False
+
+    def _now(self, pattern: Pattern) -> Pattern:
+        """The pattern with the registers' values of this moment."""
+        if pattern.offset.is_constant and pattern.partition.is_constant:
+            return pattern
+        offset = Affine.of(pattern.offset.evaluate(self.environment))
+        partition = Affine.of(pattern.partition.evaluate(self.environment))
+        return replace(pattern, offset=offset, partition=partition)
+
+    def _view(self, pattern: Pattern) -> np.ndarray:
+        tile = pattern.tile
+        region = self._executor.memories.region(tile)
+        return viewer(pattern, region, storage_dtype(pattern.dtype))({})
+
+    # --- loops ---------------------------------------------------------------------------------
+
+    def loop(
+        self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
+    ) -> Iterator[Affine]:
+        """Python's own loop; the index is in a register of the machine."""
+        register = self.new_register("i")
+        first, last = (Affine.of(end).evaluate(self.environment) for end in (lower, upper))
+        for value in range(first, last, step):
+            self.environment[register] = value
+            yield Affine.of(register)
+
+    def repeat(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
+        """Python's own loop."""
+        while self._value(register, loc):
+            body()
+
+    def continues(self, register: Affine, place: object, loc: Loc) -> bool:
+        """Whether the register is not 0."""
+        return self._value(register, loc) != 0
+
+    def _value(self, register: Affine, loc: Loc) -> int:
+        value = self.value_of(register)
+        if value is None:
+            raise NotInNki(feature="a register that nothing has set", loc=loc)
+        return value
+
+    # --- what is known now -----------------------------------------------------------------------
+
+    def value_of(self, register: Affine) -> int | None:
+        """What the registers hold; None before anything set them."""
+        if not set(register.variables) <= self.environment.keys():
+            return None
+        return register.evaluate(self.environment)
+
+    def read(self, pattern: Pattern) -> np.ndarray | None:
+        """A copy of the elements."""
+        return self._view(self._now(pattern)).copy()
+
+    def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:
+        """Write the contents to standard output at once."""
+        sys.stdout.write(f"{prefix} {self.read(pattern)}\n")
+
+
+def _fresh(count: int, dtype: DType) -> np.ndarray:
+    """Bytes that hold NaN, or 4 where the dtype has no NaN."""
+    buffer = np.empty(count, np.uint8)
+    elements = buffer.view(storage_dtype(dtype))
+    elements[...] = np.nan if dtype.is_float else UNWRITTEN_INTEGER
+    return buffer

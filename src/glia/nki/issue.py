@@ -1,0 +1,305 @@
+"""From the arguments of a call to a legal instruction: one law for both ways to run.
+
+The rules are those of the instruction's declaration. They depend on the shapes, dtypes, memories
+and partitions of operands and on attributes, never on where in a tile an operand lies, so that what
+was found legal once is not asked again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from enum import Enum
+from typing import Any, NoReturn
+
+import numpy as np
+
+from glia.arch import Arch
+from glia.base.affine import Affine
+from glia.base.loc import Loc
+from glia.isa.dma import DmaCopy, Transfer
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern
+from glia.isa.sync import RegisterAlu, RegisterLoad
+from glia.machine.emit.builder import QUEUE_OWNERS
+from glia.machine.legal import violations
+from glia.nki.enums import engine
+from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki
+from glia.nki.objects import NkiInstruction
+from glia.nki.operators import operator_name
+from glia.nki.registers import VirtualRegister
+from glia.nki.session import Session, caller
+from glia.nki.tensor import Indirection, NkiTensor
+
+Arguments = dict[str, Any]
+MOST_KNOWN = 1 << 16  # legal signatures remembered
+MOST_DIMS = 5  # the partition and four free dimensions
+
+_LEGAL: dict[tuple[Any, ...], str] = {}  # signature -> the engine that runs it
+_BLANKS: dict[type[Instr], Arguments] = {}
+
+
+def issue(
+    session: Session,
+    function: str,
+    kind: type[Instr],
+    arguments: Arguments,
+    chosen: engine = engine.unknown,
+    *,
+    queue: str = "",
+    skips: bool = False,
+) -> NkiInstruction:
+    """Issue the instruction on the engine asked for, or on the first legal one.
+
+    `skips` leaves the instruction out when a scalar index of its operands names no row. BrokenRule
+    when no engine may run it, NotInNki for arguments of the wrong type.
+    """
+    loc = caller()
+    fields: Arguments = {}
+    signature: list[Any] = [kind, session.arch.name, chosen, queue]
+    indirect: list[tuple[str, NkiTensor]] = []
+    for name, value in arguments.items():
+        if isinstance(value, NkiTensor):
+            pattern = value.pattern
+            if value.indirection is not None:
+                indirect.append((name, value))
+            elif len(pattern.dims) > MOST_DIMS and kind.arrives != "natural":
+                pattern = folded(pattern)
+            fields[name] = pattern
+            signature.append(_key(pattern))
+        else:
+            fields[name] = converted = attribute(value, loc)
+            signature.append(_keys(converted))
+    loads = [_resolved(session, function, fields, name, tensor) for name, tensor in indirect]
+    key = tuple(signature)
+    on = _LEGAL.get(key)
+    if on is None:
+        on = _choose(session.arch, function, kind, fields, chosen, loc, key)
+    fields["on"] = on
+    fields["loc"] = loc
+    if kind.arrives_by_dma or issubclass(kind, Transfer):
+        fields["queue"] = queue or f"dma.{on}"
+        if kind is DmaCopy and chosen in (engine.unknown, engine.dma):
+            is_store = fields["dst"].memory is Memory.HBM
+            fields["queue"] = "store" if is_store else "load"
+            fields["on"] = QUEUE_OWNERS[fields["queue"]]
+    instruction = _built(kind, fields)
+    if indirect:
+        _issue_indirect(session, instruction, indirect, loads, skips)
+    else:
+        session.issue(instruction)
+    return NkiInstruction(instruction)
+
+
+def _key(pattern: Pattern) -> tuple[Any, ...]:
+    tile = pattern.tile
+    return (tile.memory.value, pattern.dtype.name, pattern.dims, pattern.partition, tile.partitions)
+
+
+def _keys(value: Any) -> Any:
+    """What a value other than a tensor is in a signature; several patterns count as themselves."""
+    if isinstance(value, tuple) and value and isinstance(value[0], Pattern):
+        return tuple(_key(each) for each in value)
+    return (type(value), value)
+
+
+def attribute(value: Any, loc: Loc) -> Any:
+    """An argument other than a tensor as the instruction takes it; NotInNki when it takes none."""
+    if value is None or isinstance(value, int | float | str | Affine):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return tuple(attribute(each, loc) for each in value)
+    if isinstance(value, NkiTensor):
+        if value.indirection is not None:
+            raise NotInNki(feature="an indirect view among several tensors", loc=loc)
+        return value.pattern
+    if isinstance(value, VirtualRegister):
+        return value.expression
+    if isinstance(value, Enum):
+        return value.name
+    name = operator_name(value)
+    if name is None:
+        raise NotInNki(feature=f"an argument of type {type(value).__name__}", loc=loc)
+    return name
+
+
+def _choose(
+    arch: Arch,
+    function: str,
+    kind: type[Instr],
+    fields: Arguments,
+    chosen: engine,
+    loc: Loc,
+    key: tuple[Any, ...],
+) -> str:
+    """The engine that may run the instruction, exact ones first; BrokenRule when there is none."""
+    _check_partitions(arch, function, fields, loc)
+    names: tuple[str, ...] = (chosen.name,)
+    if chosen in (engine.unknown, engine.dma):
+        names = (kind.engine, *(each for each in kind.engines if each != kind.engine))
+    candidates = [_built(kind, {**fields, "on": name, "loc": loc}) for name in names]
+    broken = [_broken(each, arch) for each in candidates]
+    legal = [each for each, found in zip(candidates, broken, strict=True) if not found]
+    if not legal:
+        refuse(function, broken[0][0], loc)
+    on = next((each for each in legal if each.is_exact), legal[0]).on
+    if len(_LEGAL) >= MOST_KNOWN:
+        _LEGAL.clear()
+    _LEGAL[key] = on
+    return on
+
+
+def _check_partitions(arch: Arch, function: str, fields: Arguments, loc: Loc) -> None:
+    """In the words of the documentation, since programs look for them."""
+    for name, value in fields.items():
+        for pattern in value if isinstance(value, tuple) else (value,):
+            if isinstance(pattern, Pattern) and pattern.memory is not Memory.HBM:
+                count = max(pattern.partitions, pattern.tile.partitions)
+                if count > arch.partitions:
+                    limit = f"exceeds maximum {arch.partitions}"
+                    refuse(function, f"{function} {name} partition dimension {count} {limit}", loc)
+
+
+def _broken(instruction: Instr, arch: Arch) -> list[str]:
+    try:
+        return violations(instruction, arch)
+    except (TypeError, ValueError, AttributeError) as problem:
+        return [f"an argument has the wrong type: {problem}"]
+
+
+def refuse(function: str, rule: str, loc: Loc | None = None) -> NoReturn:
+    """Raise BrokenRule at the user's line."""
+    name = f"nki.isa.{function}"
+    raise BrokenRule(rule=rule, function=function, instruction=name, loc=loc or caller())
+
+
+def _built(kind: type[Instr], fields: Arguments) -> Instr:
+    """An instruction with these fields and the defaults of the others.
+
+    The constructor of a frozen dataclass takes longer than everything else in recording a call.
+    """
+    blank = _BLANKS.get(kind)
+    if blank is None:
+        blank = _BLANKS[kind] = {f.name: _default(f) for f in dataclasses.fields(kind)}
+    instruction = object.__new__(kind)
+    instruction.__dict__.update(blank)
+    instruction.__dict__.update(fields)
+    return instruction
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def folded(pattern: Pattern) -> Pattern:
+    """The same elements in as few dimensions as they lie in regularly."""
+    fixed = 0 if pattern.memory is Memory.HBM else 1
+    dims: list[tuple[int, int]] = []
+    for step, count in pattern.dims[fixed:]:
+        if count == 1:
+            continue
+        if dims and dims[-1][0] == step * count:
+            dims[-1] = (step, dims[-1][1] * count)
+        else:
+            dims.append((step, count))
+    return replace(pattern, dims=(*pattern.dims[:fixed], *(dims or [(1, 1)])))
+
+
+# --- indices that only the running program knows ----------------------------------------------
+
+
+def _resolved(
+    session: Session, function: str, fields: Arguments, name: str, tensor: NkiTensor
+) -> str:
+    """Let the operand start where a new register says; the register's name."""
+    indirection = tensor.indirection
+    assert indirection is not None
+    if indirection.is_vector:
+        refuse(function, f"{function} takes no operand with an index for each partition ({name})")
+    register = session.new_register("index")
+    distance = Affine.of(register) * indirection.step
+    pattern = tensor.pattern
+    if indirection.is_partition:
+        fields[name] = replace(pattern, partition=pattern.partition + distance)
+    else:
+        fields[name] = replace(pattern, offset=pattern.offset + distance)
+    return register
+
+
+def _issue_indirect(
+    session: Session,
+    instruction: Instr,
+    indirect: list[tuple[str, NkiTensor]],
+    registers: list[str],
+    skips: bool,
+) -> None:
+    """Load the registers on the instruction's engine, then issue it."""
+    condition: Affine | None = None
+    for (_, tensor), register in zip(indirect, registers, strict=True):
+        indirection = tensor.indirection
+        assert indirection is not None
+        load_index(session, indirection, register, instruction)
+        if skips:
+            condition = _is_inside(session, register, indirection.rows, instruction, condition)
+        elif session.is_eager:
+            check_index(session, tensor, Affine.of(register), instruction.loc)
+    if condition is None:
+        session.issue(instruction)
+    else:
+        session.issue_if(condition, instruction)
+
+
+def load_index(session: Session, indirection: Indirection, register: str, user: Instr) -> None:
+    """Load the one element of an index into a register of the engine that uses it."""
+    index = indirection.index.pattern
+    load = RegisterLoad(register=register, src=index, on=user.on, loc=user.loc)
+    broken = violations(load, session.arch)
+    if broken:
+        refuse(user.mnemonic(), f"a dynamic index: {broken[0]}", user.loc)
+    session.issue(load)
+
+
+def _is_inside(
+    session: Session, register: str, rows: int, user: Instr, before: Affine | None
+) -> Affine:
+    """A register that is 1 when the index names a row and the condition before held."""
+    result = session.new_register("inside")
+    value = Affine.of(register)
+    lower = session.new_register("inside")
+    tests: list[tuple[str, str, int]] = [(result, "less", rows), (lower, "greater_equal", 0)]
+    steps = [
+        RegisterAlu(register=name, op=op, a=value, b=bound, on=user.on, loc=user.loc)
+        for name, op, bound in tests
+    ]
+    for other in (Affine.of(lower), before):
+        if other is not None:
+            steps.append(
+                RegisterAlu(
+                    register=result, op="bitwise_and", a=Affine.of(result), b=other,
+                    on=user.on, loc=user.loc,
+                )
+            )  # fmt: skip
+    for step in steps:
+        session.issue(step)
+    return Affine.of(result)
+
+
+def check_index(session: Session, tensor: NkiTensor, index: Affine, loc: Loc) -> None:
+    """IndexNotInTable when an index that is known now names no row of the tensor."""
+    indirection = tensor.indirection
+    assert indirection is not None
+    value = session.value_of(index)
+    if value is not None and not 0 <= value < indirection.rows:
+        refuse_index(tensor, value, loc)
+
+
+def refuse_index(tensor: NkiTensor, row: int, loc: Loc) -> NoReturn:
+    """Raise IndexNotInTable in elements of the tensor, as the documented simulator counts."""
+    indirection = tensor.indirection
+    assert indirection is not None
+    step, rows = indirection.step, indirection.rows
+    raise IndexNotInTable(index=row * step, axis=0, size=rows * step, loc=loc)

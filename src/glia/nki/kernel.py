@@ -1,0 +1,184 @@
+"""`jit`: decorate a function as a kernel; calling it compiles it and runs it on the device."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Target
+from glia.neff.package import Neff
+from glia.nki.errors import BadLaunch
+from glia.nki.frameworks import framework_of, from_numpy
+from glia.nki.launch import Launch, bind, home_of, like_returned
+from glia.nki.session import is_running
+from glia.nki.simulate import execute
+from glia.nki.targets import platform_target
+from glia.nki.trace import Traced, trace_launch
+from glia.runtime.model import Model, load
+
+SIMULATOR = "NKI_SIMULATOR"
+PRINTED = "NEURON_RT_DEBUG_OUTPUT_DIR"
+MOST_COMPILED = 32  # programs of one kernel kept, for the arguments seen last
+# Options that the documentation has had and that change nothing here.
+KNOWN_OPTIONS = {
+    "mode", "show_compiler_tb", "debug_kernel", "kernel_return", "additional_compile_opt",
+    "experimental_flags", "version", "compiler_options", "name",
+}  # fmt: skip
+
+
+class Kernel:
+    """A kernel; `kernel(arrays)` runs it on one core, `kernel[2](arrays)` on two together.
+
+    Arrays of NumPy, PyTorch and JAX become tensors in HBM, everything else is a constant; what the
+    kernel returns comes back in the same kind. Inside another kernel a call is inlined.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], ranks: int = 0, cache: _Cache | None = None
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.ranks = ranks
+        self._cache = cache if cache is not None else _Cache()
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        return Kernel(self.function, self.ranks_of(grid), self._cache)
+
+    def ranks_of(self, grid: Any) -> int:
+        """The number of cores that a grid asks for; BadLaunch for others than 1 and 2."""
+        ranks = grid[0] if isinstance(grid, tuple | list) and len(grid) == 1 else grid
+        if isinstance(ranks, bool) or ranks not in (1, 2):
+            home = home_of(self.function)
+            problem = f"the grid [{grid}] is neither [1] nor [2]"
+            raise BadLaunch(kernel=home.name, problem=problem, loc=home)
+        return int(ranks)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays: compiled for the device, or simulated when NKI_SIMULATOR is 1."""
+        if is_running():
+            return self.function(*args, **kwargs)
+        target = platform_target()
+        launch = bind(self.function, args, kwargs)
+        if os.environ.get(SIMULATOR, "0") == "1":
+            return execute(launch, target, self.ranks)
+        compiled = self._compiled(launch, target)
+        return compiled(launch)
+
+    def compile(self, *args: Any, **kwargs: Any) -> Neff:
+        """The program of the kernel for arguments of these shapes, dtypes and values."""
+        launch = bind(self.function, args, kwargs)
+        return self._compiled(launch, platform_target()).neff
+
+    def _compiled(self, launch: Launch, target: Target) -> _Compiled:
+        key = _key(launch, target, self.ranks)
+        known = self._cache.get(key)
+        if known is None:
+            known = _Compiled(trace_launch(launch, target, self.ranks))
+            self._cache.put(key, known)
+        return known
+
+
+def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    """Decorate a function as a kernel, as `@nki.jit` or `@nki.jit(...)`.
+
+    Options of earlier releases change nothing, but platform_target, which is an error: BadLaunch.
+    """
+    home = home_of(fn) if fn is not None else None
+    name = home.name if home is not None else "nki.jit"
+    if "platform_target" in kwargs:
+        problem = (
+            "nki.jit takes no platform_target; set the environment variable "
+            f"NEURON_PLATFORM_TARGET_OVERRIDE={kwargs['platform_target']}"
+        )
+        raise BadLaunch(kernel=name, problem=problem)
+    unknown = sorted(kwargs.keys() - KNOWN_OPTIONS)
+    if unknown:
+        raise BadLaunch(kernel=name, problem=f"nki.jit has no option {unknown[0]!r}")
+    if fn is None:
+        return functools.partial(jit, **kwargs)
+    return fn if isinstance(fn, Kernel) else Kernel(fn)
+
+
+class _Compiled:
+    """A traced kernel, loaded on the device."""
+
+    def __init__(self, traced: Traced) -> None:
+        self.traced = traced
+        self.neff = Neff(traced.programs)
+        self._model: Model | None = None
+
+    def __call__(self, launch: Launch) -> Any:
+        if self._model is None:
+            self._model = load(self.neff)
+        results = self._model.run(dict(launch.arrays))
+        traced = self.traced
+        for name in traced.updated:
+            if launch.arrays[name].flags.writeable:
+                launch.arrays[name][...] = results[name]
+        for number, (prefix, name) in enumerate(traced.printed):
+            _show(prefix, results[name], number)
+        values = [from_numpy(results[name], launch.framework) for name in traced.results]
+        return like_returned(traced.structure, values)
+
+
+def _show(prefix: str, array: np.ndarray, number: int) -> None:
+    """Print what nl.device_print shows, or keep it where the environment says."""
+    folder = os.environ.get(PRINTED)
+    if not folder:
+        sys.stdout.write(f"{prefix} {array}\n")
+        return
+    place = Path(folder) / prefix / "core_0" / "0"
+    place.mkdir(parents=True, exist_ok=True)
+    np.save(place / f"{number}.npy", array, allow_pickle=False)
+
+
+class _Cache:
+    """The compiled programs of one kernel by what they are compiled for, the last used last."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Any, _Compiled] = OrderedDict()
+
+    def get(self, key: Any) -> _Compiled | None:
+        if key is None or key not in self._known:
+            return None
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    def put(self, key: Any, compiled: _Compiled) -> None:
+        if key is not None:
+            self._known[key] = compiled
+            while len(self._known) > MOST_COMPILED:
+                self._known.popitem(last=False)
+
+
+def _key(launch: Launch, target: Target, ranks: int) -> Any:
+    """What a program depends on; None when an argument cannot be compared."""
+    parts = []
+    for name, value in launch.bound.arguments.items():
+        part = _part(value)
+        if part is None:
+            return None
+        parts.append((name, part))
+    return target.name, ranks, tuple(parts)
+
+
+def _part(value: Any) -> Any:
+    if framework_of(value):
+        return str(value.dtype), tuple(value.shape)
+    if isinstance(value, tuple | list):
+        inner = [_part(each) for each in value]
+        return None if None in inner else (type(value), tuple(inner))
+    if isinstance(value, dict):
+        return _part([*value.items()])
+    try:
+        hash(value)
+    except TypeError:
+        return None
+    return type(value), value

@@ -1,0 +1,129 @@
+"""Binding the arguments of a kernel: tensors become tensors of the session, the rest constants."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Target
+from glia.base.loc import Loc
+from glia.nki.dtypes import dtype_name
+from glia.nki.enums import MemoryRegion
+from glia.nki.errors import BadLaunch, NotAnOutput, NotInNki
+from glia.nki.frameworks import framework_of, to_numpy
+from glia.nki.tensor import NkiTensor
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its arguments bound: `arrays` by the name of their parameter."""
+
+    kernel: Callable[..., Any]
+    home: Loc
+    bound: inspect.BoundArguments
+    arrays: dict[str, np.ndarray]
+    given: dict[str, Any]  # the arrays as they were given
+    framework: str
+
+    def call(self, tensors: dict[str, NkiTensor]) -> Any:
+        """Run the kernel's Python with tensors in the place of the arrays."""
+        bound = inspect.BoundArguments(self.bound.signature, dict(self.bound.arguments))
+        for path, tensor in tensors.items():
+            _put(bound.arguments, path, tensor)
+        return self.kernel(*bound.args, **bound.kwargs)
+
+
+def bind(kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launch:
+    """Bind arguments; BadLaunch when they do not fit, NotInNki for dtypes that NKI has not."""
+    home = home_of(kernel)
+    try:
+        bound = _signature(kernel).bind(*args, **kwargs)
+    except TypeError as problem:
+        raise BadLaunch(kernel=home.name, problem=str(problem), loc=home) from problem
+    given = dict(_arrays(bound.arguments))
+    frameworks = {framework_of(value) for value in given.values()} - {"numpy"}
+    framework = frameworks.pop() if frameworks else "numpy"
+    arrays = {name: _checked(name, to_numpy(value), home) for name, value in given.items()}
+    return Launch(kernel, home, bound, arrays, given, framework or "numpy")
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(kernel: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(kernel)
+
+
+def _arrays(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(path, array) of every array, also those in tuples and lists: `x`, `weights.0`, ..."""
+    for name, value in arguments.items():
+        if framework_of(value):
+            yield name, value
+        elif isinstance(value, tuple | list) and any(framework_of(each) for each in value):
+            for position, each in enumerate(value):
+                if framework_of(each):
+                    yield f"{name}.{position}", each
+
+
+def _put(arguments: dict[str, Any], path: str, tensor: NkiTensor) -> None:
+    name, _, position = path.partition(".")
+    if not position:
+        arguments[name] = tensor
+        return
+    values = list(arguments[name])
+    values[int(position)] = tensor
+    arguments[name] = tuple(values) if isinstance(arguments[name], tuple) else values
+
+
+def _checked(name: str, array: np.ndarray, home: Loc) -> np.ndarray:
+    if dtype_name(array.dtype) is None or not array.size or not array.ndim:
+        what = f"{array.dtype} of shape {array.shape}"
+        raise NotInNki(feature=f"argument {name}, {what},", loc=home)
+    return array
+
+
+def home_of(kernel: Callable[..., Any]) -> Loc:
+    """Where a kernel is defined, and its name."""
+    function: Any = inspect.unwrap(kernel)
+    while hasattr(function, "func"):
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        return Loc(name=getattr(kernel, "__name__", "kernel"))
+    return Loc(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def check_cores(launch: Launch, target: Target, ranks: int) -> None:
+    """BadLaunch when the target has no logical core of so many."""
+    if ranks > 1 and ranks not in target.lncs:
+        problem = f"{target.name} has no logical cores of {ranks}"
+        raise BadLaunch(kernel=launch.home.name, problem=problem, loc=launch.home)
+
+
+def outputs_of(returned: Any) -> list[Any]:
+    """What a kernel returns, one after the other."""
+    return list(returned) if isinstance(returned, tuple | list) else [returned]
+
+
+def like_returned(returned: Any, values: list[Any]) -> Any:
+    """Values in the structure of what the kernel returned."""
+    if isinstance(returned, tuple):
+        return tuple(values)
+    return values if isinstance(returned, list) else values[0]
+
+
+def check_output(value: Any, home: Loc, *, is_eager: bool) -> NkiTensor:
+    """`value` when the caller can read it; NotAnOutput otherwise.
+
+    A compiled program gives whole tensors of shared HBM; a simulated one any tensor in HBM.
+    """
+    if not isinstance(value, NkiTensor):
+        raise NotAnOutput(kernel=home.name, value=f"a {type(value).__name__}", loc=home)
+    is_shared = value.buffer is MemoryRegion.shared_hbm and value.is_whole
+    if value.is_on_chip or not (is_eager or is_shared):
+        text = f"{value.name} of shape {value.shape} in {value.buffer.value}"
+        raise NotAnOutput(kernel=home.name, value=text, loc=home)
+    return value

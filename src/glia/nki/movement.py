@@ -1,0 +1,99 @@
+"""Functions of nl that move data: loads, stores, transposes, products, gathers and views."""
+
+from __future__ import annotations
+
+from glia import isa
+from glia.isa.operand import Memory
+from glia.nki.dtypes import DTYPES
+from glia.nki.enums import MemoryRegion
+from glia.nki.issue import issue, refuse
+from glia.nki.math import SBUF, in_sbuf, result_dtype, tile_like
+from glia.nki.session import current
+from glia.nki.tensor import NkiTensor, new_tensor
+from glia.nki.transfers import dma_copy
+
+PSUM = MemoryRegion.psum
+_FLOATS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # whose bits the Tensor Engine passes on
+
+
+def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
+    """A tile in SBUF with the contents of a tensor in HBM."""
+    tile = new_tensor(src.shape, result_dtype(dtype, src), SBUF, "load")
+    dma_copy(tile, src)
+    return tile
+
+
+def store(dst: NkiTensor, value: NkiTensor) -> None:
+    """Write a tile to a tensor in HBM."""
+    dma_copy(dst, in_sbuf(value))
+
+
+def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
+    """A tile in SBUF with the contents of a tensor of two dimensions, transposed."""
+    turned = src.permute((1, 0))
+    return load(turned, dtype)
+
+
+def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
+    """A tile in PSUM with the contents of a tile of two dimensions, transposed."""
+    session = current("nl.transpose")
+    name = result_dtype(dtype, x)
+    data = in_sbuf(x) if name == x.dtype else _converted(x, name)
+    turned = new_tensor((x.size // x.shape[0], x.shape[0]), name, PSUM, "transpose")
+    is_float = DTYPES[name].is_float
+    bits = _FLOATS[data.stored.bytes]
+    dst, src = (t if is_float else t.view(bits) for t in (turned, data))
+    issue(session, "nc_transpose", isa.NcTranspose, {"dst": dst, "data": src})
+    return turned
+
+
+def _converted(x: NkiTensor, dtype: str) -> NkiTensor:
+    tile = tile_like(x, dtype)
+    issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": tile, "src": x})
+    return tile
+
+
+def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
+    """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
+    stationary = x if transpose_x else in_sbuf(transpose(x))
+    result = new_tensor((stationary.shape[1], y.shape[1]), "float32", PSUM, "matmul")
+    fields = {
+        "dst": result, "stationary": stationary, "moving": in_sbuf(y), "accumulate": False,
+    }  # fmt: skip
+    issue(current("nl.matmul"), "nc_matmul", isa.NcMatmul, fields)
+    return result
+
+
+def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
+    """A view with a dimension of extent 1 at `axis`."""
+    return x.expand_dim(axis)
+
+
+def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: str | None = None) -> NkiTensor:
+    """A tile of a shape of the same rank; dimensions of extent 1 repeat."""
+    wanted, name = tuple(shape), result_dtype(dtype, x)
+    if wanted == x.shape and name == x.dtype:
+        return x
+    if len(wanted) != x.ndim or any(
+        have not in (1, want) for have, want in zip(x.shape, wanted, strict=True)
+    ):
+        refuse("broadcast_to", f"shape {x.shape} does not broadcast to {wanted}")
+    dims = tuple(
+        (step if count == want else 0, want)
+        for (step, count), want in zip(x.dims, wanted, strict=True)
+    )
+    repeated = x._with(dims)
+    tile = new_tensor(wanted, name, SBUF, "broadcast")
+    if x.shape[0] == wanted[0] and x.is_on_chip:
+        issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": tile, "src": repeated})
+    else:
+        fields = {"dst": tile, "src": repeated if x.is_on_chip else x}
+        issue(current("nl.broadcast_to"), "dma_copy", isa.DmaCopy, fields)
+    return tile
+
+
+def device_print(print_prefix: str, tensor: NkiTensor) -> None:
+    """Show a tensor under a prefix: at once while simulated, else when the program has run."""
+    if not isinstance(tensor, NkiTensor) or tensor.tile.memory is Memory.PSUM:
+        refuse("device_print", "device_print takes a tensor in SBUF or HBM")
+    current("nl.device_print").print_tensor(print_prefix, tensor.pattern, tensor.dtype)

@@ -1,0 +1,59 @@
+"""Operators by name: what may stand for `op=` in a call of nki.isa."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from glia.isa.activation import ACTIVATIONS
+from glia.isa.alu import ALU_OPS
+
+Op = Callable[..., Any] | str  # an nl function such as nl.add, or its name
+
+_NAMES: dict[Any, str] = {}
+_NUMPY = {
+    "max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum", "sum": "add",
+    "prod": "multiply", "true_divide": "divide", "float_power": "power", "fabs": "abs",
+    "absolute": "abs", "remainder": "mod", "bitwise_not": "invert", "all": "logical_and",
+}  # fmt: skip
+
+
+class Token:
+    """An operator that no function of nl computes by itself, such as nl.bypass."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        _NAMES[self] = name
+
+    def __repr__(self) -> str:
+        return f"nl.{self.__name__}"
+
+
+def names_operator(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a function of nl so that it also stands for an operator of the engines."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        _NAMES[function] = name
+        return function
+
+    return decorate
+
+
+def operator_name(value: Any) -> str | None:
+    """The name of the operator that a function of nl, a NumPy function or a name stands for."""
+    if isinstance(value, str):
+        return value if value in ALU_OPS or value in ACTIVATIONS else None
+    try:
+        known = _NAMES.get(value)
+    except TypeError:
+        return None
+    if known is None and callable(value) and _is_from_numpy(value):
+        name = value.__name__
+        return operator_name(_NUMPY.get(name, name))
+    return known
+
+
+def _is_from_numpy(value: Any) -> bool:
+    return isinstance(value, np.ufunc) or getattr(value, "__module__", "") == "numpy"

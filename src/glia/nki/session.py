@@ -1,0 +1,175 @@
+"""The session a kernel runs in: where its tensors come from and its instructions go.
+
+There are two: `recorder.Recorder` keeps a machine program, `interpreter.Interpreter` executes every
+instruction at once. The functions of nl and nisa know only this interface.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Arch, Target
+from glia.base.affine import Affine
+from glia.base.dtype import DType
+from glia.base.loc import UNKNOWN, Loc
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.nki.errors import OutsideKernel
+
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+class Session(ABC):
+    """One run of a kernel for one core.
+
+    `rank` is the core's number in the grid and `ranks` the size of the grid, 0 without one.
+    `is_eager` says whether instructions are executed as they are issued.
+    """
+
+    is_eager = False
+    keeps_wide = False  # low-precision tensors are held in float32
+
+    def __init__(self, target: Target, rank: int = 0, ranks: int = 0) -> None:
+        self.target = target
+        self.rank = rank
+        self.ranks = ranks
+        self.orders_strictly = False  # inside nl.no_reorder()
+        self._counts: dict[str, int] = {}
+
+    @property
+    def arch(self) -> Arch:
+        return self.target.arch
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number behind it when it was given out before."""
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        if not count:
+            return name
+        unique = f"{name}.{count}"
+        return self.unique(unique) if unique in self._counts else unique
+
+    def new_register(self, stem: str) -> str:
+        """The name of a register that nothing uses yet."""
+        return f"${self.unique(stem)}"
+
+    @abstractmethod
+    def new_tile(
+        self, name: str, memory: Memory, dtype: DType, partitions: int, elements: int,
+        address: int | None = None, is_shared: bool = False,
+    ) -> Tile:  # fmt: skip
+        """A tile without contents, at a byte address when one is given."""
+
+    @abstractmethod
+    def constant(self, name: str, array: np.ndarray) -> Tile:
+        """A tile of HBM that holds the array from the start."""
+
+    @abstractmethod
+    def issue(self, instruction: Instr) -> None:
+        """Record or execute one instruction, which is legal."""
+
+    @abstractmethod
+    def issue_if(self, condition: Affine, instruction: Instr) -> None:
+        """Issue an instruction that runs only when `condition` is not 0."""
+
+    @abstractmethod
+    def accumulates(self, pattern: Pattern, loc: Loc) -> bool | Affine:
+        """Whether a product adds to `pattern`: after products yes, after anything else no.
+
+        Elements in another state than the rest are cleared first, so that one answer does.
+        """
+
+    @abstractmethod
+    def value_of(self, register: Affine) -> int | None:
+        """What a register holds now; None when only the running program knows."""
+
+    @abstractmethod
+    def loop(
+        self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
+    ) -> Iterator[Affine]:
+        """Run what the caller does for each value, given in turn, on the device."""
+
+    @abstractmethod
+    def repeat(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
+        """Run `body` while the register is not 0."""
+
+    @abstractmethod
+    def continues(self, register: Affine, place: object, loc: Loc) -> bool:
+        """The truth of a register in the head of the `while` statement at `place`."""
+
+    @abstractmethod
+    def read(self, pattern: Pattern) -> np.ndarray | None:
+        """A copy of what a pattern holds now; None when only the running program knows."""
+
+    @abstractmethod
+    def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:
+        """Show a tensor's contents to the user."""
+
+
+_CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
+
+
+@contextmanager
+def running(session: Any) -> Iterator[Any]:
+    """The functions of nl and nisa write to `session` while the block runs."""
+    token = _CURRENT.set(session)
+    try:
+        yield session
+    finally:
+        _CURRENT.reset(token)
+
+
+def is_running() -> bool:
+    """Whether a kernel runs at the moment."""
+    return _CURRENT.get() is not None
+
+
+def session_or_none() -> Session | None:
+    """The session of the kernel that runs, if one does."""
+    return _CURRENT.get()
+
+
+def current(function: str) -> Session:
+    """The session of the kernel that runs; OutsideKernel, naming `function`, without one."""
+    session = _CURRENT.get()
+    if session is None:
+        raise OutsideKernel(function=function, loc=caller())
+    return session
+
+
+def shown(value: object) -> str:
+    """A value in a message: the same while a kernel is simulated and while it is compiled."""
+    is_plain = isinstance(value, int | float | str | tuple | list | None)
+    return repr(value) if is_plain else f"a {type(value).__name__}"
+
+
+_IS_OWN: dict[str, bool] = {}
+_LOCS: dict[tuple[CodeType, int], Loc] = {}
+
+
+def caller() -> Loc:
+    """The source line of the nearest caller outside this package: the user's."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        name = code.co_filename
+        is_own = _IS_OWN.get(name)
+        if is_own is None:
+            is_own = _IS_OWN[name] = name.startswith(_OWN_FOLDER)
+        if not is_own:
+            key = (code, frame.f_lineno)
+            loc = _LOCS.get(key)
+            if loc is None:
+                loc = _LOCS[key] = Loc(name, frame.f_lineno, code.co_name)
+            return loc
+        frame = frame.f_back
+    return UNKNOWN

@@ -1,0 +1,134 @@
+"""`simulate`: run a kernel on arrays, instruction by instruction, in Python's own process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from glia.arch import Target
+from glia.machine.ir import Program
+from glia.nki.cores import Cores
+from glia.nki.dtypes import dtype_name
+from glia.nki.enums import MemoryRegion
+from glia.nki.frameworks import from_numpy
+from glia.nki.interpreter import Interpreter
+from glia.nki.launch import Launch, bind, check_cores, check_output, like_returned, outputs_of
+from glia.nki.session import running
+from glia.nki.targets import platform_target
+from glia.nki.tensor import NkiTensor, row_major
+from glia.sim.run import run
+
+WIDE = "NKI_PRECISE_FP"  # 0 holds low-precision tensors in float32
+
+
+class Simulated:
+    """A kernel that runs on arrays; `[2]` runs it on the two cores of a logical core."""
+
+    def __init__(self, kernel: Callable[..., Any], target: str | None, ranks: int) -> None:
+        self._kernel = kernel
+        self._target = target
+        self._ranks = ranks
+
+    def __getitem__(self, grid: Any) -> Simulated:
+        from_grid: Any = getattr(self._kernel, "ranks_of", None)
+        ranks = from_grid(grid) if from_grid is not None else int(grid)
+        return Simulated(self._kernel, self._target, ranks)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays of NumPy, PyTorch or JAX; what the kernel returns, in the same kind.
+
+        NumPy and PyTorch arrays that the kernel writes are changed in place.
+        """
+        launch = bind(self._kernel, args, kwargs)
+        return execute(launch, platform_target(self._target), self._ranks)
+
+
+def simulate(kernel: Any, *, target: str | None = None) -> Callable[..., Any]:
+    """A function that takes the kernel's arguments, with arrays for its tensors.
+
+    `kernel` is a function, decorated with nki.jit or not, or launched on a grid as `kernel[2]`. The
+    device is `target`, else what the environment says, else trn3. Fresh memory holds NaN, or 4
+    where the dtype has none. A machine program takes its inputs in order.
+    """
+    if isinstance(kernel, Program):
+        return _run_program(kernel)
+    function = getattr(kernel, "function", kernel)
+    return Simulated(function, target, getattr(kernel, "ranks", 0))
+
+
+def _run_program(program: Program) -> Callable[..., Any]:
+    def simulated(*arrays: np.ndarray) -> Any:
+        inputs = {b.name: a for b, a in zip(program.inputs, arrays, strict=True)}
+        results = run(program, inputs)
+        outputs = [results[binding.name] for binding in program.outputs]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return simulated
+
+
+def execute(launch: Launch, target: Target, ranks: int) -> Any:
+    """Run a launch eagerly, with one interpreter for each core."""
+    check_cores(launch, target, ranks)
+    cores = Cores(max(1, ranks))
+    keeps_wide = os.environ.get(WIDE, "1") == "0"
+    held = {name: _writable(array, keeps_wide) for name, array in launch.arrays.items()}
+    returned: list[Any] = [None] * cores.count
+
+    def program(rank: int) -> Callable[[], None]:
+        def work() -> None:
+            session = Interpreter(target, rank, ranks, cores=cores, keeps_wide=keeps_wide)
+            with running(session), np.errstate(all="ignore"):
+                tensors = {n: _tensor(session, n, a, launch) for n, a in held.items()}
+                result = launch.call(tensors)
+                values = [_contents(v, launch) for v in outputs_of(result)]
+                returned[rank] = like_returned(result, values)
+                session.written_names(tensors, written)
+
+        return work
+
+    written: set[str] = set()
+    with _blas().limit(limits=1, user_api="blas"):
+        cores.run([program(rank) for rank in range(cores.count)])
+    for name in written:
+        _write_back(launch.given[name], launch.arrays[name], held[name])
+    return returned[0]
+
+
+def _blas() -> ThreadpoolController:
+    """Control of BLAS: products the size of an instruction lose by being split over threads."""
+    return ThreadpoolController()
+
+
+def _writable(array: np.ndarray, keeps_wide: bool) -> np.ndarray:
+    """The array itself where a kernel can work in it, else a copy."""
+    name = dtype_name(array.dtype)
+    if keeps_wide and name is not None and array.dtype.kind not in "iub":
+        return np.array(array, dtype=np.float32, order="C")
+    if array.flags.c_contiguous and array.flags.writeable:
+        return array
+    return np.array(array, order="C")
+
+
+def _tensor(session: Interpreter, name: str, array: np.ndarray, launch: Launch) -> NkiTensor:
+    """A tensor in HBM over the array's memory."""
+    tile = session.bind(name, array)
+    dtype = dtype_name(launch.arrays[name].dtype)
+    assert dtype is not None
+    region = MemoryRegion.shared_hbm
+    tensor = NkiTensor((array.size,), dtype, tile, region)
+    return tensor._with(row_major(array.shape))
+
+
+def _contents(value: Any, launch: Launch) -> Any:
+    tensor = check_output(value, launch.home, is_eager=True)
+    return from_numpy(np.asarray(tensor), launch.framework)
+
+
+def _write_back(given: Any, array: np.ndarray, held: np.ndarray) -> None:
+    """Change an argument in place, unless the kernel worked in it already."""
+    if held is not array and array.flags.writeable:
+        array[...] = held.astype(array.dtype, copy=False)

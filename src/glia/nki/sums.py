@@ -1,0 +1,102 @@
+"""Which elements of PSUM hold sums of products: a product adds to those and replaces others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from glia.isa.operand import Pattern, Tile, reach
+
+Place = tuple[int, tuple[tuple[int, int], ...], int, int]  # (bytes, dims, offset, partition)
+
+
+@dataclass
+class _Marks:
+    """The state of one tile: by place while places are apart, else for every byte."""
+
+    places: dict[Place, bool] = field(default_factory=dict)
+    by_byte: np.ndarray | None = None
+
+
+class Sums:
+    """Which elements of each PSUM tile products have written since anything else did."""
+
+    def __init__(self) -> None:
+        self._tiles: dict[str, _Marks] = {}
+
+    def mark(self, pattern: Pattern, is_sum: bool) -> None:
+        """Note that a product, or something else, has written the elements."""
+        marks = self._tiles.get(pattern.tile.name)
+        if marks is None:
+            if not is_sum:
+                return
+            marks = self._tiles[pattern.tile.name] = _Marks()
+        if _is_apart(marks, pattern):
+            marks.places[_place(pattern)] = is_sum
+        else:
+            _bytes(marks, pattern)[...] = is_sum
+
+    def has_sum(self, pattern: Pattern) -> bool | None:
+        """Whether products have written the elements: all (True), none (False) or some (None)."""
+        marks = self._tiles.get(pattern.tile.name)
+        if marks is None:
+            return False
+        if _is_apart(marks, pattern):
+            return marks.places.get(_place(pattern), False)
+        held = _bytes(marks, pattern)
+        return bool(held.all()) if held.all() == held.any() else None
+
+    def elements(self, pattern: Pattern) -> np.ndarray:
+        """For every element of the pattern whether it holds a sum."""
+        marks = self._tiles.setdefault(pattern.tile.name, _Marks())
+        return _bytes(marks, pattern).all(axis=-1)
+
+
+def _place(pattern: Pattern) -> Place:
+    offset, partition = pattern.offset.constant, pattern.partition.constant
+    return pattern.dtype.bytes, pattern.dims, offset, partition
+
+
+def _is_apart(marks: _Marks, pattern: Pattern) -> bool:
+    """Whether the pattern is one of the known places or touches none of them."""
+    if marks.by_byte is not None:
+        return False
+    place = _place(pattern)
+    return place in marks.places or not any(_overlap(place, known) for known in marks.places)
+
+
+def _overlap(first: Place, second: Place) -> bool:
+    return all(
+        low_a < high_b and low_b < high_a
+        for (low_a, high_a), (low_b, high_b) in zip(_box(first), _box(second), strict=True)
+    )
+
+
+def _box(place: Place) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The bytes and the partitions between which a place lies."""
+    width, dims, offset, partition = place
+    low, high = reach(dims[1:])
+    rows = reach(dims[:1])
+    return (
+        ((offset + low) * width, (offset + high + 1) * width),
+        (partition + rows[0], partition + rows[1] + 1),
+    )
+
+
+def _bytes(marks: _Marks, pattern: Pattern) -> np.ndarray:
+    """A writable view of the marks of the pattern's bytes, those of an element last."""
+    tile = pattern.tile
+    if marks.by_byte is None:
+        marks.by_byte = np.zeros((tile.partitions, tile.bytes_per_partition), dtype=bool)
+        for place, is_sum in marks.places.items():
+            _bytes_of(marks.by_byte, tile, place)[...] = is_sum
+        marks.places.clear()
+    return _bytes_of(marks.by_byte, tile, _place(pattern))
+
+
+def _bytes_of(by_byte: np.ndarray, tile: Tile, place: Place) -> np.ndarray:
+    width, ((step, rows), *free), offset, partition = place
+    strides = (step * tile.bytes_per_partition, *(each * width for each, _ in free), 1)
+    shape = (rows, *(count for _, count in free), width)
+    return np.lib.stride_tricks.as_strided(by_byte[partition:, offset * width :], shape, strides)

@@ -1,0 +1,45 @@
+"""What a kernel imports as `nt`: annotations of its parameters.
+
+`nt.tensor` and `nt.tensor[128, 512]` say that a parameter is a tensor, `nt.mutable_tensor` that
+the kernel writes it, `nt.scalar` that it is a number. They are checked by nobody.
+"""
+
+# The names are those that kernels write.
+# ruff: noqa: N801
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class _Annotation:
+    """A type that also takes a shape in brackets."""
+
+    shape: tuple[int, ...] | None = None
+
+    def __class_getitem__(cls, shape: Any) -> type:
+        sizes = shape if isinstance(shape, tuple) else (shape,)
+        return type(cls.__name__, (cls,), {"shape": sizes})
+
+
+class tensor(_Annotation):
+    """A tensor."""
+
+
+class mutable_tensor(_Annotation):
+    """A tensor that the kernel writes."""
+
+
+class mutable(_Annotation):
+    """What the kernel writes."""
+
+
+class immutable(_Annotation):
+    """What the kernel only reads."""
+
+
+class scalar(_Annotation):
+    """A number."""
+
+
+__all__ = ["immutable", "mutable", "mutable_tensor", "scalar", "tensor"]

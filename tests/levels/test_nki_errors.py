@@ -1,0 +1,213 @@
+"""What kernels cannot do is refused alike while they are simulated and while they are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glia import nki
+from glia.nki import isa as nisa
+from glia.nki import language as nl
+from glia.nki.errors import (
+    BadLaunch,
+    BrokenRule,
+    CoresDisagree,
+    ImpossibleTensor,
+    IndexNotInTable,
+    IndexOutsideTensor,
+    NkiValidationError,
+    NoSuchName,
+    NotInNki,
+    UnknownWhenTraced,
+)
+from glia.nki.tensor import NkiTensor
+
+Kernel = Callable[..., Any]
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def stored(tile: NkiTensor) -> NkiTensor:
+    out = nl.ndarray(tile.shape, tile.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+def both_raise(kernel: Kernel, error: type[Exception], *arrays: np.ndarray) -> list[Exception]:
+    """The failures of the simulated and of the compiled kernel."""
+    found = []
+    for way in (nki.simulate(kernel), nki.jit(kernel)):
+        with pytest.raises(error) as caught:
+            way(*arrays)
+        found.append(caught.value)
+    return found
+
+
+def _too_many_partitions(x: NkiTensor) -> None:
+    tile = nl.ndarray((256, 512), nl.float32, buffer=nl.sbuf)
+    out = nl.ndarray((256, 512), nl.float32, buffer=nl.sbuf)
+    nisa.tensor_tensor(dst=out, data1=tile, data2=tile, op=nl.add)
+
+
+def test_a_broken_limit_is_told_in_the_documented_words() -> None:
+    for failure in both_raise(_too_many_partitions, AssertionError, array(4, 4)):
+        assert isinstance(failure, NkiValidationError)
+        assert "tensor_tensor dst partition dimension 256 exceeds maximum 128" in str(failure)
+
+
+def _wide_product(x: NkiTensor) -> None:
+    tile = nl.load(x)
+    nisa.nc_matmul(nl.ndarray((128, 512), nl.float32, nl.psum), tile[:, :256], tile)
+
+
+def _row_too_far(x: NkiTensor) -> None:
+    nl.load(x[0:129])
+
+
+def _pattern_too_far(x: NkiTensor) -> None:
+    nl.load(x.ap([[1024, 128], [1, 1024]], offset=1))
+
+
+def _register_in_if(x: NkiTensor) -> None:
+    if nisa.register_alloc(1):
+        nl.load(x)
+
+
+def _register_as_number(x: NkiTensor) -> None:
+    range(nisa.register_alloc(1))  # type: ignore[call-overload]
+
+
+def _register_sum(x: NkiTensor) -> None:
+    nisa.register_alloc(1) + 1
+
+
+def _step_from_register(x: NkiTensor) -> None:
+    nl.fori_loop(0, 4, lambda i: None, step=nisa.register_alloc(1))  # type: ignore[arg-type]
+
+
+def _loop_in_order(x: NkiTensor) -> None:
+    with nl.no_reorder():
+        nl.fori_loop(0, 4, lambda i: None)
+
+
+def _frozen_index(x: NkiTensor) -> None:
+    nl.fori_loop(0, 4, lambda i: nisa.register_move(i, 0))
+
+
+def _mask(x: NkiTensor) -> None:
+    nisa.tensor_copy(x, x, mask=x)
+
+
+def _missing_name(x: NkiTensor) -> None:
+    nl.par_dim(128)
+
+
+def _two_indices(x: NkiTensor) -> None:
+    index = nl.zeros((1, 1), nl.int32)
+    x.select(0, index).select(0, index)
+
+
+def _string_buffer(x: NkiTensor) -> None:
+    nl.ndarray((4, 4), nl.float32, buffer="sbuf")  # type: ignore[arg-type]
+
+
+def _transfer_from_psum(x: NkiTensor) -> None:
+    nisa.dma_copy(x, nl.zeros((128, 512), nl.float32, buffer=nl.psum))
+
+
+def _converting_hardware_transfer(x: NkiTensor) -> None:
+    tile = nl.ndarray((128, 1024), nl.bfloat16)
+    nisa.dma_copy(tile, x, dge_mode=nisa.dge_mode.hwdge)
+
+
+REFUSED: list[tuple[Kernel, type[Exception], type[Exception]]] = [
+    (_wide_product, BrokenRule, AssertionError),
+    (_row_too_far, IndexOutsideTensor, IndexError),
+    (_pattern_too_far, ImpossibleTensor, AssertionError),
+    (_register_in_if, UnknownWhenTraced, TypeError),
+    (_register_as_number, UnknownWhenTraced, TypeError),
+    (_register_sum, NotInNki, TypeError),
+    (_step_from_register, BrokenRule, AssertionError),
+    (_loop_in_order, NotInNki, TypeError),
+    (_frozen_index, NotInNki, TypeError),
+    (_mask, NotInNki, TypeError),
+    (_missing_name, NoSuchName, AttributeError),
+    (_two_indices, ImpossibleTensor, AssertionError),
+    (_string_buffer, NotInNki, TypeError),
+    (_transfer_from_psum, BrokenRule, NkiValidationError),
+    (_converting_hardware_transfer, BrokenRule, NkiValidationError),
+]
+
+
+@pytest.mark.parametrize(("kernel", "error", "known_as"), REFUSED)
+def test_both_ways_refuse_with_one_message(
+    kernel: Kernel, error: type[Exception], known_as: type[Exception]
+) -> None:
+    simulated, compiled = both_raise(kernel, error, array(128, 1024))
+    assert isinstance(simulated, known_as)
+    assert str(simulated) == str(compiled)
+    assert __file__ in str(simulated)
+
+
+def test_an_index_that_names_no_row_is_an_index_error() -> None:
+    def gather(x: NkiTensor, rows: NkiTensor) -> NkiTensor:
+        index = nl.load(rows)
+        tile = nl.ndarray((4, 8), nl.float32)
+        nisa.dma_copy(tile, x.vector_select(0, index))
+        return stored(tile)
+
+    rows = np.array([[0], [1], [17], [2]], np.int32)
+    with pytest.raises(
+        IndexNotInTable, match="index 136 is out of bounds for axis 0"
+    ):
+        nki.simulate(gather)(array(16, 8), rows)
+
+
+def test_python_cannot_ask_for_values_of_a_compiled_kernel() -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        assert nl.equal(nl.load(x), nl.load(x))
+        return stored(nl.load(x))
+
+    nki.simulate(kernel)(array(4, 4))
+    with pytest.raises(UnknownWhenTraced):
+        nki.jit(kernel)(array(4, 4))
+
+
+def test_a_loop_on_the_device_cannot_be_left_by_break() -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        for _ in nl.dynamic_range(4):
+            break
+        return stored(nl.load(x))
+
+    with pytest.raises(NotInNki, match="break"):
+        nki.jit(kernel)(array(4, 4))
+
+
+def test_launches_that_do_not_exist_are_refused() -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        return stored(nl.load(x))
+
+    with pytest.raises(BadLaunch, match="NEURON_PLATFORM_TARGET_OVERRIDE=trn1"):
+        nki.jit(kernel, platform_target="trn1")
+    with pytest.raises(BadLaunch, match="neither"):
+        nki.jit(kernel)[3]
+    with pytest.raises(BadLaunch, match="missing a required argument"):
+        nki.jit(kernel)()
+    with pytest.raises(BadLaunch, match="no logical cores"):
+        nki.simulate(nki.jit(kernel)[2], target="trn1")(array(4, 4))
+
+
+def test_cores_that_do_not_meet_are_told() -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        if nl.program_id(0) == 0:
+            nisa.core_barrier(out, (0, 1))
+        return out
+
+    with pytest.raises(CoresDisagree, match="core 1 has ended"):
+        nki.simulate(nki.jit(kernel)[2])(array(4, 4))

@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly bench lint clean
+.PHONY: help demo test nightly calibrate bench lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-8s %s\n", n, $$0 }'
@@ -21,6 +21,9 @@ test: $(READY)  ## the test suite, in less than ten minutes on two cores
 
 nightly: $(READY)  ## the tests that take longer
 	$(BIN)/python -m pytest -m nightly
+
+calibrate: $(READY)  ## hold the timing model against published measurements
+	$(BIN)/python benchmarks/calibrate.py
 
 bench: $(READY)  ## measure, and write benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/run.py

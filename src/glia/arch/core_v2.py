@@ -10,6 +10,7 @@ _SCHEMA = "Neuron profiler schema reference"
 _ISA = "NKI release 2.26.1, nki.isa"
 _BANDWIDTH = "DMA bandwidth guide"
 _OVERVIEW = "NKI DMA overview"
+_MATMUL = "matrix multiplication tutorial, releases 2.20 to 2.26"
 _LIMITS = "NKI nki.language.tile_size"
 _V3 = "not published for this generation; the value of NeuronCore-v3"
 
@@ -51,11 +52,15 @@ CONSTANTS = {
     ),
     "issue_gap_cycles.scalar": Constant(0, "scalar cycles", "not published", "assumed"),
     "issue_gap_cycles.gpsimd": Constant(0, "gpsimd cycles", "not published", "assumed"),
-    "latency_cycles.tensor": Constant(400, "tensor cycles", f"{_PERFORMANCE}, fig. 20", "medium"),
+    "latency_cycles.tensor": Constant(
+        450, "tensor cycles", f"{_PERFORMANCE}, fig. 18, 20, 26: 149 to 173 ns", "medium"
+    ),
     "latency_cycles.vector": Constant(80, "vector cycles", f"{_PERFORMANCE}, fig. 10", "medium"),
     "latency_cycles.scalar": Constant(200, "scalar cycles", f"{_PERFORMANCE}, fig. 16", "medium"),
     "latency_cycles.gpsimd": Constant(100, "gpsimd cycles", f"{_PERFORMANCE}: overhead", "medium"),
     "gpsimd_dispatch_cycles": Constant(150, "gpsimd cycles", f"{_ISA}.iota", "high"),
+    "strided_access_bytes": Constant(16, "bytes", _GUIDE, "high"),
+    "strided_access_rate": Constant(0.5, "fraction", _GUIDE, "high"),
     "accumulator_read_cycles": Constant(64, "scalar cycles", _GUIDE, "high"),
     "activation_table_load_ns": Constant(368, "ns", "profile of ACT_TABLE_LOAD, Trn1", "medium"),
     "register_load_cycles": Constant(600, "cycles", f"{_ISA}.tensor_copy_dynamic_src", "high"),
@@ -63,6 +68,10 @@ CONSTANTS = {
     "semaphore_ns": Constant(9, "ns", f"{_PERFORMANCE}, fig. 12 and 13", "medium"),
     "semaphore_wake_ns": Constant(19, "ns", _V3, "low"),
     "hbm_bytes_per_ns": Constant(410, "bytes/ns", f"{_PERFORMANCE}, fig. 27", "high"),
+    "hbm_conflict_bytes": Constant(4096, "bytes", f"{_MATMUL}: rows 8 and 16 KiB apart", "low"),
+    "hbm_conflict_rate": Constant(
+        0.25, "fraction", f"{_MATMUL}: 103 to 106 of 410 GB/s in four kernels", "medium"
+    ),
     "dma_engines": Constant(16, "engines", _GUIDE, "high"),
     "dma_queues": Constant(16, "rings per engine", _OVERVIEW, "high"),
     "dma_bytes_per_ns": Constant(17, "bytes/ns", _BANDWIDTH, "high"),
@@ -72,13 +81,17 @@ CONSTANTS = {
     "dma_packet_bytes": Constant(4096, "bytes", "compute-communication overlap page", "medium"),
     "dma_issue_ns": Constant(46, "ns", "profiles of DMA triggers, Trn1", "medium"),
     "dma_hardware_issue_ns": Constant(0, "ns", "no hardware descriptor generation", "high"),
-    "dma_start_ns": Constant(1000, "ns", f"{_BANDWIDTH}: 1300 ns in all", "medium"),
+    "dma_software_issue_ns": Constant(429, "ns", f"{_ISA}: dynamic copies, 600 cycles", "low"),
+    "dma_start_ns": Constant(800, "ns", f"{_BANDWIDTH}: 1300 ns in all, less the skew", "medium"),
+    "dma_ring_skew_ns": Constant(24, "ns", _V3, "assumed"),
     "dma_completion_ns": Constant(300, "ns", f"{_BANDWIDTH}: 1300 ns in all", "medium"),
     "dma_transpose_rate": Constant(0.5, "fraction", _V3, "low"),
     "gpsimd_dma_bytes_per_ns": Constant(0, "bytes/ns", "Trainium2 guide: new there", "high"),
     "collective_hop_ns": Constant(1500, "ns", "intra-node collectives: 1 to 2 us", "medium"),
     "preamble_ns": Constant(13500, "ns", "profile of the exp kernel, Trn1", "medium"),
-    "postamble_ns": Constant(3700, "ns", "profile of the exp kernel, Trn1", "medium"),
+    "postamble_ns": Constant(
+        4900, "ns", "profiles of the exp kernel and mamba v1, Trn1: 5.5 and 4.3 us", "medium"
+    ),
     "peak_flops.bf16": Constant(91.75e12, "flop/s", _GUIDE, "high"),
     "peak_flops.f16": Constant(91.75e12, "flop/s", _GUIDE, "high"),
     "peak_flops.f8e4m3": Constant(91.75e12, "flop/s", _GUIDE, "high"),

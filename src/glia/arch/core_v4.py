@@ -16,6 +16,7 @@ def _inherited(constant: Constant) -> Constant:
 
 _MEASURED = (
     "issue_gap_cycles.vector",
+    "issue_gap_cycles.tensor",
     "latency_cycles.tensor",
     "latency_cycles.vector",
     "latency_cycles.scalar",
@@ -25,6 +26,9 @@ _MEASURED = (
     "semaphore_wake_ns",
     "dma_descriptor_ns",
     "dma_issue_ns",
+    "dma_ring_skew_ns",
+    "dma_software_issue_ns",
+    "hbm_conflict_rate",
     "min_issue_cycles.tensor",
 )
 

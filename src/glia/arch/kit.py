@@ -64,6 +64,8 @@ class Arch:
     issue_gap_cycles: Mapping[str, float]  # by engine: between independent instructions
     latency_cycles: Mapping[str, float]  # by engine: from the last element in to the result visible
     gpsimd_dispatch_cycles: float
+    strided_access_bytes: int  # between elements: from here on an access runs at another rate
+    strided_access_rate: float
     accumulator_read_cycles: float
     activation_table_load_ns: float
     register_load_cycles: float
@@ -72,6 +74,8 @@ class Arch:
     semaphore_wake_ns: float  # from a semaphore's change to the start of the waiting engine
 
     hbm_bytes_per_ns: float  # this core's share
+    hbm_conflict_bytes: int  # rows so far apart, or a multiple, meet in the same channels
+    hbm_conflict_rate: float  # part of the bandwidth that such rows reach
     dma_engines: int
     dma_queues: int  # rings in each engine
     dma_bytes_per_ns: float  # of one engine
@@ -79,7 +83,9 @@ class Arch:
     dma_packet_bytes: int
     dma_issue_ns: float  # the issuing engine's time for one transfer
     dma_hardware_issue_ns: float  # of descriptor generation in hardware, 0 where there is none
+    dma_software_issue_ns: float  # of descriptor generation by GpSimd
     dma_start_ns: float  # from the trigger to the first byte
+    dma_ring_skew_ns: float  # from one DMA engine's first byte to the next engine's
     dma_completion_ns: float  # from the last byte to the consumer's start
     dma_transpose_rate: float  # part of the rate that a transposing transfer reaches
     gpsimd_dma_bytes_per_ns: float  # of GpSimd's own DMA, each way, 0 where there is none

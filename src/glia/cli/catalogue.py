@@ -33,6 +33,23 @@ def _reraise(module: str) -> None:
     raise
 
 
+def timing_constants() -> list[str]:
+    """One line for each constant of the timing model, those that no public source gives first."""
+    from glia.arch import ARCHS
+    from glia.sim.timing import TIMED_CONSTANTS
+
+    rows = [
+        (constant.confidence != "assumed", f"{arch.name} {name}", constant)
+        for arch in ARCHS
+        for name, constant in arch.constants.items()
+        if name.partition(".")[0] in TIMED_CONSTANTS
+    ]
+    return [
+        f"{name} = {constant.value:g} {constant.unit} [{constant.confidence}] {constant.source}"
+        for _, name, constant in sorted(rows, key=lambda row: row[0])
+    ]
+
+
 def assumed_constants() -> list[str]:
     """One line for each constant of the timing model that no public source gives."""
     from glia.arch import ARCHS

@@ -201,12 +201,13 @@ def _inspect_text(described: dict[str, Any]) -> str:
 def explain(code: str | None) -> None:
     """Print the cause and the cure of an error CODE, or all codes when none is given.
 
-    `glia explain timing` lists the constants of the timing model that no public source gives.
+    `glia explain timing` lists the constants of the timing model with their sources, those that no
+    public source gives first.
     """
-    from glia.cli.catalogue import assumed_constants, every_error
+    from glia.cli.catalogue import every_error, timing_constants
 
     if code == "timing":
-        click.echo("\n".join(assumed_constants()))
+        click.echo("\n".join(timing_constants()))
         return
     errors = every_error()
     if code is None:

@@ -9,9 +9,34 @@ from glia.isa.operand import Memory, Pattern
 
 if TYPE_CHECKING:
     from glia.arch import Arch
+    from glia.isa.kit import Instr
 
 HALF = (BF16, F16)
 MODES = "Trainium2 architecture guide, Vector Engine performance modes"
+
+
+def engine_cycles(instr: Instr, arch: Arch) -> float:
+    """Cycles from an instruction's start to the next one's: its cost, gaps and wide strides.
+
+    The Tensor Engine multiplies float32 in two instructions, each with a gap of its own.
+    """
+    cycles = instr.cycles(arch)
+    if instr.arrives_by_dma:
+        return cycles
+    if instr.runs_on == "tensor":
+        parts = {p.dtype.bytes for p in instr.read_patterns()}
+        return cycles + arch.issue_gap_cycles["tensor"] * (2 if 4 in parts else 1)
+    if any(_inner_stride(p) >= arch.strided_access_bytes for _, _, p in instr.operands()):
+        return cycles / arch.strided_access_rate
+    return cycles
+
+
+def _inner_stride(pattern: Pattern) -> int:
+    """Bytes between neighbours of an on-chip access; 0 where there is one element."""
+    if pattern.memory is Memory.HBM:
+        return 0
+    steps = [step for step, count in pattern.dims[1:] if count > 1]
+    return abs(steps[-1]) * pattern.dtype.bytes if steps else 0
 
 
 def stream_cycles(arch: Arch, engine: str, elements: float) -> int:

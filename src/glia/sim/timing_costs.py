@@ -17,6 +17,7 @@ DMA_ENGINES = 16
 PARTITIONS_PER_DMA_ENGINE = 8  # DMA overview: engine e serves partitions 8e .. 8e+7
 HBM_LANE = DMA_ENGINES  # the HBM interface is one more lane beside the DMA engines
 PS = 1000  # picoseconds in a nanosecond
+HARDWARE_GENERATORS = ("sync", "scalar")  # DGE deep dive: the engines that drive the hardware
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class TransferCost:
     read_bytes: int  # from HBM
     written_bytes: int  # to HBM
     moved_bytes: int
-    is_dynamic: bool  # descriptors are made at run time
+    generator: str  # who makes the descriptors at run time: "", "software" or "hardware"
+    skew: int  # the last DMA engine begins so much later than the first
 
 
 def cycles_to_ps(cycles: float, engine: str, arch: Arch) -> int:
@@ -40,13 +42,15 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
 
     A descriptor covers the longest run that is contiguous on both sides and takes its bytes at the
     engine's rate and a fixed time. On-chip partition p is served by DMA engine
-    p // 8; transfers within HBM spread evenly. A pattern that names a register, or an operand of
-    indices, makes descriptors a matter of run time.
+    p // 8; transfers within HBM spread evenly. Rows of HBM that meet in the same channels get a
+    part of its bandwidth. A pattern that names a register, an operand of indices or a queue called
+    `...dynamic` makes descriptors a matter of run time.
     """
     moved = instr.moved_bytes()
     work = (moved / arch.dma_bytes_per_ns + instr.descriptors() * arch.dma_descriptor_ns) * PS
     lanes: dict[int, tuple[int, ...]] = {}
-    for engine, share in _shares(instr):
+    shares = _shares(instr)
+    for engine, share in shares:
         each = round(work * share)
         lanes[each] = (*lanes.get(each, ()), engine)
     elements = min((p.elements for p in instr.moved()), default=0)
@@ -57,13 +61,37 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
     read, written = in_hbm["reads"] + in_hbm["updates"], in_hbm["writes"] + in_hbm["updates"]
     served = tuple(lanes.items())
     if read + written:
-        served += ((round((read + written) / arch.hbm_bytes_per_ns * PS), (HBM_LANE,)),)
-    return TransferCost(served, read, written, moved, _is_dynamic(instr))
+        met = any(_rows_meet(pattern, arch) for pattern in instr.moved())
+        rate = arch.hbm_bytes_per_ns * (arch.hbm_conflict_rate if met else 1.0)
+        served += ((round((read + written) / rate * PS), (HBM_LANE,)),)
+    skew = round(arch.dma_ring_skew_ns * PS) * (len(shares) - 1)
+    return TransferCost(served, read, written, moved, _generator(instr, arch), skew)
 
 
-def _is_dynamic(instr: Transfer) -> bool:
+def _rows_meet(pattern: Pattern, arch: Arch) -> bool:
+    """Whether contiguous rows of HBM lie so far apart that they fall on the same channels."""
+    if pattern.memory is not Memory.HBM:
+        return False
+    run = pattern.contiguous_bytes
+    for step, count in reversed(pattern.dims):
+        apart = abs(step) * pattern.dtype.bytes
+        if count > 1 and apart > run:
+            return apart % arch.hbm_conflict_bytes == 0
+    return False
+
+
+def _generator(instr: Transfer, arch: Arch) -> str:
+    """A queue belongs to one way of making descriptors; a dynamic access needs one of these two."""
     patterns = [pattern for _, _, pattern in instr.operands()]
-    return len(patterns) > len(instr.moved()) or any(registers_of(p) for p in patterns)
+    is_dynamic = (
+        instr.queue.lower().endswith("dynamic")
+        or len(patterns) > len(instr.moved())
+        or any(registers_of(pattern) for pattern in patterns)
+    )
+    if not is_dynamic:
+        return ""
+    in_hardware = arch.dma_hardware_issue_ns and instr.runs_on in HARDWARE_GENERATORS
+    return "hardware" if in_hardware else "software"
 
 
 def registers_of(pattern: Pattern) -> list[str]:

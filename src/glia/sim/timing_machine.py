@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 from glia.base.errors import CompileError, InternalError
 from glia.sim.timing_costs import DMA_ENGINES, HBM_LANE, PS, TransferCost, cycles_to_ps
 from glia.sim.timing_lanes import Lane, place
-from glia.sim.timing_plan import BranchStep, LoopStep, Plan, PlanItem, PlannedWait, Step, WhileStep
+from glia.sim.timing_plan import (
+    PSUM_PORT,
+    BranchStep,
+    LoopStep,
+    Plan,
+    PlanItem,
+    PlannedWait,
+    Step,
+    WhileStep,
+)
 from glia.sim.timing_semaphores import SemaphoreHistory
 
 if TYPE_CHECKING:
@@ -22,8 +31,7 @@ if TYPE_CHECKING:
 
 TENSOR, VECTOR, SCALAR, GPSIMD = range(4)
 
-# Trainium2 architecture guide: from generation 3 on vector and gpsimd access SBUF in parallel.
-LAST_SHARED_PORT = 2
+PORT_ENGINES = (VECTOR, SCALAR, GPSIMD)
 
 Trips = Mapping[int, Sequence[int]]
 
@@ -57,7 +65,8 @@ class Machine:
         self.visible = [0] * len(plan.steps)  # when each step's latest result can be read
         self.queue_ready = [zero] * max(1, len(plan.queues))
         self.lanes: list[Lane] = [[zero]] * (DMA_ENGINES + 1)
-        self.port: Lane = [zero]
+        self.generators = [zero] * len(names)  # when each engine's descriptor hardware is free
+        self.ports: list[Lane] = [[zero]] * (PSUM_PORT + arch.psum_banks)
         self.histories = [SemaphoreHistory() for _ in plan.semaphores]
         self.variables = [0] * plan.slots
         self.latency = [_latency(arch, name) for name in names]
@@ -70,7 +79,6 @@ class Machine:
         self.table_load = _ps(arch.activation_table_load_ns)
         self.warm_up = _ps(arch.tensor_ramp_ns)
         self.ramp = arch.tensor_ramp_rate
-        self.shares_port = arch.generation <= LAST_SHARED_PORT
         self.swap = zero  # when the array took its stationary matrix: the next may be loaded
         self.tensor_end = zero
         self.heat, self.is_warm = 0, self.warm_up == 0
@@ -79,8 +87,9 @@ class Machine:
         self.held_terms: tuple[tuple[int, int], ...] = ()
         self.table = ""
         self.transfer_engines = tuple({s.engine for s in plan.steps if s.kind == "transfer"})
-        self.port_engines: tuple[int, ...] = (VECTOR, GPSIMD)
+        self.port_engines: tuple[int, ...] = PORT_ENGINES
         self.last = zero
+        self.depth = 0
         self.counts = [0] * len(plan.steps)
         self.busy = [0] * len(plan.steps)
         self.table_loads = [0] * len(plan.steps)
@@ -115,14 +124,17 @@ class Machine:
         outer = self.transfer_engines, self.port_engines
         if loop.steps[0] == loop.steps[1]:
             return
-        self.transfer_engines = loop.transfer_engines
-        self.port_engines = tuple(e for e in (VECTOR, GPSIMD) if e in loop.engines)
+        if not self.depth:
+            self.transfer_engines = loop.transfer_engines
+        self.depth += 1
+        self.port_engines = tuple(e for e in PORT_ENGINES if e in loop.engines)
         if self.skip_iterations is not None and loop.is_regular:
             self.skip_iterations(self, loop)
         else:
             for index in range(loop.trips):
                 self.variables[loop.slot] = index
                 self.run(loop.body)
+        self.depth -= 1
         self.transfer_engines, self.port_engines = outer
 
     def repeat(self, loop: WhileStep) -> None:
@@ -205,12 +217,22 @@ class Machine:
         """One instruction on an in-order engine."""
         engine = step.engine
         start = self.waited(step)
-        end = start + step.busy
-        if self.shares_port and engine in (VECTOR, GPSIMD):
-            horizon = min(self.free[e] for e in self.port_engines)
-            self.port, start, end = place(self.port, start, step.busy, horizon)
+        if engine == TENSOR:
+            end = start + self._throttle(step, start)
+        else:
+            start, end = self.streamed(step, start)
         self.free[engine] = end
         self.finish(step, start, end, end + self.latency[engine])
+
+    def streamed(self, step: Step, start: int) -> tuple[int, int]:
+        """First and last moment of an instruction ready at `start`, given its memory ports."""
+        end = start + step.busy
+        if step.ports:
+            horizon = min(self.free[e] for e in self.port_engines)
+            for port in step.ports:
+                self.ports[port], start, done = place(self.ports[port], start, step.busy, horizon)
+                end = max(end, done)
+        return start, end
 
     def barrier(self, step: Step) -> None:
         """All engines continue when everything before is complete, and counts start again."""
@@ -227,7 +249,7 @@ class Machine:
             self.table = step.table
             start += self.table_load
             self.table_loads[step.number] += 1
-        end = start + step.busy
+        start, end = self.streamed(step, start)
         self.free[SCALAR] = end
         self.finish(step, start, end, end + self.latency[SCALAR])
 
@@ -278,11 +300,14 @@ class Machine:
             raise InternalError(f"step {step.number} has no transfer")
         issued = self.waited(step)
         self.free[step.engine] = issued + step.busy
-        ready = issued + self.dma_start + (step.busy if transfer.is_dynamic else 0)
-        ready = max(ready, self.queue_ready[step.queue])
+        if step.generation:
+            issued = max(issued, self.generators[step.engine])
+            self.generators[step.engine] = issued + step.generation
+        ready = max(issued + self.dma_start, self.queue_ready[step.queue])
         self.queue_ready[step.queue] = ready
         horizon = min(self.free[e] for e in self.transfer_engines)
         first, end = self._serve(transfer, ready, horizon)
+        end += transfer.skew
         self.finish(step, first, end, end + self.dma_completion)
 
     def _serve(self, transfer: TransferCost, ready: int, horizon: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from glia.base.affine import Affine
 from glia.isa.activation import ACTIVATIONS
+from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern
@@ -27,6 +28,13 @@ from glia.sim.timing_costs import (
 
 if TYPE_CHECKING:
     from glia.arch import Arch
+
+# Trainium/Inferentia2 guide: engines that take turns at SBUF and PSUM; Trainium2 guide: from
+# generation 3 on only at the same bank of PSUM.
+LAST_SHARED_PORTS = 2
+SBUF_PORT, PSUM_PORT = 0, 1
+SBUF_PORT_ENGINES = ("vector", "gpsimd")
+PSUM_PORT_ENGINES = ("vector", "scalar")
 
 WRITERS_REMEMBERED = 32  # per engine and tile, when looking for what a result depends on
 
@@ -59,6 +67,8 @@ class Step:
     spoils: str = ""  # a tile it writes that some matmul holds stationary
     transfer: TransferCost | None = None
     queue: int = -1
+    generation: int = 0  # time of the hardware that makes its descriptors
+    ports: tuple[int, ...] = ()  # memory ports it shares with other engines
     stationary: tuple[str, int, Terms] = ("", 0, ())  # tile and address expression
     load: int = 0  # LoadStationary
     table: str = ""  # activation-table set; "" = none needed
@@ -233,31 +243,49 @@ class _Planner:
     def _plan_transfer(self, step: Step, instr: Transfer) -> None:
         step.kind, step.transfer = "transfer", cost_transfer(instr, self.arch)
         step.busy = cycles_to_ps(instr.cycles(self.arch), instr.runs_on, self.arch)
-        if step.transfer.is_dynamic:
-            step.busy = max(step.busy, self._descriptor_generation(instr.runs_on))
+        generator = step.transfer.generator
+        if generator == "software":
+            step.busy = max(step.busy, round(self.arch.dma_software_issue_ns * PS))
+        elif generator:
+            step.generation = round(self.arch.dma_hardware_issue_ns * PS)
         queue = instr.queue or f"of {instr.runs_on}"
         if queue not in self.plan.queues:
             self.plan.queues.append(queue)
         step.queue = self.plan.queues.index(queue)
 
-    def _descriptor_generation(self, engine: str) -> int:
-        """In hardware where there is such a unit; by software as long as a dynamic access takes."""
-        if self.arch.dma_hardware_issue_ns:
-            return round(self.arch.dma_hardware_issue_ns * PS)
-        return cycles_to_ps(self.arch.register_load_cycles, engine, self.arch)
-
     def _plan_compute(self, step: Step) -> None:
         instr = step.instr
-        step.busy = cycles_to_ps(instr.cycles(self.arch), instr.runs_on, self.arch)
+        step.busy = cycles_to_ps(engine_cycles(instr, self.arch), instr.runs_on, self.arch)
+        step.ports = self._ports(instr)
         if isinstance(instr, Barrier):
             step.kind = "barrier"
         elif instr.runs_on == "tensor" and matmul_flops(instr):
             stationary: Pattern = instr.stationary  # type: ignore[attr-defined]
             step.kind, step.stationary = "matmul", self._address(stationary)
             part = stationary.free / self.arch.stationary_columns
+            part *= self.arch.tensor_passes.get(stationary.dtype.name, 1.0)
             step.load = cycles_to_ps(self.arch.load_stationary_cycles * part, "tensor", self.arch)
         elif table := activation_table(instr):
             step.kind, step.table = "activation", table
+
+    def _ports(self, instr: Instr) -> tuple[int, ...]:
+        """On generation 2 one for SBUF and one for all of PSUM, later one for each bank of PSUM."""
+        taken = set()
+        is_shared = self.arch.generation <= LAST_SHARED_PORTS
+        for _, _, pattern in instr.operands():
+            if pattern.memory is Memory.SBUF and is_shared:
+                taken.update([SBUF_PORT] if instr.runs_on in SBUF_PORT_ENGINES else [])
+            elif pattern.memory is Memory.PSUM and instr.runs_on in PSUM_PORT_ENGINES:
+                taken.update([PSUM_PORT] if is_shared else self._bank(pattern))
+        return tuple(sorted(taken))
+
+    def _bank(self, pattern: Pattern) -> list[int]:
+        """The PSUM bank where an access begins; none when it moves or is not placed."""
+        address = self.program.addresses.get(pattern.tile.name)
+        if address is None or not pattern.offset.is_constant:
+            return []
+        byte = address + pattern.offset.constant * pattern.dtype.bytes
+        return [PSUM_PORT + byte // self.arch.psum_bank_bytes % self.arch.psum_banks]
 
     def _address(self, pattern: Pattern) -> tuple[str, int, Terms]:
         """A number that tells this pattern's place in its tile from every other's."""

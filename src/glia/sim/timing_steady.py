@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from glia.base.errors import InternalError
 from glia.sim.timing_costs import HBM_LANE
-from glia.sim.timing_machine import GPSIMD, TENSOR, VECTOR, Machine
+from glia.sim.timing_machine import PORT_ENGINES, TENSOR, Machine
 from glia.sim.timing_plan import LoopStep, PlannedWait, Step
 
 FEWEST_TRIPS = 8  # a shorter loop is run as it is
@@ -231,6 +231,7 @@ def _pack(machine: Machine, loop: LoopStep) -> tuple[list[int], tuple[int, ...]]
     times += machine.visible[slice(*loop.steps)]
     times += [machine.visible[n] for n in loop.outer_reads]
     times += [machine.queue_ready[q] for q in loop.queues]
+    times += [machine.generators[e] for e in loop.transfer_engines]
     lengths = []
     for lane in _lanes(machine, loop):
         times += lane
@@ -242,8 +243,8 @@ def _pack(machine: Machine, loop: LoopStep) -> tuple[list[int], tuple[int, ...]]
 
 def _lanes(machine: Machine, loop: LoopStep) -> list[list[int]]:
     lanes = machine.lanes if loop.transfer_engines else []
-    if machine.shares_port and (VECTOR in loop.engines or GPSIMD in loop.engines):
-        lanes = [*lanes, machine.port]
+    if set(PORT_ENGINES) & set(loop.engines):
+        lanes = [*lanes, *machine.ports]
     return lanes
 
 
@@ -258,6 +259,8 @@ def _unpack(machine: Machine, loop: LoopStep, times: list[int], lengths: object)
         machine.visible[number] = next(values)
     for queue in loop.queues:
         machine.queue_ready[queue] = next(values)
+    for engine in loop.transfer_engines:
+        machine.generators[engine] = next(values)
     lanes: dict[tuple[int, ...], list[int]] = {}
     moved = [[next(values) for _ in range(length)] for length in lengths]
     shared = [lanes.setdefault(tuple(lane), lane) for lane in moved]
@@ -265,7 +268,7 @@ def _unpack(machine: Machine, loop: LoopStep, times: list[int], lengths: object)
         machine.lanes = shared[: HBM_LANE + 1]
         shared = shared[HBM_LANE + 1 :]
     if shared:
-        machine.port = shared[0]
+        machine.ports = shared
     if TENSOR in loop.engines:
         machine.swap, machine.tensor_end = next(values), next(values)
     machine.last = max(machine.last, *machine.visible[slice(*loop.steps)])

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.options import CompileOptions
+from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
@@ -106,7 +107,7 @@ class _Scheduler:
         if isinstance(instruction, Transfer):
             return instruction.transfer_nanoseconds(self.arch)
         engine = instruction.runs_on
-        return instruction.cycles(self.arch) / self.arch.clocks_ghz[engine]
+        return engine_cycles(instruction, self.arch) / self.arch.clocks_ghz[engine]
 
     def latency(self, instruction: Instr) -> float:
         arch = self.arch

@@ -1,0 +1,104 @@
+"""Hold the timing model against every published measurement; writes benchmarks/CALIBRATION.md.
+
+    python benchmarks/calibrate.py [TEXT]       only the rows whose name holds TEXT, nothing written
+
+`calibrate` gives the same as data.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibration_rows import EXCLUDED, Row, every_row
+
+GOAL_MEAN, GOAL_WORST, GOAL_GEMM = 0.10, 0.25, 0.10
+REPORT = Path(__file__).with_name("CALIBRATION.md")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row with what the model predicts."""
+
+    row: Row
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Relative: +0.1 is a prediction 10 % too long."""
+        return self.predicted / self.row.published - 1
+
+
+def calibrate(rows: Iterable[Row] | None = None) -> list[Result]:
+    """Predict every row, in order."""
+    return [Result(row, row.predict()) for row in (every_row() if rows is None else rows)]
+
+
+def mean_error(results: list[Result]) -> float:
+    """The mean of the absolute relative errors."""
+    return sum(abs(result.error) for result in results) / len(results)
+
+
+def line_of(result: Result) -> str:
+    """One row as text."""
+    row = result.row
+    unit = f" {row.unit}" if row.unit else ""
+    return (
+        f"{row.section:4} {row.target:5} {row.name:44} {row.published:10.5g} "
+        f"{result.predicted:10.5g}{unit:5} {result.error:+7.1%}"
+    )
+
+
+def summary_of(results: list[Result]) -> list[str]:
+    """The mean absolute error, the worst row, and the matrix multiplications."""
+    worst = max(results, key=lambda result: abs(result.error))
+    gemms = [result for result in results if result.row.name.startswith("GEMM")]
+    mean, count, where = mean_error(results), len(results), worst.row
+    lines = [
+        f"mean absolute error {mean:.1%} over {count} rows (goal {GOAL_MEAN:.0%})",
+        f"worst row {worst.error:+.1%}: {where.name} on {where.target} (goal {GOAL_WORST:.0%})",
+    ]
+    if gemms:
+        most = max(abs(result.error) for result in gemms)
+        lines.append(f"worst of {len(gemms)} matrix products {most:.1%} (goal {GOAL_GEMM:.0%})")
+    return lines
+
+
+def report_of(results: list[Result]) -> str:
+    """CALIBRATION.md."""
+    lines = ["# Calibration of the timing model", ""]
+    lines += ["Written by `make calibrate`. Each row is a published measurement, repeated as a"]
+    lines += ["machine program and timed with the constants of `glia explain timing`.", ""]
+    lines += [f"* {line}" for line in summary_of(results)]
+    lines += ["", "| section | target | row | published | predicted | error | source |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for result in results:
+        row = result.row
+        lines.append(
+            f"| {row.section} | {row.target} | {row.name} | {row.published:g} {row.unit} | "
+            f"{result.predicted:.5g} {row.unit} | {result.error:+.1%} | {row.source} |"
+        )
+    lines += ["", "## Left out", ""]
+    lines += [f"* {name}: {reason}" for name, reason in EXCLUDED]
+    return "\n".join(lines) + "\n"
+
+
+def main(text: str = "") -> int:
+    """Print rows and summary; 1 when a goal is missed."""
+    results = []
+    for row in every_row():
+        if text in row.name:
+            results += calibrate([row])
+            print(line_of(results[-1]), flush=True)
+    print("\n".join(summary_of(results)))
+    if not text:
+        REPORT.write_text(report_of(results))
+    gemms = [abs(r.error) for r in results if r.row.name.startswith("GEMM")]
+    is_met = mean_error(results) <= GOAL_MEAN and max(gemms, default=0) <= GOAL_GEMM
+    return int(not is_met or max(abs(r.error) for r in results) > GOAL_WORST)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

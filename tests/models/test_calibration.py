@@ -1,0 +1,46 @@
+"""The timing model agrees with what has been published, as CALIBRATION.md says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """benchmarks/calibrate.py, which is not in a package."""
+    sys.path.insert(0, str(FOLDER))
+    import calibrate
+
+    yield calibrate
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def results(benchmark):
+    return benchmark.calibrate()
+
+
+def test_the_mean_error_and_the_worst_are_within_the_goals(benchmark, results) -> None:
+    assert benchmark.mean_error(results) <= benchmark.GOAL_MEAN
+    wrong = [benchmark.line_of(r) for r in results if abs(r.error) > benchmark.GOAL_WORST]
+    assert not wrong
+
+
+def test_every_matrix_product_is_within_a_tenth(benchmark, results) -> None:
+    gemms = [r for r in results if r.row.name.startswith("GEMM")]
+    assert len(gemms) == 8
+    assert not [benchmark.line_of(r) for r in gemms if abs(r.error) > benchmark.GOAL_GEMM]
+
+
+def test_the_report_is_what_the_model_gives_now(benchmark, results) -> None:
+    written = benchmark.REPORT.read_text()
+    assert written == benchmark.report_of(results), "run `make calibrate`"
+
+
+def test_every_row_left_out_has_a_reason(benchmark) -> None:
+    assert all(len(reason) > 20 for _, reason in benchmark.EXCLUDED)

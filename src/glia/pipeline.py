@@ -175,12 +175,18 @@ PIPELINE: tuple[Pass, ...] = (
         after={"simplify_expanded": "equal operations have one form once simplified"},
     ),
     _graph_pass(
+        "recognise_functions",
+        after={
+            "eliminate_common_subexpressions": "a function of one variable reads it from one node"
+        },
+    ),
+    _graph_pass(
         "turn_contractions",
-        after={"eliminate_common_subexpressions": "it needs the final number of readers"},
+        after={"recognise_functions": "it needs the final number of readers"},
     ),
     _graph_pass(
         "eliminate_dead_code",
-        after={"eliminate_common_subexpressions": "merged operations leave unused state behind"},
+        after={"recognise_functions": "what made up a recognised function is left behind"},
     ),
     _graph_pass(
         "simplify_living",

@@ -23,6 +23,8 @@ UNARY = {
     "cos": lax.cos, "asin": lax.asin, "acos": lax.acos, "atan": lax.atan, "sinh": lax.sinh,
     "cosh": lax.cosh, "asinh": lax.asinh, "acosh": lax.acosh, "atanh": lax.atanh,
     "sqrt": lax.sqrt, "rsqrt": lax.rsqrt, "cbrt": lax.cbrt, "erf": lax.erf,
+    "gelu": lambda a: jax.nn.gelu(a, approximate=False), "gelu_tanh": jax.nn.gelu,
+    "silu": jax.nn.silu, "softplus": jax.nn.softplus,
     "reciprocal": lax.reciprocal, "square": lax.square, "floor": lax.floor, "ceil": lax.ceil,
     "round_nearest_even": lambda a: lax.round(a, lax.RoundingMethod.TO_NEAREST_EVEN),
     "round_nearest_away": lambda a: lax.round(a, lax.RoundingMethod.AWAY_FROM_ZERO),

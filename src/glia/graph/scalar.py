@@ -305,6 +305,17 @@ def _erf(a: Array) -> Array:
     return result.reshape(a.shape).astype(a.dtype)
 
 
+def _gelu(a: Array) -> Array:
+    half = a.dtype.type(0.5)
+    return half * a * (_one(a) + _erf(a * a.dtype.type(math.sqrt(0.5))))
+
+
+def _gelu_tanh(a: Array) -> Array:
+    number = a.dtype.type
+    inner = number(math.sqrt(2 / math.pi)) * (a + number(0.044715) * a * a * a)
+    return number(0.5) * a * (_one(a) + np.tanh(inner))
+
+
 def total_order_key(array: Array) -> Array:
     """Integers that order as XLA's total order: -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
     known = from_numpy(array.dtype)
@@ -394,6 +405,10 @@ for _name, (_unary, _prose) in _UNARY_FLOAT.items():
     _declare(_name, 1, INEXACT, _unary, _prose)
 
 _declare("erf", 1, FLOAT, _erf, "error function")
+_declare("gelu", 1, FLOAT, _gelu, "a (1 + erf(a / sqrt(2))) / 2")
+_declare("gelu_tanh", 1, FLOAT, _gelu_tanh, "a (1 + tanh(sqrt(2 / pi) (a + 0.044715 a^3))) / 2")
+_declare("silu", 1, FLOAT, lambda a: a * _logistic(a), "a / (1 + exp(-a))")
+_declare("softplus", 1, FLOAT, lambda a: np.logaddexp(a, a.dtype.type(0)), "log(1 + exp(a))")
 _declare("square", 1, NUMBER, lambda a: a * a, "a * a")
 _declare("floor", 1, FLOAT, np.floor, "round towards minus infinity")
 _declare("ceil", 1, FLOAT, np.ceil, "round towards plus infinity")

@@ -55,7 +55,8 @@ TABLES = Vocabulary(
     {
         "exp": "exp", "log": "log", "tanh": "tanh", "logistic": "sigmoid", "erf": "erf",
         "sin": "sin", "sqrt": "sqrt", "rsqrt": "rsqrt", "sign": "sign", "abs": "abs",
-        "square": "square",
+        "square": "square", "gelu": "gelu", "gelu_tanh": "gelu_apprx_tanh", "silu": "silu",
+        "softplus": "softplus",
     },
     ("float",),
 )  # fmt: skip

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Survey:
     """The distinct parts of an expression.
 
-    `reduction` is the one reduction it holds, and `fork` the first value above the reduction that
-    has several readers.
+    `reduction` is the one reduction it holds, and `fork` the first value with several readers, from
+    the reduction upwards.
     """
 
     work: list[Value] = field(default_factory=list)  # what is computed for each element
@@ -39,6 +39,8 @@ class Survey:
         holds = [self.visit(part) for part in value.parts]
         if value.is_reduction:
             self.reduction = self.reduction or value
+            if value.has_several_readers:
+                self.fork = self.fork or value
             return True
         self.needs_buffer |= value.needs_buffer
         if value.is_work:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from glia.isa.operand import Memory
+from glia.isa.operand import Memory, Tile
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
 from glia.sim.concurrent import Deadlock, Race, run_concurrently, streams_of
@@ -57,7 +57,7 @@ def test_a_race_says_what_where_and_which_wait_is_missing() -> None:
     assert race is not None
     assert race.first.instr.mnemonic() == "dma_copy" and race.first.number == 2
     assert race.second.instr.mnemonic() == "tensor_copy"
-    assert race.place.memory is Memory.SBUF
+    assert isinstance(race.place.shared, Tile) and race.place.shared.memory is Memory.SBUF
     assert race.place.bytes == (272, 287) and race.place.partitions == (0, 127)
     text = str(race)
     assert "SBUF bytes 272..287 of partitions 0..127" in text

@@ -142,6 +142,10 @@ class DmaGather(Transfer, engine="gpsimd", engines=ISSUERS):
             return "updates"
         return super().access(name)
 
+    def may_be_fresh(self, name: str) -> bool:
+        """Partitions whose index is skipped stay as they are."""
+        return name == "dst" and self.out_of_bounds == "skip"
+
     def moved_bytes(self) -> int:
         """The bytes of the rows that are copied, not of the whole table."""
         return self.dst.bytes
@@ -187,6 +191,10 @@ class DmaScatter(Transfer, engine="gpsimd", engines=ISSUERS):
         Rule("combine must be empty or add", lambda i, _: i.combine in ("", "add"), COMPUTE),
         _OUT_OF_BOUNDS,
     )
+
+    def may_be_fresh(self, name: str) -> bool:
+        """Rows are read only to be added to; those that no index names stay as they are."""
+        return name == "dst" and not self.combine
 
     def moved_bytes(self) -> int:
         """The bytes of the rows that are stored; read as well when they are added to."""

@@ -208,6 +208,10 @@ class Instr:
             return "writes"
         return self.operand_declarations[name].access
 
+    def may_be_fresh(self, name: str) -> bool:
+        """Whether an updated operand may hold elements that nothing has written."""
+        return name in self.partly_written
+
     def state_access(self, name: str) -> str:
         """What this very instruction does to a state.
 

@@ -120,6 +120,9 @@ def _tile(tile: Tile, address: int | None, target: Target) -> Iterator[str]:
     end = (address or 0) + tile.bytes_per_partition
     if (address or 0) < 0 or end > limit:
         yield f"tile {tile.name} ends at byte {end} of {limit} in {tile.memory.value}"
+    if (address or 0) % tile.dtype.bytes:
+        unit = f"the {tile.dtype.bytes} bytes of {tile.dtype}"
+        yield f"tile {tile.name} is at byte {address}, which is no multiple of {unit}"
 
 
 def _bindings(program: Program) -> Iterator[str]:

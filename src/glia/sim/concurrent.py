@@ -25,13 +25,16 @@ from glia.sim.deadlock import Deadlock, explain
 from glia.sim.execution import Execution, Stream
 from glia.sim.happens_before import HappensBefore
 from glia.sim.memory import DeviceMemory
-from glia.sim.policy import Policy
+from glia.sim.policy import ExecutionFault, Policy
 from glia.sim.race import Race
+from glia.sim.written import Writers
 
 __all__ = ["Deadlock", "Race", "run_concurrently", "run_cores", "streams_of"]
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
+
+MOST_RACES = 200  # a run goes on to find the one that comes first, up to so many
 
 
 def run_concurrently(
@@ -86,35 +89,54 @@ class ConcurrentMachine:
         self, programs: Sequence[Program], *, seed: int = 0, policy: Policy | None = None
     ) -> None:
         numbers = itertools.count(1)
-        hbm = DeviceMemory(programs, policy)
+        shared = {"hbm": DeviceMemory(programs, policy), "writers": Writers(programs)}
         self.cores: list[Core] = []
         self.streams: list[Stream] = []
         for index, program in enumerate(programs):
-            core = Core(program, index, len(self.streams), numbers, policy, hbm=hbm)
+            core = Core(program, index, len(self.streams), numbers, policy, **shared)
             core.numbers = {"cores": index, "ranks": index}
             self.cores.append(core)
             self.streams += [Stream(index, name) for name in core.positions]
         self._kept_back = self.streams[seed % len(self.streams)] if self.streams else None
         self._random = random.Random(seed)
+        self._fault: Exception | None = None
         self._order = HappensBefore(
             self.streams,
             [core.memories for core in self.cores],
-            [list(program.instructions()) for program in programs],
+            programs,
         )
 
     def execute(self) -> None:
-        """Run all programs once, each from its first instruction."""
+        """Run all programs once, each from its first instruction.
+
+        What is told is the race whose second access comes first in program order; without one a
+        deadlock; without that what was wrong with data first, which a race can be the cause of.
+        """
         for core in self.cores:
             core.prepare()
-        with np.errstate(all="ignore"):
-            while True:
-                ready = [stream for stream in self.streams if self._can_move(stream)]
-                if ready:
-                    self._move(self._choose(ready))
-                elif not self._meet():
-                    break
-        if not all(core.is_done for core in self.cores):
+        try:
+            with np.errstate(all="ignore"):
+                while len(self._order.races) < MOST_RACES and self._advance():
+                    pass
+        except (ExecutionFault, InternalError) as error:
+            self._fault = self._fault or error
+        if self._order.races:
+            raise min(self._order.races, key=lambda race: race.rank)
+        if self._fault is None and not all(core.is_done for core in self.cores):
             raise Deadlock(explain(self.cores))
+        if self._fault is not None:
+            raise self._fault
+
+    def _advance(self) -> bool:
+        """Let one stream move, or all engines of a core pass a barrier; False when none can."""
+        ready = [stream for stream in self.streams if self._can_move(stream)]
+        if ready:
+            self._move(self._choose(ready))
+            return True
+        is_known = self._fault is None and not self._order.races
+        if not is_known and any(core.is_at_decision for core in self.cores):
+            return False  # what registers hold cannot be trusted any more
+        return self._meet()
 
     def _choose(self, ready: list[Stream]) -> Stream:
         others = [stream for stream in ready if stream != self._kept_back]
@@ -168,7 +190,7 @@ class ConcurrentMachine:
         self._order.start(execution)
         execution.is_early = self._random.random() < 0.5
         if execution.is_early:
-            core.perform(execution)
+            self._perform(core, execution)
         if instr.queue:
             core.queues[f"queue.{instr.queue}"].append(execution)
         else:
@@ -177,9 +199,18 @@ class ConcurrentMachine:
     def _complete(self, execution: Execution) -> None:
         core = self.cores[execution.core]
         if not execution.is_early:
-            core.perform(execution)
+            self._perform(core, execution)
         self._order.complete(execution)
         core.signal(execution)
+
+    def _perform(self, core: Core, execution: Execution) -> None:
+        """Move the data; not any more once something was wrong with it."""
+        if self._fault is not None or self._order.races:
+            return
+        try:
+            core.perform(execution)
+        except ExecutionFault as fault:
+            self._fault = fault
 
     def _gathered(self, execution: Execution) -> list[Execution] | None:
         """All who meet, when each of them has come; None as long as one is missing."""

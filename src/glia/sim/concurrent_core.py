@@ -45,7 +45,7 @@ class Core(Executor):
         policy: Policy | None = None,
         **shared: Any,
     ) -> None:
-        super().__init__(program, policy=policy, **shared)
+        super().__init__(program, policy=policy, core=index, **shared)
         self.index = index
         self.engines = engines_of(program)
         names = (*self.engines, *queues_of(program))
@@ -61,7 +61,7 @@ class Core(Executor):
         self._waits = {
             id(wait): evaluator(wait.value) for i in program.instructions() for wait in i.waits
         }
-        self._is_at_decision = self._has_met = False
+        self.is_at_decision = self._has_met = False
         self._source = self._sequence(program.body, {})
         _check_queues(program)
 
@@ -72,7 +72,7 @@ class Core(Executor):
     def head(self, engine: str) -> Execution | None:
         """The engine's next instruction; None when the program has none for it so far."""
         ahead = self.ahead[engine]
-        while not ahead and not self._is_at_decision and not self.is_finished:
+        while not ahead and not self.is_at_decision and not self.is_finished:
             self._take()
         return ahead[0] if ahead else None
 
@@ -114,8 +114,8 @@ class Core(Executor):
         After either the core's `semaphores` are 0.
         """
         heads = [self.head(engine) for engine in self.engines]
-        if self._is_at_decision and not any(heads):
-            self._is_at_decision = False
+        if self.is_at_decision and not any(heads):
+            self.is_at_decision = False
             return True
         at_barrier = all(h is not None and isinstance(h.instr, Barrier) for h in heads)
         if not heads or not at_barrier or any(self.queues.values()):
@@ -173,7 +173,7 @@ class Core(Executor):
         if execution is None:
             if not self._has_met:
                 raise InternalError("engines do not meet before a while or branch")
-            self._is_at_decision = True
+            self.is_at_decision = True
             return
         self._has_met = isinstance(execution.instr, Barrier)
         engines = self.engines if self._has_met else (execution.instr.runs_on,)

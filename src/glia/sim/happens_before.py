@@ -10,9 +10,8 @@ race is seen in whatever order the run took.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 import numpy as np
 
@@ -20,10 +19,14 @@ from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern
 from glia.isa.sync import register_variable
+from glia.machine.ir import Program
+from glia.machine.text import print_instruction
+from glia.sim.cells import granule_of
 from glia.sim.execution import Clock, Execution, Stream
-from glia.sim.memory import Environment, Memories
-from glia.sim.race import Place, Race, missing_wait, unordered_registers
-from glia.sim.shadow import Array, Shadow, Span, granule_of
+from glia.sim.memory import Environment, Memories, OutOfTile
+from glia.sim.policy import AccessOutOfBounds
+from glia.sim.race import Place, Race, UnsetRegister, missing_wait, unordered_register
+from glia.sim.shadow import Array, Shadow, Span
 
 
 @dataclass(slots=True)
@@ -54,17 +57,18 @@ class _Register:
 
 
 class HappensBefore:
-    """Follows executions as they start and complete; raises Race.
+    """Follows executions as they start and complete, and lists the races that it sees.
 
-    `memories` are those of each core, `instructions` all that may run on it.
+    `memories` are those of each core, which runs one of `programs`.
     """
 
     def __init__(
         self,
         streams: Sequence[Stream],
         memories: Sequence[Memories],
-        instructions: Sequence[Iterable[Instr]],
+        programs: Sequence[Program],
     ) -> None:
+        self.races: list[Race] = []
         self._streams = streams
         self._memories = memories
         count = len(streams)
@@ -72,13 +76,7 @@ class HappensBefore:
         self._of_core = [
             np.array([stream.core == core for stream in streams]) for core in range(len(memories))
         ]
-        patterns = [
-            (pattern, memories[core].region(pattern.tile))
-            for core, each in enumerate(instructions)
-            for instr in each
-            for _, _, pattern in instr.operands()
-        ]
-        self._granule = granule_of(patterns)
+        self._granule = granule_of(programs)
         self._shadows: dict[int, Shadow] = {}
         self._accesses: dict[tuple[int, int], list[_Access]] = {}
         self._signals: dict[tuple[int, str], dict[int, _Signals]] = {}
@@ -112,7 +110,7 @@ class HappensBefore:
         found = []
         for execution in together:
             for access in self._accesses_of(execution):
-                span = access.shadow.span(access.view(execution.environment))
+                span = access.shadow.span(_viewed(execution, access))
                 self._check(execution, access, span)
                 found.append((execution, access, span))
         for execution, access, span in found:
@@ -189,14 +187,14 @@ class HappensBefore:
             numbers = shadow.writes(span)
             wrong = numbers > clock[self._stream_of[numbers]]
             if wrong.any():
-                self._fail(execution, access, span, numbers, wrong, "writes")
+                self._found(execution, access, span, numbers, wrong, "writes")
         if not access.writes:
             return
         for stream in shadow.unknown_reads(span, clock):
             numbers = shadow.reads(span, stream)
             wrong = numbers > clock[stream]
             if wrong.any():
-                self._fail(execution, access, span, numbers, wrong, "reads")
+                self._found(execution, access, span, numbers, wrong, "reads")
 
     def _bound(self, execution: Execution) -> Clock:
         """What an execution may find: what it knows, and of its core only what precedes it."""
@@ -204,7 +202,7 @@ class HappensBefore:
         limit = np.where(self._of_core[execution.core], execution.number, np.iinfo(np.int64).max)
         return np.minimum(execution.clock, limit)
 
-    def _fail(
+    def _found(
         self,
         execution: Execution,
         access: _Access,
@@ -212,33 +210,25 @@ class HappensBefore:
         numbers: Array,
         wrong: Array,
         other_does: str,
-    ) -> NoReturn:
+    ) -> None:
         number = int(numbers[wrong].max())
         other = self._executions[number]
-        shadow = access.shadow
-        bytes_, partitions = shadow.bytes_of(span, wrong & (numbers == number))
-        start = shadow.region.base
-        place = Place(
-            access.pattern.tile.name,
-            access.pattern.memory,
-            (bytes_[0] + start, bytes_[1] + start),
-            partitions,
-        )
+        where = access.shadow.bytes_of(span, wrong & (numbers == number))
+        place = Place(access.pattern.tile, *where)
         does = "writes" if access.writes else "reads"
-        self._raise(execution, does, other, other_does, place)
+        self._report(execution, does, other, other_does, place)
 
-    @staticmethod
-    def _raise(
-        execution: Execution, does: str, other: Execution, other_does: str, place: Place
-    ) -> NoReturn:
+    def _report(
+        self, execution: Execution, does: str, other: Execution, other_does: str, place: Place
+    ) -> None:
         pairs = [(other, other_does), (execution, does)]
         if other.core == execution.core and other.number > execution.number:
             pairs.reverse()
         (first, one), (second, two) = pairs
-        cure = (
-            unordered_registers(place.name) if place.memory is None else missing_wait(first, second)
-        )
-        raise Race(first, second, place, (one, two), cure)
+        shared = place.shared
+        is_register = isinstance(shared, str)
+        cure = unordered_register(shared) if is_register else missing_wait(first, second)
+        self.races.append(Race(first, second, place, (one, two), cure))
 
     def _check_registers(self, execution: Execution) -> None:
         """A register is its engine's own until the engines meet."""
@@ -247,7 +237,14 @@ class HappensBefore:
             register = self._registers.setdefault((core, name), _Register())
             if register.set_by is not None and register.set_by.engine != execution.engine:
                 place = Place(name)
-                self._raise(execution, "reads", register.set_by, "sets", place)
+                self._report(execution, "reads", register.set_by, "sets", place)
+            if name not in execution.environment:
+                raise UnsetRegister(
+                    f"register {name} is not set: {instr.runs_on} has not set it, and knows what "
+                    "another engine sets only after a barrier",
+                    instruction=print_instruction(instr),
+                    loc=instr.loc,
+                )
             register.read_by[execution.engine] = execution
         if getattr(instr, "register", None) is None:
             return
@@ -256,7 +253,7 @@ class HappensBefore:
         users = [*register.read_by.values(), *([register.set_by] if register.set_by else [])]
         for other in users:
             if other.engine != execution.engine and other is not execution:
-                self._raise(execution, "sets", other, "uses", Place(name))
+                self._report(execution, "sets", other, "uses", Place(name))
         self._registers[core, name] = _Register(set_by=execution)
 
     def _accesses_of(self, execution: Execution) -> list[_Access]:
@@ -277,6 +274,16 @@ class HappensBefore:
             self._shadows[key] = Shadow(region, len(self._streams), self._granule)
         view = memories.viewer(pattern)
         return _Access(pattern, access != "writes", access != "reads", self._shadows[key], view)
+
+
+def _viewed(execution: Execution, access: _Access) -> Array:
+    """The bytes of an access; AccessOutOfBounds when they are not all in its tile."""
+    instr = execution.instr
+    try:
+        return access.view(execution.environment)
+    except OutOfTile as error:
+        text = print_instruction(instr)
+        raise AccessOutOfBounds(str(error), instruction=text, loc=instr.loc) from error
 
 
 def _registers_read(instr: Instr) -> set[str]:

@@ -109,6 +109,10 @@ class Memories:
         assert region.backing is not None
         region.backing.overwrite(region.start, contents)
 
+    def address(self, tile: Tile) -> int | None:
+        """The tile's address; None before placement."""
+        return self._program.addresses.get(tile.name)
+
     def region(self, tile: Tile) -> Region:
         """Where the tile lies, allocating it on first use."""
         if tile.name not in self._regions:

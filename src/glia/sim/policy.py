@@ -20,9 +20,10 @@ class Policy:
     """What a run checks and how it fills memory nobody has written.
 
     `poison` is the byte that fills fresh memory (0xFF makes every float a NaN), None leaves it
-    zero. `check_initialized` makes reading an unwritten element a fault. `check_activation_range`
-    makes an argument outside a function's documented range a fault. A while loop ends in
-    EndlessLoop after `most_iterations` (NEURON_SIM_MOST_ITERATIONS in the environment).
+    zero. `check_initialized` makes it a fault to read an element that nothing has written, or that
+    was overwritten through another tile at its address. `check_activation_range` makes an
+    argument outside a function's documented range a fault. A while loop ends in EndlessLoop after
+    `most_iterations` (NEURON_SIM_MOST_ITERATIONS in the environment).
     """
 
     poison: int | None = 0xFF
@@ -52,6 +53,10 @@ class AccessOutOfBounds(ExecutionFault):
 
 class UninitializedRead(ExecutionFault):
     """An instruction read an element that nothing had written."""
+
+
+class StaleRead(ExecutionFault):
+    """An instruction read a tile whose bytes had been overwritten through another tile."""
 
 
 class ArgumentOutOfRange(ExecutionFault):

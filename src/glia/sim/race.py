@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from glia.isa.operand import Memory
+from glia.isa.operand import Tile
 from glia.machine.text import print_instruction
+from glia.sim.cells import place_text
 from glia.sim.execution import Execution
 from glia.sim.policy import ExecutionFault
 
 
 @dataclass(frozen=True)
 class Place:
-    """What two accesses have in common: bytes and partitions of a memory, or a register."""
+    """What two accesses have in common: bytes and partitions of a tile's memory, or a register."""
 
-    name: str  # of the tile or register that the second access names
-    memory: Memory | None = None
+    shared: Tile | str
     bytes: tuple[int, int] = (0, 0)
     partitions: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        if self.memory is None:
-            return f"register {self.name}"
-        text = f"{self.memory.value} bytes {self.bytes[0]}..{self.bytes[1]}"
-        if self.memory is not Memory.HBM:
-            text += f" of partitions {self.partitions[0]}..{self.partitions[1]}"
-        return f"{text} (tile {self.name} )"
+        if isinstance(self.shared, str):
+            return f"register {self.shared}"
+        return place_text(self.shared, self.bytes, self.partitions)
 
 
 class Race(ExecutionFault):
@@ -42,6 +39,7 @@ class Race(ExecutionFault):
         self.second = second
         self.place = place
         self.cure = cure
+        self.rank = second.number, -first.number
         lines = [f"race: nothing orders two accesses to {place}"]
         for execution, doing in zip((first, second), does, strict=True):
             lines.append(f"  {execution.where} {doing} it: {execution}")
@@ -50,6 +48,10 @@ class Race(ExecutionFault):
             instruction=print_instruction(second.instr),
             loc=second.instr.loc,
         )
+
+
+class UnsetRegister(ExecutionFault):
+    """An engine used a register that it has not set, and that no engine set before they met."""
 
 
 def missing_wait(first: Execution, second: Execution) -> str:
@@ -73,6 +75,6 @@ def missing_wait(first: Execution, second: Execution) -> str:
     return f"let {other} wait for {semaphore} to reach {needed}, not {waited}"
 
 
-def unordered_registers(register: str) -> str:
+def unordered_register(register: str) -> str:
     """The cure for a register that engines share without meeting."""
     return f"set {register} on the engine that uses it, or let all engines meet at a barrier"

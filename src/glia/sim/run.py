@@ -403,7 +403,7 @@ class Executor:
         checks: list[Step] = []
         if self._written is not None:
             for name, _, pattern in instr.operands():
-                if instr.access(name) != "writes" and name not in instr.partly_written:
+                if instr.access(name) != "writes" and not instr.may_be_fresh(name):
                     checks.append(self._written.checker(pattern, instr, name))
             for name, kept, access in instr.states_touched():
                 if access in ("reads", "updates"):

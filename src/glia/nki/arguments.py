@@ -6,7 +6,7 @@ import math
 from typing import Any, NoReturn
 
 from glia.isa.operand import Memory
-from glia.nki.enums import matmul_perf_mode, reduce_cmd
+from glia.nki.enums import reduce_cmd
 from glia.nki.errors import NotInNki
 from glia.nki.issue import Arguments
 from glia.nki.session import Session, caller
@@ -16,16 +16,12 @@ from glia.nki.tensor import NkiTensor
 def infer_accumulate(given: Arguments, session: Session) -> Arguments:
     """accumulate=None adds to what products have written before, and overwrites anything else."""
     dst, accumulate = given["dst"], given["accumulate"]
-    for hint in ("is_stationary_onezero", "is_moving_onezero"):
-        del given[hint]
-    perf_mode = given.pop("perf_mode")
-    del given["is_transpose"], given["tile_position"], given["tile_size"]
-    if isinstance(perf_mode, str):
-        perf_mode = matmul_perf_mode(perf_mode)
+    if given.get("is_transpose"):
+        return {**given, "accumulate": False}
     if accumulate is None and isinstance(dst, NkiTensor):
         is_sum = dst.tile.memory is Memory.PSUM
         given["accumulate"] = is_sum and session.accumulates(dst.pattern, caller())
-    elif not isinstance(accumulate, bool):
+    else:
         given["accumulate"] = bool(accumulate)
     return given
 

@@ -12,7 +12,7 @@ from glia.base.dtype import DType
 # NKI's name of each dtype that the instructions know.
 DTYPES: dict[str, DType] = {
     "float32": types.F32,
-    "tfloat32": types.F32,
+    "tfloat32": types.TF32,
     "bfloat16": types.BF16,
     "float16": types.F16,
     "float8_e4m3": types.F8E4M3,
@@ -26,6 +26,9 @@ DTYPES: dict[str, DType] = {
     "int8": types.S8,
     "uint8": types.U8,
     "bool": types.PRED,
+    "float8_e5m2_x4": types.F8E5M2_X4,
+    "float8_e4m3fn_x4": types.F8E4M3FN_X4,
+    "float4_e2m1fn_x4": types.F4E2M1FN_X4,
 }
 ALIASES = {"bool_": "bool", "float32r": "float32", "fp32": "float32", "bf16": "bfloat16"}
 _BY_NUMPY = {dtype.numpy: name for name, dtype in reversed(DTYPES.items())}

@@ -65,7 +65,7 @@ def make_function(
     aliases = dict(renamed or {})
     signature = _signature(instruction, parameters.split(), aliases, dict(defaults or {}))
     bind = Binder(f"{module}.{name}", signature)
-    operands = set(instruction.operand_declarations)
+    optional = {f.name for f in dataclasses.fields(instruction) if "None" in str(f.type)}
     takes_engine = "engine" in signature.parameters
 
     def function(*args: Any, **kwargs: Any) -> NkiInstruction:
@@ -80,7 +80,7 @@ def make_function(
         fields = {}
         for each, value in given.items():
             target = aliases.get(each, each)
-            if target and (value is not None or target in operands):
+            if target and (value is not None or target in optional):
                 fields[target] = value
         return issue(session, name, instruction, fields, chosen)
 

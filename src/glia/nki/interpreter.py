@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,14 +14,12 @@ from glia.base.dtype import DType
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
-from glia.isa.tensor import NcMatmul
 from glia.machine.ir import Program
 from glia.nki.cores import Cores
 from glia.nki.dtypes import DTYPES
 from glia.nki.errors import IndexNotInTable, NotInNki
 from glia.nki.session import Session
 from glia.nki.sums import Sums
-from glia.nki.tensor import NkiTensor
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
 from glia.sim.policy import AccessOutOfBounds
 from glia.sim.run import Executor
@@ -113,10 +111,6 @@ class Interpreter(Session):
         region = Region(array.reshape(-1).view(np.uint8), 0, 0)
         return HeldTile(self.unique(name), Memory.HBM, dtype, 1, array.size, region)
 
-    def written_names(self, tensors: Mapping[str, NkiTensor], names: set[str]) -> None:
-        """Add the names of the tensors that an instruction wrote."""
-        names.update(n for n, tensor in tensors.items() if tensor.name in self.written)
-
     # --- instructions --------------------------------------------------------------------------
 
     def issue(self, instruction: Instr) -> None:
@@ -127,7 +121,7 @@ class Interpreter(Session):
             raise self._outside(instruction, fault) from fault
         for pattern in instruction.written_patterns():
             if pattern.memory is Memory.PSUM:
-                self._sums.mark(self._now(pattern), isinstance(instruction, NcMatmul))
+                self._sums.mark(self._now(pattern), bool(instruction.sums) and instruction.is_sum)
             elif pattern.memory is Memory.HBM:
                 self.written.add(pattern.tile.name)
 
@@ -150,7 +144,7 @@ class Interpreter(Session):
         if condition.evaluate(self.environment):
             self.issue(instruction)
 
-    def accumulates(self, pattern: Pattern, loc: Loc) -> bool | Affine:
+    def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
         """Whether a product adds; elements without a sum among others become 0 first."""
         now = self._now(pattern)
         has_sum = self._sums.has_sum(now)

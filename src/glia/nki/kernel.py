@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from glia.nki.simulate import execute
 from glia.nki.targets import platform_target
 from glia.nki.trace import Traced, trace_launch
 from glia.runtime.model import Model, load
+from glia.sim.concurrent import run_cores
 
 SIMULATOR = "NKI_SIMULATOR"
 PRINTED = "NEURON_RT_DEBUG_OUTPUT_DIR"
@@ -115,9 +116,7 @@ class _Compiled:
         self._model: Model | None = None
 
     def __call__(self, launch: Launch) -> Any:
-        if self._model is None:
-            self._model = load(self.neff)
-        results = self._model.run(dict(launch.arrays))
+        results = self._run(dict(launch.arrays))
         traced = self.traced
         for name in traced.updated:
             if launch.arrays[name].flags.writeable:
@@ -126,6 +125,18 @@ class _Compiled:
             _show(prefix, results[name], number)
         values = [from_numpy(results[name], launch.framework) for name in traced.results]
         return like_returned(traced.structure, values)
+
+
+    def _run(self, arrays: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        programs = self.traced.programs
+        if len(programs) > 1:
+            results: dict[str, np.ndarray] = {}
+            for each in reversed(run_cores(programs, [arrays] * len(programs))):
+                results.update(each)
+            return results
+        if self._model is None:
+            self._model = load(self.neff)
+        return self._model.run(arrays)
 
 
 def _show(prefix: str, array: np.ndarray, number: int) -> None:

@@ -89,18 +89,21 @@ def integer_or_register(value: Any, where: str) -> int | Affine:
 @lru_cache(maxsize=4096)
 def _while_statement(code: CodeType, instruction: int) -> tuple[str, int, int] | None:
     """The place of the `while` whose whole condition an instruction of `code` evaluates."""
-    positions = list(code.co_positions())[instruction // 2]
-    line, column = positions[0], positions[2]
-    if line is None or column is None:
-        return None
+    here = list(code.co_positions())[instruction // 2]
     tree = _tree(code.co_filename)
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.While) and (node.test.lineno, node.test.col_offset) == (
-            line,
-            column,
-        ):
+        if not isinstance(node, ast.While) or not isinstance(node.test, _WHOLE):
+            continue
+        if here in (_positions(node), _positions(node.test)):
             return code.co_filename, node.lineno, node.col_offset
     return None
+
+
+_WHOLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)  # conditions that are the register
+
+
+def _positions(node: ast.stmt | ast.expr) -> tuple[int, int | None, int, int | None]:
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
 
 
 @lru_cache(maxsize=64)

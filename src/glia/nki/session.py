@@ -82,10 +82,10 @@ class Session(ABC):
         """Issue an instruction that runs only when `condition` is not 0."""
 
     @abstractmethod
-    def accumulates(self, pattern: Pattern, loc: Loc) -> bool | Affine:
+    def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
         """Whether a product adds to `pattern`: after products yes, after anything else no.
 
-        Elements in another state than the rest are cleared first, so that one answer does.
+        None leaves it to the running program, element by element.
         """
 
     @abstractmethod

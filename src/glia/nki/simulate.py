@@ -76,26 +76,28 @@ def execute(launch: Launch, target: Target, ranks: int) -> Any:
     cores = Cores(max(1, ranks))
     keeps_wide = os.environ.get(WIDE, "1") == "0"
     held = {name: _writable(array, keeps_wide) for name, array in launch.arrays.items()}
-    returned: list[Any] = [None] * cores.count
+    sessions = [
+        Interpreter(target, rank, ranks, cores=cores, keeps_wide=keeps_wide)
+        for rank in range(cores.count)
+    ]
 
-    def program(rank: int) -> Callable[[], None]:
-        def work() -> None:
-            session = Interpreter(target, rank, ranks, cores=cores, keeps_wide=keeps_wide)
-            with running(session), np.errstate(all="ignore"):
-                tensors = {n: _tensor(session, n, a, launch) for n, a in held.items()}
-                result = launch.call(tensors)
-                values = [_contents(v, launch) for v in outputs_of(result)]
-                returned[rank] = like_returned(result, values)
-                session.written_names(tensors, written)
+    def program(session: Interpreter) -> Callable[[], Any]:
+        return lambda: _run_core(session, launch, held)
 
-        return work
-
-    written: set[str] = set()
     with _blas().limit(limits=1, user_api="blas"):
-        cores.run([program(rank) for rank in range(cores.count)])
-    for name in written:
-        _write_back(launch.given[name], launch.arrays[name], held[name])
-    return returned[0]
+        returned = cores.run([program(session) for session in sessions])[0]
+    for name in {name for session in sessions for name in session.written & held.keys()}:
+        _write_back(launch.arrays[name], held[name])
+    with running(sessions[0]):
+        outputs = [check_output(v, launch.home, is_eager=True) for v in outputs_of(returned)]
+        values = [from_numpy(np.asarray(tensor), launch.framework) for tensor in outputs]
+    return like_returned(returned, values)
+
+
+def _run_core(session: Interpreter, launch: Launch, held: dict[str, np.ndarray]) -> Any:
+    """Run one core's program; what the kernel returns."""
+    with running(session), np.errstate(all="ignore"):
+        return launch.call({n: _tensor(session, n, a, launch) for n, a in held.items()})
 
 
 def _blas() -> ThreadpoolController:
@@ -123,12 +125,7 @@ def _tensor(session: Interpreter, name: str, array: np.ndarray, launch: Launch) 
     return tensor._with(row_major(array.shape))
 
 
-def _contents(value: Any, launch: Launch) -> Any:
-    tensor = check_output(value, launch.home, is_eager=True)
-    return from_numpy(np.asarray(tensor), launch.framework)
-
-
-def _write_back(given: Any, array: np.ndarray, held: np.ndarray) -> None:
+def _write_back(array: np.ndarray, held: np.ndarray) -> None:
     """Change an argument in place, unless the kernel worked in it already."""
     if held is not array and array.flags.writeable:
         array[...] = held.astype(array.dtype, copy=False)

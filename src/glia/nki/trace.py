@@ -8,17 +8,17 @@ on the device (nl.fori_loop, nl.while_loop, nl.dynamic_range, `while register:`)
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from glia.arch import Target
-from glia.base.dtype import from_numpy
-from glia.machine.ir import Binding, Program
+from glia.isa.operand import Memory, Tile
+from glia.machine.ir import Binding, Program, walk
 from glia.machine.legal import verify
 from glia.machine.passes.insert_semaphores import insert_semaphores
-from glia.machine.passes.place import place
+from glia.machine.passes.place import HBM_ALIGNMENT, place
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotAnOutput, NotInNki
@@ -61,47 +61,70 @@ def trace(kernel: Kernel, *arrays: Any, target: str = "trn2", **constants: Any) 
 def trace_launch(launch: Launch, target: Target, ranks: int) -> Traced:
     """The programs of a launch, one for each core."""
     check_cores(launch, target, ranks)
-    traced = [_trace_core(launch, target, rank, ranks) for rank in range(max(1, ranks))]
-    first = traced[0]
-    programs = tuple(program for each in traced for program in each.programs)
-    return Traced(programs, first.structure, first.results, first.updated, first.printed)
+    shared: dict[str, int] = {}  # where the first core has the tensors that all cores share
+    programs: list[Program] = []
+    traced: list[Traced] = []
+    for rank in range(max(1, ranks)):
+        session = Recorder(target, rank, ranks)
+        each = _record(launch, session)
+        program = _placed(each.programs[0], session, shared, programs)
+        programs.append(insert_semaphores(program))
+        verify(programs[-1])
+        traced.append(each)
+        if not shared:
+            shared = {name: program.addresses[name] for name in session.shared}
+    return replace(traced[0], programs=tuple(programs))
 
 
-def _trace_core(launch: Launch, target: Target, rank: int, ranks: int) -> Traced:
-    session = Recorder(target, rank, ranks)
+def _record(launch: Launch, session: Recorder) -> Traced:
+    """One core's program before placement."""
     with running(session):
         tensors = {name: _input(name, array) for name, array in launch.arrays.items()}
         returned = launch.call(tensors)
         outputs = [_output(each, session, launch) for each in outputs_of(returned)]
     _check_loops(session, launch)
-    written = {p.tile.name for i in _issued(session) for p in i.written_patterns()}
-    results = tuple(_binding(tensor) for tensor in outputs)
+    written = {p.tile.name for i in walk(tuple(session.body)) for p in i.written_patterns()}
+    results = [_binding(tensor) for tensor in outputs]
     returned_tiles = {binding.tile.name for binding in results}
-    updated = tuple(n for n, t in tensors.items() if t.name in written - returned_tiles)
-    bindings = [*results, *(_binding(tensors[name]) for name in updated)]
-    bindings += [
-        Binding(each.tile.name, each.tile, each.shape, each.tile.dtype) for each in session.printed
-    ]
+    updated = [n for n, t in tensors.items() if t.name in written - returned_tiles]
+    printed = [Binding(p.tile.name, p.tile, p.shape, p.tile.dtype) for p in session.printed]
     program = Program(
         name=launch.home.name,
-        target=target.name,
+        target=session.target.name,
         tiles=session.tiles,
         inputs=tuple(_binding(each) for each in tensors.values()),
-        outputs=tuple(bindings),
+        outputs=(*results, *(_binding(tensors[name]) for name in updated), *printed),
         constants=session.constants,
         body=tuple(session.body),
         addresses=session.addresses,
     )
-    program = insert_semaphores(place(program))
-    verify(program)
-    structure = tuple(outputs) if isinstance(returned, tuple) else returned
     return Traced(
         (program,),
-        _shape_of(structure),
+        _shape_of(returned),
         tuple(binding.name for binding in results),
-        updated,
+        tuple(updated),
         tuple((each.prefix, each.tile.name) for each in session.printed),
     )
+
+
+def _placed(
+    program: Program, session: Recorder, shared: dict[str, int], others: list[Program]
+) -> Program:
+    """The program with addresses: shared tensors where other cores have them, the rest apart."""
+    end = max((other.addresses[t.name] + t.bytes for other in others for t in _in_hbm(other)),
+              default=0)  # fmt: skip
+    addresses = dict(program.addresses)
+    for tile in _in_hbm(program) if others else ():
+        if tile.name in session.shared and tile.name in shared:
+            addresses[tile.name] = shared[tile.name]
+        else:
+            addresses[tile.name] = -(-end // HBM_ALIGNMENT) * HBM_ALIGNMENT
+            end = addresses[tile.name] + tile.bytes
+    return place(replace(program, addresses=addresses))
+
+
+def _in_hbm(program: Program) -> list[Tile]:
+    return [tile for tile in program.tiles.values() if tile.memory is Memory.HBM]
 
 
 def _shape_of(returned: Any) -> Any:
@@ -109,11 +132,6 @@ def _shape_of(returned: Any) -> Any:
     if isinstance(returned, tuple | list):
         return type(returned)([None] * len(returned))
     return None
-
-
-def _issued(session: Recorder) -> Any:
-    from_body = Program("", session.target.name, {}, (), (), {}, tuple(session.body))
-    return from_body.instructions()
 
 
 def _input(name: str, array: np.ndarray) -> NkiTensor:
@@ -142,4 +160,4 @@ def _check_loops(session: Recorder, launch: Launch) -> None:
 
 
 def _binding(tensor: NkiTensor) -> Binding:
-    return Binding(tensor.name, tensor.tile, tensor.shape, from_numpy(tensor.tile.dtype.numpy))
+    return Binding(tensor.name, tensor.tile, tensor.shape, tensor.stored)

@@ -14,6 +14,7 @@ INF2, TRN2, TRN3 = "inf2", "trn2", "trn3"
 _OTHER = chip("other", 64, 31)
 _PAIR = chip("pair", 64, 2)
 _HALF = chip("half", 64, 1, dtype=BF16)
+_DEEP = chip("deep", 64, 4, 4, 2)
 _WORDS = chip("words", 64, 32, dtype=S32)
 _NATURAL = chip("natural", 64, 32, dtype=U32)
 
@@ -40,6 +41,16 @@ PLANTED: list[tuple[Any, ...]] = [
         {"data0": chip("a", 64, 32, **psum), "data1": chip("b", 64, 32, **psum)},
         "data0 and data1 must not both be in PSUM",
     ),
+    ("max8", {"data": _DEEP}, "data must have at most 3 dimensions"),
+    ("find_index8", {"data": _DEEP}, "data must have at most 3 dimensions"),
+    ("find_index8", {"vals": chip("v", 64, 2, 2, 2)}, "vals must have at most 3 dimensions"),
+    (
+        "match_replace8",
+        {"index": chip("i", 32, 8, dtype=U32)},
+        "data, index must have the same number of partitions",
+    ),
+    ("match_replace8", {"index": chip("i", 64, 9, dtype=U32)}, "index must have 8 elements"),
+    ("match_replace8", {"index": chip("i", 64, 8)}, "index must be one of"),
     ("scalar_tensor_tensor", {"on": "gpsimd"}, "scalar_tensor_tensor runs on vector"),
     ("activation", {"reduced": _PAIR}, "reduced must hold one element"),
     ("activation", {"scale": _HALF}, "scale must be one of f32"),

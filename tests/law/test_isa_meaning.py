@@ -322,6 +322,29 @@ def test_max8_find_index8_and_match_replace8() -> None:
     bench.check(MatchReplace8(dst=replaced, data=data, vals=eight, imm=-1.0), dst=left)
 
 
+@pytest.mark.parametrize("dtype", [U32, U16], ids=str)
+def test_match_replace8_finds_repeated_values_from_the_last_one_on(dtype: DType) -> None:
+    """The documented example: seven equal values take their places in descending order."""
+    bench = Bench(31)
+    data = bench.pattern((1, 12), values=np.array([[1, 2, 3, 4, *[8] * 7, 5]]))
+    vals = bench.pattern((1, 8), values=np.array([[3, *[8] * 7]]))
+    out, index = bench.pattern((1, 12)), bench.pattern((1, 8), dtype)
+    instr = MatchReplace8(dst=out, data=data, vals=vals, imm=-1.0, index=index)
+    expected = np.array([[2, 10, 9, 8, 7, 6, 5, 4]], dtype.numpy)
+    left = np.array([[1, 2, -1, 4, *[-1] * 7, 5]], np.float32)
+    bench.check(instr, dst=left, index=expected)
+
+
+@pytest.mark.parametrize("dtype,missing", [(U32, 2**32 - 1), (U16, 2**16 - 1)], ids=str)
+def test_an_index_of_a_missing_value_is_all_ones(dtype: DType, missing: int) -> None:
+    bench = Bench(32)
+    data = bench.pattern((1, 9), values=np.arange(9)[None])
+    vals = bench.pattern((1, 8), values=np.array([[4, 99, 0, np.nan, 8, 2, 2, 1]]))
+    found = bench.pattern((1, 8), dtype)
+    expected = np.array([[4, missing, 0, missing, 8, 2, missing, 1]], dtype.numpy)
+    bench.check(FindIndex8(dst=found, data=data, vals=vals), dst=expected)
+
+
 def test_max8_of_exactly_eight_elements_sorts_them() -> None:
     bench = Bench(22)
     data, eight = bench.pattern((3, 8)), bench.pattern((3, 8))

@@ -105,6 +105,16 @@ def column(name: str, beside: str, *, source: str) -> Rule:
     return Rule(f"{name} must hold one element for each partition of {beside}", holds, source)
 
 
+def at_most_dimensions(name: str, most: int, *, source: str) -> Rule:
+    """The operand has few dimensions; those of one element do not count."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        moving = (sum(count > 1 for _, count in p.dims[1:]) for p in _present(instr, (name,)))
+        return all(1 + dims <= most for dims in moving)
+
+    return Rule(f"{name} must have at most {most} dimensions", holds, source)
+
+
 def free_elements(name: str, count: int, *, source: str) -> Rule:
     """The operand has exactly `count` elements per partition."""
 

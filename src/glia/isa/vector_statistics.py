@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glia.base.dtype import F32, U16, U32
+from glia.base.dtype import U16, U32
 from glia.isa.alu import ALU_OPS, apply
 from glia.isa.cost import stream_cycles
 from glia.isa.kit import Array, Instr, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     FLOATS,
+    at_most_dimensions,
     column,
     dtypes,
     free_between,
@@ -159,6 +160,7 @@ class Max8(Instr, engine="vector"):
     cost_source = FORMULAS
     rules = (
         same_partitions("dst", "data", source=MAX8),
+        at_most_dimensions("data", 3, source=MAX8),
         free_elements("dst", 8, source=MAX8),
         free_between("data", 8, 16384, source=MAX8),
         dtypes("data", FLOATS, source=MAX8),
@@ -187,6 +189,11 @@ def _match(data: Array, vals: Array, order: range) -> Array:
     return found
 
 
+def _indices(found: Array) -> Array:
+    """Indices as they are written: all ones where nothing was found."""
+    return np.where(found < 0, 0xFFFFFFFF, found).astype(np.uint32)
+
+
 class FindIndex8(Instr, engine="vector"):
     """Write, for each of eight values, the index in data of its first occurrence.
 
@@ -202,6 +209,8 @@ class FindIndex8(Instr, engine="vector"):
     cost_source = FORMULAS
     rules = (
         same_partitions("dst", "data", "vals", source=FIND8),
+        at_most_dimensions("data", 3, source=FIND8),
+        at_most_dimensions("vals", 3, source=FIND8),
         free_elements("dst", 8, source=FIND8),
         free_elements("vals", 8, source=FIND8),
         free_between("data", 8, 16384, source=FIND8),
@@ -211,8 +220,7 @@ class FindIndex8(Instr, engine="vector"):
 
     @staticmethod
     def compute(data: Array, vals: Array) -> Array:
-        found = _match(data, vals, range(8))
-        return np.where(found < 0, 0xFFFFFFFF, found).astype(np.uint32)
+        return _indices(_match(data, vals, range(8)))
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
@@ -222,10 +230,13 @@ class FindIndex8(Instr, engine="vector"):
 class MatchReplace8(Instr, engine="vector"):
     """Copy data to dst with the first occurrence of each of eight values replaced by `imm`.
 
-    A value that vals holds several times replaces as many occurrences.
+    `index` takes where they were. A value that vals holds several times replaces as many
+    occurrences, the first of them for its last place in vals. A missing value gets an index of all
+    ones.
     """
 
     dst: Pattern = writes("SBUF", "PSUM")
+    index: Pattern | None = writes("SBUF", "PSUM", optional=True)
     data: Pattern = reads("SBUF", "PSUM")
     vals: Pattern = reads("SBUF", "PSUM")
     imm: float
@@ -235,19 +246,23 @@ class MatchReplace8(Instr, engine="vector"):
     rules = (
         same_elements("dst", "data", source=REPLACE8),
         same_partitions("data", "vals", source=REPLACE8),
+        same_partitions("data", "index", source=REPLACE8),
         free_elements("vals", 8, source=REPLACE8),
+        free_elements("index", 8, source=REPLACE8),
         free_between("data", 8, 16384, source=REPLACE8),
         dtypes("data", FLOATS, source=REPLACE8),
-        dtypes("dst", (*FLOATS, F32), source=REPLACE8),
+        dtypes("dst", FLOATS, source=REPLACE8),
+        dtypes("index", (U32, U16), source=FIND8),
     )
+    assumed = ("index holds what that of nc_find_index8 may, all ones for a missing value",)
 
     @staticmethod
-    def compute(data: Array, vals: Array, imm: float) -> Array:
+    def compute(data: Array, vals: Array, imm: float) -> tuple[Array, Array]:
         found = _match(data, vals, range(7, -1, -1))
         result = data.copy()
         rows, columns = np.nonzero(found >= 0)
         result[rows, found[rows, columns]] = np.float32(imm)
-        return result
+        return result, _indices(found)
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""

@@ -27,6 +27,7 @@ from glia.sim.happens_before import HappensBefore
 from glia.sim.memory import DeviceMemory
 from glia.sim.policy import ExecutionFault, Policy
 from glia.sim.race import Race
+from glia.sim.wide import as_held
 from glia.sim.written import Writers
 
 __all__ = ["Deadlock", "Race", "run_concurrently", "run_cores", "streams_of"]
@@ -64,6 +65,7 @@ def run_cores(
     PSUM, semaphores and registers of its own; core 0 runs the first program. Raises what
     `run_concurrently` raises, races between cores included.
     """
+    programs, inputs = as_held(programs, inputs, policy)
     machine = ConcurrentMachine(programs, seed=seed, policy=policy)
     for core, given in zip(machine.cores, inputs, strict=True):
         for binding in core.program.inputs:

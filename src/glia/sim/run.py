@@ -45,6 +45,7 @@ from glia.sim.policy import (
 from glia.sim.states import EngineStates
 from glia.sim.sums import Sums
 from glia.sim.watchdog import Watchdog
+from glia.sim.wide import as_held
 from glia.sim.written import Writers, WrittenBytes
 
 Array = np.ndarray[Any, Any]
@@ -59,8 +60,10 @@ def run(
     """Run a program on named inputs and return its named outputs.
 
     Inputs must have the shapes and dtypes of `program.inputs` (InternalError). An access outside
-    a tile, and what `policy` forbids, raises an ExecutionFault.
+    a tile, and what `policy` forbids, raises an ExecutionFault. A policy that is not precise gives
+    outputs of low precision in float32.
     """
+    (program,), (inputs,) = as_held([program], [inputs], policy)
     executor = Executor(program, policy=policy)
     for binding in program.inputs:
         if binding.name not in inputs:

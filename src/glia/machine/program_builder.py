@@ -242,7 +242,9 @@ class ProgramBuilder:
             return self._register_name(value)
         if isinstance(value, np.generic):
             return value.item()
-        return tuple(value) if isinstance(value, list) else value
+        if isinstance(value, list | tuple):
+            return tuple(self._value(name, each) for each in value)
+        return value
 
     def _register_name(self, register: Any) -> str:
         if isinstance(register, Affine) and len(register.terms) == 1:

@@ -56,17 +56,19 @@ def run_cores(
     programs: Sequence[Program],
     inputs: Sequence[Arrays],
     *,
+    lnc: int = 0,
     seed: int = 0,
     policy: Policy | None = None,
 ) -> list[dict[str, Array]]:
     """Run one program on each core, all concurrently, and return each one's named outputs.
 
-    HBM is one memory: tensors of several programs at one address are the same. Each core has SBUF,
-    PSUM, semaphores and registers of its own; core 0 runs the first program. Raises what
-    `run_concurrently` raises, races between cores included.
+    Each `lnc` neighbours are the cores of one logical core, a rank (0: all are one). They share
+    HBM: tensors of their programs at one address are the same. Every core has SBUF, PSUM,
+    semaphores and registers of its own. Raises what `run_concurrently` raises, races between cores
+    included.
     """
     programs, inputs = as_held(programs, inputs, policy)
-    machine = ConcurrentMachine(programs, seed=seed, policy=policy)
+    machine = ConcurrentMachine(programs, lnc=lnc, seed=seed, policy=policy)
     for core, given in zip(machine.cores, inputs, strict=True):
         for binding in core.program.inputs:
             if binding.name not in given:
@@ -88,15 +90,24 @@ class ConcurrentMachine:
     """Cores whose engines and queues each go on at their own pace."""
 
     def __init__(
-        self, programs: Sequence[Program], *, seed: int = 0, policy: Policy | None = None
+        self,
+        programs: Sequence[Program],
+        *,
+        lnc: int = 0,
+        seed: int = 0,
+        policy: Policy | None = None,
     ) -> None:
-        numbers = itertools.count(1)
-        shared = {"hbm": DeviceMemory(programs, policy), "writers": Writers(programs)}
+        numbers, writers, lnc = itertools.count(1), Writers(programs), lnc or max(1, len(programs))
+        memories = [
+            DeviceMemory(programs[first : first + lnc], policy)
+            for first in range(0, len(programs), lnc)
+        ]
         self.cores: list[Core] = []
         self.streams: list[Stream] = []
         for index, program in enumerate(programs):
+            shared = {"hbm": memories[index // lnc], "writers": writers}
             core = Core(program, index, len(self.streams), numbers, policy, **shared)
-            core.numbers = {"cores": index, "ranks": index}
+            core.numbers = {"cores": index % lnc, "ranks": index // lnc}
             self.cores.append(core)
             self.streams += [Stream(index, name) for name in core.positions]
         self._kept_back = self.streams[seed % len(self.streams)] if self.streams else None
@@ -221,28 +232,25 @@ class ConcurrentMachine:
         own = core.numbers[instr.among]
         found = []
         for rank in instr.ranks(own):
-            other = execution if rank == own else self._arrived(instr, rank)
+            other = execution if rank == own else self._arrived(core, instr, rank)
             if other is None:
                 return None
             found.append(other)
         return found
 
-    def _arrived(self, instr: Any, rank: int) -> Execution | None:
+    def _arrived(self, own: Core, instr: Any, number: int) -> Execution | None:
         """What another core has come to meet with; of several the first in program order."""
-        for core in self.cores:
-            if core.numbers[instr.among] != rank:
-                continue
-            fronts = [self._front(stream) for stream in self.streams if stream.core == core.index]
-            found = [
-                front
-                for front in fronts
-                if front is not None
-                and _is_meeting(front.instr)
-                and front.instr.topic() == instr.topic()
-                and (front.clock is not None or not (front.instr.queue or core.unmet(front)))
-            ]
-            return min(found, key=lambda each: each.number, default=None)
-        return None
+        found = [
+            front
+            for stream in self.streams
+            if (core := self.cores[stream.core]).numbers[instr.among] == number
+            and (instr.among == "ranks" or core.numbers["ranks"] == own.numbers["ranks"])
+            and (front := self._front(stream)) is not None
+            and _is_meeting(front.instr)
+            and front.instr.topic() == instr.topic()  # type: ignore[attr-defined]
+            and (front.clock is not None or not (front.instr.queue or core.unmet(front)))
+        ]
+        return min(found, key=lambda each: each.number, default=None)
 
     def _hold_meeting(self, together: list[Execution]) -> None:
         """Let all who meet bring what they have, and take what they get."""

@@ -127,8 +127,8 @@ class Core(Executor):
 
     @property
     def is_done(self) -> bool:
-        """Whether every instruction of the program has been issued."""
-        return self.is_finished and not any(self.ahead.values())
+        """Whether every instruction of the program is complete."""
+        return self.is_finished and not any((*self.ahead.values(), *self.queues.values()))
 
     def _sequence(
         self, body: tuple[Statement, ...], variables: dict[str, int]

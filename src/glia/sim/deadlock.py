@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from glia.isa.operand import Wait
 from glia.isa.sync import Barrier
@@ -26,20 +27,40 @@ def explain(cores: Sequence[Core]) -> str:
             head = core.head(engine)
             if head is None:
                 continue
-            lines += [f"  {place}{line}" for line in _held_up(core, engine, head)]
+            lines += [f"  {place}{line}" for line in _held_up(cores, core, engine, head)]
             waits_for[place + engine] = [place + name for name in _blockers(core, engine, head)]
+        for stream, queue in core.queues.items():
+            if queue:
+                lines.append(f"  {place}{_missing(cores, core, stream, queue[0])}")
     ring = _ring(waits_for)
     if ring:
         lines.append(f"  in a ring: {' waits for '.join(ring)}")
     return "\n".join(lines)
 
 
-def _held_up(core: Core, engine: str, head: Execution) -> Iterator[str]:
+def _missing(cores: Sequence[Core], core: Core, stream: str, front: Execution) -> str:
+    """Who does not come to a meeting."""
+    instr: Any = front.instr
+    own = core.numbers[instr.among]
+    others = [rank for rank in instr.ranks(own) if rank != own]
+    there = {
+        other.numbers[instr.among]
+        for other in cores
+        for each in (*map(other.head, other.engines), *(q[0] for q in other.queues.values() if q))
+        if each is not None
+        and each.instr.arrives == "participants"
+        and each.instr.topic() == instr.topic()  # type: ignore[attr-defined]
+    }
+    missing = [f"{instr.among[:-1]} {rank}" for rank in others if rank not in there]
+    return f"{stream} waits for {_listed(missing)} to come to {front}"
+
+
+def _held_up(cores: Sequence[Core], core: Core, engine: str, head: Execution) -> Iterator[str]:
     if isinstance(head.instr, Barrier):
         behind = [name for name in core.engines if not _is_at_barrier(core.head(name))]
         yield f"{engine} is at a barrier, to which {_listed(behind)} do not come"
     elif head.instr.arrives == "participants" and not core.unmet(head):
-        yield f"{engine} waits for other cores at {head}"
+        yield _missing(cores, core, engine, head)
     for wait, needed in core.unmet(head):
         reached = core.semaphores.get(wait.semaphore, 0)
         yield (

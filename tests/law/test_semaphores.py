@@ -18,8 +18,10 @@ from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
-from glia.sim.concurrent import run_concurrently, streams_of
+from glia.sim.concurrent import Deadlock, Race, run_concurrently, streams_of
 from glia.sim.policy import Policy
+from law.clean_programs import edited
+from law.order_oracle import Verdict, judge
 from levels.timing_programs import program, tile
 
 COLUMNS = 16
@@ -88,6 +90,20 @@ def block(draw: st.DrawFn, variables: tuple[str, ...] = ()) -> tuple[Statement, 
     return tuple(each for group in groups for each in group)
 
 
+@st.composite
+def straight(draw: st.DrawFn) -> tuple[Statement, ...]:
+    """A block without run-time control flow, in loops of at most three trips."""
+
+    def only(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        kept = [s for s in body if not isinstance(s, While | Branch)]
+        return tuple(
+            replace(s, body=only(s.body) or (Barrier(),)) if isinstance(s, Loop) else s
+            for s in kept
+        )
+
+    return only(draw(block()))
+
+
 def check(of: Program) -> None:
     """Keep back each stream in turn; Race and Deadlock fail the test."""
     for seed in range(len(streams_of(of))):
@@ -112,3 +128,31 @@ def test_tiles_may_share_memory(body: tuple[Statement, ...], addresses: list[int
     placed = {t.name: 32 * a for t, a in zip(ON_CHIP, addresses, strict=True)}
     placed |= {t.name: 1024 * i for i, t in enumerate(IN_HBM)}
     check(insert_semaphores(replace(program(*body), addresses=placed)))
+
+
+def verdict(of: Program, seed: int) -> Verdict:
+    """What a single run finds."""
+    try:
+        run_concurrently(of, {}, seed=seed, policy=Policy(poison=None))
+    except Race:
+        return Verdict.RACE
+    except Deadlock:
+        return Verdict.DEADLOCK
+    return Verdict.CLEAN
+
+
+@settings(max_examples=60, deadline=None)
+@given(body=straight(), data=st.data())
+def test_clocks_say_what_all_pairs_of_accesses_say(
+    body: tuple[Statement, ...], data: st.DataObject
+) -> None:
+    """Of random programs with any of their waits left out, in one run of any order."""
+    synchronised = insert_semaphores(place(program(*body)))
+    broken = synchronised
+    for instr in list(synchronised.instructions()):
+        if instr.waits and data.draw(st.booleans()):
+            kept = tuple(wait for wait in instr.waits if data.draw(st.booleans()))
+            broken = edited(broken, instr, replace(instr, waits=kept))
+    seed = data.draw(st.integers(0, 1000))
+    assert verdict(broken, seed) is judge(broken)
+    assert verdict(synchronised, seed) is Verdict.CLEAN is judge(synchronised)

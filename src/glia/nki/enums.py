@@ -76,27 +76,16 @@ class dma_engine(Enum):
 
 
 class MemoryRegion(Enum):
-    """Where a tensor lives; HBM is shared with the caller or private to one program."""
+    """Where a tensor lives; HBM is shared with the caller or private to one program.
+
+    `memory` is the memory of the machine that it is part of; `is_on_chip` that this is not HBM.
+    """
 
     sbuf = "sbuf"
     psum = "psum"
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
-    @property
-    def memory(self) -> Memory:
-        """The memory of the machine that it is part of."""
-        return _MEMORIES[self]
-
-    @property
-    def is_on_chip(self) -> bool:
-        """Whether it is SBUF or PSUM."""
-        return _MEMORIES[self] is not Memory.HBM
-
-
-_MEMORIES = {
-    MemoryRegion.sbuf: Memory.SBUF,
-    MemoryRegion.psum: Memory.PSUM,
-    MemoryRegion.private_hbm: Memory.HBM,
-    MemoryRegion.shared_hbm: Memory.HBM,
-}
+    def __init__(self, value: str) -> None:
+        self.is_on_chip = not value.endswith("hbm")
+        self.memory = Memory[value.upper()] if self.is_on_chip else Memory.HBM

@@ -133,6 +133,9 @@ def _signature(
 ) -> inspect.Signature:
     declared = {f.name: f for f in dataclasses.fields(instruction)}
     empty = inspect.Parameter.empty
+    unknown = {aliases[name] for name in names if name in aliases} - declared.keys()
+    if unknown:
+        raise TypeError(f"{instruction.__name__} has no {', '.join(sorted(unknown))}")
 
     def parameter(name: str) -> inspect.Parameter:
         field = declared.get(aliases.get(name, name))

@@ -229,7 +229,11 @@ bn_aggr = make_function("bn_aggr", isa.BnAggr, "dst data")
 max8 = make_function("max8", isa.Max8, "dst src", renamed={"src": "data"})
 nc_find_index8 = make_function("nc_find_index8", isa.FindIndex8, "dst data vals")
 nc_match_replace8 = make_function(
-    "nc_match_replace8", isa.MatchReplace8, "dst data vals imm dst_idx"
+    "nc_match_replace8",
+    isa.MatchReplace8,
+    "dst data vals imm dst_idx",
+    renamed={"dst_idx": "index"},
+    defaults={"dst_idx": None},
 )
 nc_stream_shuffle = make_function(
     "nc_stream_shuffle",

@@ -29,7 +29,7 @@ from glia.nki.objects import NkiInstruction
 from glia.nki.operators import operator_name
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import Session, caller
-from glia.nki.tensor import Indirection, NkiTensor
+from glia.nki.tensor import Indirection, NkiTensor, signature_of
 
 Arguments = dict[str, Any]
 MOST_KNOWN = 1 << 16  # legal signatures remembered
@@ -56,31 +56,31 @@ def issue(
     """
     loc = caller()
     fields: Arguments = {}
-    signature: list[Any] = [kind, session.arch.name, chosen, queue]
+    key: list[Any] = [kind, session.arch.name, chosen._value_, queue]
     indirect: list[tuple[str, NkiTensor]] = []
     for name, value in arguments.items():
-        if isinstance(value, NkiTensor):
-            pattern = value.pattern
+        if value.__class__ is NkiTensor:
+            fields[name] = value.pattern
+            key.append(value.signature)
             if value.indirection is not None:
                 indirect.append((name, value))
-            elif len(pattern.dims) > MOST_DIMS and kind.arrives != "natural":
-                pattern = folded(pattern)
-            fields[name] = pattern
-            signature.append(_key(pattern))
+            elif len(value.dims) > MOST_DIMS and kind.arrives != "natural":
+                fields[name] = folded(value.pattern)
         else:
-            fields[name] = converted = attribute(value, loc)
-            signature.append(_keys(converted))
+            converted = value if value.__class__ is str else attribute(value, loc)
+            fields[name] = converted
+            key.append(converted if converted.__class__ is str else _keys(converted))
     loads = [_resolved(session, function, fields, name, tensor) for name, tensor in indirect]
-    key = tuple(signature)
-    on = _LEGAL.get(key)
+    signature = tuple(key)
+    on = _LEGAL.get(signature)
     if on is None:
-        on = _choose(session.arch, function, kind, fields, chosen, loc, key)
+        on = _choose(session.arch, function, kind, fields, chosen, loc, signature)
     fields["on"] = on
     fields["loc"] = loc
     if kind.arrives_by_dma or issubclass(kind, Transfer):
         fields["queue"] = queue or f"dma.{on}"
         if kind is DmaCopy and chosen in (engine.unknown, engine.dma):
-            is_store = fields["dst"].memory is Memory.HBM
+            is_store = fields["dst"].tile.memory is Memory.HBM
             fields["queue"] = "store" if is_store else "load"
             fields["on"] = QUEUE_OWNERS[fields["queue"]]
     instruction = _built(kind, fields)
@@ -91,22 +91,21 @@ def issue(
     return NkiInstruction(instruction)
 
 
-def _key(pattern: Pattern) -> tuple[Any, ...]:
-    tile = pattern.tile
-    return (tile.memory.value, pattern.dtype.name, pattern.dims, pattern.partition, tile.partitions)
-
-
 def _keys(value: Any) -> Any:
     """What a value other than a tensor is in a signature; several patterns count as themselves."""
     if isinstance(value, tuple) and value and isinstance(value[0], Pattern):
-        return tuple(_key(each) for each in value)
-    return (type(value), value)
+        return tuple([signature_of(each) for each in value])
+    return (value.__class__, value)
 
 
 def attribute(value: Any, loc: Loc) -> Any:
     """An argument other than a tensor as the instruction takes it; NotInNki when it takes none."""
     if value is None or isinstance(value, int | float | str | Affine):
         return value
+    if callable(value):
+        known = operator_name(value)
+        if known is not None:
+            return known
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):
@@ -119,10 +118,7 @@ def attribute(value: Any, loc: Loc) -> Any:
         return value.expression
     if isinstance(value, Enum):
         return value.name
-    name = operator_name(value)
-    if name is None:
-        raise NotInNki(feature=f"an argument of type {type(value).__name__}", loc=loc)
-    return name
+    raise NotInNki(feature=f"an argument of type {type(value).__name__}", loc=loc)
 
 
 def _choose(

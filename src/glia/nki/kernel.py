@@ -126,7 +126,6 @@ class _Compiled:
         values = [from_numpy(results[name], launch.framework) for name in traced.results]
         return like_returned(traced.structure, values)
 
-
     def _run(self, arrays: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         programs = self.traced.programs
         if len(programs) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -87,16 +88,16 @@ class Recorder(Session):
         """Append an instruction; what it writes to PSUM starts a sum, or ends one."""
         self.body.append(instruction)
         kind = type(instruction)
-        if kind.arrives_by_dma:
-            return
-        for name, declared, pattern in instruction.operands():
-            if pattern.memory is not Memory.PSUM or declared.access == "reads":
-                continue
-            is_sum = name in kind.sums and instruction.is_sum
-            if _is_fixed(pattern):
-                self._sums.mark(pattern, is_sum)
-            if not is_sum:
-                self._homes[pattern.tile.name] = list(self._loops)
+        for name in _written(kind):
+            pattern = getattr(instruction, name)
+            if isinstance(pattern, Pattern) and pattern.tile.memory is Memory.PSUM:
+                self._written_to(pattern, name in kind.sums and instruction.is_sum)
+
+    def _written_to(self, pattern: Pattern, is_sum: bool) -> None:
+        if _is_fixed(pattern):
+            self._sums.mark(pattern, is_sum)
+        if not is_sum:
+            self._homes[pattern.tile.name] = list(self._loops)
 
     def issue_if(self, condition: Affine, instruction: Instr) -> None:
         """A branch around the instruction."""
@@ -208,6 +209,13 @@ class Recorder(Session):
         dst = Pattern(tile, pattern.dtype, tuple(dims))
         self.issue(DmaCopy(dst=dst, src=pattern, queue="store", on=QUEUE_OWNERS["store"]))
         self.printed.append(Printed(prefix, tile, pattern.shape))
+
+
+@cache
+def _written(kind: type[Instr]) -> tuple[str, ...]:
+    """The operands that an instruction of this kind writes."""
+    declared = kind.operand_declarations.items()
+    return tuple(name for name, operand in declared if operand.access != "reads")
 
 
 def _is_fixed(pattern: Pattern) -> bool:

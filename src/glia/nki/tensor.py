@@ -19,6 +19,7 @@ from glia.nki.registers import VirtualRegister, integer_or_register
 from glia.nki.session import caller, current, session_or_none
 
 Dims = tuple[tuple[int, int], ...]
+MOST_EXPRESSIONS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class NkiTensor(NKIObject):
 
     __slots__ = (
         "_pattern",
+        "_signature",
         "buffer",
         "dims",
         "dtype",
@@ -101,6 +103,7 @@ class NkiTensor(NKIObject):
         self.partition = partition
         self.indirection = indirection
         self._pattern: Pattern | None = None
+        self._signature: tuple[Any, ...] | None = None
 
     def _with(self, dims: Dims, **changed: Any) -> NkiTensor:
         view = object.__new__(NkiTensor)
@@ -162,15 +165,19 @@ class NkiTensor(NKIObject):
     def pattern(self) -> Pattern:
         """The access pattern of an operand that names this tensor, without its indirection."""
         if self._pattern is None:
-            start, partition = self.start, self.partition
-            self._pattern = Pattern(
-                self.tile,
-                self.stored,
-                self.dims if len(self.dims) > 1 or not self.is_on_chip else (*self.dims, (1, 1)),
-                start if isinstance(start, Affine) else Affine((), start),
-                partition if isinstance(partition, Affine) else Affine((), partition),
-            )
+            dims = self.dims
+            if len(dims) < 2 and self.is_on_chip:
+                dims = (*dims, (1, 1))
+            at, partition = expression(self.start), expression(self.partition)
+            self._pattern = Pattern(self.tile, self.stored, dims, at, partition)
         return self._pattern
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """What the rules of an instruction see of it."""
+        if self._signature is None:
+            self._signature = signature_of(self.pattern)
+        return self._signature
 
     @property
     def _row(self) -> int:
@@ -215,29 +222,36 @@ class NkiTensor(NKIObject):
         In HBM an integer drops its dimension, but the last; on chip the partitions stay, and at
         least one free dimension. IndexOutsideTensor when an index is out of range.
         """
-        entries = self._entries(key if isinstance(key, tuple) else (key,))
+        entries = key if type(key) is tuple else (key,)
+        if len(entries) != len(self.dims) or Ellipsis in entries:
+            entries = self._entries(entries)
+        on_chip = self.tile.memory is not Memory.HBM
         start, partition = self.start, self.partition
         dims: list[tuple[int, int]] = []
-        is_kept: list[bool] = []
-        on_chip = self.is_on_chip
+        dropped: list[int] = []
         for dimension, entry in enumerate(entries):
-            first, step, count, is_integer = self._range(dimension, entry)
-            distance = self.dims[dimension][0]
-            if isinstance(first, Affine) or first:
+            distance, extent = self.dims[dimension]
+            first, step, count, is_integer = self._range(dimension, entry, extent)
+            if first.__class__ is not int or first:
                 self._require_free(dimension)
-                if on_chip and dimension == 0:
+                if on_chip and not dimension:
                     partition = partition + first * distance
                 else:
                     start = start + first * distance
             dims.append((distance * step, count))
-            is_kept.append(not is_integer)
-        if on_chip:
-            is_kept[0] = True
-        least = 2 if on_chip else 1
-        for dimension in reversed(range(len(dims))):
-            is_kept[dimension] |= sum(is_kept) < least
-        kept = tuple(d for d, keeps in zip(dims, is_kept, strict=True) if keeps)
-        return self._with(kept, start=start, partition=partition)
+            if is_integer:
+                dropped.append(dimension)
+        if dropped:
+            dims = _without_dims(dims, dropped, on_chip)
+        return self._viewed(tuple(dims), start, partition)
+
+    def _viewed(self, dims: Dims, start: int | Affine, partition: int | Affine) -> NkiTensor:
+        view = object.__new__(NkiTensor)
+        view._set(
+            self.tile, self.dtype, self.stored, self.buffer, dims, start, partition,
+            self.indirection,
+        )  # fmt: skip
+        return view
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         feature = "lvalue assignment (t[i] = x; write with an nki.isa function instead)"
@@ -520,10 +534,17 @@ class NkiTensor(NKIObject):
         missing = [slice(None)] * (self.ndim - given)
         return [*index[:at], *missing, *index[at + 1 :]]
 
-    def _range(self, dimension: int, entry: Any) -> tuple[int | Affine, int, int, bool]:
+    def _range(
+        self, dimension: int, entry: Any, extent: int
+    ) -> tuple[int | Affine, int, int, bool]:
         """(start, step, count, whether it was an integer) of one entry of an index."""
-        extent = self.dims[dimension][1]
         if isinstance(entry, slice):
+            start, stop = entry.start, entry.stop
+            if entry.step is None and start.__class__ is int and stop.__class__ is int:
+                if 0 <= start < stop <= extent:
+                    return start, 1, stop - start, False
+            elif entry.step is None and start is None and stop is None:
+                return 0, 1, extent, False
             return self._range_of_slice(dimension, entry, extent)
         if isinstance(entry, DynamicSlice):
             self._require(0 < entry.count <= extent, dimension, f"nl.ds(register, {entry.count})")
@@ -532,16 +553,14 @@ class NkiTensor(NKIObject):
             return entry.expression, 1, 1, True
         if not _is_integer(entry):
             raise NotInNki(feature=f"indexing a tensor by {type(entry).__name__}", loc=caller())
-        start = int(entry) + (extent if entry < 0 else 0)
-        self._require(0 <= start < extent, dimension, entry)
-        return start, 1, 1, True
+        position = int(entry) + (extent if entry < 0 else 0)
+        self._require(0 <= position < extent, dimension, entry)
+        return position, 1, 1, True
 
     def _range_of_slice(
         self, dimension: int, entry: slice, extent: int
     ) -> tuple[int | Affine, int, int, bool]:
         parts = (entry.start, entry.stop, entry.step)
-        if parts == (None, None, None):
-            return 0, 1, extent, False
         if not all(part is None or _is_integer(part) for part in parts):
             raise NotInNki(feature=f"a slice of other than integers ({entry})", loc=caller())
         step = 1 if entry.step is None else int(entry.step)
@@ -652,7 +671,43 @@ class NkiTensor(NKIObject):
 
 
 def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    kind = value.__class__
+    return kind is int or (isinstance(value, int | np.integer) and kind is not bool)
+
+
+def _without_dims(
+    dims: list[tuple[int, int]], dropped: list[int], on_chip: bool
+) -> list[tuple[int, int]]:
+    """Without the dimensions of integers, but for the partitions and the least rank."""
+    kept = [dimension not in dropped for dimension in range(len(dims))]
+    if on_chip:
+        kept[0] = True
+    least = 2 if on_chip else 1
+    for dimension in reversed(range(len(dims))):
+        kept[dimension] |= sum(kept) < least
+    return [dim for dim, keeps in zip(dims, kept, strict=True) if keeps]
+
+
+_EXPRESSIONS: dict[int, Affine] = {}
+
+
+def expression(value: int | Affine) -> Affine:
+    """An offset as an expression; those of small numbers are made once."""
+    if value.__class__ is not int:
+        return Affine.of(value)
+    known = _EXPRESSIONS.get(value)  # type: ignore[arg-type]
+    if known is None:
+        known = Affine((), value)  # type: ignore[arg-type]
+        if len(_EXPRESSIONS) < MOST_EXPRESSIONS:
+            _EXPRESSIONS[value] = known  # type: ignore[index]
+    return known
+
+
+def signature_of(pattern: Pattern) -> tuple[Any, ...]:
+    """What the rules of an instruction see of an operand: all but where in its tile it lies."""
+    tile, partition = pattern.tile, pattern.partition
+    row = partition if partition.terms else partition.constant
+    return (tile.memory._value_, pattern.dtype.name, pattern.dims, row, tile.partitions)
 
 
 def _group(entry: Any) -> list[str]:
@@ -761,9 +816,10 @@ def checked_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[i
     """`shape` as a tuple of positive integers; ImpossibleTensor otherwise."""
     if not isinstance(shape, tuple | list):
         refuse_tensor(shape, dtype, buffer, "a shape is a tuple of integers")
-    if not shape or not all(_is_integer(n) and n >= 1 for n in shape):
-        refuse_tensor(shape, dtype, buffer, "every extent is an integer of at least 1")
-    return tuple(int(n) for n in shape)
+    for extent in shape or (0,):
+        if not _is_integer(extent) or extent < 1:
+            refuse_tensor(shape, dtype, buffer, "every extent is an integer of at least 1")
+    return tuple([int(n) for n in shape])
 
 
 def checked_dtype(dtype: object, shape: object, buffer: MemoryRegion) -> str:

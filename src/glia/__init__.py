@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glia.neff.package import Neff
+    from glia.nki.simulate import simulate
     from glia.pipeline import compile
     from glia.profile.report import Profile
     from glia.runtime.model import Model, load
-    from glia.nki.simulate import simulate
 
 __version__ = "0.1.0"
 

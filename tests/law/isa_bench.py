@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F16, F32, DType
+from glia.base.dtype import BF16, F8E8M0FNU, F16, F32, TF32, DType
 from glia.isa import DmaCopy, Instr, Memory, Pattern, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
@@ -71,6 +71,11 @@ class Bench:
             info = np.iinfo(dtype.numpy)
             high = min(info.max, 2**31 - 1)
             return self.random.integers(info.min, high, shape, endpoint=True).astype(dtype.numpy)
+        if dtype.packs is not None or dtype is F8E8M0FNU:
+            codes = self.random.integers(0, 256, (*shape, dtype.bytes)).astype(np.uint8)
+            return codes.view(dtype.numpy).reshape(shape)
+        if dtype is TF32:
+            return self.random.normal(0, 2, shape).astype(np.float32).view(TF32.numpy)
         return self.random.normal(0, 2, shape).astype(np.float32).astype(dtype.numpy)
 
     def run(
@@ -156,6 +161,9 @@ def rounded(values: Array, dtype: DType) -> Array:
 def assert_same(actual: Array, expected: Array) -> None:
     if expected.dtype.kind in "iu":
         np.testing.assert_array_equal(actual, expected)
+    elif expected.dtype.names:
+        word = expected.dtype[0]
+        np.testing.assert_array_equal(actual.view(word), expected.view(word))
     else:
         tolerance = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}.get(
             expected.dtype.name, 0.13

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glia.base.affine import Affine
-from glia.base.dtype import F32, S32, U16, U32, DType
+from glia.base.dtype import BF16, F8E4M3FN_X4, F8E8M0FNU, F32, S32, U16, U32, DType
 from glia.isa import (
     Activate2,
     Activation,
@@ -21,21 +21,29 @@ from glia.isa import (
     CollectivePermuteImplicitCurrentProcessingRankId,
     CollectivePermuteImplicitReduce,
     CoreBarrier,
+    DmaCompute,
     DmaCopy,
     DmaGather,
+    DmaGatherTranspose,
     DmaScatter,
+    DmaTranspose,
     Dropout,
     Exponential,
     FindIndex8,
     Instr,
     Iota,
+    LocalGather,
     MatchReplace8,
     Max8,
     Memory,
     Memset,
     NcMatmul,
+    NcMatmulMx,
+    NcNGather,
     NcTranspose,
+    NonzeroWithCount,
     Pattern,
+    QuantizeMx,
     Rand2,
     RandGetState,
     RandSetState,
@@ -51,6 +59,7 @@ from glia.isa import (
     ScalarTensorTensor,
     SelectReduce,
     Sendrecv,
+    SequenceBounds,
     SetRngSeed,
     StreamShuffle,
     TensorCopy,
@@ -63,6 +72,7 @@ from glia.isa import (
     TensorTensor,
     TensorTensorScan,
     Tile,
+    Topk,
 )
 
 
@@ -128,7 +138,7 @@ def examples() -> dict[str, Instr]:
         TensorTensor(dst=out, data1=a, data2=b, op="add"),
         TensorTensorScan(dst=out, data0=a, data1=b, initial=0.0, op0="multiply", op1="add"),
     )
-    everything = (*listed, *_meetings(), *_keeping_state())
+    everything = (*listed, *_moving(), *_meetings(), *_keeping_state())
     return {instr.mnemonic(): instr for instr in everything}
 
 
@@ -158,6 +168,37 @@ def _keeping_state() -> tuple[Instr, ...]:
         TensorScalarCumulative(dst=out, data=a, operand0=1.0, op0="multiply", op1="add"),
         TensorScalarReduce(
             dst=out, data=a, operand0=column, op0="subtract", reduce_op="add", reduced=column
+        ),
+    )  # fmt: skip
+
+
+def _moving() -> tuple[Instr, ...]:
+    """Gathers, searches, transposing transfers and microscaled floats."""
+    a, ids = chip("a", 64, 32), chip("ids", 1, 32)
+    snake, halves = chip("snake", 64, 4, dtype=BF16), chip("halves", 64, 32, dtype=BF16)
+    table, scales = hbm("table", 100, 64, dtype=BF16), chip("scales", 64, 8, dtype=F8E8M0FNU)
+    packed = chip("packed", 64, 8, dtype=F8E4M3FN_X4)
+    return (
+        DmaCompute(dst=a, srcs=(hbm("x", 64, 32), chip("b", 64, 32)), queue="q0"),
+        DmaGatherTranspose(
+            dst=chip("columns", 64, 16, dtype=BF16), src=table,
+            indices=chip("rows", 16, 1, dtype=U32), queue="q0",
+        ),
+        DmaTranspose(dst=chip("turned", 32, 64), src=hbm("x", 64, 32), queue="q0"),
+        LocalGather(
+            dst=chip("got", 64, 64), src_buffer=a, index=chip("places", 64, 4, dtype=U16)
+        ),
+        NcMatmulMx(
+            dst=chip("sum", 8, 8, memory="PSUM"), stationary=packed, moving=packed,
+            stationary_scale=scales, moving_scale=scales,
+        ),
+        NcNGather(dst=chip("got", 64, 5), data=a, indices=chip("places", 64, 5, dtype=U32)),
+        NonzeroWithCount(dst=chip("found", 64, 33, dtype=S32), src=a),
+        QuantizeMx(dst=packed, src=halves, dst_scale=scales),
+        SequenceBounds(dst=chip("bounds", 1, 2, 32), segment_ids=ids),
+        Topk(
+            val_dst=chip("most", 64, 8, dtype=BF16), idx_dst=chip("where", 64, 8, dtype=U32),
+            src=snake, n=42,
         ),
     )  # fmt: skip
 

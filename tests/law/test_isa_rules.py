@@ -136,7 +136,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("dma_copy", {"src": hbm("x", 64, 31)}, "dst and src must have the same number of elements"),
     ("dma_gather", {"src": hbm("table", 100, 31)}, "dst must hold one row of src"),
     ("dma_gather", {"indices": chip("i", 32, 1, dtype=S32)}, "indices must hold one element"),
-    ("dma_gather", {"indices": chip("i", 64, 1, dtype=U32)}, "indices must be one of"),
+    ("dma_gather", {"indices": chip("i", 64, 1, dtype=S16)}, "indices must be one of"),
     ("dma_gather", {"out_of_bounds": "clamp"}, "out_of_bounds must be error or skip"),
     ("dma_scatter", {"dst": hbm("table", 100, 31)}, "src must hold one row of dst"),
     ("dma_scatter", {"indices": chip("i", 32, 1, dtype=S32)}, "indices must hold one element"),

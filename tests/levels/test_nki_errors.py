@@ -162,9 +162,7 @@ def test_an_index_that_names_no_row_is_an_index_error() -> None:
         return stored(tile)
 
     rows = np.array([[0], [1], [17], [2]], np.int32)
-    with pytest.raises(
-        IndexNotInTable, match="index 136 is out of bounds for axis 0"
-    ):
+    with pytest.raises(IndexNotInTable, match="index 136 is out of bounds for axis 0"):
         nki.simulate(gather)(array(16, 8), rows)
 
 

@@ -86,6 +86,8 @@ CONSTANTS = {
     "dma_ring_skew_ns": Constant(24, "ns", _V3, "assumed"),
     "dma_completion_ns": Constant(300, "ns", f"{_BANDWIDTH}: 1300 ns in all", "medium"),
     "dma_transpose_rate": Constant(0.5, "fraction", _V3, "low"),
+    "dma_transpose_sbuf_rate": Constant(0.5, "fraction", _V3, "low"),
+    "dma_compute_rate": Constant(0.5, "fraction", "Trainium3 guide: before NC-v4", "medium"),
     "gpsimd_dma_bytes_per_ns": Constant(0, "bytes/ns", "Trainium2 guide: new there", "high"),
     "collective_hop_ns": Constant(1500, "ns", "intra-node collectives: 1 to 2 us", "medium"),
     "preamble_ns": Constant(13500, "ns", "profile of the exp kernel, Trn1", "medium"),

@@ -44,6 +44,7 @@ CONSTANTS = core_v2.CONSTANTS | {
     "dma_ring_skew_ns": Constant(24, "ns", f"{_OVERVIEW}, timeline: 370 ns over 16", "medium"),
     "dma_completion_ns": Constant(316, "ns", f"{_OVERVIEW}, timeline", "medium"),
     "dma_transpose_rate": Constant(0.9, "fraction", _GUIDE, "high"),
+    "dma_transpose_sbuf_rate": Constant(0.5, "fraction", _GUIDE, "high"),
     "gpsimd_dma_bytes_per_ns": Constant(153, "bytes/ns", _GUIDE, "high"),
     "preamble_ns": Constant(13500, "ns", "not published; the value of v2", "assumed"),
     "postamble_ns": Constant(4900, "ns", "not published; the value of v2", "assumed"),

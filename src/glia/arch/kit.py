@@ -88,6 +88,8 @@ class Arch:
     dma_ring_skew_ns: float  # from one DMA engine's first byte to the next engine's
     dma_completion_ns: float  # from the last byte to the consumer's start
     dma_transpose_rate: float  # part of the rate that a transposing transfer reaches
+    dma_transpose_sbuf_rate: float  # the same from SBUF to SBUF
+    dma_compute_rate: float  # part of the rate that a transfer with arithmetic reaches
     gpsimd_dma_bytes_per_ns: float  # of GpSimd's own DMA, each way, 0 where there is none
     collective_hop_ns: float  # from one rank of a ring to the next within an instance
 

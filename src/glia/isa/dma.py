@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from glia.base.dtype import S32, from_numpy
+from glia.base.dtype import from_numpy
+from glia.base.errors import Unspecified
 from glia.isa.alu import apply
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Memory, Pattern
-from glia.isa.rules import column, dtypes
+from glia.isa.rules import WORDS, column, dtypes
 
 if TYPE_CHECKING:
     from glia.arch import Arch
 
 COPY = "NKI nki.isa.dma_copy"
+MODES = ("unknown", "none", "swdge", "hwdge")
 COMPUTE = "NKI nki.isa.dma_compute"
 ISSUERS = ("sync", "scalar", "gpsimd", "vector", "tensor")
 MOVED = ("dst", "src", "dsts", "srcs")  # the operands whose elements travel
@@ -51,11 +53,15 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
         """Bytes that travel: those of the wider side."""
         return max((p.bytes for p in self.moved()), default=0)
 
+    def rate(self, arch: Arch) -> float:
+        """The part of the DMA engines' rate that a transfer of this kind reaches."""
+        return 1.0
+
     def transfer_nanoseconds(self, arch: Arch) -> float:
         """Time the DMA engines are busy with it, when every engine takes an equal share."""
         descriptors = self.descriptors()
         engines = min(arch.dma_engines, descriptors)
-        rate = arch.dma_bytes_per_ns * engines
+        rate = arch.dma_bytes_per_ns * engines * self.rate(arch)
         overhead = arch.dma_descriptor_ns * -(-descriptors // engines)
         return self.moved_bytes() / rate + overhead
 
@@ -64,7 +70,48 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
         return max(1, round(arch.dma_issue_ns * arch.clocks_ghz[self.runs_on]))
 
 
-class DmaCopy(Transfer, engine="sync", engines=ISSUERS):
+class DescribedTransfer(Transfer, engine="sync", engines=ISSUERS, is_abstract=True):
+    """A transfer that says where its descriptors come from, and how urgent it is.
+
+    `dge_mode` is unknown (the compiler chooses), none (descriptors lie in memory before the program
+    starts), swdge (GpSimd makes them) or hwdge (Sync or Scalar have them made in hardware).
+    `priority` is 0 to 3, lower being more urgent. Subclasses declare both, after their operands.
+    """
+
+    hints: ClassVar = ("dge_mode", "priority")
+
+
+DESCRIBED = (
+    Rule("dge_mode must be unknown, none, swdge or hwdge", lambda i, _: i.dge_mode in MODES, COPY),
+    Rule(
+        "hardware makes descriptors from generation 3 on, for Sync and Scalar",
+        lambda i, arch: (
+            i.dge_mode != "hwdge" or (arch.generation >= 3 and i.runs_on in ("sync", "scalar"))
+        ),
+        COPY,
+    ),
+    Rule(
+        "GpSimd issues the transfers whose descriptors it makes",
+        lambda i, _: i.dge_mode != "swdge" or i.runs_on == "gpsimd",
+        COPY,
+    ),
+    Rule(
+        "priority must be 0 to 3 and needs generation 4",
+        lambda i, arch: i.priority is None or (arch.generation >= 4 and 0 <= i.priority <= 3),
+        COPY,
+    ),
+)
+INDEXED = (
+    *DESCRIBED,
+    Rule(
+        "the descriptors of rows chosen by index are made by software",
+        lambda i, _: i.dge_mode in ("unknown", "swdge"),
+        COPY,
+    ),
+)
+
+
+class DmaCopy(DescribedTransfer, engine="sync", engines=ISSUERS):
     """Copy src to dst, both in row-major order of their patterns, whatever their shapes.
 
     The same dtype is copied bit by bit; another is converted through float32.
@@ -72,6 +119,8 @@ class DmaCopy(Transfer, engine="sync", engines=ISSUERS):
 
     dst: Pattern = writes("HBM", "SBUF", "PSUM")
     src: Pattern = reads("HBM", "SBUF", "PSUM")
+    dge_mode: str = "unknown"
+    priority: int | None = None
 
     arrives = "natural"
     rules = (
@@ -79,6 +128,12 @@ class DmaCopy(Transfer, engine="sync", engines=ISSUERS):
             "dst and src must have the same number of elements",
             lambda i, _: i.dst.elements == i.src.elements,
             COPY,
+        ),
+        *DESCRIBED,
+        Rule(
+            "with descriptors made in hardware dst and src must have the same dtype",
+            lambda i, _: i.dge_mode != "hwdge" or i.dst.dtype is i.src.dtype,
+            "NKI release 0.3.0, nki.isa.dma_copy",
         ),
     )
 
@@ -98,7 +153,7 @@ def _row_elements(table: Pattern) -> int:
     return count
 
 
-def _selected(indices: Array, rows: int, out_of_bounds: str) -> Array:
+def selected(indices: Array, rows: int, out_of_bounds: str) -> Array:
     """Which partitions have a valid index; OutOfBounds when one has not and that is an error."""
     valid = (indices >= 0) & (indices < rows)
     if out_of_bounds == "error" and not valid.all():
@@ -107,23 +162,34 @@ def _selected(indices: Array, rows: int, out_of_bounds: str) -> Array:
     return valid
 
 
-_OUT_OF_BOUNDS = Rule(
+OUT_OF_BOUNDS = Rule(
     "out_of_bounds must be error or skip", lambda i, _: i.out_of_bounds in ("error", "skip"), COPY
 )
 
 
-class DmaGather(Transfer, engine="gpsimd", engines=ISSUERS):
+COMBINES = Rule("combine must be empty or add", lambda i, _: i.combine in ("", "add"), COMPUTE)
+
+
+def converted(rows: Array, like: Array) -> Array:
+    """Rows in the dtype of another array: bit by bit in their own, else through float32."""
+    return rows if rows.dtype == like.dtype else narrow(widen(rows), from_numpy(like.dtype))
+
+
+class DmaGather(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     """Copy rows chosen by index: partition p of dst [P, F] = row indices[p] of src.
 
     src lies in HBM; its first dimension is the indexed one (step and number of rows), the others
-    are one row. An index outside 0..rows-1 is an error, or with `skip` leaves dst's partition as it
-    is.
+    are one row. With `combine` = "add" the row is added to dst's partition, in float32. An index
+    outside 0..rows-1 is an error, or with `skip` leaves dst's partition as it is.
     """
 
-    dst: Pattern = writes("SBUF", "HBM")
+    dst: Pattern = updates("SBUF", "HBM", raw=True)
     src: Pattern = reads("HBM", raw=True)
     indices: Pattern = reads("SBUF", raw=True)
+    combine: str = ""
     out_of_bounds: str = "error"
+    dge_mode: str = "unknown"
+    priority: int | None = None
 
     arrives = "memory"
     rules = (
@@ -133,18 +199,20 @@ class DmaGather(Transfer, engine="gpsimd", engines=ISSUERS):
             COPY,
         ),
         column("indices", "dst", source=COPY),
-        dtypes("indices", (S32,), source=COPY),
-        _OUT_OF_BOUNDS,
+        dtypes("indices", WORDS, source=COPY),
+        COMBINES,
+        OUT_OF_BOUNDS,
+        *INDEXED,
     )
 
     def access(self, name: str) -> str:
-        if name == "dst" and self.out_of_bounds == "skip":
-            return "updates"
+        if name == "dst" and not self.combine and self.out_of_bounds == "error":
+            return "writes"
         return super().access(name)
 
     def may_be_fresh(self, name: str) -> bool:
         """Partitions whose index is skipped stay as they are."""
-        return name == "dst" and self.out_of_bounds == "skip"
+        return name == "dst" and self.out_of_bounds == "skip" and not self.combine
 
     def moved_bytes(self) -> int:
         """The bytes of the rows that are copied, not of the whole table."""
@@ -155,22 +223,26 @@ class DmaGather(Transfer, engine="gpsimd", engines=ISSUERS):
         return self.dst.partitions
 
     @staticmethod
-    def compute(dst: Array, src: Array, indices: Array, out_of_bounds: str) -> None:
+    def compute(dst: Array, src: Array, indices: Array, combine: str, out_of_bounds: str) -> None:
         index = indices.reshape(-1)
-        valid = _selected(index, src.shape[0], out_of_bounds)
-        rows = narrow(src[np.where(valid, index, 0)], from_numpy(dst.dtype)).reshape(dst.shape)
+        valid = selected(index, src.shape[0], out_of_bounds)
+        rows = src[np.where(valid, index, 0)].reshape(dst.shape)
+        if combine:
+            rows = apply(combine, widen(dst), widen(rows))
+        rows = converted(rows, dst)
         if valid.all():
             dst[...] = rows
         else:
             dst[valid] = rows[valid]
 
 
-class DmaScatter(Transfer, engine="gpsimd", engines=ISSUERS):
+class DmaScatter(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     """Store rows by index: row indices[p] of dst = partition p of src [P, F], in order of p.
 
     dst lies in HBM; its first dimension is the indexed one, the others are one row. With `combine`
-    = "add" rows are added in float32, rows named several times once for each. An index outside
-    0..rows-1 is an error, or with `skip` not stored.
+    = "add" rows are added in float32, rows named several times once for each. `unique_indices`
+    promises that no row is named twice; what happens otherwise is then not documented. An index
+    outside 0..rows-1 is an error, or with `skip` not stored.
     """
 
     dst: Pattern = updates("HBM", raw=True)
@@ -178,6 +250,9 @@ class DmaScatter(Transfer, engine="gpsimd", engines=ISSUERS):
     indices: Pattern = reads("SBUF", raw=True)
     combine: str = ""
     out_of_bounds: str = "error"
+    unique_indices: bool = False
+    dge_mode: str = "unknown"
+    priority: int | None = None
 
     arrives = "memory"
     rules = (
@@ -187,9 +262,10 @@ class DmaScatter(Transfer, engine="gpsimd", engines=ISSUERS):
             COMPUTE,
         ),
         column("indices", "src", source=COMPUTE),
-        dtypes("indices", (S32,), source=COMPUTE),
-        Rule("combine must be empty or add", lambda i, _: i.combine in ("", "add"), COMPUTE),
-        _OUT_OF_BOUNDS,
+        dtypes("indices", WORDS, source=COMPUTE),
+        COMBINES,
+        OUT_OF_BOUNDS,
+        *INDEXED,
     )
 
     def may_be_fresh(self, name: str) -> bool:
@@ -205,13 +281,21 @@ class DmaScatter(Transfer, engine="gpsimd", engines=ISSUERS):
         return self.src.partitions
 
     @staticmethod
-    def compute(dst: Array, src: Array, indices: Array, combine: str, out_of_bounds: str) -> None:
+    def compute(
+        dst: Array,
+        src: Array,
+        indices: Array,
+        combine: str,
+        out_of_bounds: str,
+        unique_indices: bool,
+    ) -> None:
         index = indices.reshape(-1)
-        valid = _selected(index, dst.shape[0], out_of_bounds)
-        dtype = from_numpy(dst.dtype)
+        valid = selected(index, dst.shape[0], out_of_bounds)
+        if unique_indices and len(np.unique(index[valid])) < valid.sum():
+            raise Unspecified("a scatter with unique_indices that names a row twice")
         rows = src.reshape(len(index), *dst.shape[1:])
         for p in np.flatnonzero(valid):
             row = rows[p]
             if combine:
                 row = apply(combine, widen(dst[index[p]]), widen(row))
-            dst[index[p]] = narrow(row, dtype)
+            dst[index[p]] = converted(row, dst)

@@ -124,7 +124,9 @@ def _hardware() -> Iterator[str]:
     yield ""
     for arch in ARCHS:
         yield f"- {arch.name}: {', '.join(f'`{name}`' for name in arch.assumed)}"
-    assumed = [name for name, instr in INSTRUCTIONS.items() if instr.cost_source == "assumed"]
+    assumed = [
+        name for name, instr in INSTRUCTIONS.items() if instr.cost_source.startswith("assumed")
+    ]
     yield f"- costs of instructions: {', '.join(f'`{name}`' for name in assumed)}"
 
 

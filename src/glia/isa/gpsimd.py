@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from glia.base.affine import Affine
+from glia.base.dtype import from_numpy
 from glia.isa.alu import ALU_OPS, COMPARISONS, reduce_along
 from glia.isa.kit import Array, Instr, Rule, reads, writes
+from glia.isa.numerics import narrow
 from glia.isa.operand import Pattern
 from glia.isa.rules import INTEGERS, same_elements
 
@@ -19,6 +22,7 @@ IOTA = "NKI nki.isa.iota"
 SELECT = "NKI nki.isa.affine_select"
 PARTITION_REDUCE = "NKI nki.isa.tensor_partition_reduce"
 PARTITION_OPS = ("add", "average", "maximum", "bitwise_or", "bitwise_and")
+MOST_DIMS = 4  # free dimensions of an index pattern
 
 
 def _affine_values(
@@ -31,35 +35,63 @@ def _affine_values(
     return values.astype(np.int32)
 
 
-def _step_per_free_dim(i: Iota | AffineSelect, _: Arch) -> bool:
-    return len(i.steps) == len(i.dst.dims) - 1
+def _counts(i: Iota | AffineSelect) -> tuple[int, ...]:
+    """The sizes of the pattern's dimensions."""
+    return i.counts or i.dst.shape[1:]
+
+
+def _pattern_rules(source: str) -> tuple[Rule, ...]:
+    return (
+        Rule(
+            "steps must have one entry for each of counts, or for each free dimension of dst",
+            lambda i, _: len(i.steps) == len(_counts(i)),
+            source,
+        ),
+        Rule(
+            "counts must multiply to the elements per partition of dst",
+            lambda i, _: math.prod(_counts(i)) == i.dst.free,
+            source,
+        ),
+        Rule(
+            "a pattern has at most 4 dimensions",
+            lambda i, _: len(i.steps) <= MOST_DIMS,
+            source,
+        ),
+    )
 
 
 class Iota(Instr, engine="gpsimd"):
     """Write offset + partition * channel_multiplier + sum(index * step).
 
-    There is one step per free dimension. The partition counts from dst's first.
-    Exact in int32 (wrapping), then converted to dst's dtype.
+    There is one step for each dimension of the pattern, whose sizes are `counts` (those of dst's
+    free dimensions when left out); dst takes its values in order. The partition counts from dst's
+    first. Exact in int32 (wrapping), then converted to dst's dtype.
     """
 
     dst: Pattern = writes("SBUF")
     offset: int | Affine = 0
     channel_multiplier: int = 0
     steps: tuple[int, ...]
+    counts: tuple[int, ...] = ()
 
     arrives = "natural"
     cost_source = "NKI release 2.26.1, nki.isa.iota"
-    rules = (Rule("steps must have one entry for each free dimension", _step_per_free_dim, IOTA),)
+    rules = _pattern_rules(IOTA)
 
     @staticmethod
     def compute(
-        shape: tuple[int, ...], offset: int, channel_multiplier: int, steps: tuple[int, ...]
+        partitions: int,
+        counts: tuple[int, ...],
+        offset: int,
+        channel_multiplier: int,
+        steps: tuple[int, ...],
     ) -> Array:
-        return _affine_values(shape, offset, channel_multiplier, steps)
+        return _affine_values((partitions, *counts), offset, channel_multiplier, steps)
 
     def attributes(self) -> dict[str, object]:
-        """The attributes, and the shape of dst."""
-        return {**super().attributes(), "shape": self.dst.shape}
+        """The attributes, and how many partitions and values there are."""
+        sizes = {"partitions": self.dst.partitions, "counts": _counts(self)}
+        return {**super().attributes(), **sizes}
 
     def cycles(self, arch: Arch) -> int:
         """A dispatch and one element per cycle and partition."""
@@ -69,7 +101,8 @@ class Iota(Instr, engine="gpsimd"):
 class AffineSelect(Instr, engine="gpsimd"):
     """Write data where (offset + partition * channel_multiplier + sum(index * step)) `op` 0 holds.
 
-    Elsewhere write `false_value`. `op` is `compare_op`; there is one step per free dimension.
+    Elsewhere write `false_value`, a float32. `op` is `compare_op`; steps and `counts` are as in
+    iota.
     """
 
     dst: Pattern = writes("SBUF")
@@ -77,12 +110,13 @@ class AffineSelect(Instr, engine="gpsimd"):
     offset: int | Affine = 0
     channel_multiplier: int = 0
     steps: tuple[int, ...]
+    counts: tuple[int, ...] = ()
     compare_op: str
     false_value: float | int
 
     cost_source = "NKI release 2.26.1, nki.isa.affine_select"
     rules = (
-        Rule("steps must have one entry for each free dimension", _step_per_free_dim, SELECT),
+        *_pattern_rules(SELECT),
         Rule("compare_op must be a comparison", lambda i, _: i.compare_op in COMPARISONS, SELECT),
         same_elements("dst", "data", source=SELECT),
     )
@@ -97,12 +131,18 @@ class AffineSelect(Instr, engine="gpsimd"):
         offset: int,
         channel_multiplier: int,
         steps: tuple[int, ...],
+        counts: tuple[int, ...],
         compare_op: str,
         false_value: float | int,
     ) -> Array:
-        values = _affine_values(data.shape, offset, channel_multiplier, steps)
-        chosen = ALU_OPS[compare_op].compute(values, np.int32(0))
-        return np.where(chosen, data, np.array(false_value).astype(data.dtype))
+        values = _affine_values((len(data), *counts), offset, channel_multiplier, steps)
+        chosen = ALU_OPS[compare_op].compute(values, np.int32(0)).reshape(data.shape)
+        elsewhere = narrow(np.asarray(np.float32(false_value)), from_numpy(data.dtype))
+        return np.where(chosen, data, elsewhere)
+
+    def attributes(self) -> dict[str, object]:
+        """The attributes, and the sizes of the pattern."""
+        return {**super().attributes(), "counts": _counts(self)}
 
     def cycles(self, arch: Arch) -> int:
         """A dispatch and one element per cycle and partition."""
@@ -120,7 +160,7 @@ class TensorPartitionReduce(Instr, engine="gpsimd"):
     op: str
 
     arrives = "flat"
-    cost_source = "assumed"  # no formula is published: one pass over every partition's row
+    cost_source = "assumed: no formula is published; a pass over the row of every partition"
     rules = (
         Rule(
             "dst must have one partition and as many elements as a partition of data",

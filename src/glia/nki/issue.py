@@ -29,7 +29,8 @@ from glia.nki.objects import NkiInstruction
 from glia.nki.operators import operator_name
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import Session, caller
-from glia.nki.tensor import Indirection, NkiTensor, signature_of
+from glia.nki.tensor import Indirection, NkiTensor
+from glia.nki.views import signature_of
 
 Arguments = dict[str, Any]
 MOST_KNOWN = 1 << 16  # legal signatures remembered

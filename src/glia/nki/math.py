@@ -15,6 +15,7 @@ import numpy as np
 from glia import isa
 from glia.isa.alu import ALU_OPS
 from glia.isa.operand import Memory
+from glia.nki.allocate import checked_dtype
 from glia.nki.dtypes import DTYPES, promoted
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotInNki
@@ -22,7 +23,7 @@ from glia.nki.functions import dressed
 from glia.nki.issue import issue, refuse
 from glia.nki.operators import Token, names_operator
 from glia.nki.session import caller, current
-from glia.nki.tensor import NkiTensor, checked_dtype, new_tensor
+from glia.nki.tensor import NkiTensor, new_tensor
 
 SBUF = MemoryRegion.sbuf
 Operand = NkiTensor | float

@@ -19,7 +19,8 @@ from glia.nki.interpreter import Interpreter
 from glia.nki.launch import Launch, bind, check_cores, check_output, like_returned, outputs_of
 from glia.nki.session import running
 from glia.nki.targets import platform_target
-from glia.nki.tensor import NkiTensor, row_major
+from glia.nki.tensor import NkiTensor
+from glia.nki.views import row_major
 from glia.sim.run import run
 
 WIDE = "NKI_PRECISE_FP"  # 0 holds low-precision tensors in float32

@@ -11,15 +11,29 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.isa.operand import Memory, Pattern, Tile, reach
-from glia.nki.dtypes import DTYPES, dtype_name
+from glia.nki.allocate import (
+    checked_address,
+    checked_dtype,
+    checked_shape,
+    new_tile,
+    refuse_tensor,
+)
+from glia.nki.dtypes import DTYPES
 from glia.nki.enums import MemoryRegion
-from glia.nki.errors import ImpossibleTensor, IndexOutsideTensor, NotInNki, UnknownWhenTraced
+from glia.nki.errors import IndexOutsideTensor, NotInNki, UnknownWhenTraced
 from glia.nki.objects import NKIObject
-from glia.nki.registers import VirtualRegister, integer_or_register
+from glia.nki.registers import VirtualRegister
 from glia.nki.session import caller, current, session_or_none
-
-Dims = tuple[tuple[int, int], ...]
-MOST_EXPRESSIONS = 1 << 16
+from glia.nki.views import (
+    Dims,
+    expression,
+    group_names,
+    is_integer,
+    regrouped,
+    row_major,
+    signature_of,
+    without_dims,
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,7 @@ class NkiTensor(NKIObject):
         buffer: MemoryRegion = MemoryRegion.sbuf,
         name: str = "",
     ) -> None:
-        tile: Tile = storage if isinstance(storage, Tile) else _new_tile(shape, dtype, buffer, name)
+        tile: Tile = storage if isinstance(storage, Tile) else new_tile(shape, dtype, buffer, name)
         fixed = 1 if buffer.is_on_chip else 0
         first = ((1, shape[0]),) if fixed else ()
         dims = (*first, *row_major(tuple(shape[fixed:])))
@@ -242,7 +256,7 @@ class NkiTensor(NKIObject):
             if is_integer:
                 dropped.append(dimension)
         if dropped:
-            dims = _without_dims(dims, dropped, on_chip)
+            dims = without_dims(dims, dropped, on_chip)
         return self._viewed(tuple(dims), start, partition)
 
     def _viewed(self, dims: Dims, start: int | Affine, partition: int | Affine) -> NkiTensor:
@@ -360,7 +374,7 @@ class NkiTensor(NKIObject):
     def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
         """Dimensions start_dim to end_dim, both included, as one; they must be neighbours."""
         start, end = self._movable(start_dim, "merged"), self._dimension(end_dim)
-        merged = _regrouped(self.dims[start : end + 1], (math.prod(self.shape[start : end + 1]),))
+        merged = regrouped(self.dims[start : end + 1], (math.prod(self.shape[start : end + 1]),))
         if merged is None or end < start:
             self._refuse(f"dimensions {start} to {end} are not contiguous")
         return self._with((*self.dims[:start], *merged, *self.dims[end + 1 :]))
@@ -372,13 +386,13 @@ class NkiTensor(NKIObject):
         give that shape.
         """
         wanted = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
-        if not all(_is_integer(each) for each in wanted):
+        if not all(is_integer(each) for each in wanted):
             self._refuse(f"a shape is a tuple of integers, not {shape!r}")
         sizes = self._filled(tuple(int(n) for n in wanted), self.size)
         fixed = self._fixed
         if sizes[:fixed] != self.shape[:fixed]:
             self._refuse(f"the partitions cannot be reshaped to {sizes[0]}")
-        free = _regrouped(self.dims[fixed:], sizes[fixed:])
+        free = regrouped(self.dims[fixed:], sizes[fixed:])
         if free is None:
             self._refuse(f"the layout of the view does not allow the shape {sizes}")
         return self._with((*self.dims[:fixed], *free))
@@ -394,7 +408,7 @@ class NkiTensor(NKIObject):
         `fixed_sizes` gives extents of split dimensions; one of a group may be left out.
         """
         known, view, names = fixed_sizes or {}, self, []
-        groups = [_group(each) for each in src_pattern]
+        groups = [group_names(each) for each in src_pattern]
         if len(groups) != self.ndim:
             self._refuse(f"{src_pattern} names {len(groups)} dimensions")
         for group in groups:
@@ -402,12 +416,12 @@ class NkiTensor(NKIObject):
                 sizes = tuple(known.get(name, -1) for name in group)
                 view = view.reshape_dim(len(names), sizes)
             names += group
-        wanted = [name for each in dst_pattern for name in _group(each)]
+        wanted = [name for each in dst_pattern for name in group_names(each)]
         if sorted(wanted) != sorted(names):
             self._refuse(f"{src_pattern} and {dst_pattern} name different dimensions")
         view = view.permute(tuple(names.index(name) for name in wanted))
         for position, each in enumerate(dst_pattern):
-            count = len(_group(each))
+            count = len(group_names(each))
             if count > 1:
                 view = view.flatten_dims(position, position + count - 1)
         return view
@@ -551,7 +565,7 @@ class NkiTensor(NKIObject):
             return entry.start.expression, 1, entry.count, False
         if isinstance(entry, VirtualRegister):
             return entry.expression, 1, 1, True
-        if not _is_integer(entry):
+        if not is_integer(entry):
             raise NotInNki(feature=f"indexing a tensor by {type(entry).__name__}", loc=caller())
         position = int(entry) + (extent if entry < 0 else 0)
         self._require(0 <= position < extent, dimension, entry)
@@ -561,7 +575,7 @@ class NkiTensor(NKIObject):
         self, dimension: int, entry: slice, extent: int
     ) -> tuple[int | Affine, int, int, bool]:
         parts = (entry.start, entry.stop, entry.step)
-        if not all(part is None or _is_integer(part) for part in parts):
+        if not all(part is None or is_integer(part) for part in parts):
             raise NotInNki(feature=f"a slice of other than integers ({entry})", loc=caller())
         step = 1 if entry.step is None else int(entry.step)
         if step < 1:
@@ -670,74 +684,6 @@ class NkiTensor(NKIObject):
         return f"{text})" if contents is None else f"{text},\n{contents.reshape(self.shape)})"
 
 
-def _is_integer(value: Any) -> bool:
-    kind = value.__class__
-    return kind is int or (isinstance(value, int | np.integer) and kind is not bool)
-
-
-def _without_dims(
-    dims: list[tuple[int, int]], dropped: list[int], on_chip: bool
-) -> list[tuple[int, int]]:
-    """Without the dimensions of integers, but for the partitions and the least rank."""
-    kept = [dimension not in dropped for dimension in range(len(dims))]
-    if on_chip:
-        kept[0] = True
-    least = 2 if on_chip else 1
-    for dimension in reversed(range(len(dims))):
-        kept[dimension] |= sum(kept) < least
-    return [dim for dim, keeps in zip(dims, kept, strict=True) if keeps]
-
-
-_EXPRESSIONS: dict[int, Affine] = {}
-
-
-def expression(value: int | Affine) -> Affine:
-    """An offset as an expression; those of small numbers are made once."""
-    if value.__class__ is not int:
-        return Affine.of(value)
-    known = _EXPRESSIONS.get(value)  # type: ignore[arg-type]
-    if known is None:
-        known = Affine((), value)  # type: ignore[arg-type]
-        if len(_EXPRESSIONS) < MOST_EXPRESSIONS:
-            _EXPRESSIONS[value] = known  # type: ignore[index]
-    return known
-
-
-def signature_of(pattern: Pattern) -> tuple[Any, ...]:
-    """What the rules of an instruction see of an operand: all but where in its tile it lies."""
-    tile, partition = pattern.tile, pattern.partition
-    row = partition if partition.terms else partition.constant
-    return (tile.memory._value_, pattern.dtype.name, pattern.dims, row, tile.partitions)
-
-
-def _group(entry: Any) -> list[str]:
-    return [entry] if isinstance(entry, str) else list(entry)
-
-
-def _regrouped(dims: Dims, shape: tuple[int, ...]) -> Dims | None:
-    """Dimensions of another shape over the same elements; None when no steps give that."""
-    joined: list[tuple[int, int]] = []
-    for step, count in dims:
-        if count == 1:
-            continue
-        if joined and joined[-1][0] == step * count:
-            joined[-1] = step, joined[-1][1] * count
-        else:
-            joined.append((step, count))
-    result: list[tuple[int, int]] = []
-    for extent in reversed(shape):
-        if extent == 1:
-            result.append((1, 1))
-            continue
-        step, count = joined.pop()
-        if count % extent:
-            return None
-        result.append((step, extent))
-        if count > extent:
-            joined.append((step * extent, count // extent))
-    return tuple(reversed(result))
-
-
 def new_tensor(
     shape: tuple[int, ...] | list[int],
     dtype: str,
@@ -756,94 +702,7 @@ def new_tensor(
     known = checked_dtype(dtype, sizes, buffer)
     partition = 0
     if address is not None:
-        partition = _checked_address(address, sizes, known, buffer)[0]
-    tile = _new_tile(sizes, known, buffer, name, address)
+        partition = checked_address(address, sizes, known, buffer)[0]
+    tile = new_tile(sizes, known, buffer, name, address)
     tensor = NkiTensor(sizes, known, tile, buffer)
     return tensor._with(tensor.dims, partition=partition) if partition else tensor
-
-
-def _new_tile(
-    shape: tuple[int, ...],
-    dtype: str,
-    buffer: MemoryRegion,
-    name: str,
-    address: tuple[int, int] | None = None,
-) -> Tile:
-    session = current("nl.ndarray")
-    stored = DTYPES[dtype]
-    if session.keeps_wide and stored.is_float:
-        stored = DTYPES["float32"]
-    fixed = 1 if buffer.is_on_chip else 0
-    partitions, elements = math.prod(shape[:fixed]), math.prod(shape[fixed:])
-    capacity = _capacity(buffer)
-    if elements * stored.bytes > capacity:
-        needed = elements * stored.bytes
-        refuse_tensor(shape, dtype, buffer, f"it needs {needed} bytes of {capacity}")
-    start, byte = (0, None) if address is None else (int(address[0]), int(address[1]))
-    is_shared = buffer is MemoryRegion.shared_hbm
-    return session.new_tile(
-        name or buffer.value, buffer.memory, stored, start + partitions, elements, byte, is_shared
-    )
-
-
-def _capacity(buffer: MemoryRegion) -> int:
-    target = current("nl.ndarray").target
-    if buffer is MemoryRegion.sbuf:
-        return target.arch.sbuf_bytes_per_partition
-    if buffer is MemoryRegion.psum:
-        return target.arch.psum_bytes_per_partition
-    return target.chip_hbm_bytes
-
-
-def _checked_address(
-    address: Any, shape: tuple[int, ...], dtype: str, buffer: MemoryRegion
-) -> tuple[int, int]:
-    """(partition, byte) of a fixed address that lies in the memory."""
-    if not (isinstance(address, tuple | list) and len(address) == 2):
-        refuse_tensor(shape, dtype, buffer, f"an address is (partition, byte), not {address!r}")
-    partition, byte = (integer_or_register(each, "an address") for each in address)
-    if not isinstance(partition, int) or not isinstance(byte, int) or not buffer.is_on_chip:
-        refuse_tensor(shape, dtype, buffer, "a fixed address is two integers, on chip")
-    end = byte + math.prod(shape[1:]) * DTYPES[dtype].bytes
-    if byte < 0 or end > _capacity(buffer) or byte % DTYPES[dtype].bytes:
-        refuse_tensor(shape, dtype, buffer, f"bytes {byte} to {end - 1} do not fit its memory")
-    if partition < 0 or partition + shape[0] > current("nl.ndarray").arch.partitions:
-        refuse_tensor(shape, dtype, buffer, f"partitions {partition} and on do not fit")
-    return partition, byte
-
-
-def checked_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[int, ...]:
-    """`shape` as a tuple of positive integers; ImpossibleTensor otherwise."""
-    if not isinstance(shape, tuple | list):
-        refuse_tensor(shape, dtype, buffer, "a shape is a tuple of integers")
-    for extent in shape or (0,):
-        if not _is_integer(extent) or extent < 1:
-            refuse_tensor(shape, dtype, buffer, "every extent is an integer of at least 1")
-    return tuple([int(n) for n in shape])
-
-
-def checked_dtype(dtype: object, shape: object, buffer: MemoryRegion) -> str:
-    """NKI's name of a dtype; ImpossibleTensor when it is none."""
-    name = dtype_name(dtype)
-    if name is None:
-        refuse_tensor(shape, dtype, buffer, f"the dtypes are {', '.join(DTYPES)}")
-    return name
-
-
-def refuse_tensor(shape: object, dtype: object, buffer: MemoryRegion, reason: str) -> NoReturn:
-    """Raise ImpossibleTensor at the user's line."""
-    partitions = current("nl.ndarray").arch.partitions
-    raise ImpossibleTensor(
-        shape=shape, dtype=dtype, buffer=buffer.value, reason=reason, partitions=partitions,
-        loc=caller(),
-    )  # fmt: skip
-
-
-def row_major(shape: tuple[int, ...]) -> Dims:
-    """(step, count) of each dimension of a row-major array."""
-    dims: list[tuple[int, int]] = []
-    step = 1
-    for count in reversed(shape):
-        dims.append((step, count))
-        step *= count
-    return tuple(reversed(dims))

@@ -1,0 +1,91 @@
+"""The arithmetic of views: dimensions of (step, count), offsets, and what rules see of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from glia.base.affine import Affine
+from glia.isa.operand import Pattern
+
+Dims = tuple[tuple[int, int], ...]
+MOST_EXPRESSIONS = 1 << 16
+
+
+def is_integer(value: Any) -> bool:
+    kind = value.__class__
+    return kind is int or (isinstance(value, int | np.integer) and kind is not bool)
+
+
+def without_dims(
+    dims: list[tuple[int, int]], dropped: list[int], on_chip: bool
+) -> list[tuple[int, int]]:
+    """Without the dimensions of integers, but for the partitions and the least rank."""
+    kept = [dimension not in dropped for dimension in range(len(dims))]
+    if on_chip:
+        kept[0] = True
+    least = 2 if on_chip else 1
+    for dimension in reversed(range(len(dims))):
+        kept[dimension] |= sum(kept) < least
+    return [dim for dim, keeps in zip(dims, kept, strict=True) if keeps]
+
+
+_EXPRESSIONS: dict[int, Affine] = {}
+
+
+def expression(value: int | Affine) -> Affine:
+    """An offset as an expression; those of small numbers are made once."""
+    if value.__class__ is not int:
+        return Affine.of(value)
+    known = _EXPRESSIONS.get(value)  # type: ignore[arg-type]
+    if known is None:
+        known = Affine((), value)  # type: ignore[arg-type]
+        if len(_EXPRESSIONS) < MOST_EXPRESSIONS:
+            _EXPRESSIONS[value] = known  # type: ignore[index]
+    return known
+
+
+def signature_of(pattern: Pattern) -> tuple[Any, ...]:
+    """What the rules of an instruction see of an operand: all but where in its tile it lies."""
+    tile, partition = pattern.tile, pattern.partition
+    row = partition if partition.terms else partition.constant
+    return (tile.memory._value_, pattern.dtype.name, pattern.dims, row, tile.partitions)
+
+
+def group_names(entry: Any) -> list[str]:
+    return [entry] if isinstance(entry, str) else list(entry)
+
+
+def regrouped(dims: Dims, shape: tuple[int, ...]) -> Dims | None:
+    """Dimensions of another shape over the same elements; None when no steps give that."""
+    joined: list[tuple[int, int]] = []
+    for step, count in dims:
+        if count == 1:
+            continue
+        if joined and joined[-1][0] == step * count:
+            joined[-1] = step, joined[-1][1] * count
+        else:
+            joined.append((step, count))
+    result: list[tuple[int, int]] = []
+    for extent in reversed(shape):
+        if extent == 1:
+            result.append((1, 1))
+            continue
+        step, count = joined.pop()
+        if count % extent:
+            return None
+        result.append((step, extent))
+        if count > extent:
+            joined.append((step * extent, count // extent))
+    return tuple(reversed(result))
+
+
+def row_major(shape: tuple[int, ...]) -> Dims:
+    """(step, count) of each dimension of a row-major array."""
+    dims: list[tuple[int, int]] = []
+    step = 1
+    for count in reversed(shape):
+        dims.append((step, count))
+        step *= count
+    return tuple(reversed(dims))

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ from law.clean_programs import (
 )
 from law.order_oracle import Verdict, judge
 from levels.corpus import PROGRAMS, hlo_bytes
+from levels.corpus import Program as Source
 
 STRICT = Policy(check_initialized=True, most_iterations=50)
 SEEDS = 50
@@ -64,6 +66,30 @@ def test_what_is_right_raises_no_alarm(name: str) -> None:
     seeds = random.Random(name).sample(range(1 << 30), SEEDS)
     for seed in seeds:
         found = run_concurrently(program, inputs, seed=seed, policy=STRICT)
+        for output, value in expected.items():
+            np.testing.assert_array_equal(found[output], value)
+
+
+def compiled(source: Source) -> Clean | None:
+    """A program of the compiler's corpus; None when its inputs are not those of its machine."""
+    program = run_pipeline(import_hlo(hlo_bytes(source)), CompileOptions(auto_cast="none"))
+    arrays = [np.asarray(each) for each in source.arguments]
+    pairs = list(zip(program.inputs, arrays, strict=True))
+    if any(binding.shape != array.shape for binding, array in pairs):
+        return None
+    return Clean(program, {binding.name: array for binding, array in pairs})
+
+
+COMPILED = ("batched", "cnn", "cond", "embedding", "mlp", "rms_norm", "scatter_add", "while_loop")
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_the_compiler_makes_raises_no_alarm(name: str) -> None:
+    made = compiled(next(source for source in PROGRAMS if source.name == name))
+    assert made is not None
+    expected = run(made.program, made.inputs, policy=STRICT)
+    for seed in random.Random(name).sample(range(1 << 30), SEEDS):
+        found = run_concurrently(made.program, made.inputs, seed=seed, policy=STRICT)
         for output, value in expected.items():
             np.testing.assert_array_equal(found[output], value)
 
@@ -444,25 +470,17 @@ def test_rules_are_told_when_the_program_is_written() -> None:
         b.memset(b.sbuf((128, 8))[8:40], 0.0)
 
 
-def compiled() -> Iterator[tuple[str, Program, Arrays]]:
-    """Every program of the compiler's corpus that the machine takes, with its inputs."""
-    for source in PROGRAMS:
-        program = run_pipeline(import_hlo(hlo_bytes(source)), CompileOptions(auto_cast="none"))
-        arrays = [np.asarray(each) for each in source.arguments]
-        if all(b.shape == a.shape for b, a in zip(program.inputs, arrays, strict=True)):
-            names = [binding.name for binding in program.inputs]
-            yield source.name, program, dict(zip(names, arrays, strict=True))
-
-
 @pytest.mark.nightly
-def test_compiled_programs_raise_no_alarm_and_verdicts_do_not_depend_on_order() -> None:
+def test_verdicts_on_all_compiled_programs_do_not_depend_on_the_order() -> None:
     checked = 0
-    for name, program, inputs in compiled():
-        for seed in range(10):
-            assert found_in(program, inputs, seed) is None, name
-        for number, (text, broken) in enumerate(without_one_wait(program)):
-            if number < 12:
-                verdicts = {verdict_of(broken, inputs, seed) for seed in range(4)}
-                assert len(verdicts) == 1, f"{name}: {text}: {verdicts}"
-                checked += 1
+    for source in PROGRAMS:
+        made = compiled(source)
+        if made is None or len(list(made.program.instructions())) > 300:
+            continue
+        for seed in range(5):
+            assert found_in(made.program, made.inputs, seed) is None, source.name
+        for text, broken in islice(without_one_wait(made.program), 8):
+            verdicts = {verdict_of(broken, made.inputs, seed) for seed in range(3)}
+            assert len(verdicts) == 1, f"{source.name}: {text}: {verdicts}"
+            checked += 1
     assert checked > 500

@@ -10,7 +10,7 @@ from house.source import PACKAGE, functions, imported, nodes_of, place, python_f
 
 ORDER = (
     "base", "arch", "isa", "graph", "frontend", "tile", "machine", "neff", "pipeline", "sim",
-    "profile", "runtime", "nki", "plugins", "cli",
+    "profile", "runtime", "nki", "kernels", "plugins", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}

@@ -179,7 +179,22 @@ PLANTED: list[tuple[Any, ...]] = [
     (
         "rand_get_state",
         {"dst": chip("state", 64, 6, dtype=U32, **psum)},
-        "dst must be in SBUF before generation 4",
+        "GpSimd reaches SBUF but not PSUM",
+    ),
+    (
+        "tensor_reduce",
+        {"op": "bitwise_or", "on": "gpsimd", "data": _WORDS, "dst": chip("c", 64, 1, dtype=S32)},
+        "op must be a binary operator that its engine has",
+    ),
+    (
+        "match_replace8",
+        {"dst": chip("out", 64, 4), "data": chip("a", 64, 4)},
+        "data must have 8 to 16384 elements",
+    ),
+    (
+        "stream_shuffle",
+        {"dst": chip("out", 40, 32), "src": chip("a", 40, 32)},
+        "src must span whole quadrants",
     ),
     ("rand2", {}, "rand2 does not exist on generation 3", TRN2),
     ("rand2", {"dst": chip("out", 64, 32, dtype=F8E4M3FN)}, "dst must be one of"),

@@ -176,6 +176,16 @@ PLANTED: list[tuple[Any, ...]] = [
 ]
 
 
+# Elsewhere the shapes and dtypes of one operand follow from the others': what breaks one rule
+# breaks two, as the packed dtypes of memset do.
+BREAKING_ALONE = {
+    name
+    for name, instr in INSTRUCTIONS.items()
+    if instr.__module__.startswith(("glia.isa.vector", "glia.isa.scalar", "glia.isa.random"))
+    and name != "memset"
+}
+
+
 def test_every_instruction_has_an_example() -> None:
     assert set(EXAMPLES) == set(INSTRUCTIONS)
 
@@ -210,6 +220,22 @@ def test_every_rule_is_broken_by_some_planted_violation() -> None:
     assert rules - broken == set()
     shared = {rule.sentence for rule in COMMON_RULES}
     assert shared <= {sentence for _, sentence in broken}
+
+
+def test_a_rule_can_be_broken_alone() -> None:
+    """Otherwise it would say nothing that the others do not."""
+    alone = {
+        (planted[0], broken[0].split(";")[0])
+        for planted in PLANTED
+        if len(broken := _broken_by(planted)) == 1
+    }
+    rules = {
+        (name, rule.sentence)
+        for name, instr in INSTRUCTIONS.items()
+        if name in BREAKING_ALONE
+        for rule in instr.rules
+    }
+    assert rules - alone == set()
 
 
 def test_every_rule_and_cost_has_a_source() -> None:

@@ -26,7 +26,7 @@ from glia.base.dtype import (
 )
 from glia.isa.cost import stream_cycles
 from glia.isa.kit import Array, Instr, Rule, State, keeps, reads, writes
-from glia.isa.operand import Memory, Pattern
+from glia.isa.operand import Pattern
 from glia.isa.rules import (
     FLOATS,
     column,
@@ -232,11 +232,6 @@ class RandGetState(Instr, engine="gpsimd", engines=("gpsimd", "vector")):
         dtypes("dst", (U32,), source=GET_STATE),
         _has_all_words("dst", GET_STATE),
         _engine_has_state(GET_STATE),
-        Rule(
-            "dst must be in SBUF before generation 4",
-            lambda i, arch: arch.generation >= 4 or i.dst.memory is Memory.SBUF,
-            GET_STATE,
-        ),
     )
 
     def state_access(self, name: str) -> str:

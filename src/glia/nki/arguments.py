@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NoReturn
 
 from glia.isa.operand import Memory
@@ -53,9 +52,9 @@ def last_axes(axis: Any, rank: int) -> int | None:
 
 
 def iota_steps(given: Arguments, _: Session) -> Arguments:
-    """`pattern`, a list of [step, count], as steps over dst in the shape of the counts."""
+    """`pattern`, a list of [step, count], as steps and counts."""
     steps, counts = _pairs("iota", given.pop("pattern"))
-    return {**given, "dst": _in_shape("iota", given["dst"], counts), "steps": steps}
+    return {**given, "steps": steps, "counts": counts}
 
 
 def affine_steps(given: Arguments, session: Session) -> Arguments:
@@ -70,9 +69,7 @@ def affine_steps(given: Arguments, session: Session) -> Arguments:
             "cmp_op": given["offset"] if not isinstance(given["offset"], int) else "equal",
         }
     steps, counts = _pairs("affine_select", given.pop("pattern"))
-    dst = _in_shape("affine_select", given["dst"], counts)
-    data = _in_shape("affine_select", given["on_true_tile"], counts)
-    return {**given, "dst": dst, "on_true_tile": data, "steps": steps}
+    return {**given, "steps": steps, "counts": counts}
 
 
 def _pairs(function: str, pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -82,16 +79,6 @@ def _pairs(function: str, pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...
     except (TypeError, ValueError):
         _refuse(f"nki.isa.{function} with pattern {pattern!r} (not a list of [step, count])")
     return steps, counts
-
-
-def _in_shape(function: str, tensor: Any, counts: tuple[int, ...]) -> Any:
-    """The tensor with its free dimensions in the shape of the counts."""
-    if not isinstance(tensor, NkiTensor) or counts == tensor.shape[1:]:
-        return tensor
-    if math.prod(counts) != math.prod(tensor.shape[1:]):
-        elements = math.prod(counts)
-        _refuse(f"nki.isa.{function} of {elements} elements per partition for {tensor.shape}")
-    return tensor.reshape((tensor.shape[0], *counts))
 
 
 def _refuse(feature: str) -> NoReturn:

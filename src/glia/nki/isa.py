@@ -38,7 +38,7 @@ from glia.nki.register_functions import (
 )
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import caller
-from glia.nki.transfers import dma_copy, dma_transpose
+from glia.nki.transfers import dma_compute, dma_copy, dma_transpose
 
 tensor_engine = engine.tensor
 vector_engine = engine.vector
@@ -58,6 +58,7 @@ __all__ = [
     "bn_stats",
     "core_barrier",
     "dge_mode",
+    "dma_compute",
     "dma_copy",
     "dma_engine",
     "dma_transpose",
@@ -68,16 +69,21 @@ __all__ = [
     "get_nc_version",
     "gpsimd_engine",
     "iota",
+    "local_gather",
     "matmul_perf_mode",
     "max8",
     "memset",
     "nc_find_index8",
     "nc_match_replace8",
     "nc_matmul",
+    "nc_matmul_mx",
+    "nc_n_gather",
     "nc_stream_shuffle",
     "nc_transpose",
     "nc_version",
+    "nonzero_with_count",
     "oob_mode",
+    "quantize_mx",
     "rand2",
     "rand_get_state",
     "rand_set_state",
@@ -93,6 +99,7 @@ __all__ = [
     "scalar_tensor_tensor",
     "select_reduce",
     "sendrecv",
+    "sequence_bounds",
     "set_rng_seed",
     "tensor_copy",
     "tensor_copy_predicated",
@@ -104,6 +111,7 @@ __all__ = [
     "tensor_scalar_reduce",
     "tensor_tensor",
     "tensor_tensor_scan",
+    "topk",
     "unknown_engine",
     "vector_engine",
 ]
@@ -123,6 +131,13 @@ nc_matmul = make_function(
     },
     prepare=infer_accumulate,
 )  # fmt: skip
+nc_matmul_mx = make_function(
+    "nc_matmul_mx",
+    isa.NcMatmulMx,
+    "dst stationary moving stationary_scale moving_scale tile_position tile_size accumulate",
+    defaults={"tile_position": None, "tile_size": None, "accumulate": None},
+    prepare=infer_accumulate,
+)
 nc_transpose = make_function("nc_transpose", isa.NcTranspose, "dst data engine")
 
 # --- the Scalar Engine -------------------------------------------------------------------------
@@ -258,6 +273,8 @@ rand_get_state = make_function(
     "rand_get_state", isa.RandGetState, "dst engine", defaults={"engine": engine.gpsimd}
 )
 
+quantize_mx = make_function("quantize_mx", isa.QuantizeMx, "dst src dst_scale")
+
 # --- GpSimd ------------------------------------------------------------------------------------
 
 iota = make_function("iota", isa.Iota, "dst pattern offset channel_multiplier", prepare=iota_steps)
@@ -272,6 +289,18 @@ affine_select = make_function(
 tensor_partition_reduce = make_function(
     "tensor_partition_reduce", isa.TensorPartitionReduce, "dst op data"
 )
+
+local_gather = make_function(
+    "local_gather",
+    isa.LocalGather,
+    "dst src_buffer index num_elem_per_idx num_valid_indices",
+)
+nc_n_gather = make_function("nc_n_gather", isa.NcNGather, "dst data indices")
+nonzero_with_count = make_function(
+    "nonzero_with_count", isa.NonzeroWithCount, "dst src index_offset padding_val"
+)
+sequence_bounds = make_function("sequence_bounds", isa.SequenceBounds, "dst segment_ids")
+topk = make_function("topk", isa.Topk, "val_dst idx_dst src n")
 
 # --- several cores -----------------------------------------------------------------------------
 

@@ -92,6 +92,19 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: str | None = None)
     return tile
 
 
+def gather_flattened(
+    data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: str | None = None
+) -> NkiTensor:
+    """For each index of a partition the element of that place among the partition's, in order."""
+    if axis != 0:
+        refuse("gather_flattened", f"gather_flattened axis must be 0; here it is {axis}")
+    result = new_tensor(indices.shape, data.dtype, SBUF, "gathered")
+    fields = {"dst": result, "data": in_sbuf(data), "indices": indices}
+    issue(current("nl.gather_flattened"), "nc_n_gather", isa.NcNGather, fields)
+    name = result_dtype(dtype, data)
+    return result if name == data.dtype else _converted(result, name)
+
+
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     """Show a tensor under a prefix: at once while simulated, else when the program has run."""
     if not isinstance(tensor, NkiTensor) or tensor.tile.memory is Memory.PSUM:

@@ -12,12 +12,12 @@ import pytest
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3, F8E5M2, F16, F32, TF32, U32, DType
-from glia.base.errors import Unspecified
+from glia.base.errors import InternalError, Unspecified
 from glia.isa import Instr, Memory, Memset, NcMatmul, NcTranspose, Pattern, TensorCopy, Tile
 from glia.machine.ir import Loop, Program
-from glia.machine.legal import violations
-from glia.sim.policy import Policy
-from glia.sim.run import Executor
+from glia.machine.legal import verify, violations
+from glia.sim.policy import Policy, UninitializedRead
+from glia.sim.run import Executor, run
 from law.isa_bench import Bench, take, wide
 from law.isa_cores import program_of, run_together
 from law.isa_examples import chip, examples
@@ -339,3 +339,36 @@ def test_generation_4_fills_all_of_psum_at_once(dtype: DType, most: int) -> None
         )  # fmt: skip
         assert bool(violations(instr, V4)) != is_legal
         assert violations(instr, V3)
+
+
+def test_a_product_is_added_to_products_only_before_generation_4() -> None:
+    a, dst = chip("a", 1, 1), chip("p", 1, 2, memory="PSUM")
+    first = Pattern(dst.tile, F32, ((1, 1), (1, 1)))
+    twice = Pattern(a.tile, F32, ((1, 1), (0, 2)))
+    begin = NcMatmul(dst=first, stationary=a, moving=a)
+    add = NcMatmul(dst=dst, stationary=a, moving=twice, accumulate=True)
+    clear = (Memset(dst=a, value=1.0), Memset(dst=dst, value=0.0))
+    tiles = {"a": a.tile, "p": dst.tile}
+    checked = Policy(check_initialized=True)
+    for target in ("trn1", "trn2"):
+        program = Program("p", target, tiles, (), (), {}, (*clear, begin, add))
+        with pytest.raises(UninitializedRead, match="added to 1 elements of dst that hold no"):
+            run(program, {}, policy=checked)
+        run(program, {})
+    run(Program("p", "trn3", tiles, (), (), {}, (*clear, begin, add)), {}, policy=checked)
+    both = NcMatmul(dst=dst, stationary=a, moving=twice)
+    loop = Loop("i", 3, (replace(both, accumulate=Affine.of("i")),))
+    run(Program("p", "trn2", tiles, (), (), {}, (*clear, loop)), {}, policy=checked)
+
+
+def test_a_product_crosses_banks_only_on_generation_4() -> None:
+    columns = 1024
+    a, b = chip("a", 8, 8, dtype=BF16), chip("b", 8, columns, dtype=BF16)
+    dst = chip("p", 8, columns, memory="PSUM")
+    instr = NcMatmul(dst=dst, stationary=a, moving=b)
+    tiles = {p.tile.name: p.tile for p in (a, b, dst)}
+    verify(Program("p", "trn3", tiles, (), (), {}, (instr,), {"p": 0}))
+    half = Pattern(dst.tile, F32, ((1, 8), (1, 512)), Affine.of(256))
+    crossing = replace(instr, dst=half, moving=replace(b, dims=((1, 8), (1, 512))))
+    with pytest.raises(InternalError, match="more than one bank"):
+        verify(Program("p", "trn2", tiles, (), (), {}, (crossing,), {"p": 0}))

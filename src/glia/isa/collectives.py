@@ -82,10 +82,19 @@ IN_HBM = Rule(
 )
 
 
+def _ranks(i: Any) -> int:
+    """The size of a group, 0 when there is none."""
+    return len(i.groups[0]) if i.groups else 0
+
+
 def _scaled(shape: tuple[int, ...], dim: int, factor: int) -> tuple[int, ...]:
     if not 0 <= dim < len(shape):
         return ()
     return (*shape[:dim], shape[dim] * factor, *shape[dim + 1 :])
+
+
+IN_ORDER = "ranks are combined in the order of their group's list, floats in float32"
+RING_ORDER = "a ring goes through a group in the order of its list"
 
 
 class Collective(Meeting, Transfer, engine="gpsimd", engines=ISSUERS, is_abstract=True):
@@ -150,6 +159,7 @@ class AllReduce(Collective):
     dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
     op: str
 
+    assumed: ClassVar = (IN_ORDER,)
     takes_packed: ClassVar = ()
     rules = (
         PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
@@ -170,7 +180,7 @@ class AllReduce(Collective):
 
 def _gathered_shape(i: AllGather, _: Arch) -> bool:
     pairs = zip(i.srcs, i.dsts, strict=False)
-    count = len(i.groups[0])
+    count = _ranks(i)
     return all(d.shape == _scaled(s.shape, i.collective_dim, count) for s, d in pairs)
 
 
@@ -205,7 +215,7 @@ class AllGather(Collective):
 
 def _scattered_shape(i: ReduceScatter, _: Arch) -> bool:
     pairs = zip(i.srcs, i.dsts, strict=False)
-    count = len(i.groups[0])
+    count = _ranks(i)
     return all(s.shape == _scaled(d.shape, i.collective_dim, count) for s, d in pairs)
 
 
@@ -220,6 +230,7 @@ class ReduceScatter(Collective):
     collective_dim: int
     op: str
 
+    assumed: ClassVar = (IN_ORDER,)
     takes_packed: ClassVar = ()
     rules = (
         PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
@@ -258,7 +269,7 @@ class AllToAll(Collective):
         Rule(
             "a dst must have the shape of its src, which falls into a piece for each rank",
             lambda i, _: all(
-                s.shape == d.shape and s.shape[0] % len(i.groups[0]) == 0
+                s.shape == d.shape and s.shape[0] % max(_ranks(i), 1) == 0
                 for s, d in zip(i.srcs, i.dsts, strict=False)
             ),
             f"{PAGE}.all_to_all",
@@ -277,10 +288,7 @@ class AllToAll(Collective):
 
 
 class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
-    """For each pair (source, target) of ranks: the target's dst takes the source's src.
-
-    A rank that is no target keeps its dst (assumed).
-    """
+    """For each pair (source, target) of ranks: the target's dst takes the source's src."""
 
     srcs: tuple[Pattern, ...] = reads("HBM", several=True)
     dsts: tuple[Pattern, ...] = updates("HBM", several=True, raw=True)
@@ -288,6 +296,7 @@ class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
     priority: int | None = None
 
     hints: ClassVar = ("priority",)
+    assumed: ClassVar = ("a rank that is no target keeps its dst",)
     partly_written: ClassVar = ("dsts",)
     takes_packed: ClassVar = ("srcs", "dsts")
     cost_source = "assumed: as one transfer, and a hop of the ring"
@@ -358,14 +367,14 @@ def _passed_on(participants: Sequence[Participant], bring: Callable[..., Array])
 class CollectivePermuteImplicit(Collective):
     """Every rank sends its srcs to its successor in a ring and takes its predecessor's into dsts.
 
-    There is one tensor for each channel. The ring goes through a group in the order of its list;
-    which way it really goes is known only at run time.
+    There is one tensor for each channel. Which way a ring goes is known only at run time.
     """
 
     srcs: tuple[Pattern, ...] = reads("HBM", "SBUF", several=True)
     dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
     channel_ids: tuple[int, ...] = (0,)
 
+    assumed: ClassVar = (RING_ORDER,)
     rules = (
         PAIRED, SAME_DTYPES, GROUPS, PRIORITY, CHANNELS, FEW_CHANNELS,
         Rule(
@@ -390,6 +399,7 @@ class CollectivePermuteImplicitReduce(Collective):
     op: str
     channel_ids: tuple[int, ...] = (0,)
 
+    assumed: ClassVar = (RING_ORDER,)
     takes_packed: ClassVar = ()
     rules = (
         PAIRED, GROUPS, PRIORITY, REDUCES, CHANNELS, FEW_CHANNELS,
@@ -429,7 +439,7 @@ def _metadata_holds(i: Any, _: Arch) -> bool:
             return False
         shape = shape[1:]
     rows = (3, 4) if not i.has_rdispls else (4,)
-    return len(shape) == 2 and shape[0] in rows and shape[1] == len(i.groups[0])
+    return len(shape) == 2 and shape[0] in rows and shape[1] == _ranks(i)
 
 
 class VaryingCollective(Collective, is_abstract=True):

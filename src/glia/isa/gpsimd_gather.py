@@ -236,8 +236,7 @@ class Topk(Instr, engine="gpsimd"):
 
     A snake runs through the core's 16 partitions column by column: element i is in partition
     i % 16, column i // 16. Results lie in a snake too, least value first; K is the number of
-    elements per partition of val_dst, so that most of it stays as it is. Of equal values those
-    that come first are taken, and listed in order (assumed); NaN is not documented.
+    elements per partition of val_dst, so that most of it stays as it is. NaN is not documented.
     """
 
     val_dst: Pattern = updates("SBUF", raw=True)
@@ -247,6 +246,10 @@ class Topk(Instr, engine="gpsimd"):
 
     arrives = "flat"
     partly_written: ClassVar = ("val_dst", "idx_dst", "src")
+    assumed: ClassVar = (
+        "results lie in a snake as the source does, and nothing else of dst is written",
+        "of equal values those that come first are taken, and listed in order",
+    )
     cost_source = "NKI nki.isa.topk: 4 n + K cycles"
     rules = (
         same_elements("val_dst", "idx_dst", source=TOPK),

@@ -30,7 +30,7 @@ from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, pack, unpack
 from glia.isa.operand import Pattern
 from glia.isa.rules import dtypes, same_partitions
-from glia.isa.tensor import added, moving_fits, sum_dtype, tiling_holds
+from glia.isa.tensor import ARRAY, added, fits_tile, moving_fits, sum_dtype, tiling_holds
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -151,7 +151,7 @@ class QuantizeMx(Instr, engine="vector"):
 def _tile_of_rows(i: NcMatmulMx, arch: Arch) -> bool:
     if not i.tile_size and not i.tile_position:
         return True
-    return tiling_holds(i, arch) and i.tile_size[1] == 128
+    return tiling_holds(i, arch) and i.tile_size[1:] == ARRAY[1:]
 
 
 def _dequantized(data: Array, scale: Array, dtype: DType) -> Array:
@@ -224,7 +224,7 @@ class NcMatmulMx(Instr, engine="tensor"):
         ),
         Rule(
             "the operands must fit in the tile of the array",
-            lambda i, _: not i.tile_size or i.stationary.partitions <= i.tile_size[0],
+            lambda i, _: fits_tile(i, i.stationary.free),
             MATMUL,
         ),
     )

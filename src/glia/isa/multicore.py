@@ -177,6 +177,7 @@ class CollectivePermuteImplicitCurrentProcessingRankId(
     channel_id: int = 0
 
     hints: ClassVar = ("channel_id",)
+    assumed: ClassVar = ("a ring goes through a group in the order of its list",)
     cost_source = "assumed: one issue of the sequencer"
     rules = (
         Rule(

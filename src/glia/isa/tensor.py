@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,12 @@ def passes(dtype: DType, arch: Arch) -> float:
     return arch.tensor_passes.get(dtype.name, 1.0)
 
 
+def fits_tile(i: Any, columns: int) -> bool:
+    """Whether the rows and columns of the stationary operand fit in the part that is used."""
+    rows, most, *_ = (*tile_of(i)[1], *ARRAY)
+    return i.stationary.partitions <= rows and columns <= most
+
+
 def tile_of(i: NcMatmul) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The part of the array that is used: (start row, start column), (rows, columns)."""
     return i.tile_position or (0, 0), i.tile_size or ARRAY
@@ -42,6 +48,8 @@ def tiling_holds(i: NcMatmul, arch: Arch) -> bool:
     if bool(i.tile_position) != bool(i.tile_size):
         return False
     position, size = tile_of(i)
+    if len(position) != 2 or len(size) != 2:
+        return False
     pairs = list(zip(position, size, ARRAY, strict=True))
     sides = all(side in SIDES for side in size)
     inside = sides and all(0 <= p <= most - s and p % s == 0 for p, s, most in pairs)
@@ -95,7 +103,7 @@ def _double_rows(i: NcMatmul, _: Arch) -> bool:
 def _double_alone(i: NcMatmul, arch: Arch) -> bool:
     if i.perf_mode != "double_row":
         return True
-    return arch.generation >= 3 and tile_of(i)[1][1] == ARRAY[1] and not i.is_transpose
+    return arch.generation >= 3 and tile_of(i)[1][1:] == ARRAY[1:] and not i.is_transpose
 
 
 class NcMatmul(Instr, engine="tensor"):
@@ -134,6 +142,10 @@ class NcMatmul(Instr, engine="tensor"):
     sums: ClassVar = {"dst": "accumulate"}
     hints: ClassVar = ("tile_position", "tile_size")
     takes_generation: ClassVar = True
+    assumed: ClassVar = (
+        "tf32 operands are rounded to the nearest value, ties to even",
+        "the order in which products are added is that of the host's matrix product",
+    )
     cost_source = (
         "NKI release 2.26.1, nki.isa.nc_matmul; fp32 as measured, 2 instructions of 2N; double fp8 "
         "rows: Trainium2 guide"
@@ -197,9 +209,7 @@ class NcMatmul(Instr, engine="tensor"):
         ),
         Rule(
             "the operands must fit in the tile of the array",
-            lambda i, _: (
-                i.stationary.partitions <= tile_of(i)[1][0] and _columns(i) <= tile_of(i)[1][1]
-            ),
+            lambda i, _: fits_tile(i, _columns(i)),
             MATMUL,
         ),
     )
@@ -292,6 +302,9 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
 
     arrives = "flat"
     takes_generation: ClassVar = True
+    assumed: ClassVar = (
+        "8-bit floats are turned to 8 bits as the page says (the guide: 16, the upper 8 zero)",
+    )
     cost_source = "NKI release 2.26.1, nki.isa.nc_transpose"
     rules = (
         Rule(

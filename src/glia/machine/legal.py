@@ -237,8 +237,8 @@ class _Walk:
             yield from _inside(pattern, "partitions", pattern.partition, first, partitions, extents)
 
     def _banks(self, instr: Instr) -> Iterator[str]:
-        """A multiplication accumulates within one PSUM bank."""
-        if instr.runs_on != "tensor":
+        """A multiplication stays within one PSUM bank before generation 4."""
+        if instr.runs_on != "tensor" or self._arch.generation >= 4:
             return
         bank = self._arch.psum_bank_bytes
         for pattern in instr.written_patterns():

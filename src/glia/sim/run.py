@@ -103,6 +103,7 @@ class Executor:
         written = WrittenBytes(self.memories, writers, core)
         self._written = written if self.policy.check_initialized else None
         follows = any(_follows_sums(i) for i in walk(program.body))
+        follows = follows or self.policy.check_initialized
         self._sums = Sums(self.memories, program.tiles) if follows else None
         self._stored = {
             pattern.tile.name for i in walk(program.body) for pattern in i.written_patterns()
@@ -408,12 +409,23 @@ class Executor:
             for name, _, pattern in instr.operands():
                 if instr.access(name) != "writes" and not instr.may_be_fresh(name):
                     checks.append(self._written.checker(pattern, instr, name))
+            checks += self._sum_checks(instr)
             for name, kept, access in instr.states_touched():
                 if access in ("reads", "updates"):
                     checks.append(_known(instr, name, self.states.unknown(instr, kept)))
         if self.policy.check_activation_range and isinstance(instr, TableFunction):
             checks.append(self._range_check(instr))
         return checks
+
+    def _sum_checks(self, instr: Instr) -> list[Step]:
+        """That a product is added to nothing but products, but for what generation 4 allows."""
+        if self._sums is None or self._arch.generation >= 4:
+            return []
+        return [
+            _begun(instr, name, self._sums.counter(getattr(instr, name)))
+            for name in instr.sums
+            if instr.access(name) == "updates"
+        ]
 
     def _range_check(self, instr: TableFunction) -> Step:
         function = ACTIVATIONS[getattr(instr, "function")]  # noqa: B009
@@ -439,6 +451,20 @@ class Executor:
 def _follows_sums(instr: Instr) -> bool:
     """Whether only a run tells where the instruction continues a sum."""
     return any(getattr(instr, name) is None for name in instr.sums.values())
+
+
+def _begun(instr: Instr, name: str, missing: Callable[[Environment], int]) -> Step:
+    condition = evaluator(instr.read_condition(name))
+
+    def check(environment: Environment) -> None:
+        if condition(environment) and (count := missing(environment)):
+            raise UninitializedRead(
+                f"a product is added to {count} elements of {name} that hold no product",
+                instruction=print_instruction(instr),
+                loc=instr.loc,
+            )
+
+    return check
 
 
 def _known(instr: Instr, name: str, unknown: Callable[[Environment], int]) -> Step:

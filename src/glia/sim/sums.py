@@ -35,6 +35,11 @@ class Sums:
         view, tag = self._view(pattern), self._tag(pattern)
         return lambda environment: np.reshape(view(environment) == tag, shape)
 
+    def counter(self, pattern: Pattern) -> Callable[[Environment], int]:
+        """A function that counts the elements that hold no sum of any tile."""
+        view = self._view(pattern)
+        return lambda environment: int(np.count_nonzero(view(environment) == 0))
+
     def marker(self, pattern: Pattern, is_sum: bool) -> Callable[[Environment], None]:
         """A function that notes that the pattern has been written, by a product or otherwise."""
         view, tag = self._view(pattern), self._tag(pattern) if is_sum else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glia.base.dtype import BF16, F8E4M3FN, S16, S32, U8, U16, U32
+from glia.base.dtype import BF16, F8E4M3FN, S16, S32, TF32, U8, U16, U32
 from law.isa_examples import chip
 
 psum = {"memory": "PSUM"}
@@ -54,6 +54,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("scalar_tensor_tensor", {"on": "gpsimd"}, "scalar_tensor_tensor runs on vector"),
     ("activation", {"reduced": _PAIR}, "reduced must hold one element"),
     ("activation", {"scale": _HALF}, "scale must be one of f32"),
+    ("activation", {"bias": chip("c", 64, 1, dtype=TF32)}, "bias must not be tfloat32"),
     ("activation", {"function": "prelu"}, "function must be an activation function"),
     ("activation", {"bias": 1.0}, "bias must be a column, not a number", INF2),
     ("activation", {"function": "reciprocal"}, "reciprocal takes no bias", INF2),
@@ -103,7 +104,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("select_reduce", {"dst": _OTHER}, "dst, data, predicate must have the same number"),
     ("select_reduce", {"on_false": _PAIR}, "on_false must hold one element"),
     ("select_reduce", {"reduced": _PAIR, "command": "reduce"}, "reduced must hold one element"),
-    ("select_reduce", {"data": _WORDS}, "data must not hold 32-bit integers"),
+    ("select_reduce", {"data": _WORDS}, "data must not hold tfloat32 or 32-bit integers"),
     ("select_reduce", {"predicate": _WORDS}, "predicate must be one of"),
     (
         "select_reduce",

@@ -186,6 +186,26 @@ BREAKING_ALONE = {
 }
 
 
+LATER = {  # every other instruction of these engines is on all generations
+    "activate2": (4,), "exponential": (4,), "rand2": (4,), "range_select": (3, 4),
+    "rand_get_state": (3, 4), "rand_set_state": (3, 4),
+}  # fmt: skip
+
+
+def test_instructions_are_on_the_generations_that_are_documented() -> None:
+    modules = ("glia.isa.vector", "glia.isa.scalar", "glia.isa.random", "glia.isa.sync")
+    declared = {
+        name: instr.generations
+        for name, instr in INSTRUCTIONS.items()
+        if instr.__module__.startswith(modules)
+    }
+    assert declared == dict.fromkeys(declared, (1, 2, 3, 4)) | LATER
+    for name, generations in LATER.items():
+        for arch in ARCHS:
+            is_there = not violations(EXAMPLES[name], arch)
+            assert is_there == (arch.generation in generations)
+
+
 def test_every_instruction_has_an_example() -> None:
     assert set(EXAMPLES) == set(INSTRUCTIONS)
 

@@ -18,6 +18,7 @@ from glia.base.dtype import (
     S8,
     S16,
     S32,
+    TF32,
     U8,
     U16,
     U32,
@@ -25,8 +26,10 @@ from glia.base.dtype import (
 )
 from glia.isa import (
     Activation,
+    Dropout,
     Reciprocal,
     ScalarTensorTensor,
+    SelectReduce,
     TensorCopy,
     TensorReduce,
     TensorScalar,
@@ -207,7 +210,14 @@ def test_reductions_of_special_numbers(op: str, negate: bool) -> None:
 
 # --- conversions --------------------------------------------------------------------------------
 
-MINIFLOATS = {BF16: (8, 7), F16: (5, 10), F8E5M2: (5, 2), F8E4M3: (4, 3), F8E3M4: (3, 4)}
+MINIFLOATS = {
+    TF32: (8, 10), BF16: (8, 7), F16: (5, 10), F8E5M2: (5, 2), F8E4M3: (4, 3), F8E3M4: (3, 4),
+}  # fmt: skip
+
+
+def plain(array: Array) -> Array:
+    """Floats of any dtype in float32."""
+    return array["tf32"] if array.dtype == TF32.numpy else array.astype(np.float32)
 
 
 def nearest(value: float, exponent_bits: int, mantissa_bits: int) -> float:
@@ -233,9 +243,17 @@ def test_floats_round_once_to_nearest_even_and_overflow_to_infinity(dtype: DType
     near = (bench.random.integers(0, 64, 20) + 0.5) * 2.0**-9
     values[2, :20] = near  # ties of the narrowest floats
     data, out = bench.pattern((16, 40), values=values), bench.pattern((16, 40), dtype)
-    found = bench.results(TensorCopy(dst=out, src=data), out)[0].astype(np.float32)
+    chosen = bench.pattern((16, 40), U8, values=np.ones((16, 40)))
     expected = [[nearest(float(v), *MINIFLOATS[dtype]) for v in row] for row in values]
-    same_bits(found, np.array(expected, np.float64).astype(np.float32))
+    for instr in (
+        TensorCopy(dst=out, src=data),
+        TensorScalar(dst=out, data=data, op0="bypass"),
+        Activation(dst=out, data=data, function="copy"),
+        Dropout(dst=out, data=data, probability=0.0),
+        SelectReduce(dst=out, data=data, predicate=chosen, on_false=0.0),
+    ):
+        found = plain(bench.results(instr, out)[0])
+        same_bits(found, np.array(expected, np.float64).astype(np.float32))
 
 
 def test_float8_e4m3_has_infinity_after_240() -> None:

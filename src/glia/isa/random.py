@@ -20,6 +20,7 @@ from glia.base.dtype import (
     S8,
     S16,
     S32,
+    TF32,
     U8,
     U16,
     U32,
@@ -45,6 +46,8 @@ GET_STATE = "NKI nki.isa.rand_get_state"
 RAND2 = "NKI nki.isa.rand2"
 DROPOUT = "NKI nki.isa.dropout"
 WORDS = {"vector": 24, "gpsimd": 6}  # in each lane
+RANDOM_FLOATS = (F8E4M3, F8E5M2, F16, BF16, F32, TF32)
+RANDOM_INTEGERS = (S8, S16, S32, U8, U16, U32)
 NUMBERS_ASSUMED = (
     "the words of a XORWOW generator are x, y, z, w, v and the counter, as in Marsaglia's paper; "
     "a Vector lane has four generators, one after the other, which give its numbers in turn"
@@ -116,7 +119,7 @@ class Rng(Instr, engine="vector", engines=("vector", "gpsimd")):
     cost_source = "assumed"
     assumed = (NUMBERS_ASSUMED,)
     rules = (
-        dtypes("dst", (S8, S16, S32, U8, U16, U32), source=RNG),
+        dtypes("dst", RANDOM_INTEGERS, source=RNG),
         Rule(
             "GpSimd generates random numbers from generation 3",
             lambda i, arch: i.runs_on != "gpsimd" or arch.generation >= 3,
@@ -262,7 +265,7 @@ class Rand2(Instr, engine="vector"):
     cost_source = "Trainium3 architecture guide: four numbers per lane and cycle"
     assumed = (NUMBERS_ASSUMED, "a number is low + (high - low) * n / 2**24 with 24 random bits n")
     rules = (
-        dtypes("dst", (F8E4M3, F8E5M2, F16, BF16, F32, S8, S16, S32, U8, U16, U32), source=RAND2),
+        dtypes("dst", (*RANDOM_FLOATS, *RANDOM_INTEGERS), source=RAND2),
         column("low", "dst", source=RAND2),
         column("high", "dst", source=RAND2),
         dtypes("low", (F32,), source=RAND2),
@@ -331,7 +334,7 @@ class Dropout(Instr, engine="vector"):
         rows = data.reshape(len(data), -1)
         numbers, after = draw(generators, rows.shape[1])
         dropped = (_fractions(numbers)).reshape(data.shape) < probability
-        return np.where(dropped, data.dtype.type(0), data), after
+        return np.where(dropped, np.zeros((), data.dtype), data), after
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from glia.base.dtype import F32
+from glia.base.dtype import F32, TF32
 from glia.isa.accumulate import (
     Accumulating,
     accumulate,
@@ -84,6 +84,11 @@ class Activation(TableFunction):
         column("scale", "data", source=ACTIVATION),
         column("reduced", "data", source=ACTIVATION),
         dtypes("scale", (F32,), source=ACTIVATION),
+        Rule(
+            "bias must not be tfloat32",
+            lambda i, _: (p := operand(i, "bias")) is None or p.dtype is not TF32,
+            ACTIVATION,
+        ),
         Rule(
             "function must be an activation function of the Scalar Engine without a parameter",
             lambda i, _: i.function in ACTIVATIONS and not ACTIVATIONS[i.function].has_parameter,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glia.base.dtype import F32, S8, S16, S32, U8, U16, U32
+from glia.base.dtype import F32, S8, S16, S32, TF32, U8, U16, U32
 from glia.isa.accumulate import (
     VectorAccumulating,
     accumulate,
@@ -135,8 +135,8 @@ class SelectReduce(VectorAccumulating, engine="vector"):
         column("on_false", "data", source=SELECT),
         column("reduced", "data", source=SELECT),
         Rule(
-            "data must not hold 32-bit integers",
-            lambda i, _: i.data.dtype not in (S32, U32),
+            "data must not hold tfloat32 or 32-bit integers",
+            lambda i, _: i.data.dtype not in (TF32, S32, U32),
             SELECT,
         ),
         dtypes("predicate", (S8, U8, S16, U16), source=SELECT),

@@ -29,7 +29,7 @@ class Policy:
     poison: int | None = 0xFF
     check_initialized: bool = False
     check_activation_range: bool = False
-    is_precise: bool = True  # else bf16 and 8-bit floats are held in float32
+    is_precise: bool = True  # else tf32, bf16 and 8-bit floats are held in float32
     most_iterations: int = field(default_factory=_most_iterations)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.dtype import BF16, F8E3M4, F8E4M3, F8E4M3FN, F8E5M2, F32, DType
+from glia.base.dtype import BF16, F8E3M4, F8E4M3, F8E4M3FN, F8E5M2, F32, TF32, DType
 from glia.base.errors import InternalError
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
@@ -20,7 +20,7 @@ from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, wa
 from glia.sim.policy import Policy
 
 Array = np.ndarray[Any, Any]
-LOW_PRECISION = (BF16, F8E5M2, F8E4M3, F8E4M3FN, F8E3M4)
+LOW_PRECISION = (TF32, BF16, F8E5M2, F8E4M3, F8E4M3FN, F8E3M4)
 
 
 def as_held(

@@ -65,7 +65,10 @@ def _unrolled(
                 yield from _unrolled(program, statement.body, inside)
             continue
         assert isinstance(statement, Instr)
-        waits = {w.semaphore: w.value.evaluate(variables) for w in statement.waits}
+        waits: dict[str, int] = {}
+        for wait in statement.waits:
+            count = wait.value.evaluate(variables)
+            waits[wait.semaphore] = max(count, waits.get(wait.semaphore, count))
         event = _Event(statement, waits)
         for pattern in statement.read_patterns():
             event.reads |= _bytes(program, pattern, variables)

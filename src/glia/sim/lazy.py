@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,26 @@ LEAST_BYTES = 1 << 20  # smaller memory is allocated and filled at once
 def zeros(count: int, dtype: Any = np.uint8) -> Array:
     """`count` zeros; pages nobody touches take no memory. MemoryError when there is no room."""
     dtype = np.dtype(dtype)
-    if count * dtype.itemsize < LEAST_BYTES:
+    size = count * dtype.itemsize
+    if size < LEAST_BYTES:
         return np.zeros(count, dtype)
     try:
-        pages = mmap.mmap(-1, count * dtype.itemsize, flags=_FLAGS)
+        return np.frombuffer(_pages(size), dtype, count)
     except (OSError, ValueError, OverflowError) as problem:
-        raise MemoryError(f"{count * dtype.itemsize} bytes: {problem}") from problem
-    return np.frombuffer(pages, dtype, count)
+        raise MemoryError(f"{size} bytes: {problem}") from problem
 
 
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+
+
+def _pages(size: int) -> mmap.mmap:
+    """Anonymous pages; of a file with holes where the host reserves memory for all of them."""
+    try:
+        return mmap.mmap(-1, size, flags=_FLAGS)
+    except OSError:
+        with tempfile.TemporaryFile() as holes:
+            holes.truncate(size)
+            return mmap.mmap(holes.fileno(), size)
 
 
 class Backing:

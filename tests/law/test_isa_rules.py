@@ -52,7 +52,7 @@ PLANTED: list[tuple[Any, ...]] = [
         "data and operand1 must not both be in PSUM",
     ),
     ("tensor_reduce", {"axes": 2}, "axes must count 1 to all free dimensions"),
-    ("tensor_reduce", {"op": "abs"}, "op must be a binary operator"),
+    ("tensor_reduce", {"op": "abs"}, "op must be an operator that reduces"),
     ("tensor_reduce", {"op": "greater"}, "op must be an operator that reduces"),
     ("tensor_reduce", {"op": "bitwise_or"}, "a bitvec operator needs integers"),
     (

@@ -263,7 +263,7 @@ def _reduced_shape(i: TensorReduce, _: Arch) -> bool:
     return i.dst.free == kept and i.dst.partitions == i.data.partitions
 
 
-class TensorReduce(Instr, engine="vector", engines=("vector", "gpsimd")):
+class TensorReduce(Instr, engine="vector"):
     """Reduce the innermost `axes` free dimensions of data with `op`.
 
     `negate` gives minus the result. Arithmetic is float32; bitwise and, or, xor reduce the bits.
@@ -283,7 +283,6 @@ class TensorReduce(Instr, engine="vector", engines=("vector", "gpsimd")):
             _reduced_shape,
             REDUCE,
         ),
-        known_op("op", arity=2),
         reducing_op("op"),
         bitvec_on_integers(("op",), ("dst", "data")),
         Rule(
@@ -306,8 +305,6 @@ class TensorReduce(Instr, engine="vector", engines=("vector", "gpsimd")):
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
-        if self.runs_on == "gpsimd":
-            return round(arch.gpsimd_dispatch_cycles) + self.data.free
         return stream_cycles(arch, "vector", self.data.free)
 
 

@@ -27,6 +27,7 @@ from glia.sim.happens_before import HappensBefore
 from glia.sim.memory import DeviceMemory
 from glia.sim.policy import ExecutionFault, Policy
 from glia.sim.race import Race
+from glia.sim.run import blas
 from glia.sim.wide import as_held
 from glia.sim.written import Writers
 
@@ -128,7 +129,7 @@ class ConcurrentMachine:
         for core in self.cores:
             core.prepare()
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), blas().limit(limits=1, user_api="blas"):
                 while len(self._order.races) < MOST_RACES and self._advance():
                     pass
         except (ExecutionFault, InternalError) as error:

@@ -29,6 +29,9 @@ from glia.sim.race import Place, Race, UnsetRegister, missing_wait, unordered_re
 from glia.sim.shadow import Array, Shadow, Span
 
 
+NEVER = np.iinfo(np.int64).max
+
+
 @dataclass(slots=True)
 class _Signals:
     """What one stream added to one semaphore since its core's engines met."""
@@ -109,9 +112,10 @@ class HappensBefore:
         """Check and note the accesses of executions that touch memory at one time."""
         found = []
         for execution in together:
+            bound = self._bound(execution)
             for access in self._accesses_of(execution):
                 span = access.shadow.span(_viewed(execution, access))
-                self._check(execution, access, span)
+                self._check(execution, access, span, bound)
                 found.append((execution, access, span))
         for execution, access, span in found:
             if access.writes:
@@ -180,9 +184,9 @@ class HappensBefore:
         self._stream_of[number] = execution.stream
         self._executions[number] = execution
 
-    def _check(self, execution: Execution, access: _Access, span: Span) -> None:
+    def _check(self, execution: Execution, access: _Access, span: Span, clock: Clock) -> None:
         """Everything that conflicts must be known, and come earlier in program order."""
-        clock, shadow = self._bound(execution), access.shadow
+        shadow = access.shadow
         if shadow.unknown_writes(span, clock):
             numbers = shadow.writes(span)
             wrong = numbers > clock[self._stream_of[numbers]]
@@ -199,7 +203,7 @@ class HappensBefore:
     def _bound(self, execution: Execution) -> Clock:
         """What an execution may find: what it knows, and of its core only what precedes it."""
         assert execution.clock is not None
-        limit = np.where(self._of_core[execution.core], execution.number, np.iinfo(np.int64).max)
+        limit = np.where(self._of_core[execution.core], execution.number, NEVER)
         return np.minimum(execution.clock, limit)
 
     def _found(

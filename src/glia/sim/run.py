@@ -74,7 +74,7 @@ def run(
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def blas() -> ThreadpoolController:
     """Control of BLAS: products the size of an instruction lose by being split over threads."""
     return ThreadpoolController()
 
@@ -124,7 +124,7 @@ class Executor:
     def execute(self) -> None:
         """Run the program once, from its first instruction."""
         environment: Environment = {}
-        with np.errstate(all="ignore"), _blas().limit(limits=1, user_api="blas"):
+        with np.errstate(all="ignore"), blas().limit(limits=1, user_api="blas"):
             self._block(self.program.body)(environment)
 
     def step(self, instr: Instr, environment: Environment) -> None:

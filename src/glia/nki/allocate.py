@@ -21,6 +21,7 @@ def new_tile(
     name: str,
     address: tuple[int, int] | None = None,
 ) -> Tile:
+    """A tile for a tensor of its own; ImpossibleTensor when the memory cannot hold it."""
     session = current("nl.ndarray")
     stored = DTYPES[dtype]
     if session.keeps_wide and stored.is_float:

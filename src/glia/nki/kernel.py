@@ -118,9 +118,9 @@ class _Compiled:
     def __call__(self, launch: Launch) -> Any:
         results = self._run(dict(launch.arrays))
         traced = self.traced
-        for name in traced.updated:
+        for name, output in traced.updated:
             if launch.arrays[name].flags.writeable:
-                launch.arrays[name][...] = results[name]
+                launch.arrays[name][...] = results[output]
         for number, (prefix, name) in enumerate(traced.printed):
             _show(prefix, results[name], number)
         values = [from_numpy(results[name], launch.framework) for name in traced.results]

@@ -36,14 +36,14 @@ class Traced:
     """A kernel compiled for arguments of certain shapes, dtypes and values.
 
     `programs` has one for each core. Their outputs are what the kernel returns, in order, named
-    `results`; then the `updated` arguments, which it writes; then what it prints, each
-    (prefix, name). `structure` is what it returned, with None for each tensor.
+    `results`; then the arguments it writes, (argument, output) in `updated`; then what it prints,
+    each (prefix, output). `structure` is what it returned, with None for each tensor.
     """
 
     programs: tuple[Program, ...]
     structure: Any
     results: tuple[str, ...]
-    updated: tuple[str, ...]
+    updated: tuple[tuple[str, str], ...]
     printed: tuple[tuple[str, str], ...]
 
 
@@ -86,14 +86,15 @@ def _record(launch: Launch, session: Recorder) -> Traced:
     written = {p.tile.name for i in walk(tuple(session.body)) for p in i.written_patterns()}
     results = [_binding(tensor) for tensor in outputs]
     returned_tiles = {binding.tile.name for binding in results}
-    updated = [n for n, t in tensors.items() if t.name in written - returned_tiles]
+    updated = {n: t for n, t in tensors.items() if t.name in written}
+    unnamed = [_binding(t) for t in updated.values() if t.name not in returned_tiles]
     printed = [Binding(p.tile.name, p.tile, p.shape, p.tile.dtype) for p in session.printed]
     program = Program(
         name=launch.home.name,
         target=session.target.name,
         tiles=session.tiles,
         inputs=tuple(_binding(each) for each in tensors.values()),
-        outputs=(*results, *(_binding(tensors[name]) for name in updated), *printed),
+        outputs=(*results, *unnamed, *printed),
         constants=session.constants,
         body=tuple(session.body),
         addresses=session.addresses,
@@ -102,7 +103,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         (program,),
         _shape_of(returned),
         tuple(binding.name for binding in results),
-        tuple(updated),
+        tuple((name, tensor.name) for name, tensor in updated.items()),
         tuple((each.prefix, each.tile.name) for each in session.printed),
     )
 

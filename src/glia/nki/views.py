@@ -14,6 +14,7 @@ MOST_EXPRESSIONS = 1 << 16
 
 
 def is_integer(value: Any) -> bool:
+    """Whether a value is an integer of Python or NumPy; truth values are not."""
     kind = value.__class__
     return kind is int or (isinstance(value, int | np.integer) and kind is not bool)
 
@@ -54,6 +55,7 @@ def signature_of(pattern: Pattern) -> tuple[Any, ...]:
 
 
 def group_names(entry: Any) -> list[str]:
+    """The names of a dimension of a pattern, which may be a group."""
     return [entry] if isinstance(entry, str) else list(entry)
 
 

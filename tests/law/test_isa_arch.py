@@ -14,9 +14,9 @@ from glia.isa import INSTRUCTIONS, Activation, DmaCopy, NcMatmul, TensorCopy, Te
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 from glia.isa.document import pages
-from law.isa_examples import chip
+from law.isa_examples import chip, examples
 
-V2, V3 = get_target("trn1").arch, get_target("trn2").arch
+V2, V3, V4 = (get_target(name).arch for name in ("trn1", "trn2", "trn3"))
 DOCS = Path(__file__).parents[2] / "docs" / "isa"
 
 
@@ -121,6 +121,26 @@ def test_copies_have_the_documented_fast_modes_from_generation_3(
     gap = {arch.generation: round(arch.issue_gap_cycles["vector"]) for arch in (V2, V3)}
     assert copy.cycles(V3) - gap[3] == 2048 // speedup
     assert copy.cycles(V2) - gap[2] == 2048
+
+
+@pytest.mark.parametrize(
+    "name,rate",
+    [("dropout", 1), ("range_select", 1), ("tensor_scalar_reduce", 1), ("activate2", 1),
+     ("exponential", 4), ("rand2", 4), ("select_reduce", 1),
+     ("tensor_scalar_cumulative", 0.5)],
+)  # fmt: skip
+def test_cycles_grow_with_the_elements_of_a_partition(name: str, rate: float) -> None:
+    instr = examples()[name]
+
+    def cycles(count: int) -> int:
+        changes = {}
+        for field, declared, pattern in instr.operands():
+            if not declared.is_column:
+                changes[field] = replace(pattern, dims=((1, 64), (1, count)))
+        return replace(instr, **changes).cycles(V4)
+
+    assert abs((cycles(4096) - cycles(2048)) * rate / 2048 - 1) < 0.01
+    assert cycles(1) == cycles(2)
 
 
 def test_reading_the_accumulator_costs_64_cycles_more() -> None:

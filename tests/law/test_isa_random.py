@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glia.arch import get_target
 from glia.base.dtype import BF16, F16, F32, S8, S16, S32, U8, U16, U32, DType
 from glia.isa import Dropout, Memset, Rand2, RandGetState, RandSetState, Rng, SetRngSeed
-from law.isa_bench import FLOATS, Bench, wide
+from glia.sim.run import run
+from glia.sim.states import EngineStates
+from law.isa_bench import FLOATS, Bench, take, wide
 
 Array = np.ndarray[Any, Any]
 WORDS = {"vector": 24, "gpsimd": 6}
@@ -67,6 +70,18 @@ def test_numbers_go_on_where_the_last_instruction_ended() -> None:
     for drawn in bench.results(program, *outs):
         expected, words = numbers_of(words, drawn.shape[1])
         np.testing.assert_array_equal(drawn, expected)
+
+
+def test_numbers_go_on_from_one_run_of_a_program_to_the_next() -> None:
+    bench = Bench(11, starts=(32,))
+    out, longer = bench.pattern((6, 4), U32), bench.pattern((6, 8), U32)
+    states = EngineStates(get_target("trn3").arch)
+    program = bench.program(Rng(dst=out))
+    runs = [run(program, bench.contents, states=states)[out.tile.name] for _ in "ab"]
+    expected = bench.results(Rng(dst=longer), longer)[0]
+    np.testing.assert_array_equal(
+        np.concatenate([take(each, out) for each in runs], axis=1), expected
+    )
 
 
 def test_vector_and_gpsimd_have_generators_of_their_own() -> None:

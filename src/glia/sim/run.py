@@ -55,9 +55,15 @@ Meet = Callable[[Any, Participant], tuple[Any, ...]]  # (instruction, what this 
 
 
 def run(
-    program: Program, inputs: Mapping[str, Array], *, policy: Policy | None = None
+    program: Program,
+    inputs: Mapping[str, Array],
+    *,
+    policy: Policy | None = None,
+    states: EngineStates | None = None,
 ) -> dict[str, Array]:
     """Run a program on named inputs and return its named outputs.
+
+    `states` is what the engines keep, before and after; without it every run starts afresh.
 
     Inputs must have the shapes and dtypes of `program.inputs` (InternalError). An access outside
     a tile, and what `policy` forbids, raises an ExecutionFault. A policy that is not precise gives
@@ -65,6 +71,7 @@ def run(
     """
     (program,), (inputs,) = as_held([program], [inputs], policy)
     executor = Executor(program, policy=policy)
+    executor.states = states or executor.states
     for binding in program.inputs:
         if binding.name not in inputs:
             raise InternalError(f"input {binding.name} is missing")

@@ -28,9 +28,10 @@ class _Registers:
 class EngineStates:
     """The registers of all engines of one core, kept for as long as the core has its program."""
 
-    def __init__(self, arch: Arch, policy: Policy) -> None:
+    def __init__(self, arch: Arch, policy: Policy | None = None) -> None:
+        poison = (policy or Policy()).poison
         self._lanes = arch.partitions
-        self._poison = 0 if policy.poison is None else policy.poison
+        self._poison = 0 if poison is None else poison
         self._registers: dict[tuple[str, str], _Registers] = {}
 
     def fetch(self, instr: Instr, kept: Kept) -> Callable[[Environment], Array]:

@@ -263,3 +263,15 @@ def test_transposing_and_adding_transfers_are_slower() -> None:
 def test_who_may_have_descriptors_made(mode: str, on: str, target: str, is_legal: bool) -> None:
     instr = DmaCopy(dst=chip("o", 64, 32), src=hbm("x", 64, 32), queue="q", dge_mode=mode, on=on)
     assert bool(violations(instr, get_target(target).arch)) != is_legal
+
+
+def test_transfers_read_everything_before_they_write() -> None:
+    bench = Bench(79)
+    tile = bench.pattern((8, 9), plain=True)
+    left, right = (
+        replace(tile, dims=((1, 8), (1, 8)), offset=tile.offset + shift) for shift in (0, 1)
+    )
+    bench.check(DmaCopy(dst=right, src=left, queue="q"), dst=bench.value(left))
+    bench.check(DmaTranspose(dst=left, src=left, queue="q"), dst=bench.value(left).T)
+    total = bench.value(left) + bench.value(right)
+    bench.check(DmaCompute(dst=left, srcs=(left, right), queue="q"), dst=total)

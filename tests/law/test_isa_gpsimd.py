@@ -263,3 +263,17 @@ def test_what_is_partly_written_may_be_fresh() -> None:
     bench = Bench(66)
     src, dst = bench.pattern((32, 4)), bench.pattern((32, 5), S32)
     bench.run(NonzeroWithCount(dst=dst, src=src), policy=Policy(check_initialized=True))
+
+
+def test_a_gather_and_a_selection_may_write_what_they_read() -> None:
+    bench = Bench(67)
+    data = bench.pattern((8, 6))
+    chosen = bench.random.integers(0, 6, (8, 6))
+    indices = bench.pattern((8, 6), U32, values=chosen)
+    turned = np.take_along_axis(bench.value(data), chosen, 1)
+    bench.check(NcNGather(dst=data, data=data, indices=indices), dst=turned)
+    kept = np.where(np.arange(6) >= 2, bench.value(data), np.float32(-1))
+    instr = AffineSelect(
+        dst=data, data=data, offset=-2, steps=(1,), compare_op="greater_equal", false_value=-1
+    )
+    bench.check(instr, dst=kept)

@@ -132,6 +132,15 @@ def test_scales_are_powers_of_two() -> None:
     assert np.isnan(widen(np.array([255], np.uint8).view(F8E8M0FNU.numpy)))[0]
 
 
+def test_only_powers_of_two_become_scales() -> None:
+    powers = np.array([2.0**-127, 1.0, 2.0, 2.0**127, np.nan], np.float32)
+    assert narrow(powers, F8E8M0FNU).view(np.uint8).tolist() == [0, 127, 128, 254, 255]
+    for value in (0.0, 3.0, -1.0, np.inf, 2.0**-130):
+        with np.errstate(all="ignore"), pytest.raises(Unspecified, match="no power of two"):
+            narrow(np.array([value], np.float32), F8E8M0FNU)
+    assert bits_of(0, F8E8M0FNU.numpy).tobytes() == b"\0"
+
+
 def rounded_to_tf32(value: float) -> float:
     """Ten bits of mantissa, ties to even, in exact arithmetic."""
     if not math.isfinite(value) or value == 0:

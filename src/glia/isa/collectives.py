@@ -413,10 +413,6 @@ class CollectivePermuteImplicitReduce(Collective):
         ),
     )  # fmt: skip
 
-    def moved(self) -> list[Pattern]:
-        """What travels: one reduced tensor for each dst."""
-        return [*self.srcs0, *self.dsts]
-
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
         op = agreed(participants, "op")

@@ -51,7 +51,11 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
 
     def moved_bytes(self) -> int:
         """Bytes that travel: those of the wider side."""
-        return max((p.bytes for p in self.moved()), default=0)
+        sides: dict[str, int] = {}
+        for name, _, pattern in self.operands():
+            if name in MOVED:
+                sides[name] = sides.get(name, 0) + pattern.bytes
+        return max(sides.values(), default=0)
 
     def rate(self, arch: Arch) -> float:
         """The part of the DMA engines' rate that a transfer of this kind reaches."""

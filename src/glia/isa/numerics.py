@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import PRED, TF32, DType
+from glia.base.dtype import F8E8M0FNU, PRED, TF32, DType
 from glia.base.errors import Unspecified
 
 Array = np.ndarray[Any, Any]
@@ -74,7 +74,8 @@ def narrow(array: Array, dtype: DType) -> Array:
     even, and saturating; NaN becomes 0 (assumed). An integer becomes a narrower one by
     saturating, as it would through float32, but without losing bits above the 24th. Everything
     else goes through float32 and rounds to nearest even; what is too great becomes infinity, or NaN
-    in a dtype without infinities (assumed). Nothing but a copy makes packed values: Unspecified.
+    in a dtype without infinities (assumed). Nothing but a copy makes packed values, and only powers
+    of two (and NaN) become scales: Unspecified.
     """
     if array.dtype == dtype.numpy:
         return array
@@ -88,9 +89,17 @@ def narrow(array: Array, dtype: DType) -> Array:
         return np.asarray(array != 0)
     if dtype.is_integer:
         return _saturate(array, dtype)
-    if array.dtype != np.float32 and array.dtype.kind != "b":
+    if array.dtype != np.float32:
         array = array.astype(np.float32)
-    return array.astype(dtype.numpy)
+    return _scales(array) if dtype is F8E8M0FNU else array.astype(dtype.numpy)
+
+
+def _scales(array: Array) -> Array:
+    """float32 powers of two as scales."""
+    scales = array.astype(F8E8M0FNU.numpy)
+    if not np.array_equal(scales.astype(np.float32), array, equal_nan=True):
+        raise Unspecified(f"conversion to {F8E8M0FNU} of what is no power of two")
+    return scales
 
 
 def _saturate(array: Array, dtype: DType) -> Array:
@@ -112,7 +121,9 @@ def _saturate(array: Array, dtype: DType) -> Array:
 
 
 def bits_of(value: float, dtype: np.dtype) -> Any:
-    """An immediate as a scalar of `dtype`: integers wrap to its width."""
+    """An immediate as a scalar of `dtype`: integers wrap to its width; the bits of 0 are 0."""
+    if value == 0 and dtype == F8E8M0FNU.numpy:
+        return np.zeros((), np.uint8).view(dtype)
     if dtype == TF32.numpy:
         return narrow(np.asarray(np.float32(value)), TF32)
     if dtype.names:

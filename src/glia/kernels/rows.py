@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from glia.nki import language as nl
 from glia.nki.dtypes import DTYPES
-from glia.nki.language import NkiTensor
+from glia.nki.language import MemoryRegion, NkiTensor
 
 TRANSFER_BYTES = 8192  # of a partition in one transfer
 
@@ -52,7 +52,10 @@ class Ring:
     for what used the same buffer `count` turns before.
     """
 
-    def __init__(self, count: int, shape: tuple[int, ...], dtype: str, buffer=nl.sbuf) -> None:
+    def __init__(
+        self, count: int, shape: tuple[int, ...], dtype: str, buffer: MemoryRegion = nl.sbuf
+    ) -> None:
+        self.shape = shape
         self._buffers = [nl.ndarray(shape, dtype, buffer=buffer) for _ in range(count)]
         self._turn = 0
 

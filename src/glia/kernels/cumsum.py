@@ -1,0 +1,60 @@
+"""Cumulative sums along the last dimension.
+
+What: out[..., i] = x[..., 0] + x[..., 1] + ... + x[..., i], added up in float32.
+
+Shapes: x [rows, columns] or [batch, rows, columns] in HBM, any floating dtype; out has its shape
+and dtype.
+
+Layout: rows on the partitions, since they do not depend on each other; columns on the free
+dimension, along which Vector's scan carries its state from one element to the next inside the
+engine. Across partitions a scan would need one instruction for each element.
+
+Roofline: tensor_tensor_scan computes s = (a * s) + x and takes two cycles for each element of a
+partition: 61 elements per nanosecond on Trainium2 (0.96 GHz, 128 partitions). Every element is read
+and written: in float32 DMA moves 46 of them (368 GB/s / 8 bytes) and is the bound, in bfloat16
+92, and Vector is.
+
+Tiling: chunks of 2048 columns, so that the scan of one chunk runs while the next is loaded and the
+one before is stored. A chunk begins with the last sum of the chunk before as `initial`. That sum
+must not be rounded: with a narrower dtype the scan writes float32 and Scalar, which is idle,
+narrows. The factor a is 1 everywhere: one column of ones, read again and again with step 0.
+"""
+
+from __future__ import annotations
+
+from glia.kernels.rows import Ring, split
+from glia.nki import isa as nisa
+from glia.nki import jit
+from glia.nki import language as nl
+from glia.nki.language import NkiTensor
+
+CHUNK = 2048  # columns
+BUFFERS = 3
+
+
+@jit
+def cumsum(x: NkiTensor) -> NkiTensor:
+    """Sums of everything up to each element of the last dimension."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+    columns = x.shape[-1]
+    source, target = x.reshape((-1, columns)), out.reshape((-1, columns))
+    rows = source.shape[0]
+    shape = min(rows, nl.tile_size.pmax), min(columns, CHUNK)
+    ones = nl.ones((shape[0], 1), nl.float32)
+    loaded, scanned = Ring(BUFFERS, shape, x.dtype), Ring(BUFFERS, shape, nl.float32)
+    stored = scanned if x.dtype == nl.float32 else Ring(BUFFERS, shape, x.dtype)
+    for row, partitions in split(rows, nl.tile_size.pmax):
+        before: NkiTensor | float = 0.0
+        for column, count in split(columns, CHUNK):
+            place = nl.ds(row, partitions), nl.ds(column, count)
+            data, sums = (ring.next()[:partitions, :count] for ring in (loaded, scanned))
+            nisa.dma_copy(data, source[place], engine=nisa.engine.sync)
+            factor = ones[:partitions].broadcast(1, count)
+            nisa.tensor_tensor_scan(sums, factor, data, before, nl.multiply, nl.add)
+            before = sums[:, count - 1 : count]
+            result = sums
+            if stored is not scanned:
+                result = stored.next()[:partitions, :count]
+                nisa.activation(result, nl.copy, sums)
+            nisa.dma_copy(target[place], result, engine=nisa.gpsimd_engine)
+    return out

@@ -21,6 +21,7 @@ from glia.runtime.errors import (
     WrongInputs,
     WrongShape,
 )
+from glia.sim.assumptions import not_modelled
 from glia.sim.policy import ExecutionFault
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class Model:
     def outputs(self) -> tuple[Binding, ...]:
         """Name, shape and dtype of every output, in order."""
         return self.neff.outputs
+
+    @property
+    def not_modelled(self) -> tuple[str, ...]:
+        """What the results rest on beside what is documented; for times see `profile`."""
+        return not_modelled(*self.neff.programs)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run on arrays in the order of `inputs`; the outputs in the order of `outputs`.

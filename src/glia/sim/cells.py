@@ -82,7 +82,7 @@ def place_text(tile: Tile, bytes_: tuple[int, int], partitions: tuple[int, int])
     text = f"{tile.memory.value} bytes {bytes_[0]}..{bytes_[1]}"
     if tile.memory is not Memory.HBM:
         text += f" of partitions {partitions[0]}..{partitions[1]}"
-    return f"{text} (tile {tile.name} )"
+    return f"{text} (tile {tile.name})"
 
 
 def _address(array: Array) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.errors import InternalError
+from glia.base.errors import InternalError, Unspecified
 from glia.isa.kit import Instr
 from glia.isa.sync import Barrier
 from glia.machine.ir import Program
@@ -132,7 +132,7 @@ class ConcurrentMachine:
             with np.errstate(all="ignore"), blas().limit(limits=1, user_api="blas"):
                 while len(self._order.races) < MOST_RACES and self._advance():
                     pass
-        except (ExecutionFault, InternalError) as error:
+        except (ExecutionFault, InternalError, Unspecified) as error:
             self._fault = self._fault or error
         if self._order.races:
             raise min(self._order.races, key=lambda race: race.rank)
@@ -223,7 +223,7 @@ class ConcurrentMachine:
             return
         try:
             core.perform(execution)
-        except ExecutionFault as fault:
+        except (ExecutionFault, Unspecified) as fault:
             self._fault = fault
 
     def _gathered(self, execution: Execution) -> list[Execution] | None:

@@ -28,7 +28,6 @@ from glia.sim.policy import AccessOutOfBounds
 from glia.sim.race import Place, Race, UnsetRegister, missing_wait, unordered_register
 from glia.sim.shadow import Array, Shadow, Span
 
-
 NEVER = np.iinfo(np.int64).max
 
 

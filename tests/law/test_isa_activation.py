@@ -96,6 +96,24 @@ def test_activation_takes_numbers() -> None:
     bench.check(instr, dst=np.square(bench.value(data) * 2 + 1))
 
 
+LIMITED = [name for name, f in ACTIVATIONS.items() if np.isfinite(f.low) and np.isfinite(f.high)]
+
+
+@pytest.mark.parametrize("name", LIMITED)
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_the_range_of_a_function_includes_its_ends(name: str, end: str) -> None:
+    bench = Bench(36)
+    limit = np.float32(getattr(ACTIVATIONS[name], end))
+    inward, outward = np.nextafter(limit, np.float32(1)), limit * np.float32(1.01)
+    outward = limit * np.float32(0.99) if 0 < limit < 1 else outward
+    inside = bench.pattern((1, 1), values=np.array([[inward]]))
+    outside, out = bench.pattern((1, 1), values=np.array([[outward]])), bench.pattern((1, 1))
+    strict = Policy(check_activation_range=True)
+    bench.run(Activation(dst=out, data=inside, function=name), strict)
+    with pytest.raises(ArgumentOutOfRange, match=name):
+        bench.run(Activation(dst=out, data=outside, function=name), strict)
+
+
 def test_an_argument_outside_the_documented_range_is_found_when_asked_for() -> None:
     bench = Bench(35)
     values = np.array([[1.0, -4.0]])

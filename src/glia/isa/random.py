@@ -89,19 +89,23 @@ def draw(state: Array, count: int) -> tuple[Array, Array]:
     lanes, words = state.shape
     generators = words // 6
     rounds = -(-count // generators)
-    x, y, z, w, v, counter = state.reshape(lanes, generators, 6).transpose(2, 0, 1).copy()
-    numbers = np.empty((lanes, rounds, generators), np.uint32)
-    kept = np.stack([x, y, z, w, v, counter])
+    numbers = np.empty((rounds, lanes, generators), np.uint32)
+    now = before = list(state.reshape(lanes, generators, 6).transpose(2, 0, 1))
     for index in range(rounds):
-        active = np.arange(generators) + index * generators < count
-        t = x ^ (x >> np.uint32(2))
-        x, y, z, w = y, z, w, v
-        v = (v ^ (v << np.uint32(4))) ^ (t ^ (t << np.uint32(1)))
-        counter = counter + _WEYL
-        numbers[:, index] = v + counter
-        kept = np.where(active, np.stack([x, y, z, w, v, counter]), kept)
-    drawn = numbers.reshape(lanes, -1)[:, :count]
+        before, now = now, _next(now)
+        np.add(now[4], now[5], out=numbers[index])
+    is_drawn = np.arange(generators) < count - (rounds - 1) * generators  # in the last round
+    kept = np.where(is_drawn, np.stack(now), np.stack(before))
+    drawn = numbers.transpose(1, 0, 2).reshape(lanes, -1)[:, :count]
     return drawn, kept.transpose(1, 2, 0).reshape(lanes, words)
+
+
+def _next(words: list[Array]) -> list[Array]:
+    """One step of generators with the words x, y, z, w, v and the counter."""
+    x, y, z, w, v, counter = words
+    t = x ^ (x >> np.uint32(2))
+    new = (v ^ (v << np.uint32(4))) ^ (t ^ (t << np.uint32(1)))
+    return [y, z, w, v, new, counter + _WEYL]
 
 
 def _fractions(numbers: Array) -> Array:

@@ -13,6 +13,7 @@ from glia.base.errors import Unspecified
 Array = np.ndarray[Any, Any]
 
 PAGE = "NKI API common fields, Supported Math Operators for NKI ISA"
+EARLIER = "NKI release 2.26.1, Supported Math Operators for NKI ISA"
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,9 @@ ALU_OPS: dict[str, AluOp] = _table(
     AluOp("minimum", 2, "arithmetic", np.minimum, identity=_INFINITY),
     AluOp("abs_max", 2, "arithmetic", _abs_max, identity=0.0),
     AluOp("abs_min", 2, "arithmetic", _abs_min, identity=_INFINITY),
-    AluOp("divide", 2, "arithmetic", _divide, _GPSIMD),
-    AluOp("mod", 2, "arithmetic", _modulo, _GPSIMD),
-    AluOp("fmod", 2, "arithmetic", _remainder, _GPSIMD),
+    AluOp("divide", 2, "arithmetic", _divide, _GPSIMD, source="assumed"),
+    AluOp("mod", 2, "arithmetic", _modulo, _GPSIMD, source="assumed"),
+    AluOp("fmod", 2, "arithmetic", _remainder, _GPSIMD, source="assumed"),
     AluOp("power", 2, "arithmetic", np.power, _GPSIMD),
     AluOp("equal", 2, "arithmetic", np.equal),
     AluOp("not_equal", 2, "arithmetic", np.not_equal),
@@ -139,14 +140,16 @@ ALU_OPS: dict[str, AluOp] = _table(
     AluOp("bitwise_xor", 2, "bitvec", np.bitwise_xor, _VECTOR, identity=0),
     AluOp("left_shift", 2, "bitvec", _left_shift, _VECTOR),
     AluOp("right_shift", 2, "bitvec", _right_shift, _VECTOR),
-    AluOp("arithmetic_right_shift", 2, "bitvec", _arithmetic_right_shift, _VECTOR),
+    AluOp(
+        "arithmetic_right_shift", 2, "bitvec", _arithmetic_right_shift, _VECTOR, source="assumed"
+    ),
     AluOp("bypass", 1, "arithmetic", np.positive),
     AluOp("abs", 1, "arithmetic", np.abs),
     AluOp("square", 1, "arithmetic", np.square),
     AluOp("relu", 1, "arithmetic", lambda a: np.maximum(a, a.dtype.type(0))),
     AluOp("rsqrt", 1, "arithmetic", _rsqrt, _GPSIMD),
     AluOp("reciprocal", 1, "arithmetic", _reciprocal),
-    AluOp("logical_not", 1, "arithmetic", np.logical_not),
+    AluOp("logical_not", 1, "arithmetic", np.logical_not, source=EARLIER),
     AluOp("invert", 1, "bitvec", np.invert, _VECTOR),
 )
 

@@ -94,12 +94,13 @@ def _attribute_row(field: dataclasses.Field[object]) -> str:
 
 def _operators() -> Iterator[str]:
     yield from ("# Operators and activation functions", "", _GENERATED, "")
-    yield from ("## Operators", "", "| operator | operands | family | engines | reduces |")
-    yield "|---|---|---|---|---|"
+    columns = "| operator | operands | family | engines | reduces | source |"
+    yield from ("## Operators", "", columns)
+    yield "|---|---|---|---|---|---|"
     for op in ALU_OPS.values():
         reduces = "yes" if op.identity is not None else ""
         engines = ", ".join(op.engines)
-        yield f"| `{op.name}` | {op.arity} | {op.family} | {engines} | {reduces} |"
+        yield f"| `{op.name}` | {op.arity} | {op.family} | {engines} | {reduces} | {op.source} |"
     yield from ("", "## Activation functions", "", "| function | arguments | table set | source |")
     yield "|---|---|---|---|"
     for function in ACTIVATIONS.values():

@@ -77,6 +77,10 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
             TENSOR_TENSOR,
         ),
     )
+    assumed = (
+        "32-bit integers wrap on GpSimd, and are exact there whatever the dtype of dst",
+        "a shift by the width or more gives 0",
+    )
 
     @property
     def is_exact(self) -> bool:

@@ -11,38 +11,38 @@ from law.isa_examples import chip, hbm
 x, y = hbm("x", 8, 4), hbm("y", 8, 4)
 other_size = hbm("z", 8, 5)
 other_dtype = hbm("z", 8, 4, dtype=BF16)
-on_chip = chip("x", 32, 4)
+on_chip, small = chip("x", 32, 4), chip("x", 8, 4)
 overlapping = ((0, 1, 2, 3), (3, 4, 5, 6))
 
-COMMON: list[tuple[dict[str, Any], str]] = [
+COMMON: list[tuple[Any, ...]] = [
     ({"srcs": (x, x)}, "as many dsts as srcs"),
     ({"groups": overlapping}, "groups must be of one size and share no rank"),
     ({"groups": ((0, 1, 2), (3,))}, "groups must be of one size and share no rank"),
     ({"priority": 1}, "priority must be 0 to 3 and needs generation 4"),
 ]
-IN_SBUF: list[tuple[dict[str, Any], str]] = [
-    ({"srcs": (on_chip,)}, "all tensors must be in HBM or all in SBUF"),
+IN_SBUF: list[tuple[Any, ...]] = [
+    ({"srcs": (chip("x", 8, 4),)}, "all tensors must be in HBM or all in SBUF"),
     ({"srcs": (on_chip, on_chip), "dsts": (on_chip, on_chip)}, "travel together only in HBM"),
 ]
-SAME: list[tuple[dict[str, Any], str]] = [
+SAME: list[tuple[Any, ...]] = [
     ({"srcs": (other_dtype,)}, "a dst must have the dtype of its src"),
 ]
-OP: list[tuple[dict[str, Any], str]] = [
+OP: list[tuple[Any, ...]] = [
     ({"op": "subtract"}, "op must be add, maximum or minimum"),
 ]
-DIM: list[tuple[dict[str, Any], str]] = [({"collective_dim": 1}, "collective_dim must be 0")]
-SHAPE: list[tuple[dict[str, Any], str]] = [({"srcs": (other_size,)}, "must have the shape of its")]
-CHANNELS: list[tuple[dict[str, Any], str]] = [
+DIM: list[tuple[Any, ...]] = [({"collective_dim": 1}, "collective_dim must be 0")]
+SHAPE: list[tuple[Any, ...]] = [({"srcs": (other_size,)}, "must have the shape of its")]
+CHANNELS: list[tuple[Any, ...]] = [
     ({"channel_ids": (1,)}, "channel_ids must count from 0"),
 ]
-VARYING: list[tuple[dict[str, Any], str]] = [
+VARYING: list[tuple[Any, ...]] = [
     ({"srcs": (x, x), "dsts": (y, y)}, "one tensor travels at a time"),
     ({"metadata": hbm("m", 3, 4)}, "metadata must be one of u32"),
     ({"metadata": hbm("m", 4, 3, dtype=U32)}, "metadata must have 3 or 4 rows"),
     ({"metadata": chip("m", 3, 4, dtype=U32)}, "metadata must have 3 or 4 rows"),
     ({"has_rdispls": True}, "metadata must have 3 or 4 rows (4 with"),
 ]
-RULES: dict[str, list[tuple[dict[str, Any], str]]] = {
+RULES: dict[str, list[tuple[Any, ...]]] = {
     "sendrecv": [
         ({"send_to_rank": 2}, "send_to_rank and recv_from_rank must be 0 or 1"),
         ({"recv_from_rank": -1}, "send_to_rank and recv_from_rank must be 0 or 1"),
@@ -64,10 +64,19 @@ RULES: dict[str, list[tuple[dict[str, Any], str]]] = {
     "all_reduce": [*COMMON, *IN_SBUF, *SAME, *OP, *SHAPE],
     "all_gather": [
         *COMMON, *IN_SBUF, *SAME, *SHAPE,
-        ({"collective_dim": 1}, "collective_dim must be 0 in HBM, 0 or 1 in SBUF"),
+        ({"srcs": (small, small), "dsts": (chip("w", 32, 4),) * 2}, "together only in HBM"),
+        (
+            {"collective_dim": 1, "dsts": (hbm("wide", 8, 16),)},
+            "collective_dim must be 0 in HBM, 0 or 1 in SBUF",
+        ),
     ],
     "reduce_scatter": [
         *COMMON, *IN_SBUF, *SAME, *OP, *DIM,
+        ({"srcs": (hbm("wide", 32, 4),) * 2}, "as many dsts as srcs"),
+        ({"srcs": (chip("w", 32, 4),)}, "all tensors must be in HBM or all in SBUF"),
+        ({"srcs": (chip("w", 32, 4),) * 2, "dsts": (small, small)}, "together only in HBM"),
+        ({"srcs": (hbm("wide", 32, 4, dtype=BF16),)}, "a dst must have the dtype of its src"),
+        ({"srcs": (hbm("wide", 8, 16),), "collective_dim": 1}, "collective_dim must be 0"),
         ({"srcs": (other_size,)}, "a src must have the shape of its dst"),
     ],
     "all_to_all": [
@@ -98,12 +107,20 @@ RULES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ),
     ],
     "all_gather_v": [
-        *COMMON, *SAME, *VARYING, ({"has_rdispls": True}, "has_rdispls is not supported"),
+        *COMMON, *SAME, *VARYING,
+        (
+            {"has_rdispls": True, "metadata": hbm("m", 4, 4, dtype=U32)},
+            "has_rdispls is not supported",
+        ),
         ({"groups": ((0, 1),), "metadata": hbm("m", 3, 2, dtype=U32)}, "must have 4 ranks"),
     ],
     "all_to_all_v": [
-        *COMMON, *SAME, *VARYING, ({"has_rdispls": True}, "has_rdispls needs generation 4"),
+        *COMMON, *SAME, *VARYING,
+        (
+            {"has_rdispls": True, "metadata": hbm("m", 4, 4, dtype=U32)},
+            "has_rdispls needs generation 4",
+        ),
     ],
 }  # fmt: skip
 
-PLANTED = [(name, changes, said) for name, rows in RULES.items() for changes, said in rows]
+PLANTED = [(name, *planted) for name, listed in RULES.items() for planted in listed]

@@ -28,9 +28,15 @@ rows = {
 thirds = {"stationary": chip("a", 64, 48), "moving": chip("b", 64, 32),
           "dst": chip("s", 48, 32, **psum)}  # fmt: skip
 
-MATMUL: list[tuple[dict[str, Any], str]] = [
+MATMUL: list[tuple[Any, ...]] = [
     ({"moving": chip("b", 64, 32, dtype=F8E4M3), "stationary": chip("a", 64, 32, dtype=F8E4M3FN)},
-     "float8_e4m3 does not multiply float8_e4m3fn"),
+     "float8_e4m3 does not multiply float8_e4m3fn", "trn3"),
+    ({"stationary": chip("a", 64, 32, dtype=S32), "moving": chip("b", 64, 32, dtype=BF16)},
+     "stationary must be one of"),
+    ({"moving": chip("a", 64, 32, dtype=S32), "stationary": chip("b", 64, 32, dtype=BF16)},
+     "moving must be one of"),
+    ({"moving": chip("b", 64, 513), "dst": chip("s", 32, 513, **psum)},
+     "moving must have at most 512 columns"),
     ({"is_transpose": True, "dst": chip("s", 32, 32, dtype=BF16, **psum)}, "as stationary"),
     ({"is_transpose": True, "accumulate": True}, "transpose mode does not accumulate"),
     ({"perf_mode": "double_column"}, "perf_mode must be none or double_row"),
@@ -44,32 +50,40 @@ MATMUL: list[tuple[dict[str, Any], str]] = [
     ({"tile_position": (32, 0), "tile_size": (64, 64)}, "must name a tile of 32, 64 or 128"),
     ({"tile_position": (96, 128), "tile_size": (32, 64)}, "must name a tile of 32, 64 or 128"),
     ({"tile_position": (0, 0), "tile_size": (96, 64)}, "must name a tile of 32, 64 or 128"),
-    ({"tile_position": (0, 0), "tile_size": (32, 64)}, "must fit in the tile of the array"),
-    ({**thirds, "tile_position": (0, 0), "tile_size": (64, 32)}, "must fit in the tile"),
+    ({"tile_position": (0, 0), "tile_size": (32, 64)}, "as the tile of the array"),
+    ({**thirds, "tile_position": (0, 0), "tile_size": (64, 32)}, "as the tile of the array"),
 ]  # fmt: skip
-RULES: dict[str, list[tuple[dict[str, Any], str]]] = {
+RULES: dict[str, list[tuple[Any, ...]]] = {
     "nc_matmul": MATMUL,
     "memset": [({"dst": chip("o", 64, 32, dtype=F8E4M3FN_X4), "value": 1.0},
-                "packed floats are filled with 0")],
+                "packed floats are filled with 0", "trn3")],
+    "nc_transpose": [({"on": "vector"}, "the Vector Engine 32 x 32")],
     "reciprocal": [({"data": chip("a", 64, 32, dtype=F8E4M3FN_X4)}, "packed floats are copied")],
     "tensor_copy": [({"src": chip("a", 64, 32, dtype=F8E4M3FN_X4)}, "packed floats are copied")],
     "dma_copy": [({"src": hbm("x", 64, 32, dtype=F8E4M3FN_X4)}, "packed floats are copied")],
 }  # fmt: skip
 
-INDEX_PATTERN: list[tuple[dict[str, Any], str]] = [
+INDEX_PATTERN: list[tuple[Any, ...]] = [
     ({"steps": (1, 2)}, "steps must have one entry for each of counts"),
     ({"steps": (1, 2), "counts": (4, 9)}, "counts must multiply to the elements"),
     ({"steps": (1,) * 5, "counts": (2,) * 5}, "at most 4 dimensions"),
 ]
-DESCRIBED: list[tuple[dict[str, Any], str]] = [
-    ({"dge_mode": "static"}, "dge_mode must be unknown, none, swdge or hwdge"),
-    ({"dge_mode": "hwdge", "on": "gpsimd"}, "hardware makes descriptors from generation 3 on"),
-    ({"dge_mode": "swdge", "on": "sync"}, "GpSimd issues the transfers whose descriptors it makes"),
+PRIORITY: list[tuple[Any, ...]] = [
     ({"priority": 0}, "priority must be 0 to 3 and needs generation 4"),
 ]
+DESCRIBED = [
+    *PRIORITY,
+    ({"dge_mode": "static"}, "dge_mode must be unknown, none, swdge or hwdge"),
+    (
+        {"dge_mode": "hwdge", "on": "gpsimd", "src": hbm("x", 64, 32)},
+        "hardware makes descriptors from generation 3 on",
+    ),
+    ({"dge_mode": "swdge", "on": "sync"}, "GpSimd issues the transfers whose descriptors it makes"),
+]
 INDEXED = [
-    *DESCRIBED,
-    ({"dge_mode": "none"}, "the descriptors of rows chosen by index are made by software"),
+    *PRIORITY,
+    ({"dge_mode": "swdge", "on": "sync"}, "GpSimd issues the transfers whose descriptors it makes"),
+    ({"dge_mode": "none"}, "dge_mode must be unknown or swdge"),
 ]
 turned = {"dst": chip("t", 32, 16, dtype=BF16), "src": hbm("x", 16, 32, dtype=BF16)}
 packed = chip("p", 64, 8, dtype=F8E4M3FN_X4)
@@ -83,7 +97,8 @@ RULES |= {
     "dma_gather": [*INDEXED, ({"combine": "maximum"}, "combine must be empty or add")],
     "dma_scatter": INDEXED,
     "dma_transpose": [
-        *DESCRIBED,
+        *PRIORITY,
+        ({**turned, "dge_mode": "hwdge", "on": "gpsimd"}, "hardware makes descriptors from"),
         ({"axes": (0, 1)}, "axes must be empty, (1, 0), (2, 1, 0) or (3, 1, 2, 0)"),
         ({"src": hbm("x", 2048)}, "axes must be empty, (1, 0), (2, 1, 0) or (3, 1, 2, 0)"),
         ({"dst": chip("t", 64, 32)}, "dst must have the dimensions of src in the order"),
@@ -98,7 +113,7 @@ RULES |= {
     ],
     "dma_gather_transpose": [
         *INDEXED,
-        ({"dst": chip("t", 16, 64, dtype=BF16)}, "the gathered rows of src, transposed"),
+        ({"dst": chip("t", 32, 16, dtype=BF16)}, "the gathered rows of src, transposed"),
         ({"dst": chip("t", 64, 16, dtype=F16)}, "dst, src must have the same dtype"),
         ({"dst": chip("t", 64, 16), "src": hbm("x", 100, 64)}, "elements must have 2 bytes"),
         ({"src": hbm("x", 9, 129, dtype=BF16)}, "at most 128 elements innermost"),
@@ -156,15 +171,18 @@ RULES |= {
         ({"src": chip("s", 64, 4)}, "src must be one of bf16"),
         ({"val_dst": chip("v", 64, 8)}, "val_dst must be one of bf16"),
         ({"idx_dst": chip("i", 64, 8, dtype=S32)}, "idx_dst must be one of u32"),
-        ({"n": 7}, "n must be 8 to 65535"),
+        ({"n": 7, "val_dst": chip("v", 64, 4, dtype=BF16),
+          "idx_dst": chip("i", 64, 4, dtype=U32)}, "n must be 8 to 65535"),
         ({"val_dst": chip("v", 64, 43, dtype=BF16), "idx_dst": chip("i", 64, 43, dtype=U32)},
          "val_dst must have at most n elements per partition"),
         ({"n": 65}, "src must have room for n elements"),
     ],
     "quantize_mx": [
-        ({"src": chip("a", 48, 32, dtype=BF16)}, "src must have 32, 64, 96 or 128 partitions"),
+        ({"src": chip("a", 48, 32, dtype=BF16), "dst": chip("p", 48, 8, dtype=F8E4M3FN_X4)},
+         "src must have 32, 64, 96 or 128 partitions"),
         ({"src": chip("a", 32, 32, dtype=BF16)}, "dst, src must have the same number of part"),
-        ({"src": chip("a", 64, 28, dtype=BF16)}, "4 elements per partition for each of dst"),
+        ({"src": chip("a", 64, 28, dtype=BF16), "dst_scale": chip("s", 64, 7, dtype=U8)},
+         "4 elements per partition for each of dst"),
         ({"src": chip("a", 64, 32)}, "src must be one of f16, bf16"),
         ({"dst": chip("p", 64, 8, dtype=F4E2M1FN_X4)}, "dst must be one of f8e4m3fn_x4"),
         ({"dst_scale": chip("s", 64, 8)}, "dst_scale must be one of f8e8m0fnu, u8"),
@@ -174,13 +192,15 @@ RULES |= {
         ({"dst_scale": chip("s", 40, 8, dtype=U8, partition=16)}, "at its partition 0, 4, 8 or"),
     ],
     "nc_matmul_mx": [
-        ({"stationary": chip("a", 48, 8, dtype=F8E4M3FN_X4)}, "32, 64, 96 or 128 partitions"),
+        ({"stationary": chip("a", 48, 8, dtype=F8E4M3FN_X4),
+          "moving": chip("b", 48, 8, dtype=F8E4M3FN_X4)}, "32, 64, 96 or 128 partitions"),
         ({"moving": chip("a", 32, 8, dtype=F8E4M3FN_X4)}, "stationary, moving must have the same"),
         ({"dst": chip("s", 8, 9, **psum)}, "dst must have a partition for each column"),
-        ({"stationary": chip("a", 64, 7, dtype=F8E4M3FN_X4)}, "an even number of columns"),
+        ({"stationary": chip("a", 64, 7, dtype=F8E4M3FN_X4), "dst": chip("s", 7, 8, **psum),
+          "stationary_scale": chip("c", 64, 7, dtype=U8)}, "an even number of columns"),
         ({"stationary": chip("a", 64, 130, dtype=F8E4M3FN_X4)}, "at most 128"),
-        ({"moving": chip("a", 64, 4097, dtype=F8E4M3FN_X4), "dst": chip("s", 8, 4097, **psum)},
-         "as many columns as fit in PSUM"),
+        ({"moving": chip("a", 64, 4097, dtype=F8E4M3FN_X4), "dst": chip("s", 8, 4097, **psum),
+          "moving_scale": chip("c", 64, 4097, dtype=U8)}, "as many columns as fit in PSUM"),
         ({"stationary": chip("a", 64, 8, dtype=F8E4M3FN)}, "stationary must be one of f8e4m3fn_x4"),
         ({"moving": chip("a", 64, 8, dtype=BF16)}, "moving must be one of f8e4m3fn_x4"),
         ({"stationary_scale": chip("s", 64, 8)}, "stationary_scale must be one of f8e8m0fnu"),
@@ -192,8 +212,8 @@ RULES |= {
         ({"moving_scale": chip("s", 64, 8, dtype=U8, partition=2)}, "must start in the quadrant"),
         ({"tile_size": (64, 128)}, "must name rows of the array"),
         ({"tile_position": (0, 0), "tile_size": (64, 64)}, "with all its columns"),
-        ({"tile_position": (0, 0), "tile_size": (32, 128)}, "must fit in the tile of the array"),
+        ({"tile_position": (0, 0), "tile_size": (32, 128)}, "as the tile of the array"),
     ],
 }  # fmt: skip
 
-PLANTED = [(name, changes, said) for name, listed in RULES.items() for changes, said in listed]
+PLANTED = [(name, *planted) for name, listed in RULES.items() for planted in listed]

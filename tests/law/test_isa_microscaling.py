@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glia.arch import get_target
 from glia.base.dtype import (
     BF16,
     F4E2M1FN_X4,
@@ -21,8 +22,9 @@ from glia.base.dtype import (
     DType,
 )
 from glia.base.errors import Unspecified
-from glia.isa import NcMatmulMx, Pattern, QuantizeMx
+from glia.isa import NcMatmul, NcMatmulMx, Pattern, QuantizeMx
 from law.isa_bench import Bench, put, take, wide
+from law.isa_examples import chip, examples
 
 Array = np.ndarray[Any, Any]
 GREATEST = {F8E4M3FN_X4: (8, 448.0), F8E5M2_X4: (15, 57344.0)}
@@ -191,3 +193,16 @@ def test_what_quantize_mx_does_not_specify(value: float, said: str) -> None:
     scale = scale_tile(bench, 4, 1, 0, U8)
     with pytest.raises(Unspecified, match=said):
         bench.run(QuantizeMx(dst=dst, src=src, dst_scale=scale))
+
+
+def test_a_microscaled_product_takes_the_time_of_a_quarter_of_its_rows() -> None:
+    instr = examples()["nc_matmul_mx"]
+    assert isinstance(instr, NcMatmulMx)
+    assert instr.products == 4 * 64 * 8 * 8
+    arch = get_target("trn3").arch
+    quick = replace(instr, moving=chip("m", 128, 512, dtype=F8E5M2_X4))
+    plain = NcMatmul(
+        dst=chip("s", 8, 512, memory="PSUM"), stationary=chip("a", 128, 8, dtype=BF16),
+        moving=chip("m", 128, 512, dtype=BF16),
+    )  # fmt: skip
+    assert quick.cycles(arch) == plain.cycles(arch) == 512

@@ -16,6 +16,8 @@ from glia.base.errors import InternalError, Unspecified
 from glia.isa import Instr, Memory, Memset, NcMatmul, NcTranspose, Pattern, TensorCopy, Tile
 from glia.machine.ir import Loop, Program
 from glia.machine.legal import verify, violations
+from glia.machine.passes.insert_semaphores import insert_semaphores
+from glia.sim.concurrent import run_concurrently, streams_of
 from glia.sim.policy import Policy, UninitializedRead
 from glia.sim.run import Executor, run
 from law.isa_bench import Bench, take, wide
@@ -372,3 +374,48 @@ def test_a_product_crosses_banks_only_on_generation_4() -> None:
     crossing = replace(instr, dst=half, moving=replace(b, dims=((1, 8), (1, 512))))
     with pytest.raises(InternalError, match="more than one bank"):
         verify(Program("p", "trn2", tiles, (), (), {}, (crossing,), {"p": 0}))
+
+
+def test_transpose_mode_has_a_cost_of_its_own() -> None:
+    data, identity = chip("a", 128, 128), chip("i", 128, 128)
+    dst = chip("s", 128, 128, memory="PSUM")
+    product = NcMatmul(dst=dst, stationary=data, moving=identity)
+    turned = replace(product, is_transpose=True)
+    assert turned.cycles(V3) == NcTranspose(dst=dst, data=data).cycles(V3) == 256
+    assert product.cycles(V3) == product.cycles(V2) == turned.cycles(V2) == 512
+
+
+def test_double_rows_multiply_twice_as_many_pairs() -> None:
+    dst = chip("s", 16, 32, memory="PSUM")
+    single = NcMatmul(
+        dst=dst, stationary=chip("a", 128, 16, dtype=F8E4M3), moving=chip("b", 128, 32)
+    )
+    double = replace(
+        single, stationary=chip("a", 128, 2, 16, dtype=F8E4M3), moving=chip("b", 128, 2, 32),
+        perf_mode="double_row",
+    )  # fmt: skip
+    assert single.products == 128 * 16 * 32
+    assert double.products == 256 * 16 * 32
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_automatic_sums_are_the_same_in_any_order_of_engines(seed: int) -> None:
+    psum = Psum(20 + seed)
+    body = [psum.multiply(None)]
+    for _ in range(7):
+        body.append(psum.overwrite() if psum.random.random() < 0.3 else psum.multiply(None))
+    program = insert_semaphores(placed(program_of(*body, target="trn2")))
+    expected = run(program, psum.inputs)["p"]
+    for order in range(len(streams_of(program))):
+        found = run_concurrently(program, psum.inputs, seed=order)["p"]
+        np.testing.assert_array_equal(found, expected)
+
+
+def placed(program: Program) -> Program:
+    """The program with its tiles one after the other in each memory."""
+    ends, addresses = dict.fromkeys(Memory, 0), {}
+    for name, tile in program.tiles.items():
+        addresses[name] = ends[tile.memory]
+        count = tile.bytes if tile.memory is Memory.HBM else tile.bytes_per_partition
+        ends[tile.memory] += -(-count // 64) * 64
+    return replace(program, addresses=addresses)

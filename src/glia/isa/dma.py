@@ -85,33 +85,31 @@ class DescribedTransfer(Transfer, engine="sync", engines=ISSUERS, is_abstract=Tr
     hints: ClassVar = ("dge_mode", "priority")
 
 
-DESCRIBED = (
-    Rule("dge_mode must be unknown, none, swdge or hwdge", lambda i, _: i.dge_mode in MODES, COPY),
-    Rule(
-        "hardware makes descriptors from generation 3 on, for Sync and Scalar",
-        lambda i, arch: (
-            i.dge_mode != "hwdge" or (arch.generation >= 3 and i.runs_on in ("sync", "scalar"))
-        ),
-        COPY,
+IN_HARDWARE = Rule(
+    "hardware makes descriptors from generation 3 on, for Sync and Scalar",
+    lambda i, arch: (
+        i.dge_mode != "hwdge" or (arch.generation >= 3 and i.runs_on in ("sync", "scalar"))
     ),
-    Rule(
-        "GpSimd issues the transfers whose descriptors it makes",
-        lambda i, _: i.dge_mode != "swdge" or i.runs_on == "gpsimd",
-        COPY,
-    ),
-    Rule(
-        "priority must be 0 to 3 and needs generation 4",
-        lambda i, arch: i.priority is None or (arch.generation >= 4 and 0 <= i.priority <= 3),
-        COPY,
-    ),
+    COPY,
+)
+IN_SOFTWARE = Rule(
+    "GpSimd issues the transfers whose descriptors it makes",
+    lambda i, _: i.dge_mode != "swdge" or i.runs_on == "gpsimd",
+    COPY,
+)
+PRIORITY = Rule(
+    "priority must be 0 to 3 and needs generation 4",
+    lambda i, arch: i.priority is None or (arch.generation >= 4 and 0 <= i.priority <= 3),
+    COPY,
 )
 INDEXED = (
-    *DESCRIBED,
     Rule(
-        "the descriptors of rows chosen by index are made by software",
+        "dge_mode must be unknown or swdge: software describes rows that are chosen by index",
         lambda i, _: i.dge_mode in ("unknown", "swdge"),
         COPY,
     ),
+    IN_SOFTWARE,
+    PRIORITY,
 )
 
 
@@ -133,7 +131,14 @@ class DmaCopy(DescribedTransfer, engine="sync", engines=ISSUERS):
             lambda i, _: i.dst.elements == i.src.elements,
             COPY,
         ),
-        *DESCRIBED,
+        Rule(
+            "dge_mode must be unknown, none, swdge or hwdge",
+            lambda i, _: i.dge_mode in MODES,
+            COPY,
+        ),
+        IN_HARDWARE,
+        IN_SOFTWARE,
+        PRIORITY,
         Rule(
             "with descriptors made in hardware dst and src must have the same dtype",
             lambda i, _: i.dge_mode != "hwdge" or i.dst.dtype is i.src.dtype,

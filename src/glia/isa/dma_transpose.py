@@ -8,10 +8,11 @@ import numpy as np
 
 from glia.base.dtype import U32
 from glia.isa.dma import (
-    DESCRIBED,
+    IN_HARDWARE,
     INDEXED,
     ISSUERS,
     OUT_OF_BOUNDS,
+    PRIORITY,
     DescribedTransfer,
     Transfer,
     selected,
@@ -63,12 +64,13 @@ class DmaTranspose(DescribedTransfer, engine="sync", engines=ISSUERS):
         ),
         Rule("dst must have the dimensions of src in the order of axes", _turned_shape, TRANSPOSE),
         same_dtype("dst", "src", source=TRANSPOSE),
-        *DESCRIBED,
         Rule(
             "dge_mode must be unknown or hwdge",
             lambda i, _: i.dge_mode in ("unknown", "hwdge"),
             TRANSPOSE,
         ),
+        IN_HARDWARE,
+        PRIORITY,
         Rule(
             "in hardware src must have 16 rows, or with 3 or 4 dimensions 1, 2, 4, 8 or 16 that "
             "make a multiple of 16 with the last but one, and at most 128 elements innermost",

@@ -223,11 +223,16 @@ class NcMatmulMx(Instr, engine="tensor"):
             MATMUL,
         ),
         Rule(
-            "the operands must fit in the tile of the array",
-            lambda i, _: fits_tile(i, i.stationary.free),
+            "stationary must have at most as many partitions as the tile of the array",
+            lambda i, _: fits_tile(i, 1),
             MATMUL,
         ),
     )
+
+    @property
+    def products(self) -> int:
+        """How many pairs of numbers are multiplied."""
+        return 4 * self.stationary.partitions * self.stationary.free * self.moving.free
 
     def attributes(self) -> dict[str, object]:
         """The dtypes of what is packed."""

@@ -24,7 +24,6 @@ WIDE = (F32, TF32)
 DOUBLE = (F8E4M3, F8E5M2, F8E4M3FN)
 ARRAY = (128, 128)  # rows and columns of processing elements
 SIDES = (32, 64, 128)  # of a tile of the array
-ONE_AND_ZERO = np.array([0, 1], np.float32)
 
 
 def passes(dtype: DType, arch: Arch) -> float:
@@ -162,11 +161,6 @@ class NcMatmul(Instr, engine="tensor"):
             MATMUL,
         ),
         Rule(
-            "stationary must have at most 128 columns",
-            lambda i, arch: _columns(i) <= arch.stationary_columns,
-            MATMUL,
-        ),
-        Rule(
             "moving must have at most 512 columns, the float32 elements of one PSUM bank, or on "
             "generation 4 what fits in PSUM",
             lambda i, arch: moving_fits(i, i.moving.free // i.rows_per_partition, arch),
@@ -208,7 +202,8 @@ class NcMatmul(Instr, engine="tensor"):
             TILING,
         ),
         Rule(
-            "the operands must fit in the tile of the array",
+            "stationary must have at most as many partitions and columns as the tile of the array, "
+            "128 without one",
             lambda i, _: fits_tile(i, _columns(i)),
             MATMUL,
         ),
@@ -226,6 +221,11 @@ class NcMatmul(Instr, engine="tensor"):
     @property
     def is_sum(self) -> bool:
         return not self.is_transpose
+
+    @property
+    def products(self) -> int:
+        """How many pairs of numbers are multiplied."""
+        return self.stationary.partitions * self.stationary.free * self.dst.free
 
     @staticmethod
     def compute(
@@ -253,9 +253,11 @@ class NcMatmul(Instr, engine="tensor"):
     def cycles(self, arch: Arch) -> int:
         """One column of moving per cycle, at least the least issue interval, in every pass.
 
-        Ones and zeros halve the passes of float32.
+        Ones and zeros halve the passes of float32; transpose mode has its own number of passes.
         """
         columns = max(arch.min_issue_cycles["tensor"], self.moving.free // self.rows_per_partition)
+        if self.is_transpose:
+            return round(columns * arch.transpose_passes.get(self.stationary.dtype.name, 1.0))
         is_simple = self.is_stationary_onezero or self.is_moving_onezero
         saved = 2 if is_simple and self.moving.dtype is F32 else 1
         return round(columns * passes(self.moving.dtype, arch) / saved)
@@ -271,7 +273,7 @@ def added(dst: Array, product: Array, accumulate: bool | Array) -> Array:
 
 
 def _check_onezero(array: Array, name: str) -> None:
-    if not np.isin(array, ONE_AND_ZERO).all():
+    if not ((array == 0) | (array == 1)).all():
         raise Unspecified(f"{name} is said to hold ones and zeros only, and holds others")
 
 

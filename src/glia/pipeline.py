@@ -153,6 +153,13 @@ PIPELINE: tuple[Pass, ...] = (
         },
     ),
     _graph_pass(
+        "fold_windows",
+        after={
+            "cast_dtypes": "narrow operands multiply faster, which decides whether copies pay",
+            "expand_complex": "a complex convolution is several real ones",
+        },
+    ),
+    _graph_pass(
         "expand_bitcast",
         after={
             "expand_random": "random bits are bitcast to floats",
@@ -162,7 +169,10 @@ PIPELINE: tuple[Pass, ...] = (
     _graph_pass("widen_nibbles", after={"expand_bitcast": "it takes bytes apart into nibbles"}),
     _graph_pass(
         "simplify_expanded",
-        after={"expand_reduce": "expansions leave neutral elements and identities behind"},
+        after={
+            "expand_reduce": "expansions leave neutral elements and identities behind",
+            "fold_windows": "rows of a kernel that is constant are folded once",
+        },
         function="simplify",
     ),
     _graph_pass(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from glia.base.affine import ZERO, Affine
+from glia.base.dtype import DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.box import find_box, storage
@@ -19,6 +20,7 @@ from glia.machine.emit.space import (
     Home,
     Point,
     Span,
+    fold_together,
     hbm_pattern,
     home_pattern,
     tile_pattern,
@@ -27,6 +29,7 @@ from glia.machine.emit.stage import Source, Stager
 from glia.tile.contraction import row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Schedule
 
+GOOD_RUN_BYTES = 512  # contiguous: shorter pieces cost more in descriptors than an engine's copy
 GOOD_TRANSFER_BYTES = 4096  # per partition: enough for a DMA to run at its full rate
 HOIST_BYTES = 24 * 1024  # per partition: what one load may occupy to be read once instead of often
 
@@ -230,7 +233,7 @@ class NestEmitter:
         dtype = self.shared.buffers[target.buffer].dtype
         value = selector.value(result)
         axes = selector.axes_of(result)
-        if not isinstance(value, Pattern) or not is_ready(value, dtype):
+        if not isinstance(value, Pattern) or not self._is_ready(value, dtype, point):
             tile = self.builder.tile(
                 target.buffer, Memory.SBUF, storage(dtype), point.partitions,
                 _count(point.extents(axes)),
@@ -240,6 +243,22 @@ class NestEmitter:
             value = staged
         self.write(value, point)
 
+    def _is_ready(self, value: Pattern, dtype: DType, point: Point) -> bool:
+        """Whether a value can be written to HBM as it lies, in runs as long as HBM has them."""
+        if value.memory is not Memory.SBUF or value.dtype is not storage(dtype):
+            return False
+        if self.indirect.is_scatter(self.nest.target):
+            return True
+        dst = self._place(self.nest.target.index, value.dtype, point)
+        dst, src = fold_together((dst, value))
+        return src.contiguous_bytes >= min(GOOD_RUN_BYTES, dst.contiguous_bytes)
+
+    def _place(self, index: tuple[Affine, ...], dtype: DType, point: Point) -> Pattern:
+        """The target in HBM at an index, over a point."""
+        source = self.shared.sources[self.nest.target.buffer]
+        assert source.tile is not None
+        return replace(hbm_pattern(source.tile, index, source.shape, point), dtype=dtype)
+
     def write(self, value: Pattern, point: Point) -> None:
         """DMA a computed pattern to the target in HBM."""
         target = self.nest.target
@@ -247,10 +266,7 @@ class NestEmitter:
             self.indirect.scatter(target, value, point, self.extents)
             return
         index = self.shifted(target.index, target.dynamic, QUEUE_OWNERS["store"])
-        source = self.shared.sources[target.buffer]
-        assert source.tile is not None
-        dst = hbm_pattern(source.tile, index, source.shape, point)
-        self.builder.dma(replace(dst, dtype=value.dtype), value, "store")
+        self.builder.dma(self._place(index, value.dtype, point), value, "store")
 
 
 def data_loads(*expressions: Expr | None) -> Iterator[Load]:
@@ -270,11 +286,6 @@ def data_loads(*expressions: Expr | None) -> Iterator[Load]:
             waiting += [o.load for o in reversed(expression.dynamic) if is_varying(o)]
         elif isinstance(expression, Apply):
             waiting += reversed(expression.args)
-
-
-def is_ready(value: Pattern, dtype: object) -> bool:
-    """Whether a value can be written to HBM as it lies."""
-    return value.memory is Memory.SBUF and value.dtype is storage(dtype)
 
 
 def _count(extents: Sequence[int]) -> int:

@@ -9,10 +9,10 @@ from glia.arch.instances import get_target
 from glia.base.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, can_turn, contraction_operands, row_dim
 from glia.tile.ir import Layout, Load, Nest, Program, Schedule, loads
+from glia.tile.passes.schedule import LARGEST_SHARE
 
 RESIDENT_SHARE = 0.5  # of SBUF; the rest is for what nests stage and compute
 SMALLEST_TILE = 128  # elements of a free axis below which tiles are not halved any more
-LARGEST_SHARE = 0.3  # of SBUF, for one buffer
 
 
 @dataclass

@@ -13,6 +13,7 @@ from glia.tile.contraction import PARTITIONS, axes_of, can_turn, contraction_ope
 from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
 
 FREE_DIMS = 4
+LARGEST_SHARE = 0.3  # of SBUF, for one buffer that stays there
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
 SMALLEST_TILE = 512  # elements per partition below which fixed costs of instructions show
 TILES_TO_OVERLAP = 4  # so many that engines and DMA work on different ones at the same time
@@ -76,32 +77,36 @@ class Scheduler:
         lanes = min(extents.get(partition, 1), PARTITIONS)
         cost = total / lanes * (1 + _operations(nest.body))
         for access in _accesses(nest):
-            cost += self._access_cost(nest, access, partition)
+            cost += self._access_cost(nest, access, partition, extents)
         return cost + self._preference(nest.target.buffer, nest.target.index, partition)
 
-    def _access_cost(self, nest: Nest, access: Access, partition: str) -> float:
-        """Vector cycles a read or write adds: none in place, else its DMA, run by run."""
+    def _access_cost(
+        self, nest: Nest, access: Access, partition: str, spans: Mapping[str, int]
+    ) -> float:
+        """Vector cycles a read or write adds: none in place, else its DMA, run by run.
+
+        `spans` says how many values of each axis one transfer sweeps.
+        """
         buffer = self.buffers[access.buffer]
         known = self.rows.get(access.buffer)
         if known is not None and known >= 0 and known == row_dim(access.index, partition):
             return 0.0
         used = {v for e in access.index for v in e.variables}
         touched = _product(nest.extents[a] for a in used if a in nest.extents)
-        run = self._run_bytes(nest, access, partition, buffer)
+        run = self._run_bytes(access, partition, buffer, spans)
         arch = self.arch
         ns_per_run = run / arch.dma_bytes_per_ns + arch.dma_descriptor_ns
         runs = touched * buffer.dtype.bytes / run / arch.dma_engines
         return runs * ns_per_run * arch.clocks_ghz["vector"]
 
-    def _run_bytes(self, nest: Nest, access: Access, partition: str, buffer: Buffer) -> int:
+    @staticmethod
+    def _run_bytes(access: Access, partition: str, buffer: Buffer, spans: Mapping[str, int]) -> int:
         """Bytes contiguous in HBM that lie along the free axes."""
         run, stride = 1, 1
         for position, extent in zip(reversed(access.index), reversed(buffer.shape), strict=True):
             if partition and position.coefficient(partition):
                 break
-            swept = 1 + sum(
-                abs(c) * (nest.extents[v] - 1) for v, c in position.terms if v in nest.extents
-            )
+            swept = 1 + sum(abs(c) * (spans[v] - 1) for v, c in position.terms if v in spans)
             run = max(run, stride * swept)
             if swept < extent:
                 break
@@ -114,6 +119,23 @@ class Scheduler:
         return sum(
             self._reader_cost(reader, load, rows)
             for reader in self.readers.get(target, ())
+            for load in _all_loads(reader)
+            if load.buffer == target
+        )
+
+    def _stays_on_chip(self, target: str, rows: int) -> bool:
+        """Whether a buffer with these rows fits SBUF and all its readers reach it there."""
+        buffer = self.buffers[target]
+        readers = self.readers.get(target, ())
+        if buffer.role != "temporary" or rows < 0 or not readers:
+            return False
+        blocks = -(-buffer.shape[rows] // PARTITIONS)
+        bytes_per_partition = buffer.bytes // buffer.shape[rows] * blocks
+        if bytes_per_partition > self.arch.sbuf_usable_bytes_per_partition * LARGEST_SHARE:
+            return False
+        return all(
+            _reaches(reader, load, rows)
+            for reader in readers
             for load in _all_loads(reader)
             if load.buffer == target
         )
@@ -182,11 +204,12 @@ class Scheduler:
         order = self._pe_order(nest, tiles, rows, columns, stationary, moving)
         arch = self.arch
         columns_at_least = max(width, arch.min_issue_cycles["tensor"])
-        cost = count * columns_at_least * arch.clocks_ghz["vector"] / arch.clocks_ghz["tensor"]
-        result = Access(nest.target.buffer, nest.target.index)
-        readers = self.readers.get(nest.target.buffer, ())
-        if self.buffers[nest.target.buffer].role != "temporary" or not readers:
-            cost += self._access_cost(nest, result, rows)
+        passes = arch.tensor_passes.get(moving.dtype.name, 1.0)
+        busy_ns = arch.cycles_to_ns("tensor", count * columns_at_least * passes)
+        cost = busy_ns * arch.clocks_ghz["vector"]
+        if not self._stays_on_chip(nest.target.buffer, row_dim(nest.target.index, rows)):
+            result = Access(nest.target.buffer, nest.target.index)
+            cost += self._access_cost(nest, result, rows, tiles)
         cost += self._preference(nest.target.buffer, nest.target.index, rows)
         for load in (stationary, moving):
             cost += self._operand_cost(load, contract)
@@ -230,6 +253,17 @@ def _all_loads(nest: Nest) -> list[Load]:
     for offset in nest.target.dynamic:
         found += loads(offset.load)
     return list(dict.fromkeys(found))
+
+
+def _reaches(reader: Nest, load: Load, rows: int) -> bool:
+    """Whether a nest can read a buffer with these rows in SBUF: as it lies, or turned by the PE."""
+    swept = reader.reduction.axes if reader.reduction else ()
+    operands = contraction_operands(reader)
+    if operands is not None and load in operands:
+        return any(row_dim(load.index, a) == rows or can_turn(load, a, rows) for a in swept)
+    along = load.index[rows]
+    is_plain = len(along.terms) == 1 and along.terms[0][1] == 1 and not along.constant
+    return is_plain and not set(along.variables) & set(swept)
 
 
 def _accesses(nest: Nest) -> Iterator[Access]:

@@ -31,6 +31,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("tensor_scalar", {"op0": "rsqrt", "operand0": 0}, "op0 must be an operator"),
     ("tensor_copy", {"on": "scalar"}, "the Scalar Engine copies from generation 3", INF2),
     ("tensor_copy_predicated", {"predicate": _WORDS}, "predicate must be one of"),
+    ("tensor_copy_predicated", {"src": _NATURAL}, "dst, src must have the same dtype"),
     (
         "tensor_copy_predicated",
         {"src": chip("a", 64, 32, **psum), "predicate": chip("p", 64, 32, dtype=U8, **psum)},

@@ -244,6 +244,18 @@ def test_tensor_copy_predicated(reverse: bool) -> None:
     bench.check(instr, dst=np.where(copies, bench.value(src), bench.value(dst)))
 
 
+@pytest.mark.parametrize("dtype,value", [(F32, 0.1), (BF16, -1e9), (S32, 2**24 + 1), (U8, 7)])
+def test_a_predicated_copy_of_a_number_keeps_what_dst_can_hold_of_it(
+    dtype: DType, value: float
+) -> None:
+    bench = Bench(33)
+    dst, chosen = bench.pattern((5, 6), dtype), bench.random.integers(0, 2, (5, 6))
+    predicate = bench.pattern((5, 6), U16, values=chosen)
+    instr = TensorCopyPredicated(dst=dst, src=value, predicate=predicate)
+    number = np.array(value).astype(dtype.numpy)
+    bench.check(instr, dst=np.where(chosen, number, bench.value(dst)))
+
+
 def test_reciprocal() -> None:
     bench = Bench(16)
     data, dst = bench.pattern((5, 6), BF16), bench.pattern((5, 6), F16)

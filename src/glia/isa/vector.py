@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from glia.base.dtype import BF16, PRED, S32, U8, U16, U32, from_numpy
+from glia.base.dtype import BF16, PRED, S32, U8, U16, U32
 from glia.isa.alu import ALU_OPS, apply, reduce_along
 from glia.isa.cost import copy_speedup, stream_cycles, two_input_factor
 from glia.isa.form import (
@@ -21,7 +21,6 @@ from glia.isa.form import (
     fixed,
 )
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
-from glia.isa.numerics import narrow
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     WORDS,
@@ -354,11 +353,11 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
 class TensorCopyPredicated(Instr, engine="vector"):
     """Copy src to dst where predicate is not 0 (with `reverse` where it is 0).
 
-    dst keeps its elements elsewhere.
+    dst keeps its elements elsewhere. A number is converted to the dtype of dst.
     """
 
     dst: Pattern = updates("SBUF", "PSUM", raw=True)
-    src: Pattern | float = reads("SBUF", "PSUM", immediate=True)
+    src: Pattern | float = reads("SBUF", "PSUM", immediate=True, raw=True)
     predicate: Pattern = reads("SBUF", "PSUM", raw=True)
     reverse: bool = False
 
@@ -367,17 +366,18 @@ class TensorCopyPredicated(Instr, engine="vector"):
     rules = (
         same_elements("dst", "src", "predicate", source=PREDICATED),
         dtypes("predicate", (U8, U16, U32, PRED), source=PREDICATED),
+        same_dtype("dst", "src", source=PREDICATED),
         not_both_in_psum("src", "predicate", source=PREDICATED),
     )
 
     @property
     def is_exact(self) -> bool:
-        return isinstance(self.src, Pattern) and self.src.dtype is self.dst.dtype
+        return True
 
     @staticmethod
     def compute(dst: Array, src: Array, predicate: Array, reverse: bool) -> Array:
         chosen = predicate == 0 if reverse else predicate != 0
-        return np.where(chosen, narrow(np.asarray(src), from_numpy(dst.dtype)), dst)
+        return np.where(chosen, src, dst)
 
     def cycles(self, arch: Arch) -> int:
         """Two cycles per element, one where src and predicate come from both memories."""

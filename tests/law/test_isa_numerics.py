@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -76,10 +77,16 @@ def test_all_codes_of_8_bit_floats_have_their_values(dtype: DType) -> None:
     assert np.nanmax(found[np.isfinite(found)]) == GREATEST[dtype]
 
 
+@cache
+def finite(dtype: DType) -> tuple[list[int], list[Fraction]]:
+    """The codes of positive numbers, and the numbers."""
+    codes = [code for code in range(128) if math.isfinite(decoded(code, dtype))]
+    return codes, [Fraction(decoded(code, dtype)) for code in codes]
+
+
 def nearest(value: Fraction, dtype: DType) -> float:
     """The format's value nearest to a positive one, ties to an even code; beyond all: overflow."""
-    codes = [c for c in range(128) if math.isfinite(decoded(c, dtype))]
-    table = [Fraction(decoded(c, dtype)) for c in codes]
+    codes, table = finite(dtype)
     step = table[-1] - table[-2]
     if value >= table[-1] + step / 2 and (codes[-1] % 2 or value > table[-1] + step / 2):
         return math.inf if FORMATS[dtype][2] else math.nan
@@ -93,10 +100,10 @@ def nearest(value: Fraction, dtype: DType) -> float:
 
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_float32_rounds_to_the_nearest_8_bit_float(dtype: DType) -> None:
-    finite = sorted(filter(math.isfinite, (decoded(code, dtype) for code in range(128))))
-    middles = [(a + b) / 2 for a, b in pairwise(finite)]
-    last = finite[-1] + (finite[-1] - finite[-2]) / 2
-    exact = np.array([*finite, *middles, last, 1e30], np.float32)
+    numbers = [float(number) for number in finite(dtype)[1]]
+    middles = [(a + b) / 2 for a, b in pairwise(numbers)]
+    last = numbers[-1] + (numbers[-1] - numbers[-2]) / 2
+    exact = np.array([*numbers, *middles, last, 1e30], np.float32)
     around = [exact, np.nextafter(exact, np.float32(0)), np.nextafter(exact, np.float32(np.inf))]
     values = np.concatenate(around)
     values = np.concatenate([values, np.random.default_rng(1).uniform(0, last, 300)])

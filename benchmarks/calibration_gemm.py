@@ -24,7 +24,7 @@ BANKS = 4  # results in flight between the array and the copy out of PSUM
 class Gemm:
     """A kernel being written: m x k x n, its operands in HBM.
 
-    `loads` and `stores` are (queue, engine). A release that makes descriptors at run time names a
+    `loads` and `stores` are (queue, engine); a release that makes descriptors at run time names a
     dynamic queue. As part of a longer program it is given that program's builder, its operands
     (a, b and result), a prefix for its semaphores, and what its loads have to wait for.
     """
@@ -36,6 +36,7 @@ class Gemm:
     target: str
     loads: tuple[str, str] = ("qSyncIO0", "sync")
     stores: tuple[str, str] = ("qGpSimdIO0", "gpsimd")
+    clears: str = "gpsimd"  # the engine that writes zeros
     builder: ProgramBuilder | None = None
     operands: tuple[View, ...] = ()
     prefix: str = ""
@@ -224,10 +225,11 @@ class _FullyBlocked:
 
     def _clear(self, n: Affine, is_packed: bool) -> None:
         b, gemm = self.gemm.b, self.gemm
-        free = {"packed": n * self.rows} if is_packed else {"stored": (n - 1) * self.rows}
-        waits, cleared = gemm.counts(free), gemm.prefix + "cleared"
-        with b.loop(self.rows, "clear"):
-            b.memset(self.totals, 0.0, waits=waits, signals=cleared)
+        cleared = gemm.prefix + "cleared"
+        with b.loop(self.rows, "clear") as row:
+            sets, counts = (1, "packed") if is_packed else (2, "stored")
+            waits = gemm.counts({counts: (n - sets) * self.rows + row + 1})
+            b.memset(self.totals, 0.0, on=gemm.clears, waits=waits, signals=cleared)
 
     def _load_right(self, n: Affine, k: Affine) -> None:
         b, gemm, width = self.gemm.b, self.gemm, self.in_n * COLUMNS
@@ -260,7 +262,8 @@ class _FullyBlocked:
                     ready |= {"rights": outer * self.in_k + bk + 1, "added": group - BANKS + 1}
                     gemm.multiply(bank, left, right, bk, **ready)
                 total = self.totals[:, ds(COLUMNS * bn, COLUMNS)]
-                ready = {"products": (group + 1) * self.in_k, "cleared": (n + 1) * self.rows}
+                row = n * self.rows + m * self.in_m + bm
+                ready = {"products": (group + 1) * self.in_k, "cleared": row + 1}
                 summed = gemm.sum[:, ds(COLUMNS * bank, COLUMNS)]
                 waits, added = gemm.counts(ready), gemm.prefix + "added"
                 b.tensor_tensor(total, total, summed, op="add", waits=waits, signals=added)
@@ -276,7 +279,8 @@ class _FullyBlocked:
                     waits = gemm.counts(added | {"stored": turn - 3})
                     counted = gemm.prefix + "packed" if bn + 1 == self.in_n else ()
                     src = self.totals[:, part]
-                    b.tensor_copy(self.packed[:, part], src, waits=waits, signals=counted)
+                    dst = self.packed[:, part]
+                    b.activation(dst, src, function="copy", waits=waits, signals=counted)
             ready = {"packed": turn + 1} if is_packed else added
             dst = gemm.c[ds(ROWS * row, ROWS), ds(width * n, width)]
             gemm.store(dst, self.packed if is_packed else self.totals, **ready)

@@ -145,7 +145,7 @@ class Mlp:
             ready = self._transpose(f"x{layer}.", x, x_turned, ready, has_bias=layer > 0)
             x = b.hbm((self.ROWS, narrow))
             gemm = Gemm(
-                self.ROWS, wide, narrow, "f32", "trn2", self.LOADS, self.STORES, b,
+                self.ROWS, wide, narrow, "f32", "trn2", self.LOADS, self.STORES, "vector", b,
                 (x_turned, weight, x), f"layer{layer}.", ready,
             )  # fmt: skip
             ready = {f"layer{layer}.stored": write_fully_blocked(gemm, (16, 2, 8), is_packed=False)}

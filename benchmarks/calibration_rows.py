@@ -101,7 +101,7 @@ def gemm(target: str) -> Gemm:
     """
     if target == "trn1":
         return Gemm(4096, 8192, 8192, "bf16", target)
-    return Gemm(4096, 8192, 8192, "f32", target, SOFTWARE_LOADS, HARDWARE_LOADS)
+    return Gemm(4096, 8192, 8192, "f32", target, SOFTWARE_LOADS, HARDWARE_LOADS, "vector")
 
 
 def kernel_rows() -> list[Row]:

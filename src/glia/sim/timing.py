@@ -1,8 +1,9 @@
-"""How long a machine program takes: one pass over its instructions in program order.
+"""How long a machine program takes: its engines moved through time, event by event.
 
 Every engine and DMA queue has its own time line; waits, results of the same engine, DMA engines,
-HBM, weights loads, activation tables and the array's warm-up move it. Loops are skipped through
-once they repeat, with the same result as running them. `Timing.not_modelled` says what is left out.
+HBM, memory ports, weights loads, activation tables and the array's warm-up move it. Loops are
+skipped through once they repeat, with the same result as running them. `Timing.not_modelled` says
+what is left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from glia.machine.ir import Program
 from glia.sim.timing_costs import PS, matmul_flops, transpose_flops
 from glia.sim.timing_machine import Deadlock, Machine
 from glia.sim.timing_plan import Plan, Step, make_plan
-from glia.sim.timing_steady import skip_iterations
+from glia.sim.timing_steady import skip_repetitions
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -144,53 +145,64 @@ def simulate_timing(
     trips: Mapping[int, Sequence[int]] | None = None,
     skip: bool = True,
     most_events: int = MOST_EVENTS,
+    is_native: bool = True,
 ) -> Timing:
     """Time one core's program.
 
     `trips` gives, for each While and Branch numbered in program order, the trip counts or arms
     taken by its executions in order; without it one trip of the body and the first arm are
     assumed and reported. `trace` keeps up to `most_events` events. `skip=False` runs every
-    iteration of every loop; the result is the same but for the events. Raises Deadlock.
+    iteration of every loop; the result is the same but for the events. `is_native=False` runs the
+    rules in Python, with the same result. Raises Deadlock.
     """
     plan = make_plan(program, arch)
-    machine = Machine(plan, arch, trips or {}, most_events if trace else 0)
+    machine = Machine(plan, arch, trips or {}, most_events if trace else 0, is_native=is_native)
     if skip:
-        machine.skip_iterations = skip_iterations
-    machine.run(plan.items)
+        skip_repetitions(machine)
+    machine.run()
     return _summarize(plan, machine, arch)
 
 
 def _summarize(plan: Plan, machine: Machine, arch: Arch) -> Timing:
-    executed = [(s, machine.counts[s.number]) for s in plan.steps]
+    counts, busied, stalled, table_loads, throttled = (
+        machine.record[name].tolist()
+        for name in ("counts", "busied", "stalled", "table_loads", "throttled")
+    )
+    executed = [(s, counts[s.number]) for s in plan.steps]
     on_engine = [(s, n) for s, n in executed if s.kind != "transfer"]
     transfers = [(s.transfer, n) for s, n in executed if s.transfer is not None]
+    events = _events(plan, machine)
     return Timing(
         latency_ns=machine.last / PS + arch.postamble_ns,
         begin_ns=machine.begin / PS,
-        busy_ns=_sum_by(plan.engines, ((s.engine, machine.busy[s.number]) for s, _ in on_engine)),
-        instructions={
-            name: sum(n for s, n in executed if s.engine == number)
-            for number, name in enumerate(plan.engines)
-        },
-        opcodes=_opcodes(plan, machine),
+        busy_ns=_sum_by(plan.engines, ((s.engine, busied[s.number]) for s, _ in on_engine)),
+        instructions=_instructions(plan, executed),
+        opcodes=_opcodes(plan, counts, busied),
         hbm_read_bytes=sum(t.read_bytes * n for t, n in transfers),
         hbm_written_bytes=sum(t.written_bytes * n for t, n in transfers),
         moved_bytes=sum(t.moved_bytes * n for t, n in transfers),
         queue_busy_ns=_sum_by(
             plan.queues,
-            ((s.queue, machine.busy[s.number]) for s, _ in executed if s.kind == "transfer"),
+            ((s.queue, busied[s.number]) for s, _ in executed if s.kind == "transfer"),
         ),
         matmul_flops=sum(matmul_flops(s.instr) * n for s, n in executed if s.kind == "matmul"),
         transpose_flops=sum(transpose_flops(s.instr) * n for s, n in on_engine),
         flops_by_dtype=_flops_by_dtype(executed),
-        table_loads=sum(machine.table_loads),
-        throttled_ns=sum(machine.throttled) / PS,
-        stalls=_stalls(plan, machine),
-        events=_events(plan, machine),
+        table_loads=sum(table_loads),
+        throttled_ns=sum(throttled) / PS,
+        stalls=_stalls(plan, stalled),
+        events=events,
         skips=tuple(Skip(v, a / PS, b / PS, n) for v, a, b, n in machine.skips),
-        events_left_out=machine.executed - len(machine.events),
+        events_left_out=machine.executed - len(events),
         not_modelled=NOT_MODELLED + _assumptions(machine, arch),
     )
+
+
+def _instructions(plan: Plan, executed: list[tuple[Step, int]]) -> dict[str, int]:
+    found = [0] * len(plan.engines)
+    for step, count in executed:
+        found[step.engine] += count
+    return dict(zip(plan.engines, found, strict=True))
 
 
 def _sum_by(names: Sequence[str], values: object) -> dict[str, float]:
@@ -200,12 +212,12 @@ def _sum_by(names: Sequence[str], values: object) -> dict[str, float]:
     return {name: total / PS for name, total in zip(names, totals, strict=True)}
 
 
-def _opcodes(plan: Plan, machine: Machine) -> tuple[OpcodeTime, ...]:
+def _opcodes(plan: Plan, counts: list[int], busied: list[int]) -> tuple[OpcodeTime, ...]:
     found: dict[tuple[str, str], list[int]] = {}
     for step in plan.steps:
         entry = found.setdefault((_track(plan, step), step.instr.mnemonic()), [0, 0])
-        entry[0] += machine.counts[step.number]
-        entry[1] += machine.busy[step.number]
+        entry[0] += counts[step.number]
+        entry[1] += busied[step.number]
     rows = [OpcodeTime(track, opcode, n, ps / PS) for (track, opcode), (n, ps) in found.items()]
     return tuple(sorted(rows, key=lambda row: (-row.busy_ns, row.engine, row.opcode)))
 
@@ -223,10 +235,10 @@ def _flops_by_dtype(executed: list[tuple[Step, int]]) -> dict[str, int]:
     return found
 
 
-def _stalls(plan: Plan, machine: Machine) -> tuple[Stall, ...]:
+def _stalls(plan: Plan, stalled: list[int]) -> tuple[Stall, ...]:
     found: dict[tuple[str, str, str], int] = {}
     for step, wait in plan.planned_waits:
-        if picoseconds := machine.stalled[wait.number]:
+        if picoseconds := stalled[wait.number]:
             key = plan.engines[step.engine], plan.semaphores[wait.semaphore], step.instr.mnemonic()
             found[key] = found.get(key, 0) + picoseconds
     rows = [Stall(engine, semaphore, ps / PS, op) for (engine, semaphore, op), ps in found.items()]
@@ -237,7 +249,7 @@ def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
     steps = plan.steps
     return tuple(
         Event(_track(plan, steps[number]), start / PS, end / PS, steps[number].instr)
-        for number, start, end in machine.events
+        for number, start, end in machine.events()
     )
 
 
@@ -245,7 +257,7 @@ def _assumptions(machine: Machine, arch: Arch) -> tuple[str, ...]:
     timed = [name for name in arch.assumed if name.split(".")[0] in TIMED_CONSTANTS]
     found = (f"no public number, value assumed: {', '.join(timed)}",) if timed else ()
     if machine.assumed_trips:
-        listed = ", ".join(map(str, sorted(machine.assumed_trips)))
+        listed = ", ".join(map(str, machine.assumed_trips))
         found += (
             f"run-time control flow {listed}: one trip of each loop, first arm of each branch",
         )

@@ -70,6 +70,7 @@ class Step:
     generation: int = 0  # time of the hardware that makes its descriptors
     ports: tuple[int, ...] = ()  # memory ports it shares with other engines
     stationary: tuple[str, int, Terms] = ("", 0, ())  # tile and address expression
+    held_tile: str = ""
     load: int = 0  # LoadStationary
     table: str = ""  # activation-table set; "" = none needed
 
@@ -90,6 +91,7 @@ class LoopStep:
     signalled: tuple[int, ...]  # semaphores
     outer_reads: tuple[int, ...]  # steps before the loop that steps inside depend on
     extents: dict[int, int]  # trips of the loops inside, by slot
+    inner_trips: dict[int, int]  # how often steps in inner loops run, by number
     is_regular: bool  # no barrier or run-time control flow; matmuls meet the same weights each time
     kind: str = "loop"
 
@@ -262,6 +264,7 @@ class _Planner:
         elif instr.runs_on == "tensor" and matmul_flops(instr):
             stationary: Pattern = instr.stationary  # type: ignore[attr-defined]
             step.kind, step.stationary = "matmul", self._address(stationary)
+            step.held_tile = stationary.tile.name
             part = stationary.free / self.arch.stationary_columns
             part *= self.arch.tensor_passes.get(stationary.dtype.name, 1.0)
             step.load = cycles_to_ps(self.arch.load_stationary_cycles * part, "tensor", self.arch)
@@ -351,6 +354,7 @@ def _summarize_loop(
         signalled=tuple(sorted({n for s in inside for n, _ in s.signals})),
         outer_reads=tuple(sorted({r for s in inside for r in s.reads if r < steps[0]})),
         extents=_extents(body),
+        inner_trips=_inner_trips(body),
         is_regular=all(_is_regular(item) for item in body) and _weights_agree(inside, slot, trips),
     )
 
@@ -384,6 +388,30 @@ def _extents(items: tuple[PlanItem, ...]) -> dict[int, int]:
         if isinstance(item, LoopStep):
             found |= {item.slot: item.trips} | item.extents
     return found
+
+
+def _inner_trips(items: tuple[PlanItem, ...]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for item in items:
+        if isinstance(item, LoopStep):
+            for step in item.body:
+                if isinstance(step, Step):
+                    found[step.number] = item.trips
+            found |= {number: n * item.trips for number, n in item.inner_trips.items()}
+    return found
+
+
+def loops_in(items: tuple[PlanItem, ...]) -> Iterator[LoopStep]:
+    """Every loop of a block, outer ones first."""
+    for item in items:
+        if isinstance(item, LoopStep):
+            yield item
+            yield from loops_in(item.body)
+        elif isinstance(item, WhileStep):
+            yield from loops_in(item.condition + item.body)
+        elif isinstance(item, BranchStep):
+            for arm in item.arms:
+                yield from loops_in(arm)
 
 
 def _is_regular(item: PlanItem) -> bool:

@@ -1,274 +1,305 @@
 """Skipping iterations of a loop once they only repeat what the ones before did, later.
 
-A machine's next moves depend on its state alone. When everything a loop touches is, after an
-iteration, what it was `distance` iterations ago but `period` later, and every wait inside refers
-to counts the same distance back (or to a moment already past), the iterations from here on can
-only repeat: they are skipped by moving the state forward, with exactly the result of running them.
+What a core does next depends on its record alone, and a moment before NOW delays nothing any more.
+So when, as a watched loop turns, every engine is where it was `distance` iterations ago, everything
+after NOW is as far from it as then, and every wait inside either looks for counts as far back as
+then or for counts long reached, the next iterations can only repeat: the record is moved as many
+periods on as fit, with exactly the result of running them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from glia.base.errors import InternalError
-from glia.sim.timing_costs import HBM_LANE
-from glia.sim.timing_machine import PORT_ENGINES, TENSOR, Machine
-from glia.sim.timing_plan import LoopStep, PlannedWait, Step
+import numpy as np
+
+from glia.sim import timing_events as rules
+from glia.sim.timing_machine import Machine
+from glia.sim.timing_plan import LoopStep, Plan, PlannedWait, loops_in
+from glia.sim.timing_tables import Array
 
 FEWEST_TRIPS = 8  # a shorter loop is run as it is
 DISTANCES = (1, 2, 3, 4, 6, 8)
-WINDOW, PAUSE = 48, 512  # iterations watched, out of every this many
-MOST_FRUITLESS = 4  # runs of a loop without a skip, after which it is no longer watched
+WINDOW, PAUSE = 24, 64  # turns watched, out of every this many
+MOST_FRUITLESS = 4  # windows without a skip, after which a loop is no longer watched
 LAST_RUN = 1  # iterations at the end that are always run, so that a picture shows them
+
+# Of the core: what must be the same, and what moves
+STATE = (rules.IS_WARM, rules.HEAT, rules.HELD, rules.HELD_TILE, rules.HELD_STEP, rules.TABLE)
+MOVING = (rules.LAST, rules.TENSOR_END)
+
+
+def skip_repetitions(machine: Machine) -> None:
+    """Make a machine skip what repeats in its loops."""
+    loops = {
+        loop.slot: loop
+        for loop in loops_in(machine.plan.items)
+        if loop.is_regular and loop.trips >= FEWEST_TRIPS and loop.engines
+    }
+    watchers = {slot: _Watcher(machine, loop) for slot, loop in loops.items()}
+    for slot, loop in loops.items():
+        machine.record["watched"][slot] = _slowest(machine.plan, loop)
+    machine.at_mark = lambda slot: watchers[slot].turn()
+
+
+def _slowest(plan: Plan, loop: LoopStep) -> int:
+    """The engine that is longest busy in one iteration, with what its inner loops repeat."""
+    busy = dict.fromkeys(loop.engines, 0)
+    for step in plan.steps[slice(*loop.steps)]:
+        busy[step.engine] += 1 + step.busy * loop.inner_trips.get(step.number, 1)
+    return max(busy, key=lambda engine: busy[engine])
 
 
 @dataclass(slots=True)
 class _Snapshot:
-    """State after an iteration: moments that must move together, and what must be equal."""
+    """The record as far as it decides what comes next in a loop, and the sums so far."""
 
-    times: list[int]
-    modes: tuple[object, ...]
-    past: int  # what is not later than this can no longer delay anything in the loop
-    counts: list[int]  # of the signalled semaphores
-    totals: list[list[int]]
-    executed: int
-    checksum: int
-
-
-def skip_iterations(machine: Machine, loop: LoopStep) -> None:
-    """Run a loop, skipping iterations that repeat; one that never does is soon not watched."""
-    fruitless = machine.fruitless.get(loop.slot, 0)
-    is_watched = loop.trips >= FEWEST_TRIPS and fruitless < MOST_FRUITLESS
-    watcher = _Watcher(machine, loop) if is_watched else None
-    index = skipped = 0
-    while index < loop.trips:
-        machine.variables[loop.slot] = index
-        machine.run(loop.body)
-        index += 1
-        if watcher is not None and loop.trips - index > LAST_RUN:
-            repeated = watcher.after(index)
-            index, skipped = index + repeated, skipped + repeated
-    machine.fruitless[loop.slot] = 0 if skipped else fruitless + 1
+    now: int
+    parts: dict[str, Array]
+    pending: Array  # moments that may still delay a wait, relative to now
+    past: Array  # by semaphore: the counts that cannot
 
 
 class _Watcher:
+    """Compares the turns of one loop."""
+
     def __init__(self, machine: Machine, loop: LoopStep) -> None:
         self.machine, self.loop = machine, loop
         self.snapshots: list[_Snapshot] = []
-        self.paces: list[list[int]] = []
-        self.streaks = dict.fromkeys(DISTANCES, (0, 0))  # distance -> (length, period)
+        self.turns = self.fruitless = 0
         self.waits = machine.plan.planned_waits[slice(*loop.waits)]
+        self.parts, positions = _parts(machine, loop)
+        self.positions = np.concatenate(positions)
+        self.margin = int(machine.record["parameter"][rules.MARGIN])
+        self.own = np.arange(rules.ENGINES) * machine.plan.slots + loop.slot
 
-    def after(self, done: int) -> int:
-        """Skip if possible after `done` iterations; returns how many were skipped."""
-        phase = done % PAUSE
-        if phase > WINDOW:
-            return 0
-        if phase == 0 or not self._is_even_paced():
-            self.snapshots.clear()
-            self.streaks = dict.fromkeys(DISTANCES, (0, 0))
-            return 0
-        self.snapshots.append(self._snapshot(done))
+    def turn(self) -> None:
+        """The loop turned on its watched engine: skip what follows if it repeats."""
+        self.turns += 1
+        phase = self.turns % PAUSE
+        if phase >= WINDOW:
+            if phase == WINDOW:
+                self.snapshots.clear()
+                self.fruitless += 1
+                if self.fruitless >= MOST_FRUITLESS:
+                    self.machine.record["watched"][self.loop.slot] = -1
+            return
+        self.snapshots.append(self._take())
         for distance in DISTANCES:
-            period = self._period(distance)
-            length, before = self.streaks[distance]
-            length = (
-                length + 1 if period is not None and period == before else int(period is not None)
-            )
-            self.streaks[distance] = (length, period or 0)
-            times = (self.loop.trips - done - LAST_RUN) // distance
-            if period is not None and times > 0 and self._repeats(distance, length, done):
-                self._jump(distance, period, times)
-                return distance * times
-        return 0
+            if len(self.snapshots) > distance and self._skip(self.snapshots[-1 - distance]):
+                self.snapshots.clear()
+                self.fruitless = 0
+                return
+        del self.snapshots[: -max(DISTANCES)]
 
-    def _is_even_paced(self) -> bool:
-        """Whether all engines moved by the same time since some iteration: what is cheap to see."""
-        now = [self.machine.free[e] for e in self.loop.engines]
-        self.paces.append(now)
-        del self.paces[: -1 - max(DISTANCES)]
-        for distance in DISTANCES:
-            if distance < len(self.paces):
-                then = self.paces[-1 - distance]
-                step = now[0] - then[0]
-                if all(a - b == step for a, b in zip(now, then, strict=True)):
-                    return True
-        return False
-
-    def _snapshot(self, done: int) -> _Snapshot:
-        machine, loop = self.machine, self.loop
-        times, lengths = _pack(machine, loop)
-        name, address = machine.held
-        shift = dict(machine.held_terms).get(loop.slot, 0) * (done - 1)
+    def _take(self) -> _Snapshot:
+        machine, record = self.machine, self.machine.record
+        listed = machine.call("gather")
+        values = record["state"][self.positions]
+        parts = {name: values[part] for name, part in self.parts.items()}
+        past = record["first"].copy()
         return _Snapshot(
-            times=times,
-            modes=(lengths, name, address - shift, machine.table, machine.heat, machine.is_warm),
-            past=min((machine.free[e] for e in loop.engines), default=0),
-            counts=[machine.histories[s].count for s in loop.signalled],
-            totals=[list(part[span]) for part, span in _totals(machine, loop)],
-            executed=machine.executed,
-            checksum=machine.checksum,
+            int(record["core"][rules.NOW]), parts, record["pending"][:listed].copy(), past
         )
 
-    def _period(self, distance: int) -> int | None:
-        """How much later everything is than `distance` iterations ago; None if not the same."""
-        if len(self.snapshots) < distance + 2:
-            return None
-        now, then = self.snapshots[-1], self.snapshots[-1 - distance]
-        if now.modes != then.modes or len(now.times) != len(then.times) or not now.times:
-            return None
-        period = now.times[0] - then.times[0]
-        for a, b in zip(now.times, then.times, strict=True):
-            if a - b != period and (a != b or a > then.past):
-                return None
-        return period if self._iterations_agree(distance, period) else None
-
-    def _iterations_agree(self, distance: int, period: int) -> bool:
-        """Whether the last iteration did the same work as the one `distance` before, moved."""
-        if len(self.snapshots) < distance + 2:
+    def _skip(self, then: _Snapshot) -> bool:
+        now, machine = self.snapshots[-1], self.machine
+        period = now.now - then.now
+        if period <= 0 or not self._is_same(now, then, period):
             return False
-        now, before = self.snapshots[-1], self.snapshots[-2]
-        then, then_before = self.snapshots[-1 - distance], self.snapshots[-2 - distance]
-        executed = now.executed - before.executed
-        moved = now.checksum - before.checksum - (then.checksum - then_before.checksum)
-        return executed == then.executed - then_before.executed and moved == executed * period
+        moved = self._moved(now, then)
+        if moved is None:
+            return False
+        times = self._times(now, then, *moved)
+        last = machine.last
+        end = now.now + period * times
+        if times < 1 or end < last:
+            return False
+        self._jump(now, then, period, times, *moved)
+        machine.skips.append((self.loop.variable, last, end, moved[1] * times))
+        return True
 
-    def _repeats(self, distance: int, streak: int, done: int) -> bool:
-        """Whether every wait inside keeps its distance and looks back within the streak."""
-        now, then = self.snapshots[-1], self.snapshots[-1 - distance]
-        units = {
-            semaphore: a - b
-            for semaphore, a, b in zip(self.loop.signalled, now.counts, then.counts, strict=True)
-        }
-        reach = max((self._reach(s, w, distance, units, done) for s, w in self.waits), default=0)
-        return streak > reach + distance
+    def _is_same(self, now: _Snapshot, then: _Snapshot, period: int) -> bool:
+        """Whether what matters is the same, or as far ahead as then."""
+        a, b = now.parts, then.parts
+        if not np.array_equal(a["same"], b["same"]) or not np.array_equal(
+            now.pending, then.pending
+        ):
+            return False
+        if not np.array_equal(self._ahead(now), self._ahead(then)):
+            return False
+        live = a["start"] >= 0
+        same = a["start"] - b["start"] == np.where(live, period, 0)
+        same &= ~live | ((a["waited"] - b["waited"] == period) & (a["binding"] == b["binding"]))
+        if not same.all():
+            return False
+        if not np.array_equal(a["count"] - now.past, b["count"] - then.past):
+            return False
+        came = a["free"] - b["free"]
+        if not ((came == period) | ((came == 0) & (a["free"] <= then.now))).all():
+            return False
+        last, tensor = (a["moving"] - b["moving"]).tolist()
+        return last == period and tensor == (0 if came[rules.TENSOR] == 0 else period)
 
-    def _reach(
-        self, step: Step, wait: PlannedWait, distance: int, units: dict[int, int], done: int
+    def _ahead(self, snapshot: _Snapshot) -> Array:
+        """How far what can still delay something lies ahead."""
+        return np.maximum(snapshot.parts["ahead"] - (snapshot.now - self.margin), 0)
+
+    def _moved(self, now: _Snapshot, then: _Snapshot) -> tuple[list[int], int] | None:
+        """The engines that came on in this loop, and by how many iterations; None otherwise."""
+        came = now.parts["variable"] - then.parts["variable"]
+        own = came[self.own]
+        came[self.own] = 0
+        distance = int(own.max())
+        if came.any() or distance < 1 or not ((own == 0) | (own == distance)).all():
+            return None
+        return np.flatnonzero(own).tolist(), distance
+
+    def _times(self, now: _Snapshot, then: _Snapshot, engines: list[int], distance: int) -> int:
+        """How many periods can follow before a loop ends or a wait no longer repeats."""
+        record = self.machine.record
+        indices = {e: int(record["variable"][self.own[e]]) for e in engines}
+        left = min(self.loop.trips - 1 - LAST_RUN - index for index in indices.values())
+        times = left // distance
+        gained = now.parts["count"] - then.parts["count"]
+        for step, wait in self.waits:
+            if step.engine in indices and times > 0:
+                index = indices[step.engine]
+                times = min(times, self._repeats(wait, step.engine, index, distance, gained, then))
+        for engine in range(rules.ENGINES):
+            start = record["start"][engine]
+            if engine not in indices and start == rules.BLOCKED:
+                times = min(times, self._stays_blocked(engine, gained))
+            elif engine not in indices and start >= 0:
+                return 0
+        return times
+
+    def _repeats(
+        self,
+        wait: PlannedWait,
+        engine: int,
+        index: int,
+        distance: int,
+        gained: Array,
+        then: _Snapshot,
     ) -> int:
-        """How many iterations back the wait looks; more than any streak if it may not repeat."""
-        never = WINDOW * max(DISTANCES)
+        """For how many periods a wait does what it did in the last one."""
+        forever = self.loop.trips
+        unit = self.machine.plan.units[wait.semaphore]
+        step = sum(c for slot, c in wait.terms if slot == self.loop.slot) * distance
         if wait.is_unknown:
             return 0
-        unit = self.machine.plan.units[wait.semaphore]
-        produced = units.get(wait.semaphore, 0)
-        coefficient = sum(c for slot, c in wait.terms if slot == self.loop.slot)
-        low, high = self._bounds(wait, done - distance)
-        if high + coefficient * (self.loop.trips - 1 - (done - distance)) <= 0:
+        if step == int(gained[wait.semaphore]) * unit:
+            return forever
+        needed = self._most(wait, engine, index)
+        reached = int(then.past[wait.semaphore]) * unit
+        if needed > reached:
             return 0
-        if coefficient * distance > produced * unit:
-            return never
-        if coefficient * distance < produced * unit or not produced:
-            return 0 if self._is_past(step, wait, high, distance) else never
-        if low <= 0:
-            return never
-        count = self.snapshots[-1 - distance].counts[self.loop.signalled.index(wait.semaphore)]
-        behind = count - (-(-low // unit)) + 1
-        return max(0, -(-behind * distance // produced))
+        if step <= int(gained[wait.semaphore]) * unit:
+            return forever
+        return (reached - needed) // step
 
-    def _bounds(self, wait: PlannedWait, index: int) -> tuple[int, int]:
-        """The least and greatest count waited for in iteration `index`."""
-        low = high = wait.constant
-        for slot, coefficient in wait.terms:
+    def _most(self, wait: PlannedWait, engine: int, index: int) -> int:
+        """The greatest count waited for in iteration `index`, whatever inner loops are at."""
+        variables = self.machine.record["variable"]
+        begin = engine * self.machine.plan.slots
+        most = wait.constant
+        for slot, factor in wait.terms:
             if slot in self.loop.extents:
-                reach = coefficient * (self.loop.extents[slot] - 1)
-                low, high = low + min(0, reach), high + max(0, reach)
+                most += max(0, factor * (self.loop.extents[slot] - 1))
             else:
-                value = index if slot == self.loop.slot else self.machine.variables[slot]
-                low, high = low + coefficient * value, high + coefficient * value
-        return low, high
+                value = index if slot == self.loop.slot else int(variables[begin + slot])
+                most += factor * value
+        return most
 
-    def _is_past(self, step: Step, wait: PlannedWait, value: int, distance: int) -> bool:
-        """Whether the count was reached before the waiting engine came to the last iterations."""
-        history = self.machine.histories[wait.semaphore]
-        units = -(-value // self.machine.plan.units[wait.semaphore])
-        if not 0 < units <= history.count:
-            return units <= 0
-        return history.moment(units) + self.machine.wake <= self.snapshots[-1 - distance].past
+    def _stays_blocked(self, engine: int, gained: Array) -> int:
+        """For how many periods an engine outside still waits."""
+        machine = self.machine
+        _, wait = machine.plan.planned_waits[int(machine.record["blocked"][engine])]
+        growth = int(gained[wait.semaphore])
+        if not growth:
+            return self.loop.trips
+        needed = -(-machine.needed(engine, wait) // machine.plan.units[wait.semaphore])
+        return (needed - 1 - int(machine.record["count"][wait.semaphore])) // growth
 
-    def _jump(self, distance: int, period: int, times: int) -> None:
-        """Move the machine `times` periods forward."""
-        machine, loop = self.machine, self.loop
-        now, then = self.snapshots[-1], self.snapshots[-1 - distance]
-        begin = machine.last
-        pairs = zip(now.times, then.times, strict=True)
-        _unpack(
-            machine, loop, [a + period * times if a != b else a for a, b in pairs], now.modes[0]
-        )
-        for semaphore, a, b in zip(loop.signalled, now.counts, then.counts, strict=True):
-            if a > b:
-                machine.histories[semaphore].repeat(a - b, period, times)
-        for (part, span), new, old in zip(
-            _totals(machine, loop), now.totals, then.totals, strict=True
-        ):
-            part[span] = [a + (a - b) * times for a, b in zip(new, old, strict=True)]
-        executed = now.executed - then.executed
-        machine.executed += executed * times
-        sums = now.checksum - then.checksum
-        machine.checksum += sums * times + executed * period * times * (times + 1) // 2
-        name, address = machine.held
-        shift = dict(machine.held_terms).get(loop.slot, 0) * distance * times
-        machine.held = (name, address + shift)
-        hidden_to = max(begin, now.past + period * times)
-        machine.skips.append((loop.variable, begin, hidden_to, distance * times))
+    def _jump(
+        self,
+        now: _Snapshot,
+        then: _Snapshot,
+        period: int,
+        times: int,
+        engines: list[int],
+        distance: int,
+    ) -> None:
+        """Move the record `times` periods on."""
+        record, shift = self.machine.record, period * times
+        a, b = now.parts, then.parts
+        changed = dict(a)
+        changed["ahead"] = a["ahead"] + np.where(self._ahead(now) > 0, shift, 0)
+        for name in ("free", "moving"):
+            changed[name] = a[name] + np.where(a[name] != b[name], shift, 0)
+        for name in ("start", "waited"):
+            changed[name] = a[name] + np.where(a["start"] >= 0, shift, 0)
+        for name in ("variable", "count", "totals"):
+            changed[name] = a[name] + (a[name] - b[name]) * times
+        record["state"][self.positions] = np.concatenate([changed[name] for name in self.parts])
+        core = record["core"]
+        core[rules.NOW] += shift
+        core[rules.HELD_PLACE] += self._place_shift(engines, distance) * times
+        self._move_moments(now, shift)
 
+    def _move_moments(self, now: _Snapshot, shift: int) -> None:
+        """Let what is still pending be so after the counts that were added."""
+        machine, record = self.machine, self.machine.record
+        lengths = now.parts["count"] - now.past
+        ends = np.cumsum(lengths)
+        for semaphore in np.flatnonzero(lengths).tolist():
+            end = int(ends[semaphore])
+            moments = now.pending[end - int(lengths[semaphore]) : end] + (now.now + shift)
+            machine.put_moments(semaphore, int(record["count"][semaphore]) - moments.size, moments)
+        record["first"][:] = record["count"] - lengths
 
-def _totals(machine: Machine, loop: LoopStep) -> list[tuple[list[int], slice]]:
-    """The sums that grow by the same amount in every repetition, and the loop's part of each."""
-    steps, waits = slice(*loop.steps), slice(*loop.waits)
-    return [
-        (machine.counts, steps),
-        (machine.busy, steps),
-        (machine.table_loads, steps),
-        (machine.throttled, steps),
-        (machine.stalled, waits),
-    ]
-
-
-def _pack(machine: Machine, loop: LoopStep) -> tuple[list[int], tuple[int, ...]]:
-    """Every moment the loop can read or move, in one list, with the lengths of its lanes."""
-    times = [machine.free[e] for e in loop.engines]
-    times += machine.visible[slice(*loop.steps)]
-    times += [machine.visible[n] for n in loop.outer_reads]
-    times += [machine.queue_ready[q] for q in loop.queues]
-    times += [machine.generators[e] for e in loop.transfer_engines]
-    lengths = []
-    for lane in _lanes(machine, loop):
-        times += lane
-        lengths.append(len(lane))
-    if TENSOR in loop.engines:
-        times += (machine.swap, machine.tensor_end)
-    return times, tuple(lengths)
+    def _place_shift(self, engines: list[int], distance: int) -> int:
+        """How far the held weights' place moves in one period."""
+        if rules.TENSOR not in engines:
+            return 0
+        step = int(self.machine.record["core"][rules.HELD_STEP])
+        terms = dict(self.machine.plan.steps[step].stationary[2])
+        return terms.get(self.loop.slot, 0) * distance
 
 
-def _lanes(machine: Machine, loop: LoopStep) -> list[list[int]]:
-    lanes = machine.lanes if loop.transfer_engines else []
-    if set(PORT_ENGINES) & set(loop.engines):
-        lanes = [*lanes, *machine.ports]
-    return lanes
+def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Array]]:
+    """Where in the machine's state lies what a loop can change or depend on, by its kind."""
+    record = machine.record
+    origin = record["state"].ctypes.data
 
+    def at(name: str, indices: object = None) -> Array:
+        array = record[name]
+        begin = (array.ctypes.data - origin) // array.itemsize
+        chosen = range(array.size) if indices is None else indices
+        return begin + np.fromiter(chosen, np.int64)  # type: ignore[call-overload]
 
-def _unpack(machine: Machine, loop: LoopStep, times: list[int], lengths: object) -> None:
-    """Put back what `_pack` took, moved."""
-    if not isinstance(lengths, tuple):
-        raise InternalError("a snapshot's first mode is the lengths of its lanes")
-    values = iter(times)
-    for engine in loop.engines:
-        machine.free[engine] = next(values)
-    for number in (*range(*loop.steps), *loop.outer_reads):
-        machine.visible[number] = next(values)
-    for queue in loop.queues:
-        machine.queue_ready[queue] = next(values)
-    for engine in loop.transfer_engines:
-        machine.generators[engine] = next(values)
-    lanes: dict[tuple[int, ...], list[int]] = {}
-    moved = [[next(values) for _ in range(length)] for length in lengths]
-    shared = [lanes.setdefault(tuple(lane), lane) for lane in moved]
-    if loop.transfer_engines:
-        machine.lanes = shared[: HBM_LANE + 1]
-        shared = shared[HBM_LANE + 1 :]
-    if shared:
-        machine.ports = shared
-    if TENSOR in loop.engines:
-        machine.swap, machine.tensor_end = next(values), next(values)
-    machine.last = max(machine.last, *machine.visible[slice(*loop.steps)])
+    steps, waits = range(*loop.steps), range(*loop.waits)
+    ahead = [at(name) for name in ("generator", "lane", "port", "queue_ready", "latest", "counted")]
+    ahead += [at("visible", (*steps, *loop.outer_reads)), at("core", (rules.SWAP,))]
+    same = [at(name) for name in ("place", "blocked", "seen", "left", "group_arrived")]
+    totals = [at(name, steps) for name in ("counts", "busied", "table_loads", "throttled")]
+    kinds = {
+        "ahead": ahead,
+        "same": [*same, at("core", STATE)],
+        "start": [at("start")],
+        "waited": [at("waited")],
+        "binding": [at("binding")],
+        "free": [at("free")],
+        "moving": [at("core", MOVING)],
+        "variable": [at("variable")],
+        "count": [at("count")],
+        "totals": [*totals, at("stalled", waits), at("core", (rules.EXECUTED,))],
+    }
+    parts, positions, begin = {}, [], 0
+    for name, lists in kinds.items():
+        positions += lists
+        end = begin + sum(each.size for each in lists)
+        parts[name] = slice(begin, end)
+        begin = end
+    return parts, positions

@@ -1,0 +1,324 @@
+"""Python functions over 64-bit integers, compiled to machine code on first use.
+
+A function takes a record of integer arrays and integers, and returns an integer. Its body may use
+assignments, if, while, break, continue, return, arithmetic (+ - * // % >> & |), comparisons, `in`
+a tuple, and, or, not, `min`, `max`, conditional expressions, module constants, elements of the
+record's arrays (`m.name[i]`) and calls of the functions compiled with it. The same function runs in
+Python too: one text is both what is meant and what is fast. Integers wrap at 64 bits; indices are
+not checked.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import functools
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+
+from glia.base.errors import InternalError
+
+Function = Callable[..., int]
+Records = Mapping[str, np.ndarray]
+
+_COMPARISONS = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
+_PLAIN = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.RShift: "ashr", ast.BitAnd: "and_",
+    ast.BitOr: "or_",
+}  # fmt: skip
+
+
+class Library:
+    """Functions of one module, compiled together; `call` runs one on a record."""
+
+    def __init__(self, module: ModuleType, names: Sequence[str], arrays: Sequence[str]) -> None:
+        self.module, self.names, self.arrays = module, tuple(names), tuple(arrays)
+        self._engine: Any = None
+        self._entries: dict[str, Any] = {}
+
+    def bind(self, record: Records) -> Callable[[str], int]:
+        """`call` on one record, prepared: good until one of its arrays is replaced."""
+        pointers = (ctypes.c_void_p * len(self.arrays))(
+            *(record[array].ctypes.data for array in self.arrays)
+        )
+        address = ctypes.addressof(pointers)
+
+        def call(name: str, _: object = pointers) -> int:
+            return self._entry(name)(address)
+
+        return call
+
+    def call(self, name: str, record: Records, *, is_native: bool = True) -> int:
+        """Run a function that takes nothing but the record."""
+        if not is_native:
+            lists = {array: record[array].tolist() for array in self.arrays}
+            result = getattr(self.module, name)(SimpleNamespace(**lists))
+            for array, values in lists.items():
+                record[array][:] = values
+            return int(result)
+        return self.bind(record)(name)
+
+    def _entry(self, name: str) -> Any:
+        if name not in self._entries:
+            if self._engine is None:
+                self._engine = _build(_Writer(self).write())
+            address = self._engine.get_function_address(name)
+            self._entries[name] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+        return self._entries[name]
+
+
+def _build(module: ir.Module) -> Any:
+    """Optimise a module and load it; the engine keeps the code alive."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine(opt=3)
+    parsed = binding.parse_assembly(str(module))
+    parsed.verify()
+    tuning = binding.create_pipeline_tuning_options(speed_level=3)
+    passes = binding.create_pass_builder(machine, tuning)
+    passes.getModulePassManager().run(parsed, passes)
+    engine = binding.create_mcjit_compiler(parsed, machine)
+    engine.finalize_object()
+    return engine
+
+
+class _Writer:
+    """Writes the functions of a library as one LLVM module."""
+
+    def __init__(self, library: Library) -> None:
+        self.word = ir.IntType(64)
+        self.record = self.word.as_pointer().as_pointer()
+        self.library = library
+        self.output = ir.Module(name=library.module.__name__)
+        self.functions: dict[str, Any] = {}
+
+    def write(self) -> ir.Module:
+        parsed = {}
+        for name in self.library.names:
+            source = textwrap.dedent(inspect.getsource(getattr(self.library.module, name)))
+            parsed[name] = tree = ast.parse(source).body[0]
+            count = len(tree.args.args)  # type: ignore[attr-defined]
+            kind = ir.FunctionType(self.word, [self.record] + [self.word] * (count - 1))
+            self.functions[name] = ir.Function(self.output, kind, name)
+        for name, tree in parsed.items():
+            _FunctionWriter(self, name, tree).write()
+        return self.output
+
+
+class _FunctionWriter:
+    """Writes one function: every variable has a place, and LLVM makes registers of them."""
+
+    def __init__(self, writer: _Writer, name: str, tree: Any) -> None:
+        self.writer, self.tree, self.word = writer, tree, writer.word
+        self.function = writer.functions[name]
+        self.entry = self.function.append_basic_block("entry")
+        self.builder = ir.IRBuilder(self.entry)
+        self.record = self.function.args[0]
+        self.record_name = tree.args.args[0].arg
+        self.places: dict[str, Any] = {}
+        self.loops: list[tuple[Any, Any]] = []  # where continue and break go
+
+    def write(self) -> None:
+        for argument, value in zip(self.tree.args.args[1:], self.function.args[1:], strict=True):
+            self.builder.store(value, self._place(argument.arg))
+        self._block(self.tree.body)
+        if not self.builder.block.is_terminated:
+            self.builder.ret(self._number(0))
+
+    def _number(self, value: int) -> Any:
+        return self.word(value)
+
+    def _place(self, name: str) -> Any:
+        if name not in self.places:
+            with self.builder.goto_entry_block():
+                self.places[name] = self.builder.alloca(self.word, name=name)
+        return self.places[name]
+
+    def _block(self, statements: Sequence[ast.stmt]) -> None:
+        for statement in statements:
+            if self.builder.block.is_terminated:
+                return
+            self._statement(statement)
+
+    def _statement(self, statement: ast.stmt) -> None:
+        builder = self.builder
+        match statement:
+            case ast.Expr(value=ast.Constant()):
+                return
+            case ast.Expr(value=value):
+                self._value(value)
+            case ast.Assign(targets=[target], value=value):
+                builder.store(self._value(value), self._target(target))
+            case ast.AugAssign(target=target, op=op, value=value):
+                place = self._target(target)
+                changed = self._arithmetic(op, builder.load(place), self._value(value))
+                builder.store(changed, place)
+            case ast.If():
+                self._if(statement)
+            case ast.While():
+                self._while(statement)
+            case ast.Return(value=value):
+                builder.ret(self._number(0) if value is None else self._value(value))
+            case ast.Continue():
+                builder.branch(self.loops[-1][0])
+            case ast.Break():
+                builder.branch(self.loops[-1][1])
+            case _:
+                raise self._unknown(statement)
+
+    def _target(self, target: ast.expr) -> Any:
+        return self._place(target.id) if isinstance(target, ast.Name) else self._element(target)
+
+    def _element(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr=array), slice=at):
+                if name == self.record_name and array in self.writer.library.arrays:
+                    number = self._number(self.writer.library.arrays.index(array))
+                    start = self.builder.load(self.builder.gep(self.record, [number]))
+                    return self.builder.gep(start, [self._value(at)])
+        raise self._unknown(node)
+
+    def _if(self, statement: ast.If) -> None:
+        condition = self._truth(statement.test)
+        after = self.function.append_basic_block("after")
+        taken = self.function.append_basic_block("taken")
+        other = self.function.append_basic_block("other") if statement.orelse else after
+        self.builder.cbranch(condition, taken, other)
+        for block, statements in ((taken, statement.body), (other, statement.orelse)):
+            if not statements:
+                continue
+            self.builder.position_at_end(block)
+            self._block(statements)
+            if not self.builder.block.is_terminated:
+                self.builder.branch(after)
+        self.builder.position_at_end(after)
+
+    def _while(self, statement: ast.While) -> None:
+        test, body, after = (self.function.append_basic_block(n) for n in ("test", "body", "after"))
+        self.builder.branch(test)
+        self.builder.position_at_end(test)
+        self.builder.cbranch(self._truth(statement.test), body, after)
+        self.loops.append((test, after))
+        self.builder.position_at_end(body)
+        self._block(statement.body)
+        if not self.builder.block.is_terminated:
+            self.builder.branch(test)
+        self.loops.pop()
+        self.builder.position_at_end(after)
+
+    def _value(self, node: ast.expr) -> Any:
+        builder = self.builder
+        match node:
+            case ast.Constant(value=bool() | int()):
+                return self._number(int(node.value))  # type: ignore[arg-type]
+            case ast.Name(id=name):
+                return builder.load(self.places[name]) if name in self.places else self._named(name)
+            case ast.Subscript():
+                return builder.load(self._element(node))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._arithmetic(op, self._value(left), self._value(right))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return builder.neg(self._value(operand))
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._either(test, body, orelse)
+            case ast.Call(func=ast.Name(id=name), args=arguments):
+                return self._call(name, arguments)
+            case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+                return builder.zext(self._truth(node), self.word)
+        raise self._unknown(node)
+
+    def _either(self, test: ast.expr, body: ast.expr, other: ast.expr) -> Any:
+        builder = self.builder
+        blocks = [self.function.append_basic_block(name) for name in ("this", "that", "chosen")]
+        builder.cbranch(self._truth(test), *blocks[:2])
+        edges = []
+        for block, node in zip(blocks, (body, other), strict=False):
+            builder.position_at_end(block)
+            edges.append((self._value(node), builder.block))
+            builder.branch(blocks[2])
+        builder.position_at_end(blocks[2])
+        return self._joined(self.word, edges)
+
+    def _joined(self, kind: Any, edges: Sequence[tuple[Any, Any]]) -> Any:
+        """The value that the edge taken to this block brings."""
+        result = self.builder.phi(kind)
+        for value, block in edges:
+            result.add_incoming(value, block)
+        return result
+
+    def _named(self, name: str) -> Any:
+        value = getattr(self.writer.library.module, name, None)
+        if not isinstance(value, int):
+            raise InternalError(f"{name} is neither assigned nor an integer of the module")
+        return self._number(value)
+
+    def _call(self, name: str, arguments: Sequence[ast.expr]) -> Any:
+        if name in ("min", "max"):
+            first, second = (self._value(argument) for argument in arguments)
+            sign = "<" if name == "min" else ">"
+            is_first = self.builder.icmp_signed(sign, first, second)
+            return self.builder.select(is_first, first, second)
+        if name not in self.writer.functions:
+            raise InternalError(f"{self.tree.name} calls {name}, which is not compiled with it")
+        given = [self.record, *(self._value(argument) for argument in arguments[1:])]
+        return self.builder.call(self.writer.functions[name], given)
+
+    def _arithmetic(self, op: ast.operator, left: Any, right: Any) -> Any:
+        if type(op) in _PLAIN:
+            return getattr(self.builder, _PLAIN[type(op)])(left, right)
+        if not isinstance(op, ast.FloorDiv | ast.Mod):
+            raise self._unknown(op)
+        rest = self.builder.srem(left, right)
+        zero = self._number(0)
+        signs_differ = self.builder.icmp_signed("<", self.builder.xor(rest, right), zero)
+        is_exact = self.builder.icmp_signed("==", rest, zero)
+        is_moved = self.builder.and_(signs_differ, self.builder.not_(is_exact))
+        if isinstance(op, ast.Mod):
+            return self.builder.select(is_moved, self.builder.add(rest, right), rest)
+        quotient = self.builder.sdiv(left, right)
+        return self.builder.sub(quotient, self.builder.zext(is_moved, self.word))
+
+    def _truth(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+                sign = _COMPARISONS[type(op)]
+                return self.builder.icmp_signed(sign, self._value(left), self._value(right))
+            case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.Tuple(elts=choices)]):
+                value = self._value(left)
+                equal = [self.builder.icmp_signed("==", value, self._value(c)) for c in choices]
+                return functools.reduce(self.builder.or_, equal)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.builder.not_(self._truth(operand))
+            case ast.BoolOp(op=op, values=values):
+                return self._both(isinstance(op, ast.And), values)
+        return self.builder.icmp_signed("!=", self._value(node), self._number(0))
+
+    def _both(self, is_and: bool, values: Sequence[ast.expr]) -> Any:
+        """`and` or `or`; the second is looked at only where the first does not decide."""
+        builder = self.builder
+        after = self.function.append_basic_block("decided")
+        edges = []
+        for value in values[:-1]:
+            truth = self._truth(value)
+            following = self.function.append_basic_block("following")
+            edges.append((truth, builder.block))
+            pair = (following, after) if is_and else (after, following)
+            builder.cbranch(truth, *pair)
+            builder.position_at_end(following)
+        edges.append((self._truth(values[-1]), builder.block))
+        builder.branch(after)
+        builder.position_at_end(after)
+        return self._joined(ir.IntType(1), edges)
+
+    def _unknown(self, node: ast.AST) -> InternalError:
+        line = getattr(node, "lineno", 0)
+        what = type(node).__name__
+        return InternalError(f"{self.tree.name}, line {line}: {what} cannot be compiled")

@@ -1,0 +1,330 @@
+"""A plan laid out as the integer arrays that the rules of `timing_events` work on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glia.sim import timing_events as rules
+from glia.sim.timing_costs import PS, cycles_to_ps
+from glia.sim.timing_plan import (
+    PSUM_PORT,
+    BranchStep,
+    LoopStep,
+    Plan,
+    PlanItem,
+    Step,
+    Terms,
+    WhileStep,
+    steps_in,
+)
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+Array = np.ndarray[Any, Any]
+Record = dict[str, Array]
+Trips = Mapping[int, Sequence[int]]
+
+KINDS = {
+    "compute": rules.COMPUTE,
+    "activation": rules.ACTIVATION,
+    "matmul": rules.MATMUL,
+    "transfer": rules.TRANSFER,
+    "barrier": rules.COMPUTE,
+}
+# What the rules change, beside the rings and the list of events
+CHANGING = (
+    "core", "place", "start", "free", "generator", "waited", "counted", "blocked", "binding",
+    "variable", "seen", "left", "group_arrived", "is_assumed", "visible", "counts", "busied",
+    "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "count", "first",
+    "latest",
+)  # fmt: skip
+SMALLEST_RING = 16  # moments of a semaphore that are remembered at first
+
+
+def lay_out(plan: Plan, arch: Arch, trips: Trips, most_events: int) -> Record:
+    """Every array of the rules, with the state before the first instruction."""
+    streams = Streams(plan)
+    record: dict[str, Any] = {}
+    record |= streams.arrays()
+    record |= _steps(plan, arch)
+    record |= _waits(plan)
+    record |= _outcomes(streams.ordinals, trips)
+    record |= _state(plan, arch, streams, most_events)
+    laid_out = {name: _words(values) for name, values in record.items()}
+    return laid_out | _joined({name: laid_out[name] for name in CHANGING})
+
+
+def _joined(arrays: Record) -> Record:
+    """The same arrays as parts of one, `state`, so that what changes can be compared at once."""
+    state = np.concatenate(list(arrays.values()))
+    ends = np.cumsum([array.size for array in arrays.values()])
+    parts = np.split(state, ends[:-1])
+    return dict(zip(arrays, parts, strict=True)) | {"state": state}
+
+
+def _words(values: Any) -> Array:
+    """At least one word, so that every array has an address."""
+    array = np.asarray(values, np.int64).reshape(-1)
+    return array if array.size else np.zeros(1, np.int64)
+
+
+def _offsets(lists: Iterable[Sequence[Any]]) -> list[int]:
+    """Where each list begins when they lie one behind the other, and where the last ends."""
+    found = [0]
+    for each in lists:
+        found.append(found[-1] + len(each))
+    return found
+
+
+class Streams:
+    """What each engine goes through, as operations that name steps, loops and decisions."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.op: list[int] = []
+        self.arg: list[int] = []
+        self.aux: list[int] = []
+        self.arms: list[int] = []
+        self.trips = [0] * plan.slots
+        self.groups: dict[int, WhileStep] = {}  # by ordinal
+        self.ordinals = 0
+        self.places = []
+        for engine in range(rules.ENGINES):
+            self.places.append(len(self.op))
+            self._block(plan.items, engine)
+            self._emit(rules.STOP)
+
+    def arrays(self) -> Record:
+        """The operations, the loops' trips and the groups that decide together."""
+        numbers = sorted(self.groups)
+        spans = {n: _span(self.groups[n].condition) for n in numbers}
+        count = max(numbers, default=-1) + 1
+        engines = {n: len(self.groups[n].engines) for n in numbers}
+        return {
+            "op": self.op, "arg": self.arg, "aux": self.aux, "arm": self.arms,
+            "trips": self.trips,
+            "group_size": [engines.get(n, 0) for n in range(count)],
+            "group_arrived": [0] * count,
+            "group_first": [spans.get(n, (0, 0))[0] for n in range(count)],
+            "group_end": [spans.get(n, (0, 0))[1] for n in range(count)],
+        }  # type: ignore[dict-item]  # fmt: skip
+
+    def _emit(self, op: int, arg: int = 0, aux: int = 0) -> int:
+        self.op.append(op)
+        self.arg.append(arg)
+        self.aux.append(aux)
+        return len(self.op) - 1
+
+    def _block(self, items: tuple[PlanItem, ...], engine: int) -> None:
+        for item in items:
+            if isinstance(item, Step):
+                self._step(item, engine)
+            elif isinstance(item, LoopStep):
+                self._loop(item, engine)
+            elif isinstance(item, WhileStep):
+                self._while(item, engine)
+            else:
+                self._branch(item, engine)
+
+    def _step(self, step: Step, engine: int) -> None:
+        if step.kind == "barrier":
+            self._emit(rules.MEET, step.number)
+        elif step.engine == engine:
+            self._emit(rules.STEP, step.number)
+
+    def _loop(self, loop: LoopStep, engine: int) -> None:
+        self.trips[loop.slot] = loop.trips
+        begin = self._emit(rules.LOOP, loop.slot)
+        self._block(loop.body, engine)
+        if len(self.op) == begin + 1:  # nothing of it is this engine's
+            del self.op[begin:], self.arg[begin:], self.aux[begin:]
+            return
+        self._emit(rules.END, loop.slot, begin + 1)
+        self.aux[begin] = len(self.op)
+
+    def _while(self, loop: WhileStep, engine: int) -> None:
+        self.ordinals = max(self.ordinals, loop.ordinal + 1)
+        if engine not in loop.engines and not _has_barrier(loop.condition + loop.body):
+            return
+        self.groups[loop.ordinal] = loop
+        self._emit(rules.WHILE, loop.ordinal)
+        begin = len(self.op)
+        self._block(loop.condition, engine)
+        if engine in loop.engines:
+            self._emit(rules.DECIDE, loop.ordinal)
+        repeat = self._emit(rules.REPEAT, loop.ordinal)
+        self._block(loop.body, engine)
+        self._emit(rules.JUMP, begin)
+        self.aux[repeat] = len(self.op)
+
+    def _branch(self, branch: BranchStep, engine: int) -> None:
+        self.ordinals = max(self.ordinals, branch.ordinal + 1)
+        table = len(self.arms)
+        self.arms += [len(branch.arms)] + [0] * len(branch.arms)
+        self._emit(rules.BRANCH, branch.ordinal, table)
+        exits = []
+        for number, arm in enumerate(branch.arms):
+            self.arms[table + 1 + number] = len(self.op)
+            self._block(arm, engine)
+            exits.append(self._emit(rules.JUMP))
+        for place in exits:
+            self.arg[place] = len(self.op)
+
+
+def _span(items: tuple[PlanItem, ...]) -> tuple[int, int]:
+    numbers = [step.number for step in steps_in(items)]
+    return (min(numbers), max(numbers) + 1) if numbers else (0, 0)
+
+
+def _has_barrier(items: tuple[PlanItem, ...]) -> bool:
+    return any(step.kind == "barrier" for step in steps_in(items))
+
+
+def _steps(plan: Plan, arch: Arch) -> dict[str, Any]:
+    """The table of instructions and what hangs on each."""
+    steps = plan.steps
+    tables, weights, tiles = _Numbers(), _Numbers(), _Numbers()
+    lanes = [_shares(step) for step in steps]
+    table: dict[str, Any] = {
+        "kind": [KINDS[s.kind] for s in steps],
+        "engine": [s.engine for s in steps],
+        "busy": [s.busy for s in steps],
+        "load": [s.load for s in steps],
+        "generation": [s.generation for s in steps],
+        "queue": [max(0, s.queue) for s in steps],
+        "skew": [s.transfer.skew if s.transfer else 0 for s in steps],
+        "ports": [sum(1 << port for port in s.ports) for s in steps],
+        "table": [tables.of(s.table) for s in steps],
+        "weights": [weights.of(s.stationary[0]) for s in steps],
+        "weights_place": [s.stationary[1] for s in steps],
+        "weights_tile": [tiles.of(s.held_tile) for s in steps],
+        "spoils": [tiles.of(s.spoils) for s in steps],
+        "step_read": _offsets(s.reads for s in steps),
+        "read_step": [read for s in steps for read in s.reads],
+        "step_signal": _offsets(s.signals for s in steps),
+        "signal_semaphore": [number for s in steps for number, _ in s.signals],
+        "signal_units": [units for s in steps for _, units in s.signals],
+        "step_lane": _offsets(lanes),
+        "lane_work": [work for shares in lanes for work, _ in shares],
+        "lane_members": [members for shares in lanes for _, members in shares],
+        "latency": [_latency(arch, name) for name in plan.engines],
+    }
+    for name in ("visible", "counts", "busied", "table_loads", "throttled"):
+        table[name] = [0] * len(steps)
+    return table
+
+
+class _Numbers:
+    """Numbers for names, from 0; "" is -1."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {"": -1}
+
+    def of(self, name: str) -> int:
+        return self.found.setdefault(name, len(self.found) - 1)
+
+
+def _shares(step: Step) -> list[tuple[int, int]]:
+    """(picoseconds, the lanes as bits) of a transfer."""
+    if step.transfer is None:
+        return []
+    return [(work, sum(1 << lane for lane in lanes)) for work, lanes in step.transfer.lanes]
+
+
+def _latency(arch: Arch, engine: str) -> int:
+    """From the end of an instruction's cycles, which include the gap to the next, to its result."""
+    cycles = arch.latency_cycles.get(engine, 0) - arch.issue_gap_cycles.get(engine, 0)
+    return cycles_to_ps(max(0, cycles), engine, arch)
+
+
+def _waits(plan: Plan) -> dict[str, Any]:
+    """The waits, and the terms of waits and of weights' places."""
+    waits = [wait for _, wait in plan.planned_waits]
+    weights: list[Terms] = [step.stationary[2] for step in plan.steps]
+    terms = [wait.terms for wait in waits] + weights
+    offsets = _offsets(terms)
+    return {
+        "step_wait": _offsets(step.waits for step in plan.steps),
+        "wait_semaphore": [wait.semaphore for wait in waits],
+        "wait_constant": [wait.constant for wait in waits],
+        "wait_is_unknown": [wait.is_unknown for wait in waits],
+        "wait_term": offsets[: len(waits) + 1],
+        "step_term": offsets[len(waits) :],
+        "term_slot": [slot for each in terms for slot, _ in each],
+        "term_factor": [factor for each in terms for _, factor in each],
+        "unit": plan.units,
+        "stalled": [0] * len(waits),
+    }
+
+
+def _outcomes(ordinals: int, trips: Trips) -> dict[str, Any]:
+    known = [trips.get(number, ()) for number in range(ordinals)]
+    return {
+        "outcomes": _offsets(known),
+        "known_outcome": [value for each in known for value in each],
+        "is_assumed": [0] * ordinals,
+        "seen": [0] * (ordinals * rules.ENGINES),
+        "left": [0] * (ordinals * rules.ENGINES),
+    }
+
+
+def _state(plan: Plan, arch: Arch, streams: Streams, most_events: int) -> dict[str, Any]:
+    """What changes while time passes, and the parameters."""
+    zero = round(arch.preamble_ns * PS)
+    semaphores = len(plan.semaphores)
+    most = max((units for step in plan.steps for _, units in step.signals), default=1)
+    capacity = 1 << (max(SMALLEST_RING, most) - 1).bit_length()
+    return {
+        "parameter": _parameters(plan, arch, streams, most_events),
+        "core": _core(zero, is_warm=arch.tensor_ramp_ns == 0),
+        "place": streams.places,
+        "start": [rules.FINISHED] * rules.ENGINES,
+        **{name: [zero] * rules.ENGINES for name in ("free", "generator", "waited")},
+        **{name: [0] * rules.ENGINES for name in ("blocked", "binding", "counted")},
+        "variable": [0] * (rules.ENGINES * plan.slots),
+        "watched": [-1] * plan.slots,
+        "lane": [zero] * rules.LANES,
+        "port": [zero] * (PSUM_PORT + arch.psum_banks),
+        "queue_ready": [zero] * len(plan.queues),
+        "count": [0] * semaphores,
+        "first": [0] * semaphores,
+        "latest": [0] * semaphores,
+        "base": [number * capacity for number in range(semaphores)],
+        "mask": [capacity - 1] * semaphores,
+        "ring": np.zeros(semaphores * capacity, np.int64),
+        "pending": np.zeros(semaphores * capacity, np.int64),
+        "event": np.zeros(3 * most_events, np.int64),
+        "full": [0, 0],
+    }
+
+
+def _parameters(plan: Plan, arch: Arch, streams: Streams, most_events: int) -> list[int]:
+    values = [0] * rules.PARAMETERS
+    wake = round(arch.semaphore_wake_ns * PS)
+    values[rules.SLOTS] = plan.slots
+    values[rules.ORDINALS] = streams.ordinals
+    values[rules.WAKE] = wake
+    values[rules.DMA_START] = round(arch.dma_start_ns * PS)
+    # dma_completion_ns reaches to the consumer's start, whose wake is added when it waits
+    values[rules.DMA_DONE] = round(arch.dma_completion_ns * PS) - wake
+    values[rules.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
+    values[rules.WARM_UP] = round(arch.tensor_ramp_ns * PS)
+    values[rules.RAMP] = round(arch.tensor_ramp_rate * 1000)
+    values[rules.MOST_EVENTS] = most_events
+    # a moment so long ago delays nothing: neither what waits for it nor a weights load after it
+    values[rules.MARGIN] = wake + max((step.load for step in plan.steps), default=0)
+    values[rules.SEMAPHORES] = len(plan.semaphores)
+    return values
+
+
+def _core(zero: int, *, is_warm: bool) -> list[int]:
+    values = [0] * rules.GLOBALS
+    for moment in (rules.NOW, rules.LAST, rules.SWAP, rules.TENSOR_END):
+        values[moment] = zero
+    values[rules.IS_WARM] = int(is_warm)
+    values[rules.HELD] = values[rules.HELD_TILE] = values[rules.TABLE] = -1
+    return values

@@ -12,7 +12,7 @@ from glia.isa.operand import Memory, Tile
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
 from glia.sim.concurrent import Deadlock, Race, run_concurrently, streams_of
-from glia.sim.policy import Policy
+from glia.sim.policy import Policy, UninitializedRead
 from glia.sim.run import run
 from glia.sim.watchdog import EndlessLoop
 from levels.test_concurrent import independent_issuers, without_one_wait
@@ -172,3 +172,51 @@ def test_the_clocks_do_not_depend_on_the_width_of_elements() -> None:
     free = replace(last, waits=())
     race = race_of(replace(program, body=(*program.body[:-1], free)))
     assert race is not None and race.place.bytes == (2, 2)
+
+
+def rows_apart(first: list[int], second: list[int]) -> tuple[Program, dict[str, np.ndarray]]:
+    """Two engines scatter into one table without waiting for each other, and one row is read."""
+    b = ProgramBuilder("rows_apart")
+    one, two = b.input("one", (4, 1), "s32"), b.input("two", (4, 1), "s32")
+    table, y = b.hbm((16, 8), name="table"), b.output("y", (4, 8))
+    rows, got = b.sbuf((4, 8), name="rows"), b.sbuf((4, 8), name="got")
+    indices = [b.sbuf((4, 1), "s32", name) for name in ("first", "second")]
+    b.memset(rows, 1.0, signals="set")
+    for index, given, engine in zip(indices, (one, two), ("gpsimd", "scalar"), strict=True):
+        b.dma_copy(index, given, signals="loaded")
+        waits = {"set": 1, "loaded": 1 + indices.index(index)}
+        b.dma_scatter(table, rows, index, on=engine, queue=engine, waits=waits, signals=engine)
+    b.dma_gather(got, table, indices[0], on="gpsimd", queue="gpsimd", waits={"gpsimd": 1},
+                 signals="gathered")  # fmt: skip
+    b.dma_copy(y, got, waits="gathered")
+    arrays = {"one": first, "two": second}
+    return b.finish(), {name: np.int32(each).reshape(4, 1) for name, each in arrays.items()}
+
+
+STRICT = Policy(check_initialized=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_named_by_index_are_touched_and_no_others(seed: int) -> None:
+    program, inputs = rows_apart([0, 2, 4, 6], [1, 3, 5, 7])
+    found = run_concurrently(program, inputs, seed=seed, policy=STRICT)
+    assert (found["y"] == 1).all()
+    program, inputs = rows_apart([0, 2, 4, 6], [1, 3, 4, 7])
+    with pytest.raises(Race, match=r"(?s)HBM bytes \d+..\d+ \(tile table\).*dma_scatter") as caught:
+        run_concurrently(program, inputs, seed=seed, policy=STRICT)
+    assert isinstance(caught.value.place.shared, Tile)
+    first, last = caught.value.place.bytes
+    address = program.addresses["table"]
+    assert (first - address, last - address) == (4 * 32, 5 * 32 - 1)
+
+
+def test_a_row_that_was_not_scattered_is_not_there() -> None:
+    b = ProgramBuilder("unscattered")
+    index, y = b.input("index", (4, 1), "s32"), b.output("y", (16, 8))
+    table, rows, where = b.hbm((16, 8)), b.sbuf((4, 8)), b.sbuf((4, 1), "s32")
+    b.memset(rows, 1.0)
+    b.dma_copy(where, index)
+    b.dma_scatter(table, rows, where)
+    b.dma_copy(y, table)
+    with pytest.raises(UninitializedRead, match="96 elements of src were never written"):
+        run(b.finish(), {"index": np.int32([[0], [3], [5], [15]])}, policy=STRICT)

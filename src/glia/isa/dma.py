@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -223,6 +224,12 @@ class DmaGather(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
         """Partitions whose index is skipped stay as they are."""
         return name == "dst" and self.out_of_bounds == "skip" and not self.combine
 
+    def rows_touched(self, name: str, views: Mapping[str, Array]) -> Array | None:
+        """The rows that indices name, and the partitions that take one."""
+        index = views["indices"].reshape(-1)
+        valid = (index >= 0) & (index < views["src"].shape[0])
+        return {"dst": np.flatnonzero(valid), "src": index[valid]}.get(name)
+
     def moved_bytes(self) -> int:
         """The bytes of the rows that are copied, not of the whole table."""
         return self.dst.bytes
@@ -280,6 +287,12 @@ class DmaScatter(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     def may_be_fresh(self, name: str) -> bool:
         """Rows are read only to be added to; those that no index names stay as they are."""
         return name == "dst" and not self.combine
+
+    def rows_touched(self, name: str, views: Mapping[str, Array]) -> Array | None:
+        """The rows that indices name."""
+        index = views["indices"].reshape(-1)
+        valid = (index >= 0) & (index < views["dst"].shape[0])
+        return index[valid] if name == "dst" else None
 
     def moved_bytes(self) -> int:
         """The bytes of the rows that are stored; read as well when they are added to."""

@@ -212,6 +212,13 @@ class Instr:
         """Whether an updated operand may hold elements that nothing has written."""
         return name in self.partly_written
 
+    def rows_touched(self, name: str, views: Mapping[str, Array]) -> Array | None:
+        """Which entries of an operand's first dimension it touches; None for all of them.
+
+        Asked of instructions that arrive "memory", with the views of their operands.
+        """
+        return None
+
     def state_access(self, name: str) -> str:
         """What this very instruction does to a state.
 

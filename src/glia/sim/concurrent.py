@@ -218,13 +218,11 @@ class ConcurrentMachine:
         core.signal(execution)
 
     def _perform(self, core: Core, execution: Execution) -> None:
-        """Move the data; not any more once something was wrong with it."""
-        if self._fault is not None or self._order.races:
-            return
+        """Move the data; of what is wrong with it the first is kept."""
         try:
             core.perform(execution)
-        except (ExecutionFault, Unspecified) as fault:
-            self._fault = fault
+        except (ExecutionFault, InternalError, Unspecified) as fault:
+            self._fault = self._fault or fault
 
     def _gathered(self, execution: Execution) -> list[Execution] | None:
         """All who meet, when each of them has come; None as long as one is missing."""

@@ -27,6 +27,7 @@ from glia.sim.memory import Environment, Memories, OutOfTile
 from glia.sim.policy import AccessOutOfBounds
 from glia.sim.race import Place, Race, UnsetRegister, missing_wait, unordered_register
 from glia.sim.shadow import Array, Shadow, Span
+from glia.sim.written import Rows, rows_of
 
 NEVER = np.iinfo(np.int64).max
 
@@ -48,6 +49,7 @@ class _Access:
     writes: bool
     shadow: Shadow
     view: Callable[[Environment], Array]
+    rows: Rows
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ class HappensBefore:
         for execution in together:
             bound = self._bound(execution)
             for access in self._accesses_of(execution):
-                span = access.shadow.span(_viewed(execution, access))
+                span = _span(execution, access)
                 self._check(execution, access, span, bound)
                 found.append((execution, access, span))
         for execution, access, span in found:
@@ -263,27 +265,29 @@ class HappensBefore:
         key = execution.core, id(execution.instr)
         if key not in self._accesses:
             instr, core = execution.instr, execution.core
+            memories = self._memories[core]
             self._accesses[key] = [
-                self._access(core, pattern, instr.access(name))
+                self._access(core, pattern, instr.access(name), rows_of(memories, instr, name))
                 for name, _, pattern in instr.operands()
             ]
         return self._accesses[key]
 
-    def _access(self, core: int, pattern: Pattern, access: str) -> _Access:
+    def _access(self, core: int, pattern: Pattern, access: str, rows: Rows) -> _Access:
         memories = self._memories[core]
         region = memories.region(pattern.tile)
         key = id(region.buffer)
         if key not in self._shadows:
             self._shadows[key] = Shadow(region, len(self._streams), self._granule)
         view = memories.viewer(pattern)
-        return _Access(pattern, access != "writes", access != "reads", self._shadows[key], view)
+        shadow, reads, writes = self._shadows[key], access != "writes", access != "reads"
+        return _Access(pattern, reads, writes, shadow, view, rows)
 
 
-def _viewed(execution: Execution, access: _Access) -> Array:
+def _span(execution: Execution, access: _Access) -> Span:
     """The bytes of an access; AccessOutOfBounds when they are not all in its tile."""
-    instr = execution.instr
+    instr, environment = execution.instr, execution.environment
     try:
-        return access.view(execution.environment)
+        return access.shadow.span(access.view(environment), access.rows(environment))
     except OutOfTile as error:
         text = print_instruction(instr)
         raise AccessOutOfBounds(str(error), instruction=text, loc=instr.loc) from error

@@ -46,7 +46,7 @@ from glia.sim.states import EngineStates
 from glia.sim.sums import Sums
 from glia.sim.watchdog import Watchdog
 from glia.sim.wide import as_held
-from glia.sim.written import Writers, WrittenBytes
+from glia.sim.written import Writers, WrittenBytes, rows_of
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[Environment], None]
@@ -385,7 +385,8 @@ class Executor:
         self, instr: Instr, name: str, pattern: Pattern
     ) -> Callable[[Environment, Any], None]:
         view, dtype, shape = self.memories.viewer(pattern), pattern.dtype, pattern.shape
-        marks = self._markers(instr, pattern, is_sum=name in instr.sums and instr.is_sum)
+        is_sum = name in instr.sums and instr.is_sum
+        marks = self._markers(instr, name, pattern, is_sum)
 
         def store(environment: Environment, value: Any) -> None:
             target = view(environment)
@@ -398,24 +399,33 @@ class Executor:
 
         return store
 
-    def _markers(self, instr: Instr, pattern: Pattern, is_sum: bool = False) -> list[Step]:
+    def _markers(
+        self, instr: Instr, name: str, pattern: Pattern, is_sum: bool = False
+    ) -> list[Step]:
         """What must be noted when the pattern has been written."""
         markers: list[Step] = []
         if self._written is not None:
-            markers.append(self._written.marker(pattern, instr))
+            rows = rows_of(self.memories, instr, name)
+            markers.append(self._written.marker(pattern, instr, rows))
         if self._sums is not None and pattern.memory is Memory.PSUM:
             markers.append(self._sums.marker(pattern, is_sum))
         return markers
 
     def _marks(self, instr: Instr) -> list[Step]:
-        return [m for pattern in instr.written_patterns() for m in self._markers(instr, pattern)]
+        return [
+            mark
+            for name, _, pattern in instr.operands()
+            if instr.access(name) != "reads"
+            for mark in self._markers(instr, name, pattern)
+        ]
 
     def _checks(self, instr: Instr) -> list[Step]:
         checks: list[Step] = []
         if self._written is not None:
             for name, _, pattern in instr.operands():
                 if instr.access(name) != "writes" and not instr.may_be_fresh(name):
-                    checks.append(self._written.checker(pattern, instr, name))
+                    rows = rows_of(self.memories, instr, name)
+                    checks.append(self._written.checker(pattern, instr, name, rows))
             checks += self._sum_checks(instr)
             for name, kept, access in instr.states_touched():
                 if access in ("reads", "updates"):

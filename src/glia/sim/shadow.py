@@ -26,11 +26,20 @@ SMALLEST_BLOCK_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The bytes of one access, all in `data`; blocks first..last-1 of the table hold them."""
+    """The bytes of one access, all in `data`; blocks first..last-1 of the table hold them.
+
+    `rows` are the entries of the first dimension that it touches, None for all.
+    """
 
     data: Array
     first: int
     last: int
+    rows: Array | None = None
+
+    @property
+    def chosen(self) -> Any:
+        """The index of what it touches."""
+        return ... if self.rows is None else self.rows
 
 
 class Shadow:
@@ -50,14 +59,14 @@ class Shadow:
         self._latest_writes = np.zeros((streams, blocks), np.int64)
         self._latest_reads = np.zeros((streams, blocks), np.int64)
 
-    def span(self, data: Array) -> Span:
-        """Where a view of the buffer lies."""
+    def span(self, data: Array, rows: Array | None = None) -> Span:
+        """Where (rows of) a view of the buffer lies."""
         inner = zip(data.strides[self._outer :], data.shape[self._outer :], strict=True)
         reaches = [step * (count - 1) for step, count in inner]
         column = self._writes.offset(data) % self._writes.pitch
         low = column + sum(min(0, reach) for reach in reaches)
         high = column + sum(max(0, reach) for reach in reaches) + data.itemsize - 1
-        return Span(data, low // self._block, high // self._block + 1)
+        return Span(data, low // self._block, high // self._block + 1, rows)
 
     def unknown_writes(self, span: Span, clock: Clock) -> bool:
         """Whether something not known at `clock` may have written bytes of the span."""
@@ -70,25 +79,27 @@ class Shadow:
         yield from np.flatnonzero(latest > clock).tolist()
 
     def writes(self, span: Span) -> Array:
-        """The numbers of the last writes of the span's bytes, as a view."""
-        return self._writes.at(span.data)
+        """The numbers of the last writes of the span's bytes."""
+        return self._writes.at(span.data)[span.chosen]
 
     def reads(self, span: Span, stream: int) -> Array:
-        """The numbers of a stream's last reads of the span's bytes, as a view."""
-        if stream not in self._reads:
-            self._reads[stream] = Cells(self._region, self._granule)
-        return self._reads[stream].at(span.data)
+        """The numbers of a stream's last reads of the span's bytes."""
+        return self._reads[stream].at(span.data)[span.chosen]
 
     def note_write(self, span: Span, stream: int, number: int) -> None:
         """Note that an execution writes the span."""
-        self.writes(span)[...] = number
+        self._writes.at(span.data)[span.chosen] = number
         self._latest_writes[stream, span.first : span.last] = number
 
     def note_read(self, span: Span, stream: int, number: int) -> None:
         """Note that an execution reads the span."""
-        self.reads(span, stream)[...] = number
+        if stream not in self._reads:
+            self._reads[stream] = Cells(self._region, self._granule)
+        self._reads[stream].at(span.data)[span.chosen] = number
         self._latest_reads[stream, span.first : span.last] = number
 
     def bytes_of(self, span: Span, chosen: Array) -> tuple[tuple[int, int], tuple[int, int]]:
         """((first, last) byte, (first, last) partition) of the span's cells where `chosen`."""
-        return self._writes.bytes_of(span.data, chosen)
+        whole = np.zeros(self._writes.at(span.data).shape, np.bool_)
+        whole[span.chosen] = chosen
+        return self._writes.bytes_of(span.data, whole)

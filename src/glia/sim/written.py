@@ -21,6 +21,21 @@ from glia.sim.policy import StaleRead, UninitializedRead
 
 Array = np.ndarray[Any, Any]
 Check = Callable[[Environment], None]
+Rows = Callable[[Environment], Array | None]
+
+
+def all_rows(_: Environment) -> None:
+    """That an instruction touches all of an operand."""
+
+
+def rows_of(memories: Memories, instr: Instr, name: str) -> Rows:
+    """A function that gives the rows of an operand that an instruction touches, None for all."""
+    if instr.arrives != "memory":
+        return all_rows
+    views = {each: memories.viewer(pattern) for each, _, pattern in instr.operands()}
+    return lambda environment: instr.rows_touched(
+        name, {each: view(environment) for each, view in views.items()}
+    )
 
 
 class Writers:
@@ -76,8 +91,8 @@ class WrittenBytes:
         writer = self._writers.writer("the outside", self._tile(tile))
         self._writers.cells(region).fill(region.start, tile.bytes, writer)
 
-    def marker(self, pattern: Pattern, instr: Instr) -> Check:
-        """A function that notes that an instruction has written a pattern."""
+    def marker(self, pattern: Pattern, instr: Instr, rows: Rows = all_rows) -> Check:
+        """A function that notes that an instruction has written (rows of) a pattern."""
         view = self._memories.viewer(pattern)
         cells = self._writers.cells(self._memories.region(pattern.tile))
         where = f", {instr.loc}" if str(instr.loc) else ""
@@ -85,11 +100,12 @@ class WrittenBytes:
         writer = self._writers.writer(text, self._tile(pattern.tile))
 
         def mark(environment: Environment) -> None:
-            cells.at(view(environment))[...] = writer
+            chosen = rows(environment)
+            cells.at(view(environment))[... if chosen is None else chosen] = writer
 
         return mark
 
-    def checker(self, pattern: Pattern, instr: Instr, name: str) -> Check:
+    def checker(self, pattern: Pattern, instr: Instr, name: str, rows: Rows = all_rows) -> Check:
         """A function that raises UninitializedRead or StaleRead unless a read is sound."""
         view = self._memories.viewer(pattern)
         cells = self._writers.cells(self._memories.region(pattern.tile))
@@ -99,10 +115,13 @@ class WrittenBytes:
         def check(environment: Environment) -> None:
             if not condition(environment):
                 return
-            data = view(environment)
+            data, chosen = view(environment), rows(environment)
             found = cells.at(data)
-            wrong = self._writers.tiles(found) != own
-            if wrong.any():
+            part = found if chosen is None else found[chosen]
+            if (self._writers.tiles(part) != own).any():
+                wrong = self._writers.tiles(found) != own
+                if chosen is not None:
+                    wrong[np.setdiff1d(np.arange(len(wrong)), chosen)] = False
                 self._fail(instr, name, pattern.tile, cells, data, found, wrong)
 
         return check

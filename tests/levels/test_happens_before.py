@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import glia
 from glia.isa.operand import Memory, Tile
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
+from glia.runtime.errors import ProgramFault
 from glia.sim.concurrent import Deadlock, Race, run_concurrently, streams_of
 from glia.sim.policy import Policy, UninitializedRead
 from glia.sim.run import run
@@ -220,3 +222,14 @@ def test_a_row_that_was_not_scattered_is_not_there() -> None:
     b.dma_copy(y, table)
     with pytest.raises(UninitializedRead, match="96 elements of src were never written"):
         run(b.finish(), {"index": np.int32([[0], [3], [5], [15]])}, policy=STRICT)
+
+
+@pytest.mark.parametrize("seed", ["", "3", "4"])
+def test_a_model_on_the_adversarial_device_is_held_to_it(
+    seed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEURON_SIM_SEED", seed)
+    model = glia.load(loading(1), device="adversarial")
+    with pytest.raises(ProgramFault, match=r"(?s)GLIA507.*race: .*cure: let tensor_copy wait for"):
+        model(np.ones((128, 8), np.float32))
+    assert glia.load(loading(2), device="adversarial")(np.ones((128, 8), np.float32)) == []

@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 Executor = Callable[[Program, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 _PROFILER = "glia.profile.report:profile_program"
-# How a program can be executed, the default first.
-DEVICES = {"reference": "glia.sim.run:run"}
+# How a program can be executed, the default first: in program order, or with engines and queues
+# running on as far as semaphores let them, which finds what only luck keeps right.
+DEVICES = {
+    "reference": "glia.sim.run:run",
+    "adversarial": "glia.sim.concurrent:run_strictly",
+}
 
 
 class Model:

@@ -10,6 +10,7 @@ can move and draws the rest from the seed.
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +32,7 @@ from glia.sim.run import blas
 from glia.sim.wide import as_held
 from glia.sim.written import Writers
 
-__all__ = ["Deadlock", "Race", "run_concurrently", "run_cores", "streams_of"]
+__all__ = ["Deadlock", "Race", "run_concurrently", "run_cores", "run_strictly", "streams_of"]
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -51,6 +52,16 @@ def run_concurrently(
     run finds every race there is; otherwise one run with each stream kept back.
     """
     return run_cores([program], [inputs], seed=seed, policy=policy)[0]
+
+
+def run_strictly(program: Program, inputs: Arrays) -> dict[str, Array]:
+    """`run_concurrently` that also refuses to read what nothing wrote, or what is gone.
+
+    The seed is NEURON_SIM_SEED in the environment, or 0.
+    """
+    given = os.environ.get("NEURON_SIM_SEED", "")
+    seed = int(given) if given.isdecimal() else 0
+    return run_concurrently(program, inputs, seed=seed, policy=Policy(check_initialized=True))
 
 
 def run_cores(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.dtypes import DTYPES
 from glia.nki.language import MemoryRegion, NkiTensor
@@ -43,6 +44,32 @@ def row_tiles(rows: int, most: int) -> Iterator[tuple[int, int, int]]:
         partitions = min(nl.tile_size.pmax, (rows - done) // each)
         yield done, partitions, each
         done += partitions * each
+
+
+def clear_border(
+    tile: NkiTensor, first: tuple[int, int], extents: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    """Write zeros where a tile [P, rows, columns] lies outside of an image of these extents.
+
+    `first` is the image row and column of the tile's first element. Returns the (start, end) of
+    rows and columns of the tile that lie inside, which may be none.
+    """
+    inside = [
+        (min(max(0, -start), count), max(0, min(count, extent - start)))
+        for start, count, extent in zip(first, tile.shape[1:], extents, strict=True)
+    ]
+    (y0, y1), (x0, x1) = inside
+    rows, columns = tile.shape[1:]
+    strips = (
+        ((0, y0), (0, columns)),
+        ((y1, rows), (0, columns)),
+        ((y0, y1), (0, x0)),
+        ((y0, y1), (x1, columns)),
+    )
+    for (top, bottom), (left, right) in strips:
+        if top < bottom and left < right:
+            nisa.memset(tile[:, top:bottom, left:right], 0, engine=nisa.gpsimd_engine)
+    return inside
 
 
 class Ring:

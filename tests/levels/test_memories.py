@@ -19,7 +19,7 @@ from glia.machine.legal import verify
 from glia.sim.concurrent import run_concurrently
 from glia.sim.lazy import CHUNK_BYTES, Backing, zeros
 from glia.sim.memory import DeviceMemory, Memories
-from glia.sim.policy import Policy
+from glia.sim.policy import AccessOutOfBounds, Policy
 from glia.sim.run import Executor, run
 
 GIB = 1 << 30
@@ -153,6 +153,18 @@ def test_a_product_stays_in_a_bank() -> None:
     b.nc_matmul(b.psum((128, 512), name="total", at=1024), left, right)
     with pytest.raises(BrokenProgram, match="more than one bank of 2048"):
         b.finish()
+
+
+def test_a_product_that_a_loop_moves_stays_in_a_bank_too() -> None:
+    b = ProgramBuilder("moving")
+    left, right = b.sbuf((32, 32)), b.sbuf((32, 64))
+    total = b.psum((32, 1024), name="total", at=0)
+    b.memset(left, 1.0)
+    b.memset(right, 1.0)
+    with b.loop(3) as i:
+        b.nc_matmul(total[:, ds(240 * i, 64)], left, right)
+    with pytest.raises(AccessOutOfBounds, match=r"bytes 1920..2175 of PSUM lie in more than one"):
+        run(b.finish(), {})
 
 
 def test_views_name_the_bytes_that_addresses_say() -> None:

@@ -27,6 +27,7 @@ from glia.isa.scalar import TableFunction
 from glia.isa.sync import register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
 from glia.machine.text import print_instruction
+from glia.sim.banks import bank_checks
 from glia.sim.memory import (
     DeviceMemory,
     Environment,
@@ -420,7 +421,7 @@ class Executor:
         ]
 
     def _checks(self, instr: Instr) -> list[Step]:
-        checks: list[Step] = []
+        checks: list[Step] = bank_checks(instr, self.memories, self._arch)
         if self._written is not None:
             for name, _, pattern in instr.operands():
                 if instr.access(name) != "writes" and not instr.may_be_fresh(name):

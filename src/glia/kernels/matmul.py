@@ -17,11 +17,12 @@ Trainium1 needs 337. A tile that serves several products is what brings the oper
   step                    reads of left    reads of right   operations a byte, bfloat16
   matmul_tiled            N / 512          M / 128          102
   matmul_hoisted          1                M / 128          128
-  matmul_blocked_free     1                M / 256          256
+  matmul_blocked_free     1                M / 512          512
   matmul_fully_blocked    N / columns      M / rows         rows and columns of its blocks together
 
-where a step reads each operand so many times. The first three are bound by DMA on Trainium1, and
-the first two on Trainium2; the last one is bound by the Tensor Engine on both.
+where a step reads each operand so many times. The first two are bound by DMA, the others by the
+Tensor Engine. On Trainium1 rows that lie a multiple of 4 KiB apart come from HBM at a quarter of
+its rate, so that there only the last step, with blocks as wide as the matrix, keeps the array busy.
 
 Tiling: loops over blocks stay loops on the device, so that a large product is a short program; what
 is inside a block is unrolled. Loading the next tile of left happens behind the product before it,
@@ -31,6 +32,7 @@ adds up in some, Vector and Scalar empty the others.
 
 from __future__ import annotations
 
+from glia.kernels.psum import copy_out
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -69,7 +71,7 @@ def matmul_hoisted(left: NkiTensor, right: NkiTensor) -> NkiTensor:
     product = nl.ndarray((rows, columns), left.dtype, buffer=nl.shared_hbm, name="product")
 
     def one_row(m: nisa.VirtualRegister) -> None:
-        stationary = _load_part(left, m, ROWS)
+        stationary = _load_part(left, m, ROWS, nisa.gpsimd_engine)
 
         def one_tile(n: nisa.VirtualRegister) -> None:
             total = nl.ndarray((ROWS, COLUMNS), nl.float32, buffer=nl.psum)
@@ -86,7 +88,7 @@ def matmul_hoisted(left: NkiTensor, right: NkiTensor) -> NkiTensor:
 
 @jit
 def matmul_blocked_free(
-    left: NkiTensor, right: NkiTensor, tiles: tuple[int, int] = (2, 2)
+    left: NkiTensor, right: NkiTensor, tiles: tuple[int, int] = (4, 1)
 ) -> NkiTensor:
     """Step 3: left.T @ right in blocks of `tiles` (rows, columns), whose operands are loaded once.
 
@@ -98,10 +100,10 @@ def matmul_blocked_free(
     product = nl.ndarray((rows, columns), left.dtype, buffer=nl.shared_hbm, name="product")
 
     def one_row(m: nisa.VirtualRegister) -> None:
-        stationary = _load_part(left, m, high)
+        stationary = _load_part(left, m, high, nisa.gpsimd_engine)
 
         def one_block(n: nisa.VirtualRegister) -> None:
-            moving = _load_part(right, n, wide)
+            moving = _load_part(right, n, wide, nisa.engine.sync)
             block = product[nl.ds(m, high), nl.ds(n, wide)]
             totals = _products([*zip(stationary, moving, strict=True)], range(0, high, ROWS), wide)
             for row, banks in enumerate(totals):
@@ -172,7 +174,7 @@ class _Block:
             if not is_first:
                 nisa.tensor_tensor(result[:, columns], self.sums[row][:, columns], total, nl.add)
             else:
-                _copy(result[:, columns], total, by_scalar=(row // ROWS + number) % 2 > 0)
+                copy_out(result[:, columns], total, by_scalar=(row // ROWS + number) % 2 > 0)
         if is_last:
             nisa.dma_copy(self.out[row : row + ROWS], result, engine=nisa.gpsimd_engine)
 
@@ -209,28 +211,26 @@ def _cut(operand: NkiTensor) -> list[NkiTensor]:
     return [operand[k : k + DEPTH] for k in range(0, operand.shape[0], DEPTH)]
 
 
-def _load_part(operand: NkiTensor, start: nisa.VirtualRegister, width: int) -> Part:
-    """All k of `width` columns, one transfer for each 128 rows so that products begin early."""
-    return tuple(_loaded(tile) for tile in _cut(operand[:, nl.ds(start, width)]))
+def _load_part(
+    operand: NkiTensor, start: nisa.VirtualRegister, width: int, by: nisa.engine
+) -> Part:
+    """All k of `width` columns, one transfer for each 128 rows so that products begin early.
+
+    Each operand has a queue of its own: what is loaded for the next row of results waits for tiles
+    of this row, and what is loaded for its first block must not wait behind it.
+    """
+    return tuple(_loaded(tile, by) for tile in _cut(operand[:, nl.ds(start, width)]))
 
 
-def _loaded(source: NkiTensor) -> NkiTensor:
+def _loaded(source: NkiTensor, by: nisa.engine = nisa.engine.sync) -> NkiTensor:
     """A new tile of SBUF; as long as there is room, no tile before it is in its place."""
     tile = nl.ndarray(source.shape, source.dtype)
-    nisa.dma_copy(tile, source, engine=nisa.engine.sync)
+    nisa.dma_copy(tile, source, engine=by)
     return tile
 
 
 def _store(destination: NkiTensor, total: NkiTensor, by_scalar: bool = False) -> None:
     """Round a finished tile and store it."""
     result = nl.ndarray(total.shape, destination.dtype)
-    _copy(result, total, by_scalar)
-    nisa.dma_copy(destination, result, engine=nisa.gpsimd_engine)
-
-
-def _copy(destination: NkiTensor, total: NkiTensor, by_scalar: bool) -> None:
-    """Copy a tile out of PSUM; the two engines that can do it share the work."""
-    if by_scalar:
-        nisa.activation(destination, nl.copy, total)
-    else:
-        nisa.tensor_copy(destination, total, engine=nisa.vector_engine)
+    copy_out(result, total, by_scalar=by_scalar)
+    nisa.dma_copy(destination, result, engine=nisa.scalar_engine)

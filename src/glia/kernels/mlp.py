@@ -1,0 +1,144 @@
+"""The feed-forward part of a transformer layer, plain and gated (SwiGLU), in one kernel.
+
+What: mlp: out = function(x @ up) @ down. swiglu: out = (silu(x @ gate) * (x @ up)) @ down.
+
+Shapes: x [T, D], up and gate [D, F], down [F, D] in HBM, all of one floating dtype; out [T, D] of
+the same. T, D and F may be any numbers, as long as 512 * F elements fit into half of SBUF.
+
+Layout: the first products add over d, so that d lies on the partitions of both operands. x is
+turned by the Tensor Engine, 128 x 128 at a time. With a weight as the stationary operand the result
+is [f, t]: f on the partitions is what the second product, which adds over f, needs of it. So nothing
+is turned between the two, and the hidden values never leave SBUF.
+
+Roofline: 4 * T * D * F operations, 6 with a gate, for weights read once for every 512 tokens: 512
+operations a byte in bfloat16, above the 214 where Trainium2's Tensor Engine is bound by DMA and the
+337 of Trainium1. So it is bound by the Tensor Engine, 512 columns for each 128 x 128 tile of a
+weight; below 200 tokens by the DMA of the weights. On Trainium1 rows that lie a multiple of 4 KiB
+apart come from HBM at a quarter of its rate, which then bounds it.
+
+Tiling: 512 tokens at a time, a full bank of PSUM: the moving operand. Tiles of f take turns in
+banks, so that Scalar and Vector make the hidden values of one while the products of the next go on.
+In the second product up to four tiles of tokens and two of columns fill the eight banks, and every
+tile of down that is loaded serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from glia.kernels.psum import BANK_COLUMNS, bank, copy_out, transpose_tiles
+from glia.kernels.rows import split
+from glia.nki import isa as nisa
+from glia.nki import jit
+from glia.nki import language as nl
+from glia.nki.language import NkiTensor
+
+TOKENS = 512  # at a time
+PART = 128  # of what a product adds over
+LOADED = 512  # columns of a weight in one transfer
+WIDE = 2 * BANK_COLUMNS  # columns of the result at a time
+
+Tiles = list[NkiTensor]
+Combine = Callable[[NkiTensor, Tiles], None]
+
+
+@jit
+def mlp(x: NkiTensor, up: NkiTensor, down: NkiTensor, function: Any = nl.gelu) -> NkiTensor:
+    """function(x @ up) @ down for x [T, D], up [D, F], down [F, D]."""
+
+    def combine(hidden: NkiTensor, sums: Tiles) -> None:
+        nisa.activation(hidden, function, sums[0])
+
+    return _feed_forward(x, [up], down, combine)
+
+
+@jit
+def swiglu(x: NkiTensor, gate: NkiTensor, up: NkiTensor, down: NkiTensor) -> NkiTensor:
+    """(silu(x @ gate) * (x @ up)) @ down for x [T, D], gate and up [D, F], down [F, D]."""
+
+    def combine(hidden: NkiTensor, sums: Tiles) -> None:
+        opened = nl.ndarray(hidden.shape, nl.float32)
+        nisa.activation(opened, nl.silu, sums[0])
+        nisa.tensor_tensor(hidden, opened, sums[1], nl.multiply)
+
+    return _feed_forward(x, [gate, up], down, combine)
+
+
+def _feed_forward(x: NkiTensor, ups: Tiles, down: NkiTensor, combine: Combine) -> NkiTensor:
+    tokens, width = x.shape
+    for weight in (*ups, down.permute((1, 0))):
+        assert weight.shape == (width, down.shape[0]), f"x {x.shape} does not fit the weights"
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
+
+    def block(start: int | nisa.VirtualRegister, count: int) -> None:
+        rows = nl.ds(start, count)
+        hidden = _hidden(_turned(x[rows]), ups, combine)
+        _project(out[rows], hidden, down)
+
+    whole = tokens - tokens % TOKENS
+    nl.fori_loop(0, whole, lambda start: block(start, TOKENS), TOKENS)
+    if tokens % TOKENS:
+        block(whole, tokens % TOKENS)
+    return out
+
+
+def _turned(x: NkiTensor) -> Tiles:
+    """x [T, D] as tiles [128, T] in SBUF, one for each 128 of d."""
+    tokens, width = x.shape
+    whole = [nl.ndarray((count, tokens), x.dtype) for _, count in split(width, PART)]
+    for start, count in split(tokens, PART):
+        given = nl.ndarray((count, width), x.dtype)
+        nisa.dma_copy(given, x[nl.ds(start, count)], engine=nisa.engine.sync)
+        transpose_tiles(given, split(width, PART), [tile[:, nl.ds(start, count)] for tile in whole])
+    return whole
+
+
+def _hidden(x: Tiles, ups: Tiles, combine: Combine) -> Tiles:
+    """The hidden values as tiles [128, T], one for each 128 of f."""
+    made = []
+    for first, loaded in split(ups[0].shape[1], LOADED):
+        weights = [_load_rows(weight[:, nl.ds(first, loaded)]) for weight in ups]
+        for start, count in split(loaded, PART):
+            sums = [bank(count, x[0].shape[1]) for _ in weights]
+            for total, weight in zip(sums, weights, strict=True):
+                for held, streamed in zip(weight, x, strict=True):
+                    nisa.nc_matmul(total, held[:, nl.ds(start, count)], streamed)
+            made.append(nl.ndarray((count, x[0].shape[1]), x[0].dtype))
+            combine(made[-1], sums)
+    return made
+
+
+def _project(out: NkiTensor, hidden: Tiles, down: NkiTensor) -> None:
+    """out [T, D] = hidden.T @ down, for up to 512 tokens."""
+    tokens, width = out.shape
+    for first, columns in split(width, WIDE):
+        rows = [*split(tokens, PART)]
+        sums = {
+            (start, left): bank(count, wide)
+            for start, count in rows
+            for left, wide in split(columns, BANK_COLUMNS)
+        }
+        for (top, _), tile in zip(split(down.shape[0], PART), hidden, strict=True):
+            weight = _loaded(down[nl.ds(top, tile.shape[0]), nl.ds(first, columns)])
+            for (start, left), total in sums.items():
+                count, wide = total.shape
+                nisa.nc_matmul(total, tile[:, nl.ds(start, count)], weight[:, nl.ds(left, wide)])
+        for start, count in rows:
+            result = nl.ndarray((count, columns), out.dtype)
+            for number, (left, wide) in enumerate(split(columns, BANK_COLUMNS)):
+                part = result[:, nl.ds(left, wide)]
+                copy_out(part, sums[start, left], by_scalar=number % 2 > 0)
+            place = out[nl.ds(start, count), nl.ds(first, columns)]
+            nisa.dma_copy(place, result, engine=nisa.gpsimd_engine)
+
+
+def _load_rows(weight: NkiTensor) -> Tiles:
+    """A weight as tiles of 128 rows, each a transfer of its own so that products begin early."""
+    return [_loaded(weight[nl.ds(*part)]) for part in split(weight.shape[0], PART)]
+
+
+def _loaded(source: NkiTensor) -> NkiTensor:
+    tile = nl.ndarray(source.shape, source.dtype)
+    nisa.dma_copy(tile, source, engine=nisa.engine.sync)
+    return tile

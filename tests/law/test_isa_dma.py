@@ -275,3 +275,16 @@ def test_transfers_read_everything_before_they_write() -> None:
     bench.check(DmaTranspose(dst=left, src=left, queue="q"), dst=bench.value(left).T)
     total = bench.value(left) + bench.value(right)
     bench.check(DmaCompute(dst=left, srcs=(left, right), queue="q"), dst=total)
+
+
+def test_chosen_rows_convert_through_float32_too() -> None:
+    bench = Bench(85)
+    values = np.array([[2**24 + 1, -7], [2**31 - 1, 5]])
+    through = np.array([[2**24, 0], [2**31, 5]], np.uint32)  # as float32, then saturated
+    indices_ = bench.pattern((2, 1), S32, values=np.array([[0], [1]]))
+    table = bench.pattern((2, 2), S32, values=values, memory="HBM")
+    gathered = bench.pattern((2, 2), U32)
+    bench.check(DmaGather(dst=gathered, src=table, indices=indices_, queue="q"), dst=through)
+    rows = bench.pattern((2, 2), S32, values=values)
+    scattered = bench.pattern((2, 2), U32, memory="HBM")
+    bench.check(DmaScatter(dst=scattered, src=rows, indices=indices_, queue="q"), dst=through)

@@ -277,3 +277,12 @@ def test_a_gather_and_a_selection_may_write_what_they_read() -> None:
         dst=data, data=data, offset=-2, steps=(1,), compare_op="greater_equal", false_value=-1
     )
     bench.check(instr, dst=kept)
+
+
+def test_the_false_value_of_a_selection_is_a_float32() -> None:
+    bench = Bench(68)
+    data, dst = bench.pattern((1, 2), S32), bench.pattern((1, 2), S32)
+    instr = AffineSelect(
+        dst=dst, data=data, offset=1, steps=(0,), compare_op="equal", false_value=2**24 + 1
+    )
+    bench.check(instr, dst=np.full((1, 2), 2**24, np.int32))

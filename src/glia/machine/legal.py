@@ -203,6 +203,7 @@ class _Walk:
             *self._scopes(instr, extents),
             *(text for _, _, p in instr.operands() for text in self._pattern(p, extents)),
             *self._banks(instr),
+            *self._constants(instr),
         ]
         register = getattr(instr, "register", None)
         if isinstance(register, str):
@@ -235,6 +236,11 @@ class _Walk:
             first = pattern.dims[:1]
             partitions = tile.partitions
             yield from _inside(pattern, "partitions", pattern.partition, first, partitions, extents)
+
+    def _constants(self, instr: Instr) -> Iterator[str]:
+        for pattern in instr.written_patterns():
+            if pattern.tile.name in self._program.constants:
+                yield f"{pattern.tile.name} is a constant, which no instruction may write"
 
     def _banks(self, instr: Instr) -> Iterator[str]:
         """A multiplication stays within one PSUM bank before generation 4."""

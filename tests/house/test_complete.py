@@ -64,7 +64,7 @@ def _first_cases() -> dict[str, Case]:
 @pytest.mark.parametrize("opcode", sorted(OPS.keys() - COMPILED_BY_REFUSAL))
 def test_every_operation_compiles(opcode: str) -> None:
     graph = _first_cases()[opcode].graph()
-    assert isinstance(run_pipeline(graph, CompileOptions(auto_cast="none")), Program)
+    assert isinstance(run_pipeline(graph, CompileOptions(auto_cast="none", verify=True)), Program)
 
 
 def _dtypes(name: str) -> list[DType]:

@@ -16,7 +16,7 @@ from glia.isa.vector import Memset, TensorTensor
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.cover import Prices
-from glia.machine.emit.monoids import reduce_op
+from glia.machine.emit.monoids import exact_engine, reduce_op
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import (
     Point,
@@ -135,7 +135,7 @@ class IndirectAccess:
         )  # fmt: skip
         op = reduce_op(function, update.dtype)
         self.builder.emit(
-            TensorTensor(dst=row, data1=row, data2=update, op=op, on="gpsimd", loc=loc)
+            TensorTensor(dst=row, data1=row, data2=update, op=op, on=exact_engine(op), loc=loc)
         )
         return row
 

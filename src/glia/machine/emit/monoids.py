@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from glia.base.dtype import DType
+from glia.isa.alu import ALU_OPS
 
 REDUCE_OPS = {
     "add": "add", "multiply": "multiply", "maximum": "maximum", "minimum": "minimum",
@@ -18,6 +19,11 @@ def reduce_op(function: str, dtype: DType) -> str:
         if dtype.is_integer
         else REDUCE_OPS[function]
     )
+
+
+def exact_engine(op: str) -> str:
+    """The engine that combines 32-bit integers with an ALU operation exactly."""
+    return "vector" if ALU_OPS[op].family == "bitvec" else "gpsimd"
 
 
 def identity(function: str, dtype: DType) -> float | int:

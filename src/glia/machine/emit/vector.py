@@ -8,7 +8,7 @@ from glia.base.dtype import DType
 from glia.isa.operand import Memory, Pattern
 from glia.isa.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.machine.emit.box import storage
-from glia.machine.emit.monoids import identity, reduce_op
+from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
 from glia.machine.emit.space import Env, Point, tile_pattern
 from glia.tile.ir import Accumulator
@@ -81,8 +81,8 @@ class VectorNest(NestEmitter):
         else:
             self._reduce(value, partial, len(axes))
         if accumulates:
-            engine = "gpsimd" if reduction.dtype.is_integer else "vector"
             op = reduce_op(reduction.function, reduction.dtype)
+            engine = exact_engine(op) if reduction.dtype.is_integer else "vector"
             self._emit(
                 TensorTensor(
                     dst=_flat(total), data1=_flat(total), data2=_flat(partial), op=op, on=engine,
@@ -131,7 +131,8 @@ class VectorNest(NestEmitter):
             half = count // 2
             low = Pattern(work, work.dtype, (*rows, (1, half)))
             high = replace(low, offset=low.offset + (count - half))
-            self._emit(TensorTensor(dst=low, data1=low, data2=high, op=op, on="gpsimd", loc=loc))
+            engine = exact_engine(op)
+            self._emit(TensorTensor(dst=low, data1=low, data2=high, op=op, on=engine, loc=loc))
             count -= half
         first = Pattern(work, work.dtype, (*rows, (1, 1)))
         self._emit(TensorCopy(dst=_flat(dst), src=first, on="gpsimd", loc=loc))

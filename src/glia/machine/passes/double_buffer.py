@@ -1,21 +1,35 @@
-"""Overlap loop iterations: unroll by two and give each copy its own tiles."""
+"""Overlap loop iterations: unroll by a few and give each copy its own tiles."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.options import CompileOptions
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 from glia.machine.rewrite import substitute
 
-UNROLLED = {2: (4, 400), 3: (8, 1200)}  # -O level: most trips, most instructions, to unroll whole
+BUFFERED_SHARE = 0.25  # of SBUF and of PSUM, for the tiles of the copies of one loop
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far loops are unrolled at a level of optimisation."""
+
+    whole_trips: int  # most trips of a loop that is unrolled whole
+    instructions: int  # most instructions of any unrolled body
+    copies: int  # most iterations side by side
+    inner_instructions: int  # of an inner loop that is unrolled so that the loop around it can be
+
+
+LIMITS = {2: Limits(4, 400, 4, 16), 3: Limits(8, 1200, 8, 64)}
 
 
 def double_buffer(program: Program, options: CompileOptions) -> Program:
-    """Unroll innermost loops by two, short ones whole, with separate tiles for each copy.
+    """Unroll innermost loops by two or more, short ones whole, with separate tiles for each copy.
 
     Loads of one iteration can then run while another computes: no tile is shared by both.
     """
@@ -27,8 +41,13 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
         for _, _, pattern in instruction.operands()
     )
     tiles = dict(program.tiles)
-    unroller = _Unroller(uses, tiles, *UNROLLED[options.optlevel])
-    body = unroller.block(program.body)
+    arch = get_target(program.target).arch
+    room = {
+        Memory.SBUF: arch.sbuf_usable_bytes_per_partition * BUFFERED_SHARE,
+        Memory.PSUM: arch.psum_bytes_per_partition * BUFFERED_SHARE,
+    }
+    unroller = _Unroller(uses, tiles, LIMITS[options.optlevel], room)
+    body = unroller.block(program.body, is_nested=False)
     return replace(program, body=body, tiles=tiles)
 
 
@@ -36,41 +55,59 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
 class _Unroller:
     uses: Counter
     tiles: dict[str, Tile]
-    most_trips: int
-    most_instructions: int
+    limits: Limits
+    room: dict[Memory, float]  # bytes per partition
 
-    def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    def block(self, body: tuple[Statement, ...], *, is_nested: bool) -> tuple[Statement, ...]:
         result: list[Statement] = []
         for statement in body:
             if isinstance(statement, Loop):
-                result += self.loop(statement)
+                result += self.loop(statement, is_nested=is_nested)
             elif isinstance(statement, While):
-                condition = self.block(statement.condition)
-                inner = self.block(statement.body)
+                condition = self.block(statement.condition, is_nested=False)
+                inner = self.block(statement.body, is_nested=False)
                 result.append(While(condition, statement.register, inner))
             elif isinstance(statement, Branch):
-                arms = tuple(self.block(arm) for arm in statement.arms)
+                arms = tuple(self.block(arm, is_nested=False) for arm in statement.arms)
                 result.append(Branch(statement.register, arms))
             else:
                 result.append(statement)
         return tuple(result)
 
-    def loop(self, loop: Loop) -> list[Statement]:
-        body = self.block(loop.body)
+    def loop(self, loop: Loop, *, is_nested: bool) -> list[Statement]:
+        body = self.block(loop.body, is_nested=True)
         has_inner = any(isinstance(s, Loop | While | Branch) for s in body)
         if has_inner or loop.trips < 2:
             return [Loop(loop.variable, loop.trips, body)]
         copier = _Copier(loop, body, self.uses, self.tiles)
-        is_short = loop.trips * len(body) <= self.most_instructions
-        if loop.trips <= self.most_trips and is_short:
+        count = loop.trips * len(body)
+        is_short = loop.trips <= self.limits.whole_trips and count <= self.limits.instructions
+        if is_short or (is_nested and count <= self.limits.inner_instructions):
             copies = (copier.copy(Affine((), trip), owns=trip > 0) for trip in range(loop.trips))
             return [statement for copy in copies for statement in copy]
+        return self._unrolled(loop, copier, self._copies(loop, copier))
+
+    def _copies(self, loop: Loop, copier: _Copier) -> int:
+        """How many iterations to have side by side: what fits, a divisor of the trips if any."""
+        most = min(self.limits.copies, self.limits.instructions // len(copier.body))
+        for memory, room in self.room.items():
+            held = copier.private_bytes(memory)
+            most = min(most, int(room // held) if held else most)
+        fitting = range(min(most, loop.trips // 2), 1, -1)
+        return next((f for f in fitting if loop.trips % f == 0), max(fitting, default=2))
+
+    @staticmethod
+    def _unrolled(loop: Loop, copier: _Copier, count: int) -> list[Statement]:
         variable = Affine.of(loop.variable)
-        even = copier.copy(variable * 2, owns=False)
-        odd = copier.copy(variable * 2 + 1, owns=True)
-        last = Affine((), loop.trips - 1)
-        rest = copier.copy(last, owns=False) if loop.trips % 2 else []
-        return [Loop(loop.variable, loop.trips // 2, (*even, *odd)), *rest]
+        copies = [copier.copy(variable * count + i, owns=i > 0) for i in range(count)]
+        done = loop.trips // count * count
+        rest = [
+            statement
+            for trip in range(done, loop.trips)
+            for statement in copier.copy(Affine((), trip), owns=trip > done)
+        ]
+        together = tuple(statement for copy in copies for statement in copy)
+        return [Loop(loop.variable, loop.trips // count, together), *rest]
 
 
 class _Copier:
@@ -91,6 +128,11 @@ class _Copier:
         on_chip = (name for name in self.inside if tiles[name].memory is not Memory.HBM)
         self.private = [name for name in on_chip if self.inside[name] == uses[name]]
         uses.subtract(self.inside)
+
+    def private_bytes(self, memory: Memory) -> int:
+        """Bytes per partition of the tiles that each copy has of its own."""
+        own = (self.tiles[name] for name in self.private)
+        return sum(tile.bytes_per_partition for tile in own if tile.memory is memory)
 
     def copy(self, value: Affine, *, owns: bool) -> list[Statement]:
         """The body at one value of the loop variable; `owns` gives it tiles of its own."""

@@ -15,7 +15,7 @@ from glia.nki.errors import CoresDisagree
 
 @dataclass
 class Cores:
-    """The programs of one launch. One runs at a time, until it has to wait for another."""
+    """The programs of one launch: they take turns, instruction by instruction."""
 
     count: int
     _memory: dict[str, np.ndarray] = field(default_factory=dict)
@@ -85,16 +85,35 @@ class Cores:
         self._received.update(zip(ranks, map(tuple, results), strict=True))
         self._waiting.clear()
 
+    def take_turns(self, rank: int) -> None:
+        """After an instruction: the next core that can run goes on, as cores run side by side."""
+        following = self._next(rank)
+        if following != rank:
+            self._give(following)
+            self._wait_for_turn(rank)
+
+    def _next(self, rank: int) -> int:
+        """The next core that has neither ended nor waits."""
+        for step in range(1, self.count):
+            other = (rank + step) % self.count
+            waits = other in self._waiting and other not in self._received
+            if other not in self._finished and not waits:
+                return other
+        return rank
+
+    def _give(self, rank: int) -> None:
+        with self._changed:
+            self._turn = rank
+            self._changed.notify_all()
+
     def _pass_on(self, rank: int, instr: Any) -> None:
-        """Let the next core run, until this one has received."""
-        following = (rank + 1) % self.count
-        if following not in self._finished:
-            with self._changed:
-                self._turn = following
-                self._changed.notify_all()
+        """Let other cores run, until this one has received."""
+        following = self._next(rank)
+        if following != rank:
+            self._give(following)
             self._wait_for_turn(rank)
         if rank not in self._received:
-            self._disagree(rank, instr, f"core {following} has ended")
+            self._disagree(rank, instr, f"core {(rank + 1) % self.count} has ended")
 
     def _disagree(self, rank: int, instr: Any, other: str) -> None:
         call = f"{instr.mnemonic()} {instr.topic()[1:]}"
@@ -107,10 +126,10 @@ class Cores:
             raise _Stopped from self._failure
 
     def _finish(self, rank: int) -> None:
-        with self._changed:
-            self._finished.add(rank)
-            self._turn = (rank + 1) % self.count
-            self._changed.notify_all()
+        self._finished.add(rank)
+        following = self._next(rank)
+        stuck = [other for other in self._waiting if other != rank]
+        self._give(stuck[0] if following == rank and stuck else following)
 
 
 class _Stopped(BaseException):

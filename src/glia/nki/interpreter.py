@@ -124,6 +124,8 @@ class Interpreter(Session):
                 self._sums.mark(self._now(pattern), bool(instruction.sums) and instruction.is_sum)
             elif pattern.memory is Memory.HBM:
                 self.written.add(pattern.tile.name)
+        if self._cores.count > 1:
+            self._cores.take_turns(self.rank)
 
     def _outside(self, instruction: Instr, fault: AccessOutOfBounds) -> IndexNotInTable:
         """What an access outside its tile is for the user: an index that names no element."""

@@ -312,7 +312,7 @@ class NkiTensor(NKIObject):
         if self.is_indirect():
             self._refuse("a view has one dynamic index at most")
         if self.is_on_chip and dim == 0:
-            self._refuse("the partition cannot be selected at run time")
+            self._refuse("the partition dim cannot be selected at run time")
         step, rows = self.dims[dim]
         return self._moved(index, step, rows)._with_dims_without(dim)
 
@@ -367,7 +367,7 @@ class NkiTensor(NKIObject):
         step, extent = self.dims[dim]
         sizes = self._filled(tuple(shape), extent)
         if dim < self._fixed and sizes != (extent,):
-            self._refuse("the partitions cannot be split")
+            self._refuse("the partition dim cannot be split")
         split = tuple((inner * step, count) for inner, count in row_major(sizes))
         return self._with((*self.dims[:dim], *split, *self.dims[dim + 1 :]))
 
@@ -376,7 +376,7 @@ class NkiTensor(NKIObject):
         start, end = self._movable(start_dim, "merged"), self._dimension(end_dim)
         merged = regrouped(self.dims[start : end + 1], (math.prod(self.shape[start : end + 1]),))
         if merged is None or end < start:
-            self._refuse(f"dimensions {start} to {end} are not contiguous")
+            self._refuse(f"non-contiguous layout of dimensions {start} to {end}")
         return self._with((*self.dims[:start], *merged, *self.dims[end + 1 :]))
 
     def reshape(self, shape: tuple[int, ...]) -> NkiTensor:
@@ -391,10 +391,10 @@ class NkiTensor(NKIObject):
         sizes = self._filled(tuple(int(n) for n in wanted), self.size)
         fixed = self._fixed
         if sizes[:fixed] != self.shape[:fixed]:
-            self._refuse(f"the partitions cannot be reshaped to {sizes[0]}")
+            self._refuse(f"the partition dim cannot be reshaped to {sizes[0]}")
         free = regrouped(self.dims[fixed:], sizes[fixed:])
         if free is None:
-            self._refuse(f"the layout of the view does not allow the shape {sizes}")
+            self._refuse(f"non-contiguous layout: it does not allow the shape {sizes}")
         return self._with((*self.dims[:fixed], *free))
 
     def rearrange(
@@ -433,8 +433,13 @@ class NkiTensor(NKIObject):
         if wide == narrow:
             return cast
         *outer, (step, count) = self.dims
-        if self.indirection is not None or (step != 1 and count != 1) or self.ndim <= self._fixed:
-            self._refuse(f"it cannot be viewed as {dtype}: the last elements are not neighbours")
+        if self.indirection is not None:
+            self._refuse(
+                "reinterpret_cast with different element sizes is not supported after "
+                "dynamic/vector select"
+            )
+        if (step != 1 and count != 1) or self.ndim <= self._fixed:
+            self._refuse(f"non-contiguous layout: its last elements cannot be viewed as {dtype}")
         first, free = outer[: self._fixed], outer[self._fixed :]
         scaled = [(self._scaled(each, wide, narrow), n) for each, n in free]
         return cast._with((*first, *scaled, (1, self._scaled(count, wide, narrow))))
@@ -608,7 +613,7 @@ class NkiTensor(NKIObject):
     def _movable(self, dim: int, done: str) -> int:
         position = self._dimension(dim)
         if position < self._fixed:
-            self._refuse(f"the partitions cannot be {done}")
+            self._refuse(f"the partition dim cannot be {done}")
         return position
 
     def _sliced(self, dim: int, start: int, count: int, step: int) -> NkiTensor:
@@ -634,7 +639,7 @@ class NkiTensor(NKIObject):
         if shape.count(-1) == 1 and known > 0 and elements % known == 0:
             shape = tuple(elements // known if n == -1 else n for n in shape)
         if math.prod(shape) != elements or any(n < 1 for n in shape):
-            self._refuse(f"{elements} elements cannot be reshaped to {shape}")
+            self._refuse(f"size mismatch: {elements} elements cannot be reshaped to {shape}")
         return shape
 
     def _scaled(self, elements: int, wide: int, narrow: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from enum import Enum
 from typing import Any, NoReturn
 
 import numpy as np
@@ -39,9 +40,12 @@ def _signature(**parameters: tuple[Any, str]) -> inspect.Signature:
 
 
 def _check(function: str, given: Arguments, **kinds: type) -> None:
-    """NotInNki for an argument of another type."""
+    """NotInNki for an argument of another type; numbers may stand for members of enumerations."""
     for name, kind in kinds.items():
-        if not isinstance(given[name], kind):
+        value = given[name]
+        if isinstance(value, int) and issubclass(kind, Enum) and value in {m.value for m in kind}:
+            given[name] = kind(value)
+        elif not isinstance(value, kind):
             _refuse_type(f"{function} with {name}={shown(given[name])}")
 
 
@@ -208,7 +212,8 @@ _bind_compute = Binder("nki.isa.dma_compute", _COMPUTE)
 def _dma_compute(*args: Any, **kwargs: Any) -> NkiInstruction:
     session = current("nki.isa.dma_compute")
     given = _bind_compute(args, kwargs)
-    _check("dma_compute", given, dst=NkiTensor, srcs=(list | tuple), oob_mode=oob_mode)  # type: ignore[arg-type]
+    given["srcs"] = tuple(given["srcs"])
+    _check("dma_compute", given, dst=NkiTensor, srcs=tuple, oob_mode=oob_mode)
     reduce_op, scales = given["reduce_op"], given["scales"]
     if isinstance(reduce_op, list | tuple):  # the order of release 0.2
         reduce_op, scales = scales, reduce_op

@@ -15,6 +15,7 @@ from glia.arch import ARCHS, TARGETS, Arch
 from glia.isa import INSTRUCTIONS, Instr, Operand
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
+from glia.isa.meeting import Meeting
 from glia.isa.rules import COMMON_RULES
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
@@ -54,6 +55,7 @@ def _instruction(name: str, instr: type[Instr]) -> Iterator[str]:
     rows += [_attribute_row(fields[n]) for n in instr.attribute_names]
     if rows:
         yield from ("| field | what |", "|---|---|", *rows, "")
+    yield from _remarks(instr)
     for name, kept in instr.states.items():
         where = f"the partitions of `{kept.lanes}`" if kept.lanes else "all partitions"
         yield from (f"Keeps `{name}` in its engine: the {kept.state.name} of {where}.", "")
@@ -69,6 +71,14 @@ def _instruction(name: str, instr: type[Instr]) -> Iterator[str]:
         yield from (f"Computes: {shown}.", "")
     cost = " ".join((inspect.getdoc(instr.cycles) or "").split())
     yield from (f"Cost: {cost} Source: {instr.cost_source}.", "")
+
+
+def _remarks(instr: type[Instr]) -> Iterator[str]:
+    if issubclass(instr, Meeting):
+        yield from (f"A meeting of {instr.among}: see docs/decisions/meetings.md.", "")
+    if instr.hints:
+        listed = ", ".join(f"`{name}`" for name in instr.hints)
+        yield from (f"Changing no value: {listed}.", "")
 
 
 def _operand_row(name: str, operand: Operand) -> str:

@@ -52,7 +52,7 @@ class Sendrecv(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
 
     among: ClassVar = "cores"
     generations: ClassVar = (3, 4)
-    hints: ClassVar = ("dma_engine", "pipe_id")
+    hints: ClassVar = ("dma_engine",)
     takes_packed: ClassVar = ("dst", "src")
     cost_source = "Trainium2 guide: GpSimd's DMA moves 153 GB/s each way; else as any transfer"
     rules = (

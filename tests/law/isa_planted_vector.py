@@ -192,8 +192,8 @@ PLANTED: list[tuple[Any, ...]] = [
     ),
     (
         "stream_shuffle",
-        {"dst": chip("out", 40, 32), "src": chip("a", 40, 32)},
-        "src must span whole quadrants",
+        {"dst": chip("out", 64, 32), "src": chip("a", 32, 32)},
+        "mask must name partitions that src has",
     ),
     ("rand2", {}, "rand2 does not exist on generation 3", TRN2),
     ("rand2", {"dst": chip("out", 64, 32, dtype=F8E4M3FN)}, "dst must be one of"),

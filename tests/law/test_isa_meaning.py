@@ -269,12 +269,14 @@ def test_memset(dtype: DType, value: float) -> None:
     bench.check(Memset(dst=dst, value=value), dst=np.full((5, 2, 3), value).astype(dtype.numpy))
 
 
-def test_stream_shuffle() -> None:
+@pytest.mark.parametrize(("given", "taken"), [(64, 64), (1, 32), (33, 64), (32, 20)])
+def test_stream_shuffle(given: int, taken: int) -> None:
     bench = Bench(18)
-    src, dst = bench.pattern((64, 3)), bench.pattern((64, 3))
-    mask = (*(int(m) for m in bench.random.integers(0, 32, 31)), 255)
+    src, dst = bench.pattern((given, 3)), bench.pattern((taken, 3))
+    most = (given - 1) % 32 + 1
+    mask = (*(int(m) for m in bench.random.integers(0, most, 31)), 255)
     source, expected = bench.value(src), bench.value(dst)
-    for p in range(64):
+    for p in range(taken):
         if mask[p % 32] != 255:
             expected[p] = source[p // 32 * 32 + mask[p % 32]]
     bench.check(StreamShuffle(dst=dst, src=src, mask=mask), dst=expected)

@@ -443,10 +443,17 @@ class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
         return stream_cycles(arch, self.runs_on, self.dst.free / (2 if is_fast else 1))
 
 
+def _shuffled(mask: tuple[int, ...], partitions: int) -> list[int]:
+    """For each partition of dst the one of src that it takes, -1 where it stays."""
+    entries = [mask[p % 32] for p in range(partitions)]
+    return [-1 if m == 255 else p // 32 * 32 + m for p, m in enumerate(entries)]
+
+
 class StreamShuffle(Instr, engine="vector"):
     """Shuffle partitions in quadrants of 32: dst[32 q + i] = src[32 q + mask[i]].
 
-    A mask entry of 255 leaves the partition of dst as it is.
+    A mask entry of 255 leaves the partition of dst as it is. dst and src may span different
+    numbers of partitions.
     """
 
     dst: Pattern = updates("SBUF", "PSUM", raw=True)
@@ -456,7 +463,11 @@ class StreamShuffle(Instr, engine="vector"):
     arrives = "flat"
     cost_source = "NKI release 2.26.1, nki.isa.nc_stream_shuffle"
     rules = (
-        same_elements("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
+        Rule(
+            "dst and src must have the same number of elements per partition",
+            lambda i, _: i.dst.free == i.src.free,
+            "NKI nki.isa.nc_stream_shuffle",
+        ),
         same_dtype("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
         Rule(
             "mask must have 32 entries, each 0 to 31 or 255",
@@ -464,8 +475,10 @@ class StreamShuffle(Instr, engine="vector"):
             "NKI nki.isa.nc_stream_shuffle",
         ),
         Rule(
-            "src must span whole quadrants of 32 partitions",
-            lambda i, _: i.src.partitions % 32 == 0,
+            "mask must name partitions that src has, for every partition of dst",
+            lambda i, _: (
+                len(i.mask) != 32 or max(_shuffled(i.mask, i.dst.partitions)) < i.src.partitions
+            ),
             "NKI nki.isa.nc_stream_shuffle",
         ),
     )
@@ -476,11 +489,8 @@ class StreamShuffle(Instr, engine="vector"):
 
     @staticmethod
     def compute(dst: Array, src: Array, mask: tuple[int, ...]) -> Array:
-        entries = np.array(mask)
-        source = np.where(entries == 255, 0, entries)
-        quadrants = src.reshape(-1, 32, src.shape[1])[:, source]
-        kept = (entries == 255)[None, :, None]
-        return np.where(kept, dst.reshape(quadrants.shape), quadrants).reshape(dst.shape)
+        source = np.array(_shuffled(mask, len(dst)))
+        return np.where(source[:, None] < 0, dst, src[np.maximum(source, 0)])
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""

@@ -7,8 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import glia
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
+from glia.neff.package import Neff
+from glia.runtime.errors import ProgramFault
 from glia.sim.concurrent import Deadlock, Race, run_cores, streams_of
 from glia.sim.policy import ExecutionFault, Policy, UninitializedRead
 
@@ -180,3 +183,12 @@ def test_two_cores_of_two_ranks() -> None:
         found = run_cores(programs, inputs, lnc=2, seed=seed, policy=STRICT)
         np.testing.assert_array_equal(found[1]["y"], 2 * X)
         np.testing.assert_array_equal(found[3]["y"], 10 * X)
+
+
+@pytest.mark.parametrize("device", ["reference", "adversarial"])
+def test_a_model_of_two_cores_runs_on_every_device(device: str) -> None:
+    model = glia.load(Neff(handed_over()), device=device)
+    assert [b.name for b in model.inputs] == ["x"]
+    np.testing.assert_array_equal(model(X)[0], 2 * X)
+    with pytest.raises(ProgramFault, match="let the cores meet in between"):
+        glia.load(Neff(handed_over(barriers=(0, 0))), device=device)(X)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -81,8 +82,9 @@ def test_lists_and_numbers_are_converted() -> None:
 def test_unknown_devices_and_too_many_cores_are_refused() -> None:
     with pytest.raises(UnknownDevice, match="reference"):
         glia.load(example_neff(), device="tpu")
-    with pytest.raises(NotEnoughCores, match="needs 2 cores"):
-        glia.load(Neff((scale_and_add(), scale_and_add())))
+    programs = tuple(replace(scale_and_add(), target="trn1") for _ in range(3))
+    with pytest.raises(NotEnoughCores, match="needs 3 cores, trn1 has 2"):
+        glia.load(Neff(programs))
 
 
 def test_status_codes_are_those_of_the_public_header() -> None:

@@ -98,12 +98,12 @@ class ProgramFault(CompileError):
 class NotEnoughCores(CompileError):
     """The model is split over more cores than the device has.
 
-    Cause: It was compiled for several physical cores and this device executes one.
-    Fix: Compile with `--logical-nc-config 1`.
-    Example: glia.load a NEFF compiled with --logical-nc-config 2 for a device with one core
+    Cause: It holds a program for each of more physical cores than a chip of its target has.
+    Fix: Compile it for fewer cores, or for a target with more of them on a chip.
+    Example: glia.load a NEFF with three programs for trn1, whose chip has two cores
     """
 
     status: ClassVar[Status] = Status.NRT_LOAD_NOT_ENOUGH_NC
     code = "GLIA506"
-    message = "NRT_LOAD_NOT_ENOUGH_NC(9): the model needs {needed} cores, device {device} has {has}"
-    help = "compile with --logical-nc-config 1"
+    message = "NRT_LOAD_NOT_ENOUGH_NC(9): the model needs {needed} cores, {target} has {has}"
+    help = "compile for fewer cores, or for a target with more cores on a chip"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glia.arch import get_target
 from glia.isa.operand import Memory
 from glia.machine.ir import Binding, Program
 from glia.neff.package import Neff
@@ -27,13 +28,14 @@ from glia.sim.policy import ExecutionFault
 if TYPE_CHECKING:
     from glia.profile.report import Profile
 
-Executor = Callable[[Program, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+Arrays = Mapping[str, np.ndarray]
+Executor = Callable[[Sequence[Program], Arrays], Arrays]
 
 _PROFILER = "glia.profile.report:profile_program"
 # How a program can be executed, the default first: in program order, or with engines and queues
 # running on as far as semaphores let them, which finds what only luck keeps right.
 DEVICES = {
-    "reference": "glia.sim.run:run",
+    "reference": "glia.sim.concurrent:run_programs",
     "adversarial": "glia.sim.concurrent:run_strictly",
 }
 
@@ -77,7 +79,7 @@ class Model:
         checked = self._check(arrays)
         executor: Executor = resolve(DEVICES[self.device])
         try:
-            results = executor(self.neff.program, checked)
+            results = executor(self.neff.programs, checked)
         except MemoryError as problem:
             raise DeviceMemoryExhausted(bytes=device_bytes(self.neff.program)) from problem
         except ExecutionFault as fault:
@@ -118,7 +120,7 @@ def load(
     The default device is the fastest there is.
 
     Raises NeffError or a subclass when the file is not a sound NEFF of ours, UnknownDevice, and
-    NotEnoughCores when the model is split over more cores than the device has.
+    NotEnoughCores when the model is split over more cores than a chip of its target has.
     """
     chosen = device or next(iter(DEVICES))
     if chosen not in DEVICES:
@@ -126,8 +128,9 @@ def load(
     if isinstance(path_or_neff, Program):
         path_or_neff = Neff((path_or_neff,))
     neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(path_or_neff)
-    if len(neff.programs) > 1:
-        raise NotEnoughCores(needed=len(neff.programs), device=chosen, has=1)
+    cores = get_target(neff.target).cores_per_chip
+    if len(neff.programs) > cores:
+        raise NotEnoughCores(needed=len(neff.programs), target=neff.target, has=cores)
     return Model(neff, chosen)
 
 

@@ -28,11 +28,20 @@ from glia.sim.happens_before import HappensBefore
 from glia.sim.memory import DeviceMemory
 from glia.sim.policy import ExecutionFault, Policy
 from glia.sim.race import Race
-from glia.sim.run import blas
+from glia.sim.run import blas, run
 from glia.sim.wide import as_held
 from glia.sim.written import Writers
 
-__all__ = ["Deadlock", "Race", "run_concurrently", "run_cores", "run_strictly", "streams_of"]
+__all__ = [
+    "Deadlock",
+    "Race",
+    "run_concurrently",
+    "run_cores",
+    "run_logical_core",
+    "run_programs",
+    "run_strictly",
+    "streams_of",
+]
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -54,14 +63,32 @@ def run_concurrently(
     return run_cores([program], [inputs], seed=seed, policy=policy)[0]
 
 
-def run_strictly(program: Program, inputs: Arrays) -> dict[str, Array]:
-    """`run_concurrently` that also refuses to read what nothing wrote, or what is gone.
+def run_logical_core(
+    programs: Sequence[Program], inputs: Arrays, *, policy: Policy | None = None
+) -> dict[str, Array]:
+    """Run the programs of the cores of one logical core; inputs and outputs of all by name.
 
-    The seed is NEURON_SIM_SEED in the environment, or 0.
+    Raises what `run_cores` raises. The seed is NEURON_SIM_SEED in the environment, or 0.
     """
     given = os.environ.get("NEURON_SIM_SEED", "")
     seed = int(given) if given.isdecimal() else 0
-    return run_concurrently(program, inputs, seed=seed, policy=Policy(check_initialized=True))
+    results: dict[str, Array] = {}
+    for each in reversed(run_cores(programs, [inputs] * len(programs), seed=seed, policy=policy)):
+        results.update(each)
+    return results
+
+
+def run_programs(programs: Sequence[Program], inputs: Arrays) -> dict[str, Array]:
+    """Run one program in program order, or those of several cores, which can meet, concurrently.
+
+    Raises what `run` and `run_cores` do.
+    """
+    return run(programs[0], inputs) if len(programs) == 1 else run_logical_core(programs, inputs)
+
+
+def run_strictly(programs: Sequence[Program], inputs: Arrays) -> dict[str, Array]:
+    """`run_logical_core` that also refuses to read what nothing wrote, or what is gone."""
+    return run_logical_core(programs, inputs, policy=Policy(check_initialized=True))
 
 
 def run_cores(

@@ -1,0 +1,16 @@
+"""NKI of the first generation, which kernels import as `neuronxcc.nki`.
+
+Its functions return tiles, take masks and index objects, and assign to slots; every one ends as
+instructions of the same declarations as those of the current generation.
+"""
+
+from glia.nki.beta1 import compiler, isa, language, typing
+from glia.nki.beta1.framework import FrameworkKernel
+from glia.nki.beta1.launch import jit, simulate_kernel, trace
+from glia.nki.beta1.measure import baremetal, benchmark, profile
+from glia.nki.beta1.tensor import Tensor as tensor  # noqa: N813
+
+__all__ = [
+    "FrameworkKernel", "baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile",
+    "simulate_kernel", "tensor", "trace", "typing",
+]  # fmt: skip

@@ -1,0 +1,74 @@
+"""A kernel of the earlier generation while it runs: its place in the grid and what it defers.
+
+A function returns its result before anybody says where it goes. Its instruction is therefore held
+back: an assignment to a slot that follows at once gives the slot as its destination, anything else
+gives it a tile of its own first. At most one instruction waits, so that the order is the program's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from glia.nki.errors import OutsideKernel
+from glia.nki.session import Session, caller
+
+
+class Frame:
+    """One run of a kernel: `position` in its `grid`, and tensors that its programs share."""
+
+    def __init__(self, session: Session, grid: tuple[int, ...] = ()) -> None:
+        self.session = session
+        self.grid = grid
+        self.position: tuple[int, ...] = (0,) * len(grid)
+        self.shared: list[Any] = []  # tensors in shared HBM, in the order they were made
+        self.made = 0  # how many of them the current program has
+        self.spans: list[Any] = []  # tiles at chosen addresses
+        self.pending: Any = None  # the storage whose instruction waits
+        self.number = 0
+
+    def begin(self, position: tuple[int, ...]) -> None:
+        """The next program of the grid starts."""
+        self.flush()
+        self.position = position
+        self.made = 0
+
+    def flush(self) -> None:
+        """Issue the instruction that waits, to a tile of its own."""
+        storage, self.pending = self.pending, None
+        if storage is not None:
+            storage.settle()
+
+    def label(self, name: str, stem: str) -> str:
+        """A name for a tensor: its own, else numbered."""
+        self.number += 1
+        return name or f"{stem}{self.number}"
+
+
+_FRAME: ContextVar[Frame | None] = ContextVar("beta1_frame", default=None)
+
+
+def frame_of(function: str) -> Frame:
+    """The kernel that runs; OutsideKernel, naming the function, without one."""
+    frame = _FRAME.get()
+    if frame is None:
+        raise OutsideKernel(function=function, loc=caller())
+    return frame
+
+
+def is_in_kernel() -> bool:
+    """Whether a kernel of this generation runs."""
+    return _FRAME.get() is not None
+
+
+@contextmanager
+def framed(frame: Frame) -> Iterator[Frame]:
+    """Functions of nl and nisa belong to this run while the block lasts."""
+    token = _FRAME.set(frame)
+    try:
+        yield frame
+        frame.flush()
+    finally:
+        _FRAME.reset(token)

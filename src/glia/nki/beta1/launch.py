@@ -1,0 +1,287 @@
+"""Running kernels of the earlier generation: simulated, compiled for the device, on any grid."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Target
+from glia.nki.beta1.buffers import Buffer, shared_hbm
+from glia.nki.beta1.creation import spmd_dim
+from glia.nki.beta1.dtypes import name_of, numpy_of
+from glia.nki.beta1.errors import AnnotationMismatch, MutableNotReturned, NestedGrid
+from glia.nki.beta1.frame import Frame, framed, is_in_kernel
+from glia.nki.beta1.storage import Storage, fill_now
+from glia.nki.beta1.tensor import Tensor
+from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
+from glia.nki.frameworks import from_numpy
+from glia.nki.interpreter import Interpreter
+from glia.nki.launch import Launch, bind, home_of, like_returned, outputs_of
+from glia.nki.session import caller, current, running
+from glia.nki.targets import VARIABLE, platform_target
+from glia.nki.tensor import NkiTensor, row_major
+from glia.nki.trace import Traced, trace_launch
+
+DEFAULT_TARGET = "trn2"
+Grid = tuple[int, ...]
+
+
+class Kernel:
+    """A kernel; `kernel(arrays)` runs it, `kernel[4, 2](arrays)` on a grid of programs.
+
+    Arrays of NumPy, PyTorch and JAX become tensors in HBM, everything else is a constant; what the
+    kernel returns comes back in the same kind. Inside another kernel a call is inlined.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], grid: Grid = ()
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.options = options
+        self.grid = grid
+
+    @property
+    def mode(self) -> str:
+        """How a call runs the kernel: auto, simulation, trace, baremetal, jax, torchxla."""
+        return str(self.options.get("mode", "auto"))
+
+    @property
+    def writes_parameters(self) -> bool:
+        """Whether every parameter may be written, as in the first release."""
+        return self.mode == "trace"
+
+    def target(self) -> Target:
+        """The device: that of platform_target=, else what the environment says, else trn2."""
+        return target_of(self.options)
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        return type(self)(self.function, self.options, checked_grid(self.function, grid))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays and return what the kernel returns."""
+        if is_in_kernel():
+            self.check_nested()
+            return self.function(*args, **kwargs)
+        return self.run(args, kwargs)
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run outside another kernel."""
+        return simulated(self, args, kwargs)
+
+    def check_nested(self) -> None:
+        """NestedGrid for a kernel with a grid inside another kernel."""
+        if self.grid:
+            name = getattr(self.function, "__name__", "kernel")
+            grid = ", ".join(map(str, self.grid))
+            raise NestedGrid(kernel=name, grid=grid, loc=caller())
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+
+def target_of(options: dict[str, Any]) -> Target:
+    """The target of these options, else of the environment, else trn2."""
+    given = options.get("platform_target") or os.environ.get(VARIABLE)
+    return platform_target(given or DEFAULT_TARGET)
+
+
+def checked_grid(function: Any, grid: Any) -> Grid:
+    """The grid as positive integers; BadLaunch for anything else."""
+    dims = tuple(
+        spmd_dim(*dim) if isinstance(dim, tuple) else dim
+        for dim in (grid if isinstance(grid, tuple | list) else (grid,))
+    )
+    if not all(isinstance(dim, int | np.integer) and dim >= 1 for dim in dims):
+        home = home_of(function)
+        raise BadLaunch(kernel=home.name, problem=f"the grid {grid!r} is none", loc=home)
+    return tuple(int(dim) for dim in dims)
+
+
+def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
+    """Decorate a function as a kernel, as `@nki.jit` or `@nki.jit(mode="simulation")`."""
+    options = {"mode": mode, **kwargs}
+    if func is None:
+        return functools.partial(jit, mode=mode, **kwargs)
+    return Kernel(getattr(func, "function", func), options)
+
+
+def trace(func: Callable[..., Any] | None = None, grid: Any = (), **kwargs: Any) -> Any:
+    """Decorate a function as a kernel of the first release, which writes its parameters."""
+    if func is None:
+        return functools.partial(trace, grid=grid, **kwargs)
+    kernel = jit(func, mode="trace", **kwargs)
+    return kernel[grid] if grid else kernel
+
+
+def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a kernel, launched on a grid as `kernel[4, 2]` or not, on arrays; what it returns.
+
+    Arrays of NumPy that the kernel writes are changed in place.
+    """
+    known = kernel if isinstance(kernel, Kernel) else Kernel(kernel, {"mode": "trace"})
+    return simulated(known, args, kwargs)
+
+
+# --- simulation ----------------------------------------------------------------------------------
+
+
+def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a kernel instruction by instruction, low-precision floats held in float32."""
+    launch = bind(kernel.function, args, kwargs)
+    session = Interpreter(kernel.target(), keeps_wide=True)
+    held = {name: _wide(array) for name, array in launch.arrays.items()}
+    frame = Frame(session, kernel.grid)
+    try:
+        with running(session), framed(frame), np.errstate(all="ignore"):
+            tensors = {name: _parameter(frame, name, array, launch) for name, array in held.items()}
+            returned = run_programs(kernel, launch, frame, tensors)
+            values = [_value(each, launch) for each in outputs_of(returned)]
+    except IndexNotInTable as fault:
+        raise IndexError(fault.message.format(**fault.facts)) from fault
+    for name, tensor in tensors.items():
+        array = launch.arrays[name]
+        is_written = tensor.storage.physical(0).tensor.name in session.written
+        if is_written and array.flags.writeable and held[name] is not array:
+            array[...] = held[name].astype(array.dtype)
+    return like_returned(returned, values)
+
+
+def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str, Tensor]) -> Any:
+    """Run the programs of the grid one after the other; what the first returned."""
+    _check_annotations(launch, tensors)
+    if not kernel.writes_parameters:
+        mutable = _mutable(launch)
+        for name, tensor in tensors.items():
+            tensor.storage.is_constant = name.partition(".")[0] not in mutable
+    returned: list[Any] = []
+    for position in np.ndindex(*kernel.grid) if kernel.grid else [()]:
+        frame.begin(tuple(int(each) for each in position))
+        returned.append(launch.call(tensors))  # type: ignore[arg-type]
+    frame.flush()
+    if not kernel.writes_parameters:
+        _check_returned(launch, tensors, returned[0])
+    return returned[0]
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """The array as it is held: floats in float32."""
+    if array.dtype.kind not in "iub":
+        return np.array(array, dtype=np.float32, order="C")
+    if array.flags.c_contiguous and array.flags.writeable:
+        return array
+    return np.array(array, order="C")
+
+
+def _parameter(frame: Frame, name: str, array: np.ndarray, launch: Launch) -> Tensor:
+    """A tensor in HBM over an array's memory."""
+    session = current("a kernel")
+    dtype = name_of(launch.arrays[name].dtype)
+    tile = session.bind(name, array)  # type: ignore[attr-defined]
+    whole = NkiTensor((array.size,), dtype, tile, shared_hbm.region)
+    return over(frame, whole._with(row_major(array.shape)), name, shared_hbm)
+
+
+def over(frame: Frame, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
+    """A tensor of this generation over one of the core."""
+    return Tensor.whole(Storage.of(frame, tensor, name, buffer))
+
+
+def _value(value: Any, launch: Launch) -> Any:
+    """What the caller gets for something that the kernel returned."""
+    if not isinstance(value, Tensor):
+        return value
+    held, name = value.contents(), value.name_of_dtype
+    given = held if name == "tfloat32" else held.astype(numpy_of(name))
+    return from_numpy(given, launch.framework)
+
+
+def _annotations(launch: Launch) -> dict[str, Any]:
+    """The annotation of each parameter, as text where its names are not known here."""
+    function = inspect.unwrap(launch.kernel)
+    try:
+        return inspect.get_annotations(function, eval_str=True)
+    except NameError:
+        return inspect.get_annotations(function)
+
+
+def _mutable(launch: Launch) -> set[str]:
+    found = set()
+    for name, kind in _annotations(launch).items():
+        text = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+        if text.split("[")[0].rpartition(".")[2] in ("mutable_tensor", "mutable"):
+            found.add(name)
+    return found
+
+
+def _check_annotations(launch: Launch, tensors: dict[str, Tensor]) -> None:
+    for name, kind in _annotations(launch).items():
+        expected = getattr(kind, "shape", None)
+        tensor = tensors.get(name)
+        if tensor is None or not isinstance(expected, tuple):
+            continue
+        if all(isinstance(n, int) for n in expected) and expected != tensor.shape:
+            raise AnnotationMismatch(
+                name=name, shape=list(tensor.shape), expected=list(expected), loc=launch.home
+            )
+
+
+def _check_returned(launch: Launch, tensors: dict[str, Tensor], returned: Any) -> None:
+    storages = [each.storage for each in outputs_of(returned) if isinstance(each, Tensor)]
+    for name in _mutable(launch):
+        tensor = tensors.get(name)
+        if tensor is not None and tensor.storage not in storages:
+            raise MutableNotReturned(name=name, loc=launch.home)
+
+
+# --- compiled ------------------------------------------------------------------------------------
+
+
+def compiled(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    """The machine program of a kernel for these arguments, with the dtypes of the device."""
+    launch = bind(kernel.function, args, kwargs)
+    programs = replace(launch, kernel=_as_current(kernel, launch))
+    return trace_launch(programs, kernel.target(), 0)
+
+
+def _as_current(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
+    """The whole grid as one kernel of the current generation."""
+
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        frame = Frame(current(launch.home.name), kernel.grid)
+        with framed(frame):
+            given = launch.bound.signature.bind(*args, **kwargs).arguments
+            tensors = {
+                name: over(frame, value, name, shared_hbm) for name, value in _tensors(given)
+            }
+            returned = run_programs(kernel, launch, frame, tensors)
+            outputs = [_output(each, launch) for each in outputs_of(returned)]
+            return like_returned(returned, outputs)
+
+    return whole
+
+
+def _tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
+    found = []
+    for name, value in arguments.items():
+        values = value if isinstance(value, tuple | list) else [value]
+        for position, each in enumerate(values):
+            if isinstance(each, NkiTensor):
+                path = name if each is value else f"{name}.{position}"
+                found.append((path, each))
+    return found
+
+
+def _output(value: Any, launch: Launch) -> Any:
+    """A returned tensor as a whole one in shared HBM."""
+    if not isinstance(value, Tensor):
+        raise NotAnOutput(kernel=launch.home.name, value=f"a {type(value).__name__}")
+    found = value.physical()
+    fill_now(value.frame, found)
+    return value.view_of(found.tensor)

@@ -1,0 +1,412 @@
+"""Kernels of the earlier generation of NKI give what NumPy gives."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from glia.nki import beta1 as nki
+from glia.nki.beta1 import compiler as ncc
+from glia.nki.beta1 import isa as nisa
+from glia.nki.beta1 import language as nl
+from glia.nki.beta1 import typing as nt
+
+RNG = np.random.default_rng(7)
+
+
+def _array(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+@nki.jit(mode="simulation")
+def _masked_exp(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    rows, columns = x.shape
+    for i in nl.affine_range((rows + 127) // 128):
+        i_p = i * 128 + nl.arange(128)[:, None]
+        i_f = nl.arange(columns)[None, :]
+        tile = nl.load(x[i_p, i_f], mask=(i_p < rows))
+        nl.store(out[i_p, i_f], nl.exp(tile, mask=(i_p < rows)), mask=(i_p < rows))
+    return out
+
+
+def test_masks_leave_out_what_lies_outside() -> None:
+    x = _array(300, 40)
+    np.testing.assert_allclose(_masked_exp(x), np.exp(x), rtol=2e-6)
+
+
+@nki.jit
+def _both_masks(x):
+    out = nl.ndarray((8, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:8, 0:8]
+    tile = nl.zeros((8, 8), dtype=x.dtype)
+    tile[i_p, i_f] = nl.load(x[i_p, i_f], mask=(i_p < 4 and i_f < 6))
+    nl.store(out, tile)
+    return out
+
+
+def test_and_of_masks_is_their_conjunction() -> None:
+    x = _array(8, 8)
+    expected = np.zeros((8, 8), np.float32)
+    expected[:4, :6] = x[:4, :6]
+    np.testing.assert_array_equal(_both_masks(x), expected)
+
+
+@nki.jit
+def _lower_triangle(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:16, 0:16]
+    tile = nl.full((16, 16), -1.0, dtype=x.dtype)
+    loaded = nl.load(x)
+    tile[i_p, i_f] = nl.multiply(loaded, 2.0, mask=(i_f <= i_p))
+    nl.store(out, tile)
+    return out
+
+
+def test_a_mask_that_is_no_box_keeps_the_rest_of_the_slot() -> None:
+    x = _array(16, 16)
+    expected = np.where(np.tri(16, dtype=bool), 2 * x, np.float32(-1))
+    np.testing.assert_array_equal(_lower_triangle(x), expected)
+
+
+@nki.jit
+def _masked_sum(x):
+    out = nl.ndarray((16, 2), dtype=x.dtype, buffer=nl.shared_hbm)
+    i_p, i_f = nl.mgrid[0:16, 0:16]
+    tile = nl.load(x)
+    sums = nl.ndarray((16, 2), dtype=x.dtype)
+    sums[:, 0] = nl.sum(tile, axis=[1], mask=(i_f < 5))
+    sums[:, 1] = nl.max(tile, axis=1, mask=(i_f <= i_p))
+    nl.store(out, sums)
+    return out
+
+
+def test_reductions_ignore_what_a_mask_leaves_out() -> None:
+    x = _array(16, 16)
+    found = _masked_sum(x)
+    np.testing.assert_allclose(found[:, 0], x[:, :5].sum(axis=1), rtol=1e-5)
+    most = np.where(np.tri(16, dtype=bool), x, -np.inf).max(axis=1)
+    np.testing.assert_array_equal(found[:, 1], most)
+
+
+@nki.jit
+def _blocks(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    count, rows, columns = x.shape
+    tiles = nl.ndarray((count, nl.par_dim(rows), columns), dtype=x.dtype, buffer=nl.sbuf)
+    for b in nl.affine_range(count):
+        tiles[b] = nl.load(x[b])
+    for b in nl.affine_range(count):
+        tiles[b] += 1.0
+        nl.store(out[b], tiles[count - 1 - b] if b >= count // 2 else tiles[b])
+    return out
+
+
+def test_block_dimensions_number_tiles() -> None:
+    x = _array(4, 16, 8)
+    found = _blocks(x)
+    np.testing.assert_array_equal(found[:2], x[:2] + 1)
+    np.testing.assert_array_equal(found[2], x[1] + 1)
+
+
+@nki.jit
+def _huge_blocks(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tiles = nl.ndarray((1 << 20, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
+    tiles[12345, 0:8, 0:8] = nl.load(x)
+    nl.store(out, tiles[12345, 0:8, 0:8])
+    return out
+
+
+def test_blocks_that_no_memory_could_hold_cost_only_what_is_used() -> None:
+    x = _array(8, 8)
+    np.testing.assert_array_equal(_huge_blocks(x), x)
+
+
+@nki.jit
+def _matmul(a, b):
+    rows, inner = a.shape[1], a.shape[0]
+    out = nl.ndarray((rows, b.shape[1]), dtype=nl.float32, buffer=nl.shared_hbm)
+    acc = nl.zeros((nl.par_dim(rows), b.shape[1]), nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(inner // 128):
+        left = nl.load(a[nl.ds(k * 128, 128), :])
+        right = nl.load(b[nl.ds(k * 128, 128), :])
+        acc[...] += nisa.nc_matmul(left, right)
+    nl.store(out, acc)
+    return out
+
+
+def test_products_accumulate_in_psum() -> None:
+    a, b = _array(384, 64), _array(384, 96)
+    np.testing.assert_allclose(_matmul(a, b), a.T @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_bf16_tiles_keep_the_precision_of_float32() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.exp(nl.load(x), dtype=nl.bfloat16))
+        return out
+
+    x = _array(8, 8)
+    np.testing.assert_allclose(kernel(x), np.exp(x), rtol=2e-6)
+
+
+def test_results_have_the_dtype_of_their_tensor() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=nl.bfloat16, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    x = _array(4, 4)
+    found = kernel(x)
+    assert found.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(found, x.astype(ml_dtypes.bfloat16))
+
+
+def test_loop_reduce_assigns_in_the_first_iteration() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape[1:], dtype=x.dtype, buffer=nl.shared_hbm)
+        most = nl.ndarray(x.shape[1:], dtype=x.dtype)
+        for i in nl.affine_range(x.shape[0]):
+            most[...] = nl.loop_reduce(nl.load(x[i]), op=np.max, loop_indices=[i])
+        nl.store(out, most)
+        return out
+
+    x = _array(3, 8, 8) - 10
+    np.testing.assert_array_equal(kernel(x), x.max(axis=0))
+
+
+def test_a_value_keeps_its_contents_when_the_slot_it_went_to_changes() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        slot = nl.ndarray(x.shape, dtype=x.dtype)
+        doubled = nl.multiply(nl.load(x), 2.0)
+        slot[...] = doubled
+        slot[...] = 0.0
+        nl.store(out[0], doubled)
+        nl.store(out[1], slot)
+        return out
+
+    x = _array(4, 4)
+    found = kernel(x)
+    np.testing.assert_array_equal(found[0], 2 * x)
+    np.testing.assert_array_equal(found[1], 0 * x)
+
+
+def test_operators_promote_and_broadcast() -> None:
+    @nki.jit
+    def kernel(x, column):
+        out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+        tile, factor = nl.load(x), nl.load(column)
+        small = nl.copy(tile, dtype=nl.float16)
+        assert (small + 1.5).dtype == np.float32
+        assert (small * 2).dtype == np.float16
+        assert (small + nl.copy(tile, dtype=nl.bfloat16)).dtype == np.float32
+        assert (tile > 0.0).dtype == np.bool_
+        nl.store(out, (1.0 - tile * factor) / 4.0)
+        return out
+
+    x, column = _array(8, 6), _array(8, 1)
+    np.testing.assert_allclose(kernel(x, column), (1 - x * column) / 4, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "result"),
+    [
+        (np.int8, np.uint8, np.int16),
+        (np.int32, np.uint32, np.float32),
+        (np.uint16, np.int32, np.int32),
+        (nl.float8_e4m3, nl.float8_e5m2, nl.bfloat16),
+        (nl.float8_e4m3, np.float16, np.float16),
+        (np.int32, np.float16, np.float16),
+    ],
+)
+def test_dtypes_promote_as_documented(first, second, result) -> None:
+    @nki.jit
+    def kernel():
+        a = nisa.memset((4, 4), 1, first)
+        b = nisa.memset((4, 4), 1, second)
+        assert nl.add(a, b).dtype == result
+        out = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.shared_hbm)
+        nl.store(out, nl.add(a, b))
+        return out
+
+    np.testing.assert_array_equal(kernel(), np.full((4, 4), 2, np.float32))
+
+
+def test_rows_are_gathered_and_scattered_by_indices() -> None:
+    @nki.jit
+    def kernel(x, rows):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p = nl.arange(8)[:, None]
+        i_f = nl.arange(x.shape[1])[None, :]
+        chosen = nl.load(rows[i_p])
+        tile = nl.load(x[chosen[i_p, 0], i_f], mask=(i_p < 6))
+        nl.store(out[chosen, i_f], tile + 1.0, mask=(i_p < 6))
+        return out
+
+    x, rows = _array(16, 4), RNG.permutation(16)[:8].astype(np.int32)
+    found = kernel(x, rows)
+    np.testing.assert_array_equal(found[rows[:6]], x[rows[:6]] + 1)
+    assert np.isnan(found[rows[6:]]).all()
+
+
+def test_the_grid_runs_one_program_after_the_other() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i, j = nl.program_id(0), nl.program_id(axis=1)
+        assert nl.program_ndim() == 2
+        assert nl.num_programs() == 6
+        nl.store(out[i, j], nl.load(x[i, j]) * (1 + 10 * i + j))
+        return out
+
+    x = _array(3, 2, 4, 4)
+    factor = 1 + 10 * np.arange(3)[:, None] + np.arange(2)[None, :]
+    expected = x * factor[:, :, None, None].astype(np.float32)
+    np.testing.assert_allclose(kernel[3, 2](x), expected, rtol=1e-6)
+    grid = (nl.spmd_dim(nl.nc(1), 3), 2 * nl.nc(1))
+    np.testing.assert_allclose(kernel[grid](x), expected, rtol=1e-6)
+
+
+def test_kernels_of_the_first_release_write_their_arguments() -> None:
+    @nki.trace
+    def kernel(x, out):
+        nl.store(out, nl.square(nl.load(x)))
+
+    x, out = _array(8, 8), np.zeros((8, 8), np.float32)
+    assert nki.simulate_kernel(kernel, x, out) is None
+    np.testing.assert_array_equal(out, x * x)
+
+
+def test_mutable_parameters_change_the_array() -> None:
+    @nki.jit
+    def kernel(x: nt.mutable_tensor):
+        nl.store(x, nl.load(x) + 1.0)
+        return x
+
+    x = _array(8, 8)
+    before = x.copy()
+    np.testing.assert_array_equal(kernel(x), before + 1)
+    np.testing.assert_array_equal(x, before + 1)
+
+
+def _alternating(tiles: int):
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        place = ncc.sbuf.mod_alloc(base_addr=1024, num_free_tiles=(tiles,))
+        held = nl.ndarray((4, nl.par_dim(8), 8), dtype=x.dtype, buffer=place)
+        for i in nl.affine_range(4):
+            held[i] = nl.load(x[i])
+        for i in nl.affine_range(4):
+            nl.store(out[i], held[i])
+        return out
+
+    return kernel
+
+
+def test_tiles_at_one_address_are_one_tile() -> None:
+    x = _array(4, 8, 8)
+    np.testing.assert_array_equal(_alternating(4)(x), x)
+    np.testing.assert_array_equal(_alternating(2)(x), x[[2, 3, 2, 3]])
+
+
+def test_tiles_at_overlapping_addresses_lose_their_contents() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((2, 8, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        a = nl.ndarray((8, 8), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+        b = nl.ndarray((8, 8), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=16))
+        a[...] = nl.load(x)
+        b[...] = nl.load(x)
+        nl.store(out[0], a)
+        nl.store(out[1], b)
+        return out
+
+    x = _array(8, 8)
+    found = kernel(x)
+    assert np.isnan(found[0]).all()
+    np.testing.assert_array_equal(found[1], x)
+
+
+def test_affine_select_takes_several_comparisons() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i_p, i_f = nl.mgrid[0:16, 0:16]
+        pred = (i_p >= i_f) & (i_f > i_p - 4)
+        nl.store(out, nisa.affine_select(pred, nl.load(x), nl.fp32.min))
+        return out
+
+    x = _array(16, 16)
+    p, f = np.mgrid[0:16, 0:16]
+    expected = np.where((p >= f) & (f > p - 4), x, np.finfo(np.float32).min)
+    np.testing.assert_array_equal(kernel(x), expected)
+
+
+def test_while_loops_of_the_form_do_while_run_on_scalars() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((1, 1), dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.ndarray((1, 1), dtype=x.dtype)
+        tile[...] = nl.load(x)
+        more = nt.scalar(True)
+        while more:
+            tile[...] = tile + 1
+            more = nt.scalar(tile) < 10
+        nl.store(out, tile)
+        return out
+
+    assert kernel(np.array([[3]], np.int32))[0, 0] == 10
+
+
+def test_functions_of_numpy_compute_on_tiles() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        nl.store(out, np.multiply(np.exp(tile), np.float32(2)))
+        return out
+
+    x = _array(4, 4)
+    np.testing.assert_allclose(kernel(x), np.exp(x) * 2, rtol=2e-6)
+
+
+def test_a_compiled_kernel_has_a_latency(tmp_path) -> None:
+    @nki.benchmark(warmup=1, iters=2, save_neff_name=str(tmp_path / "k.neff"))
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.softmax(nl.load(x), axis=1))
+        return out
+
+    kernel(_array(128, 256))
+    latency = kernel.benchmark_result.nc_latency
+    assert latency.get_latency_percentile(99) == latency.get_latency_percentile(50) > 0
+    assert (tmp_path / "k.neff").stat().st_size > 0
+    with pytest.raises(ValueError, match="percentile 42"):
+        latency.get_latency_percentile(42)
+
+
+def test_profile_leaves_its_files(tmp_path) -> None:
+    folder = tmp_path / "profiles"
+
+    @nki.profile(
+        working_directory=str(folder), save_trace_name="t.ntff", profile_nth=2, num_execs=4
+    )
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nl.load(x))
+        return out
+
+    kernel(_array(8, 8))
+    found = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    assert found == [
+        "file.neff", "json_reports/t_exec_2.json", "json_reports/t_exec_4.json",
+        "t_exec_2.ntff", "t_exec_4.ntff",
+    ]  # fmt: skip

@@ -136,6 +136,35 @@ def test_shared_memory_that_nobody_wrote_is_told() -> None:
         run_cores([b.finish(), reader], [{}, {}], policy=STRICT)
 
 
+def test_sending_what_nobody_wrote_is_told() -> None:
+    programs = []
+    for rank in (0, 1):
+        b = ProgramBuilder(f"core{rank}")
+        own, other = b.sbuf((32, 2), name="own"), b.sbuf((32, 2), name="other")
+        b.sendrecv(other, own, 1 - rank, 1 - rank, 0, on="gpsimd", queue="swap")
+        programs.append(b.finish())
+    with pytest.raises(UninitializedRead, match=r"64 elements of src were never written: SBUF"):
+        run_cores(programs, [{}, {}], policy=STRICT)
+
+
+def test_what_both_do_at_a_meeting_is_over_for_both() -> None:
+    """After a barrier on shared data either core may write it, once both have read it before."""
+    programs = []
+    for rank in (0, 1):
+        b = ProgramBuilder(f"core{rank}")
+        shared = b.hbm((2, 32), name="shared", at=4096)
+        t = b.sbuf((1, 32), name="t")
+        b.memset(t, float(rank))
+        b.core_barrier(shared)
+        b.dma_copy(shared[rank : rank + 1], t)
+        b.core_barrier(shared)
+        b.dma_copy(b.output("y", (1, 32), at=8192 + 256 * rank), shared[1 - rank])
+        programs.append(b.finish())
+    for seed in range(20):
+        found = run_cores(programs, [{}, {}], seed=seed, policy=STRICT)
+        assert [each["y"][0, 0] for each in found] == [1, 0]
+
+
 def ring_sum(ranks: int, waits: bool = True) -> list[Program]:
     """Every rank's x summed over all, by an all_reduce in HBM; each rank has HBM of its own."""
     programs = []

@@ -301,15 +301,23 @@ class ConcurrentMachine:
                 self._order.issue(execution)
         self._order.join(together)
         self._order.touch(*together)
-        brought = [self.cores[e.core].bring(e.instr)(e.environment) for e in together]
-        results = type(together[0].instr).compute(brought)
-        for execution, result in zip(together, results, strict=True):
-            core = self.cores[execution.core]
-            core.take(execution.instr)(execution.environment, tuple(result))
-            core.keep_register(execution)
+        self._exchange(together)
+        for execution in together:
             self._order.complete(execution)
-            core.signal(execution)
-        self._order.joined(together)
+            self.cores[execution.core].signal(execution)
+
+    def _exchange(self, together: list[Execution]) -> None:
+        """Move the data of a meeting; of what is wrong with it the first is kept."""
+        cores = [self.cores[execution.core] for execution in together]
+        pairs = list(zip(cores, together, strict=True))
+        try:
+            brought = [core.brought(execution) for core, execution in pairs]
+            results = type(together[0].instr).compute(brought)
+            for (core, execution), result in zip(pairs, results, strict=True):
+                core.take(execution.instr)(execution.environment, tuple(result))
+                core.keep_register(execution)
+        except (ExecutionFault, InternalError, Unspecified) as fault:
+            self._fault = self._fault or fault
 
     def _meet(self) -> bool:
         """Let every core whose engines are all at a barrier pass it; False when none is."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from glia.base.errors import InternalError
+from glia.isa.meeting import Participant
 from glia.isa.operand import Wait
 from glia.isa.sync import Barrier, register_variable
 from glia.machine.ir import Branch, Loop, Program, Statement, While
@@ -94,6 +95,12 @@ class Core(Executor):
         """Move the data: whether at the start or at completion must make no difference."""
         self._steps[id(execution.instr)](execution.environment)
         self.keep_register(execution)
+
+    def brought(self, execution: Execution) -> Participant:
+        """What the core brings to a meeting, checked as what every instruction reads."""
+        for check in self._checks(execution.instr):
+            check(execution.environment)
+        return self.bring(execution.instr)(execution.environment)
 
     def keep_register(self, execution: Execution) -> None:
         """Take over the register that an execution has set."""

@@ -136,6 +136,7 @@ class HappensBefore:
             before = signals.counts[-1] if signals.counts else 0
             signals.counts.append(before + signal.amount)
             signals.clocks.append(clock.copy())
+        execution.clock, execution.environment = None, {}  # it is kept to be named, no more
 
     def meet(self, core: int) -> None:
         """Note that all engines of a core met, and that its queues are empty."""
@@ -151,18 +152,13 @@ class HappensBefore:
             self._executions.clear()
 
     def join(self, together: Sequence[Execution]) -> None:
-        """Let executions of several cores that meet know what each of them knows."""
+        """Let executions that meet know what each of them knows, and of each other."""
         clocks = [execution.clock for execution in together if execution.clock is not None]
         joined = np.maximum.reduce(clocks)
         for execution in together:
-            execution.clock = joined.copy()
-
-    def joined(self, together: Sequence[Execution]) -> None:
-        """Let executions that met and are complete know that of each other."""
+            joined[execution.stream] = max(joined[execution.stream], execution.number)
         for execution in together:
-            for other in together:
-                clock = self._clocks[execution.stream]
-                clock[other.stream] = max(clock[other.stream], other.number)
+            execution.clock = joined.copy()
 
     def _learn(self, clock: Clock, core: int, semaphore: str, count: int) -> None:
         """Add to a clock what a semaphore that has reached a count says for certain.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ Place = tuple[int, int]  # first partition, byte in the partition
 Chooser = Callable[[tuple[int, ...], int, int], Place]  # of a block, its partitions and bytes
 
 PSUM_BANK_BYTES = 2048
+NAMES = ("idx", "pdim_size", "fdim_size")  # parameters of an allocator
 
 
 class Buffer:
@@ -40,7 +42,12 @@ class SbufAllocator(Buffer):
 
     def alloc(self, func: Chooser) -> Buffer:
         """`func(block, partitions, bytes)` gives (first partition, byte address) of a block."""
-        return Buffer(self.region, self.name, func)
+
+        def choose(block: tuple[int, ...], partitions: int, size: int) -> Place:
+            partition, byte = _asked(func, block, partitions, size)
+            return partition, byte
+
+        return Buffer(self.region, self.name, choose)
 
     def mod_alloc(
         self,
@@ -52,7 +59,8 @@ class SbufAllocator(Buffer):
     ) -> Buffer:
         """Blocks take turns on num_par_tiles x num_free_tiles physical tiles from an address."""
 
-        def choose(block: tuple[int, ...], partitions: int, size: int) -> Place:
+        def choose(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> Place:
+            block, partitions, size = idx, pdim_size, fdim_size
             return (
                 base_partition + _turn(block, num_par_tiles) * partitions,
                 base_addr + _turn(block, num_free_tiles) * size,
@@ -72,7 +80,7 @@ class PsumAllocator(Buffer):
         """`func(block, partitions, bytes)` gives (bank, first partition, byte) of a block."""
 
         def choose(block: tuple[int, ...], partitions: int, size: int) -> Place:
-            bank, partition, byte = func(block, partitions, size)
+            bank, partition, byte = _asked(func, block, partitions, size)
             return partition, bank * PSUM_BANK_BYTES + byte
 
         return Buffer(self.region, self.name, choose)
@@ -89,7 +97,8 @@ class PsumAllocator(Buffer):
     ) -> Buffer:
         """Blocks take turns on num_bank_tiles banks, from a bank and an address in it."""
 
-        def choose(block: tuple[int, ...], partitions: int, size: int) -> tuple[int, int, int]:
+        def choose(idx: tuple[int, ...], pdim_size: int, fdim_size: int) -> tuple[int, int, int]:
+            block, partitions, size = idx, pdim_size, fdim_size
             return (
                 base_bank + _turn(block, num_bank_tiles),
                 base_partition + _turn(block, num_par_tiles) * partitions,
@@ -97,6 +106,14 @@ class PsumAllocator(Buffer):
             )
 
         return self.alloc(choose)
+
+
+def _asked(func: Any, block: tuple[int, ...], partitions: int, size: int) -> Any:
+    """What an allocator answers; by name where its parameters have the documented names."""
+    given = dict(zip(NAMES, (block, partitions, size), strict=True))
+    if set(NAMES) <= set(inspect.signature(func).parameters):
+        return func(**given)
+    return func(*given.values())
 
 
 def _turn(block: tuple[int, ...], counts: Any) -> int:

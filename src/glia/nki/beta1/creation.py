@@ -33,6 +33,8 @@ def _new(shape: Any, dtype: Any, buffer: Any, name: str, fill: float | None = No
     where = sbuf if buffer is None else buffer
     if not isinstance(where, Buffer):
         raise UnsupportedHere(what=f"buffer {buffer!r}", loc=caller())
+    if where.choose is not None:
+        where = frame.bodies[-1].first(caller(), where)
     blocks, sizes = _split(tuple(shape), where)
     stem = name_of(dtype)
     if where.region is MemoryRegion.shared_hbm:
@@ -198,21 +200,28 @@ def spmd_dim(*parts: int) -> int:
 
 
 def _numbers(args: tuple[Any, ...]) -> Iterator[LoopIndex]:
-    values = range(*(int(each) for each in args))
-    for position, value in enumerate(values):
+    for position, value in enumerate(range(*(int(each) for each in args))):
         index = LoopIndex(value)
         index.is_first = position == 0
         yield index
 
 
+def _traced(args: tuple[Any, ...], place: Any) -> Iterator[LoopIndex]:
+    """The numbers of a loop whose body is traced once."""
+    with frame_of("nl.affine_range").loop(place) as body:
+        for index in _numbers(args):
+            body.begin()
+            yield index
+
+
 def affine_range(*args: Any, **kwargs: Any) -> Iterator[LoopIndex]:
     """range(start, stop, step): iterations that may run in any order; here they run forward."""
-    return _numbers(args)
+    return _traced(args, caller())
 
 
 def sequential_range(*args: Any, **kwargs: Any) -> Iterator[LoopIndex]:
     """range(start, stop, step): iterations that run one after the other."""
-    return _numbers(args)
+    return _traced(args, caller())
 
 
 def static_range(*args: Any) -> Iterator[LoopIndex]:

@@ -16,6 +16,27 @@ from glia.nki.errors import OutsideKernel
 from glia.nki.session import Session, caller
 
 
+class Body:
+    """The body of a loop, which the compiler traces once.
+
+    Every iteration repeats what Python computed in the first one. Here Python runs in all of them,
+    so that what must not change, the allocator at each line, is kept from the first.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+        self._counts: dict[Any, int] = {}
+
+    def begin(self) -> None:
+        """The next iteration starts."""
+        self._counts.clear()
+
+    def first(self, place: Any, value: Any) -> Any:
+        """What the first iteration had at this place, when it was there as often as now."""
+        count = self._counts[place] = self._counts.get(place, 0) + 1
+        return self._known.setdefault((place, count), value)
+
+
 class Frame:
     """One run of a kernel: `position` in its `grid`, and tensors that its programs share."""
 
@@ -28,12 +49,24 @@ class Frame:
         self.spans: list[Any] = []  # tiles at chosen addresses
         self.pending: Any = None  # the storage whose instruction waits
         self.number = 0
+        self.bodies: list[Body] = [Body()]  # of the loops that run, the kernel's own first
 
     def begin(self, position: tuple[int, ...]) -> None:
         """The next program of the grid starts."""
         self.flush()
         self.position = position
         self.made = 0
+        self.bodies = [Body()]
+
+    @contextmanager
+    def loop(self, place: Any) -> Iterator[Body]:
+        """A traced loop at a place of the program; the caller begins its iterations."""
+        body = self.bodies[-1].first(place, Body())
+        self.bodies.append(body)
+        try:
+            yield body
+        finally:
+            self.bodies = self.bodies[: self.bodies.index(body)]
 
     def flush(self) -> None:
         """Issue the instruction that waits, to a tile of its own."""

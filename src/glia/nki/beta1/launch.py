@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from glia.arch import Target
 from glia.nki.beta1.buffers import Buffer, shared_hbm
@@ -139,7 +140,8 @@ def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     held = {name: _wide(array) for name, array in launch.arrays.items()}
     frame = Frame(session, kernel.grid)
     try:
-        with running(session), framed(frame), np.errstate(all="ignore"):
+        one_thread = ThreadpoolController().limit(limits=1, user_api="blas")
+        with one_thread, running(session), framed(frame), np.errstate(all="ignore"):
             tensors = {name: _parameter(frame, name, array, launch) for name, array in held.items()}
             returned = run_programs(kernel, launch, frame, tensors)
             values = [_value(each, launch) for each in outputs_of(returned)]

@@ -178,3 +178,22 @@ def test_views_name_the_bytes_that_addresses_say() -> None:
     assert region.start == 64 and region.buffer[place : place + 4].view(np.float32) == 1.0
     other = replace(program, addresses={})
     assert Memories(get_target("trn2").arch, other).region(t).start == 0
+
+
+def test_what_leaves_its_tile_is_told_by_address() -> None:
+    b = ProgramBuilder("leaving")
+    which, x = b.input("which", (1,), "s32"), b.input("x", (4, 32, 8), at=65536)
+    cell, t, row = b.sbuf((1, 1), "s32"), b.sbuf((32, 8)), b.register("row")
+    b.dma_copy(cell, which)
+    b.register_load(cell, row)
+    b.dma_copy(t, x[row])
+    inputs = {"which": np.int32([5]), "x": np.zeros((4, 32, 8), np.float32)}
+    with pytest.raises(AccessOutOfBounds, match=r"bytes 70656..71679 of HBM.*has 65536..69631"):
+        run(b.finish(), inputs)
+
+
+def test_a_negative_address_is_refused() -> None:
+    b = ProgramBuilder("negative")
+    b.memset(b.sbuf((32, 8), name="t", at=-32), 0.0)
+    with pytest.raises(BrokenProgram, match="tile t ends at byte 0 of"):
+        b.finish()

@@ -254,7 +254,12 @@ class ProgramBuilder:
         return register
 
     def _tensor(
-        self, memory: Memory, shape: tuple[int, ...], dtype: object, name: str, at: int = -1
+        self,
+        memory: Memory,
+        shape: tuple[int, ...],
+        dtype: object,
+        name: str,
+        at: int | None = None,
     ) -> View:
         is_whole = all(isinstance(n, int) and n >= 1 for n in shape)
         on_chip = memory is not Memory.HBM
@@ -264,7 +269,7 @@ class ProgramBuilder:
         partitions, elements = math.prod(shape[:fixed]), math.prod(shape[fixed:])
         tile = Tile(self._unused(name), memory, as_dtype(dtype), partitions, elements)
         self._statements.tiles[tile.name] = tile
-        if at >= 0:
+        if at is not None:
             self._addresses[tile.name] = at
         return View.of(tile, tuple(shape))
 

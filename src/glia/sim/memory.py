@@ -233,7 +233,7 @@ def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Envir
 
     def view_at(offset: int, partition: int) -> Array:
         if offset + low < 0 or (offset + high + 1) * width > limit:
-            raise OutOfTile(_complain(pattern, offset + low, offset + high, limit // width))
+            raise OutOfTile(_complain(pattern, offset + low, offset + high, limit, region))
         if partition + first < 0 or partition + last >= partitions:
             raise OutOfTile(
                 f"partitions {partition + first}..{partition + last} of {tile.name}, which has "
@@ -266,8 +266,12 @@ def _resolve(
     return lambda environment: view_at(offset(environment), partition(environment))
 
 
-def _complain(pattern: Pattern, low: int, high: int, limit: int) -> str:
+def _complain(pattern: Pattern, low: int, high: int, limit: int, region: Region) -> str:
+    tile, width = pattern.tile, pattern.dtype.bytes
+    start = region.base + region.start
     return (
-        f"elements {low}..{high} of {pattern.tile.name} ({pattern.tile.memory.value}), which has "
-        f"{limit} of {pattern.dtype}"
+        f"elements {low}..{high} of {tile.name} ({tile.memory.value}), which has "
+        f"{limit // width} of {pattern.dtype}: bytes {start + low * width}.."
+        f"{start + (high + 1) * width - 1} of {tile.memory.value}, where the tile has "
+        f"{start}..{start + limit - 1}"
     )

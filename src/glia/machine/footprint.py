@@ -15,9 +15,10 @@ def _comparable(a: Affine, b: Affine) -> bool:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes start+low .. start+high of the tile in rows first_row .. first_row+rows-1.
+    """Some bytes of start+low .. start+high of the tile in rows first_row .. first_row+rows-1.
 
-    `start` (bytes) and `first_row` are affine in loop variables and registers.
+    `start` (bytes) and `first_row` are affine in loop variables and registers. The bytes are runs
+    of `width` from start+low on, repeated at each of `steps`, (bytes apart, count).
     """
 
     start: Affine
@@ -25,13 +26,16 @@ class Footprint:
     high: int
     first_row: Affine
     rows: int
+    width: int
+    steps: tuple[tuple[int, int], ...] = ()
 
     @staticmethod
     def of(pattern: Pattern) -> Footprint:
-        """The footprint of a pattern; gaps between strided elements count as touched."""
+        """The footprint of a pattern."""
         on_chip = pattern.memory is not Memory.HBM
+        dims = pattern.dims[1:] if on_chip else pattern.dims
         low = high = 0
-        for step, count in pattern.dims[1:] if on_chip else pattern.dims:
+        for step, count in dims:
             reach = step * (count - 1)
             low, high = low + min(0, reach), high + max(0, reach)
         width = pattern.dtype.bytes
@@ -41,12 +45,15 @@ class Footprint:
             (high + 1) * width - 1,
             pattern.partition,
             pattern.partitions if on_chip else 1,
+            width,
+            tuple((abs(step) * width, count) for step, count in dims if step and count > 1),
         )
 
     @staticmethod
     def whole(tile: Tile) -> Footprint:
         """Every byte of a tile."""
-        return Footprint(ZERO, 0, tile.bytes_per_partition - 1, ZERO, tile.partitions)
+        size = tile.bytes_per_partition
+        return Footprint(ZERO, 0, size - 1, ZERO, tile.partitions, size)
 
     def may_overlap(self, other: Footprint) -> bool:
         """False only when the two touch no common byte, whatever the variables are."""
@@ -54,10 +61,35 @@ class Footprint:
             shift = other.start.constant - self.start.constant
             if self.high < other.low + shift or other.high + shift < self.low:
                 return False
+            if self._interleaves(other, shift):
+                return False
         if _comparable(self.first_row, other.first_row):
             shift = other.first_row.constant - self.first_row.constant
             if shift >= self.rows or -shift >= other.rows:
                 return False
+        return True
+
+    def _interleaves(self, other: Footprint, shift: int) -> bool:
+        """Whether a period of one of them keeps them apart, as even columns from odd ones."""
+        apart = other.low + shift - self.low
+        for period in {step for step, _ in (*self.steps, *other.steps)}:
+            mine, its = self._within(period), other._within(period)
+            if mine <= apart % period and apart % period + its <= period:
+                return True
+        return False
+
+    def _within(self, period: int) -> int:
+        """Bytes from the first to the last it touches, counted modulo a period."""
+        return self.width + sum(s * (n - 1) for s, n in self.steps if s % period)
+
+    @property
+    def _is_dense(self) -> bool:
+        """Whether no byte between the first and the last is left out."""
+        reached = self.width
+        for step, count in sorted(self.steps):
+            if step > reached:
+                return False
+            reached += step * (count - 1)
         return True
 
     def covers(self, other: Footprint) -> bool:
@@ -68,7 +100,11 @@ class Footprint:
             return False
         shift = other.start.constant - self.start.constant
         row = other.first_row.constant - self.first_row.constant
-        in_bytes = self.low <= other.low + shift and other.high + shift <= self.high
+        if self._is_dense:
+            in_bytes = self.low <= other.low + shift and other.high + shift <= self.high
+        else:
+            is_alike = (self.width, self.steps) == (other.width, other.steps)
+            in_bytes = is_alike and self.low == other.low + shift
         return in_bytes and row >= 0 and row + other.rows <= self.rows
 
     def swept(self, variable: str, trips: int) -> Footprint:
@@ -84,6 +120,8 @@ class Footprint:
             self.high + max(0, reach),
             self.first_row.substitute(at_zero) + min(0, rows),
             self.rows + abs(rows),
+            self.width,
+            (*self.steps, (abs(start), trips)) if start and trips > 1 else self.steps,
         )
 
     def shifted(self, variable: str, value: Affine) -> Footprint:

@@ -19,6 +19,8 @@ from glia.isa.tensor import NcMatmul
 from glia.isa.vector import TensorCopy
 from glia.machine.ir import Branch, Loop, Program, While
 from glia.sim.timing import Deadlock, Event, Timing, simulate_timing
+from glia.sim.timing_plan import make_plan
+from glia.sim.timing_steady import TooLong
 from levels.timing_programs import (
     copy,
     part,
@@ -506,6 +508,31 @@ def written_out(body, values: dict[str, int]):
 
 def at(pattern: Pattern, values: dict[str, int]) -> Pattern:
     return replace(pattern, offset=pattern.offset.substitute(values))
+
+
+def test_a_long_loop_is_skipped_without_a_trace_too():
+    trips = 10**9
+    timing = simulate_timing(pipelined_matmul(trips), TRN2, trace=False)
+    assert timing.instructions["tensor"] == trips
+    assert timing.skips[0].iterations > 0.99 * trips
+    thousands = [simulate_timing(pipelined_matmul(n * 1000), TRN2).latency_ns for n in (1, 2, 3)]
+    a_thousand = thousands[2] - thousands[1]
+    assert thousands[1] - thousands[0] == pytest.approx(a_thousand)
+    assert timing.latency_ns == pytest.approx(thousands[0] + (trips / 1000 - 1) * a_thousand)
+
+
+def test_a_run_of_weeks_is_refused():
+    with pytest.raises(TooLong, match="GLIA402"):
+        timed(Loop("i", 10**15, (copy(A, B),)))
+
+
+def test_a_program_is_planned_once_for_each_architecture():
+    tested = pipelined_matmul(3)
+    assert make_plan(tested, TRN2) is make_plan(tested, TRN2)
+    assert make_plan(tested, TRN2) is not make_plan(tested, replace(TRN2, semaphore_wake_ns=0.0))
+    assert make_plan(tested, TRN2) is not make_plan(replace(tested), TRN2)
+    first, again = (results(simulate_timing(tested, TRN2)) for _ in range(2))
+    assert first == again
 
 
 def test_rings_of_counts_grow_as_far_as_loads_run_ahead():

@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from glia.isa.kit import Instr
 from glia.machine.ir import Program
-from glia.sim.timing_costs import PS, matmul_flops, transpose_flops
+from glia.sim.timing_costs import PS, Cost
 from glia.sim.timing_machine import Deadlock, Machine
-from glia.sim.timing_plan import Plan, Step, make_plan
+from glia.sim.timing_plan import Array, Plan, make_plan
 from glia.sim.timing_steady import skip_repetitions
 
 if TYPE_CHECKING:
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["Deadlock", "Event", "OpcodeTime", "Skip", "Stall", "Timing", "simulate_timing"]
 
 MOST_EVENTS = 20_000
+UNWATCHED = 250_000  # instructions executed before it pays to look for what repeats
+Executed = list[tuple[Cost, int, int]]  # a cost, how often it ran, its busy picoseconds
 
 NOT_MODELLED = (
     "HBM latency and refresh; channels beyond rows that meet in one; traffic of other cores",
-    "round robin among queues of a DMA engine: earlier in the program goes first",
+    "round robin among queues of a DMA engine: what is issued first goes first",
     "instruction fetch and queue depth",
     "conflicts on PSUM banks that a loop variable chooses",
     "branches and counters of loops, taken as run ahead by the sequencers",
@@ -158,39 +162,37 @@ def simulate_timing(
     plan = make_plan(program, arch)
     machine = Machine(plan, arch, trips or {}, most_events if trace else 0, is_native=is_native)
     if skip:
-        skip_repetitions(machine)
+        skip_repetitions(machine, 0 if trace else UNWATCHED)
     machine.run()
     return _summarize(plan, machine, arch)
 
 
 def _summarize(plan: Plan, machine: Machine, arch: Arch) -> Timing:
-    counts, busied, stalled, table_loads, throttled = (
-        machine.record[name].tolist()
-        for name in ("counts", "busied", "stalled", "table_loads", "throttled")
+    numbers = np.array([step.cost.number for step in plan.steps], np.int64)
+    counts, busied, table_loads, throttled = (
+        _by_cost(plan, numbers, machine.record[name])
+        for name in ("counts", "busied", "table_loads", "throttled")
     )
-    executed = [(s, counts[s.number]) for s in plan.steps]
-    on_engine = [(s, n) for s, n in executed if s.kind != "transfer"]
-    transfers = [(s.transfer, n) for s, n in executed if s.transfer is not None]
+    costs = [(cost, counts[cost.number], busied[cost.number]) for cost in plan.costs]
+    transfers = [(c.transfer, n) for c, n, _ in costs if c.transfer is not None]
+    on_engine = [(c.engine, busy) for c, _, busy in costs if c.queue < 0]
     events = _events(plan, machine)
     return Timing(
         latency_ns=machine.last / PS + arch.postamble_ns,
         begin_ns=machine.begin / PS,
-        busy_ns=_sum_by(plan.engines, ((s.engine, busied[s.number]) for s, _ in on_engine)),
-        instructions=_instructions(plan, executed),
-        opcodes=_opcodes(plan, counts, busied),
+        busy_ns=_sum_by(plan.engines, on_engine),
+        instructions=_counts_by_engine(plan, costs),
+        opcodes=_opcodes(plan, costs),
         hbm_read_bytes=sum(t.read_bytes * n for t, n in transfers),
         hbm_written_bytes=sum(t.written_bytes * n for t, n in transfers),
         moved_bytes=sum(t.moved_bytes * n for t, n in transfers),
-        queue_busy_ns=_sum_by(
-            plan.queues,
-            ((s.queue, busied[s.number]) for s, _ in executed if s.kind == "transfer"),
-        ),
-        matmul_flops=sum(matmul_flops(s.instr) * n for s, n in executed if s.kind == "matmul"),
-        transpose_flops=sum(transpose_flops(s.instr) * n for s, n in on_engine),
-        flops_by_dtype=_flops_by_dtype(executed),
+        queue_busy_ns=_sum_by(plan.queues, [(c.queue, b) for c, _, b in costs if c.queue >= 0]),
+        matmul_flops=sum(c.flops * n for c, n, _ in costs),
+        transpose_flops=sum(c.turned_flops * n for c, n, _ in costs),
+        flops_by_dtype=_flops_by_dtype(costs),
         table_loads=sum(table_loads),
         throttled_ns=sum(throttled) / PS,
-        stalls=_stalls(plan, stalled),
+        stalls=_stalls(plan, machine.record["stalled"].tolist()),
         events=events,
         skips=tuple(Skip(v, a / PS, b / PS, n) for v, a, b, n in machine.skips),
         events_left_out=machine.executed - len(events),
@@ -198,40 +200,46 @@ def _summarize(plan: Plan, machine: Machine, arch: Arch) -> Timing:
     )
 
 
-def _instructions(plan: Plan, executed: list[tuple[Step, int]]) -> dict[str, int]:
+def _by_cost(plan: Plan, numbers: Array, values: Array) -> list[int]:
+    """Sums of the values of steps, by their cost."""
+    found = np.zeros(len(plan.costs), np.int64)
+    np.add.at(found, numbers, values[: len(numbers)])
+    return found.tolist()
+
+
+def _counts_by_engine(plan: Plan, costs: Executed) -> dict[str, int]:
     found = [0] * len(plan.engines)
-    for step, count in executed:
-        found[step.engine] += count
+    for cost, count, _ in costs:
+        found[cost.engine] += count
     return dict(zip(plan.engines, found, strict=True))
 
 
-def _sum_by(names: Sequence[str], values: object) -> dict[str, float]:
+def _sum_by(names: Sequence[str], values: Sequence[tuple[int, int]]) -> dict[str, float]:
     totals = [0] * len(names)
-    for number, picoseconds in values:  # type: ignore[attr-defined]
+    for number, picoseconds in values:
         totals[number] += picoseconds
     return {name: total / PS for name, total in zip(names, totals, strict=True)}
 
 
-def _opcodes(plan: Plan, counts: list[int], busied: list[int]) -> tuple[OpcodeTime, ...]:
+def _opcodes(plan: Plan, costs: Executed) -> tuple[OpcodeTime, ...]:
     found: dict[tuple[str, str], list[int]] = {}
-    for step in plan.steps:
-        entry = found.setdefault((_track(plan, step), step.instr.mnemonic()), [0, 0])
-        entry[0] += counts[step.number]
-        entry[1] += busied[step.number]
+    for cost, count, busied in costs:
+        entry = found.setdefault((_track(plan, cost), cost.opcode), [0, 0])
+        entry[0] += count
+        entry[1] += busied
     rows = [OpcodeTime(track, opcode, n, ps / PS) for (track, opcode), (n, ps) in found.items()]
     return tuple(sorted(rows, key=lambda row: (-row.busy_ns, row.engine, row.opcode)))
 
 
-def _track(plan: Plan, step: Step) -> str:
-    return plan.engines[step.engine] if step.queue < 0 else f"dma {plan.queues[step.queue]}"
+def _track(plan: Plan, cost: Cost) -> str:
+    return plan.engines[cost.engine] if cost.queue < 0 else f"dma {plan.queues[cost.queue]}"
 
 
-def _flops_by_dtype(executed: list[tuple[Step, int]]) -> dict[str, int]:
+def _flops_by_dtype(costs: Executed) -> dict[str, int]:
     found: dict[str, int] = {}
-    for step, count in executed:
-        if step.kind == "matmul":
-            name = step.instr.moving.dtype.name  # type: ignore[attr-defined]
-            found[name] = found.get(name, 0) + matmul_flops(step.instr) * count
+    for cost, count, _ in costs:
+        if cost.kind == "matmul":
+            found[cost.dtype] = found.get(cost.dtype, 0) + cost.flops * count
     return found
 
 
@@ -239,7 +247,8 @@ def _stalls(plan: Plan, stalled: list[int]) -> tuple[Stall, ...]:
     found: dict[tuple[str, str, str], int] = {}
     for step, wait in plan.planned_waits:
         if picoseconds := stalled[wait.number]:
-            key = plan.engines[step.engine], plan.semaphores[wait.semaphore], step.instr.mnemonic()
+            engine, semaphore = plan.engines[step.cost.engine], plan.semaphores[wait.semaphore]
+            key = engine, semaphore, step.cost.opcode
             found[key] = found.get(key, 0) + picoseconds
     rows = [Stall(engine, semaphore, ps / PS, op) for (engine, semaphore, op), ps in found.items()]
     return tuple(sorted(rows, key=lambda row: -row.ns))
@@ -248,7 +257,7 @@ def _stalls(plan: Plan, stalled: list[int]) -> tuple[Stall, ...]:
 def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
     steps = plan.steps
     return tuple(
-        Event(_track(plan, steps[number]), start / PS, end / PS, steps[number].instr)
+        Event(_track(plan, steps[number].cost), start / PS, end / PS, steps[number].instr)
         for number, start, end in machine.events()
     )
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from glia.isa.activation import ACTIVATIONS
+from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern
+from glia.isa.sync import Barrier
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -18,6 +21,28 @@ PARTITIONS_PER_DMA_ENGINE = 8  # DMA overview: engine e serves partitions 8e .. 
 HBM_LANE = DMA_ENGINES  # the HBM interface is one more lane beside the DMA engines
 PS = 1000  # picoseconds in a nanosecond
 HARDWARE_GENERATORS = ("sync", "scalar")  # DGE deep dive: the engines that drive the hardware
+
+
+@dataclass(slots=True)
+class Cost:
+    """What all instructions of one kind, shape and place of running have in common.
+
+    Times are picoseconds; engines and queues are numbers.
+    """
+
+    number: int
+    kind: str  # "compute" | "matmul" | "activation" | "transfer" | "barrier"
+    opcode: str
+    engine: int
+    queue: int = -1
+    busy: int = 0
+    generation: int = 0  # time of the hardware that makes descriptors
+    transfer: TransferCost | None = None
+    load: int = 0  # LoadStationary
+    table: str = ""  # activation-table set; "" = none needed
+    flops: int = 0  # of a matrix product
+    turned_flops: int = 0  # of a transposition through the array
+    dtype: str = ""  # of a matrix product
 
 
 @dataclass(frozen=True)
@@ -35,6 +60,48 @@ class TransferCost:
 def cycles_to_ps(cycles: float, engine: str, arch: Arch) -> int:
     """Picoseconds that `cycles` of an engine's clock take."""
     return round(cycles * PS / arch.clocks_ghz[engine])
+
+
+def cost_of(instr: Instr, arch: Arch, number: int, queue: int) -> Cost:
+    """The cost of an instruction; `number` and `queue` are what the plan calls it and its queue."""
+    engine = instr.runs_on
+    cost = Cost(number, "compute", instr.mnemonic(), ENGINES.index(engine), queue)
+    if isinstance(instr, Transfer):
+        cost.kind, cost.transfer = "transfer", cost_transfer(instr, arch)
+        cost.busy = cycles_to_ps(instr.cycles(arch), engine, arch)
+        if cost.transfer.generator == "software":
+            cost.busy = max(cost.busy, round(arch.dma_software_issue_ns * PS))
+        elif cost.transfer.generator:
+            cost.generation = round(arch.dma_hardware_issue_ns * PS)
+        return cost
+    cost.busy = cycles_to_ps(engine_cycles(instr, arch), engine, arch)
+    if isinstance(instr, Barrier):
+        cost.kind = "barrier"
+    elif engine == "tensor" and (flops := matmul_flops(instr)):
+        _cost_product(cost, instr, arch)
+        cost.flops = flops
+    elif engine == "tensor":
+        cost.turned_flops = transpose_flops(instr)
+    elif table := activation_table(instr):
+        cost.kind, cost.table = "activation", table
+    return cost
+
+
+def _cost_product(cost: Cost, instr: Instr, arch: Arch) -> None:
+    stationary: Pattern = instr.stationary  # type: ignore[attr-defined]
+    part = stationary.free / arch.stationary_columns
+    part *= arch.tensor_passes.get(stationary.dtype.name, 1.0)
+    cost.kind, cost.dtype = "matmul", instr.moving.dtype.name  # type: ignore[attr-defined]
+    cost.load = cycles_to_ps(arch.load_stationary_cycles * part, "tensor", arch)
+
+
+def activation_table(instr: Instr) -> str:
+    """The table set an instruction of the Scalar Engine needs loaded, "" for none."""
+    function = getattr(instr, "function", "")
+    if instr.runs_on != "scalar" or function not in ACTIVATIONS:
+        return ""
+    table_set = ACTIVATIONS[function].table_set
+    return "" if table_set == "any" else table_set
 
 
 def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
@@ -96,8 +163,8 @@ def _generator(instr: Transfer, arch: Arch) -> str:
 
 def registers_of(pattern: Pattern) -> list[str]:
     """Registers (with their $) that a pattern's place depends on."""
-    variables = pattern.offset.variables + pattern.partition.variables
-    return [v for v in variables if v.startswith("$")]
+    terms = pattern.offset.terms + pattern.partition.terms
+    return [variable for variable, _ in terms if variable.startswith("$")]
 
 
 def _shares(instr: Transfer) -> list[tuple[int, float]]:

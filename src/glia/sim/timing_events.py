@@ -24,8 +24,8 @@ DONE, STUCK, MARKED, FULL = 0, 1, 2, 3
 
 # Parameters
 SLOTS, ORDINALS, WAKE, DMA_START, DMA_DONE, TABLE_LOAD = 0, 1, 2, 3, 4, 5
-WARM_UP, RAMP, MOST_EVENTS, SEMAPHORES, MARGIN = 6, 7, 8, 9, 10
-PARAMETERS = 11
+WARM_UP, RAMP, MOST_EVENTS, SEMAPHORES, MARGIN, UNWATCHED = 6, 7, 8, 9, 10, 11
+PARAMETERS = 12
 # State of the whole core
 NOW, LAST, SWAP, TENSOR_END, HEAT, IS_WARM, HELD, HELD_PLACE, HELD_TILE = 0, 1, 2, 3, 4, 5, 6, 7, 8
 HELD_STEP, TABLE, EXECUTED, EVENTS, MARK, RELEASED = 9, 10, 11, 12, 13, 14
@@ -106,7 +106,7 @@ def next_place(m: Any, engine: int) -> int:
             if index < m.trips[arg]:
                 m.variable[slots + arg] = index
                 place = m.aux[place]
-                if m.watched[arg] == engine:
+                if m.watched[arg] == engine and m.core[EXECUTED] >= m.parameter[UNWATCHED]:
                     m.core[MARK] = arg + 1
             else:
                 place += 1
@@ -181,7 +181,7 @@ def look(m: Any, engine: int) -> int:
     while read < m.step_read[step + 1]:
         start = max(start, m.visible[m.read_step[read]])
         read += 1
-    if m.generation[step] > 0:
+    if m.generation[m.cost[step]] > 0:
         start = max(start, m.generator[engine])
     m.start[engine] = start
     return 0
@@ -210,13 +210,14 @@ def execute(m: Any, engine: int) -> int:
     m.core[NOW] = start
     if m.binding[engine] >= 0:
         m.stalled[m.binding[engine]] += m.waited[engine] - m.free[engine]
-    kind = m.kind[step]
+    cost = m.cost[step]
+    kind = m.kind[cost]
     if kind == TRANSFER:
         return transfer(m, engine, step, start)
     if engine == TENSOR:
         return start_tensor(m, step, start)
-    if kind == ACTIVATION and m.table[step] != m.core[TABLE]:
-        m.core[TABLE] = m.table[step]
+    if kind == ACTIVATION and m.table[cost] != m.core[TABLE]:
+        m.core[TABLE] = m.table[cost]
         start += m.parameter[TABLE_LOAD]
         m.table_loads[step] += 1
     ports = m.ports[step]
@@ -225,7 +226,7 @@ def execute(m: Any, engine: int) -> int:
         if ports >> port & 1:
             start = max(start, m.port[port])
         port += 1
-    end = start + m.busy[step]
+    end = start + m.busy[cost]
     port = 0
     while ports >> port > 0:
         if ports >> port & 1:
@@ -240,9 +241,9 @@ def start_tensor(m: Any, step: int, start: int) -> int:
 
     Loading begins when they are there and the product before has taken its own.
     """
-    if m.kind[step] == MATMUL:
+    if m.kind[m.cost[step]] == MATMUL:
         if hold(m, step):
-            start = max(start, max(m.core[SWAP], m.counted[TENSOR]) + m.load[step])
+            start = max(start, max(m.core[SWAP], m.counted[TENSOR]) + m.load[m.cost[step]])
         m.core[SWAP] = start
     end = start + throttle(m, step, start)
     m.free[TENSOR] = end
@@ -272,7 +273,7 @@ def throttle(m: Any, step: int, start: int) -> int:
     Busy time fills and idle time empties a store; the array is at its full rate from the moment the
     store is full to the moment it is empty.
     """
-    busy = m.busy[step]
+    busy = m.busy[m.cost[step]]
     warm_up = m.parameter[WARM_UP]
     if warm_up == 0:
         m.core[TENSOR_END] = start + busy
@@ -294,15 +295,16 @@ def throttle(m: Any, step: int, start: int) -> int:
 
 def transfer(m: Any, engine: int, step: int, start: int) -> int:
     """A DMA transfer: issued by its engine, in order on its queue, served by engines and HBM."""
-    m.free[engine] = start + m.busy[step]
-    if m.generation[step] > 0:
-        m.generator[engine] = start + m.generation[step]
-    ready = max(start + m.parameter[DMA_START], m.queue_ready[m.queue[step]])
-    m.queue_ready[m.queue[step]] = ready
+    cost = m.cost[step]
+    m.free[engine] = start + m.busy[cost]
+    if m.generation[cost] > 0:
+        m.generator[engine] = start + m.generation[cost]
+    ready = max(start + m.parameter[DMA_START], m.queue_ready[m.queue[cost]])
+    m.queue_ready[m.queue[cost]] = ready
     first = -1
     end = ready
-    share = m.step_lane[step]
-    while share < m.step_lane[step + 1]:
+    share = m.cost_lane[cost]
+    while share < m.cost_lane[cost + 1]:
         work = m.lane_work[share]
         members = m.lane_members[share]
         lane = 0
@@ -315,7 +317,7 @@ def transfer(m: Any, engine: int, step: int, start: int) -> int:
                     first = begun
             lane += 1
         share += 1
-    end += m.skew[step]
+    end += m.skew[cost]
     return finish(m, step, max(first, ready), end, end + m.parameter[DMA_DONE])
 
 
@@ -423,7 +425,7 @@ def meet(m: Any) -> int:
         start = max(start, m.waited[engine])
         engine += 1
     step = m.arg[m.place[0]]
-    end = start + m.busy[step]
+    end = start + m.busy[m.cost[step]]
     m.core[NOW] = start
     semaphore = 0
     while semaphore < m.parameter[SEMAPHORES]:

@@ -10,8 +10,8 @@ import numpy as np
 from glia.base.errors import CompileError, InternalError
 from glia.sim import timing_events as rules
 from glia.sim.native import Library
-from glia.sim.timing_plan import Plan, PlannedWait, Step
-from glia.sim.timing_tables import Array, Trips, lay_out
+from glia.sim.timing_plan import Array, Plan, PlannedWait, Step
+from glia.sim.timing_tables import Trips, lay_out
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -22,11 +22,11 @@ ARRAYS = (
     "known_outcome", "is_assumed", "seen", "left", "group_size", "group_arrived", "group_first",
     "group_end", "kind", "engine", "busy", "latency", "load", "generation", "queue", "skew",
     "ports", "table", "weights", "weights_place", "weights_tile", "spoils", "step_read",
-    "read_step", "step_signal", "signal_semaphore", "signal_units", "step_lane", "lane_work",
-    "lane_members", "step_wait", "wait_semaphore", "wait_constant", "wait_is_unknown", "wait_term",
-    "step_term", "term_slot", "term_factor", "unit", "visible", "counts", "busied", "table_loads",
-    "throttled", "stalled", "lane", "port", "queue_ready", "count", "first", "latest", "base",
-    "mask", "ring", "pending", "event", "full",
+    "read_step", "step_signal", "signal_semaphore", "signal_units", "cost", "cost_lane",
+    "lane_work", "lane_members", "step_wait", "wait_semaphore", "wait_constant", "wait_is_unknown",
+    "wait_term", "step_term", "term_slot", "term_factor", "unit", "visible", "counts", "busied",
+    "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "count", "first",
+    "latest", "base", "mask", "ring", "pending", "event", "full",
 )  # fmt: skip
 LIBRARY = Library(rules, rules.NAMES, ARRAYS)
 
@@ -144,12 +144,12 @@ class Machine:
 
 def _complain(plan: Plan, step: Step, wait: PlannedWait, needed: int, reached: int) -> Deadlock:
     signalling = [s for s in plan.steps if any(n == wait.semaphore for n, _ in s.signals)]
-    where = "; ".join(f"{plan.engines[s.engine]}: {s.instr.mnemonic()}" for s in signalling[:4])
+    where = "; ".join(f"{plan.engines[s.cost.engine]}: {s.cost.opcode}" for s in signalling[:4])
     cure = f"its signals come from {where}" if where else "no instruction signals it"
     return Deadlock(
         loc=step.instr.loc,
-        instruction=step.instr.mnemonic(),
-        engine=plan.engines[step.engine],
+        instruction=step.cost.opcode,
+        engine=plan.engines[step.cost.engine],
         semaphore=plan.semaphores[wait.semaphore],
         needed=needed,
         reached=reached,

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from glia.base.affine import Affine
-from glia.isa.activation import ACTIVATIONS
-from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern
-from glia.isa.sync import Barrier, RegisterAlu, RegisterLoad, RegisterMove, register_variable
-from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
+from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, register_variable
+from glia.machine.ir import Branch, Loop, Program, Statement, walk
 from glia.sim.timing_costs import (
     ENGINES,
-    PS,
-    TransferCost,
-    cost_transfer,
-    cycles_to_ps,
+    Cost,
+    cost_of,
     matmul_flops,
     registers_of,
 )
@@ -38,7 +39,12 @@ PSUM_PORT_ENGINES = ("vector", "scalar")
 
 WRITERS_REMEMBERED = 32  # per engine and tile, when looking for what a result depends on
 
+Array = np.ndarray[Any, Any]
+Record = dict[str, Array]
 Terms = tuple[tuple[int, int], ...]  # (loop variable's slot, coefficient)
+Weights = tuple[object, ...]  # what tells patterns apart that may hold other weights; () for none
+Touched = list[tuple[str, str, Pattern]]  # (operand, access, pattern)
+Place = tuple[object, ...]  # where a write goes, as a key
 
 
 @dataclass(slots=True)
@@ -54,25 +60,18 @@ class PlannedWait:
 
 @dataclass(slots=True)
 class Step:
-    """One instruction: numbered in program order, with costs in picoseconds."""
+    """One instruction, numbered in program order."""
 
     number: int
     instr: Instr
-    kind: str  # "compute" | "matmul" | "activation" | "transfer" | "barrier"
-    engine: int
-    busy: int
-    waits: tuple[PlannedWait, ...]
-    signals: tuple[tuple[int, int], ...]  # (semaphore, units)
+    cost: Cost
+    waits: tuple[PlannedWait, ...] = ()
+    signals: tuple[tuple[int, int], ...] = ()  # (semaphore, units)
     reads: tuple[int, ...] = ()  # steps of the same engine whose results this one needs
     spoils: str = ""  # a tile it writes that some matmul holds stationary
-    transfer: TransferCost | None = None
-    queue: int = -1
-    generation: int = 0  # time of the hardware that makes its descriptors
     ports: tuple[int, ...] = ()  # memory ports it shares with other engines
-    stationary: tuple[str, int, Terms] = ("", 0, ())  # tile and address expression
+    stationary: tuple[Weights, int, Terms] = ((), 0, ())  # weights and address expression
     held_tile: str = ""
-    load: int = 0  # LoadStationary
-    table: str = ""  # activation-table set; "" = none needed
 
 
 @dataclass(slots=True)
@@ -91,7 +90,7 @@ class LoopStep:
     signalled: tuple[int, ...]  # semaphores
     outer_reads: tuple[int, ...]  # steps before the loop that steps inside depend on
     extents: dict[int, int]  # trips of the loops inside, by slot
-    inner_trips: dict[int, int]  # how often steps in inner loops run, by number
+    slowest: int  # the engine that is longest busy in one iteration
     is_regular: bool  # no barrier or run-time control flow; matmuls meet the same weights each time
     kind: str = "loop"
 
@@ -125,17 +124,37 @@ class Plan:
 
     items: tuple[PlanItem, ...] = ()
     steps: list[Step] = field(default_factory=list)
+    costs: list[Cost] = field(default_factory=list)
     planned_waits: list[tuple[Step, PlannedWait]] = field(default_factory=list)
     engines: tuple[str, ...] = ENGINES
     queues: list[str] = field(default_factory=list)
     semaphores: list[str] = field(default_factory=list)
     units: list[int] = field(default_factory=list)  # counts per unit, by semaphore
     slots: int = 0
+    tables: Record = field(default_factory=dict)  # its layout, once there is one
 
 
 def make_plan(program: Program, arch: Arch) -> Plan:
-    """Cost every instruction of `program` once and resolve names to numbers."""
-    return _Planner(program, arch).plan_program()
+    """Cost every kind of instruction of `program` once and resolve names to numbers.
+
+    A program never changes, so its plans are kept beside it, in a list of (arch, plan).
+    """
+    kept: list[tuple[Arch, Plan]] = vars(program).setdefault("_timing_plans", [])
+    for known, plan in kept:
+        if known is arch:
+            return plan
+    kept.append((arch, _make_plan(program, arch)))
+    return kept[-1][1]
+
+
+def _make_plan(program: Program, arch: Arch) -> Plan:
+    is_collecting = gc.isenabled()
+    gc.disable()  # a plan has no cycles, and to look for some in a long one takes longer than it
+    try:
+        return _Planner(program, arch).plan_program()
+    finally:
+        if is_collecting:
+            gc.enable()
 
 
 class _Planner:
@@ -145,50 +164,48 @@ class _Planner:
         self.scope: dict[str, int] = {}
         self.trips: dict[int, int] = {}  # by slot
         self.ordinal = 0
-        self.writers: dict[tuple[int, str], list[tuple[int, Pattern]]] = {}
+        self.writers: dict[tuple[str, str], dict[Place, tuple[int, Pattern]]] = {}
+        self.costs: dict[tuple[object, ...], Cost] = {}
+        self.queues: dict[str, int] = {}
         self.register_writers: dict[tuple[str, str], int] = {}
         self.instructions = list(program.instructions())
-        self.semaphore_numbers: dict[str, int] = {}
         self.held = {
             instr.stationary.tile.name  # type: ignore[attr-defined]
             for instr in self.instructions
-            if matmul_flops(instr)
+            if instr.runs_on == "tensor" and matmul_flops(instr)
         }
         self._number_semaphores()
 
     def plan_program(self) -> Plan:
         self.plan.items = self._block(self.program.body)
+        self.plan.queues = list(self.queues)
         return self.plan
 
     def _number_semaphores(self) -> None:
+        units: dict[str, int] = {}
         for instr in self.instructions:
-            names = [s.semaphore for s in instr.signals] + [w.semaphore for w in instr.waits]
-            for name in names:
-                if name not in self.semaphore_numbers:
-                    self.semaphore_numbers[name] = len(self.plan.semaphores)
-                    self.plan.semaphores.append(name)
-                    self.plan.units.append(0)
             for signal in instr.signals:
-                number = self.semaphore_numbers[signal.semaphore]
-                self.plan.units[number] = math.gcd(self.plan.units[number], signal.amount)
-        self.plan.units = [unit or 1 for unit in self.plan.units]
+                units[signal.semaphore] = math.gcd(units.get(signal.semaphore, 0), signal.amount)
+            for wait in instr.waits:
+                units.setdefault(wait.semaphore, 0)
+        self.plan.semaphores = list(units)
+        self.plan.units = [unit or 1 for unit in units.values()]
+        self.semaphore_numbers = {name: number for number, name in enumerate(units)}
 
     def _block(self, statements: tuple[Statement, ...]) -> tuple[PlanItem, ...]:
-        return tuple(self._statement(s) for s in statements)
+        return tuple([self._statement(statement) for statement in statements])
 
     def _statement(self, statement: Statement) -> PlanItem:
+        if isinstance(statement, Instr):
+            return self._step(statement)
         if isinstance(statement, Loop):
             return self._loop(statement)
-        if isinstance(statement, While | Branch):
-            ordinal, self.ordinal = self.ordinal, self.ordinal + 1
-            if isinstance(statement, Branch):
-                return BranchStep(ordinal, tuple(self._block(arm) for arm in statement.arms))
-            condition, body = self._block(statement.condition), self._block(statement.body)
-            inside = condition + body
-            return WhileStep(
-                ordinal, condition, body, tuple(sorted({s.engine for s in steps_in(inside)}))
-            )
-        return self._step(statement)
+        ordinal, self.ordinal = self.ordinal, self.ordinal + 1
+        if isinstance(statement, Branch):
+            return BranchStep(ordinal, tuple(self._block(arm) for arm in statement.arms))
+        condition, body = self._block(statement.condition), self._block(statement.body)
+        engines = {step.cost.engine for step in steps_in(condition + body)}
+        return WhileStep(ordinal, condition, body, tuple(sorted(engines)))
 
     def _loop(self, loop: Loop) -> LoopStep:
         slot = self.plan.slots
@@ -212,123 +229,194 @@ class _Planner:
         for number, instr in enumerate(walk(loop.body), first):
             self._remember_writer(number, instr)
 
-    def _remember_writer(self, number: int, instr: Instr) -> None:
+    def _remember_writer(self, number: int, instr: Instr, touched: Touched | None = None) -> None:
+        """The latest writer of each place; only the last few places of a tile are remembered."""
+        engine = instr.runs_on
         if isinstance(instr, RegisterLoad | RegisterMove | RegisterAlu):
-            self.register_writers[instr.runs_on, register_variable(instr.register)] = number
-        if isinstance(instr, Transfer) or instr.runs_on == "tensor":
+            self.register_writers[engine, register_variable(instr.register)] = number
+        if instr.arrives_by_dma or engine == "tensor":
             return
-        for pattern in instr.written_patterns():
-            writers = self.writers.setdefault((self._engine(instr), pattern.tile.name), [])
-            writers.append((number, pattern))
-            del writers[:-WRITERS_REMEMBERED]
-
-    def _engine(self, instr: Instr) -> int:
-        return self.plan.engines.index(instr.runs_on)
+        for _, access, pattern in touched or touched_by(instr):
+            if access == "reads":
+                continue
+            writers = self.writers.setdefault((engine, pattern.tile.name), {})
+            offset, partition = pattern.offset, pattern.partition
+            place = (
+                pattern.dims, offset.constant, offset.terms, partition.constant, partition.terms,
+                id(pattern.dtype),
+            )  # fmt: skip
+            writers.pop(place, None)
+            writers[place] = number, pattern
+            if len(writers) > WRITERS_REMEMBERED:
+                del writers[next(iter(writers))]
 
     def _step(self, instr: Instr) -> Step:
         number = len(self.plan.steps)
-        engine = self._engine(instr)
-        step = Step(number, instr, "compute", engine, 0, (), self._signals(instr))
-        step.waits = tuple(self._wait(step, w.semaphore, w.value) for w in instr.waits)
-        step.spoils = next(
-            (p.tile.name for p in instr.written_patterns() if p.tile.name in self.held), ""
-        )
-        step.reads = self._dependences(engine, instr)
-        if isinstance(instr, Transfer):
-            self._plan_transfer(step, instr)
-        else:
-            self._plan_compute(step)
-        self._remember_writer(number, instr)
+        touched = touched_by(instr)
+        cost = self._cost(instr, touched)
+        step = Step(number, instr, cost)
+        if instr.signals:
+            step.signals = self._signals(instr)
+        if instr.waits:
+            step.waits = tuple([self._wait(step, w.semaphore, w.value) for w in instr.waits])
+        for _, access, pattern in touched:
+            if access != "reads" and pattern.tile.name in self.held:
+                step.spoils = pattern.tile.name
+        step.reads = self._dependences(instr, touched)
+        if cost.kind == "matmul":
+            stationary: Pattern = instr.stationary  # type: ignore[attr-defined]
+            step.stationary, step.held_tile = self._address(stationary), stationary.tile.name
+        elif cost.kind != "transfer":
+            step.ports = self._ports(instr.runs_on, touched)
+        self._remember_writer(number, instr, touched)
         self.plan.steps.append(step)
         return step
 
-    def _plan_transfer(self, step: Step, instr: Transfer) -> None:
-        step.kind, step.transfer = "transfer", cost_transfer(instr, self.arch)
-        step.busy = cycles_to_ps(instr.cycles(self.arch), instr.runs_on, self.arch)
-        generator = step.transfer.generator
-        if generator == "software":
-            step.busy = max(step.busy, round(self.arch.dma_software_issue_ns * PS))
-        elif generator:
-            step.generation = round(self.arch.dma_hardware_issue_ns * PS)
-        queue = instr.queue or f"of {instr.runs_on}"
-        if queue not in self.plan.queues:
-            self.plan.queues.append(queue)
-        step.queue = self.plan.queues.index(queue)
+    def _cost(self, instr: Instr, touched: Touched) -> Cost:
+        """The cost that all instructions share that differ in nothing it depends on."""
+        key = _cost_key(instr, touched)
+        cost = self.costs.get(key)
+        if cost is None:
+            queue = -1
+            if isinstance(instr, Transfer):
+                name = instr.queue or f"of {instr.runs_on}"
+                queue = self.queues.setdefault(name, len(self.queues))
+            cost = cost_of(instr, self.arch, len(self.plan.costs), queue)
+            self.plan.costs.append(cost)
+            self.costs[key] = cost
+        return cost
 
-    def _plan_compute(self, step: Step) -> None:
-        instr = step.instr
-        step.busy = cycles_to_ps(engine_cycles(instr, self.arch), instr.runs_on, self.arch)
-        step.ports = self._ports(instr)
-        if isinstance(instr, Barrier):
-            step.kind = "barrier"
-        elif instr.runs_on == "tensor" and matmul_flops(instr):
-            stationary: Pattern = instr.stationary  # type: ignore[attr-defined]
-            step.kind, step.stationary = "matmul", self._address(stationary)
-            step.held_tile = stationary.tile.name
-            part = stationary.free / self.arch.stationary_columns
-            part *= self.arch.tensor_passes.get(stationary.dtype.name, 1.0)
-            step.load = cycles_to_ps(self.arch.load_stationary_cycles * part, "tensor", self.arch)
-        elif table := activation_table(instr):
-            step.kind, step.table = "activation", table
-
-    def _ports(self, instr: Instr) -> tuple[int, ...]:
+    def _ports(self, engine: str, touched: Touched) -> tuple[int, ...]:
         """On generation 2 one for SBUF and one for all of PSUM, later one for each bank of PSUM."""
         taken = set()
         is_shared = self.arch.generation <= LAST_SHARED_PORTS
-        for _, _, pattern in instr.operands():
-            if pattern.memory is Memory.SBUF and is_shared:
-                taken.update([SBUF_PORT] if instr.runs_on in SBUF_PORT_ENGINES else [])
-            elif pattern.memory is Memory.PSUM and instr.runs_on in PSUM_PORT_ENGINES:
+        for _, _, pattern in touched:
+            memory = pattern.tile.memory
+            if memory is Memory.SBUF and is_shared and engine in SBUF_PORT_ENGINES:
+                taken.add(SBUF_PORT)
+            elif memory is Memory.PSUM and engine in PSUM_PORT_ENGINES:
                 taken.update([PSUM_PORT] if is_shared else self._bank(pattern))
-        return tuple(sorted(taken))
+        return tuple(sorted(taken)) if taken else ()
 
     def _bank(self, pattern: Pattern) -> list[int]:
         """The PSUM bank where an access begins; none when it moves or is not placed."""
         address = self.program.addresses.get(pattern.tile.name)
-        if address is None or not pattern.offset.is_constant:
+        if address is None or pattern.offset.terms:
             return []
         byte = address + pattern.offset.constant * pattern.dtype.bytes
         return [PSUM_PORT + byte // self.arch.psum_bank_bytes % self.arch.psum_banks]
 
-    def _address(self, pattern: Pattern) -> tuple[str, int, Terms]:
+    def _address(self, pattern: Pattern) -> tuple[Weights, int, Terms]:
         """A number that tells this pattern's place in its tile from every other's."""
-        place = pattern.offset + pattern.partition * pattern.tile.elements
-        return (
-            f"{pattern.tile.name}{pattern.dims}{pattern.dtype}",
-            place.constant,
-            self._terms(place),
-        )
+        name = (pattern.tile.name, pattern.dims, pattern.dtype.name)
+        offset, partition = pattern.offset, pattern.partition
+        if not offset.terms and not partition.terms:
+            return name, offset.constant + partition.constant * pattern.tile.elements, ()
+        place = offset + partition * pattern.tile.elements
+        return name, place.constant, self._terms(place)
 
     def _terms(self, value: Affine) -> Terms:
         return tuple((self.scope[v], c) for v, c in value.terms if v in self.scope)
 
     def _signals(self, instr: Instr) -> tuple[tuple[int, int], ...]:
-        numbered = ((self.semaphore_numbers[s.semaphore], s.amount) for s in instr.signals)
-        return tuple((n, amount // self.plan.units[n]) for n, amount in numbered)
+        found = []
+        for signal in instr.signals:
+            number = self.semaphore_numbers[signal.semaphore]
+            found.append((number, signal.amount // self.plan.units[number]))
+        return tuple(found)
 
     def _wait(self, step: Step, semaphore: str, value: Affine) -> PlannedWait:
-        unknown = any(v not in self.scope for v in value.variables)
-        number = self.semaphore_numbers[semaphore]
-        count = len(self.plan.planned_waits)
-        wait = PlannedWait(count, number, value.constant, self._terms(value), unknown)
-        self.plan.planned_waits.append((step, wait))
+        waits, number = self.plan.planned_waits, self.semaphore_numbers[semaphore]
+        terms = self._terms(value) if value.terms else ()
+        is_unknown = len(terms) < len(value.terms)
+        wait = PlannedWait(len(waits), number, value.constant, terms, is_unknown)
+        waits.append((step, wait))
         return wait
 
-    def _dependences(self, engine: int, instr: Instr) -> tuple[int, ...]:
+    def _dependences(self, instr: Instr, touched: Touched) -> tuple[int, ...]:
         """The latest overlapping writer of each operand, before it or an iteration ago."""
-        registers = [r for _, _, pattern in instr.operands() for r in registers_of(pattern)]
-        found = {self.register_writers.get((instr.runs_on, r), -1) for r in registers}
-        if isinstance(instr, Transfer) or self.plan.engines[engine] == "tensor":
-            return tuple(sorted(found - {-1}))
-        for pattern in instr.read_patterns():
-            if pattern.memory is Memory.HBM:
-                continue
-            writers = self.writers.get((engine, pattern.tile.name), [])
-            here = len(self.plan.steps)
-            before = [n for n, w in writers if n < here and may_overlap(pattern, w)]
-            after = [n for n, w in writers if n >= here and may_overlap(pattern, w)]
-            found |= {max(before, default=-1), max(after, default=-1)}
-        return tuple(sorted(found - {-1}))
+        engine, here = instr.runs_on, len(self.plan.steps)
+        found = set()
+        if self.register_writers:
+            registers = [r for _, _, pattern in touched for r in registers_of(pattern)]
+            found = {self.register_writers.get((engine, r), -1) for r in registers}
+        if not instr.arrives_by_dma and engine != "tensor":
+            for _, access, pattern in touched:
+                writers = self.writers.get((engine, pattern.tile.name))
+                if access != "writes" and writers:
+                    found.update(_latest(pattern, writers, here))
+        found.discard(-1)
+        return tuple(sorted(found)) if found else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How to read the instructions of one class."""
+
+    operands: tuple[tuple[str, bool, str], ...]  # name, is several, access ("": each its own)
+    operand_values: Callable[[Instr], tuple[object, ...]]
+    attribute_values: Callable[[Instr], tuple[object, ...]]
+
+
+@cache
+def _shape(kind: type[Instr]) -> _Shape:
+    is_fixed = kind.access is Instr.access
+    declared = kind.operand_declarations
+    operands = tuple(
+        (name, each.is_several, each.access if is_fixed and name not in kind.read_when else "")
+        for name, each in declared.items()
+    )
+    return _Shape(operands, _getter(tuple(declared)), _getter(kind.attribute_names))
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Instr], tuple[object, ...]]:
+    """A function that gives these attributes as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda instr: tuple([getattr(instr, name) for name in names])
+
+
+def touched_by(instr: Instr) -> Touched:
+    """Every operand that is a pattern, with what this instruction does to it."""
+    shape = _shape(type(instr))
+    touched = []
+    for (name, is_several, access), value in zip(
+        shape.operands, shape.operand_values(instr), strict=True
+    ):
+        if type(value) is Pattern:
+            touched.append((name, access or instr.access(name), value))
+        elif is_several and value:
+            touched += [(name, access or instr.access(name), each) for each in value]  # type: ignore[attr-defined]
+    return touched
+
+
+def _cost_key(instr: Instr, touched: Touched) -> tuple[object, ...]:
+    """Equal for instructions of equal cost: what it may depend on, without places in tiles."""
+    key: list[object] = [type(instr), instr.on, instr.queue]
+    for name, _, pattern in touched:
+        partition = pattern.partition
+        key += (name, id(pattern.tile.memory), id(pattern.dtype), pattern.dims, partition.constant)
+        if pattern.offset.terms or partition.terms:
+            key.append(bool(registers_of(pattern)))
+    for value in _shape(type(instr)).attribute_values(instr):
+        kind = type(value)
+        key.append("affine" if kind is Affine else repr(value) if kind in (list, dict) else value)
+    return tuple(key)
+
+
+def _latest(
+    pattern: Pattern, writers: Mapping[Place, tuple[int, Pattern]], here: int
+) -> tuple[int, int]:
+    """The last overlapping writer before step `here`, and the last from it on; -1 for none."""
+    before = after = -1
+    for number, written in reversed(writers.values()):
+        best = before if number < here else after
+        if number > best and may_overlap(pattern, written):
+            if number < here:
+                before = number
+            else:
+                after = number
+    return before, after
 
 
 def _summarize_loop(
@@ -340,7 +428,7 @@ def _summarize_loop(
     trips: dict[int, int],
 ) -> LoopStep:
     inside = list(steps_in(body))
-    engines = {s.engine for s in inside}
+    engines = {s.cost.engine for s in inside}
     return LoopStep(
         slot=slot,
         variable=loop.variable,
@@ -349,20 +437,22 @@ def _summarize_loop(
         steps=steps,
         waits=waits,
         engines=tuple(sorted(engines)),
-        queues=tuple(sorted({s.queue for s in inside} - {-1})),
-        transfer_engines=tuple(sorted({s.engine for s in inside if s.kind == "transfer"})),
+        queues=tuple(sorted({s.cost.queue for s in inside} - {-1})),
+        transfer_engines=tuple(
+            sorted({s.cost.engine for s in inside if s.cost.kind == "transfer"})
+        ),
         signalled=tuple(sorted({n for s in inside for n, _ in s.signals})),
         outer_reads=tuple(sorted({r for s in inside for r in s.reads if r < steps[0]})),
         extents=_extents(body),
-        inner_trips=_inner_trips(body),
+        slowest=_slowest(body),
         is_regular=all(_is_regular(item) for item in body) and _weights_agree(inside, slot, trips),
     )
 
 
 def _weights_agree(steps: list[Step], slot: int, trips: dict[int, int]) -> bool:
     """Whether two matmuls that hold the same weights once do so in every iteration."""
-    places = {s.stationary for s in steps if s.kind == "matmul"}
-    by_name: dict[str, list[tuple[int, Terms]]] = {}
+    places = {s.stationary for s in steps if s.cost.kind == "matmul"}
+    by_name: dict[Weights, list[tuple[int, Terms]]] = {}
     for name, constant, terms in places:
         by_name.setdefault(name, []).append((constant, terms))
     for found in by_name.values():
@@ -390,15 +480,20 @@ def _extents(items: tuple[PlanItem, ...]) -> dict[int, int]:
     return found
 
 
-def _inner_trips(items: tuple[PlanItem, ...]) -> dict[int, int]:
-    found: dict[int, int] = {}
+def _slowest(items: tuple[PlanItem, ...]) -> int:
+    """The engine that is longest busy in a block, with what its inner loops repeat; -1 for none."""
+    busy: dict[int, int] = {}
+    _add_busy(items, 1, busy)
+    return max(busy, key=lambda engine: busy[engine], default=-1)
+
+
+def _add_busy(items: tuple[PlanItem, ...], times: int, busy: dict[int, int]) -> None:
     for item in items:
-        if isinstance(item, LoopStep):
-            for step in item.body:
-                if isinstance(step, Step):
-                    found[step.number] = item.trips
-            found |= {number: n * item.trips for number, n in item.inner_trips.items()}
-    return found
+        if isinstance(item, Step):
+            engine = item.cost.engine
+            busy[engine] = busy.get(engine, 0) + (1 + item.cost.busy) * times
+        elif isinstance(item, LoopStep):
+            _add_busy(item.body, times * item.trips, busy)
 
 
 def loops_in(items: tuple[PlanItem, ...]) -> Iterator[LoopStep]:
@@ -417,7 +512,7 @@ def loops_in(items: tuple[PlanItem, ...]) -> Iterator[LoopStep]:
 def _is_regular(item: PlanItem) -> bool:
     """Whether an item repeats like the one before; at a barrier semaphores start again at 0."""
     if isinstance(item, Step):
-        return item.kind != "barrier"
+        return item.cost.kind != "barrier"
     return isinstance(item, LoopStep) and item.is_regular
 
 
@@ -439,29 +534,23 @@ def may_overlap(one: Pattern, other: Pattern) -> bool:
     """Whether two patterns of one tile may share an element, in the same loop iteration."""
     if one.dtype is not other.dtype:
         return True
-    apart = _intervals_apart(
-        one.partition, _reach(one.dims[:1]), other.partition, _reach(other.dims[:1])
-    )
+    rows, length = _reach(one.dims)
+    other_rows, other_length = _reach(other.dims)
     return not (
-        apart
-        or _intervals_apart(one.offset, _reach(one.dims[1:]), other.offset, _reach(other.dims[1:]))
+        _intervals_apart(one.partition, rows, other.partition, other_rows)
+        or _intervals_apart(one.offset, length, other.offset, other_length)
     )
 
 
-def _reach(dims: tuple[tuple[int, int], ...]) -> int:
-    return 1 + sum(abs(step) * (count - 1) for step, count in dims)
+@lru_cache(maxsize=4096)
+def _reach(dims: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    """Partitions and elements of each that a pattern reaches over."""
+    (row_step, rows), *free = dims
+    return 1 + abs(row_step) * (rows - 1), 1 + sum(abs(step) * (n - 1) for step, n in free)
 
 
 def _intervals_apart(start: Affine, length: int, other_start: Affine, other_length: int) -> bool:
-    distance = start - other_start
-    if not distance.is_constant:
+    if start.terms != other_start.terms:
         return False
-    return distance.constant >= other_length or -distance.constant >= length
-
-
-def activation_table(instr: Instr) -> str:
-    """The table set an instruction of the Scalar Engine needs loaded, "" for none."""
-    function = getattr(instr, "function", "")
-    if instr.runs_on != "scalar" or function not in ACTIVATIONS:
-        return ""
-    return ACTIVATIONS[function].table_set
+    distance = start.constant - other_start.constant
+    return distance >= other_length or -distance >= length

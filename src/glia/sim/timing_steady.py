@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from glia.base.errors import CompileError
 from glia.sim import timing_events as rules
 from glia.sim.timing_machine import Machine
-from glia.sim.timing_plan import LoopStep, Plan, PlannedWait, loops_in
-from glia.sim.timing_tables import Array
+from glia.sim.timing_plan import Array, LoopStep, PlannedWait, loops_in
 
-FEWEST_TRIPS = 8  # a shorter loop is run as it is
 DISTANCES = (1, 2, 3, 4, 6, 8)
+PICOSECONDS_A_DAY = 86_400 * 10**12
+LONGEST = 1 << 61  # picoseconds: 26 days, and counts fit into 64 bits with it
 WINDOW, PAUSE = 24, 64  # turns watched, out of every this many
 MOST_FRUITLESS = 4  # windows without a skip, after which a loop is no longer watched
 LAST_RUN = 1  # iterations at the end that are always run, so that a picture shows them
@@ -29,25 +30,31 @@ STATE = (rules.IS_WARM, rules.HEAT, rules.HELD, rules.HELD_TILE, rules.HELD_STEP
 MOVING = (rules.LAST, rules.TENSOR_END)
 
 
-def skip_repetitions(machine: Machine) -> None:
-    """Make a machine skip what repeats in its loops."""
-    loops = {
-        loop.slot: loop
-        for loop in loops_in(machine.plan.items)
-        if loop.is_regular and loop.trips >= FEWEST_TRIPS and loop.engines
-    }
-    watchers = {slot: _Watcher(machine, loop) for slot, loop in loops.items()}
-    for slot, loop in loops.items():
-        machine.record["watched"][slot] = _slowest(machine.plan, loop)
-    machine.at_mark = lambda slot: watchers[slot].turn()
+class TooLong(CompileError):
+    """The program would run for weeks, longer than its time can be counted.
+
+    Cause: Loops nest with so many trips that one run takes more than 26 days of device time.
+    Fix: Lower the trip counts, or time a part of the program.
+    Example: a loop of 10**15 trips around one copy
+    """
+
+    code = "GLIA402"
+    message = "the loop over {variable} alone lasts until day {days} of the run"
+    help = "lower the trip counts, or time a part of the program"
 
 
-def _slowest(plan: Plan, loop: LoopStep) -> int:
-    """The engine that is longest busy in one iteration, with what its inner loops repeat."""
-    busy = dict.fromkeys(loop.engines, 0)
-    for step in plan.steps[slice(*loop.steps)]:
-        busy[step.engine] += 1 + step.busy * loop.inner_trips.get(step.number, 1)
-    return max(busy, key=lambda engine: busy[engine])
+def skip_repetitions(machine: Machine, unwatched: int) -> None:
+    """Make a machine skip what repeats in its loops, once so many instructions were executed."""
+    machine.record["parameter"][rules.UNWATCHED] = unwatched
+    watchers: dict[int, _Watcher] = {}
+
+    def turn(slot: int) -> None:
+        if slot not in watchers:
+            loop = next(loop for loop in loops_in(machine.plan.items) if loop.slot == slot)
+            watchers[slot] = _Watcher(machine, loop)
+        watchers[slot].turn()
+
+    machine.at_mark = turn
 
 
 @dataclass(slots=True)
@@ -115,6 +122,8 @@ class _Watcher:
         end = now.now + period * times
         if times < 1 or end < last:
             return False
+        if end > LONGEST:
+            raise TooLong(variable=self.loop.variable, days=end // PICOSECONDS_A_DAY)
         self._jump(now, then, period, times, *moved)
         machine.skips.append((self.loop.variable, last, end, moved[1] * times))
         return True
@@ -163,9 +172,10 @@ class _Watcher:
         times = left // distance
         gained = now.parts["count"] - then.parts["count"]
         for step, wait in self.waits:
-            if step.engine in indices and times > 0:
-                index = indices[step.engine]
-                times = min(times, self._repeats(wait, step.engine, index, distance, gained, then))
+            engine = step.cost.engine
+            if engine in indices and times > 0:
+                index = indices[engine]
+                times = min(times, self._repeats(wait, engine, index, distance, gained, then))
         for engine in range(rules.ENGINES):
             start = record["start"][engine]
             if engine not in indices and start == rules.BLOCKED:

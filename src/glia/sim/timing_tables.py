@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glia.sim import timing_events as rules
-from glia.sim.timing_costs import PS, cycles_to_ps
+from glia.sim.timing_costs import PS, Cost, cycles_to_ps
 from glia.sim.timing_plan import (
     PSUM_PORT,
+    Array,
     BranchStep,
     LoopStep,
     Plan,
     PlanItem,
+    Record,
     Step,
     Terms,
     WhileStep,
@@ -24,8 +27,6 @@ from glia.sim.timing_plan import (
 if TYPE_CHECKING:
     from glia.arch import Arch
 
-Array = np.ndarray[Any, Any]
-Record = dict[str, Array]
 Trips = Mapping[int, Sequence[int]]
 
 KINDS = {
@@ -42,20 +43,38 @@ CHANGING = (
     "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "count", "first",
     "latest",
 )  # fmt: skip
+FEWEST_TRIPS = 8  # a shorter loop is not watched: it is run as it is
+NEVER = 1 << 62
 SMALLEST_RING = 16  # moments of a semaphore that are remembered at first
 
 
 def lay_out(plan: Plan, arch: Arch, trips: Trips, most_events: int) -> Record:
-    """Every array of the rules, with the state before the first instruction."""
+    """Every array of the rules, with the state before the first instruction.
+
+    What only depends on the plan is made once and kept with it.
+    """
+    if not plan.tables:
+        plan.tables = _tables(plan, arch)
+    record = dict(plan.tables)
+    record |= {name: record[name].copy() for name in ("parameter", "watched", "base", "mask")}
+    record["parameter"][rules.MOST_EVENTS] = most_events
+    record["event"] = np.zeros(max(1, 3 * most_events), np.int64)
+    for name in ("ring", "pending"):
+        record[name] = np.zeros(int(record["mask"].sum()) + record["mask"].size, np.int64)
+    record |= _outcomes(int(record["parameter"][rules.ORDINALS]), trips)
+    return record | _joined({name: record[name] for name in CHANGING})
+
+
+def _tables(plan: Plan, arch: Arch) -> Record:
+    """What a run does not change, and what it starts with."""
     streams = Streams(plan)
-    record: dict[str, Any] = {}
-    record |= streams.arrays()
-    record |= _steps(plan, arch)
-    record |= _waits(plan)
-    record |= _outcomes(streams.ordinals, trips)
-    record |= _state(plan, arch, streams, most_events)
-    laid_out = {name: _words(values) for name, values in record.items()}
-    return laid_out | _joined({name: laid_out[name] for name in CHANGING})
+    tables: dict[str, Any] = {}
+    tables |= streams.arrays()
+    tables |= _costs(plan)
+    tables |= _steps(plan, arch)
+    tables |= _waits(plan)
+    tables |= _state(plan, arch, streams)
+    return {name: _words(values) for name, values in tables.items()}
 
 
 def _joined(arrays: Record) -> Record:
@@ -74,10 +93,7 @@ def _words(values: Any) -> Array:
 
 def _offsets(lists: Iterable[Sequence[Any]]) -> list[int]:
     """Where each list begins when they lie one behind the other, and where the last ends."""
-    found = [0]
-    for each in lists:
-        found.append(found[-1] + len(each))
-    return found
+    return [0, *accumulate(map(len, lists))]
 
 
 class Streams:
@@ -90,6 +106,7 @@ class Streams:
         self.aux: list[int] = []
         self.arms: list[int] = []
         self.trips = [0] * plan.slots
+        self.watched = [-1] * plan.slots  # on which engine a loop is watched
         self.groups: dict[int, WhileStep] = {}  # by ordinal
         self.ordinals = 0
         self.places = []
@@ -122,7 +139,11 @@ class Streams:
     def _block(self, items: tuple[PlanItem, ...], engine: int) -> None:
         for item in items:
             if isinstance(item, Step):
-                self._step(item, engine)
+                cost = item.cost
+                if cost.kind == "barrier":
+                    self._emit(rules.MEET, item.number)
+                elif cost.engine == engine:
+                    self._emit(rules.STEP, item.number)
             elif isinstance(item, LoopStep):
                 self._loop(item, engine)
             elif isinstance(item, WhileStep):
@@ -130,14 +151,10 @@ class Streams:
             else:
                 self._branch(item, engine)
 
-    def _step(self, step: Step, engine: int) -> None:
-        if step.kind == "barrier":
-            self._emit(rules.MEET, step.number)
-        elif step.engine == engine:
-            self._emit(rules.STEP, step.number)
-
     def _loop(self, loop: LoopStep, engine: int) -> None:
         self.trips[loop.slot] = loop.trips
+        if loop.is_regular and loop.trips >= FEWEST_TRIPS:
+            self.watched[loop.slot] = loop.slowest
         begin = self._emit(rules.LOOP, loop.slot)
         self._block(loop.body, engine)
         if len(self.op) == begin + 1:  # nothing of it is this engine's
@@ -181,58 +198,65 @@ def _span(items: tuple[PlanItem, ...]) -> tuple[int, int]:
 
 
 def _has_barrier(items: tuple[PlanItem, ...]) -> bool:
-    return any(step.kind == "barrier" for step in steps_in(items))
+    return any(step.cost.kind == "barrier" for step in steps_in(items))
+
+
+def _costs(plan: Plan) -> dict[str, Any]:
+    """The table of costs and the lanes that transfers take."""
+    costs, tables = plan.costs, _Numbers()
+    lanes = [_shares(cost) for cost in costs]
+    return {
+        "kind": [KINDS[c.kind] for c in costs],
+        "busy": [c.busy for c in costs],
+        "load": [c.load for c in costs],
+        "generation": [c.generation for c in costs],
+        "queue": [max(0, c.queue) for c in costs],
+        "skew": [c.transfer.skew if c.transfer else 0 for c in costs],
+        "table": [tables.of(c.table) for c in costs],
+        "cost_lane": _offsets(lanes),
+        "lane_work": [work for shares in lanes for work, _ in shares],
+        "lane_members": [members for shares in lanes for _, members in shares],
+    }
 
 
 def _steps(plan: Plan, arch: Arch) -> dict[str, Any]:
     """The table of instructions and what hangs on each."""
     steps = plan.steps
-    tables, weights, tiles = _Numbers(), _Numbers(), _Numbers()
-    lanes = [_shares(step) for step in steps]
-    table: dict[str, Any] = {
-        "kind": [KINDS[s.kind] for s in steps],
-        "engine": [s.engine for s in steps],
-        "busy": [s.busy for s in steps],
-        "load": [s.load for s in steps],
-        "generation": [s.generation for s in steps],
-        "queue": [max(0, s.queue) for s in steps],
-        "skew": [s.transfer.skew if s.transfer else 0 for s in steps],
-        "ports": [sum(1 << port for port in s.ports) for s in steps],
-        "table": [tables.of(s.table) for s in steps],
+    weights, tiles = _Numbers(), _Numbers()
+    zeros = np.zeros(len(steps), np.int64)
+    return {
+        "cost": [s.cost.number for s in steps],
+        "engine": [s.cost.engine for s in steps],
+        "ports": [sum([1 << port for port in s.ports]) if s.ports else 0 for s in steps],
         "weights": [weights.of(s.stationary[0]) for s in steps],
         "weights_place": [s.stationary[1] for s in steps],
         "weights_tile": [tiles.of(s.held_tile) for s in steps],
         "spoils": [tiles.of(s.spoils) for s in steps],
-        "step_read": _offsets(s.reads for s in steps),
+        "step_read": _offsets([s.reads for s in steps]),
         "read_step": [read for s in steps for read in s.reads],
-        "step_signal": _offsets(s.signals for s in steps),
+        "step_signal": _offsets([s.signals for s in steps]),
         "signal_semaphore": [number for s in steps for number, _ in s.signals],
         "signal_units": [units for s in steps for _, units in s.signals],
-        "step_lane": _offsets(lanes),
-        "lane_work": [work for shares in lanes for work, _ in shares],
-        "lane_members": [members for shares in lanes for _, members in shares],
         "latency": [_latency(arch, name) for name in plan.engines],
+        **dict.fromkeys(("visible", "counts", "busied", "table_loads", "throttled"), zeros),
     }
-    for name in ("visible", "counts", "busied", "table_loads", "throttled"):
-        table[name] = [0] * len(steps)
-    return table
 
 
 class _Numbers:
-    """Numbers for names, from 0; "" is -1."""
+    """Numbers for names, from 0; what is empty is -1."""
 
     def __init__(self) -> None:
-        self.found: dict[str, int] = {"": -1}
+        self.found: dict[object, int] = {}
 
-    def of(self, name: str) -> int:
-        return self.found.setdefault(name, len(self.found) - 1)
+    def of(self, name: object) -> int:
+        return self.found.setdefault(name, len(self.found)) if name else -1
 
 
-def _shares(step: Step) -> list[tuple[int, int]]:
+def _shares(cost: Cost) -> list[tuple[int, int]]:
     """(picoseconds, the lanes as bits) of a transfer."""
-    if step.transfer is None:
+    if cost.transfer is None:
         return []
-    return [(work, sum(1 << lane for lane in lanes)) for work, lanes in step.transfer.lanes]
+    return [(work, sum(1 << lane for lane in lanes)) for work, lanes in cost.transfer.lanes]
 
 
 def _latency(arch: Arch, engine: str) -> int:
@@ -261,32 +285,32 @@ def _waits(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _outcomes(ordinals: int, trips: Trips) -> dict[str, Any]:
+def _outcomes(ordinals: int, trips: Trips) -> Record:
     known = [trips.get(number, ()) for number in range(ordinals)]
     return {
-        "outcomes": _offsets(known),
-        "known_outcome": [value for each in known for value in each],
-        "is_assumed": [0] * ordinals,
-        "seen": [0] * (ordinals * rules.ENGINES),
-        "left": [0] * (ordinals * rules.ENGINES),
+        "outcomes": _words(_offsets(known)),
+        "known_outcome": _words([value for each in known for value in each]),
+        "is_assumed": _words([0] * ordinals),
+        "seen": _words([0] * (ordinals * rules.ENGINES)),
+        "left": _words([0] * (ordinals * rules.ENGINES)),
     }
 
 
-def _state(plan: Plan, arch: Arch, streams: Streams, most_events: int) -> dict[str, Any]:
-    """What changes while time passes, and the parameters."""
+def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
+    """What changes while time passes, as it begins, and the parameters."""
     zero = round(arch.preamble_ns * PS)
     semaphores = len(plan.semaphores)
     most = max((units for step in plan.steps for _, units in step.signals), default=1)
     capacity = 1 << (max(SMALLEST_RING, most) - 1).bit_length()
     return {
-        "parameter": _parameters(plan, arch, streams, most_events),
+        "parameter": _parameters(plan, arch, streams),
         "core": _core(zero, is_warm=arch.tensor_ramp_ns == 0),
         "place": streams.places,
         "start": [rules.FINISHED] * rules.ENGINES,
         **{name: [zero] * rules.ENGINES for name in ("free", "generator", "waited")},
         **{name: [0] * rules.ENGINES for name in ("blocked", "binding", "counted")},
         "variable": [0] * (rules.ENGINES * plan.slots),
-        "watched": [-1] * plan.slots,
+        "watched": streams.watched,
         "lane": [zero] * rules.LANES,
         "port": [zero] * (PSUM_PORT + arch.psum_banks),
         "queue_ready": [zero] * len(plan.queues),
@@ -295,14 +319,11 @@ def _state(plan: Plan, arch: Arch, streams: Streams, most_events: int) -> dict[s
         "latest": [0] * semaphores,
         "base": [number * capacity for number in range(semaphores)],
         "mask": [capacity - 1] * semaphores,
-        "ring": np.zeros(semaphores * capacity, np.int64),
-        "pending": np.zeros(semaphores * capacity, np.int64),
-        "event": np.zeros(3 * most_events, np.int64),
         "full": [0, 0],
     }
 
 
-def _parameters(plan: Plan, arch: Arch, streams: Streams, most_events: int) -> list[int]:
+def _parameters(plan: Plan, arch: Arch, streams: Streams) -> list[int]:
     values = [0] * rules.PARAMETERS
     wake = round(arch.semaphore_wake_ns * PS)
     values[rules.SLOTS] = plan.slots
@@ -314,10 +335,10 @@ def _parameters(plan: Plan, arch: Arch, streams: Streams, most_events: int) -> l
     values[rules.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
     values[rules.WARM_UP] = round(arch.tensor_ramp_ns * PS)
     values[rules.RAMP] = round(arch.tensor_ramp_rate * 1000)
-    values[rules.MOST_EVENTS] = most_events
     # a moment so long ago delays nothing: neither what waits for it nor a weights load after it
-    values[rules.MARGIN] = wake + max((step.load for step in plan.steps), default=0)
+    values[rules.MARGIN] = wake + max((cost.load for cost in plan.costs), default=0)
     values[rules.SEMAPHORES] = len(plan.semaphores)
+    values[rules.UNWATCHED] = NEVER
     return values
 
 

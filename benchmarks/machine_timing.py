@@ -1,0 +1,152 @@
+"""How fast the timing model is: instructions and cycles a second of processor time, one core.
+
+    python benchmarks/machine_timing.py
+
+`rows` gives the same as data. Every iteration of every loop is executed unless repetitions are
+said to be skipped. Planning comes once for each instruction as written, in the first run of a
+program: `first_seconds` includes it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from calibration_gemm import Gemm, fully_blocked, tiled
+
+from glia.arch import get_target
+from glia.base.affine import Affine
+from glia.isa.operand import Pattern
+from glia.machine.ir import Loop, Program, Statement
+from glia.sim.timing import simulate_timing
+
+REPETITIONS = 3
+GOAL_INSTRUCTIONS, GOAL_CYCLES = 1e6, 10e6  # a second
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One program timed; rates are per second of processor time."""
+
+    name: str
+    written: int  # instructions in the program's text
+    executed: int
+    first_seconds: float  # with planning
+    seconds: float  # planned before
+    cycles: float  # of the core's base clock that are simulated
+    skipping_seconds: float  # with repetitions skipped
+    python_seconds: float  # by the same rules in Python
+
+    @property
+    def instructions_per_second(self) -> float:
+        return self.executed / self.seconds
+
+    @property
+    def cycles_per_second(self) -> float:
+        return self.cycles / self.seconds
+
+    @property
+    def compiled_gain(self) -> float:
+        """How many times faster than the rules in Python."""
+        return self.python_seconds / self.seconds
+
+    @property
+    def skipping_gain(self) -> float:
+        """How many times faster when repetitions are skipped."""
+        return self.seconds / self.skipping_seconds
+
+
+def measure(name: str, program: Program) -> Speed:
+    """Time one program in every way."""
+    arch = get_target(program.target).arch
+
+    def seconds(repetitions: int, *, is_fresh: bool = False, **how: bool) -> float:
+        best = float("inf")
+        for _ in range(repetitions):
+            timed = replace(program) if is_fresh else program
+            started = time.process_time()
+            simulate_timing(timed, arch, trace=False, **how)
+            best = min(best, time.process_time() - started)
+        return best
+
+    timing = simulate_timing(program, arch, trace=False, skip=False)
+    return Speed(
+        name=name,
+        written=sum(1 for _ in program.instructions()),
+        executed=sum(timing.instructions.values()),
+        first_seconds=seconds(REPETITIONS, is_fresh=True, skip=False),
+        seconds=seconds(REPETITIONS, skip=False),
+        cycles=timing.latency_ns * arch.clocks_ghz["base"],
+        skipping_seconds=seconds(REPETITIONS),
+        python_seconds=seconds(1, skip=False, is_native=False),
+    )
+
+
+def written_out(body: tuple[Statement, ...], values: dict[str, int]) -> tuple[Statement, ...]:
+    """The instructions of every iteration, one after the other."""
+    statements: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Loop):
+            for index in range(statement.trips):
+                statements += written_out(statement.body, {**values, statement.variable: index})
+            continue
+        changed = {
+            name: replace(value, offset=value.offset.substitute(values))
+            for name, value in vars(statement).items()
+            if isinstance(value, Pattern)
+        }
+        for name, value in vars(statement).items():
+            if isinstance(value, Affine):
+                changed[name] = value.substitute(values)
+        waits = tuple(replace(w, value=w.value.substitute(values)) for w in statement.waits)
+        statements.append(replace(statement, **changed, waits=waits))
+    return tuple(statements)
+
+
+def bert(layers: int) -> Program:
+    """The program of an encoder of BERT-base with so many layers, for Trn2."""
+    import models
+    from glia.base.options import CompileOptions
+    from glia.cli.demo.digits import hlo
+    from glia.pipeline import compile_graph, read_module
+
+    forward, example = models.bert(layers=layers)
+    options = CompileOptions(target="trn2", auto_cast="matmult", auto_cast_type="bf16")
+    return compile_graph(read_module(hlo(forward, example)), options).program
+
+
+def rows(layers: int = 12) -> list[Speed]:
+    """The matrix product as loops and written out, a program that mostly loads, and BERT-base."""
+    blocked = fully_blocked(Gemm(4096, 8192, 8192, "bf16", "trn1"))
+    small = fully_blocked(Gemm(2048, 2048, 4096, "bf16", "trn1"))
+    found = [
+        measure("GEMM, blocked in all dimensions", blocked),
+        measure("GEMM, every load where it is used", tiled(Gemm(4096, 8192, 8192, "bf16", "trn1"))),
+        measure("GEMM, written out", replace(small, body=written_out(small.body, {}))),
+        measure("the same as loops", small),
+    ]
+    if layers:
+        found.append(measure(f"BERT-base, {layers} layers", bert(layers)))
+    return found
+
+
+def main() -> None:
+    """Print a table; `first` is the rate with planning, the last two are gains."""
+    heads = ("written", "executed", "Minstr/s", "Mcycles/s", "first", "compiled", "skipping")
+    print(f"{'program':36}" + "".join(f"{head:>10}" for head in heads))
+    for row in rows():
+        numbers = (
+            f"{row.written}", f"{row.executed}",
+            f"{row.instructions_per_second / 1e6:.2f}", f"{row.cycles_per_second / 1e6:.0f}",
+            f"{row.executed / row.first_seconds / 1e6:.2f}",
+            f"{row.compiled_gain:.1f}x", f"{row.skipping_gain:.1f}x",
+        )  # fmt: skip
+        print(f"{row.name:36}" + "".join(f"{number:>10}" for number in numbers))
+
+
+if __name__ == "__main__":
+    main()

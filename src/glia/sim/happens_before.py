@@ -10,7 +10,7 @@ race is seen in whatever order the run took.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -161,18 +161,12 @@ class HappensBefore:
             execution.clock = joined.copy()
 
     def _learn(self, clock: Clock, core: int, semaphore: str, count: int) -> None:
-        """Add to a clock what a semaphore that has reached a count says for certain.
-
-        Of each stream that signals it, that it did what is missing when all others did all they
-        have done so far.
-        """
+        """Add to a clock what a semaphore that has reached a count says for certain."""
         by_stream = self._signals.get((core, semaphore), {})
-        total = sum(signals.counts[-1] for signals in by_stream.values())
-        for signals in by_stream.values():
-            missing = count - (total - signals.counts[-1])
-            if missing > 0:
-                position = bisect_left(signals.counts, missing)
-                np.maximum(clock, signals.clocks[position], out=clock)
+        for stream, signals in by_stream.items():
+            certain = _certain(by_stream, stream, count)
+            if certain:
+                np.maximum(clock, signals.clocks[certain - 1], out=clock)
 
     def _remember(self, execution: Execution) -> None:
         number = execution.number
@@ -277,6 +271,33 @@ class HappensBefore:
         view = memories.viewer(pattern)
         shadow, reads, writes = self._shadows[key], access != "writes", access != "reads"
         return _Access(pattern, reads, writes, shadow, view, rows)
+
+
+def _certain(by_stream: Mapping[int, _Signals], stream: int, count: int) -> int:
+    """How many signals of a stream have come for certain when their semaphore is at a count."""
+    signals = by_stream[stream]
+    if len(by_stream) == 1:
+        return bisect_left(signals.counts, count) + 1 if count > 0 else 0
+    low, high = 0, len(signals.counts)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _without(by_stream, stream, middle) < count:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _without(by_stream: Mapping[int, _Signals], stream: int, number: int) -> int:
+    """The count without a stream's signal number `number` and all that came because of it."""
+    signals = by_stream[stream]
+    execution = signals.clocks[number - 1][stream]
+    total = signals.counts[number - 2] if number > 1 else 0
+    for other, theirs in by_stream.items():
+        if other != stream:
+            before = bisect_left(theirs.clocks, execution, key=lambda clock: clock[stream])
+            total += theirs.counts[before - 1] if before else 0
+    return total
 
 
 def _span(execution: Execution, access: _Access) -> Span:

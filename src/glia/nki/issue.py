@@ -63,6 +63,8 @@ def issue(
         if value.__class__ is NkiTensor:
             fields[name] = value.pattern
             key.append(value.signature)
+            if value.fault:
+                value.require_inside()
             if value.indirection is not None:
                 indirect.append((name, value))
             elif len(value.dims) > MOST_DIMS and kind.arrives != "natural":
@@ -114,6 +116,7 @@ def attribute(value: Any, loc: Loc) -> Any:
     if isinstance(value, NkiTensor):
         if value.indirection is not None:
             raise NotInNki(feature="an indirect view among several tensors", loc=loc)
+        value.require_inside()
         return value.pattern
     if isinstance(value, VirtualRegister):
         return value.expression

@@ -72,6 +72,7 @@ class NkiTensor(NKIObject):
         "buffer",
         "dims",
         "dtype",
+        "fault",
         "indirection",
         "partition",
         "start",
@@ -116,6 +117,7 @@ class NkiTensor(NKIObject):
         self.start = start
         self.partition = partition
         self.indirection = indirection
+        self.fault = ""  # why an instruction cannot use it
         self._pattern: Pattern | None = None
         self._signature: tuple[Any, ...] | None = None
 
@@ -131,6 +133,7 @@ class NkiTensor(NKIObject):
             changed.get("partition", self.partition),
             changed.get("indirection", self.indirection),
         )
+        view.fault = self.fault
         return view
 
     # --- what is known about it ----------------------------------------------------------------
@@ -265,6 +268,7 @@ class NkiTensor(NKIObject):
             self.tile, self.dtype, self.stored, self.buffer, dims, start, partition,
             self.indirection,
         )  # fmt: skip
+        view.fault = self.fault
         return view
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
@@ -470,7 +474,7 @@ class NkiTensor(NKIObject):
         if scalar_offset is not None or vector_offset is not None:
             result = self._at_run_time(result, scalar_offset, vector_offset, indirect_dim)
         else:
-            result._check_inside()
+            result.fault = result._outside()
         return result
 
     def _cast(self, dtype: str) -> NkiTensor:
@@ -647,19 +651,28 @@ class NkiTensor(NKIObject):
             self._refuse(f"{elements} elements of {wide} bytes are no elements of {narrow} bytes")
         return elements * wide // narrow
 
-    def _check_inside(self) -> None:
-        """ImpossibleTensor when a fixed pattern leaves its storage."""
+    def _outside(self) -> str:
+        """How a fixed pattern leaves its storage; empty when it does not.
+
+        A kernel may make such a view and not use it, in the last turn of a loop.
+        """
         start, partition = Affine.of(self.start), Affine.of(self.partition)
         free = self.dims[1:] if self.is_on_chip else self.dims
         low, high = reach(free)
         limit = self._row if self.is_on_chip else self.tile.bytes // self.stored.bytes
         if start.is_constant and not 0 <= start.constant + low <= start.constant + high < limit:
             ends = f"{start.constant + low} to {start.constant + high}"
-            self._refuse(f"the pattern reaches elements {ends} of {limit}")
+            return f"the pattern reaches elements {ends} of {limit}"
         if self.is_on_chip and partition.is_constant:
             last = partition.constant + self.dims[0][0] * (self.dims[0][1] - 1)
             if not 0 <= partition.constant <= last < self.tile.partitions:
-                self._refuse(f"the pattern reaches partition {last} of {self.tile.partitions}")
+                return f"the pattern reaches partition {last} of {self.tile.partitions}"
+        return ""
+
+    def require_inside(self) -> None:
+        """ImpossibleTensor when an instruction cannot use it."""
+        if self.fault:
+            self._refuse(self.fault)
 
     def _refuse(self, reason: str) -> NoReturn:
         refuse_tensor(self.shape, self.dtype, self.buffer, reason)

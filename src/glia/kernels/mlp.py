@@ -7,8 +7,8 @@ the same. T, D and F may be any numbers, as long as 512 * F elements fit into ha
 
 Layout: the first products add over d, so that d lies on the partitions of both operands. x is
 turned by the Tensor Engine, 128 x 128 at a time. With a weight as the stationary operand the result
-is [f, t]: f on the partitions is what the second product, which adds over f, needs of it. So nothing
-is turned between the two, and the hidden values never leave SBUF.
+is [f, t]: f on the partitions is what the second product, which adds over f, needs of it. So
+nothing is turned between the two, and the hidden values never leave SBUF.
 
 Roofline: 4 * T * D * F operations, 6 with a gate, for weights read once for every 512 tokens: 512
 operations a byte in bfloat16, above the 214 where Trainium2's Tensor Engine is bound by DMA and the

@@ -13,7 +13,7 @@ stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from glia.nki import language as nl
@@ -21,11 +21,14 @@ from glia.nki import language as nl
 Stage = Callable[[Any], Any]
 
 
-def run_stages(items: Iterable[Any], *stages: Stage, overlap: bool = True) -> None:
+def run_stages(
+    items: Iterable[Any], *stages: Stage, overlap: bool = True, order: Sequence[int] = ()
+) -> None:
     """Run every item through all stages, each of which gets what the one before returned.
 
     With `overlap` each step runs the first stage of one item, the second stage of the item before
-    it, and so on.
+    it, and so on; `order` gives the numbers of the stages in another order for each step. A stage
+    that is `wait` lets what comes before it finish.
     """
     values = list(items)
     if not overlap:
@@ -34,10 +37,15 @@ def run_stages(items: Iterable[Any], *stages: Stage, overlap: bool = True) -> No
                 value = stage(value)
         return
     for step in range(len(values) + len(stages) - 1):
-        for number, stage in enumerate(stages):
+        for number in order or range(len(stages)):
             item = step - number
             if 0 <= item < len(values):
-                values[item] = stage(values[item])
+                values[item] = stages[number](values[item])
+
+
+def wait(value: Any) -> Any:
+    """A stage without instructions."""
+    return value
 
 
 def fits(bytes_per_partition: int) -> bool:

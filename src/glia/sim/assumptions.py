@@ -15,7 +15,7 @@ ALWAYS = (
     "memory errors and their correction",
 )
 SEMAPHORES = "the number of semaphores of a core, and the width of their counts"
-TRANSFERS = "the order in which the bytes of one transfer arrive"
+TRANSFERS = "the order in which the bytes of a transfer arrive; those of a queue end in order"
 FIRST_GENERATION = "NeuronCore-v1 itself: its programs run as on NeuronCore-v2"
 BEYOND_RANGE = "{function} outside {low:g}..{high:g}, its documented range: its own value is taken"
 

@@ -12,6 +12,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
+import glia
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.errors import CompileError, InternalError
@@ -19,6 +20,9 @@ from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
 from glia.isa.operand import Signal, Tile, Wait
 from glia.isa.sync import Barrier, RegisterAlu
+from glia.kernels.layernorm import layernorm
+from glia.kernels.softmax import softmax
+from glia.kernels.tensor_add import tensor_add
 from glia.machine import ProgramBuilder
 from glia.machine.errors import BrokenProgram, IllegalInstruction
 from glia.machine.ir import Loop, Program, While
@@ -93,6 +97,26 @@ def test_what_the_compiler_makes_raises_no_alarm(name: str) -> None:
         found = run_concurrently(made.program, made.inputs, seed=seed, policy=STRICT)
         for output, value in expected.items():
             np.testing.assert_array_equal(found[output], value)
+
+
+KERNELS = {
+    "softmax": (softmax, [(32, 64)]),
+    "layernorm": (layernorm, [(32, 64), (64,), (64,)]),
+    "tensor_add": (tensor_add, [(32, 64), (32, 64)]),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_kernels_become_raises_no_alarm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, shapes = KERNELS[name]
+    rng = np.random.default_rng(5)
+    arrays = [rng.random(shape, np.float32) for shape in shapes]
+    neff = kernel.compile(*arrays)
+    (expected,) = glia.load(neff)(*arrays)
+    for seed in range(SEEDS):
+        monkeypatch.setenv("NEURON_SIM_SEED", str(seed))
+        (found,) = glia.load(neff, device="adversarial")(*arrays)
+        np.testing.assert_array_equal(found, expected)
 
 
 Vary = Callable[[Program], Iterator[tuple[str, Program]]]

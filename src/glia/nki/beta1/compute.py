@@ -25,7 +25,7 @@ from glia.nki.beta1.index import Box, Index, Mask
 from glia.nki.beta1.storage import Offer, Storage, unchecked
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.enums import MemoryRegion
-from glia.nki.issue import issue
+from glia.nki.issue import MOST_DIMS, issue
 from glia.nki.session import caller
 from glia.nki.tensor import NkiTensor
 from glia.nki.transfers import dma_copy
@@ -194,13 +194,16 @@ def defer(
     accumulate: Callable[[Tensor], None] | None = None,
     by_dma: bool = False,
     is_partial: bool = False,
+    splits: bool = False,
 ) -> Tensor:
     """A result of this shape whose instruction waits for its destination.
 
     `write(destination, cut)` issues it for the part of the destination that the mask leaves and
     cuts operands to the same part. The mask is one of `masked`, by default the shape itself.
-    `is_partial` says that `write` itself leaves elements out.
+    `is_partial` says that `write` itself leaves elements out, `splits` that it computes element by
+    element, so that a tile of many dimensions can be written in parts.
     """
+    write = _in_parts(write) if splits and len(shape) > MOST_DIMS else write
     frame = frame_of(function)
     frame.flush()
     name = frame.label("", function.rpartition(".")[2])
@@ -214,6 +217,29 @@ def defer(
     result = storage.whole = Tensor.whole(storage)
     frame.pending = storage
     return result
+
+
+def _in_parts(write: Write) -> Write:
+    """Write a tile one index of its first free dimension after the other, until few are left."""
+
+    def parts(dst: NkiTensor, cut: Cut) -> None:
+        if dst.ndim <= MOST_DIMS:
+            write(dst, cut)
+            return
+        for number in range(dst.shape[1]):
+            parts(dst.select(1, number), _chosen(cut, dst.ndim, number))
+
+    return parts
+
+
+def _chosen(cut: Cut, rank: int, number: int) -> Cut:
+    def chosen(tensor: NkiTensor) -> NkiTensor:
+        own = cut(tensor)
+        if own.ndim != rank:
+            return own
+        return own.select(1, number if own.shape[1] > 1 else 0)
+
+    return chosen
 
 
 def put(
@@ -328,7 +354,11 @@ def copy_into(slot: Tensor, value: Tensor, mask: Any = None) -> None:
         shaped = source if source.shape == slot.shape else source.reshape(slot.shape)
     else:
         shaped = fitted(source, slot.shape, frame)
-    put(slot, part_of(mask, slot.shape), lambda dst, cut: copy_tile(frame, dst, cut(shaped)))
+
+    def write(dst: NkiTensor, cut: Cut) -> None:
+        copy_tile(frame, dst, cut(shaped))
+
+    put(slot, part_of(mask, slot.shape), _in_parts(write))
 
 
 def copy_tile(frame: Frame, dst: NkiTensor, src: NkiTensor) -> None:

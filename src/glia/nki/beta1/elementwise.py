@@ -85,7 +85,7 @@ def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> 
         def with_number(dst: NkiTensor, cut: Any) -> None:
             scalar_step(frame, dst, cut(data), name, number, is_reversed)
 
-        return defer(f"nl.{name}", data.shape, dtype, with_number, mask=mask)
+        return defer(f"nl.{name}", data.shape, dtype, with_number, mask=mask, splits=True)
     a, b = operand(name, "x", x), operand(name, "y", y)
     if not spreads:
         check_partitions(name, data1=a, data2=b)
@@ -94,7 +94,7 @@ def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> 
     def with_tile(dst: NkiTensor, cut: Any) -> None:
         _of_two(frame, dst, cut(a), cut(b), name, dst.shape)
 
-    return defer(f"nl.{name}", shape, dtype, with_tile, mask=mask)
+    return defer(f"nl.{name}", shape, dtype, with_tile, mask=mask, splits=True)
 
 
 def _together(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -185,7 +185,7 @@ def unary(
         data = operand(name, "x", x)
         return defer(
             f"nl.{name}", data.shape, result,
-            lambda dst, cut: compute(frame, dst, cut(data)), mask=mask,
+            lambda dst, cut: compute(frame, dst, cut(data)), mask=mask, splits=True,
         )  # fmt: skip
 
     function.__name__ = function.__qualname__ = name

@@ -92,7 +92,7 @@ def compute(
 
     return defer(
         f"nki.isa.{name}", shape or data.shape, result, write, mask=mask, masked=data.shape,
-        regions=regions,
+        regions=regions, splits=not outputs and shape is None,
     )  # fmt: skip
 
 

@@ -69,14 +69,21 @@ def reduction(
     axes = free_axes(axis, data.ndim)
     part = part_of(mask, data.shape)
     if part.rest is not None:
-        data, mask = _masked(frame, data, mask, op), None
-    kept = mask if part.rest is None else None
+        data = _masked(frame, data, mask, op)
+    box = part.box if part.rest is None else None
+    places = [axis for axis in range(data.ndim) if keepdims or axis not in axes]
 
-    def write(dst: NkiTensor, cut: Any) -> None:
-        reduce_into(frame, dst, cut(data), op, axes, negate)
+    def write(dst: NkiTensor, _: Any) -> None:
+        place, own = dst, data
+        for axis, (first, end) in enumerate(box or ()):
+            own = own.slice(axis, first, end)
+            if axis in places and axis not in axes:
+                place = place.slice(places.index(axis), first, end)
+        reduce_into(frame, place, own, op, axes, negate)
 
     shape = reduced_shape(data.shape, axes, keepdims)
-    return defer(function, shape, name, write, mask=kept, masked=data.shape)
+    empty = False if part.is_empty else None
+    return defer(function, shape, name, write, mask=empty, is_partial=box is not None)
 
 
 def _masked(frame: Any, data: NkiTensor, mask: Any, op: str) -> NkiTensor:

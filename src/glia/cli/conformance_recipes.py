@@ -1,0 +1,216 @@
+"""Inputs and expected results for kernels of the public tutorials, by the name of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Arguments of a kernel and what NumPy gives for them, in order, to a tolerance."""
+
+    arguments: tuple[Any, ...]
+    expected: tuple[Array, ...]
+    grid: tuple[int, ...] = ()
+    named: dict[str, Any] = field(default_factory=dict)
+    tolerance: float = 1e-3
+
+
+Recipe = Callable[[np.random.Generator, str], Trial]
+RECIPES: dict[str, Recipe] = {}
+
+
+def recipe(*names: str) -> Callable[[Recipe], Recipe]:
+    """Register inputs for kernels of these names; a recipe also gets the kernel's file name."""
+
+    def register(make: Recipe) -> Recipe:
+        RECIPES.update(dict.fromkeys(names, make))
+        return make
+
+    return register
+
+
+def _floats(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.random(shape, dtype=np.float32) * 2 - 1
+
+
+@recipe("tensor_exp_kernel_")
+def _exp(rng: np.random.Generator, file: str) -> Trial:
+    rows = {"layout-pass.py": 128, "layout-loop.py": 256, "layout-violation.py": 256}.get(file, 250)
+    rows = 128 if file.startswith("prof-") else rows
+    x = _floats(rng, rows, 512)
+    return Trial((x,), (np.exp(x),))
+
+
+@recipe("nki_tensor_add_kernel", "nki_tensor_add_kernel_", "nki_tensor_add", "add_kernel")
+def _add(rng: np.random.Generator, file: str) -> Trial:
+    is_grid = "spmd" in file
+    shape = (512, 2048) if is_grid or file.startswith("tensor_addition") else (4, 3)
+    a, b = _floats(rng, *shape), _floats(rng, *shape)
+    return Trial((a, b), (a + b,), (4, 4) if is_grid else ())
+
+
+@recipe("add_kernel_nx8x128x512")
+def _add_blocks(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 2, 8, 128, 512), _floats(rng, 2, 8, 128, 512)
+    return Trial((a, b, a.size), (a + b,), (2, 8))
+
+
+@recipe("matmul_128x128x512_spmd")
+def _spmd_product(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 512, 128), _floats(rng, 128, 1024)
+    given = a if "-nl-" in file else np.ascontiguousarray(a.T)
+    return Trial((given, b), (a @ b,), (4, 2))
+
+
+@recipe("nki_matmul_basic_")
+def _small_product(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 128, 64), _floats(rng, 128, 512)
+    return Trial((a, b), (a.T @ b,))
+
+
+@recipe("nki_matmul_tiled_", "nki_matmul_hoist_load_", "nki_matmul_block_free_dimension_")
+def _product(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 256, 256), _floats(rng, 256, 1024)
+    return Trial((a, b), (a.T @ b,))
+
+
+@recipe("nki_matmul_fully_optimized_", "matmul")
+def _large_product(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 1024, 2048), _floats(rng, 1024, 2048)
+    return Trial((a, b), (a.T @ b,))
+
+
+@recipe("tensor_avgpool_kernel")
+def _average_pool(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 2, 6, 6)
+    return Trial((x, 2), (x.reshape(2, 3, 2, 3, 2).mean(axis=(2, 4)),))
+
+
+@recipe("tensor_maxpool_kernel_")
+def _max_pool(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 2, 6, 6)
+    return Trial((x, 2), (x.reshape(2, 3, 2, 3, 2).max(axis=(2, 4)),))
+
+
+@recipe("max_pooling_2d_stride_1")
+def _sliding_max(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 300, 40)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3))
+    return Trial((x, 3), (windows.max(axis=(2, 3)),))
+
+
+@recipe("tensor_split_kernel_")
+def _split(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 4, 5)
+    return Trial((x,), (x[:, ::2], x[:, 1::2]))
+
+
+@recipe("tensor_transpose2D_kernel_")
+def _transpose(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 2, 12)
+    return Trial((x, (3, 4)), (x.reshape(2, 3, 4).transpose(0, 2, 1).reshape(2, 12),))
+
+
+@recipe("nki_layernorm_kernel_v1", "nki_layernorm_kernel_v2")
+def _layer_norm(rng: np.random.Generator, file: str) -> Trial:
+    x, gamma, beta = _floats(rng, 300, 1024), _floats(rng, 1024), _floats(rng, 1024)
+    middle, spread = x.mean(axis=1, keepdims=True), x.var(axis=1, keepdims=True)
+    expected = (x - middle) / np.sqrt(spread + 1e-5) * gamma + beta
+    return Trial((x, 1e-5, gamma, beta), (expected,))
+
+
+@recipe("nki_rmsnorm_kernel")
+def _rms_norm(rng: np.random.Generator, file: str) -> Trial:
+    x, gain = _floats(rng, 250, 512), _floats(rng, 512)
+    root = np.sqrt((x * x).mean(axis=1, keepdims=True))
+    return Trial((x, gain), (x / root * gain,))
+
+
+def _softmax(x: Array) -> Array:
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@recipe("nki_softmax_kernel")
+def _softmax_rows(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 256, 512)
+    return Trial((x,), (_softmax(x),))
+
+
+@recipe("attn_fwd_v1", "attn_fwd_v2")
+def _small_attention(rng: np.random.Generator, file: str) -> Trial:
+    q, k, v = (_floats(rng, 128, 128) for _ in range(3))
+    return Trial((q, k, v), (_softmax(q.T @ k) @ v.T,), tolerance=1e-2)
+
+
+@recipe(*(f"attn_fwd_v{n}" for n in (3, 4, 5, 6, 7, 8, "8a", 9, 10, 11)))
+def _attention(rng: np.random.Generator, file: str) -> Trial:
+    q, k, v = (_floats(rng, 128, 4096) for _ in range(3))
+    return Trial((q, k, v), (_softmax(q.T @ k) @ v.T,), tolerance=1e-2)
+
+
+@recipe("fused_self_attn_for_SD_small_head_size")
+def _fused_attention(rng: np.random.Generator, file: str) -> Trial:
+    q, k, v = (_floats(rng, 1, *shape) for shape in ((64, 1024), (1024, 64), (1024, 64)))
+    if "sd_attention" in file:
+        q, k, v = (each[0] for each in (q, k, v))
+        q = np.ascontiguousarray(q.T)
+        return Trial((q, k, v), (_softmax(q @ k.T * 0.125) @ v,), tolerance=1e-2)
+    scores = _softmax(q.transpose(0, 2, 1) @ k.transpose(0, 2, 1) * 0.125)
+    return Trial((q, k, v), (scores @ v,), (1,), tolerance=1e-2)
+
+
+@recipe("mamba_v1", "mamba_v2", "mamba_v3")
+def _mamba(rng: np.random.Generator, file: str) -> Trial:
+    batch, channels, length, states = 1, 256, 512, 4
+    delta, u = rng.random((2, batch, channels, length), dtype=np.float32)
+    a = -rng.random((channels, states), dtype=np.float32)
+    b, c = rng.random((2, batch, states, length), dtype=np.float32)
+    decay = np.exp(delta[:, :, None, :] * a[None, :, :, None])
+    gain = delta[:, :, None, :] * b[:, None, :, :] * u[:, :, None, :]
+    state = np.zeros((batch, channels, states), np.float32)
+    result = np.empty_like(delta)
+    for step in range(length):
+        state = decay[..., step] * state + gain[..., step]
+        result[..., step] = (c[:, None, :, step] * state).sum(axis=-1)
+    return Trial((delta, u, a, b, c), (result,))
+
+
+def _twice(x: Array, axis: int) -> Array:
+    """Twice as many samples along an axis, between and beside the given ones."""
+    x = np.moveaxis(x, axis, -1)
+    before = np.concatenate([x[..., :1], x[..., :-1]], axis=-1)
+    after = np.concatenate([x[..., 1:], x[..., -1:]], axis=-1)
+    pairs = np.stack([0.25 * before + 0.75 * x, 0.75 * x + 0.25 * after], axis=-1)
+    return np.moveaxis(pairs.reshape(*x.shape[:-1], -1), -1, axis)
+
+
+@recipe("interpolate_bilinear_2x_fwd")
+def _bilinear(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 2, 64, 28, 28)
+    return Trial((x,), (_twice(_twice(x, 2), 3),))
+
+
+@recipe("interpolate_trilinear_2x_fwd")
+def _trilinear(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 1, 8, 10, 10, 10)
+    return Trial((x,), (_twice(_twice(_twice(x, 2), 3), 4),))
+
+
+@recipe("nki_apply_rotary_embedding")
+def _rotary(rng: np.random.Generator, file: str) -> Trial:
+    q, k = rng.random((2, 1, 2, 256, 64), dtype=np.float32)
+    cos, sin = rng.random((2, 1, 256, 64), dtype=np.float32)
+
+    def turned(x: Array) -> Array:
+        half = np.concatenate([-x[..., 32:], x[..., :32]], axis=-1)
+        return x * cos[:, None] + half * sin[:, None]
+
+    return Trial((q, k, cos, sin), (np.stack([turned(q), turned(k)]),), (1, 2))

@@ -13,9 +13,9 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-def load_report() -> Any:
-    """benchmarks/report.py, which is not in a package."""
-    spec = importlib.util.spec_from_file_location("report", FOLDER / "report.py")
+def load_report(name: str = "report") -> Any:
+    """A file of benchmarks/, which are not in a package."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -43,6 +43,13 @@ def test_a_failed_measurement_is_a_cell_with_its_code_and_breaks_the_limits() ->
         "bert --auto-cast matmult (bf16): GiB of memory to compile: not measured",
         "bert --auto-cast matmult (bf16): relative L2 error: not measured",
     ]
+
+
+def test_the_machine_is_measured_in_rows() -> None:
+    machine = load_report("machine")
+    row = machine.measure("sparse")
+    assert tuple(row) == machine.HEADINGS
+    assert row["executions"] == 3 and row["HBM spanned"] > 90 << 30 and row["MiB"] < 200
 
 
 @pytest.mark.nightly

@@ -15,18 +15,24 @@ from glia.machine.ir import Program
 from glia.machine.program_builder import ProgramBuilder
 from glia.machine.view import View, ds
 
+Way = tuple[str, str, str]  # queue, engine, dge_mode of transfers
 ROWS, COLUMNS = 128, 512  # of a stationary and of a moving tile
 RING = 8  # tiles in flight where a kernel loads each tile where it uses it
 BANKS = 4  # results in flight between the array and the copy out of PSUM
+
+
+def by(way: Way) -> dict[str, str]:
+    """The arguments of a transfer that goes this way."""
+    return dict(zip(("queue", "on", "dge_mode"), way, strict=True))
 
 
 @dataclass
 class Gemm:
     """A kernel being written: m x k x n, its operands in HBM.
 
-    `loads` and `stores` are (queue, engine); a release that makes descriptors at run time names a
-    dynamic queue. As part of a longer program it is given that program's builder, its operands
-    (a, b and result), a prefix for its semaphores, and what its loads have to wait for.
+    `loads` and `stores` are (queue, engine, where descriptors come from). As part of a longer
+    program it is given that program's builder, its operands (a, b and result), a prefix for its
+    semaphores, and what its loads have to wait for.
     """
 
     m: int
@@ -34,8 +40,8 @@ class Gemm:
     n: int
     dtype: str
     target: str
-    loads: tuple[str, str] = ("qSyncIO0", "sync")
-    stores: tuple[str, str] = ("qGpSimdIO0", "gpsimd")
+    loads: Way = ("qSyncIO0", "sync", "none")
+    stores: Way = ("qGpSimdIO0", "gpsimd", "none")
     clears: str = "gpsimd"  # the engine that writes zeros
     builder: ProgramBuilder | None = None
     operands: tuple[View, ...] = ()
@@ -55,9 +61,9 @@ class Gemm:
 
     def load(self, dst: View, src: View, counts: str, **waits: Affine | int) -> None:
         """Load into a buffer, counting in the semaphore `counts`."""
-        queue, engine = self.loads
+        way = by(self.loads)
         waits = self.counts(waits) | dict(self.after)
-        self.b.dma_copy(dst, src, queue=queue, on=engine, waits=waits, signals=self.prefix + counts)
+        self.b.dma_copy(dst, src, **way, waits=waits, signals=self.prefix + counts)
 
     def counts(self, waits: Mapping[str, Affine | int]) -> dict[str, Affine | int]:
         """Waits on this kernel's own semaphores."""
@@ -65,9 +71,9 @@ class Gemm:
 
     def store(self, dst: View, src: View, **waits: Affine | int) -> None:
         """Store a finished part of the result."""
-        queue, engine = self.stores
+        way = by(self.stores)
         counted = self.prefix + "stored"
-        self.b.dma_copy(dst, src, queue=queue, on=engine, waits=self.counts(waits), signals=counted)
+        self.b.dma_copy(dst, src, **way, waits=self.counts(waits), signals=counted)
 
     def multiply(
         self, bank: int | Affine, left: View, right: View, k: Affine, **waits: Affine | int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calibration_gemm import COLUMNS, ROWS, Gemm, write_fully_blocked
+from calibration_gemm import COLUMNS, ROWS, Gemm, by, write_fully_blocked
 
 from glia.machine.ir import Program
 from glia.machine.program_builder import ProgramBuilder
@@ -109,13 +109,13 @@ def exponential(target: str = "trn1") -> Program:
     """exp of [250, 512]: 128 rows by prepared descriptors, the masked rest by made ones."""
     b = ProgramBuilder("exp", target=target)
     x, y = b.input("x", (250, LENGTH)), b.output("y", (250, LENGTH))
-    parts = ((0, ROWS, "qSyncIO0", "sync", "qGpSimdIO0"),)
-    parts += ((ROWS, 250 - ROWS, "qGpSimdDynamic", "gpsimd", "qGpSimdDynamic"),)
-    for start, count, queue, engine, stores in parts:
-        given, made = b.sbuf((count, LENGTH)), b.sbuf((count, LENGTH))
-        b.dma_copy(given, x[ds(start, count)], queue=queue, on=engine)
-        b.activation(made, given, function="exp")
-        b.dma_copy(y[ds(start, count)], made, queue=stores, on="gpsimd")
+    static = ("qSyncIO0", "sync", "none"), ("qGpSimdIO0", "gpsimd", "none")
+    made = ("qGpSimdDynamic", "gpsimd", "swdge")
+    for start, count, loads, stores in ((0, ROWS, *static), (ROWS, 250 - ROWS, made, made)):
+        given, result = b.sbuf((count, LENGTH)), b.sbuf((count, LENGTH))
+        b.dma_copy(given, x[ds(start, count)], **by(loads))
+        b.activation(result, given, function="exp")
+        b.dma_copy(y[ds(start, count)], result, **by(stores))
     return b.finish()
 
 
@@ -129,7 +129,7 @@ class Mlp:
     """
 
     ROWS, FEATURES = 2048, (2048, 2048, 1024, 1024)
-    LOADS, STORES = ("qGpSimdDynamic", "gpsimd"), ("qSyncDynamic", "sync")
+    LOADS, STORES = ("qGpSimdDynamic", "gpsimd", "swdge"), ("qSyncDynamic", "sync", "hwdge")
 
     def __init__(self) -> None:
         self.b = ProgramBuilder("mlp", target="trn2")
@@ -164,7 +164,7 @@ class Mlp:
         blocks = dst.reshape(groups, BANKS, ROWS, height)
         with b.loop(height // ROWS, "row") as r:
             waits = after | {f"{name}turned": (r - 1) * groups * BANKS}
-            where = {"queue": self.LOADS[0], "on": self.LOADS[1]}
+            where = by(self.LOADS)
             b.dma_copy(row, src[ds(ROWS * r, ROWS)], **where, waits=waits, signals=f"{name}row")
             for g in range(groups):
                 turn, bank = r * groups + g, self.banks[g]
@@ -182,7 +182,7 @@ class Mlp:
                 else:
                     b.tensor_copy(out, bank, waits=waits, signals=f"{name}copied")
                 target = blocks[g][:, :, ds(ROWS * r, ROWS)].transpose(1, 0, 2)
-                where = {"queue": self.STORES[0], "on": self.STORES[1]}
+                where = by(self.STORES)
                 waits = {f"{name}copied": turn + 1}
                 b.dma_copy(target, out, **where, waits=waits, signals=f"{name}stored")
         return {f"{name}stored": height // ROWS * groups}
@@ -196,7 +196,7 @@ class Mlp:
         most, sums, log = (b.sbuf((ROWS, 1)) for _ in range(3))
         with b.loop(height // ROWS, "row") as r:
             waits = after | {"softmax.done": r - 3}
-            where = {"queue": self.LOADS[0], "on": self.LOADS[1]}
+            where = by(self.LOADS)
             b.dma_copy(row, src[ds(ROWS * r, ROWS)], **where, waits=waits, signals="softmax.row")
             b.tensor_tensor(row, row, bias, op="add", waits={"softmax.row": r + 1})
             b.tensor_reduce(most, row, op="maximum", signals="softmax.most")
@@ -204,6 +204,6 @@ class Mlp:
             b.activation(log, sums, function="log", signals="softmax.log")
             waits = {"softmax.log": r + 1, "softmax.stored": r - 3}
             b.tensor_scalar(out, row, log, "subtract", waits=waits, signals="softmax.done")
-            where = {"queue": self.STORES[0], "on": self.STORES[1]}
+            where = by(self.STORES)
             waits = {"softmax.done": r + 1}
             b.dma_copy(y[ds(ROWS * r, ROWS)], out, **where, waits=waits, signals="softmax.stored")

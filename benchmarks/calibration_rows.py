@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from calibration_gemm import Gemm, blocked, fully_blocked, hoisted, tiled
+from calibration_gemm import Gemm, Way, blocked, by, fully_blocked, hoisted, tiled
 from calibration_kernels import Mamba, Mlp, exponential
 
 from glia.arch import get_target
@@ -21,7 +21,8 @@ from glia.sim.timing_costs import HBM_LANE, PS, cost_transfer
 
 Emit = Callable[[ProgramBuilder], Instr]
 WARM = 40  # instructions after which the array runs at its full rate
-HARDWARE_LOADS, SOFTWARE_LOADS = ("qSyncDynamic", "sync"), ("qGpSimdDynamic", "gpsimd")
+STATIC = ("qSyncIO0", "sync", "none")
+HARDWARE, SOFTWARE = ("qSyncDynamic", "sync", "hwdge"), ("qGpSimdDynamic", "gpsimd", "swdge")
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,12 @@ def interval(emit: Emit, target: str) -> float:
     return starts[-1] - starts[-2]
 
 
-def load(
-    partitions: int, columns: int, dtype: str = "u8", where: tuple[str, str] = ("qSyncIO0", "sync")
-) -> Emit:
+def load(partitions: int, columns: int, dtype: str = "u8", where: Way = STATIC) -> Emit:
     """A load of contiguous rows, one for each partition."""
 
     def emit(b: ProgramBuilder) -> Instr:
         source, here = b.hbm((partitions, columns), dtype), b.sbuf((partitions, columns), dtype)
-        return b.dma_copy(here, source, queue=where[0], on=where[1])
+        return b.dma_copy(here, source, **by(where))
 
     return emit
 
@@ -101,7 +100,7 @@ def gemm(target: str) -> Gemm:
     """
     if target == "trn1":
         return Gemm(4096, 8192, 8192, "bf16", target)
-    return Gemm(4096, 8192, 8192, "f32", target, SOFTWARE_LOADS, HARDWARE_LOADS, "vector")
+    return Gemm(4096, 8192, 8192, "f32", target, SOFTWARE, HARDWARE, "vector")
 
 
 def kernel_rows() -> list[Row]:
@@ -151,7 +150,7 @@ def load_rate(bytes_per_partition: int) -> float:
     On Trn3: the curve's axis has no label and its generation is not stated; where it is flat a load
     takes the documented 600 ns if the plateau is Trn3's rate.
     """
-    emit = load(128, bytes_per_partition, where=HARDWARE_LOADS)
+    emit = load(128, bytes_per_partition, where=HARDWARE)
     ends = [event.end_ns for event in time_of(written(emit, "trn3", WARM), "trn3").events]
     return 128 * bytes_per_partition / (ends[-1] - ends[-2])
 
@@ -191,23 +190,22 @@ def dma_rows() -> list[Row]:
         predict = partial(engine_rate, lengths)
         name = f"rate of a DMA engine, GEMM {name}"
         rows.append(Row("2.4", name, "trn2", published, "B/ns", predict, "kernel optimization"))
-    small = load(128, 512, where=SOFTWARE_LOADS)
+    small = load(128, 512, where=SOFTWARE)
     predict = partial(interval, small, "trn2")
     source = "kernel optimization: 65,536 loads in 39.87 ms"
     rows.append(Row("2.4", "loads by GpSimd, interval", "trn2", 608, "ns", predict, source))
     return rows
 
 
-def example(partitions: int, columns: int, where: tuple[str, str]) -> dict[str, float]:
+def example(partitions: int, columns: int, where: Way) -> dict[str, float]:
     """A load, its exponential and the store: what the DMA overview's timelines show, in ns."""
     b = ProgramBuilder("example", target="trn2")
     shape = (partitions, columns)
     x, y = b.input("x", shape, "bf16"), b.output("y", shape, "bf16")
     given, made = b.sbuf(shape, "bf16"), b.sbuf(shape, "bf16")
-    queue, engine = where
-    b.dma_copy(given, x, queue=queue, on=engine)
+    b.dma_copy(given, x, **by(where))
     b.activation(made, given, function="exp")
-    b.dma_copy(y, made, queue=queue, on=engine)
+    b.dma_copy(y, made, **by(where))
     timing = time_of(b.finish(), "trn2")
     arch = get_target("trn2").arch
     loaded, act, stored = timing.events
@@ -224,20 +222,19 @@ def example(partitions: int, columns: int, where: tuple[str, str]) -> dict[str, 
     }
 
 
-def moment(arguments: tuple[int, int, tuple[str, str]], what: str) -> float:
+def moment(arguments: tuple[int, int, Way], what: str) -> float:
     """One of the times of an example."""
     return example(*arguments)[what]
 
 
 def anatomy_rows() -> list[Row]:
     """Section 2.5: the two timelines of the DMA overview."""
-    static = ("qSyncIO0", "sync")
     examples = (
-        ("A[4, 4096]", (4, 4096, static), {
+        ("A[4, 4096]", (4, 4096, STATIC), {
             "load": 1416, "trigger to consumer": 2739, "table load and activation": 5049,
             "store": 1225, "end of activation to stored": 2477, "all": 10265,
         }),
-        ("A[128, 128]", (128, 128, SOFTWARE_LOADS), {
+        ("A[128, 128]", (128, 128, SOFTWARE), {
             "load": 468, "trigger to consumer": 1501, "activation": 401,
         }),
     )  # fmt: skip

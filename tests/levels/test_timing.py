@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import F32
+from glia.isa.collectives import AllReduce
 from glia.isa.dma import DmaCopy
-from glia.isa.operand import Pattern
+from glia.isa.dma_transpose import DmaTranspose
+from glia.isa.operand import Pattern, Tile
 from glia.isa.scalar import Activation
 from glia.isa.sync import Barrier, RegisterLoad
 from glia.isa.tensor import NcMatmul
@@ -136,29 +138,59 @@ def test_an_earlier_ready_transfer_is_not_held_up_by_one_that_stands_before_it()
     assert events(timing, "dma in")[0].end_ns < events(timing, "dma out")[0].start_ns
 
 
-def small_loads(queue: str, on: str, start: Affine | int = 0, arch=TRN2) -> float:
+def small_loads(on: str, mode: str = "unknown", start: Affine | int = 0, arch=TRN2) -> float:
     """Nanoseconds between the first bytes of two loads of one DMA descriptor each."""
     source, narrow = tile("source", "HBM", 1, 1024), part(tile("n", "SBUF", 1, 16), 0, 16)
-    load = DmaCopy(dst=narrow, src=rows(source, start, 1, 16), queue=queue, on=on)
-    first, second = events(timed(load, load, arch=arch), f"dma {queue}")
+    load = DmaCopy(dst=narrow, src=rows(source, start, 1, 16), queue="q", on=on, dge_mode=mode)
+    first, second = events(timed(load, load, arch=arch), "dma q")
     return second.start_ns - first.start_ns
 
 
 def test_a_pattern_with_a_register_pays_for_descriptors_at_run_time():
-    assert small_loads("q", "sync") == pytest.approx(TRN2.dma_issue_ns, rel=0.02)
-    made = small_loads("q", "sync", Affine.of("$r"))
+    assert small_loads("sync") == pytest.approx(TRN2.dma_issue_ns, rel=0.02)
+    made = small_loads("sync", start=Affine.of("$r"))
     assert made == pytest.approx(TRN2.dma_hardware_issue_ns, abs=1)
 
 
-def test_a_dynamic_queue_has_its_descriptors_made_at_run_time():
-    assert small_loads("qSyncDynamic", "sync") == TRN2.dma_hardware_issue_ns
-    assert small_loads("qGpSimdDynamic", "gpsimd") == TRN2.dma_software_issue_ns
-    assert small_loads("qSyncDynamic", "sync", arch=TRN1) == TRN1.dma_software_issue_ns
+def test_descriptors_come_from_where_a_transfer_says():
+    assert small_loads("sync", "hwdge") == TRN2.dma_hardware_issue_ns
+    assert small_loads("gpsimd", "swdge") == TRN2.dma_software_issue_ns
+    assert small_loads("gpsimd", "swdge", arch=TRN1) == TRN1.dma_software_issue_ns
+    assert small_loads("sync", "none") == small_loads("sync")
+
+
+def test_a_hop_of_a_ring_comes_after_the_bytes():
+    inside, shared = tile("inside", "HBM", 1, 64), tile("shared", "HBM", 1, 64)
+
+    def duration(ranks: int) -> float:
+        groups = (tuple(range(ranks)),)
+        gather = AllReduce(
+            srcs=(whole_hbm(inside),), dsts=(whole_hbm(shared),), op="add", groups=groups, queue="q"
+        )
+        return timed(gather).latency_ns
+
+    hops = 3 * TRN2.collective_hop_ns
+    assert duration(4) - duration(1) == pytest.approx(hops, abs=1)
+
+
+def whole_hbm(t: Tile) -> Pattern:
+    return Pattern(t, t.dtype, ((1, t.elements),))
+
+
+def test_transposing_transfers_take_longer():
+    source, target = tile("source", "HBM", 1, 512 * 128), tile("t", "SBUF", 128, 512)
+
+    def duration(kind) -> float:
+        event = events(timed(kind), "dma q")[0]
+        return event.end_ns - event.start_ns
+
+    turned = DmaTranspose(dst=whole(target), src=rows(source, 0, 512, 128), queue="q")
+    assert duration(turned) > duration(DmaCopy(dst=whole(target), src=whole(source), queue="q"))
 
 
 def test_hardware_makes_descriptors_while_its_engine_computes():
     source, narrow = tile("source", "HBM", 1, 1024), part(tile("n", "SBUF", 1, 16), 0, 16)
-    load = DmaCopy(dst=narrow, src=rows(source, 0, 1, 16), queue="qActDynamic", on="scalar")
+    load = DmaCopy(dst=narrow, src=rows(source, 0, 1, 16), queue="q", on="scalar", dge_mode="hwdge")
     started = events(timed(load, copy(C, B, on="scalar")), "scalar")[0].start_ns
     assert started - timed().begin_ns < TRN2.dma_hardware_issue_ns
 
@@ -433,7 +465,7 @@ STAGES = st.lists(
 )
 
 
-def pipeline(stages, trips: int, inner: int) -> Program:
+def pipeline(stages, trips: int, inner: int, target: str) -> Program:
     """A chain of stages, each waiting for the one before and for a free buffer after it."""
     turn = Affine.of("i") * inner + Affine.of("j")
     source = tile("source", "HBM", 1, 128 * 512)
@@ -453,8 +485,9 @@ def pipeline(stages, trips: int, inner: int) -> Program:
         elif engine == "store":
             body.append(DmaCopy(dst=memory, src=here, queue="out", on="gpsimd", **keywords))
         elif engine == "make":
-            made = "qActDynamic"
-            body.append(DmaCopy(dst=here, src=memory, queue=made, on="scalar", **keywords))
+            mode = "hwdge" if target == "trn2" else "unknown"
+            where = {"queue": "made", "on": "scalar", "dge_mode": mode}
+            body.append(DmaCopy(dst=here, src=memory, **where, **keywords))
         elif engine == "multiply":
             weights, bank = part(B, Affine.of("j") * number, 16), part(P, 0, columns)
             body.append(NcMatmul(dst=bank, stationary=weights, moving=here, **keywords))
@@ -469,7 +502,7 @@ def pipeline(stages, trips: int, inner: int) -> Program:
 @given(STAGES, st.integers(1, 30), st.integers(1, 30), st.sampled_from(["trn1", "trn2"]))
 @settings(max_examples=60, deadline=None)
 def test_skipping_iterations_of_any_pipeline_changes_nothing(stages, trips, inner, target):
-    tested, arch = pipeline(stages, trips, inner), get_target(target).arch
+    tested, arch = pipeline(stages, trips, inner, target), get_target(target).arch
     skipped, run = (simulate_timing(tested, arch, skip=skip) for skip in (True, False))
     assert results(skipped) == results(run)
 
@@ -477,7 +510,7 @@ def test_skipping_iterations_of_any_pipeline_changes_nothing(stages, trips, inne
 @given(STAGES, st.integers(1, 9), st.integers(1, 9), st.sampled_from(["trn1", "trn2"]))
 @settings(max_examples=30, deadline=None)
 def test_the_rules_give_the_same_in_python_and_compiled(stages, trips, inner, target):
-    tested, arch = pipeline(stages, trips, inner), get_target(target).arch
+    tested, arch = pipeline(stages, trips, inner, target), get_target(target).arch
     compiled, python = (simulate_timing(tested, arch, is_native=n) for n in (True, False))
     assert results(compiled) == results(python)
     assert compiled.events == python.events
@@ -486,7 +519,7 @@ def test_the_rules_give_the_same_in_python_and_compiled(stages, trips, inner, ta
 @given(STAGES, st.integers(1, 6), st.integers(1, 6), st.sampled_from(["trn1", "trn2"]))
 @settings(max_examples=30, deadline=None)
 def test_a_loop_takes_as_long_as_its_iterations_written_out(stages, trips, inner, target):
-    tested, arch = pipeline(stages, trips, inner), get_target(target).arch
+    tested, arch = pipeline(stages, trips, inner, target), get_target(target).arch
     unrolled = replace(tested, body=written_out(tested.body, {}))
     first, second = (simulate_timing(p, arch).latency_ns for p in (tested, unrolled))
     assert first == second

@@ -36,7 +36,8 @@ NOT_MODELLED = (
     "instruction fetch and queue depth",
     "conflicts on PSUM banks that a loop variable chooses",
     "branches and counters of loops, taken as run ahead by the sequencers",
-    "DMA descriptors of static queues are taken as prepared, unless a pattern names a register",
+    "waiting for other cores, in collectives and at their barriers",
+    "making descriptors where a transfer leaves open who does, unless a register or index is in it",
 )
 
 TIMED_CONSTANTS = (

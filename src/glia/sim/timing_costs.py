@@ -21,6 +21,7 @@ PARTITIONS_PER_DMA_ENGINE = 8  # DMA overview: engine e serves partitions 8e .. 
 HBM_LANE = DMA_ENGINES  # the HBM interface is one more lane beside the DMA engines
 PS = 1000  # picoseconds in a nanosecond
 HARDWARE_GENERATORS = ("sync", "scalar")  # DGE deep dive: the engines that drive the hardware
+GENERATORS = {"swdge": "software", "hwdge": "hardware"}
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class TransferCost:
     written_bytes: int  # to HBM
     moved_bytes: int
     generator: str  # who makes the descriptors at run time: "", "software" or "hardware"
-    skew: int  # the last DMA engine begins so much later than the first
+    skew: int  # from its own lanes' last byte to the last of all: DMA engines begin one by one
 
 
 def cycles_to_ps(cycles: float, engine: str, arch: Arch) -> int:
@@ -110,11 +111,11 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
     A descriptor covers the longest run that is contiguous on both sides and takes its bytes at the
     engine's rate and a fixed time. On-chip partition p is served by DMA engine
     p // 8; transfers within HBM spread evenly. Rows of HBM that meet in the same channels get a
-    part of its bandwidth. A pattern that names a register, an operand of indices or a queue called
-    `...dynamic` makes descriptors a matter of run time.
+    part of its bandwidth. Hops of a ring, and a way around the DMA engines, come at the end.
     """
     moved = instr.moved_bytes()
-    work = (moved / arch.dma_bytes_per_ns + instr.descriptors() * arch.dma_descriptor_ns) * PS
+    rate = arch.dma_bytes_per_ns * instr.rate(arch)
+    work = (moved / rate + instr.descriptors() * arch.dma_descriptor_ns) * PS
     lanes: dict[int, tuple[int, ...]] = {}
     shares = _shares(instr)
     for engine, share in shares:
@@ -131,8 +132,9 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
         met = any(_rows_meet(pattern, arch) for pattern in instr.moved())
         rate = arch.hbm_bytes_per_ns * (arch.hbm_conflict_rate if met else 1.0)
         served += ((round((read + written) / rate * PS), (HBM_LANE,)),)
-    skew = round(arch.dma_ring_skew_ns * PS) * (len(shares) - 1)
-    return TransferCost(served, read, written, moved, _generator(instr, arch), skew)
+    late = instr.transfer_nanoseconds(arch) - Transfer.transfer_nanoseconds(instr, arch)
+    skew = arch.dma_ring_skew_ns * (len(shares) - 1) + max(0.0, late)
+    return TransferCost(served, read, written, moved, _generator(instr, arch), round(skew * PS))
 
 
 def _rows_meet(pattern: Pattern, arch: Arch) -> bool:
@@ -148,14 +150,13 @@ def _rows_meet(pattern: Pattern, arch: Arch) -> bool:
 
 
 def _generator(instr: Transfer, arch: Arch) -> str:
-    """A queue belongs to one way of making descriptors; a dynamic access needs one of these two."""
+    """As the instruction says; else at run time only where a register or indices choose a place."""
+    mode = getattr(instr, "dge_mode", "unknown")
+    if mode in GENERATORS:
+        return GENERATORS[mode]
     patterns = [pattern for _, _, pattern in instr.operands()]
-    is_dynamic = (
-        instr.queue.lower().endswith("dynamic")
-        or len(patterns) > len(instr.moved())
-        or any(registers_of(pattern) for pattern in patterns)
-    )
-    if not is_dynamic:
+    has_indices = len(patterns) > len(instr.moved())
+    if not has_indices and not any(registers_of(pattern) for pattern in patterns):
         return ""
     in_hardware = arch.dma_hardware_issue_ns and instr.runs_on in HARDWARE_GENERATORS
     return "hardware" if in_hardware else "software"

@@ -223,10 +223,20 @@ PIPELINE: tuple[Pass, ...] = (
         after={"schedule_nests": "a buffer stays on chip where every nest's tiling reaches it"},
     ),
     Pass(
+        "read_kernels",
+        "glia.neff.kernels:read_kernels",
+        makes="tile",
+        after={"build": "a call names the buffers that its kernel must fit"},
+        options=("target",),
+    ),
+    Pass(
         "emit",
         "glia.machine.emit.program:emit",
         makes="machine",
-        after={"choose_layouts": "operands are read where their buffers lie"},
+        after={
+            "choose_layouts": "operands are read where their buffers lie",
+            "read_kernels": "kernels are put among the instructions of nests",
+        },
         options=("target",),
     ),
     Pass(

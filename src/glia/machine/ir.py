@@ -16,11 +16,16 @@ from glia.isa.operand import Tile
 
 @dataclass(frozen=True)
 class Loop:
-    """Run `body` for variable = 0 .. trips-1; loops stay loops in every engine's stream."""
+    """Run `body` for variable = 0 .. trips-1; loops stay loops in every engine's stream.
+
+    With `is_fixed`, and one trip, it holds what was written by hand: passes leave order, engines
+    and tiles alone, and the scheduler puts the body in the loop's place.
+    """
 
     variable: str
     trips: int
     body: tuple[Statement, ...]
+    is_fixed: bool = False
 
 
 @dataclass(frozen=True)

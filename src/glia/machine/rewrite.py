@@ -17,7 +17,7 @@ def substitute(
     """The statement with tiles and variables replaced by name, bodies included."""
     if isinstance(statement, Loop):
         body = tuple(substitute(s, tiles, variables) for s in statement.body)
-        return Loop(statement.variable, statement.trips, body)
+        return dataclasses.replace(statement, body=body)
     if isinstance(statement, While):
         condition = tuple(substitute(s, tiles, variables) for s in statement.condition)
         body = tuple(substitute(s, tiles, variables) for s in statement.body)

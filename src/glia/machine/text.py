@@ -77,7 +77,8 @@ def _print_block(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
     inner = indent + "  "
     for statement in body:
         if isinstance(statement, Loop):
-            yield f"{indent}loop {statement.variable} {statement.trips} {{"
+            fixed = " fixed" if statement.is_fixed else ""
+            yield f"{indent}loop {statement.variable} {statement.trips}{fixed} {{"
             yield from _print_block(statement.body, inner)
         elif isinstance(statement, While):
             yield f"{indent}while {statement.register} {{"
@@ -234,7 +235,8 @@ class _Parser:
         word = self._scan.take()
         if word == "loop":
             variable, trips = self._word(), self._scan.integer()
-            return Loop(variable, trips, self._braced())
+            is_fixed = self._scan.accept("fixed")
+            return Loop(variable, trips, self._braced(), is_fixed)
         if word == "while":
             register, condition = self._word(), self._braced()
             self._scan.expect("do")

@@ -23,6 +23,12 @@ def framework_of(value: Any) -> str | None:
     return "jax" if root in ("jax", "jaxlib") and is_array else None
 
 
+def is_tracer(value: Any) -> bool:
+    """Whether a value is one of JAX that stands for an array while a function is traced."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.core.Tracer)
+
+
 def to_numpy(value: Any) -> np.ndarray:
     """The contents as a NumPy array, that of a PyTorch tensor sharing its memory."""
     framework = framework_of(value)

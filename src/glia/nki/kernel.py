@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from glia.arch import Target
 from glia.neff.package import Neff
 from glia.nki.errors import BadLaunch
-from glia.nki.frameworks import framework_of, from_numpy
+from glia.nki.frameworks import framework_of, from_numpy, is_tracer
 from glia.nki.launch import Launch, bind, home_of, like_returned
 from glia.nki.session import is_running
 from glia.nki.simulate import execute
@@ -25,6 +26,7 @@ from glia.runtime.model import Model, load
 from glia.sim.concurrent import run_cores
 
 SIMULATOR = "NKI_SIMULATOR"
+CALL_IN_MODEL = "glia.plugins.jax_kernels"  # what knows how JAX is told of a call
 PRINTED = "NEURON_RT_DEBUG_OUTPUT_DIR"
 MOST_COMPILED = 32  # programs of one kernel kept, for the arguments seen last
 # Options that the documentation has had and that change nothing here.
@@ -65,6 +67,8 @@ class Kernel:
         """Run on arrays: compiled for the device, or simulated when NKI_SIMULATOR is 1."""
         if is_running():
             return self.function(*args, **kwargs)
+        if any(is_tracer(each) for each in _leaves((*args, *kwargs.values()))):
+            return importlib.import_module(CALL_IN_MODEL).call(self, args, kwargs)
         target = platform_target()
         launch = bind(self.function, args, kwargs)
         if os.environ.get(SIMULATOR, "0") == "1":
@@ -105,6 +109,15 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     if fn is None:
         return functools.partial(jit, **kwargs)
     return fn if isinstance(fn, Kernel) else Kernel(fn)
+
+
+def _leaves(arguments: tuple[Any, ...]) -> Iterator[Any]:
+    """The arguments, those in tuples and lists one by one."""
+    for each in arguments:
+        if isinstance(each, tuple | list):
+            yield from each
+        else:
+            yield each
 
 
 class _Compiled:

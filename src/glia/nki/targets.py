@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from glia.arch import Target, get_target
 from glia.nki.errors import BadLaunch
 
 VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 DEFAULT = "trn3"  # what the documented simulator takes where no device is found
+OF_MODELS = "trn2"  # what glia.compile takes unless it is told
 NAMES = {
     "trn1": "trn1", "trn1n": "trn1n", "inf2": "inf2", "gen2": "trn1",
     "trn2": "trn2", "gen3": "trn2",
     "trn3": "trn3", "gen4": "trn3", "trn3pre": "trn3", "trn3_a0": "trn3",
 }  # fmt: skip
+
+
+_MODEL: ContextVar[str | None] = ContextVar("target of the model", default=None)
+
+
+@contextmanager
+def tracing_for(target: str) -> Iterator[None]:
+    """While the block runs, kernels are for a model that is compiled for `target`."""
+    token = _MODEL.set(target)
+    try:
+        yield
+    finally:
+        _MODEL.reset(token)
+
+
+def model_target() -> Target:
+    """The target of the model being traced, else that of the environment, else the compiler's."""
+    return platform_target(_MODEL.get() or os.environ.get(VARIABLE) or OF_MODELS)
 
 
 def platform_target(name: str | None = None) -> Target:

@@ -37,7 +37,8 @@ class Traced:
 
     `programs` has one for each core. Their outputs are what the kernel returns, in order, named
     `results`; then the arguments it writes, (argument, output) in `updated`; then what it prints,
-    each (prefix, output). `structure` is what it returned, with None for each tensor.
+    each (prefix, output). `structure` is what it returned, with None for each tensor; `fixed`
+    are the tiles with addresses that the kernel gave them.
     """
 
     programs: tuple[Program, ...]
@@ -45,6 +46,7 @@ class Traced:
     results: tuple[str, ...]
     updated: tuple[tuple[str, str], ...]
     printed: tuple[tuple[str, str], ...]
+    fixed: tuple[str, ...] = ()
 
 
 def trace(kernel: Kernel, *arrays: Any, target: str = "trn2", **constants: Any) -> Program:
@@ -58,8 +60,10 @@ def trace(kernel: Kernel, *arrays: Any, target: str = "trn2", **constants: Any) 
     return trace_launch(launch, platform_target(target), 0).programs[0]
 
 
-def trace_launch(launch: Launch, target: Target, ranks: int) -> Traced:
-    """The programs of a launch, one for each core."""
+def trace_launch(
+    launch: Launch, target: Target, ranks: int, *, synchronises: bool = True
+) -> Traced:
+    """The programs of a launch, one for each core; without semaphores unless it synchronises."""
     check_cores(launch, target, ranks)
     shared: dict[str, int] = {}  # where the first core has the tensors that all cores share
     programs: list[Program] = []
@@ -68,7 +72,7 @@ def trace_launch(launch: Launch, target: Target, ranks: int) -> Traced:
         session = Recorder(target, rank, ranks)
         each = _record(launch, session)
         program = _placed(each.programs[0], session, shared, programs)
-        programs.append(insert_semaphores(program))
+        programs.append(insert_semaphores(program) if synchronises else program)
         verify(programs[-1])
         traced.append(each)
         if not shared:
@@ -105,6 +109,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         tuple(binding.name for binding in results),
         tuple((name, tensor.name) for name, tensor in updated.items()),
         tuple((each.prefix, each.tile.name) for each in session.printed),
+        tuple(session.addresses),
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import glia
 from glia.base.errors import InternalError
 from glia.neff.package import Neff
+from glia.nki.targets import tracing_for
 from glia.profile.report import Profile
 from glia.runtime.model import Model
 
@@ -101,7 +102,8 @@ class OnDevice:
 
     def _compile(self, signature: Signature) -> Compiled:
         args, kwargs = signature.arguments()
-        lowered = self._jitted.trace(*args, **kwargs).lower(lowering_platforms=_LOWERED_FOR)
+        with tracing_for(self._options["target"]):
+            lowered = self._jitted.trace(*args, **kwargs).lower(lowering_platforms=_LOWERED_FOR)
         if lowered.in_tree != signature.tree:
             raise InternalError(f"jax takes {lowered.in_tree}, the call has {signature.tree}")
         model = glia.load(glia.compile(lowered, **self._options))

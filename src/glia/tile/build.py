@@ -49,7 +49,9 @@ from glia.tile.build_values import (
     Value,
 )
 from glia.tile.errors import UnsupportedDtype
-from glia.tile.ir import Branch, Program, While
+from glia.tile.ir import Branch, Call, Program, While
+
+KERNEL = "AwsNeuronCustomNativeKernel"
 
 Values = dict[Node, list[Value]]
 
@@ -160,6 +162,8 @@ def _lower_node(block: Block, node: Node, values: Values) -> list[Value]:
         return _lower_while(block, node, values)
     if isinstance(node, ops.Conditional):
         return _lower_conditional(block, node, values)
+    if isinstance(node, ops.CustomCall):
+        return _lower_call(block, node, values)
     if isinstance(node, ops.Get):
         return [values[node.x][node.index]]
     if not isinstance(node.type, TensorType):
@@ -301,6 +305,22 @@ _LOWERINGS: dict[type[Node], Callable[..., Value]] = {
     ops.DynamicSlice: _lower_dynamic_slice,
     ops.DynamicUpdateSlice: _lower_dynamic_update,
 }
+
+
+def _lower_call(block: Block, node: ops.CustomCall, values: Values) -> list[Value]:
+    """A program written by hand, between buffers that hold its operands and results whole."""
+    if node.target != KERNEL:
+        raise UnsupportedOperator(opcode=f"{node.opcode} {node.target}", nearest="", loc=node.loc)
+    for operand in node.args:
+        values[operand][0].materialise()
+    inputs = tuple(values[operand][0].buffer for operand in node.args)
+    kinds = [node.type] if isinstance(node.type, TensorType) else list(node.type.elements)
+    outputs = tuple(block.fresh_buffer(kind.dtype, kind.shape) for kind in kinds)
+    if isinstance(node.type, TensorType) and node in block.homes:
+        outputs = (block.homes[node],)
+    name = block.names.fresh("call")
+    block.body.append(Call(name, node.target, node.config, inputs, outputs, node.loc))
+    return [Stored(block, node, o, kind) for o, kind in zip(outputs, kinds, strict=True)]
 
 
 def _lower_while(block: Block, node: ops.While, values: Values) -> list[Value]:

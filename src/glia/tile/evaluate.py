@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
-from glia.base.errors import InternalError
+from glia.base.errors import InternalError, Unspecified
 from glia.graph import ops, scalar
 from glia.graph.bodies import MONOIDS, identity
 from glia.graph.ir import Parameter, TensorType
@@ -24,6 +24,7 @@ from glia.tile.ir import (
     Apply,
     Branch,
     Buffer,
+    Call,
     Dynamic,
     Expr,
     Index,
@@ -99,6 +100,8 @@ def run_block(body: tuple[Statement, ...], memory: Memory) -> None:
             while memory[statement.predicate].item():
                 run_block(statement.body, memory)
                 run_block(statement.condition, memory)
+        elif isinstance(statement, Call):
+            raise Unspecified(f"{statement.name} is a machine program; the simulator runs it")
         else:
             run_block(_chosen_arm(statement, memory), memory)
 

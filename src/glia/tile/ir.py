@@ -187,7 +187,24 @@ class Branch:
     arms: tuple[tuple[Statement, ...], ...]
 
 
-Statement = Nest | While | Branch
+@dataclass(frozen=True)
+class Call:
+    """Run a program written by hand: it reads the buffers `inputs` and writes all of `outputs`.
+
+    `target` and `config` are those of the custom call it comes from. `kernel` is the machine
+    program, once it has been read; the text form leaves it out.
+    """
+
+    name: str
+    target: str
+    config: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    loc: Loc = UNKNOWN
+    kernel: object = field(default=None, compare=False, repr=False)
+
+
+Statement = Nest | While | Branch | Call
 
 
 @dataclass(frozen=True)
@@ -248,9 +265,22 @@ def walk(body: tuple[Statement, ...]) -> Iterator[Nest]:
         elif isinstance(statement, While):
             yield from walk(statement.condition)
             yield from walk(statement.body)
-        else:
+        elif isinstance(statement, Branch):
             for arm in statement.arms:
                 yield from walk(arm)
+
+
+def calls(body: tuple[Statement, ...]) -> Iterator[Call]:
+    """Every call in program order, entering whiles and branches."""
+    for statement in body:
+        if isinstance(statement, Call):
+            yield statement
+        elif isinstance(statement, While):
+            yield from calls(statement.condition)
+            yield from calls(statement.body)
+        elif isinstance(statement, Branch):
+            for arm in statement.arms:
+                yield from calls(arm)
 
 
 def loads(expression: Expr | None) -> Iterator[Load]:

@@ -13,6 +13,7 @@ from glia.tile.ir import (
     Accumulator,
     Apply,
     Buffer,
+    Call,
     Dynamic,
     Expr,
     Guard,
@@ -73,6 +74,13 @@ def _verify_block(program: Program, body: Sequence[Statement], written: set[str]
             is_pred = predicate.dtype is PRED and predicate.elements == 1
             _require(is_pred, f"{statement.name}: {predicate.name} is no pred scalar")
             _verify_block(program, statement.body, set(written))
+        elif isinstance(statement, Call):
+            unwritten = set(statement.inputs) - written
+            _require(not unwritten, f"{statement.name}: {sorted(unwritten)} are not written")
+            for name in statement.outputs:
+                role = program.buffers[name].role
+                _require(role in ("output", "temporary"), f"{statement.name}: {name} is read-only")
+            written.update(statement.outputs)
         else:
             _require(statement.selector in written, f"{statement.name}: selector is not written")
             after = []

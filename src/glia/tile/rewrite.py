@@ -9,6 +9,7 @@ from glia.base.affine import Affine
 from glia.tile.ir import (
     Apply,
     Branch,
+    Call,
     Dynamic,
     Expr,
     Guard,
@@ -96,12 +97,22 @@ def _substitute_dynamic(offset: Dynamic, values: Mapping[str, Affine]) -> Dynami
 
 def map_nests(program: Program, change: Callable[[Nest], Nest]) -> Program:
     """The program with every nest changed in place."""
+    return _map(program, lambda each: change(each) if isinstance(each, Nest) else each)
+
+
+def map_calls(program: Program, change: Callable[[Call], Call]) -> Program:
+    """The program with every call changed in place."""
+    return _map(program, lambda each: change(each) if isinstance(each, Call) else each)
+
+
+def _map(program: Program, change: Callable[[Nest | Call], Nest | Call]) -> Program:
+    """The program with every statement that holds no others changed in place."""
 
     def block(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         return tuple(statement(each) for each in body)
 
     def statement(each: Statement) -> Statement:
-        if isinstance(each, Nest):
+        if isinstance(each, Nest | Call):
             return change(each)
         if isinstance(each, While):
             return replace(each, condition=block(each.condition), body=block(each.body))

@@ -33,6 +33,7 @@ from glia.tile.ir import (
     Axis,
     Branch,
     Buffer,
+    Call,
     Dynamic,
     Expr,
     Guard,
@@ -51,8 +52,8 @@ from glia.tile.ir import (
 
 ROLES = ("input", "output", "constant", "temporary")
 KEYWORDS = (
-    *ROLES, "acc", "alias", "as", "at", "branch", "dim", "else", "finish", "in", "index", "inf",
-    "let", "loc", "nan", "nest", "note", "schedule", "where", "while",
+    *ROLES, "acc", "alias", "as", "at", "branch", "call", "dim", "else", "finish", "in", "index",
+    "inf", "let", "loc", "nan", "nest", "note", "schedule", "where", "while",
 )  # fmt: skip
 MOST_NESTING = 200
 
@@ -135,12 +136,26 @@ def _block(
             yield f"{indent}}} {{"
             yield from _block(program, statement.body, indent + "  ", with_locations)
             yield f"{indent}}}"
+        elif isinstance(statement, Call):
+            yield indent + _call(statement, with_locations)
         else:
             yield f"{indent}branch {statement.name} {statement.selector}"
             for arm in statement.arms:
                 yield f"{indent}{{"
                 yield from _block(program, arm, indent + "  ", with_locations)
                 yield f"{indent}}}"
+
+
+def _call(call: Call, with_locations: bool) -> str:
+    inputs, outputs = (" ".join(names) for names in (call.inputs, call.outputs))
+    text = f"call {call.name} {json.dumps(call.target)} {json.dumps(call.config)}"
+    return f"{text} ({inputs}) ({outputs})" + _location(call.loc, with_locations)
+
+
+def _location(loc: Loc, with_locations: bool) -> str:
+    if not with_locations or loc == UNKNOWN:
+        return ""
+    return f" loc {json.dumps(loc.file)} {loc.line} {json.dumps(loc.name)}"
 
 
 def _nest(nest: Nest, indent: str, schedule: Schedule | None, with_locations: bool) -> list[str]:
@@ -160,9 +175,8 @@ def _nest(nest: Nest, indent: str, schedule: Schedule | None, with_locations: bo
         lines.append(f"{indent}  finish {print_expression(nest.finish, names)}")
     if schedule is not None:
         lines.append(f"{indent}  {_schedule(schedule)}")
-    if with_locations and nest.loc != UNKNOWN:
-        loc = nest.loc
-        lines.append(f"{indent}  loc {json.dumps(loc.file)} {loc.line} {json.dumps(loc.name)}")
+    if location := _location(nest.loc, with_locations):
+        lines.append(f"{indent} {location}")
     return lines
 
 
@@ -290,6 +304,8 @@ class _Parser:
                 while scan.accept("{"):
                     arms.append(self.block(depth + 1))
                 found.append(Branch(name, selector, tuple(arms)))
+            elif scan.accept("call"):
+                found.append(self.call())
             else:
                 scan.fail("expected a statement")
         return tuple(found)
@@ -314,10 +330,25 @@ class _Parser:
         finish = self.expression(0) if scan.accept("finish") else None
         if scan.accept("schedule"):
             self.schedules[name] = self.schedule()
-        loc = UNKNOWN
-        if scan.accept("loc"):
-            loc = Loc(self.string(), scan.integer(), self.string())
-        return Nest(name, axes, body, target, reduction, finish, loc)
+        return Nest(name, axes, body, target, reduction, finish, self.location())
+
+    def location(self) -> Loc:
+        if not self.scanner.accept("loc"):
+            return UNKNOWN
+        return Loc(self.string(), self.scanner.integer(), self.string())
+
+    def call(self) -> Call:
+        name, target, config = self.name(), self.string(), self.string()
+        inputs, outputs = self.buffer_names(), self.buffer_names()
+        return Call(name, target, config, inputs, outputs, self.location())
+
+    def buffer_names(self) -> tuple[str, ...]:
+        """Buffers in parentheses."""
+        self.scanner.expect("(")
+        found = []
+        while not self.scanner.accept(")"):
+            found.append(self.buffer_name())
+        return tuple(found)
 
     def axes(self) -> tuple[Axis, ...]:
         """Axes up to `|`, the reduction's function, or with the closing bracket."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from glia.arch import get_target
 from glia.base.affine import ZERO
 from glia.base.dtype import PRED, S32
+from glia.base.errors import InternalError
 from glia.base.options import CompileOptions
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.sync import RegisterLoad
@@ -14,6 +15,7 @@ from glia.machine.emit.contract import ContractNest
 from glia.machine.emit.cover import Prices
 from glia.machine.emit.nest import Emitter
 from glia.machine.emit.space import PARTITIONS, Dim, Home
+from glia.machine.emit.splice import splice
 from glia.machine.emit.stage import Source
 from glia.machine.emit.vector import VectorNest
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
@@ -104,11 +106,20 @@ class ProgramEmitter:
                 self._load_register(register, statement.predicate)
             body = self._block(statement.body)
             self.builder.block.append(While(tuple(condition), register, body))
+        elif isinstance(statement, tile.Call):
+            self._call(statement)
         else:
             register = self.builder.fresh("$arm")
             self._load_register(register, statement.selector)
             arms = tuple(self._block(arm) for arm in statement.arms)
             self.builder.block.append(Branch(register, arms))
+
+    def _call(self, call: tile.Call) -> None:
+        kernel = call.kernel
+        if not isinstance(kernel, Program):
+            raise InternalError(f"the kernel of {call.name} was not read")
+        inputs, outputs = ([self._tile(n) for n in names] for names in (call.inputs, call.outputs))
+        splice(self.builder, kernel, inputs, outputs)
 
     def _nest(self, nest: tile.Nest) -> None:
         schedule = self.program.schedules[nest.name]

@@ -75,6 +75,8 @@ class _Unroller:
         return tuple(result)
 
     def loop(self, loop: Loop, *, is_nested: bool) -> list[Statement]:
+        if loop.is_fixed:
+            return [loop]
         body = self.block(loop.body, is_nested=True)
         has_inner = any(isinstance(s, Loop | While | Branch) for s in body)
         if has_inner or loop.trips < 2:

@@ -56,9 +56,28 @@ class _Task:
 def schedule(program: Program, options: CompileOptions) -> Program:
     """Reorder every straight-line run of every block and assign engines."""
     if options.optlevel < 2:
-        return program
+        return replace(program, body=_without_marks(program.body))
     scheduler = _Scheduler(get_target(program.target).arch, WINDOWS[options.optlevel])
     return replace(program, body=scheduler.block(program.body))
+
+
+def _without_marks(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The statements with what was written by hand in place of the loop of one trip around it."""
+    found: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, Loop) and statement.is_fixed:
+            found += statement.body
+        elif isinstance(statement, Loop):
+            found.append(replace(statement, body=_without_marks(statement.body)))
+        elif isinstance(statement, While):
+            condition = _without_marks(statement.condition)
+            found.append(While(condition, statement.register, _without_marks(statement.body)))
+        elif isinstance(statement, Branch):
+            arms = tuple(_without_marks(arm) for arm in statement.arms)
+            found.append(Branch(statement.register, arms))
+        else:
+            found.append(statement)
+    return tuple(found)
 
 
 class _Scheduler:
@@ -75,7 +94,9 @@ class _Scheduler:
                 continue
             result += self.run(run)
             run = []
-            if isinstance(statement, Loop):
+            if isinstance(statement, Loop) and statement.is_fixed:
+                result += statement.body
+            elif isinstance(statement, Loop):
                 result.append(replace(statement, body=self.block(statement.body)))
             elif isinstance(statement, While):
                 condition = self.block(statement.condition)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from glia.arch.instances import get_target
 from glia.base.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, can_turn, contraction_operands, row_dim
-from glia.tile.ir import Layout, Load, Nest, Program, Schedule, loads
+from glia.tile.ir import Branch, Layout, Load, Nest, Program, Schedule, While, calls, loads
 from glia.tile.passes.schedule import LARGEST_SHARE
 
 RESIDENT_SHARE = 0.5  # of SBUF; the rest is for what nests stage and compute
@@ -102,10 +102,10 @@ def _candidate_rows(program: Program) -> dict[str, int]:
 
 
 def _controls(program: Program) -> set[str]:
-    """Buffers that whiles and branches read as a whole."""
-    found: set[str] = set()
+    """Buffers that whiles and branches read as a whole, and those of programs written by hand."""
+    found = {name for call in calls(program.body) for name in (*call.inputs, *call.outputs)}
     for statement in program.body:
-        if not isinstance(statement, Nest):
+        if isinstance(statement, While | Branch):
             found.add(getattr(statement, "predicate", "") or getattr(statement, "selector", ""))
     return found
 

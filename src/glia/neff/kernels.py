@@ -1,0 +1,113 @@
+"""Hand-written kernels inside models: what a custom call holds of one, written and read.
+
+The backend_config of an AwsNeuronCustomNativeKernel is JSON in base64. The documented keys are
+kernel_version, func_name, grid and has_collectives; ours are `neff`, the kernel's own program as a
+NEFF in base64, and `fixed`, the tiles that have the addresses their author gave them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from itertools import pairwise
+from typing import Any
+
+from glia.base.errors import CompileError
+from glia.base.options import CompileOptions
+from glia.frontend.errors import BadCustomCall
+from glia.isa.operand import Memory
+from glia.machine.ir import Program
+from glia.neff.package import Neff
+from glia.tile.ir import Call
+from glia.tile.ir import Program as TileProgram
+from glia.tile.rewrite import map_calls
+
+VERSION = 1
+MOST_BYTES = 1 << 28  # of a config
+
+
+def write_kernel(program: Program, fixed: tuple[str, ...]) -> str:
+    """The backend_config of a custom call of this placed program of one core."""
+    data = Neff((program,)).to_bytes()
+    config = {
+        "kernel_version": VERSION,
+        "func_name": program.name,
+        "grid": [],
+        "has_collectives": False,
+        "neff": base64.b64encode(data).decode("ascii"),
+        "fixed": list(fixed),
+    }
+    return base64.b64encode(json.dumps(config).encode("utf-8")).decode("ascii")
+
+
+def read_kernels(program: TileProgram, options: CompileOptions) -> TileProgram:
+    """Give every call its kernel; BadCustomCall when one does not fit its buffers or the target."""
+    return map_calls(program, lambda call: _with_kernel(call, program, options.target))
+
+
+def _with_kernel(call: Call, program: TileProgram, target: str) -> Call:
+    kernel, fixed = _read(call)
+    if kernel.target != target:
+        raise _bad(call, f"{kernel.name} was compiled for {kernel.target}, the model for {target}")
+    for what, names, bindings in (
+        ("inputs", call.inputs, kernel.inputs),
+        ("results", call.outputs, kernel.outputs),
+    ):
+        wanted = [f"{b.dtype}{list(b.shape)}" for b in bindings]
+        buffers = [program.buffers[name] for name in names]
+        given = [f"{b.dtype}{list(b.shape)}" for b in buffers]
+        if wanted != given:
+            takes = ", ".join(wanted) or "none"
+            raise _bad(call, f"{kernel.name} has the {what} {takes}; here {', '.join(given)}")
+    _check_addresses(call, kernel, fixed)
+    return Call(call.name, call.target, call.config, call.inputs, call.outputs, call.loc, kernel)
+
+
+def _read(call: Call) -> tuple[Program, tuple[str, ...]]:
+    """The kernel that a config holds, and its tiles with addresses of their own."""
+    config = _decoded(call)
+    text, fixed = config.get("neff"), config.get("fixed", [])
+    if not isinstance(text, str) or not isinstance(fixed, list):
+        raise _bad(call, "its config holds no program of glia; trace the kernel with glia's nki")
+    if not all(isinstance(name, str) for name in fixed):
+        raise _bad(call, "its config names tiles that are no text")
+    try:
+        neff = Neff.from_bytes(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError) as problem:
+        raise _bad(call, f"its program is not base64: {problem}") from problem
+    except CompileError as problem:
+        raise _bad(call, f"its program is damaged: {problem}") from problem
+    if len(neff.programs) != 1:
+        raise _bad(call, f"{neff.name} is for {len(neff.programs)} cores, a model is for one")
+    return neff.program, tuple(fixed)
+
+
+def _decoded(call: Call) -> dict[str, Any]:
+    """The JSON object that a config is."""
+    if len(call.config) > MOST_BYTES:
+        raise _bad(call, f"its config has more than {MOST_BYTES} bytes")
+    try:
+        config = json.loads(base64.b64decode(call.config.strip().strip('"'), validate=True))
+    except (binascii.Error, ValueError, RecursionError) as problem:
+        raise _bad(call, "its config is not JSON in base64") from problem
+    if not isinstance(config, dict):
+        raise _bad(call, "its config is no JSON object")
+    return config
+
+
+def _check_addresses(call: Call, kernel: Program, fixed: tuple[str, ...]) -> None:
+    """Tiles get new addresses, which must not take two apart that share bytes on purpose."""
+    placed = [
+        (tile.memory, kernel.addresses[name], tile)
+        for name, tile in kernel.tiles.items()
+        if name in fixed and name in kernel.addresses and tile.memory is not Memory.HBM
+    ]
+    placed.sort(key=lambda each: (each[0].value, each[1]))
+    for (memory, start, tile), (other, begin, after) in pairwise(placed):
+        if memory is other and begin < start + tile.bytes_per_partition:
+            raise _bad(call, f"{tile.name} and {after.name} have addresses that overlap")
+
+
+def _bad(call: Call, reason: str) -> BadCustomCall:
+    return BadCustomCall(target=call.target, reason=reason, instruction=call.name, loc=call.loc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from glia.arch import get_target
@@ -12,7 +13,7 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 from glia.machine.rewrite import substitute
 
-BUFFERED_SHARE = 0.25  # of SBUF and of PSUM, for the tiles of the copies of one loop
+BUFFERED_SHARES = {Memory.SBUF: 0.25, Memory.PSUM: 0.5}  # for the tiles of one loop's copies
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,11 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
     )
     tiles = dict(program.tiles)
     arch = get_target(program.target).arch
-    room = {
-        Memory.SBUF: arch.sbuf_usable_bytes_per_partition * BUFFERED_SHARE,
-        Memory.PSUM: arch.psum_bytes_per_partition * BUFFERED_SHARE,
+    bytes_of = {
+        Memory.SBUF: arch.sbuf_usable_bytes_per_partition,
+        Memory.PSUM: arch.psum_bytes_per_partition,
     }
+    room = {memory: bytes_of[memory] * share for memory, share in BUFFERED_SHARES.items()}
     unroller = _Unroller(uses, tiles, LIMITS[options.optlevel], room)
     body = unroller.block(program.body, is_nested=False)
     return replace(program, body=body, tiles=tiles)
@@ -84,32 +86,28 @@ class _Unroller:
         copier = _Copier(loop, body, self.uses, self.tiles)
         count = loop.trips * len(body)
         is_short = loop.trips <= self.limits.whole_trips and count <= self.limits.instructions
+        sets = self._fitting_sets(copier)
         if is_short or (is_nested and count <= self.limits.inner_instructions):
-            copies = (copier.copy(Affine((), trip), owns=trip > 0) for trip in range(loop.trips))
-            return [statement for copy in copies for statement in copy]
-        return self._unrolled(loop, copier, self._copies(loop, copier))
+            return copier.copies(range(loop.trips), sets)
+        return self._unrolled(loop, copier, sets)
 
-    def _copies(self, loop: Loop, copier: _Copier) -> int:
-        """How many iterations to have side by side: what fits, a divisor of the trips if any."""
-        most = min(self.limits.copies, self.limits.instructions // len(copier.body))
+    def _fitting_sets(self, copier: _Copier) -> int:
+        """How many iterations can have tiles of their own at the same time; 1 at least."""
+        most = max(self.limits.copies, self.limits.whole_trips)
         for memory, room in self.room.items():
             held = copier.private_bytes(memory)
             most = min(most, int(room // held) if held else most)
-        fitting = range(min(most, loop.trips // 2), 1, -1)
-        return next((f for f in fitting if loop.trips % f == 0), max(fitting, default=2))
+        return max(1, most)
 
-    @staticmethod
-    def _unrolled(loop: Loop, copier: _Copier, count: int) -> list[Statement]:
+    def _unrolled(self, loop: Loop, copier: _Copier, sets: int) -> list[Statement]:
+        """Some iterations side by side: a divisor of the trips if any, the rest after the loop."""
+        most = min(sets, self.limits.copies, self.limits.instructions // len(copier.body))
+        fitting = range(min(most, loop.trips // 2), 1, -1)
+        count = next((f for f in fitting if loop.trips % f == 0), max(fitting, default=1))
         variable = Affine.of(loop.variable)
-        copies = [copier.copy(variable * count + i, owns=i > 0) for i in range(count)]
-        done = loop.trips // count * count
-        rest = [
-            statement
-            for trip in range(done, loop.trips)
-            for statement in copier.copy(Affine((), trip), owns=trip > done)
-        ]
-        together = tuple(statement for copy in copies for statement in copy)
-        return [Loop(loop.variable, loop.trips // count, together), *rest]
+        together = copier.copies((variable * count + i for i in range(count)), sets)
+        rest = copier.copies(range(loop.trips // count * count, loop.trips), sets)
+        return [Loop(loop.variable, loop.trips // count, tuple(together)), *rest]
 
 
 class _Copier:
@@ -130,18 +128,31 @@ class _Copier:
         on_chip = (name for name in self.inside if tiles[name].memory is not Memory.HBM)
         self.private = [name for name in on_chip if self.inside[name] == uses[name]]
         uses.subtract(self.inside)
+        self._sets: list[dict[str, Tile]] = [{}]  # private tile -> the one in its place
 
     def private_bytes(self, memory: Memory) -> int:
         """Bytes per partition of the tiles that each copy has of its own."""
         own = (self.tiles[name] for name in self.private)
         return sum(tile.bytes_per_partition for tile in own if tile.memory is memory)
 
-    def copy(self, value: Affine, *, owns: bool) -> list[Statement]:
-        """The body at one value of the loop variable; `owns` gives it tiles of its own."""
-        others = {name: self._another(name) for name in self.private} if owns else {}
-        for name, count in self.inside.items():
-            self.uses[others[name].name if name in others else name] += count
-        return [substitute(statement, others, {self.variable: value}) for statement in self.body]
+    def copies(self, values: Iterable[Affine | int], sets: int) -> list[Statement]:
+        """The body at several values of the loop variable, taking turns with `sets` sets of tiles.
+
+        The first set is the body's own tiles.
+        """
+        result: list[Statement] = []
+        for number, value in enumerate(values):
+            others = self._set(number % sets)
+            for name, count in self.inside.items():
+                self.uses[others[name].name if name in others else name] += count
+            at = {self.variable: Affine.of(value)}
+            result += [substitute(statement, others, at) for statement in self.body]
+        return result
+
+    def _set(self, number: int) -> dict[str, Tile]:
+        while len(self._sets) <= number:
+            self._sets.append({name: self._another(name) for name in self.private})
+        return self._sets[number]
 
     def _another(self, name: str) -> Tile:
         number = 1

@@ -25,7 +25,10 @@ from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import violations
 
 MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
-PSUM_SHARE = 0.75  # of PSUM for the tiles of one run; the rest for those that outlive it
+RUN_SHARES = {  # of each memory, for the tiles of one run; the rest for those that outlive it
+    Memory.SBUF: 0.45,
+    Memory.PSUM: 0.75,
+}
 REGISTER_USERS = (RegisterLoad, RegisterMove, RegisterAlu, RegisterStore)
 SHARED_PORT_GENERATION = 2  # Vector and GpSimd take turns at SBUF: moving work gains nothing
 LONGEST_RUN = 1500  # instructions ordered together
@@ -153,24 +156,26 @@ class _Scheduler:
                 yield variant
 
     def order(self, tasks: list[_Task]) -> list[Instr]:
-        """List scheduling; a tile of PSUM is begun only when there is room for one more."""
+        """List scheduling; a tile is begun only when there is room for one more."""
         for task in reversed(tasks):
             below = max((tasks[s].height_ns for s in task.successors), default=0.0)
             task.height_ns = min(task.durations) + task.latency + below
         free_ns: dict[str, float] = {}
         unissued = dict.fromkeys(range(len(tasks)))
-        psum = _PsumUse(tasks, self.arch)
+        rooms = [_Use(tasks, Memory.SBUF, self.arch), _Use(tasks, Memory.PSUM, self.arch)]
         available = [task.position for task in tasks if not task.waiting_for]
         result = []
         while unissued:
             limit = next(iter(unissued)) + self.window
             near = [tasks[position] for position in available if position < limit]
+            roomy = [t for t in near if all(room.has(t.instruction) for room in rooms)]
             task = min(
-                [t for t in near if psum.has_room(t.instruction)] or near,
+                roomy or near,
                 key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),
             )
             available.remove(task.position)
-            psum.issue(task.instruction)
+            for room in rooms:
+                room.issue(task.instruction)
             del unissued[task.position]
             chosen, end = _finishing_first(task, free_ns)
             free_ns[_stream(chosen)] = end
@@ -184,32 +189,41 @@ class _Scheduler:
         return result
 
 
-class _PsumUse:
-    """Which PSUM tiles are in use while a run is ordered: from the first access to the last."""
+class _Use:
+    """Which tiles of a memory are in use while a run is ordered: from first access to last."""
 
-    def __init__(self, tasks: Sequence[_Task], arch: Arch) -> None:
-        self.capacity = arch.psum_bytes_per_partition * PSUM_SHARE
-        self.left = Counter(name for t in tasks for name in _psum_tiles(t.instruction))
+    def __init__(self, tasks: Sequence[_Task], memory: Memory, arch: Arch) -> None:
+        self.memory = memory
+        self.capacity = _bytes_per_partition(memory, arch) * RUN_SHARES[memory]
+        self.left = Counter(name for t in tasks for name in self._tiles(t.instruction))
         self.live: dict[str, int] = {}
+        self.held = 0  # bytes per partition of what is live
 
-    def has_room(self, instruction: Instr) -> bool:
+    def has(self, instruction: Instr) -> bool:
         """Whether the tiles an instruction begins fit beside those in use."""
-        begun = {n: b for n, b in _psum_tiles(instruction).items() if n not in self.live}
-        return not begun or sum(self.live.values()) + sum(begun.values()) <= self.capacity
+        begun = sum(b for n, b in self._tiles(instruction).items() if n not in self.live)
+        return not begun or self.held + begun <= self.capacity
 
     def issue(self, instruction: Instr) -> None:
         """Take the tiles it begins, give back those it ends."""
-        for name, bytes_used in _psum_tiles(instruction).items():
-            self.live[name] = bytes_used
+        for name, bytes_used in self._tiles(instruction).items():
+            if name not in self.live:
+                self.live[name] = bytes_used
+                self.held += bytes_used
             self.left[name] -= 1
             if not self.left[name]:
-                del self.live[name]
+                self.held -= self.live.pop(name)
+
+    def _tiles(self, instruction: Instr) -> dict[str, int]:
+        """The tiles of this memory that an instruction accesses, with their bytes."""
+        tiles = (pattern.tile for _, _, pattern in instruction.operands())
+        return {t.name: t.bytes_per_partition for t in tiles if t.memory is self.memory}
 
 
-def _psum_tiles(instruction: Instr) -> dict[str, int]:
-    """The PSUM tiles an instruction accesses, with their bytes per partition."""
-    tiles = (pattern.tile for _, _, pattern in instruction.operands())
-    return {t.name: t.bytes_per_partition for t in tiles if t.memory is Memory.PSUM}
+def _bytes_per_partition(memory: Memory, arch: Arch) -> int:
+    if memory is Memory.PSUM:
+        return arch.psum_bytes_per_partition
+    return arch.sbuf_usable_bytes_per_partition
 
 
 def _stream(instruction: Instr) -> str:

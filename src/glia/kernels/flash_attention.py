@@ -142,16 +142,16 @@ class _Banks:
         narrow = dtype != nl.float32
         count = 6 if narrow else 4
         self.scores = cycle(
-            [_at(place, (ROWS, BANK_COLUMNS), nl.float32) for place in range(count)]
+            [psum_at(place, (ROWS, BANK_COLUMNS), nl.float32) for place in range(count)]
         )
         shape = (ROWS, BANK_COLUMNS // ROWS, ROWS)
-        self.turned = cycle([_at(count + each, shape, dtype) for each in range(2)])
+        self.turned = cycle([psum_at(count + each, shape, dtype) for each in range(2)])
         places = (6.5, 7.5) if narrow else (6, 7)
-        self.products = cycle([_at(place, (ROWS, width), nl.float32) for place in places])
+        self.products = cycle([psum_at(place, (ROWS, width), nl.float32) for place in places])
         self.by_scalar = cycle([True, False, True, True])
 
 
-def _at(place: float, shape: tuple[int, ...], dtype: str) -> NkiTensor:
+def psum_at(place: float, shape: tuple[int, ...], dtype: str) -> NkiTensor:
     """A tile of PSUM that begins at a bank, or in its middle."""
     address = int(place * nl.tile_size.psum_bank_fmax_bytes)
     return nl.ndarray(shape, dtype, buffer=nl.psum, address=(0, address))

@@ -1,0 +1,296 @@
+"""The gradient of attention, again without the matrix of scores ever leaving the core.
+
+What: with p = exp(scale * q k - lse) and g the gradient of out,
+  dv = p^T g,  dp = g v^T,  ds = p * (dp - delta),  dq = scale * ds k,  dk = scale * ds^T q,
+where delta[s] is the sum over d of out[s, d] * g[s, d].
+
+Shapes: q [B, H, D, S], k [B, G, D, T], v [B, G, T, D] and the results of flash_attention, out
+[B, H, S, D] and lse [B, H, S], and g like out; dq [B, H, S, D], dk and dv [B, G, T, D]. S and T are
+multiples of 128, D is at most 128, G divides H; the heads that share keys add to one dk and dv.
+
+Layout: scores and dp add over d, the others over rows or keys, so that every operand but v is
+needed both ways; the Tensor Engine turns q, k, v and g once for each head. Rows are on the
+partitions of p and ds: lse and delta are a value for each row, and p and ds as they are serve as
+stationary operands of dv and dk, which add over rows. Only ds has to be turned, for dq, which adds
+over keys.
+
+Roofline: 10 * S * T * D operations, half of them when causal: five products, and turning. For 128
+rows and 512 keys the Tensor Engine needs 512 columns for each of the six, 1280 ns on Trainium2.
+Scalar takes exponentials and empties PSUM of what was turned, 860 ns; Vector makes ds and adds up
+dq, 800 ns. The bound is the Tensor Engine, at five sixths of its peak rate.
+
+Tiling: 512 keys, and all rows that see them: dv and dk of the keys stay in PSUM, a bank each, until
+the last row. dq of all rows stays in SBUF as float32. Four stages overlap: scores and dp of some
+rows; exponentials and ds of the rows before; dv, dk and turning ds; dq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import cycle
+
+from glia.kernels.flash_attention import (
+    ROWS,
+    Mask,
+    load_columns,
+    load_rows,
+    psum_at,
+    turn,
+)
+from glia.kernels.psum import BANK_COLUMNS, copy_out
+from glia.kernels.rows import split
+from glia.kernels.stages import run_stages
+from glia.nki import isa as nisa
+from glia.nki import jit
+from glia.nki import language as nl
+from glia.nki.language import NkiTensor
+
+BLOCK = BANK_COLUMNS  # keys
+TILES = BLOCK // ROWS
+
+Tiles = list[NkiTensor]
+
+
+@jit
+def flash_attention_backward(
+    q: NkiTensor, k: NkiTensor, v: NkiTensor, out: NkiTensor, grad: NkiTensor, lse: NkiTensor,
+    scale: float | None = None, causal: bool = True, window: int = 0,
+) -> tuple[NkiTensor, NkiTensor, NkiTensor]:  # fmt: skip
+    """dq, dk and dv of flash_attention(q, k, v) = (out, lse) for the gradient of out."""
+    batch, heads, width, rows = q.shape
+    groups, keys = k.shape[1], k.shape[3]
+    assert rows % ROWS == keys % ROWS == 0, f"{rows} rows, {keys} keys: not multiples of {ROWS}"
+    assert out.shape == grad.shape == (batch, heads, rows, width), f"out is {out.shape}"
+    assert heads % groups == 0, f"{groups} heads of k do not divide {heads} of q"
+    mask = Mask(causal, window, rows, keys, q.dtype)
+    banks = _Banks(q.dtype, width)
+    made = [
+        nl.ndarray(shape, q.dtype, buffer=nl.shared_hbm, name=name)
+        for name, shape in (("dq", out.shape), ("dk", v.shape), ("dv", v.shape))
+    ]
+    per_head = [
+        each.reshape((batch * groups, heads // groups, *each.shape[2:]))
+        for each in (q, out, grad, lse, made[0])
+    ]
+    per_group = [each.reshape((batch * groups, *each.shape[2:])) for each in (k, v, *made[1:])]
+
+    def one_group(group: nisa.VirtualRegister) -> None:
+        k_here, v_here, *results = (each[nl.ds(group, 1)][0] for each in per_group)
+        shared = _Keys(k_here, v_here, banks)
+        shared.load()
+
+        def one_head(head: nisa.VirtualRegister) -> None:
+            here = (each[nl.ds(group, 1)][0][nl.ds(head, 1)][0] for each in per_head)
+            _Head(shared, mask, banks, scale or width**-0.5, *here).run()
+
+        nl.fori_loop(0, heads // groups, one_head)
+        shared.store(scale or width**-0.5, *results)
+
+    nl.fori_loop(0, batch * groups, one_group)
+    return tuple(made)
+
+
+class _Banks:
+    """PSUM: two banks of scores and two of dp in turn, dv, dk, what was turned, and dq."""
+
+    def __init__(self, dtype: str, width: int) -> None:
+        whole, part = (ROWS, BANK_COLUMNS), (ROWS, TILES, width)
+        self.scores = cycle([psum_at(place, whole, nl.float32) for place in (0, 1)])
+        self.slopes = cycle([psum_at(place, whole, nl.float32) for place in (2, 3)])
+        self.values, self.keys = (psum_at(place, part, nl.float32) for place in (4, 5))
+        places = (6,) if dtype == nl.float32 else (6, 6.5)
+        self.turned = cycle([psum_at(place, (ROWS, TILES, ROWS), dtype) for place in places])
+        self.by_scalar = cycle([False, True])
+        self.query = psum_at(7, (ROWS, width), nl.float32)
+
+
+class _Keys:
+    """Keys and values of one head, both ways, and the sums of their gradients."""
+
+    def __init__(self, k: NkiTensor, v: NkiTensor, banks: _Banks) -> None:
+        self.k, self.v, self.banks = k, v, banks
+
+    def load(self) -> None:
+        """Load keys and values, turn them, and clear the sums."""
+        keys, width = self.v.shape
+        self.columns, values = load_columns(self.k), load_rows(self.v)
+        self.rows = rows_of(self.columns, self.banks)
+        self.values = columns_of(values, self.banks)
+        shape = (ROWS, keys // ROWS, width)
+        self.keys_sum, self.values_sum = (nl.ndarray(shape, nl.float32) for _ in range(2))
+        for total in (self.keys_sum, self.values_sum):
+            nisa.memset(total, 0.0, engine=nisa.gpsimd_engine)
+
+    def store(self, scale: float, keys: NkiTensor, values: NkiTensor) -> None:
+        """Round and store the sums."""
+        tiles = self.keys_sum.shape[1]
+        for total, factor, place in ((self.keys_sum, scale, keys), (self.values_sum, 1.0, values)):
+            rounded = nl.ndarray(total.shape, place.dtype)
+            nisa.tensor_scalar(rounded, total, nl.multiply, factor, engine=nisa.gpsimd_engine)
+            rows = place.reshape((tiles, ROWS, place.shape[1])).permute((1, 0, 2))
+            nisa.dma_copy(rows, rounded, engine=nisa.gpsimd_engine)
+
+
+@dataclass
+class _Item:
+    """128 rows and the part of a block of keys that they see, between stages."""
+
+    row: int  # number of the tile
+    key: int
+    count: int
+    block: int
+    fresh: tuple[int, ...]  # tiles of the block that no rows before have seen
+    seen: tuple[int, ...]  # after the last rows of a block, all tiles that were seen
+    is_first: bool  # of these rows
+    is_last: bool
+    scores: NkiTensor | None = None
+    slopes: NkiTensor | None = None
+    power: NkiTensor | None = None
+    change: NkiTensor | None = None
+    turned: Tiles = field(default_factory=list)
+
+
+class _Head:
+    """One head of q: its rows both ways, lse, delta, and dq."""
+
+    def __init__(
+        self, shared: _Keys, mask: Mask, banks: _Banks, scale: float, q: NkiTensor, out: NkiTensor,
+        grad: NkiTensor, lse: NkiTensor, result: NkiTensor,
+    ) -> None:  # fmt: skip
+        self.shared, self.mask, self.banks, self.scale = shared, mask, banks, scale
+        self.result = result
+        self.columns, self.grads = load_columns(q), load_rows(grad)
+        self.rows = rows_of(self.columns, banks)
+        self.grad_columns = columns_of(self.grads, banks)
+        tiles = len(self.grads)
+        shape = (ROWS, tiles)
+        self.negative_lse, self.delta = (nl.ndarray(shape, nl.float32) for _ in range(2))
+        nisa.dma_copy(self.negative_lse, lse.reshape((tiles, ROWS)).permute((1, 0)))
+        by = {"op0": nl.multiply, "operand0": -1.0, "engine": nisa.gpsimd_engine}
+        nisa.tensor_scalar(self.negative_lse, self.negative_lse, **by)
+        self.made = load_rows(out)
+        self.sums = [nl.ndarray(made.shape, nl.float32) for made in self.grads]
+
+    def run(self) -> None:
+        """All keys, all rows that see them."""
+        run_stages(self._items(), self._score, self._raise, self._add_keys, self._add_query)
+
+    def _items(self) -> list[_Item]:
+        items: list[_Item] = []
+        begun: set[int] = set()
+        for block, count in split(self.mask.keys, BLOCK):
+            reached: set[int] = set()
+            for row in range(self.mask.rows // ROWS):
+                start, end = self.mask.seen(row * ROWS, ROWS)
+                start, end = max(start, block), min(end, block + count)
+                if start >= end:
+                    continue
+                tiles = set(range((start - block) // ROWS, (end - block) // ROWS))
+                fresh, is_first = tuple(sorted(tiles - reached)), row not in begun
+                reached |= tiles
+                begun.add(row)
+                items.append(_Item(row, start, end - start, block, fresh, (), is_first, False))
+            if reached:
+                items[-1].seen = tuple(sorted(reached))
+        for row in begun:
+            next(item for item in reversed(items) if item.row == row).is_last = True
+        return items
+
+    def _score(self, item: _Item) -> _Item:
+        """Tensor: scores and dp."""
+        here, keys = nl.ds(item.row * ROWS, ROWS), nl.ds(item.key, item.count)
+        item.scores = next(self.banks.scores)[:, : item.count]
+        item.slopes = next(self.banks.slopes)[:, : item.count]
+        query, grad = self.columns[:, here], self.grad_columns[:, here]
+        nisa.nc_matmul(item.scores, query, self.shared.columns[:, keys], accumulate=False)
+        self.mask.add(item.scores, item.row * ROWS, item.key)
+        nisa.nc_matmul(item.slopes, grad, self.shared.values[:, keys], accumulate=False)
+        return item
+
+    def _raise(self, item: _Item) -> _Item:
+        """Scalar: the exponentials; Vector: ds."""
+        dtype, shape = self.columns.dtype, (ROWS, item.count)
+        column = slice(item.row, item.row + 1)
+        item.power, item.change = nl.ndarray(shape, dtype), nl.ndarray(shape, dtype)
+        if item.is_first:
+            product = nl.ndarray(self.sums[item.row].shape, nl.float32)
+            made, grad = self.made[item.row], self.grads[item.row]
+            nisa.tensor_tensor(product, made, grad, nl.multiply, engine=nisa.gpsimd_engine)
+            nisa.tensor_reduce(self.delta[:, column], nl.add, product, axis=1)
+        bias = self.negative_lse[:, column]
+        nisa.activation(item.power, nl.exp, item.scores, bias=bias, scale=self.scale)
+        nisa.scalar_tensor_tensor(
+            item.change, item.slopes, nl.subtract, self.delta[:, column], nl.multiply, item.power
+        )
+        return item
+
+    def _add_keys(self, item: _Item) -> _Item:
+        """Tensor: dv and dk of these keys, and ds turned; Scalar: out of PSUM."""
+        assert item.power is not None and item.change is not None
+        item.turned = turn(item.change, next(self.banks.turned), by_scalar=True)
+        first = (item.key - item.block) // ROWS
+        for total, held, streamed in (
+            (self.banks.values, item.power, self.grads[item.row]),
+            (self.banks.keys, item.change, self.rows[item.row]),
+        ):
+            for number in range(item.count // ROWS):
+                tile = first + number
+                part = held[:, nl.ds(number * ROWS, ROWS)]
+                adds = tile not in item.fresh
+                nisa.nc_matmul(total[:, tile], part, streamed, accumulate=adds)
+        if item.seen:
+            self._collect(item)
+        return item
+
+    def _collect(self, item: _Item) -> None:
+        """Vector: add dv and dk of the tiles of a block to their sums."""
+        start, count = item.block // ROWS, len(item.seen)
+        sums = (self.shared.values_sum, self.banks.values), (self.shared.keys_sum, self.banks.keys)
+        for kept, total in sums:
+            place = kept[:, nl.ds(start + item.seen[0], count)]
+            nisa.tensor_tensor(place, place, total[:, nl.ds(item.seen[0], count)], nl.add)
+
+    def _add_query(self, item: _Item) -> None:
+        """Tensor: dq; Vector: add it to its sum, which is stored after the last keys."""
+        total, product = self.sums[item.row], self.banks.query
+        for number, part in enumerate(item.turned):
+            keys = self.shared.rows[item.key // ROWS + number]
+            nisa.nc_matmul(product, part, keys, accumulate=number > 0)
+        if item.is_first:
+            copy_out(total, product, by_scalar=False)
+        else:
+            nisa.tensor_tensor(total, total, product, nl.add)
+        if item.is_last:
+            rounded = nl.ndarray(total.shape, self.result.dtype)
+            nisa.tensor_scalar(rounded, total, nl.multiply, self.scale, engine=nisa.gpsimd_engine)
+            place = self.result[nl.ds(item.row * ROWS, ROWS)]
+            nisa.dma_copy(place, rounded, engine=nisa.gpsimd_engine)
+
+
+def rows_of(columns: NkiTensor, banks: _Banks) -> Tiles:
+    """A matrix [D, N] of SBUF as tiles [128, D], four of them turned for each copy."""
+    width, count = columns.shape
+    tiles = []
+    for start, length in split(count, BLOCK):
+        total = next(banks.turned)[:, : length // ROWS, :width]
+        for number in range(length // ROWS):
+            part = columns[:, nl.ds(start + number * ROWS, ROWS)]
+            nisa.nc_transpose(total[:, number], part, engine=nisa.tensor_engine)
+        turned = nl.ndarray(total.shape, columns.dtype)
+        copy_out(turned, total, by_scalar=next(banks.by_scalar))
+        tiles += [turned[:, number] for number in range(length // ROWS)]
+    return tiles
+
+
+def columns_of(rows: Tiles, banks: _Banks) -> NkiTensor:
+    """Tiles [128, D] of SBUF as one matrix [D, N], four of them turned for each copy."""
+    width = rows[0].shape[1]
+    turned = nl.ndarray((width, len(rows) * ROWS), rows[0].dtype)
+    for start, count in split(len(rows), TILES):
+        total = next(banks.turned)[:width, :count]
+        for number in range(count):
+            tile = rows[start + number]
+            nisa.nc_transpose(total[:, number], tile, engine=nisa.tensor_engine)
+        place = turned[:, nl.ds(start * ROWS, count * ROWS)]
+        copy_out(place, total, by_scalar=next(banks.by_scalar))
+    return turned

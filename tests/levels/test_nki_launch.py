@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -215,10 +216,24 @@ def test_objects_of_kernels_have_fields() -> None:
     first, second = Tiling(rows=2), Tiling(rows=3, columns=5)
     assert (first.rows, first.columns, first.history) == (2, 4, [2])
     assert (second.columns, second.history) == (5, [3])
-    with pytest.raises(TypeError, match="misses its field 'rows'"):
-        Tiling()
     with pytest.raises(TypeError, match="no field 'depth'"):
         Tiling(rows=1, depth=2)
+
+
+@dataclasses.dataclass
+class Section(nl.NKIObject):
+    rows: int
+    start = None
+
+    def end(self) -> int:
+        return self.start + self.rows
+
+
+def test_dataclasses_of_kernels_take_every_attribute_of_the_class() -> None:
+    assert Section(3).rows == 3
+    section = Section(start=4)
+    section.rows = 2
+    assert section.end() == 6
 
 
 # --- two cores ---------------------------------------------------------------------------------

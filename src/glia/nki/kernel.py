@@ -23,7 +23,6 @@ from glia.nki.simulate import execute
 from glia.nki.targets import platform_target
 from glia.nki.trace import Traced, trace_launch
 from glia.runtime.model import Model, load
-from glia.sim.concurrent import run_cores
 
 SIMULATOR = "NKI_SIMULATOR"
 CALL_IN_MODEL = "glia.plugins.jax_kernels"  # what knows how JAX is told of a call
@@ -140,12 +139,6 @@ class _Compiled:
         return like_returned(traced.structure, values)
 
     def _run(self, arrays: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        programs = self.traced.programs
-        if len(programs) > 1:
-            results: dict[str, np.ndarray] = {}
-            for each in reversed(run_cores(programs, [arrays] * len(programs))):
-                results.update(each)
-            return results
         if self._model is None:
             self._model = load(self.neff)
         return self._model.run(arrays)

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 from typing import Any
 
 
-class NKIObject:
-    """A plain object of a kernel: its annotated attributes are its fields, given by keyword.
+class _Fielded(type):
+    """Makes objects by keyword, also of classes that a dataclass decorator gave an initialiser."""
 
-    A field without a value in the class must be given; `__post_init__` runs when there is one.
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if args or not dataclasses.is_dataclass(cls) or _fits(cls, kwargs):
+            return super().__call__(*args, **kwargs)
+        made = cls.__new__(cls)
+        NKIObject.__init__(made, **kwargs)
+        return made
+
+
+def _fits(kind: type, kwargs: dict[str, Any]) -> bool:
+    """Whether the initialiser of a dataclass takes exactly these keywords."""
+    parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
+    known = {p.name for p in parameters}
+    needed = {p.name for p in parameters if p.default is inspect.Parameter.empty} - {"self"}
+    return kwargs.keys() <= known and needed <= kwargs.keys()
+
+
+class NKIObject(metaclass=_Fielded):
+    """A plain object of a kernel: the attributes of its class are its fields, given by keyword.
+
+    A field that is annotated and has no value in the class may be set later; what has one is
+    copied from there. `__post_init__` runs when there is one. TypeError for an unknown field.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         kind = type(self)
         fields = [name for base in reversed(kind.__mro__) for name in _annotated(base)]
-        for name in dict.fromkeys(fields):
+        for name in dict.fromkeys((*fields, *kwargs)):
+            if name not in fields and not hasattr(kind, name):
+                raise TypeError(f"{kind.__name__}() has no field {name!r}")
             if name in kwargs:
-                setattr(self, name, kwargs.pop(name))
+                setattr(self, name, kwargs[name])
             elif hasattr(kind, name):
                 setattr(self, name, copy.copy(getattr(kind, name)))
-            else:
-                raise TypeError(f"{kind.__name__}() misses its field {name!r}")
-        if kwargs:
-            raise TypeError(f"{kind.__name__}() has no field {next(iter(kwargs))!r}")
         finish = getattr(self, "__post_init__", None)
         if finish is not None:
             finish()

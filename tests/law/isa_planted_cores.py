@@ -6,7 +6,7 @@ from typing import Any
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, U32
-from law.isa_examples import chip, hbm
+from glia.isa.examples import chip, hbm
 
 x, y = hbm("x", 8, 4), hbm("y", 8, 4)
 other_size = hbm("z", 8, 5)

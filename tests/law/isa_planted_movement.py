@@ -16,7 +16,7 @@ from glia.base.dtype import (
     U16,
     U32,
 )
-from law.isa_examples import chip, hbm
+from glia.isa.examples import chip, hbm
 
 psum = {"memory": "PSUM"}
 rows = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from glia.base.dtype import BF16, F8E4M3FN, S16, S32, TF32, U8, U16, U32
-from law.isa_examples import chip
+from glia.isa.examples import chip
 
 psum = {"memory": "PSUM"}
 INF2, TRN2, TRN3 = "inf2", "trn2", "trn3"

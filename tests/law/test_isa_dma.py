@@ -31,10 +31,10 @@ from glia.isa import (
     DmaScatter,
     DmaTranspose,
 )
+from glia.isa.examples import chip, hbm
 from glia.machine.legal import violations
 from glia.sim.policy import AccessOutOfBounds
 from law.isa_bench import Bench, take, wide
-from law.isa_examples import chip, hbm
 
 Array = np.ndarray[Any, Any]
 

@@ -9,9 +9,9 @@ import pytest
 
 from glia.arch import ARCHS
 from glia.base.affine import Affine
+from glia.isa.examples import chip, examples, hbm
 from glia.machine.legal import violations
 from glia.neff.decode import fits
-from law.isa_examples import chip, examples, hbm
 
 EXAMPLES = examples()
 ODD = (

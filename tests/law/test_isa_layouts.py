@@ -11,10 +11,10 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import F8E8M0FNU, DType
 from glia.isa import INSTRUCTIONS, Instr, Memory, Pattern, Tile
+from glia.isa.examples import examples
 from glia.machine.ir import Program
 from glia.machine.legal import verify
 from glia.sim.run import Executor
-from law.isa_examples import examples
 
 Array = np.ndarray[Any, Any]
 MODULES = ("dma", "dma_transpose", "gpsimd", "gpsimd_gather", "microscaling", "tensor")

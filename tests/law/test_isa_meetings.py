@@ -30,11 +30,11 @@ from glia.isa import (
     Sendrecv,
     Tile,
 )
+from glia.isa.examples import chip, hbm
 from glia.machine.ir import Loop, Program
 from glia.sim.policy import AccessOutOfBounds, ExecutionFault, Policy
 from glia.sim.run import Executor, run
 from law.isa_cores import program_of, run_together
-from law.isa_examples import chip, hbm
 
 Array = np.ndarray[Any, Any]
 GROUPS = ((2, 0, 3, 1),)  # the order of the list is not the order of ranks

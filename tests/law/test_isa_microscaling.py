@@ -23,8 +23,8 @@ from glia.base.dtype import (
 )
 from glia.base.errors import Unspecified
 from glia.isa import NcMatmul, NcMatmulMx, Pattern, QuantizeMx
+from glia.isa.examples import chip, examples
 from law.isa_bench import Bench, put, take, wide
-from law.isa_examples import chip, examples
 
 Array = np.ndarray[Any, Any]
 GREATEST = {F8E4M3FN_X4: (8, 448.0), F8E5M2_X4: (15, 57344.0)}

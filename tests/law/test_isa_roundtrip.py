@@ -9,11 +9,11 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import F4E2M1FN_X4, F8E8M0FNU, TF32
 from glia.isa import DmaCopy, Instr
+from glia.isa.examples import chip, examples, hbm
 from glia.machine.ir import Loop, Program
 from glia.machine.text import parse_program, print_program
 from glia.neff.decode import decode_program
 from glia.neff.encode import encode_program
-from law.isa_examples import chip, examples, hbm
 
 E = examples()
 FILLED: tuple[Instr, ...] = (

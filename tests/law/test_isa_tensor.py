@@ -14,6 +14,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3, F8E5M2, F16, F32, TF32, U32, DType
 from glia.base.errors import InternalError, Unspecified
 from glia.isa import Instr, Memory, Memset, NcMatmul, NcTranspose, Pattern, TensorCopy, Tile
+from glia.isa.examples import chip, examples
 from glia.machine.ir import Loop, Program
 from glia.machine.legal import verify, violations
 from glia.machine.passes.insert_semaphores import insert_semaphores
@@ -22,7 +23,6 @@ from glia.sim.policy import Policy, UninitializedRead
 from glia.sim.run import Executor, run
 from law.isa_bench import Bench, take, wide
 from law.isa_cores import program_of, run_together
-from law.isa_examples import chip, examples
 
 Array = np.ndarray[Any, Any]
 V2, V3, V4 = (get_target(name).arch for name in ("trn1", "trn2", "trn3"))

@@ -26,6 +26,7 @@ from glia.isa import (
     TensorScalarCumulative,
     TensorScalarReduce,
 )
+from glia.isa.examples import examples
 from glia.machine.ir import Loop, Program
 from glia.machine.legal import violations
 from glia.machine.passes.double_buffer import double_buffer
@@ -37,7 +38,6 @@ from glia.neff.package import Neff
 from glia.sim.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
 from law.isa_bench import Bench
-from law.isa_examples import examples
 
 KEEPING = [name for name, instr in INSTRUCTIONS.items() if instr.states]
 

@@ -10,9 +10,9 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.text import TextError
 from glia.isa import INSTRUCTIONS, Instr, Signal, Wait
+from glia.isa.examples import examples
 from glia.machine.ir import Program
 from glia.machine.text import parse_program, print_instruction, print_program
-from law.isa_examples import examples
 from levels.machine_programs import matmul, programs
 
 PROGRAMS = programs()

@@ -1,6 +1,6 @@
 """Writes the reference pages of the instruction set and the hardware from their declarations.
 
-python -m glia.isa.document docs/isa
+python -m glia.machine.document docs/isa
 """
 
 from __future__ import annotations
@@ -15,19 +15,27 @@ from glia.arch import ARCHS, TARGETS, Arch
 from glia.isa import INSTRUCTIONS, Instr, Operand
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
+from glia.isa.examples import examples
 from glia.isa.meeting import Meeting
 from glia.isa.rules import COMMON_RULES
+from glia.machine.legal import violations
+from glia.machine.text import print_instruction
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 _GENERATED = "*Generated from the declarations in `src/glia`; do not edit.*"
 
 
 def pages() -> dict[str, str]:
-    """Every page's text by file name."""
+    """Every page's text by its path in the folder."""
+    shown = examples()
     return {
         "instructions.md": _page(_instructions()),
         "operators.md": _page(_operators()),
         "hardware.md": _page(_hardware()),
+        **{
+            f"instructions/{name}.md": _page(_instruction(name, instr, shown[name]))
+            for name, instr in INSTRUCTIONS.items()
+        },
     }
 
 
@@ -41,39 +49,56 @@ def _instructions() -> Iterator[str]:
     yield from (f"- {rule.sentence} ({rule.source})" for rule in COMMON_RULES)
     for engine in ENGINES:
         yield from ("", f"## {engine.capitalize()} engine", "")
+        yield from ("| instruction | what it does | generations |", "|---|---|---|")
         for name, instr in INSTRUCTIONS.items():
             if instr.engine == engine:
-                yield from _instruction(name, instr)
+                first = " ".join((inspect.getdoc(instr) or "").partition("\n\n")[0].split())
+                generations = ", ".join(map(str, instr.generations))
+                what = first.replace("|", "\\|")
+                yield f"| [{name}](instructions/{name}.md) | {what} | {generations} |"
 
 
-def _instruction(name: str, instr: type[Instr]) -> Iterator[str]:
-    yield from (f"### {name}", "", inspect.getdoc(instr) or "", "")
+def _instruction(name: str, instr: type[Instr], example: Instr) -> Iterator[str]:
+    yield from (f"# {name}", "", _GENERATED, "", inspect.getdoc(instr) or "", "")
     generations = ", ".join(map(str, instr.generations))
     yield from (f"Engines: {', '.join(instr.engines)}. Generations: {generations}.", "")
     rows = [_operand_row(n, declared) for n, declared in instr.operand_declarations.items()]
     fields = {field.name: field for field in dataclasses.fields(instr)}
     rows += [_attribute_row(fields[n]) for n in instr.attribute_names]
     if rows:
-        yield from ("| field | what |", "|---|---|", *rows, "")
+        yield from ("## Fields", "", "| field | what |", "|---|---|", *rows, "")
     yield from _remarks(instr)
-    for name, kept in instr.states.items():
-        where = f"the partitions of `{kept.lanes}`" if kept.lanes else "all partitions"
-        yield from (f"Keeps `{name}` in its engine: the {kept.state.name} of {where}.", "")
-    for rule in instr.rules:
-        yield f"- {rule.sentence} ({rule.source})"
     if instr.rules:
+        yield from ("## Rules", "", "Beside those of [every instruction](../instructions.md):", "")
+        yield from (f"- {rule.sentence} ({rule.source})" for rule in instr.rules)
         yield ""
-    yield from (f"Not documented, and here: {sentence}." for sentence in instr.assumed)
     if instr.assumed:
-        yield ""
+        yield from ("## Not documented, and here", "")
+        yield from (*(f"- {sentence}" for sentence in instr.assumed), "")
     if instr.forms:
-        shown = ", ".join(f"`{form}`" for form in instr.forms)
-        yield from (f"Computes: {shown}.", "")
+        yield from ("## What selection covers with it", "")
+        yield from (*(f"- `{form}`" for form in instr.forms), "")
     cost = " ".join((inspect.getdoc(instr.cycles) or "").split())
-    yield from (f"Cost: {cost} Source: {instr.cost_source}.", "")
+    yield from ("## Cost", "", f"{cost} Source: {instr.cost_source}.", "")
+    yield from _example(example)
+
+
+def _example(example: Instr) -> Iterator[str]:
+    """A legal use, and what it takes on each generation that has it."""
+    yield from ("## Example", "", "```text", print_instruction(example), "```", "")
+    busy = [
+        f"{example.cycles(arch)} cycles on {arch.name}"
+        for arch in ARCHS
+        if arch.generation >= 2 and not violations(example, arch)
+    ]
+    if not type(example).arrives_by_dma and busy:
+        yield from (f"The {example.runs_on} engine is busy for {', '.join(busy)}.", "")
 
 
 def _remarks(instr: type[Instr]) -> Iterator[str]:
+    for name, kept in instr.states.items():
+        where = f"the partitions of `{kept.lanes}`" if kept.lanes else "all partitions"
+        yield from (f"Keeps `{name}` in its engine: the {kept.state.name} of {where}.", "")
     if issubclass(instr, Meeting):
         yield from (f"A meeting of {instr.among}: see docs/decisions/meetings.md.", "")
     if instr.hints:
@@ -150,10 +175,14 @@ def _constants(arch: Arch) -> Iterator[str]:
 
 
 def write(folder: Path) -> None:
-    """Write every page into a folder, making it if need be."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
+    """Write every page into a folder, making it if need be; pages of the past are removed."""
+    kept = pages()
+    (folder / "instructions").mkdir(parents=True, exist_ok=True)
+    for name, text in kept.items():
         (folder / name).write_text(text, encoding="utf-8")
+    for path in (folder / "instructions").iterdir():
+        if f"instructions/{path.name}" not in kept:
+            path.unlink()
 
 
 if __name__ == "__main__":

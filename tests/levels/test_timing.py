@@ -129,6 +129,29 @@ def test_transfers_on_the_same_dma_engines_share_their_bandwidth():
     assert both.latency_ns - alone.latency_ns == pytest.approx(served, rel=0.2)
 
 
+def test_a_short_transfer_takes_turns_with_a_long_one_of_another_queue():
+    far = tile("far", "HBM", 1, 128 * 65536)
+    wide = tile("wide", "SBUF", 128, 65536)
+    long = DmaCopy(dst=whole(wide), src=rows(far, 0, 128, 65536), queue="long", on="gpsimd")
+    short = DmaCopy(dst=whole(A), src=rows(far, 0, 128, 512), queue="short")
+    alone = events(timed(short), "dma short")[0]
+    beside = events(timed(long, short), "dma short")[0]
+    after = events(timed(long, replace(short, queue="long", on="gpsimd")), "dma long")[1]
+    skew = 15 * TRN2.dma_ring_skew_ns
+    served = alone.end_ns - alone.start_ns - skew
+    assert beside.end_ns - beside.start_ns - skew == pytest.approx(2 * served, rel=0.01)
+    assert after.start_ns > 10 * beside.end_ns - 9 * alone.end_ns
+
+
+def test_queues_in_turns_move_no_more_than_one():
+    far = tile("far", "HBM", 1, 128 * 512)
+    load = DmaCopy(dst=whole(A), src=rows(far, 0, 128, 512), queue="one")
+    other = replace(load, dst=whole(B), queue="two", on="gpsimd")
+    both = Loop("i", 200, (load, other))
+    one = Loop("i", 400, (load,))
+    assert timed(both).latency_ns == pytest.approx(timed(one).latency_ns, rel=0.01)
+
+
 def test_an_earlier_ready_transfer_is_not_held_up_by_one_that_stands_before_it():
     source = tile("source", "HBM", 1, 128 * 512)
     late = DmaCopy(dst=rows(source, 0, 128, 512), src=whole(A), queue="out", waits=waits(done=1))

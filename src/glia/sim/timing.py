@@ -32,7 +32,7 @@ Executed = list[tuple[Cost, int, int]]  # a cost, how often it ran, its busy pic
 
 NOT_MODELLED = (
     "HBM latency and refresh; channels beyond rows that meet in one; traffic of other cores",
-    "round robin among queues of a DMA engine: what is issued first goes first",
+    "queues taking turns at a DMA engine delay what comes later, not a transfer that has begun",
     "instruction fetch and queue depth",
     "conflicts on PSUM banks that a loop variable chooses",
     "branches and counters of loops, taken as run ahead by the sequencers",

@@ -24,18 +24,18 @@ DONE, STUCK, MARKED, FULL = 0, 1, 2, 3
 
 # Parameters
 SLOTS, ORDINALS, WAKE, DMA_START, DMA_DONE, TABLE_LOAD = 0, 1, 2, 3, 4, 5
-WARM_UP, RAMP, MOST_EVENTS, SEMAPHORES, MARGIN, UNWATCHED = 6, 7, 8, 9, 10, 11
-PARAMETERS = 12
+WARM_UP, RAMP, MOST_EVENTS, SEMAPHORES, MARGIN, UNWATCHED, QUEUES = 6, 7, 8, 9, 10, 11, 12
+PARAMETERS = 13
 # State of the whole core
 NOW, LAST, SWAP, TENSOR_END, HEAT, IS_WARM, HELD, HELD_PLACE, HELD_TILE = 0, 1, 2, 3, 4, 5, 6, 7, 8
 HELD_STEP, TABLE, EXECUTED, EVENTS, MARK, RELEASED = 9, 10, 11, 12, 13, 14
 GLOBALS = 15
 
-LANES = 17  # 16 DMA engines and the HBM interface
+LANES = 17  # 16 DMA engines and the HBM interface; each has a clock for every queue
 NAMES = (
     "begin", "run", "soonest", "next_place", "look", "units_of", "execute", "start_tensor",
-    "throttle", "hold", "transfer", "finish", "signal", "has_room", "meet", "release", "outcome",
-    "gather",
+    "throttle", "hold", "transfer", "serve", "finish", "signal", "has_room", "meet", "release",
+    "outcome", "gather",
 )  # fmt: skip
 
 
@@ -310,15 +310,34 @@ def transfer(m: Any, engine: int, step: int, start: int) -> int:
         lane = 0
         while members >> lane > 0:
             if members >> lane & 1:
-                begun = max(ready, m.lane[lane])
-                m.lane[lane] = begun + work
-                end = max(end, begun + work)
+                begun = max(ready, m.lane[lane * m.parameter[QUEUES] + m.queue[cost]])
+                end = max(end, serve(m, lane, m.queue[cost], begun, work))
                 if lane < LANES - 1 and (first < 0 or begun < first):
                     first = begun
             lane += 1
         share += 1
     end += m.skew[cost]
     return finish(m, step, max(first, ready), end, end + m.parameter[DMA_DONE])
+
+
+def serve(m: Any, lane: int, queue: int, begun: int, work: int) -> int:
+    """When a lane has done a queue's work: its queues take turns as long as they have work.
+
+    The other queues' work so far ends as much later, and later work after it; what has been said of
+    earlier transfers stands.
+    """
+    queues = m.parameter[QUEUES]
+    end = begun + work
+    other = 0
+    while other < queues:
+        left = m.lane[lane * queues + other] - begun
+        if other != queue and left > 0:
+            shared = min(work, left)
+            end += shared
+            m.lane[lane * queues + other] += shared
+        other += 1
+    m.lane[lane * queues + queue] = end
+    return end
 
 
 def finish(m: Any, step: int, start: int, end: int, done: int) -> int:

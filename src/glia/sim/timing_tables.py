@@ -311,7 +311,7 @@ def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
         **{name: [0] * rules.ENGINES for name in ("blocked", "binding", "counted")},
         "variable": [0] * (rules.ENGINES * plan.slots),
         "watched": streams.watched,
-        "lane": [zero] * rules.LANES,
+        "lane": [zero] * (rules.LANES * len(plan.queues)),
         "port": [zero] * (PSUM_PORT + arch.psum_banks),
         "queue_ready": [zero] * len(plan.queues),
         "count": [0] * semaphores,
@@ -339,6 +339,7 @@ def _parameters(plan: Plan, arch: Arch, streams: Streams) -> list[int]:
     values[rules.MARGIN] = wake + max((cost.load for cost in plan.costs), default=0)
     values[rules.SEMAPHORES] = len(plan.semaphores)
     values[rules.UNWATCHED] = NEVER
+    values[rules.QUEUES] = len(plan.queues)
     return values
 
 

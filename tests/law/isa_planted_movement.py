@@ -103,7 +103,7 @@ RULES |= {
         ({"src": hbm("x", 2048)}, "axes must be empty, (1, 0), (2, 1, 0) or (3, 1, 2, 0)"),
         ({"dst": chip("t", 64, 32)}, "dst must have the dimensions of src in the order"),
         ({"dst": chip("t", 32, 64, dtype=S32)}, "dst, src must have the same dtype"),
-        ({"dge_mode": "swdge"}, "dge_mode must be unknown or hwdge"),
+        ({"dge_mode": "swdge"}, "dge_mode must be unknown, none or hwdge"),
         ({**turned, "dge_mode": "hwdge", "src": hbm("x", 64, 32, dtype=BF16),
           "dst": chip("t", 32, 64, dtype=BF16)}, "in hardware src must have 16 rows"),
         ({"dge_mode": "hwdge", "src": hbm("x", 8, 3, 32, dtype=BF16),

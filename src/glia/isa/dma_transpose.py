@@ -65,8 +65,8 @@ class DmaTranspose(DescribedTransfer, engine="sync", engines=ISSUERS):
         Rule("dst must have the dimensions of src in the order of axes", _turned_shape, TRANSPOSE),
         same_dtype("dst", "src", source=TRANSPOSE),
         Rule(
-            "dge_mode must be unknown or hwdge",
-            lambda i, _: i.dge_mode in ("unknown", "hwdge"),
+            "dge_mode must be unknown, none or hwdge",
+            lambda i, _: i.dge_mode in ("unknown", "none", "hwdge"),
             TRANSPOSE,
         ),
         IN_HARDWARE,

@@ -3,12 +3,14 @@
     measure.py prepare MODEL FOLDER                     write model.hlo.pb and input.npy
     measure.py compile FOLDER TARGET OPTLEVEL CAST      write TARGET-OPTLEVEL-CAST.neff, time it
     measure.py execute MODEL FOLDER TARGET OPTLEVEL CAST    run it, and XLA:CPU, and compare
+    measure.py table MODULE                             what the benchmark MODULE.py found
 
 Only `prepare` and `execute` import jax, so that the memory of `compile` is the compiler's own.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import resource
 import sys
@@ -122,6 +124,11 @@ def execute(name: str, folder: str, target: str, optlevel: str, cast: str) -> di
     }
 
 
+def table(module: str) -> dict[str, Any]:
+    """The table of another benchmark of this folder."""
+    return importlib.import_module(module).table()
+
+
 def neff_path(folder: str, target: str, optlevel: str, cast: str) -> Path:
     """Where `compile` leaves the NEFF for `execute`."""
     return Path(folder) / f"{target}-{optlevel}-{cast}.neff"
@@ -140,7 +147,8 @@ def shortest(work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    measurement = {"prepare": prepare, "compile": compile, "execute": execute}[sys.argv[1]]
+    known = {"prepare": prepare, "compile": compile, "execute": execute, "table": table}
+    measurement = known[sys.argv[1]]
     try:
         found = measurement(*sys.argv[2:])
     except CompileError as error:

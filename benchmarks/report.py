@@ -13,6 +13,7 @@ from typing import Any
 from glia import __version__
 
 GIB = 1 << 30
+EMPTY: Mapping[str, dict[str, Any]] = {}
 TITLES = {
     "digits": "Digits classifier (120 images of 8 x 8)",
     "bert": "BERT-base encoder (12 layers, batch 1, sequence 128)",
@@ -43,7 +44,9 @@ Written by `make bench`. Every measurement ran in a process of its own, one afte
 """
 
 
-def render(found: Mapping[str, Mapping[str, dict[str, Any]]]) -> tuple[str, list[str]]:
+def render(
+    found: Mapping[str, Mapping[str, dict[str, Any]]], tables: Mapping[str, dict[str, Any]] = EMPTY
+) -> tuple[str, list[str]]:
     """The page, and one line for each failed measurement or limit not kept."""
     parts = [INTRODUCTION, _machine()]
     failures: list[str] = []
@@ -53,6 +56,16 @@ def render(found: Mapping[str, Mapping[str, dict[str, Any]]]) -> tuple[str, list
         kept, broken = _limits(name, measurements)
         parts.append("\n".join(f"* {line}" for line in (*kept, *broken)) + "\n")
         failures += failed + broken
+    for name, table in tables.items():
+        if error := table.get("error"):
+            parts.append(f"## {name}\n\nFAILED {error}\n")
+            failures.append(f"{name}: {error}")
+            continue
+        parts += [f"## {table['title']}\n\n{table['text']}\n"]
+        parts.append(_table(table["headings"], table["rows"]))
+        failures += table["broken"]
+        if table["broken"]:
+            parts.append("\n".join(f"* {line}" for line in table["broken"]) + "\n")
     return "\n".join(parts), failures
 
 

@@ -45,6 +45,14 @@ def test_a_failed_measurement_is_a_cell_with_its_code_and_breaks_the_limits() ->
     ]
 
 
+def test_other_tables_are_added_and_what_they_miss_is_a_failure() -> None:
+    good = {"title": "Speed", "text": "How fast.", "headings": ["a"], "rows": [["1 | 2"]]}
+    tables = {"one": good | {"broken": ["speed: 1, NOT KEPT"]}, "two": {"error": "no result"}}
+    page, failures = load_report().render({}, tables)
+    assert "## Speed" in page and "| 1 \\| 2 |" in page and "FAILED no result" in page
+    assert failures == ["speed: 1, NOT KEPT", "two: no result"]
+
+
 def test_the_machine_is_measured_in_rows() -> None:
     machine = load_report("machine")
     row = machine.measure("sparse")

@@ -39,7 +39,7 @@ LEAST = -3.0e38  # below every element
 def top_k(x: NkiTensor, k: int) -> tuple[NkiTensor, NkiTensor]:
     """(values, indices) of the k greatest of each row, greatest first."""
     rows, columns = x.shape
-    assert GROUP <= columns and 1 <= k <= columns, f"no {k} greatest of {columns} elements"
+    assert columns >= GROUP and 1 <= k <= columns, f"no {k} greatest of {columns} elements"
     values = nl.ndarray((rows, k), x.dtype, buffer=nl.shared_hbm, name="values")
     indices = nl.ndarray((rows, k), nl.int32, buffer=nl.shared_hbm, name="indices")
     count = ceiling(k, GROUP) * GROUP

@@ -6,13 +6,14 @@ import inspect
 import json
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from glia import __version__
-from glia.cli.errors import BadCommandLine, CheckFailed, UnknownCode, UnknownPass
+from glia.cli.errors import BadCommandLine, CheckFailed, NotConforming, UnknownCode, UnknownPass
 from glia.cli.flags import nearest
 from glia.cli.guard import GuardedGroup, writing
 from glia.cli.neuronx_cc import TARGETS
@@ -28,6 +29,7 @@ Examples:
   glia inspect model.neff
   glia show model.hlo.pb --after canonicalize
   glia explain NCC_EVRF001
+  glia conformance nki --repo nki-samples
   glia demo
 """
 
@@ -127,21 +129,48 @@ def _run_text(report: dict[str, Any]) -> str:
     return "\n".join([*lines, *report["differences"]])
 
 
-@main.command(short_help="Simulate how long a NEFF takes, and where.")
-@click.argument("neff", metavar="F.neff")
+@main.command(short_help="Simulate how long a NEFF or a kernel takes, and where.")
+@click.argument("place", metavar="F.neff|KERNEL.py::NAME")
+@click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=DTYPE[N,N]|NAME=VALUE",
+    help="An argument of a kernel; repeat for more.",
+)
+@click.option(
+    "--target", type=click.Choice(TARGETS), default="trn2", help="Device family of a kernel."
+)
 @click.option("--perfetto", default="", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
 @click.option("--html", default="", metavar="FILE", help="Write a page to read in a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def profile(neff: str, perfetto: str, html: str, as_json: bool) -> None:
-    """Print the simulated time of one execution of F.neff."""
+def profile(
+    place: str, arguments: tuple[str, ...], target: str, perfetto: str, html: str, as_json: bool
+) -> None:
+    """Print the simulated time of one execution of F.neff.
+
+    Of a kernel, whose file is run, also which source lines the time goes to; it needs its
+    arguments: glia profile kernel.py::softmax --arg x=f32[128,512]
+    """
+    from glia.cli.kernel import SEPARATOR, path_text, profile_kernel_file
+    from glia.profile.critical_path import critical_path
     from glia.runtime.model import load
 
-    found = load(neff).profile()
+    is_kernel = SEPARATOR in place
+    if arguments and not is_kernel:
+        raise BadCommandLine(problem="--arg needs a KERNEL.py::NAME", command="glia profile")
+    found = profile_kernel_file(place, arguments, target) if is_kernel else load(place).profile()
     for path, save in ((perfetto, found.save_perfetto), (html, found.save_html)):
         if path:
             with writing(path):
                 save(path)
-    click.echo(json.dumps(found.to_dict()) if as_json else _profile_text(found))
+    if as_json:
+        path = [
+            vars(row) | {"loc": str(row.loc)} for row in critical_path(found.timing) if is_kernel
+        ]
+        click.echo(json.dumps(found.to_dict() | ({"critical_path": path} if is_kernel else {})))
+        return
+    click.echo(_profile_text(found) + (f"\n{path_text(found)}" if is_kernel else ""))
 
 
 def _profile_text(found: Profile) -> str:
@@ -220,6 +249,37 @@ def explain(code: str | None) -> None:
     if found is None:
         raise UnknownCode(name=code, nearest=nearest(wanted, errors))
     click.echo(f"{found.code}: {inspect.cleandoc(found.__doc__ or '')}")
+
+
+@main.command(short_help="Run the kernels of a clone of the public NKI repositories.")
+@click.argument("suite", type=click.Choice(["nki"]))
+@click.option(
+    "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="A clone."
+)
+@click.option("--only", default="", metavar="TEXT", help="Only files whose path holds this.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def conformance(suite: str, repo: str, only: str, as_json: bool) -> None:
+    """Run every kernel and test found under PATH, both generations, and print what came of each.
+
+    The code of the clone runs in this environment. Failures that lie in the clone's own files are
+    explained; any other one ends with exit code 1.
+    """
+    from glia.cli.conformance import run_all, text_of_outcome
+
+    outcomes = []
+    for outcome in run_all(Path(repo), only):
+        outcomes.append(outcome)
+        if not as_json:
+            click.echo(text_of_outcome(outcome))
+    counts = Counter(each.status for each in outcomes)
+    if as_json:
+        click.echo(json.dumps({"counts": counts, "kernels": [asdict(each) for each in outcomes]}))
+    else:
+        click.echo(", ".join(f"{count} {status}" for status, count in counts.most_common()))
+    wrong = [each for each in outcomes if each.status == "fail"]
+    if wrong:
+        first = f"{wrong[0].file} {wrong[0].kernel}: {wrong[0].reason}"
+        raise NotConforming(count=len(wrong), total=len(outcomes), first=first)
 
 
 @main.command(short_help="Print a model as text after a pass.")

@@ -1,0 +1,64 @@
+"""What tests say about the time and the memory of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glia.isa.operand import Memory
+from glia.machine.ir import Program
+from glia.nki.targets import platform_target
+from glia.nki.trace import trace
+from glia.profile.report import Profile, profile_program
+
+
+def profile_kernel(
+    kernel: Any, *arrays: Any, target: str | None = None, **constants: Any
+) -> Profile:
+    """The simulated time of a kernel for arguments of these shapes, dtypes and values.
+
+    `kernel` is a function, decorated with nki.jit or not. The device is `target`, else what the
+    environment says. Nothing is computed, so that large arguments cost no more than small ones.
+    """
+    chosen = platform_target(target)
+    function = getattr(kernel, "function", kernel)
+    return profile_program(trace(function, *arrays, target=chosen.name, **constants), chosen)
+
+
+def assert_latency(profile: Profile, *, at_most_us: float, at_least_us: float = 0.0) -> None:
+    """AssertionError unless the latency, pre- and postamble included, is within the bounds."""
+    latency = profile.latency_us
+    assert at_least_us <= latency <= at_most_us, (
+        f"{profile.program.name} takes {latency:.2f} us, "
+        f"not between {at_least_us:.2f} and {at_most_us:.2f} us"
+    )
+
+
+def assert_engine_busy(profile: Profile, engine: str, *, at_least: float) -> None:
+    """AssertionError unless an engine works for this part of the time.
+
+    The time is that of the kernel: the latency without pre- and postamble.
+    """
+    arch = profile.target.arch
+    span = profile.latency_us - (profile.timing.begin_ns + arch.postamble_ns) / 1000
+    assert engine in profile.engines, f"{engine!r} is none of {', '.join(profile.engines)}"
+    busy = profile.engines[engine].busy_us / span
+    assert busy >= at_least, (
+        f"{engine} is busy {busy:.1%} of {span:.2f} us in {profile.program.name}, "
+        f"not {at_least:.1%}"
+    )
+
+
+def assert_no_spill(program: Program | Profile) -> None:
+    """AssertionError when a tensor goes to HBM to be read again, other than in and out."""
+    program = program.program if isinstance(program, Profile) else program
+    outside = {binding.tile.name for binding in (*program.inputs, *program.outputs)}
+    instructions = list(program.instructions())
+    written = {p.tile.name for i in instructions for p in i.written_patterns() if _in_hbm(p)}
+    read = {p.tile.name for i in instructions for p in i.read_patterns() if _in_hbm(p)}
+    spilled = sorted((written & read) - outside)
+    total = sum(program.tiles[name].bytes for name in spilled)
+    assert not spilled, f"{program.name} spills {total} bytes: {', '.join(spilled)}"
+
+
+def _in_hbm(pattern: Any) -> bool:
+    return pattern.memory is Memory.HBM

@@ -1,0 +1,97 @@
+"""Which source lines the latency is made of: the chain of instructions that waited for each other.
+
+From the last event of a timeline back to its first: what ended last of all that an event could have
+waited for is what held it up. That is the event before it on its own engine or queue, or one on an
+engine or queue whose semaphore it waits for. The time from the end of one to the end of the next
+belongs to the next one's source line.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from glia.base.loc import Loc
+from glia.sim.timing import Event, Timing
+
+TOLERANCE_NS = 1.0  # times are rounded to picoseconds
+
+
+@dataclass(frozen=True)
+class PathLine:
+    """What one source line adds to the critical path."""
+
+    loc: Loc
+    opcode: str
+    track: str  # of its last instruction: an engine, or "dma QUEUE"
+    ns: float
+    share: float  # of the path
+    count: int  # instructions of it on the path
+
+
+def critical_path(timing: Timing) -> tuple[PathLine, ...]:
+    """The source lines on the critical path, the longest first; empty without events.
+
+    Iterations of a loop that repeat are not listed as events: their time is spread over the lines
+    in proportion to the rest.
+    """
+    by_track = _by_track(timing.events)
+    last = max(timing.events, key=lambda event: event.end_ns, default=None)
+    lines: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, str], Event] = {}
+    while last is not None:
+        before = _held_up_by(last, by_track)
+        begin = before.end_ns if before is not None else timing.begin_ns
+        key = str(last.instr.loc), last.instr.mnemonic()
+        found.setdefault(key, last)
+        entry = lines.setdefault(key, [0.0, 0])
+        entry[0] += max(0.0, last.end_ns - begin - _skipped(timing, begin, last.end_ns))
+        entry[1] += 1
+        last = before
+    total = sum(ns for ns, _ in lines.values()) or 1.0
+    whole = max((e.end_ns for e in timing.events), default=timing.begin_ns) - timing.begin_ns
+    rows = [
+        PathLine(found[key].instr.loc, key[1], found[key].track, ns / total * whole, ns / total,
+                 int(count))
+        for key, (ns, count) in lines.items()
+    ]  # fmt: skip
+    return tuple(sorted(rows, key=lambda row: -row.ns))
+
+
+def _by_track(events: tuple[Event, ...]) -> dict[str, tuple[list[float], list[Event]]]:
+    """For each track the ends of its events, ascending, and the events in that order."""
+    tracks: dict[str, list[Event]] = {}
+    for event in events:
+        tracks.setdefault(event.track, []).append(event)
+    for listed in tracks.values():
+        listed.sort(key=lambda event: event.end_ns)
+    return {name: ([e.end_ns for e in listed], listed) for name, listed in tracks.items()}
+
+
+def _held_up_by(event: Event, by_track: dict[str, tuple[list[float], list[Event]]]) -> Event | None:
+    """What ended last of all that the event could have waited for."""
+    names = {event.track} | {_track_of(wait.semaphore) for wait in event.instr.waits}
+    if event.track.startswith("dma "):
+        names.add(event.instr.runs_on)
+    candidates = []
+    for ends, events in (by_track[name] for name in names if name in by_track):
+        position = bisect_right(ends, event.start_ns + TOLERANCE_NS)
+        candidates += [e for e in events[max(0, position - 2) : position] if e is not event]
+    earlier = [e for e in candidates if e.start_ns < event.start_ns and e.end_ns < event.end_ns]
+    return max(earlier, key=lambda e: e.end_ns, default=None)
+
+
+def _track_of(semaphore: str) -> str:
+    """The track that counts in a semaphore."""
+    return f"dma {semaphore[6:]}" if semaphore.startswith("queue.") else semaphore
+
+
+def _skipped(timing: Timing, begin: float, end: float) -> float:
+    """Time of repeated iterations between two moments; of nested loops the outermost counts."""
+    spans = sorted((s.start_ns, s.end_ns) for s in timing.skips)
+    total, reached = 0.0, begin
+    for start, stop in spans:
+        start, stop = max(start, reached), min(stop, end)
+        if stop > start:
+            total, reached = total + stop - start, stop
+    return total

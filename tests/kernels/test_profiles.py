@@ -1,0 +1,148 @@
+"""Profiles of kernels: on the command line, by source line, and what tests say about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from glia.cli.glia import main
+from glia.kernels.matmul import matmul_fully_blocked
+from glia.kernels.tensor_add import tensor_add
+from glia.machine.program_builder import ProgramBuilder
+from glia.nki import isa as nisa
+from glia.nki import language as nl
+from glia.nki.testing import assert_engine_busy, assert_latency, assert_no_spill, profile_kernel
+from glia.profile.critical_path import critical_path
+from glia.profile.report import profile_program
+
+KERNEL = """
+import glia.nki.isa as nisa
+import glia.nki.language as nl
+from glia.nki import jit
+
+@jit
+def double(x, factor=2.0):
+    tile = nl.ndarray(x.shape, x.dtype)
+    nisa.dma_copy(tile, x)
+    nisa.tensor_scalar(tile, tile, nl.multiply, factor)
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, tile)
+    return out
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> str:
+    """The place of a kernel in a file."""
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    return f"{tmp_path / 'kernel.py'}::double"
+
+
+def profile(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["profile", *arguments])
+
+
+def test_a_kernel_in_a_file_is_profiled_by_its_lines(kernel: str, tmp_path: Path) -> None:
+    trace, page = tmp_path / "trace.json", tmp_path / "page.html"
+    files = "--perfetto", str(trace), "--html", str(page)
+    result = profile(kernel, "--arg", "x=f32[128, 512]", "--arg", "factor=0.5", *files)
+    assert result.exit_code == 0, result.output
+    for wanted in ("latency", "engine vector", "kernel.py:9", "nisa.dma_copy(tile, x)"):
+        assert wanted in result.output
+    assert json.loads(trace.read_text()) and "<html" in page.read_text()
+
+
+def test_json_holds_the_critical_path(kernel: str) -> None:
+    result = profile(kernel, "--arg", "x=bf16[128,2048]", "--target", "trn1", "--json")
+    found = json.loads(result.output)
+    assert found["target"] == "trn1" and found["latency_us"] > 0
+    assert {row["opcode"] for row in found["critical_path"]} == {"dma_copy", "tensor_scalar"}
+    assert sum(row["share"] for row in found["critical_path"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("nowhere.py::f",), "there is no file nowhere.py"),
+        (("--arg", "x"), "is not of the form"),
+        (("--arg", "x=f33[4]"), "f33 is none of"),
+        (("--arg", "y=f32[4]"), "missing a required argument: 'x'"),
+    ],
+)
+def test_what_is_wrong_is_said(kernel: str, arguments: tuple[str, ...], problem: str) -> None:
+    given = arguments if "::" in arguments[0] else (kernel, *arguments)
+    result = profile(*given)
+    assert result.exit_code != 0 and problem in result.output
+
+
+def test_a_file_that_fails_or_has_no_such_kernel_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("1 / 0")
+    (tmp_path / "none.py").write_text("kernel = 3")
+    assert "ZeroDivisionError" in profile(f"{tmp_path / 'bad.py'}::kernel").output
+    assert "has no kernel 'kernel'" in profile(f"{tmp_path / 'none.py'}::kernel").output
+
+
+def test_arguments_without_a_kernel_are_refused() -> None:
+    assert "--arg needs a KERNEL.py::NAME" in profile("model.neff", "--arg", "x=f32[4]").output
+
+
+def test_the_path_leads_from_the_first_load_to_the_last_store() -> None:
+    a = np.zeros((128, 512), np.float32)
+    found = profile_kernel(tensor_add, a, a, target="trn2")
+    rows = critical_path(found.timing)
+    assert {row.opcode for row in rows} == {"dma_copy", "tensor_tensor"}
+    last = max(event.end_ns for event in found.timing.events)
+    assert sum(row.ns for row in rows) == pytest.approx(last - found.timing.begin_ns)
+
+
+def test_repeated_iterations_count_for_the_lines_of_their_loop() -> None:
+    left, right = np.zeros((512, 4096), np.float32), np.zeros((512, 2048), np.float32)
+    found = profile_kernel(matmul_fully_blocked, left, right, target="trn2", tiles=(2, 1, 4))
+    assert found.timing.skips
+    first = critical_path(found.timing)[0]
+    assert first.opcode == "nc_matmul" and first.share > 0.8
+
+
+def test_nothing_has_no_path() -> None:
+    empty = ProgramBuilder("nothing", target="trn2").finish()
+    assert critical_path(profile_program(empty, "trn2").timing) == ()
+
+
+def test_latency_is_held_between_bounds() -> None:
+    a = np.zeros((128, 512), np.float32)
+    found = profile_kernel(tensor_add, a, a, target="trn2")
+    assert_latency(found, at_most_us=30)
+    with pytest.raises(AssertionError, match="tensor_add takes"):
+        assert_latency(found, at_most_us=1)
+    with pytest.raises(AssertionError, match="not between"):
+        assert_latency(found, at_least_us=100, at_most_us=200)
+
+
+def test_engines_are_held_to_their_part_of_the_time() -> None:
+    left, right = np.zeros((512, 512), np.float32), np.zeros((512, 2048), np.float32)
+    found = profile_kernel(matmul_fully_blocked, left, right, target="trn2", tiles=(2, 1, 4))
+    assert_engine_busy(found, "tensor", at_least=0.7)
+    with pytest.raises(AssertionError, match="gpsimd is busy"):
+        assert_engine_busy(found, "gpsimd", at_least=0.7)
+    with pytest.raises(AssertionError, match="'array' is none of"):
+        assert_engine_busy(found, "array", at_least=0.1)
+
+
+def by_hbm(x):
+    tile, other = nl.ndarray(x.shape, x.dtype), nl.ndarray(x.shape, x.dtype)
+    between = nl.ndarray(x.shape, x.dtype, buffer=nl.private_hbm, name="between")
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for dst, src in ((tile, x), (between, tile), (other, between), (out, other)):
+        nisa.dma_copy(dst, src)
+    return out
+
+
+def test_a_tensor_that_goes_to_hbm_and_back_is_a_spill() -> None:
+    x = np.zeros((128, 16), np.float32)
+    assert_no_spill(profile_kernel(tensor_add, x, x))
+    with pytest.raises(AssertionError, match="spills 8192 bytes: between"):
+        assert_no_spill(profile_kernel(by_hbm, x))

@@ -37,6 +37,7 @@ SBUF_PORT, PSUM_PORT = 0, 1
 SBUF_PORT_ENGINES = ("vector", "gpsimd")
 PSUM_PORT_ENGINES = ("vector", "scalar")
 
+MOST_KEPT = 50_000  # steps of a plan that stays in memory with its program
 WRITERS_REMEMBERED = 32  # per engine and tile, when looking for what a result depends on
 
 Array = np.ndarray[Any, Any]
@@ -137,14 +138,17 @@ class Plan:
 def make_plan(program: Program, arch: Arch) -> Plan:
     """Cost every kind of instruction of `program` once and resolve names to numbers.
 
-    A program never changes, so its plans are kept beside it, in a list of (arch, plan).
+    A program never changes, so its plans are kept beside it, in a list of (arch, plan), unless they
+    are large.
     """
     kept: list[tuple[Arch, Plan]] = vars(program).setdefault("_timing_plans", [])
     for known, plan in kept:
         if known is arch:
             return plan
-    kept.append((arch, _make_plan(program, arch)))
-    return kept[-1][1]
+    plan = _make_plan(program, arch)
+    if len(plan.steps) <= MOST_KEPT:
+        kept.append((arch, plan))
+    return plan
 
 
 def _make_plan(program: Program, arch: Arch) -> Plan:

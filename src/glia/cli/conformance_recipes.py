@@ -48,12 +48,18 @@ def _exp(rng: np.random.Generator, file: str) -> Trial:
     return Trial((x,), (np.exp(x),))
 
 
-@recipe("nki_tensor_add_kernel", "nki_tensor_add_kernel_", "nki_tensor_add", "add_kernel")
+@recipe("nki_tensor_add")
+def _add_rows(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 512, 2048), _floats(rng, 512, 2048)
+    return Trial((a, b), (a + b,))
+
+
+@recipe("nki_tensor_add_kernel", "nki_tensor_add_kernel_", "add_kernel", "nki_tensor_add_nc2")
 def _add(rng: np.random.Generator, file: str) -> Trial:
-    is_grid = "spmd" in file
-    shape = (512, 2048) if is_grid or file.startswith("tensor_addition") else (4, 3)
+    is_tiled = "tensor_addition" in file
+    shape = (512, 2048) if is_tiled else (4, 3)
     a, b = _floats(rng, *shape), _floats(rng, *shape)
-    return Trial((a, b), (a + b,), (4, 4) if is_grid else ())
+    return Trial((a, b), (a + b,), (4, 4) if is_tiled else ())
 
 
 @recipe("add_kernel_nx8x128x512")

@@ -108,3 +108,16 @@ class UnknownCode(CompileError):
     code = "GLIA208"
     message = "there is no error code {name!r}{nearest}"
     help = "run `glia explain` for the list of codes"
+
+
+class NotConforming(CompileError):
+    """`glia conformance` found kernels that fail and whose failure nobody has explained.
+
+    Cause: The kernel uses what glia does not have, or glia computes something else than NumPy.
+    Fix: Read the reasons in the table; report the kernel when it is legal.
+    Example: glia conformance nki --repo a_clone_with_a_wrong_kernel
+    """
+
+    code = "GLIA209"
+    message = "{count} of {total} kernels fail; {first}"
+    help = "the table above gives the reason for each; --json gives it in full"

@@ -429,7 +429,9 @@ def tensor_scalar_cumulative(
     *, dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
     reduce_cmd: Any = enums.reduce_cmd.reset_reduce, mask: Any = None, **kwargs: Any,
 ) -> Tensor:  # fmt: skip
-    """dst takes the running op1 of src op0 imm0."""
+    """dst takes the running op1 of src op0 imm0, with load_reduce from imm1 on."""
+    command = ready("tensor_scalar_cumulative", "reduce_cmd", reduce_cmd)
+    imm1 = imm1 if command is enums.reduce_cmd.load_reduce else None
     fields = {
         "src": src, "op0": op0, "op1": op1, "imm0": imm0, "imm1": imm1, "reduce_cmd": reduce_cmd,
     }  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from glia.nki.beta1 import constants
 from glia.nki.beta1.buffers import hbm, private_hbm, psum, sbuf, shared_hbm
 from glia.nki.beta1.creation import (
     affine_range,
@@ -163,7 +164,13 @@ def gemm_stationary_grid() -> Grid:
 
 
 # Names that no document has and kernels use.
-_UNDOCUMENTED = {"bool": np.bool_, "float32r": tfloat32, "range": range, "tensor": Tensor}
+_UNDOCUMENTED = {
+    "bool": np.bool_,
+    "float32r": tfloat32,
+    "range": range,
+    "sizeinbytes": constants.sizeinbytes,
+    "tensor": Tensor,
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,5 @@
+"""Helpers that kernels' callers import."""
+
+from neuronxcc.starfish import support
+
+__all__ = ["support"]

@@ -1,0 +1,5 @@
+"""Helpers that kernels' callers import."""
+
+from neuronxcc.starfish.support import dtype
+
+__all__ = ["dtype"]

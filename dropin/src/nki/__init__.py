@@ -1,0 +1,17 @@
+"""NKI of the current generation, from glia.nki."""
+
+from glia.nki import jit, simulate
+from glia.nki.beta1 import baremetal, benchmark, profile
+from nki import collectives, isa, language, typing
+
+__all__ = [
+    "baremetal",
+    "benchmark",
+    "collectives",
+    "isa",
+    "jit",
+    "language",
+    "profile",
+    "simulate",
+    "typing",
+]

@@ -1,0 +1,19 @@
+"""`neuronxcc.nki.language.constants`: limits of tiles, and the width of dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glia.nki.beta1.dtypes import name_of, numpy_of
+from glia.nki.sizes import tile_size
+
+
+def sizeinbytes(dtype: Any) -> int:
+    """Bytes of one element of a dtype."""
+    return numpy_of(name_of(dtype)).itemsize
+
+
+sbuf_min_align = tile_size.sbuf_min_align
+psum_min_align = tile_size.psum_min_align
+
+__all__ = ["psum_min_align", "sbuf_min_align", "sizeinbytes", "tile_size"]

@@ -1,0 +1,130 @@
+"""`glia conformance nki` runs what it finds and explains what fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from glia.cli.conformance import find_files, run_file
+from glia.cli.glia import main
+
+ADD = """
+import torch
+from {root} import nki
+import {root}.nki.language as nl
+
+device = torch.device("cpu")
+
+@nki.jit
+def nki_tensor_add_kernel(a_input, b_input):
+    out = nl.ndarray(a_input.shape, dtype=a_input.dtype, buffer=nl.shared_hbm)
+    nl.store(out, value=nl.load(a_input) {sign} nl.load(b_input))
+    return out
+"""
+CURRENT = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+@nki.jit
+def nki_tensor_add_kernel(a_input, b_input):
+    a = nl.load(a_input)
+    nisa.tensor_tensor(dst=a, data1=a, data2=nl.load(b_input), op=nl.add)
+    out = nl.ndarray(a_input.shape, dtype=a_input.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=a)
+    return out
+
+@nki.jit
+def no_one_knows(x):
+    return x
+"""
+TESTS = """
+import unittest
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit(mode="simulation")
+def twice(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2)
+    return out
+
+class TestTwice(unittest.TestCase):
+    def test_twice(self):
+        x = np.ones((4, 4), np.float32)
+        self.assertTrue(np.allclose(twice(x), x * 2))
+
+    def test_thrice(self):
+        x = np.ones((4, 4), np.float32)
+        self.assertTrue(np.allclose(twice(x), x * 3))
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    (tmp_path / "add.py").write_text(ADD.format(root="neuronxcc", sign="+"))
+    (tmp_path / "current.py").write_text(CURRENT)
+    (tmp_path / "plain.py").write_text("x = 1\n")
+    (tmp_path / "broken.py").write_text("def (:\n")
+    return tmp_path
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["conformance", "nki", *arguments])
+
+
+def test_kernels_of_both_generations_run_and_agree_with_numpy(clone: Path) -> None:
+    result = invoke("--repo", str(clone), "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    seen = {(k["file"], k["kernel"]): (k["generation"], k["status"]) for k in found["kernels"]}
+    assert seen == {
+        ("add.py", "nki_tensor_add_kernel"): ("beta 1", "pass"),
+        ("current.py", "nki_tensor_add_kernel"): ("current", "pass"),
+        ("current.py", "no_one_knows"): ("current", "not run"),
+    }
+    assert found["counts"] == {"pass": 2, "not run": 1}
+
+
+def test_a_kernel_that_computes_something_else_fails(clone: Path) -> None:
+    (clone / "add.py").write_text(ADD.format(root="neuronxcc", sign="-"))
+    result = invoke("--repo", str(clone), "--only", "add.py")
+    assert result.exit_code == 1
+    assert "GLIA209" in result.output
+    assert "differs from NumPy" in result.output
+
+
+def test_files_of_tests_run_their_tests(tmp_path: Path) -> None:
+    path = tmp_path / "test_twice.py"
+    path.write_text(TESTS)
+    assert find_files(tmp_path) == [path]
+    passed, failed = run_file(path)
+    assert (passed.kernel, passed.status, passed.error) == ("TestTwice.test_twice", "pass", 0.0)
+    assert failed.status == "fail"
+    assert "False is not true" in failed.reason
+
+
+def test_a_failure_of_the_clone_itself_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "layout-violation.py"
+    body = "out = nl.ndarray((256, 512), dtype=in_tensor.dtype)"
+    text = "from neuronxcc import nki\nimport neuronxcc.nki.language as nl\n\n@nki.jit\n"
+    path.write_text(f"{text}def tensor_exp_kernel_(in_tensor):\n    {body}\n    return out\n")
+    (outcome,) = run_file(path)
+    assert outcome.status == "explained"
+    assert "128 partitions" in outcome.reason
+
+
+def test_recipes_are_right_about_themselves() -> None:
+    from glia.cli.conformance_recipes import RECIPES
+
+    for name, make in RECIPES.items():
+        if "attn_fwd" in name:
+            continue  # large, and computed by one function
+        trial = make(np.random.default_rng(1), "kernel.py")
+        assert trial.expected
+        assert all(np.isfinite(each).all() for each in trial.expected), name

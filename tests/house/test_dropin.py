@@ -1,0 +1,102 @@
+"""The packages of the drop-in hold no logic: they only give glia's modules other names."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from glia.cli.conformance import MODULES, provide_names
+from house.source import REPOSITORY
+
+DROPIN = REPOSITORY / "dropin"
+FILES = sorted((DROPIN / "src").rglob("*.py"))
+ROOTS = {"glia", "nki", "neuronxcc", "jax_neuronx", "torch_neuronx"}
+
+
+def _project(folder: Path) -> dict[str, object]:
+    return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(DROPIN / "src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _is_thin(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(ast.Constant(str())):
+            return True
+        case ast.ImportFrom(module=str(module)):
+            return module.partition(".")[0] in ROOTS
+        case ast.Assign([ast.Name("__all__")], ast.List()):
+            return True
+        case ast.Assign([ast.Name("__getattr__")], ast.Call(ast.Name("missing_kernel"))):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("path", FILES, ids=[_name(path) for path in FILES])
+def test_a_module_only_imports(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree)
+    assert [ast.unparse(node) for node in tree.body if not _is_thin(node)] == []
+
+
+def test_its_version_is_that_of_glia_and_accepts_no_other() -> None:
+    own, whole = _project(DROPIN), _project(REPOSITORY)
+    assert own["version"] == whole["version"]
+    assert own["dependencies"] == [f"glia=={whole['version']}"]
+
+
+def test_it_ships_every_package_that_it_has() -> None:
+    text = tomllib.loads((DROPIN / "pyproject.toml").read_text())
+    shipped = text["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert sorted(shipped) == sorted(f"src/{p.name}" for p in (DROPIN / "src").iterdir())
+
+
+def test_every_name_that_conformance_lends_is_a_module_of_the_drop_in() -> None:
+    names = {_name(path): path for path in FILES}
+    missing = [name for name in MODULES if name not in names]
+    assert missing == []
+    for name, target in MODULES.items():
+        text = names[name].read_text()
+        assert target in text or name in ("neuronxcc", *_parents()), f"{name} is not {target}"
+
+
+def _parents() -> set[str]:
+    """Packages that only hold others."""
+    return {name.rpartition(".")[0] for name in MODULES}
+
+
+def test_every_module_imports_with_the_names_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DROPIN / "src"))
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_own(name)}
+    try:
+        for path in FILES:
+            assert importlib.import_module(_name(path)).__doc__
+        kernels = importlib.import_module("neuronxcc.nki.kernels.attention")
+        with pytest.raises(ImportError, match="nki-samples"):
+            _ = kernels.flash_fwd
+    finally:
+        for name in [each for each in sys.modules if _is_own(each)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _is_own(name: str) -> bool:
+    return name.partition(".")[0] in ROOTS - {"glia"}
+
+
+def test_lending_names_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if _is_own(each)]:
+        monkeypatch.delitem(sys.modules, name)
+    provide_names()
+    lent = sys.modules["neuronxcc.nki.language"]
+    assert lent is importlib.import_module("glia.nki.beta1.language")
+    provide_names()
+    assert sys.modules["neuronxcc.nki.language"] is lent

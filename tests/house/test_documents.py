@@ -7,7 +7,7 @@ import pytest
 from house.source import REPOSITORY
 from house.tour import blocks, printed
 
-DOCUMENTS = ("programs.md",)
+DOCUMENTS = ("kernels.md", "programs.md")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -260,3 +260,21 @@ def test_transfers_turn_and_add() -> None:
     np.testing.assert_array_equal(flat, x.T)
     np.testing.assert_array_equal(deep, y.transpose(2, 1, 0))
     np.testing.assert_allclose(total, 3 * x, rtol=1e-6)
+
+
+def test_columns_are_chosen_by_an_index_on_chip() -> None:
+    def kernel(x: NkiTensor, places: NkiTensor) -> NkiTensor:
+        tile, index = nl.load(x), nl.load(places)
+        chosen = nl.ndarray((32, 20), nl.float32)
+        nisa.tensor_copy(chosen, tile.indirect(index, num_elem=20))
+        return stored(chosen)
+
+    x = normal(32, 50)
+    places = np.random.default_rng(0).integers(0, 50, (32, 2)).astype(np.uint16)
+    expected = np.concatenate(
+        [
+            x[group : group + 16, places[group : group + 16].reshape(-1, order="F")[:20]]
+            for group in (0, 16)
+        ]
+    )
+    np.testing.assert_array_equal(both(kernel, x, places), expected)

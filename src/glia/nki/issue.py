@@ -18,18 +18,19 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.base.loc import Loc
 from glia.isa.dma import DmaCopy, Transfer
+from glia.isa.gpsimd_gather import LocalGather
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern
 from glia.isa.sync import RegisterAlu, RegisterLoad
 from glia.machine.emit.builder import QUEUE_OWNERS
 from glia.machine.legal import violations
-from glia.nki.enums import engine
+from glia.nki.enums import MemoryRegion, engine
 from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import operator_name
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import Session, caller
-from glia.nki.tensor import Indirection, NkiTensor
+from glia.nki.tensor import Indirection, NkiTensor, new_tensor
 from glia.nki.views import signature_of
 
 Arguments = dict[str, Any]
@@ -61,6 +62,8 @@ def issue(
     indirect: list[tuple[str, NkiTensor]] = []
     for name, value in arguments.items():
         if value.__class__ is NkiTensor:
+            if value.indirection is not None and value.is_on_chip:
+                value = _gathered(session, function, kind, name, value)
             fields[name] = value.pattern
             key.append(value.signature)
             if value.fault:
@@ -212,6 +215,32 @@ def folded(pattern: Pattern) -> Pattern:
 # --- indices that only the running program knows ----------------------------------------------
 
 
+def _gathered(
+    session: Session, function: str, kind: type[Instr], name: str, tensor: NkiTensor
+) -> NkiTensor:
+    """A tensor that instructions can read, for a view whose elements an index chooses.
+
+    GpSimd gathers the elements into a tile of their own before the instruction.
+    """
+    indirection = tensor.indirection
+    assert indirection is not None
+    if not indirection.is_vector:
+        return tensor
+    if session.arch.generation < 4:
+        refuse(function, f"{function} takes indirect views ({name}) from generation 4 on")
+    if kind.operand_declarations[name].access != "reads" or kind.engine == "tensor":
+        refuse(function, f"{function} {name} cannot be an indirect view; copy through a tile")
+    source = tensor._with((tensor.dims[0], (indirection.step, indirection.rows)))
+    source.indirection = None
+    gathered = new_tensor(tensor.shape, tensor.dtype, MemoryRegion.sbuf, "gathered")
+    fields = {
+        "dst": gathered, "src_buffer": source, "index": indirection.index,
+        "num_valid_indices": tensor.shape[-1],
+    }  # fmt: skip
+    issue(session, "local_gather", LocalGather, fields)
+    return gathered
+
+
 def _resolved(
     session: Session, function: str, fields: Arguments, name: str, tensor: NkiTensor
 ) -> str:
@@ -219,7 +248,7 @@ def _resolved(
     indirection = tensor.indirection
     assert indirection is not None
     if indirection.is_vector:
-        refuse(function, f"{function} takes no operand with an index for each partition ({name})")
+        refuse(function, f"{function} takes no operand with an index for each row ({name})")
     register = session.new_register("index")
     distance = Affine.of(register) * indirection.step
     pattern = tensor.pattern

@@ -147,7 +147,7 @@ def rows(is_quick: bool = False) -> list[Row]:
     return found
 
 
-def table() -> dict[str, Any]:
+def results() -> dict[str, Any]:
     """The measurements as a part of RESULTS.md."""
     return {
         "title": "Reference executor",

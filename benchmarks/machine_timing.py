@@ -135,7 +135,7 @@ def rows(layers: int = 12) -> list[Speed]:
     return found
 
 
-def table() -> dict[str, Any]:
+def results() -> dict[str, Any]:
     """The measurements as a part of RESULTS.md; what misses its goal is broken."""
     found = rows()
     slow = [

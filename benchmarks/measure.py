@@ -126,7 +126,7 @@ def execute(name: str, folder: str, target: str, optlevel: str, cast: str) -> di
 
 def table(module: str) -> dict[str, Any]:
     """The table of another benchmark of this folder."""
-    return importlib.import_module(module).table()
+    return importlib.import_module(module).results()
 
 
 def neff_path(folder: str, target: str, optlevel: str, cast: str) -> Path:

@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [--only digits|bert|resnet50] [--quick] [--output FILE]
 
-Whole models first, then the timing model and the executor (not with --only).
+Whole models first, then kernels, the timing model and the executor (not with --only).
 
 Every measurement runs in a process of its own (measure.py). One that fails is a cell of the table
 that says so. The exit status is 1 when a measurement failed or a limit was not kept.
@@ -25,7 +25,7 @@ MODELS = ("digits", "bert", "resnet50")
 TARGETS = ("trn1", "trn2")
 OPTLEVELS = ("1", "2", "3")
 CASTS = ("none", "bf16")
-TABLES = ("machine_timing", "machine")
+TABLES = ("kernels", "machine_timing", "machine")
 EXECUTED = ("trn2", "2")  # what is run as well as timed
 LONGEST_SECONDS = 900
 # The executor multiplies one instruction's tiles at a time; more threads only wait for each other.

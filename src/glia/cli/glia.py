@@ -26,10 +26,8 @@ EXAMPLES = """\b
 Examples:
   glia run model.neff --input input0=x.npy --check expected.npz
   glia profile model.neff --perfetto trace.json
-  glia inspect model.neff
   glia show model.hlo.pb --after canonicalize
   glia explain NCC_EVRF001
-  glia conformance nki --repo nki-samples
   glia demo
 """
 

@@ -132,7 +132,10 @@ def nc_matmul(
     check_partitions("nc_matmul", stationary=first, moving=second)
     if str(perf_mode).startswith("double_row"):
         return _double_row(frame, first, second)
-    return product("nki.isa.nc_matmul", frame, first, second, mask)
+    options: Fields = {"is_transpose": is_transpose}
+    if tile_size:
+        options |= {"tile_position": tuple(tile_position), "tile_size": tuple(tile_size)}
+    return product("nki.isa.nc_matmul", frame, first, second, mask, **options)
 
 
 def _double_row(frame: Frame, first: NkiTensor, second: NkiTensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from glia import isa
+from glia.base.dtype import F32
 from glia.isa.operand import Memory
 from glia.nki import isa as nisa
 from glia.nki.beta1.buffers import psum
@@ -213,10 +214,12 @@ def operands_of_product(x: Any, y: Any) -> tuple[NkiTensor, NkiTensor]:
 
 def product(
     function: str, frame: Frame, stationary: NkiTensor, moving: NkiTensor, mask: Any = None,
-    **options: Any,
+    is_transpose: bool = False, **options: Any,
 ) -> Tensor:  # fmt: skip
     """stationary.T @ moving, a tile in PSUM that waits; `+=` accumulates it."""
     stationary, moving = _flat(frame, stationary), _flat(frame, moving)
+    if (stationary.stored is F32) != (moving.stored is F32):  # which the array does not mix
+        stationary, moving = (_in_float32(frame, each) for each in (stationary, moving))
     _check_columns(frame, function, stationary, moving)
     part = part_of(mask, moving.shape)
     shape = (stationary.shape[1], moving.shape[1])
@@ -226,7 +229,11 @@ def product(
         if part.box is not None:
             first = first.slice(0, *part.box[0])
             dst = dst.slice(1, *part.box[1])
-        nisa.nc_matmul(dst=dst, stationary=first, moving=second, accumulate=accumulate, **options)
+        turns = is_transpose and dst.dtype == first.dtype and not accumulate
+        nisa.nc_matmul(
+            dst=dst, stationary=first, moving=second, accumulate=accumulate, is_transpose=turns,
+            **options,
+        )  # fmt: skip
 
     def add(slot: Tensor) -> None:
         if part.is_empty:
@@ -240,6 +247,14 @@ def product(
             multiply(dst if dst.ndim == 2 else dst.reshape(shape), False)
 
     return defer(function, shape, "float32", write, buffer=psum, regions=(PSUM,), accumulate=add)
+
+
+def _in_float32(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+    if tensor.stored is F32:
+        return tensor
+    converted = tile_of(frame, tensor.shape, "float32")
+    copy_tile(frame, converted, tensor)
+    return converted
 
 
 def _flat(frame: Frame, tensor: NkiTensor) -> NkiTensor:

@@ -10,7 +10,9 @@ from glia.isa.operand import Memory, Pattern, Tile
 
 def _comparable(a: Affine, b: Affine) -> bool:
     """Whether two expressions differ by a constant; a register may hold another value by now."""
-    return a.terms == b.terms and not any(name.startswith("$") for name, _ in a.terms)
+    if a.terms != b.terms:
+        return False
+    return not a.terms or not any(name.startswith("$") for name, _ in a.terms)
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,12 @@ class Footprint:
             return False
         shift = other.start.constant - self.start.constant
         row = other.first_row.constant - self.first_row.constant
-        if self._is_dense:
-            in_bytes = self.low <= other.low + shift and other.high + shift <= self.high
-        else:
-            is_alike = (self.width, self.steps) == (other.width, other.steps)
-            in_bytes = is_alike and self.low == other.low + shift
-        return in_bytes and row >= 0 and row + other.rows <= self.rows
+        if row < 0 or row + other.rows > self.rows:
+            return False
+        if not (self.low <= other.low + shift and other.high + shift <= self.high):
+            return False
+        is_alike = (self.width, self.steps) == (other.width, other.steps)
+        return (is_alike and self.low == other.low + shift) or self._is_dense
 
     def swept(self, variable: str, trips: int) -> Footprint:
         """What is touched over all iterations of a loop."""

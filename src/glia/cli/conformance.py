@@ -37,7 +37,7 @@ FRAMEWORKS = (
     "transformers",
     "ml_dtypes",
 )
-SECONDS = 300  # that one file may take
+SECONDS = 900  # that one file may take
 GENERATIONS = {"neuronxcc": "beta 1", "nki": "current", "torch_neuronx": "beta 1"}
 
 
@@ -144,16 +144,15 @@ def generation_of(tree: ast.Module) -> str:
 # --- one file ------------------------------------------------------------------------------------
 
 
-def run_file(path: Path) -> list[Outcome]:
-    """Run every kernel or test of a file in this process."""
+def run_file(path: Path) -> Iterator[Outcome]:
+    """Run every kernel or test of a file in this process, one after the other."""
     tree = _parsed(path)
     assert tree is not None
     generation = generation_of(tree)
     provide_names()
     with contextlib.redirect_stdout(io.StringIO()), np.errstate(all="ignore"):
-        if _is_test(path, tree):
-            return _run_tests(path, tree, generation)
-        return _run_kernels(path, tree, generation)
+        run = _run_tests if _is_test(path, tree) else _run_kernels
+        yield from run(path, tree, generation)
 
 
 def provide_names() -> None:
@@ -259,7 +258,7 @@ def _is_definition(node: ast.stmt) -> bool:
     return isinstance(node, ast.ClassDef)
 
 
-def _run_kernels(path: Path, tree: ast.Module, generation: str) -> list[Outcome]:
+def _run_kernels(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcome]:
     from glia.cli.conformance_recipes import RECIPES
 
     names = kernels_in(tree)
@@ -268,8 +267,10 @@ def _run_kernels(path: Path, tree: ast.Module, generation: str) -> list[Outcome]
     try:
         module = _module(path, tree, is_whole=False)
     except Exception as problem:
-        return [_failed(path, name, generation, problem) for name in names]
-    return [_run_kernel(path, getattr(module, name), name, generation) for name in names]
+        yield from (_failed(path, name, generation, problem) for name in names)
+        return
+    for name in names:
+        yield _run_kernel(path, getattr(module, name), name, generation)
 
 
 def _run_kernel(path: Path, kernel: Any, name: str, generation: str) -> Outcome:
@@ -350,30 +351,29 @@ class _Watch:
         return bool(self._allclose(a, b, *args, **kwargs))
 
 
-def _run_tests(path: Path, tree: ast.Module, generation: str) -> list[Outcome]:
+def _run_tests(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcome]:
     try:
         module = _module(path, tree, is_whole=True)
     except Exception as problem:
-        return [_failed(path, path.stem, generation, problem)]
-    outcomes = []
+        yield _failed(path, path.stem, generation, problem)
+        return
     for name, kind in vars(module).items():
         if not inspect.isclass(kind) or kind.__module__ != module.__name__:
             continue
         for method, function in vars(kind).items():
             if method.startswith("test"):
                 label = f"{name}.{method}"
-                outcomes += _run_test(path, label, kind, method, function, generation)
-    return outcomes
+                yield from _run_test(path, label, kind, method, function, generation)
 
 
 def _run_test(
     path: Path, label: str, kind: Any, method: str, function: Any, generation: str
-) -> Iterator[Outcome] | list[Outcome]:
+) -> Iterator[Outcome]:
     cases = _cases(function)
     if cases is None:
         reason = "a measurement on a device"
-        return [Outcome(str(path), label, generation, "not run", reason=reason)]
-    outcomes = []
+        yield Outcome(str(path), label, generation, "not run", reason=reason)
+        return
     for case in cases:
         watch = _Watch()
         instance = kind(method) if issubclass(kind, unittest.TestCase) else kind()
@@ -386,10 +386,9 @@ def _run_test(
             failed = _failed(path, shown[:120], generation, problem)
             if expected:
                 failed = replace(failed, status="explained", reason=expected)
-            outcomes.append(failed)
+            yield failed
         else:
-            outcomes.append(Outcome(str(path), shown[:120], generation, "pass", watch.worst))
-    return outcomes
+            yield Outcome(str(path), shown[:120], generation, "pass", watch.worst)
 
 
 def _expected_failure(function: Any) -> str:
@@ -418,37 +417,43 @@ def _cases(function: Any) -> list[dict[str, Any]] | None:
 # --- all files -----------------------------------------------------------------------------------
 
 
-def run_all(root: Path, only: str = "") -> Iterator[Outcome]:
+def run_all(root: Path, only: str = "", seconds: float = SECONDS) -> Iterator[Outcome]:
     """Outcomes of every file under a folder whose path holds `only`, one process after another."""
     for path in find_files(root):
         if only in path.as_posix():
-            for outcome in _in_process(path):
+            for outcome in _in_process(path, seconds):
                 short = Path(outcome.file).relative_to(root).as_posix()
-                yield Outcome(**{**asdict(outcome), "file": short})
+                yield replace(outcome, file=short)
 
 
-def _in_process(path: Path) -> list[Outcome]:
+def _in_process(path: Path, seconds: float) -> Iterator[Outcome]:
+    """Outcomes of a file; one that takes too long gives those until then."""
     tree = _parsed(path)
     generation = generation_of(tree) if tree is not None else ""
     command = [sys.executable, "-m", "glia.cli.conformance", str(path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    status, reason = "fail", ""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=SECONDS, env=environment, check=False
+            command, capture_output=True, timeout=seconds, env=environment, check=False
         )
-    except subprocess.TimeoutExpired:
-        reason = f"takes more than {SECONDS} seconds"
-        return [Outcome(str(path), path.stem, generation, "fail", reason=reason)]
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["ended without a word"])[-1]
-        return [Outcome(str(path), path.stem, generation, "fail", reason=reason)]
-    return [Outcome(**each) for each in json.loads(done.stdout)]
+        lines = done.stdout
+        if done.returncode:
+            words = done.stderr.decode(errors="replace").strip().splitlines()
+            reason = (words or ["ended without a word"])[-1]
+    except subprocess.TimeoutExpired as expired:
+        lines, status, reason = expired.stdout or b"", "not run", f"stopped after {seconds} seconds"
+    yield from (Outcome(**json.loads(line)) for line in lines.splitlines() if line.endswith(b"}"))
+    if reason:
+        yield Outcome(str(path), path.stem, generation, status, reason=reason)
 
 
 def main(arguments: list[str]) -> int:
-    """Run one file and print its outcomes as JSON."""
-    outcomes = run_file(Path(arguments[0]))
-    sys.stdout.write(json.dumps([asdict(each) for each in outcomes]))
+    """Run one file and print each outcome as a line of JSON."""
+    lines = sys.stdout
+    for outcome in run_file(Path(arguments[0])):
+        lines.write(json.dumps(asdict(outcome)) + "\n")
+        lines.flush()
     return 0
 
 

@@ -255,8 +255,9 @@ def explain(code: str | None) -> None:
     "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="A clone."
 )
 @click.option("--only", default="", metavar="TEXT", help="Only files whose path holds this.")
+@click.option("--seconds", default=900.0, help="How long one file may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def conformance(suite: str, repo: str, only: str, as_json: bool) -> None:
+def conformance(suite: str, repo: str, only: str, seconds: float, as_json: bool) -> None:
     """Run every kernel and test found under PATH, both generations, and print what came of each.
 
     The code of the clone runs in this environment. Failures that lie in the clone's own files are
@@ -265,7 +266,7 @@ def conformance(suite: str, repo: str, only: str, as_json: bool) -> None:
     from glia.cli.conformance import run_all, text_of_outcome
 
     outcomes = []
-    for outcome in run_all(Path(repo), only):
+    for outcome in run_all(Path(repo), only, seconds):
         outcomes.append(outcome)
         if not as_json:
             click.echo(text_of_outcome(outcome))

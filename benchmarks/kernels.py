@@ -16,9 +16,16 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from glia.arch import get_target
+from glia.kernels.average_pool2d import average_pool2d
+from glia.kernels.conv2d import conv2d, conv2d_image_gradient
+from glia.kernels.conv2d_weights import conv2d_weight_gradient
+from glia.kernels.cross_entropy import cross_entropy_backward, cross_entropy_forward
+from glia.kernels.cumsum import cumsum
+from glia.kernels.depthwise_conv1d import depthwise_conv1d
 from glia.kernels.flash_attention import flash_attention
 from glia.kernels.flash_attention_backward import flash_attention_backward
 from glia.kernels.layernorm import layernorm
+from glia.kernels.mamba import mamba
 from glia.kernels.matmul import (
     matmul_blocked_free,
     matmul_fully_blocked,
@@ -26,10 +33,14 @@ from glia.kernels.matmul import (
     matmul_tiled,
 )
 from glia.kernels.mlp import swiglu
+from glia.kernels.moe_blocks import moe_blocks
+from glia.kernels.resize_nearest import resize_nearest
 from glia.kernels.rmsnorm import rmsnorm, rmsnorm_quantized
 from glia.kernels.rope import rope
+from glia.kernels.select_and_scatter import select_and_scatter
 from glia.kernels.softmax import softmax
 from glia.kernels.tensor_add import tensor_add
+from glia.kernels.top_k import top_k
 from glia.kernels.transpose2d import transpose2d
 from glia.nki.testing import profile_kernel
 
@@ -113,6 +124,12 @@ def cases() -> Iterator[Case]:
     x, up, down = zeros(2048, 2048), zeros(2048, 8192), zeros(8192, 2048)
     array = {"tensor": 3 * x.size * 8192 / 128**2}
     yield Case(swiglu, (x, up, up, down), cycles=array, targets=("trn2",))
+    yield from _experts()
+    for dtype in (np.float32, bfloat16):
+        yield from _sequences(dtype)
+        yield from _vocabularies(dtype)
+        yield from _images(dtype)
+    yield from _convolutions()
 
 
 def _products() -> Iterator[Case]:
@@ -178,6 +195,75 @@ def _attention() -> Iterator[Case]:
             constants,
             targets=("trn2",),
         )
+
+
+def _experts() -> Iterator[Case]:
+    block, size, blocks = 512, 1024, 8
+    weights = zeros(8, size, 2, size), zeros(8, size, size)
+    positions, experts = zeros(blocks * block, dtype=np.int32), zeros(blocks, 1, dtype=np.int32)
+    tokens = zeros(2049, size), zeros(2049 * 8, 1)
+    array = {"tensor": blocks * (3 * block * size**2 / 128**2 + size * block / 128)}
+    moved = blocks * (6 * size**2 + 6 * block * size)
+    arguments = (*tokens, *weights, positions, experts)
+    yield Case(moe_blocks, arguments, moved, array, {}, {"block": block}, targets=("trn2",))
+
+
+def _sequences(dtype: Any) -> Iterator[Case]:
+    x = zeros(2048, 8192, dtype=dtype)
+    yield Case(cumsum, (x,), 2 * x.nbytes, {"vector": 2 * x.size / 128})
+    image, taps = zeros(1, 1024, 8192, dtype=dtype), zeros(1024, 4, dtype=dtype)
+    array = {"tensor": 4 * 8 * 8189 * (4 if dtype is np.float32 else 1)}
+    yield Case(depthwise_conv1d, (image, taps), 2 * image.nbytes, array)
+    if dtype is np.float32:
+        for time in (512, 4096):
+            wide, row = zeros(1, 256, time, dtype=dtype), zeros(1, 16, time, dtype=dtype)
+            arguments = wide, wide, zeros(256, 16, dtype=dtype), row, row
+            moved = 3 * wide.nbytes + 2 * row.nbytes
+            yield Case(mamba, arguments, moved, {"vector": 2 * 16 * 4 * time})
+
+
+def _vocabularies(dtype: Any) -> Iterator[Case]:
+    logits, targets = zeros(512, 32768, dtype=dtype), zeros(512, dtype=np.int32)
+    each = logits.size / 128
+    cycles = {"vector": each, "scalar": each}
+    yield Case(cross_entropy_forward, (logits, targets), logits.nbytes, cycles, targets=("trn2",))
+    arguments = logits, targets, zeros(512, dtype=np.float32)
+    constants, cycles = {"scale": 1 / 512}, {"scalar": each}
+    yield Case(
+        cross_entropy_backward, arguments, 2 * logits.nbytes, cycles, {}, constants,
+        targets=("trn2",),
+    )  # fmt: skip
+    for rows, columns, elements in ((128, 8192, 8192), (8, 32768, 2048 + 16 * 64)):
+        cycles = {"vector": 16 * elements}
+        x = zeros(rows, columns, dtype=dtype)
+        yield Case(top_k, (x,), x.nbytes, cycles, {}, {"k": 64}, targets=("trn2",))
+
+
+def _images(dtype: Any) -> Iterator[Case]:
+    image = zeros(128, 224, 224, dtype=dtype)
+    cycles = {"vector": image.size / 128}
+    yield Case(average_pool2d, (image,), 1.25 * image.nbytes, cycles, {}, {"pool": 2})
+    image = zeros(10 if dtype is np.float32 else 1, 30, 20, 1280, dtype=dtype)
+    moved = image.nbytes * (1 + 59 * 38 / (30 * 20))
+    yield Case(resize_nearest, (image,), moved, constants={"shape": (59, 38)})
+    image, source = zeros(8, 64, 112, 112, dtype=dtype), zeros(8, 64, 56, 56, dtype=dtype)
+    moved = 2 * image.nbytes + source.nbytes
+    cycles = {"vector": 33.75 * source.size / 128}
+    yield Case(select_and_scatter, (image, source), moved, cycles, targets=("trn2",))
+
+
+def _convolutions() -> Iterator[Case]:
+    """3 x 3 filters over images of 128 rows and columns."""
+    image, weights = zeros(1, 128, 128, 128), zeros(128, 128, 3, 3)
+    pixels, moved = 128 * 128, 2 * image.nbytes
+    steps: dict[str, Any] = {"stride": 1, "padding": 1}
+    array = {"tensor": 9 * pixels}
+    yield Case(conv2d, (image, weights), moved, array, {}, steps)
+    shaped = {"shape": image.shape, **steps}
+    yield Case(conv2d_image_gradient, (image, weights), moved, array, {}, shaped)
+    array = {"tensor": (9 + 3 + 1) * pixels}
+    steps = {"taps": (3, 3), **steps}
+    yield Case(conv2d_weight_gradient, (image, image), moved, array, {}, steps)
 
 
 def measure(case: Case, target: str) -> KernelRow:

@@ -40,7 +40,7 @@ def test_each_channel_meets_its_own_taps(
 
 @pytest.mark.parametrize(("dtype", "passes"), [(np.float32, 4), (bfloat16, 1)])
 def test_it_multiplies_near_the_rate_of_the_machine(dtype: Any, passes: int) -> None:
-    image, taps = np.zeros((1, 256, 8192), dtype), np.zeros((256, 4), dtype)
-    columns = 2 * (8192 - 4 + 1)
+    image, taps = np.zeros((1, 1024, 8192), dtype), np.zeros((1024, 4), dtype)
+    columns = 8 * (8192 - 4 + 1)
     bounds = transfer_ns(2 * image.nbytes), engine_ns("tensor", 4 * passes * columns)
     assert_reaches(0.7, span_ns(depthwise_conv1d, image, taps), bounds)

@@ -14,10 +14,11 @@ partition: 61 elements per nanosecond on Trainium2 (0.96 GHz, 128 partitions). E
 and written: in float32 DMA moves 46 of them (368 GB/s / 8 bytes) and is the bound, in bfloat16
 92, and Vector is.
 
-Tiling: chunks of 2048 columns, so that the scan of one chunk runs while the next is loaded and the
-one before is stored. A chunk begins with the last sum of the chunk before as `initial`. That sum
-must not be rounded: with a narrower dtype the scan writes float32 and Scalar, which is idle,
-narrows. The factor a is 1 everywhere: one column of ones, read again and again with step 0.
+Tiling: whole rows, up to 8192 columns, because parts of rows that lie a power of two apart in HBM
+meet in the same of its channels. Three buffers in turn: one is loaded, one scanned in its place,
+one stored. Longer rows go on from the last sum of the chunk before as `initial`. That sum must not
+be rounded: with a narrower dtype the scan writes float32, and Scalar, which is idle, narrows. The
+factor a is 1 everywhere: one column of ones, read again and again with step 0.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from glia.nki import jit
 from glia.nki import language as nl
 from glia.nki.language import NkiTensor
 
-CHUNK = 2048  # columns
+CHUNK = 8192  # columns
 BUFFERS = 3
 
 
@@ -41,20 +42,20 @@ def cumsum(x: NkiTensor) -> NkiTensor:
     rows = source.shape[0]
     shape = min(rows, nl.tile_size.pmax), min(columns, CHUNK)
     ones = nl.ones((shape[0], 1), nl.float32)
-    loaded, scanned = Ring(BUFFERS, shape, x.dtype), Ring(BUFFERS, shape, nl.float32)
-    stored = scanned if x.dtype == nl.float32 else Ring(BUFFERS, shape, x.dtype)
+    is_narrow = x.dtype != nl.float32
+    loaded = Ring(BUFFERS, shape, x.dtype)
+    scanned = Ring(2, shape if is_narrow else (1, 1), nl.float32)
     for row, partitions in split(rows, nl.tile_size.pmax):
         before: NkiTensor | float = 0.0
         for column, count in split(columns, CHUNK):
             place = nl.ds(row, partitions), nl.ds(column, count)
-            data, sums = (ring.next()[:partitions, :count] for ring in (loaded, scanned))
+            data = loaded.next()[:partitions, :count]
+            sums = scanned.next()[:partitions, :count] if is_narrow else data
             nisa.dma_copy(data, source[place], engine=nisa.engine.sync)
             factor = ones[:partitions].broadcast(1, count)
             nisa.tensor_tensor_scan(sums, factor, data, before, nl.multiply, nl.add)
             before = sums[:, count - 1 : count]
-            result = sums
-            if stored is not scanned:
-                result = stored.next()[:partitions, :count]
-                nisa.activation(result, nl.copy, sums)
-            nisa.dma_copy(target[place], result, engine=nisa.gpsimd_engine)
+            if is_narrow:
+                nisa.activation(data, nl.copy, sums)
+            nisa.dma_copy(target[place], data, engine=nisa.gpsimd_engine)
     return out

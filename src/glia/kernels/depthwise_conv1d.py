@@ -23,13 +23,13 @@ column of taps each, and serve the whole batch.
 
 from __future__ import annotations
 
-from glia.kernels.rows import Ring, split
+from glia.kernels.rows import Ring, bytes_of, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
 from glia.nki.language import NkiTensor
 
-CHUNK = 2048  # outputs of a channel in one tile
+TILE_BYTES = 16384  # of a partition
 BUFFERS = 3
 
 
@@ -42,7 +42,7 @@ def depthwise_conv1d(image: NkiTensor, taps: NkiTensor) -> NkiTensor:
     assert taps.shape[0] == channels and columns > 0
     out = nl.ndarray((batch, channels, columns), image.dtype, buffer=nl.shared_hbm, name="out")
     pmax = min(nl.tile_size.pmax, channels)
-    wide = min(CHUNK, columns)
+    wide = min(TILE_BYTES // bytes_of(image.dtype), columns)
     loaded = Ring(BUFFERS, (pmax, wide + length - 1), image.dtype)
     stored = Ring(BUFFERS, (pmax, wide), image.dtype)
     banks = Ring(8, (pmax, min(nl.tile_size.psum_bank_fmax, wide)), nl.float32, nl.psum)

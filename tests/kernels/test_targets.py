@@ -48,7 +48,9 @@ CASES: tuple[tuple[Any, tuple[np.ndarray, ...], dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("kernel", "arguments", "constants"), CASES, ids=[case[0].__name__ for case in CASES])
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "constants"), CASES, ids=[case[0].__name__ for case in CASES]
+)
 def test_generations_agree(
     kernel: Any, arguments: tuple[np.ndarray, ...], constants: dict[str, Any]
 ) -> None:

@@ -89,7 +89,8 @@ class _Analysis:
         self.needs: list[dict[str, list[Affine]]] = []
         self.counts: dict[str, Affine] = {}
         self.records: dict[str, _Record] = {}
-        self.owners: dict[Memory, list[tuple[int, int, str]]] = {}
+        # (start, end, tile) of the parts of a memory, apart from each other, oldest first
+        self.owners: dict[Memory, dict[tuple[int, int, str], None]] = {}
         self.position = 0
         self.stamp = 0
         self.touched: set[str] = set()  # tiles accessed since the innermost loop began
@@ -118,9 +119,10 @@ class _Analysis:
         for stream, amount in per_iteration.items():
             self.counts[stream] = self.counts.get(stream, ZERO) + variable * amount
         at_start = dict(self.counts)
-        self.block(loop.body)
-        self._to_previous_iteration(loop)
-        self.position, self.counts = start, at_start
+        if loop.trips > 1:
+            self.block(loop.body)
+            self._to_previous_iteration(loop)
+            self.position, self.counts = start, at_start
         self.block(loop.body)
         self._to_all_iterations(loop)
         self.touched |= outside
@@ -189,21 +191,21 @@ class _Analysis:
             return self.records.setdefault(tile.name, _Record(tile))
         start = self.program.addresses[tile.name]
         end = start + tile.bytes_per_partition
-        owners = self.owners.setdefault(tile.memory, [])
-        over = [o for o in owners if o[0] < end and start < o[1]]
-        if len(over) == 1 and over[0] == (start, end, tile.name):
+        owners = self.owners.setdefault(tile.memory, {})
+        if (start, end, tile.name) in owners:
             return self.records[tile.name]
+        over = [o for o in owners if o[0] < end and start < o[1]]
         record = _Record(tile)
         whole = Footprint.whole(tile)
         for low, high, name in over:
             for access in self.records[name].summary():
                 record.accesses.append(replace(access, footprint=whole))
-            owners.remove((low, high, name))
+            del owners[low, high, name]
             if low < start:
-                owners.append((low, start, name))
+                owners[low, start, name] = None
             if high > end:
-                owners.append((end, high, name))
-        owners.append((start, end, tile.name))
+                owners[end, high, name] = None
+        owners[start, end, tile.name] = None
         self.records[tile.name] = record
         record.accesses = record.summary()
         return record

@@ -1,5 +1,8 @@
-"""Kernels that the vendor ships; each says that it is missing."""
+"""Kernels that the vendor ships: those that glia has; others say that they are missing."""
 
+from glia.kernels.earlier import conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh
 from glia.nki.beta1.kernels import missing_kernel
+
+__all__ = ["conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh"]
 
 __getattr__ = missing_kernel("neuronxcc.nki._private_kernels.conv")

@@ -253,9 +253,9 @@ def _images(dtype: Any) -> Iterator[Case]:
 
 
 def _convolutions() -> Iterator[Case]:
-    """3 x 3 filters over images of 128 rows and columns."""
-    image, weights = zeros(1, 128, 128, 128), zeros(128, 128, 3, 3)
-    pixels, moved = 128 * 128, 2 * image.nbytes
+    """3 x 3 filters over four images of 128 rows and columns."""
+    image, weights = zeros(4, 128, 128, 128), zeros(128, 128, 3, 3)
+    pixels, moved = 4 * 128 * 128, 2 * image.nbytes
     steps: dict[str, Any] = {"stride": 1, "padding": 1}
     array = {"tensor": 9 * pixels}
     yield Case(conv2d, (image, weights), moved, array, {}, steps)

@@ -44,7 +44,8 @@ from glia.nki.language import NkiTensor
 
 BLOCK_BYTES = 8192  # of a partition in a block of rows, for each 128 channels
 WEIGHT_BYTES = 65536  # of a partition held at a time
-BANKS = 6
+WHOLE_BYTES = 36864  # of a partition for an image that is stored at once
+BANKS, BANK_COLUMNS = 6, 512  # of PSUM, float32
 
 Stationary = Callable[[int, int, int], NkiTensor]
 
@@ -221,9 +222,8 @@ def _run(image: NkiTensor, out: NkiTensor, plan: Plan, stationary: Stationary) -
     k_tiles = list(split(channels, pmax))
     partitions = min(pmax, channels * plan.copies)
     loaded = Ring(3 * len(k_tiles), (partitions, *shape), image.dtype)
-    places = rows * plan.spacing, out.shape[3]
-    stored = Ring(3, (min(pmax, out.shape[1]), *places), out.dtype)
-    banks = Ring(BANKS, (stored.shape[0], nl.tile_size.psum_bank_fmax), nl.float32, nl.psum)
+    results = _Results(out, rows * plan.spacing)
+    banks = Ring(BANKS, (min(pmax, out.shape[1]), BANK_COLUMNS), nl.float32, nl.psum)
 
     def load(n: int, block: _Block) -> list[NkiTensor]:
         return [block.load(image[n, nl.ds(*piece)], loaded.next()) for piece in k_tiles]
@@ -239,10 +239,43 @@ def _run(image: NkiTensor, out: NkiTensor, plan: Plan, stationary: Stationary) -
         if number + 1 < len(rest):  # before the engines wait for what this block needs
             ahead = load(*rest[number + 1])
         for m, (first, size) in enumerate(split(out.shape[1], pmax)):
-            target = out[n, nl.ds(first, size), block.outputs(out.shape[2])]
-            result = stored.next()[:size, : target.shape[1]]
-            block.convolve(tiles, stationary, m, result, banks)
-            nisa.dma_copy(target, result, engine=nisa.gpsimd_engine)
+            done = block.outputs(out.shape[2])
+            block.convolve(tiles, stationary, m, results.rows(size, done), banks)
+            results.store(n, first, size, done)
+
+
+class _Results:
+    """Where outputs of at most 128 channels wait to be stored, a block of rows at a time.
+
+    On generation 2 parts of channels that lie a power of two apart in HBM meet in the same of its
+    channels: there whole images are stored, where they fit.
+    """
+
+    def __init__(self, out: NkiTensor, rows: int) -> None:
+        self.out = out
+        _, channels, height, width = out.shape
+        fits = height * width * bytes_of(out.dtype) <= WHOLE_BYTES
+        is_old = nisa.get_nc_version() is nisa.nc_version.gen2
+        self.is_whole = is_old and fits and channels <= nl.tile_size.pmax
+        shape = height if self.is_whole else rows, width
+        self.tiles = Ring(3, (min(nl.tile_size.pmax, channels), *shape), out.dtype)
+        self.tile = self.tiles.next()
+
+    def rows(self, channels: int, done: slice) -> NkiTensor:
+        """Where the output rows `done` go."""
+        if done.start == 0 or not self.is_whole:
+            self.tile = self.tiles.next()
+        first = done.start if self.is_whole else 0
+        return self.tile[:channels, first : first + done.stop - done.start]
+
+    def store(self, n: int, first: int, channels: int, done: slice) -> None:
+        """Store the rows, or the image with its last ones."""
+        if not self.is_whole:
+            part = self.out[n, nl.ds(first, channels), done]
+            tile = self.tile[:channels, : done.stop - done.start]
+            nisa.dma_copy(part, tile, engine=nisa.gpsimd_engine)
+        elif done.stop == self.out.shape[2]:
+            nisa.dma_copy(self.out[n], self.tile, engine=nisa.gpsimd_engine)
 
 
 @dataclass(frozen=True)
@@ -300,8 +333,8 @@ class _Block:
             if not part.taps:
                 nisa.memset(view, 0, engine=nisa.gpsimd_engine)
                 continue
-            for column, wide in split(view.shape[2], nl.tile_size.psum_bank_fmax):
-                for row, high in split(view.shape[1], nl.tile_size.psum_bank_fmax // wide):
+            for column, wide in split(view.shape[2], BANK_COLUMNS):
+                for row, high in split(view.shape[1], BANK_COLUMNS // wide):
                     total = banks.next()[: view.shape[0], : high * wide]
                     place = row, high, column, wide
                     self._add_taps(tiles, stationary, m, part, place, total)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from glia.isa import NcMatmul
+from glia.machine.ir import walk
 from glia.nki import beta1 as nki
 from glia.nki.beta1 import compiler as ncc
+from glia.nki.beta1 import current
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1 import typing as nt
@@ -410,3 +415,127 @@ def test_profile_leaves_its_files(tmp_path) -> None:
         "file.neff", "json_reports/t_exec_2.json", "json_reports/t_exec_4.json",
         "t_exec_2.ntff", "t_exec_4.ntff",
     ]  # fmt: skip
+
+
+def test_kernels_of_the_current_generation_can_be_measured_alike(tmp_path) -> None:
+    from glia.nki import language
+
+    def kernel(x):
+        out = language.ndarray(x.shape, x.dtype, buffer=language.shared_hbm)
+        language.store(out, language.exp(language.load(x)))
+        return out
+
+    x = _array(8, 8)
+    timed = current.benchmark(warmup=1)(kernel)
+    timed(x)
+    assert timed.benchmark_result.nc_latency.get_latency_percentile(50) > 0
+    found = current.baremetal(kernel, save_neff_name=str(tmp_path / "k.neff"))(x)
+    np.testing.assert_allclose(found, np.exp(x), rtol=2e-6)
+    assert (tmp_path / "k.neff").exists()
+
+
+def test_a_traced_loop_allocates_as_its_first_iteration_did() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        address = 0
+        for i in nl.affine_range(3):
+            place = ncc.sbuf.mod_alloc(base_addr=address)
+            tile = nl.ndarray((8, 8), dtype=x.dtype, buffer=place)
+            address += 100_000  # the third would be outside
+            tile[...] = nl.load(x[i])
+            nl.store(out[i], tile)
+        return out
+
+    x = _array(3, 8, 8)
+    np.testing.assert_array_equal(kernel(x), x)
+
+
+def test_allocators_are_asked_by_name() -> None:
+    def place(banks, idx, pdim_size, fdim_size):
+        return banks[idx], 0, 0
+
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray((2, 8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        buffer = ncc.psum.alloc(functools.partial(place, banks={(0,): 3, (1,): 3}))
+        sums = nl.ndarray((2, nl.par_dim(8), 8), dtype=nl.float32, buffer=buffer)
+        for i in nl.affine_range(2):
+            sums[i] += nisa.nc_matmul(nl.load(a), nl.load(b[i]))
+            nl.store(out[i], sums[i])
+        return out
+
+    a, b = _array(8, 8), _array(2, 8, 8)
+    np.testing.assert_allclose(kernel(a, b), a.T @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_tiles_of_many_dimensions_are_computed_in_parts() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((4, 2, 3, 2, 3, 2), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, a, b, c, d, e = nl.mgrid[0:4, 0:2, 0:3, 0:2, 0:3, 0:2]
+        tile = nl.load(x)
+        nl.store(out, tile[p, 36 * a + 7 * b + 3 * c + d + 1 - e] * 2.0)
+        return out
+
+    x = _array(4, 80)
+    a, b, c, d, e = np.mgrid[0:2, 0:3, 0:2, 0:3, 0:2]
+    np.testing.assert_array_equal(kernel(x), 2 * x[:, 36 * a + 7 * b + 3 * c + d + 1 - e])
+
+
+def test_two_rows_at_once_contract_both() -> None:
+    @nki.jit(platform_target="trn2")
+    def kernel(a, b):
+        out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+        acc = nl.zeros((128, 64), dtype=nl.float32, buffer=nl.psum)
+        for _ in nl.affine_range(2):
+            acc[...] += nisa.nc_matmul(nl.load(a), nl.load(b), perf_mode="double_row_gen3")
+        nl.store(out, acc)
+        return out
+
+    a = RNG.integers(-2, 3, (64, 2, 128)).astype(ml_dtypes.float8_e5m2)
+    b = RNG.integers(-2, 3, (64, 2, 64)).astype(ml_dtypes.float8_e5m2)
+    expected = 2 * np.einsum("ktm,ktn->mn", a.astype(np.float32), b.astype(np.float32))
+    np.testing.assert_array_equal(kernel(a, b), expected)
+    timed = nki.benchmark(kernel)
+    timed(a, b)
+    body = timed.benchmark_result.profile.program.body
+    assert sum(isinstance(each, NcMatmul) for each in walk(body)) == 2
+
+
+def test_a_product_may_turn_bit_by_bit() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((16, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        identity = nl.load(nl.shared_identity_matrix(8, dtype=x.dtype))
+        turned = nl.ndarray((16, 8), dtype=x.dtype, buffer=nl.psum)
+        turned[...] = nisa.nc_matmul(nl.load(x), identity, is_transpose=True)
+        nl.store(out, nl.copy(turned))
+        return out
+
+    x = _array(8, 16)
+    np.testing.assert_array_equal(kernel(x), x.T)
+
+
+def test_a_column_repeats_beside_a_tile() -> None:
+    @nki.jit
+    def kernel(x, column):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        product = nisa.tensor_tensor(nl.load(x), nl.load(column), nl.multiply)
+        nl.store(out, nisa.tensor_scalar(product, np.add, nl.load(column, dtype=nl.bfloat16)))
+        return out
+
+    x, column = _array(8, 4), _array(8, 1)
+    np.testing.assert_allclose(kernel(x, column), x * column + column, rtol=1e-6)
+
+
+def test_windows_of_a_tile_reduce_over_inner_axes() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((8, 3, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+        p, i, a, j, b = nl.mgrid[0:8, 0:3, 0:2, 0:4, 0:2]
+        nl.store(out, nl.max(nl.load(x)[p, 2 * i + a, 2 * j + b], axis=[2, 4]))
+        return out
+
+    x = _array(8, 6, 8)
+    np.testing.assert_array_equal(kernel(x), x.reshape(8, 3, 2, 4, 2).max(axis=(2, 4)))

@@ -1,7 +1,7 @@
 """NKI of the current generation, from glia.nki."""
 
 from glia.nki import jit, simulate
-from glia.nki.beta1 import baremetal, benchmark, profile
+from glia.nki.beta1.current import baremetal, benchmark, profile
 from nki import collectives, isa, language, typing
 
 __all__ = [

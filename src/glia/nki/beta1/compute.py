@@ -374,8 +374,33 @@ def fill(dst: NkiTensor, value: float) -> None:
 
 
 def transfer(frame: Frame, dst: NkiTensor, src: NkiTensor, **options: Any) -> None:
-    """Copy by DMA; what is in PSUM passes through SBUF."""
-    dma_copy(dst, in_sbuf(frame, src), **options)
+    """Copy by DMA; what is in PSUM passes through SBUF, many dimensions go in parts."""
+    source = in_sbuf(frame, src)
+    if max(dst.ndim, source.ndim) > MOST_DIMS and dst.shape == source.shape:
+        dst, source = _merged(dst, source)
+        if dst.ndim > MOST_DIMS:
+            for number in range(dst.shape[1]):
+                transfer(frame, dst.select(1, number), source.select(1, number), **options)
+            return
+    dma_copy(dst, source, **options)
+
+
+def _merged(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
+    """Both with free dimensions joined that follow each other regularly in both."""
+    pairs: list[list[tuple[int, int]]] = []
+    for first, second in zip(one.dims, two.dims, strict=True):
+        count = first[1]
+        if len(pairs) > 1 and all(
+            outer[0] == inner[0] * count
+            for outer, inner in zip(pairs[-1], (first, second), strict=True)
+        ):
+            pairs[-1] = [
+                (inner[0], outer[1] * count)
+                for outer, inner in zip(pairs[-1], (first, second), strict=True)
+            ]
+        else:
+            pairs.append([first, second])
+    return one._with(tuple(p[0] for p in pairs)), two._with(tuple(p[1] for p in pairs))
 
 
 __all__ = [

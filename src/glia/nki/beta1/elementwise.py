@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glia import isa
-from glia.base.dtype import U8, U16, U32
+from glia.base.dtype import F32, U8, U16, U32
 from glia.isa.alu import ALU_OPS
 from glia.nki import math as core
 from glia.nki.beta1.compute import (
@@ -123,7 +123,7 @@ def _is_column(tensor: NkiTensor, shape: tuple[int, ...]) -> bool:
 
 
 def _takes_column(name: str, data: NkiTensor, column: NkiTensor) -> bool:
-    return ALU_OPS[name].family != "bitvec" and data.stored.is_float and column.stored.is_float
+    return ALU_OPS[name].family != "bitvec" and data.stored.is_float and column.stored is F32
 
 
 def scalar_step(

@@ -24,6 +24,7 @@ from glia.nki.beta1.compute import (
     copy_tile,
     defer,
     fill,
+    fitted,
     in_sbuf,
     operand,
     part_of,
@@ -40,8 +41,14 @@ from glia.nki.beta1.errors import (
     WrongActivationOperand,
 )
 from glia.nki.beta1.frame import Frame, frame_of
-from glia.nki.beta1.index import Index, Mask
-from glia.nki.beta1.movement import function_of_core, product, tile_shape, transposed
+from glia.nki.beta1.index import Index, Mask, broadcast_shape
+from glia.nki.beta1.movement import (
+    function_of_core,
+    in_float32,
+    product,
+    tile_shape,
+    transposed,
+)
 from glia.nki.beta1.reductions import reduction
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.operators import operator_name
@@ -50,12 +57,15 @@ from glia.nki.tensor import NkiTensor
 
 Fields = dict[str, Any]
 IDLE = enums.reduce_cmd.idle
+VECTORS = ("operand0", "operand1", "scale", "initial", "bound0", "bound1")  # in float32
 
 
 def ready(function: str, name: str, value: Any) -> Any:
     """An argument as the current generation takes it."""
     if isinstance(value, Tensor):
         found = operand(function, name, value)
+        if name in VECTORS and found.size == found.shape[0] and found.stored.is_float:
+            return in_float32(value.frame, found)
         return as_predicate(value.frame, found) if name == "predicate" else found
     if isinstance(value, Enum):
         kind = getattr(enums, type(value).__name__, None)
@@ -139,23 +149,41 @@ def nc_matmul(
 
 
 def _double_row(frame: Frame, first: NkiTensor, second: NkiTensor) -> Tensor:
-    """Two products, one for each half of the rows, in one sum."""
-    halves = [
+    """One instruction where the array takes both rows at once, else one for each row."""
+    shape = (first.size // first.shape[0] // 2, second.size // second.shape[0] // 2)
+    arch = frame.session.arch
+    is_narrow = first.stored.bits == second.stored.bits == 8
+    if is_narrow and arch.generation >= 3 and shape[0] == arch.stationary_columns:
+        return _both_rows(frame, first, second, shape)
+    low, high = (
         product("nki.isa.nc_matmul", frame, first.select(1, n), second.select(1, n)).storage.take()
         for n in (0, 1)
-    ]
-    (low, _), (high, _) = halves
-    assert low is not None
-    assert high is not None
-    shape = (first.size // first.shape[0] // 2, second.size // second.shape[0] // 2)
+    )
 
     def write(slot: Tensor, is_fresh: bool) -> None:
-        low.write(slot, is_fresh)
-        high.accumulate(slot)  # type: ignore[misc]
+        low[0].write(slot, is_fresh)
+        high[0].accumulate(slot)
 
     def add(slot: Tensor) -> None:
-        low.accumulate(slot)  # type: ignore[misc]
-        high.accumulate(slot)  # type: ignore[misc]
+        low[0].accumulate(slot)
+        high[0].accumulate(slot)
+
+    return _offered(frame, shape, "float32", write, add)
+
+
+def _both_rows(frame: Frame, first: NkiTensor, second: NkiTensor, shape: tuple[int, ...]) -> Tensor:
+    def multiply(dst: NkiTensor, accumulate: Any) -> None:
+        nisa.nc_matmul(
+            dst=dst, stationary=first, moving=second, accumulate=accumulate,
+            perf_mode=enums.matmul_perf_mode.double_row,
+        )  # fmt: skip
+
+    def write(slot: Tensor, is_fresh: bool) -> None:
+        multiply(slot.nki_to_write(), False)
+
+    def add(slot: Tensor) -> None:
+        dst = slot.nki_to_write(is_sum=True)
+        multiply(dst, frame.session.accumulates(dst.pattern, caller()))
 
     return _offered(frame, shape, "float32", write, add)
 
@@ -340,12 +368,15 @@ def tensor_tensor(
     data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None,
     engine: Any = enums.engine.unknown, **kwargs: Any,
 ) -> Tensor:  # fmt: skip
-    """data1 op data2, of the same partitions and elements in each."""
+    """data1 op data2, of the same partitions; a free dimension of one element repeats."""
     frame = frame_of("nki.isa.tensor_tensor")
     a, b = operand("tensor_tensor", "data1", data1), operand("tensor_tensor", "data2", data2)
     check_partitions("tensor_tensor", data1=a, data2=b)
     if a.tile.memory == b.tile.memory and a.tile.memory.value == "PSUM":
         a = in_sbuf(frame, a)
+    if a.size != b.size:  # a column beside a tile
+        shape = broadcast_shape(a.shape, b.shape)
+        a, b = fitted(a, shape, frame), fitted(b, shape, frame)
     name = promoted(data1.name_of_dtype, data2.name_of_dtype)
     operator, chosen = ready("tensor_tensor", "op", op), ready("tensor_tensor", "engine", engine)
 

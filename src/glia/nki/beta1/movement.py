@@ -219,7 +219,7 @@ def product(
     """stationary.T @ moving, a tile in PSUM that waits; `+=` accumulates it."""
     stationary, moving = _flat(frame, stationary), _flat(frame, moving)
     if (stationary.stored is F32) != (moving.stored is F32):  # which the array does not mix
-        stationary, moving = (_in_float32(frame, each) for each in (stationary, moving))
+        stationary, moving = (in_float32(frame, each) for each in (stationary, moving))
     _check_columns(frame, function, stationary, moving)
     part = part_of(mask, moving.shape)
     shape = (stationary.shape[1], moving.shape[1])
@@ -249,7 +249,8 @@ def product(
     return defer(function, shape, "float32", write, buffer=psum, regions=(PSUM,), accumulate=add)
 
 
-def _in_float32(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+def in_float32(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+    """The tile, or a copy of it in float32."""
     if tensor.stored is F32:
         return tensor
     converted = tile_of(frame, tensor.shape, "float32")

@@ -1,8 +1,8 @@
 """Kernels that the vendor ships: those that glia has; others say that they are missing."""
 
-from glia.kernels.earlier import select_and_scatter_kernel
+from glia.kernels.earlier import resize_nearest_fixed_dma_kernel, select_and_scatter_kernel
 from glia.nki.beta1.kernels import missing_kernel
 
-__all__ = ["select_and_scatter_kernel"]
+__all__ = ["resize_nearest_fixed_dma_kernel", "select_and_scatter_kernel"]
 
 __getattr__ = missing_kernel("neuronxcc.nki.kernels.vision")

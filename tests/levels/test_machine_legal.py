@@ -12,7 +12,7 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.base.errors import InternalError
-from glia.isa import Memset, NcMatmul, Pattern, TensorCopy, Wait
+from glia.isa import DmaCopy, Memset, NcMatmul, Pattern, Signal, TensorCopy, Wait
 from glia.machine.ir import Branch, Loop, Program, While
 from glia.machine.legal import verify
 from levels.machine_programs import binding, matmul, programs, tile, whole
@@ -30,6 +30,7 @@ def _copy(offset: str | int, partition: str | int = 0, partitions: int = 128) ->
     return TensorCopy(dst=pattern, src=pattern)
 
 
+LOAD = next(i for i in BASE.instructions() if isinstance(i, DmaCopy))
 FILL = Memset(dst=whole(OUT), value=0.0)
 WAIT = Wait("s", Affine.of("j"))
 STRAY = tile("stray", "SBUF", 128, 4)
@@ -58,6 +59,9 @@ PLANTED: list[tuple[str, Callable[[], Program]]] = [
     ("out is bound to out in SBUF", lambda: replace(BASE, outputs=(binding(OUT, 128, 512),))),
     ("is bound to stray, which is not", lambda: replace(BASE, inputs=(binding(STRAY, 512),))),
     ("constant out has no tile in HBM", lambda: replace(BASE, constants={"out": np.zeros(1)})),
+    ("semaphores are named; a core has 256", lambda: _with(*(replace(FILL, signals=(Signal(f"s{i}"),))
+                                                for i in range(257)))),
+    ("each DMA engine has 16 rings", lambda: _with(*(replace(LOAD, queue=f"q{i}", dst=whole(OUT), src=whole(OUT)) for i in range(17)))),
     ("constant w does not fill", lambda: replace(BASE, constants={"w": np.zeros(1)})),
 ]  # fmt: skip
 

@@ -73,6 +73,7 @@ CONSTANTS = {
         0.255, "fraction", f"{_MATMUL}: 103 to 106 of 410 GB/s in four kernels", "low"
     ),
     "dma_engines": Constant(16, "engines", _GUIDE, "high"),
+    "semaphores": Constant(256, "semaphores per core", "Neuron driver, device facts", "high"),
     "dma_queues": Constant(16, "rings per engine", _OVERVIEW, "high"),
     "dma_bytes_per_ns": Constant(17, "bytes/ns", _BANDWIDTH, "high"),
     "dma_descriptor_ns": Constant(

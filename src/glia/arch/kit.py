@@ -70,6 +70,7 @@ class Arch:
     activation_table_load_ns: float
     register_load_cycles: float
     sequencer_cycles: float
+    semaphores: int
     semaphore_ns: float  # an instruction that waits for or sets a semaphore
     semaphore_wake_ns: float  # from a semaphore's change to the start of the waiting engine
 

@@ -50,7 +50,23 @@ def program_violations(program: Program, target: Target) -> Iterator[str]:
         yield from _tile(tile, program.addresses.get(tile.name), target)
     yield from _bindings(program)
     yield from _overlaps(program)
+    yield from _counts(program, target.arch)
     yield from _Walk(program, target.arch).block(program.body, {})
+
+
+def _counts(program: Program, arch: Arch) -> Iterator[str]:
+    """A core has so many semaphores, and every DMA engine so many rings."""
+    semaphores: set[str] = set()
+    queues: set[str] = set()
+    for instr in program.instructions():
+        semaphores.update(wait.semaphore for wait in instr.waits)
+        semaphores.update(signal.semaphore for signal in instr.signals)
+        if instr.queue:
+            queues.add(instr.queue)
+    if len(semaphores) > arch.semaphores:
+        yield f"{len(semaphores)} semaphores are named; a core has {arch.semaphores}"
+    if len(queues) > arch.dma_queues:
+        yield f"{len(queues)} DMA queues are named; each DMA engine has {arch.dma_queues} rings"
 
 
 def _structure(instr: Instr, arch: Arch) -> Iterator[str]:

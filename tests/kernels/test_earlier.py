@@ -14,6 +14,7 @@ import glia.nki.beta1.language as nl
 from glia.kernels.earlier import (
     conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh,
     cumsum,
+    resize_nearest_fixed_dma_kernel,
     select_and_scatter_kernel,
 )
 from kernels.check import assert_close, normal
@@ -75,3 +76,11 @@ def test_max_pooling_goes_back() -> None:
     found = kernel(image, source)
     np.testing.assert_array_equal(found.sum((2, 3)), [[4, 4]])
     np.testing.assert_array_equal(found[0, 0, 1::2, 1::2], np.ones((2, 2)))
+
+
+def test_images_are_resized_alone_and_each_by_a_program_of_a_grid() -> None:
+    kernel = nki.jit(resize_nearest_fixed_dma_kernel)
+    image = normal(3, 5, 4, 8)
+    expected = image[:, np.arange(9) * 5 // 9][:, :, np.arange(7) * 4 // 7]
+    np.testing.assert_array_equal(kernel(image, (3, 9, 7, 8)), expected)
+    np.testing.assert_array_equal(kernel[3](image, (3, 9, 7, 8)), expected)

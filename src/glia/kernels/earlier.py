@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from glia.kernels import conv2d_layouts
 from glia.kernels.cumsum import cumsum as current_cumsum
+from glia.kernels.resize_nearest import resize_into
 from glia.kernels.select_and_scatter import select_and_scatter
+from glia.nki.beta1 import language as nl
 from glia.nki.beta1.kernels import from_current
+from glia.nki.beta1.tensor import Tensor
 from glia.nki.language import NkiTensor
 
 conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh = from_current(  # noqa: N816, the documented name
@@ -19,6 +22,21 @@ def cumsum(x: NkiTensor, axis: int = -1) -> NkiTensor:
     if axis not in (-1, x.ndim - 1):
         raise ValueError(f"sums go along the last dimension, not along {axis}")
     return current_cumsum(x)
+
+
+@from_current
+def _resize_image(out: NkiTensor, image: NkiTensor, number: int, count: int) -> None:
+    """Resize `count` images, from `number` on."""
+    resize_into(out[number : number + count], image[number : number + count])
+
+
+def resize_nearest_fixed_dma_kernel(data_tensor: Tensor, out_shape: tuple[int, ...]) -> Tensor:
+    """Images [N, H, W, C] in another shape, by nearest pixels; on a grid one for each program."""
+    out = nl.ndarray(tuple(out_shape), dtype=data_tensor.dtype, buffer=nl.shared_hbm)
+    batch = data_tensor.shape[0]
+    number, count = (nl.program_id(0), 1) if nl.program_ndim() else (0, batch)
+    _resize_image(out, data_tensor, int(number), count)
+    return out
 
 
 @from_current

@@ -116,8 +116,16 @@ def tiles_of(batch: int, height: int, width: int, columns: int) -> list[list[Str
 @jit
 def resize_nearest(image: NkiTensor, shape: tuple[int, int]) -> NkiTensor:
     """[N, H, W, C] with `shape` rows and columns instead of H and W."""
-    batch, height, width, channels = image.shape
+    batch, _, _, channels = image.shape
     out = nl.ndarray((batch, *shape, channels), image.dtype, buffer=nl.shared_hbm, name="out")
+    resize_into(out, image)
+    return out
+
+
+def resize_into(out: NkiTensor, image: NkiTensor) -> None:
+    """Fill `out`, [N, HO, WO, C], from an image [N, H, W, C]."""
+    batch, height, width, channels = image.shape
+    shape = out.shape[1:3]
     fitting = max(1, TILE_BYTES // (channels * bytes_of(image.dtype)))
     balanced = ceiling(batch * width * height, LEAST_TILES * nl.tile_size.pmax)
     columns = ceiling(width, ceiling(width, min(width, fitting, balanced)))  # of equal strips
@@ -138,7 +146,6 @@ def resize_nearest(image: NkiTensor, shape: tuple[int, int]) -> NkiTensor:
             for store in turn:
                 if store is not None:
                     _store(*store)
-    return out
 
 
 def _store(out: NkiTensor, tile: NkiTensor, vertical: Run, horizontal: Run) -> None:

@@ -179,19 +179,34 @@ def test_a_config_that_holds_no_kernel_is_refused(config: str, text: str) -> Non
         glia.compile(call_with(config, array(4, 4)))
 
 
-def test_a_kernel_with_tensors_that_overlap_on_purpose_is_refused() -> None:
-    @jit
-    def overlapping(x: NkiTensor) -> NkiTensor:
-        one = nl.ndarray((4, 4), nl.float32, address=(0, 0))
-        other = nl.ndarray((4, 2), nl.float32, address=(0, 8))
-        nisa.dma_copy(one, x)
-        nisa.memset(other, 0)
-        out = nl.ndarray((4, 4), nl.float32, buffer=nl.shared_hbm)
-        nisa.dma_copy(out, one)
-        return out
+def overlapping(x: NkiTensor, memory: Any, start: int, width: int) -> NkiTensor:
+    """Zeros in `width` columns of x through another tensor at an address inside its own."""
+    one = nl.ndarray((4, width + 2), nl.float32, memory, address=(0, 64))
+    other = nl.ndarray((4, width), nl.bfloat16, memory, address=(0, 64 + start))
+    held = nl.load(x)
+    nisa.tensor_copy(one, held)
+    nisa.memset(other, 0)
+    nisa.tensor_copy(held, one)
+    out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, held)
+    return out
 
-    with pytest.raises(BadCustomCall, match="addresses that overlap"):
-        on_device(lambda x: overlapping(x))(array(4, 4))
+
+@pytest.mark.parametrize("memory", [nl.sbuf, nl.psum])
+def test_tensors_that_overlap_on_purpose_stay_together(memory: Any) -> None:
+    kernel, x = jit(overlapping), array(4, 6)
+    found = np.asarray(on_device(lambda x: kernel(x + 1, memory, 8, 4) * 2)(x))
+    expected = (x + 1) * 2
+    expected[:, 2:4] = 0
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_tensors_that_cannot_stay_together_are_refused() -> None:
+    kernel = jit(overlapping)
+    with pytest.raises(BadCustomCall, match="more than one bank"):
+        on_device(lambda x: kernel(x, nl.psum, 2000, 500))(array(4, 502))
+    with pytest.raises(BadCustomCall, match="not at an element"):
+        on_device(lambda x: kernel(x, nl.sbuf, 3, 4))(array(4, 6))
 
 
 def test_a_model_has_kernels_of_one_core() -> None:

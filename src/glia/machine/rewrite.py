@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
@@ -26,6 +26,30 @@ def substitute(
         arms = tuple(tuple(substitute(s, tiles, variables) for s in arm) for arm in statement.arms)
         return Branch(statement.register, arms)
     return substitute_instruction(statement, tiles, variables)
+
+
+def map_patterns(statement: Statement, change: Callable[[Pattern], Pattern]) -> Statement:
+    """The statement with every pattern changed, bodies included."""
+    if isinstance(statement, Loop):
+        body = tuple(map_patterns(each, change) for each in statement.body)
+        return dataclasses.replace(statement, body=body)
+    if isinstance(statement, While):
+        condition, body = (
+            tuple(map_patterns(each, change) for each in block)
+            for block in (statement.condition, statement.body)
+        )
+        return While(condition, statement.register, body)
+    if isinstance(statement, Branch):
+        arms = tuple(tuple(map_patterns(each, change) for each in arm) for arm in statement.arms)
+        return Branch(statement.register, arms)
+    changes: dict[str, object] = {}
+    for name in (*statement.operand_declarations, *statement.attribute_names):
+        value = getattr(statement, name)
+        if isinstance(value, Pattern):
+            changes[name] = change(value)
+        elif isinstance(value, tuple) and any(isinstance(each, Pattern) for each in value):
+            changes[name] = tuple(change(each) for each in value)
+    return dataclasses.replace(statement, **changes) if changes else statement
 
 
 def substitute_instruction(

@@ -10,14 +10,15 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from itertools import pairwise
 from typing import Any
 
+from glia.arch import get_target
 from glia.base.errors import CompileError
 from glia.base.options import CompileOptions
 from glia.frontend.errors import BadCustomCall
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
+from glia.machine.overlap import join_overlapping
 from glia.neff.package import Neff
 from glia.tile.ir import Call
 from glia.tile.ir import Program as TileProgram
@@ -60,7 +61,7 @@ def _with_kernel(call: Call, program: TileProgram, target: str) -> Call:
         if wanted != given:
             takes = ", ".join(wanted) or "none"
             raise _bad(call, f"{kernel.name} has the {what} {takes}; here {', '.join(given)}")
-    _check_addresses(call, kernel, fixed)
+    kernel = _joined(call, kernel, fixed)
     return Call(call.name, call.target, call.config, call.inputs, call.outputs, call.loc, kernel)
 
 
@@ -96,17 +97,18 @@ def _decoded(call: Call) -> dict[str, Any]:
     return config
 
 
-def _check_addresses(call: Call, kernel: Program, fixed: tuple[str, ...]) -> None:
+def _joined(call: Call, kernel: Program, fixed: tuple[str, ...]) -> Program:
     """Tiles get new addresses, which must not take two apart that share bytes on purpose."""
-    placed = [
-        (tile.memory, kernel.addresses[name], tile)
-        for name, tile in kernel.tiles.items()
-        if name in fixed and name in kernel.addresses and tile.memory is not Memory.HBM
-    ]
-    placed.sort(key=lambda each: (each[0].value, each[1]))
-    for (memory, start, tile), (other, begin, after) in pairwise(placed):
-        if memory is other and begin < start + tile.bytes_per_partition:
-            raise _bad(call, f"{tile.name} and {after.name} have addresses that overlap")
+    try:
+        joined = join_overlapping(kernel, [name for name in fixed if name in kernel.addresses])
+    except ValueError as problem:
+        raise _bad(call, str(problem)) from problem
+    bank = get_target(kernel.target).arch.psum_bank_bytes
+    for name, tile in joined.tiles.items():
+        is_new = name not in kernel.tiles
+        if is_new and tile.memory is Memory.PSUM and tile.bytes_per_partition > bank:
+            raise _bad(call, f"{name} overlap in more than one bank of PSUM")
+    return joined
 
 
 def _bad(call: Call, reason: str) -> BadCustomCall:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -18,9 +19,11 @@ from glia.base.options import CompileOptions
 from glia.frontend.errors import BadCustomCall
 from glia.kernels.average_pool2d import average_pool2d
 from glia.kernels.cumsum import cumsum
+from glia.machine.overlap import join_overlapping
 from glia.nki import jit
 from glia.nki.errors import BadLaunch
 from glia.nki.language import NkiTensor
+from glia.nki.trace import trace
 from glia.pipeline import read_module, run_pipeline
 from glia.plugins.jax import on_device
 from glia.tile.text import parse_program, print_program
@@ -205,8 +208,12 @@ def test_tensors_that_cannot_stay_together_are_refused() -> None:
     kernel = jit(overlapping)
     with pytest.raises(BadCustomCall, match="more than one bank"):
         on_device(lambda x: kernel(x, nl.psum, 2000, 500))(array(4, 502))
-    with pytest.raises(BadCustomCall, match="not at an element"):
-        on_device(lambda x: kernel(x, nl.sbuf, 3, 4))(array(4, 6))
+    program = trace(overlapping, array(4, 6), memory=nl.sbuf, start=-2, width=4)
+    fixed = [name for name, at in program.addresses.items() if at in (62, 64)]
+    assert "+" in str(join_overlapping(program, fixed).tiles)
+    addresses = {n: 63 if at == 62 else at for n, at in program.addresses.items()}
+    with pytest.raises(ValueError, match="not at an element"):
+        join_overlapping(replace(program, addresses=addresses), fixed)
 
 
 def test_a_model_has_kernels_of_one_core() -> None:

@@ -10,6 +10,8 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Program
 from glia.machine.rewrite import map_patterns
 
+WORD = 4  # bytes of the widest element
+
 
 def join_overlapping(program: Program, names: Iterable[str]) -> Program:
     """The program with those tiles on chip of `names` that overlap joined into one tile each.
@@ -18,7 +20,7 @@ def join_overlapping(program: Program, names: Iterable[str]) -> Program:
     """
     parts: dict[str, tuple[Tile, int]] = {}
     for group in _groups(program, set(names)):
-        begin = min(program.addresses[tile.name] for tile in group)
+        begin = min(program.addresses[tile.name] for tile in group) // WORD * WORD
         end = max(program.addresses[tile.name] + tile.bytes_per_partition for tile in group)
         name = "+".join(tile.name for tile in group)
         rows = max(tile.partitions for tile in group)

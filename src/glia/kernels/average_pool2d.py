@@ -14,6 +14,8 @@ Roofline: every element is read once and 1 / p**2 as many are written, and one a
 each: there is nothing to reuse. The DMA engines move 4 bytes for each float32, 2 for each bfloat16;
 Vector adds one element per cycle in each partition whatever the dtype. On Trainium2 float32 is
 bound by DMA (368 GB/s against 491 GB/s of Vector's 0.96 GHz * 128 * 4 bytes), bfloat16 by Vector.
+The documentation's own example, [2, 6, 6], is so small that nothing but latency counts: a load and
+a store with 1.2 us each, and 1.3 us until Scalar has its table.
 
 Tiling: the reduction needs no loop. A view orders the free dimensions (window row, window,
 row in the window, column in the window), and one tensor_reduce sums over the last two. Scalar

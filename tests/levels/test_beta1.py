@@ -539,3 +539,31 @@ def test_windows_of_a_tile_reduce_over_inner_axes() -> None:
 
     x = _array(8, 6, 8)
     np.testing.assert_array_equal(kernel(x), x.reshape(8, 3, 2, 4, 2).max(axis=(2, 4)))
+
+
+def test_direct_allocation_can_be_ignored() -> None:
+    def kernel(x):
+        out = nl.ndarray((2, 8, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        place = ncc.sbuf.mod_alloc(base_addr=0)
+        held = nl.ndarray((2, nl.par_dim(8), 8), dtype=x.dtype, buffer=place)
+        for i in nl.affine_range(2):
+            held[i] = nl.load(x[i])
+        for i in nl.affine_range(2):
+            nl.store(out[i], held[i])
+        return out
+
+    x = _array(2, 8, 8)
+    np.testing.assert_array_equal(nki.jit(kernel)(x), x[[1, 1]])
+    np.testing.assert_array_equal(ncc.force_auto_alloc(nki.jit(kernel))(x), x)
+
+
+def test_a_launched_benchmark_leaves_its_result_with_the_kernel() -> None:
+    @nki.benchmark
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out[nl.program_id(0)], nl.load(x[nl.program_id(0)]))
+        return out
+
+    assert kernel.benchmark_result is None
+    kernel[2](_array(2, 8, 8))
+    assert kernel.benchmark_result.nc_latency.get_latency_percentile(0) > 0

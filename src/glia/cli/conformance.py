@@ -241,17 +241,26 @@ def _definitions(tree: ast.Module) -> list[ast.stmt]:
         is_constant = isinstance(node, ast.Assign | ast.AnnAssign) and not names & avoided
         if _is_definition(node) or is_constant:
             kept.append(node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            avoided |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.Assign):
             avoided |= {each.id for each in node.targets if isinstance(each, ast.Name)}
     return kept
 
 
+def _is_found(name: str) -> bool:
+    """Whether a module can be imported and is no framework, which kernels do without."""
+    root = name.partition(".")[0]
+    if root in sys.modules:
+        return root not in FRAMEWORKS or root == "torch_neuronx"
+    return root not in FRAMEWORKS and importlib.util.find_spec(root) is not None
+
+
 def _is_definition(node: ast.stmt) -> bool:
     if isinstance(node, ast.Import):
-        return not any(alias.name.partition(".")[0] in FRAMEWORKS for alias in node.names)
+        return all(_is_found(alias.name) for alias in node.names)
     if isinstance(node, ast.ImportFrom):
-        root = (node.module or "").partition(".")[0]
-        return root == "torch_neuronx" or root not in FRAMEWORKS
+        return node.level > 0 or _is_found(node.module or "")
     if isinstance(node, ast.FunctionDef):
         annotations = ast.unparse(node.args) + (ast.unparse(node.returns) if node.returns else "")
         return "torch." not in annotations

@@ -49,6 +49,7 @@ class Frame:
         self.spans: list[Any] = []  # tiles at chosen addresses
         self.pending: Any = None  # the storage whose instruction waits
         self.number = 0
+        self.ignores_allocation = False  # the compiler chooses all addresses
         self.bodies: list[Body] = [Body()]  # of the loops that run, the kernel's own first
 
     def begin(self, position: tuple[int, ...]) -> None:

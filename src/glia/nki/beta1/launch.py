@@ -159,6 +159,7 @@ def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str, Tensor]) -> Any:
     """Run the programs of the grid one after the other; what the first returned."""
+    frame.ignores_allocation = getattr(kernel.function, "ignores_allocation", False)
     _check_annotations(launch, tensors)
     if not kernel.writes_parameters:
         mutable = _mutable(launch)

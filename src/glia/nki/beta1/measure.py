@@ -76,13 +76,23 @@ class Benchmark(Baremetal):
 
     def __init__(self, function: Any, options: dict[str, Any], grid: tuple[int, ...] = ()) -> None:
         super().__init__(function, options, grid)
-        self.benchmark_result: BenchmarkResult | None = None
+        self._results: list[BenchmarkResult] = []
+
+    def __getitem__(self, grid: Any) -> Benchmark:
+        launched: Benchmark = super().__getitem__(grid)  # type: ignore[assignment]
+        launched._results = self._results
+        return launched
+
+    @property
+    def benchmark_result(self) -> BenchmarkResult | None:
+        """What the last call measured; None before the first."""
+        return self._results[-1] if self._results else None
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compile and time the kernel; the arguments only say shapes and constants."""
         neff, profile = self.measured(args, kwargs)
         self.keep_files(neff, profile)
-        self.benchmark_result = BenchmarkResult(Latency(profile.latency_us), profile)
+        self._results.append(BenchmarkResult(Latency(profile.latency_us), profile))
 
 
 class ProfiledKernel(Baremetal):

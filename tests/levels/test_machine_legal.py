@@ -25,6 +25,14 @@ def _with(*statements: Any, **changes: Any) -> Program:
     return replace(BASE, body=(*BASE.body, *statements), **changes)
 
 
+def _signalling(count: int) -> list[Memset]:
+    return [replace(FILL, signals=(Signal(f"s{i}"),)) for i in range(count)]
+
+
+def _queued(count: int) -> list[DmaCopy]:
+    return [replace(LOAD, queue=f"q{i}", dst=whole(OUT), src=whole(OUT)) for i in range(count)]
+
+
 def _copy(offset: str | int, partition: str | int = 0, partitions: int = 128) -> TensorCopy:
     pattern = Pattern(OUT, F32, ((1, partitions), (1, 64)), Affine.of(offset), Affine.of(partition))
     return TensorCopy(dst=pattern, src=pattern)
@@ -59,9 +67,8 @@ PLANTED: list[tuple[str, Callable[[], Program]]] = [
     ("out is bound to out in SBUF", lambda: replace(BASE, outputs=(binding(OUT, 128, 512),))),
     ("is bound to stray, which is not", lambda: replace(BASE, inputs=(binding(STRAY, 512),))),
     ("constant out has no tile in HBM", lambda: replace(BASE, constants={"out": np.zeros(1)})),
-    ("semaphores are named; a core has 256", lambda: _with(*(replace(FILL, signals=(Signal(f"s{i}"),))
-                                                for i in range(257)))),
-    ("each DMA engine has 16 rings", lambda: _with(*(replace(LOAD, queue=f"q{i}", dst=whole(OUT), src=whole(OUT)) for i in range(17)))),
+    ("semaphores are named; a core has 256", lambda: _with(*_signalling(257))),
+    ("each DMA engine has 16 rings", lambda: _with(*_queued(17))),
     ("constant w does not fill", lambda: replace(BASE, constants={"w": np.zeros(1)})),
 ]  # fmt: skip
 

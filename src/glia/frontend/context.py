@@ -10,7 +10,12 @@ from typing import Any
 
 from glia.base.loc import UNKNOWN, Loc
 from glia.frontend.build import Builder, Value, describe, flatten, matches
-from glia.frontend.errors import MalformedModule, ModuleTooComplex, UnsupportedOperator
+from glia.frontend.errors import (
+    BadCustomCall,
+    MalformedModule,
+    ModuleTooComplex,
+    UnsupportedOperator,
+)
 from glia.frontend.shapes import leaves, read_type
 from glia.graph.ir import Graph, Node, Parameter, TensorType, Type
 
@@ -36,6 +41,11 @@ class Site(Builder):
     def malformed(self, reason: str) -> MalformedModule:
         """The error that this instruction is damaged."""
         return MalformedModule(reason=reason, instruction=self.label, loc=self.loc)
+
+    def misfit(self, reason: str) -> BadCustomCall:
+        """The error that a custom call does not fit its target."""
+        target = self.proto.custom_call_target
+        return BadCustomCall(target=target, reason=reason, instruction=self.label, loc=self.loc)
 
     @cached_property
     def type(self) -> Type:

@@ -7,18 +7,12 @@ from collections.abc import Callable
 from glia.frontend import expand
 from glia.frontend.build import Builder, Value
 from glia.frontend.context import Site, nearest
-from glia.frontend.errors import BadCustomCall, UnknownCustomCall
+from glia.frontend.errors import UnknownCustomCall
 from glia.frontend.resize import resize_bilinear, resize_nearest, resize_nearest_gradient
 from glia.graph import ops
 from glia.graph.ir import Node, TensorType
 
 _LONGEST_CONFIG_INTEGER = 18
-
-
-def _bad(site: Site, reason: str) -> BadCustomCall:
-    """The error that a custom call does not fit its target."""
-    target = site.proto.custom_call_target
-    return BadCustomCall(target=target, reason=reason, instruction=site.label, loc=site.loc)
 
 
 def _config(site: Site) -> str:
@@ -29,7 +23,7 @@ def _integer(site: Site) -> int:
     """The backend_config, which must be one integer."""
     text = _config(site)
     if not text.lstrip("-").isdecimal() or len(text) > _LONGEST_CONFIG_INTEGER:
-        raise _bad(site, f"backend_config {text[:40]!r} is not an integer")
+        raise site.misfit(f"backend_config {text[:40]!r} is not an integer")
     return int(text)
 
 
@@ -38,13 +32,13 @@ def _dimension(site: Site, x: Node) -> int:
     dimension = _integer(site)
     rank = len(x.shape)
     if not -rank <= dimension < rank:
-        raise _bad(site, f"dimension {dimension} of {x.type}")
+        raise site.misfit(f"dimension {dimension} of {x.type}")
     return dimension % rank
 
 
 def _operands(site: Site, count: int) -> tuple[Node, ...]:
     if len(site.operands) != count:
-        raise _bad(site, f"{len(site.operands)} operands, expected {count}")
+        raise site.misfit(f"{len(site.operands)} operands, expected {count}")
     return site.tensors()
 
 
@@ -61,7 +55,7 @@ def _rms_norm(site: Site) -> Value:
     x, weight, epsilon = _operands(site, 3)
     dimension = _dimension(site, x)
     if weight.shape != (x.shape[dimension],) or epsilon.shape:
-        raise _bad(site, f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
+        raise site.misfit(f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
     normal = expand.rms_norm(site, x, weight, epsilon, dimension)
     return site.convert(normal, site.tensor_type.dtype)
 
@@ -101,8 +95,7 @@ def _kernel(site: Site) -> Value:
 
 
 def _unspecified(site: Site) -> Value:
-    raise _bad(
-        site,
+    raise site.misfit(
         "its operands are not publicly documented; write the derivative in HLO operations",
     )
 

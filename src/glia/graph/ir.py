@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, get_type_hints
@@ -202,6 +202,11 @@ def result_type(types: Iterable[TensorType]) -> Type:
     """The type of an operation with these results: a tensor for one, a tuple otherwise."""
     found = tuple(types)
     return found[0] if len(found) == 1 else TupleType(found)
+
+
+def one_or_tuple(results: Sequence[Any]) -> Any:
+    """What an operation with these results computes: its one result, or a tuple of them."""
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _infer_operands(root: Node) -> None:

@@ -9,14 +9,10 @@ import numpy as np
 from glia.base.dtype import PRED, S32
 from glia.base.errors import Unspecified
 from glia.graph.evaluate import evaluate
-from glia.graph.ir import Graph, Node, TensorType, TupleType, Type, op, result_type
+from glia.graph.ir import Graph, Node, TensorType, TupleType, Type, one_or_tuple, op, result_type
 from glia.graph.rules import require, require_length, require_signature, tensor
 
 Array = np.ndarray[Any, Any]
-
-
-def _one_or_tuple(results: list[Array]) -> Any:
-    return results[0] if len(results) == 1 else tuple(results)
 
 
 @op
@@ -38,7 +34,7 @@ class While(Node):
         state = list(arrays)
         while evaluate(self.condition, state)[0]:
             state = evaluate(self.body, state)
-        return _one_or_tuple(state)
+        return one_or_tuple(state)
 
 
 @op
@@ -81,7 +77,7 @@ class Conditional(Node):
         branch = chosen if 0 <= chosen <= last else last
         first = sum(self.operand_counts[:branch])
         inputs = arrays[first : first + self.operand_counts[branch]]
-        return _one_or_tuple(evaluate(self.branches[branch], inputs))
+        return one_or_tuple(evaluate(self.branches[branch], inputs))
 
 
 @op

@@ -11,7 +11,7 @@ import numpy as np
 from glia.base.dtype import PRED, from_numpy
 from glia.graph import scalar
 from glia.graph.bodies import MONOIDS, apply, fold, fold_at, identity, monoid, reduce_monoid
-from glia.graph.ir import Graph, Node, TensorType, Type, op, result_type
+from glia.graph.ir import Graph, Node, TensorType, Type, one_or_tuple, op, result_type
 from glia.graph.ops_shape import pad
 from glia.graph.rules import (
     require,
@@ -34,10 +34,6 @@ def _require_reduction(xs: tuple[Node, ...], inits: tuple[Node, ...], body: Grap
     for x, init in zip(xs, inits, strict=True):
         require_scalar(init, x.dtype, "an initial value")
     require_combiner(body, [x.dtype for x in xs], "the reducing body")
-
-
-def _one_or_tuple(results: list[Array]) -> Any:
-    return results[0] if len(results) == 1 else tuple(results)
 
 
 @op
@@ -71,7 +67,7 @@ class Reduce(Node):
         shape = tuple(xs[0].shape[d] for d in kept)
         count = math.prod(xs[0].shape[d] for d in self.dimensions)
         rows = [np.transpose(x, (*self.dimensions, *kept)).reshape(count, *shape) for x in xs]
-        return _one_or_tuple(fold(self.body, inits, rows))
+        return one_or_tuple(fold(self.body, inits, rows))
 
 
 def _padded_shape(shape: tuple[int, ...], low: Any, high: Any, dilation: Any) -> tuple[int, ...]:
@@ -128,7 +124,7 @@ class ReduceWindow(Node):
         for region in _windows(self.window, shape, self.stride, self.window_dilation):
             new = apply(self.body, totals + [x[region] for x in padded])
             totals = [np.where(inside[region], a, b) for a, b in zip(new, totals, strict=True)]
-        return _one_or_tuple(totals)
+        return one_or_tuple(totals)
 
     def _pad(self, x: Array, value: Array) -> Array:
         shape = _padded_shape(x.shape, self.low, self.high, self.x_dilation)
@@ -230,4 +226,4 @@ class Sort(Node):
         rows = [np.moveaxis(array, self.dimension, -1) for array in arrays]
         order = sorted_order(self.comparator, rows)
         found = [np.take_along_axis(row, order, -1) for row in rows]
-        return _one_or_tuple([np.moveaxis(row, -1, self.dimension) for row in found])
+        return one_or_tuple([np.moveaxis(row, -1, self.dimension) for row in found])

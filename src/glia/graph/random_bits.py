@@ -61,7 +61,7 @@ def three_fry(state: Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Ar
         lanes, split = math.prod(shape), -1
         half = shape
     else:
-        half, split = _halves(shape)
+        half, split = halves(shape)
         lanes = math.prod(half)
     with np.errstate(over="ignore"):
         counter = state[1] + np.arange(lanes, dtype=np.uint64)
@@ -76,7 +76,7 @@ def three_fry(state: Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Ar
     return new, kept.reshape(shape).astype(dtype)
 
 
-def _halves(shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+def halves(shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """The shape halved along its first even dimension, else along its largest."""
     if not shape:
         return (1,), 0

@@ -11,9 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from glia.base.dtype import PRED, DType
+
 ORDER_FREE = frozenset(
     ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "and", "or", "xor")
 )
+
+
+def family_of(dtype: DType) -> str:
+    """The kind of number a dtype holds: "float", "integer" or "pred"."""
+    return "float" if dtype.is_float else "pred" if dtype is PRED else "integer"
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+Dims = tuple[tuple[int, int], ...]  # (step, count), outermost first
 
 
 class Memory(Enum):
@@ -16,6 +22,13 @@ class Memory(Enum):
     HBM = "HBM"
     SBUF = "SBUF"
     PSUM = "PSUM"
+
+
+def usable_bytes_per_partition(memory: Memory, arch: Arch) -> int:
+    """What a program may use of an on-chip memory in each partition."""
+    if memory is Memory.PSUM:
+        return arch.psum_bytes_per_partition
+    return arch.sbuf_usable_bytes_per_partition
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,46 @@ class Pattern:
                 break
             run *= count
         return run * self.dtype.bytes
+
+
+def row_major(shape: tuple[int, ...]) -> Dims:
+    """(step, count) of each dimension of a row-major array."""
+    dims: list[tuple[int, int]] = []
+    step = 1
+    for count in reversed(shape):
+        dims.append((step, count))
+        step *= count
+    return tuple(reversed(dims))
+
+
+def merged(dims: Iterable[tuple[int, int]]) -> Dims:
+    """The same elements without unit dimensions, neighbours that step evenly made one."""
+    joined: list[tuple[int, int]] = []
+    for step, count in dims:
+        if count == 1:
+            continue
+        if joined and joined[-1][0] == step * count:
+            joined[-1] = step, joined[-1][1] * count
+        else:
+            joined.append((step, count))
+    return tuple(joined)
+
+
+def regrouped(dims: Dims, shape: tuple[int, ...]) -> Dims | None:
+    """Dimensions of another shape over the same elements; None when no steps give that."""
+    joined = list(merged(dims))
+    result: list[tuple[int, int]] = []
+    for extent in reversed(shape):
+        if extent == 1:
+            result.append((1, 1))
+            continue
+        step, count = joined.pop()
+        if count % extent:
+            return None
+        result.append((step, extent))
+        if count > extent:
+            joined.append((step * extent, count // extent))
+    return tuple(reversed(result))
 
 
 def reach(dims: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -10,22 +10,16 @@ import numpy as np
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DTYPES, DType, from_numpy
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.operand import Dims, Memory, Pattern, Tile, regrouped, row_major
 from glia.machine.errors import IllegalView
 from glia.machine.source_line import caller
 
-Dims = tuple[tuple[int, int], ...]
 Index = int | Affine
 
 
 def ds(start: Index, count: int) -> slice:
     """The slice of `count` elements from `start` on; `start` may name loop variables."""
     return slice(start, start + count)
-
-
-def row_major(shape: tuple[int, ...]) -> Dims:
-    """(step, count) of each dimension of a row-major array."""
-    return tuple((math.prod(shape[i + 1 :]), count) for i, count in enumerate(shape))
 
 
 def as_dtype(given: object) -> DType:
@@ -117,7 +111,7 @@ class View:
         wanted = self._filled(shape)
         if wanted[:fixed] != self.shape[:fixed]:
             self._refuse(f"cannot reshape to {wanted}: the partitions stay as they are")
-        free = _regrouped(self.dims[fixed:], wanted[fixed:])
+        free = regrouped(self.dims[fixed:], wanted[fixed:])
         if free is None:
             self._refuse(f"cannot reshape to {wanted}: the elements are not at even steps")
         return replace(self, dims=(*self.dims[:fixed], *free))
@@ -234,27 +228,3 @@ class View:
 
     def _refuse(self, problem: str) -> NoReturn:
         raise IllegalView(problem=problem, shape=self.shape, loc=caller())
-
-
-def _regrouped(dims: Dims, shape: tuple[int, ...]) -> Dims | None:
-    """Dimensions of another shape over the same elements; None when no steps give that."""
-    joined: list[tuple[int, int]] = []
-    for step, count in dims:
-        if count == 1:
-            continue
-        if joined and joined[-1][0] == step * count:
-            joined[-1] = step, joined[-1][1] * count
-        else:
-            joined.append((step, count))
-    result: list[tuple[int, int]] = []
-    for extent in reversed(shape):
-        if extent == 1:
-            result.append((1, 1))
-            continue
-        step, count = joined.pop()
-        if count % extent:
-            return None
-        result.append((step, extent))
-        if count > extent:
-            joined.append((step * extent, count // extent))
-    return tuple(reversed(result))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -169,7 +170,7 @@ class _Decoder:
         source = self._from
         name, tile, dtype = self._text(source), self._tile(), self._dtype(source)
         shape = self._shape()
-        if _elements(shape) * dtype.bytes > tile.bytes:
+        if math.prod(shape) * dtype.bytes > tile.bytes:
             source.fail(f"tensor {name!r} is larger than its tile")
         return Binding(name, tile, shape, dtype)
 
@@ -185,7 +186,7 @@ class _Decoder:
         name, file, dtype = self._text(source), self._text(source), self._dtype(source)
         shape = self._shape()
         data = self._constant_file(file)
-        held = _elements(shape) * dtype.bytes
+        held = math.prod(shape) * dtype.bytes
         if held != len(data):
             source.fail(f"constant {name!r} has {held} bytes, member {file!r} has {len(data)}")
         if name not in tiles or tiles[name].bytes < held:
@@ -294,13 +295,6 @@ class _Decoder:
         if len(data) != dtype.numpy.itemsize:
             source.fail(f"a {dtype} has {len(data)} bytes")
         return np.frombuffer(data, dtype.numpy)[0]
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
 
 
 def _fits(kind: type[Instr], name: str, value: Any) -> bool:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from glia import isa
+from glia.isa.operand import row_major
 from glia.nki.dtypes import DTYPES, dtype_name
 from glia.nki.enums import MemoryRegion, engine
 from glia.nki.errors import NotInNki
 from glia.nki.issue import issue
 from glia.nki.session import caller, current
 from glia.nki.tensor import NkiTensor, new_tensor
-from glia.nki.views import row_major
 
 Shape = tuple[int, ...] | list[int]
 sbuf = MemoryRegion.sbuf

@@ -20,7 +20,7 @@ from glia.base.loc import Loc
 from glia.isa.dma import DmaCopy, Transfer
 from glia.isa.gpsimd_gather import LocalGather
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern
+from glia.isa.operand import Memory, Pattern, merged
 from glia.isa.sync import RegisterAlu, RegisterLoad
 from glia.machine.emit.builder import QUEUE_OWNERS
 from glia.machine.legal import violations
@@ -201,15 +201,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def folded(pattern: Pattern) -> Pattern:
     """The same elements in as few dimensions as they lie in regularly."""
     fixed = 0 if pattern.memory is Memory.HBM else 1
-    dims: list[tuple[int, int]] = []
-    for step, count in pattern.dims[fixed:]:
-        if count == 1:
-            continue
-        if dims and dims[-1][0] == step * count:
-            dims[-1] = (step, dims[-1][1] * count)
-        else:
-            dims.append((step, count))
-    return replace(pattern, dims=(*pattern.dims[:fixed], *(dims or [(1, 1)])))
+    dims = merged(pattern.dims[fixed:]) or ((1, 1),)
+    return replace(pattern, dims=(*pattern.dims[:fixed], *dims))
 
 
 # --- indices that only the running program knows ----------------------------------------------

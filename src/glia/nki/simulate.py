@@ -10,6 +10,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from glia.arch import Target
+from glia.isa.operand import row_major
 from glia.machine.ir import Program
 from glia.nki.cores import Cores
 from glia.nki.dtypes import dtype_name
@@ -20,7 +21,6 @@ from glia.nki.launch import Launch, bind, check_cores, check_output, like_return
 from glia.nki.session import running
 from glia.nki.targets import platform_target
 from glia.nki.tensor import NkiTensor
-from glia.nki.views import row_major
 from glia.sim.run import run
 
 WIDE = "NKI_PRECISE_FP"  # 0 holds low-precision tensors in float32

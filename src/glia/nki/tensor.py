@@ -10,7 +10,7 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
-from glia.isa.operand import Memory, Pattern, Tile, reach
+from glia.isa.operand import Dims, Memory, Pattern, Tile, reach, regrouped, row_major
 from glia.nki.allocate import (
     checked_address,
     checked_dtype,
@@ -24,16 +24,7 @@ from glia.nki.errors import IndexOutsideTensor, NotInNki, UnknownWhenTraced
 from glia.nki.objects import NKIObject
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import caller, current, session_or_none
-from glia.nki.views import (
-    Dims,
-    expression,
-    group_names,
-    is_integer,
-    regrouped,
-    row_major,
-    signature_of,
-    without_dims,
-)
+from glia.nki.views import expression, group_names, is_integer, signature_of, without_dims
 
 
 @dataclass(frozen=True)

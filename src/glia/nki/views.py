@@ -9,7 +9,6 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.isa.operand import Pattern
 
-Dims = tuple[tuple[int, int], ...]
 MOST_EXPRESSIONS = 1 << 16
 
 
@@ -57,37 +56,3 @@ def signature_of(pattern: Pattern) -> tuple[Any, ...]:
 def group_names(entry: Any) -> list[str]:
     """The names of a dimension of a pattern, which may be a group."""
     return [entry] if isinstance(entry, str) else list(entry)
-
-
-def regrouped(dims: Dims, shape: tuple[int, ...]) -> Dims | None:
-    """Dimensions of another shape over the same elements; None when no steps give that."""
-    joined: list[tuple[int, int]] = []
-    for step, count in dims:
-        if count == 1:
-            continue
-        if joined and joined[-1][0] == step * count:
-            joined[-1] = step, joined[-1][1] * count
-        else:
-            joined.append((step, count))
-    result: list[tuple[int, int]] = []
-    for extent in reversed(shape):
-        if extent == 1:
-            result.append((1, 1))
-            continue
-        step, count = joined.pop()
-        if count % extent:
-            return None
-        result.append((step, extent))
-        if count > extent:
-            joined.append((step * extent, count // extent))
-    return tuple(reversed(result))
-
-
-def row_major(shape: tuple[int, ...]) -> Dims:
-    """(step, count) of each dimension of a row-major array."""
-    dims: list[tuple[int, int]] = []
-    step = 1
-    for count in reversed(shape):
-        dims.append((step, count))
-        step *= count
-    return tuple(reversed(dims))

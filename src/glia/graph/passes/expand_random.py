@@ -28,6 +28,7 @@ from glia.graph.passes.build import (
 )
 from glia.graph.passes.rewrite import Tuple, apply_rules, map_regions, rule, rules_of
 from glia.graph.passes.wide_integers import Wide, add_wide, full_product, less_wide
+from glia.graph.random_bits import halves
 
 _PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -77,7 +78,7 @@ def bits_by_three_fry(op: RngBits) -> Node | None:
         return None
     key, low = _words(op.state)
     wide = op.result.dtype.bits == 64
-    half, split = (op.result.shape, -1) if wide else _halves(op.result.shape)
+    half, split = (op.result.shape, -1) if wide else halves(op.result.shape)
     lanes = math.prod(half)
     if not lanes:
         return Tuple((op.state, splat(0, op.result.dtype, op.result.shape)))
@@ -148,15 +149,6 @@ def _three_fry(key: Wide, counter: Wide) -> tuple[Node, Node]:
         a = apply("add", a, keys[(group + 1) % 3])
         b = apply("add", apply("add", b, keys[(group + 2) % 3]), splat_like(group + 1, b))
     return a, b
-
-
-def _halves(shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """The shape halved along its first even dimension, else along its largest."""
-    if not shape:
-        return (1,), 0
-    even = [d for d, extent in enumerate(shape) if extent % 2 == 0]
-    split = even[0] if even else max(range(len(shape)), key=lambda d: (shape[d], -d))
-    return (*shape[:split], -(-shape[split] // 2), *shape[split + 1 :]), split
 
 
 def _fitted(words: Node, result: TensorType) -> Node:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from glia.graph.ir import Node
@@ -114,7 +116,7 @@ def merge_broadcasts(op: Broadcast) -> Node | None:
 @rule
 def broadcast_that_adds_ones(op: Broadcast) -> Node | None:
     """broadcast(x, d) = reshape(transpose(x)) when nothing is replicated"""
-    if squeezed(op.x.shape) and len(op.x.shape) and _count(op.x.shape) == _count(op.shape):
+    if squeezed(op.x.shape) and len(op.x.shape) and math.prod(op.x.shape) == math.prod(op.shape):
         order = sorted(range(len(op.dimensions)), key=lambda i: op.dimensions[i])
         return reshape(transpose(op.x, order), op.shape)
     return None
@@ -365,13 +367,6 @@ def tensor_without_elements(op: Node) -> Node | None:
     if not is_empty(op) or isinstance(op, Broadcast) or not op.operands:
         return None
     return broadcast(constant(0, op.dtype), op.shape)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
 
 
 RULES = rules_of(globals())

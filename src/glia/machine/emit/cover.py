@@ -11,16 +11,15 @@ import numpy as np
 from glia.arch import Arch
 from glia.base.dtype import F32, PRED
 from glia.isa import INSTRUCTIONS
-from glia.isa.form import ORDER_FREE, Choice, Form, Negative, Step
+from glia.isa.alu import COMPARISONS
+from glia.isa.form import ORDER_FREE, Choice, Form, Negative, Step, family_of
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern
 from glia.machine.legal import violations
 from glia.tile.ir import Apply, Expr
 
 EXACT_IN_FLOAT32 = 16  # bits of the widest integers that arithmetic in float32 compares exactly
-_KEEPS_RANGE = frozenset((
-    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "maximum", "minimum",
-))  # fmt: skip
+_KEEPS_RANGE = frozenset((*COMPARISONS, "maximum", "minimum"))
 _MOVES = frozenset(("convert", "select"))
 
 
@@ -59,12 +58,6 @@ class _Binding:
             self.steps + other.steps,
             self.negated | other.negated,
         )
-
-
-def family_of(expression: Expr) -> str:
-    """The kind of number an expression gives: "float", "integer" or "pred"."""
-    dtype = expression.dtype
-    return "float" if dtype.is_float else "pred" if dtype is PRED else "integer"
 
 
 def is_widening(expression: Expr) -> bool:
@@ -110,7 +103,7 @@ def matches(expression: Apply, absorbs: Callable[[Apply], bool]) -> Iterator[Mat
 def _matches(
     expression: Apply, absorbs: Callable[[Apply], bool], around: tuple[Apply, ...]
 ) -> Iterator[Match]:
-    for instruction, form in forms_of(expression.function, family_of(expression.args[-1])):
+    for instruction, form in forms_of(expression.function, family_of(expression.args[-1].dtype)):
         for binding in _bind(form.computes, expression, absorbs):
             attributes = {**form.settings, **binding.attributes}
             steps = (*around, *binding.steps)
@@ -130,16 +123,17 @@ def _bind(step: Step, expression: Apply, absorbs: Callable[[Apply], bool]) -> It
 def _orders(step: Step, expression: Apply) -> Iterator[tuple[tuple[Expr, ...], dict[str, object]]]:
     """The arguments in each order the step can take them, with the attributes that say so."""
     args, function = expression.args, step.function
+    family = family_of(args[-1].dtype)
     if len(args) != len(step.arguments):
         return
     attributes: dict[str, object] = {}
     exchanged = ""
     if isinstance(function, Choice):
-        value = function.value(expression.function, family_of(args[-1]))
+        value = function.value(expression.function, family)
         if value is None:
             return
         attributes[function.attribute], exchanged = value, function.exchanged
-    elif function.function != expression.function or family_of(args[-1]) not in function.families:
+    elif function.function != expression.function or family not in function.families:
         return
     yield args, attributes
     if len(args) != 2:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import gcd
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import PRED, S32, DType
@@ -158,7 +158,7 @@ class IndirectAccess:
         strides = _strides(source.shape)
         along = linearise(index, source.shape).coefficient(point.partition)
         chosen = [strides[o.dimension] for o in dynamic]
-        unit = gcd(along, *chosen)
+        unit = math.gcd(along, *chosen)
         reach = sum(o.limit * s for o, s in zip(dynamic, chosen, strict=True))
         if along:
             reach += along * (extents[point.partition] - 1)
@@ -171,7 +171,7 @@ class IndirectAccess:
         row = hbm_pattern(source.tile, fixed, source.shape, replace(point, free=row_axes))
         dims = ((unit, reach // unit + 1), *(row.dims[1:] or ((1, 1),)))
         pattern = fold_together((replace(row, dims=dims),))[0]
-        return Table(pattern, indices, row_axes, _product(point.extents(row_axes)))
+        return Table(pattern, indices, row_axes, math.prod(point.extents(row_axes)))
 
 
 def needs_turns(target: Store, dtype: DType) -> bool:
@@ -187,13 +187,6 @@ class Table:
     indices: Pattern
     row_axes: tuple[str, ...]
     row_elements: int
-
-
-def _product(extents: tuple[int, ...]) -> int:
-    count = 1
-    for extent in extents:
-        count *= extent
-    return count
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -236,7 +237,7 @@ class NestEmitter:
         if not isinstance(value, Pattern) or not self._is_ready(value, dtype, point):
             tile = self.builder.tile(
                 target.buffer, Memory.SBUF, storage(dtype), point.partitions,
-                _count(point.extents(axes)),
+                math.prod(point.extents(axes)),
             )  # fmt: skip
             staged = tile_pattern(tile, point, axes)
             selector.store_value(value, staged)
@@ -286,10 +287,3 @@ def data_loads(*expressions: Expr | None) -> Iterator[Load]:
             waiting += [o.load for o in reversed(expression.dynamic) if is_varying(o)]
         elif isinstance(expression, Apply):
             waiting += reversed(expression.args)
-
-
-def _count(extents: Sequence[int]) -> int:
-    count = 1
-    for extent in extents:
-        count *= extent
-    return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from glia.base.dtype import DType
-from glia.isa.operand import Memory, Pattern
+from glia.isa.operand import Dims, Memory, Pattern, merged
 from glia.isa.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.machine.emit.box import storage
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
@@ -143,14 +143,6 @@ def _flat(pattern: Pattern) -> Pattern:
     return replace(pattern, dims=(pattern.dims[0], *_merge(pattern.dims[1:])))
 
 
-def _merge(dims: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Drop unit dimensions and merge adjacent ones that step evenly."""
-    merged: list[tuple[int, int]] = []
-    for step, count in dims:
-        if count == 1:
-            continue
-        if merged and merged[-1][0] == step * count:
-            merged[-1] = (step, merged[-1][1] * count)
-        else:
-            merged.append((step, count))
-    return tuple(merged) or ((1, 1),)
+def _merge(dims: Dims) -> Dims:
+    """Drop unit dimensions and merge adjacent ones that step evenly; one is left."""
+    return merged(dims) or ((1, 1),)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.options import CompileOptions
-from glia.isa.operand import Memory, Tile
+from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 from glia.machine.rewrite import substitute
 
@@ -43,11 +43,10 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
     )
     tiles = dict(program.tiles)
     arch = get_target(program.target).arch
-    bytes_of = {
-        Memory.SBUF: arch.sbuf_usable_bytes_per_partition,
-        Memory.PSUM: arch.psum_bytes_per_partition,
+    room = {
+        memory: usable_bytes_per_partition(memory, arch) * share
+        for memory, share in BUFFERED_SHARES.items()
     }
-    room = {memory: bytes_of[memory] * share for memory, share in BUFFERED_SHARES.items()}
     unroller = _Unroller(uses, tiles, LIMITS[options.optlevel], room)
     body = unroller.block(program.body, is_nested=False)
     return replace(program, body=body, tiles=tiles)

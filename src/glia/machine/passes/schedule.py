@@ -17,7 +17,7 @@ from glia.base.options import CompileOptions
 from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory
+from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore
 from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from glia.machine.footprint import Footprint
@@ -194,7 +194,7 @@ class _Use:
 
     def __init__(self, tasks: Sequence[_Task], memory: Memory, arch: Arch) -> None:
         self.memory = memory
-        self.capacity = _bytes_per_partition(memory, arch) * RUN_SHARES[memory]
+        self.capacity = usable_bytes_per_partition(memory, arch) * RUN_SHARES[memory]
         self.left = Counter(name for t in tasks for name in self._tiles(t.instruction))
         self.live: dict[str, int] = {}
         self.held = 0  # bytes per partition of what is live
@@ -218,12 +218,6 @@ class _Use:
         """The tiles of this memory that an instruction accesses, with their bytes."""
         tiles = (pattern.tile for _, _, pattern in instruction.operands())
         return {t.name: t.bytes_per_partition for t in tiles if t.memory is self.memory}
-
-
-def _bytes_per_partition(memory: Memory, arch: Arch) -> int:
-    if memory is Memory.PSUM:
-        return arch.psum_bytes_per_partition
-    return arch.sbuf_usable_bytes_per_partition
 
 
 def _stream(instruction: Instr) -> str:

@@ -116,7 +116,8 @@ def _shape_of(a: Tensor) -> tuple[int, ...]:
     return tuple(par_dim(n) if i == at else n for i, n in enumerate(a.shape))
 
 
-def _over(frame: Any, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
+def over(frame: Any, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
+    """A tensor of this generation over one of the core."""
     return Tensor.whole(Storage.of(frame, tensor, name, buffer))
 
 
@@ -130,7 +131,7 @@ def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
     stored = np.float32 if (keeps_wide and name != "bool") or name == "tfloat32" else numpy_of(name)
     held = core.shared_constant(np.ascontiguousarray(array.astype(stored)))
     labelled = held._with(held.dims, dtype=name)
-    return _over(frame, labelled, frame.label("", "constant"), shared_hbm)
+    return over(frame, labelled, frame.label("", "constant"), shared_hbm)
 
 
 def shared_identity_matrix(n: int, dtype: Any = np.uint8, **kwargs: Any) -> Tensor:
@@ -143,7 +144,7 @@ def rand(shape: Any, dtype: Any = np.float32, **kwargs: Any) -> Tensor:
     frame = frame_of("nl.rand")
     frame.flush()
     made = core.rand(tuple(int(n) for n in shape), name_of(dtype))
-    return _over(frame, made, frame.label("", "rand"), sbuf)
+    return over(frame, made, frame.label("", "rand"), sbuf)
 
 
 def random_seed(seed: Any, *, mask: Any = None, **kwargs: Any) -> None:

@@ -13,12 +13,13 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from glia.arch import Target
-from glia.nki.beta1.buffers import Buffer, shared_hbm
-from glia.nki.beta1.creation import spmd_dim
+from glia.isa.operand import row_major
+from glia.nki.beta1.buffers import shared_hbm
+from glia.nki.beta1.creation import over, spmd_dim
 from glia.nki.beta1.dtypes import name_of, numpy_of
 from glia.nki.beta1.errors import AnnotationMismatch, MutableNotReturned, NestedGrid
 from glia.nki.beta1.frame import Frame, framed, is_in_kernel
-from glia.nki.beta1.storage import Storage, fill_now
+from glia.nki.beta1.storage import fill_now
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
 from glia.nki.frameworks import from_numpy
@@ -26,7 +27,7 @@ from glia.nki.interpreter import Interpreter
 from glia.nki.launch import Launch, bind, home_of, like_returned, outputs_of
 from glia.nki.session import caller, current, running
 from glia.nki.targets import VARIABLE, platform_target
-from glia.nki.tensor import NkiTensor, row_major
+from glia.nki.tensor import NkiTensor
 from glia.nki.trace import Traced, trace_launch
 
 DEFAULT_TARGET = "trn2"
@@ -191,11 +192,6 @@ def _parameter(frame: Frame, name: str, array: np.ndarray, launch: Launch) -> Te
     tile = session.bind(name, array)  # type: ignore[attr-defined]
     whole = NkiTensor((array.size,), dtype, tile, shared_hbm.region)
     return over(frame, whole._with(row_major(array.shape)), name, shared_hbm)
-
-
-def over(frame: Frame, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
-    """A tensor of this generation over one of the core."""
-    return Tensor.whole(Storage.of(frame, tensor, name, buffer))
 
 
 def _value(value: Any, launch: Launch) -> Any:

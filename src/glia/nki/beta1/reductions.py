@@ -8,7 +8,7 @@ from typing import Any
 
 from glia import isa
 from glia.nki.beta1.buffers import sbuf
-from glia.nki.beta1.compute import defer, fitted, in_sbuf, operand, part_of, tile_of
+from glia.nki.beta1.compute import copy_tile, defer, fitted, in_sbuf, operand, part_of, tile_of
 from glia.nki.beta1.dtypes import name_of
 from glia.nki.beta1.elementwise import scalar_step
 from glia.nki.beta1.errors import UnsupportedHere
@@ -88,18 +88,20 @@ def reduction(
 
 def _masked(frame: Any, data: NkiTensor, mask: Any, op: str) -> NkiTensor:
     """The data with what leaves a reduction unchanged where the mask does not hold."""
-    tile = defer("nl.sum", data.shape, data.dtype, lambda dst, cut: _copy(frame, dst, cut(data)))
+    tile = defer(
+        "nl.sum", data.shape, data.dtype, lambda dst, cut: copy_tile(frame, dst, cut(data))
+    )
     filled = Tensor.whole(tile.storage)
     whole = filled.nki()
     issue(frame.session, "memset", isa.Memset, {"dst": whole, "value": IDENTITIES[op]})
     filled[...] = defer(
-        "nl.sum", data.shape, data.dtype, lambda dst, cut: _copy(frame, dst, cut(data)), mask=mask
+        "nl.sum",
+        data.shape,
+        data.dtype,
+        lambda dst, cut: copy_tile(frame, dst, cut(data)),
+        mask=mask,
     )
     return filled.nki()
-
-
-def _copy(frame: Any, dst: NkiTensor, src: NkiTensor) -> None:
-    issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": dst, "src": src})
 
 
 def _named(name: str, op: str, text: str) -> Callable[..., Tensor]:

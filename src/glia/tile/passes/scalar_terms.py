@@ -11,10 +11,11 @@ import numpy as np
 from glia.base.dtype import F32, PRED, S32, U32, DType, Kind
 from glia.base.errors import InternalError
 from glia.isa import INSTRUCTIONS
+from glia.isa.alu import COMPARISONS
+from glia.isa.form import family_of
 from glia.tile.evaluate import apply as apply_to_arrays
 from glia.tile.ir import Apply, Expr, Literal
 
-COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _OVERFLOWING = frozenset(("add", "subtract", "multiply"))  # engines saturate narrow integers
 _OF_PART = frozenset(("sin",))  # the tables hold it on -pi..pi: its equation reduces the argument
 
@@ -38,11 +39,6 @@ def equation(
         return meaning
 
     return enter
-
-
-def family_of(dtype: DType) -> str:
-    """Which equations apply to a dtype."""
-    return "float" if dtype.is_float else "pred" if dtype is PRED else "integer"
 
 
 def is_direct(function: str, operand: DType) -> bool:

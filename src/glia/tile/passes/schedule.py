@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -73,7 +74,7 @@ class Scheduler:
     def _vector_cost(self, nest: Nest, partition: str) -> float:
         """Estimated time in units of one element per partition."""
         extents = nest.extents
-        total = _product(extents.values())
+        total = math.prod(extents.values())
         lanes = min(extents.get(partition, 1), PARTITIONS)
         cost = total / lanes * (1 + _operations(nest.body))
         for access in _accesses(nest):
@@ -92,7 +93,7 @@ class Scheduler:
         if known is not None and known >= 0 and known == row_dim(access.index, partition):
             return 0.0
         used = {v for e in access.index for v in e.variables}
-        touched = _product(nest.extents[a] for a in used if a in nest.extents)
+        touched = math.prod(nest.extents[a] for a in used if a in nest.extents)
         run = self._run_bytes(access, partition, buffer, spans)
         arch = self.arch
         ns_per_run = run / arch.dma_bytes_per_ns + arch.dma_descriptor_ns
@@ -197,8 +198,8 @@ class Scheduler:
             tiles[axis] = max(1, min(extents[axis], room))
             room //= tiles[axis]
             dims += extents[axis] > 1
-        width = _product(tiles[a] for a in columns)
-        count = _product(-(-extents[a] // tiles[a]) for a in extents)
+        width = math.prod(tiles[a] for a in columns)
+        count = math.prod(-(-extents[a] // tiles[a]) for a in extents)
         stationary = operands[0] if side == "left" else operands[1]
         moving = operands[1] if side == "left" else operands[0]
         order = self._pe_order(nest, tiles, rows, columns, stationary, moving)
@@ -320,7 +321,7 @@ def _vector_tiles(
 
 def _swept_elements(nest: Nest, partition: str) -> int:
     """Elements per partition of one block of rows."""
-    return _product(axis.extent for axis in nest.axes if axis.name != partition)
+    return math.prod(axis.extent for axis in nest.axes if axis.name != partition)
 
 
 def _innermost_first(axes: Sequence[str], index: tuple[Affine, ...]) -> list[str]:
@@ -358,10 +359,3 @@ def _needed(expression: Expr | None) -> int:
         return known[id(part)]
 
     return visit(expression)
-
-
-def _product(factors: object) -> int:
-    count = 1
-    for factor in factors:  # type: ignore[attr-defined]
-        count *= factor
-    return count

@@ -9,8 +9,9 @@ Everything is imported on first use.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from glia.base.lazy import imported_on_use
 
 if TYPE_CHECKING:
     from glia.neff.package import Neff
@@ -32,15 +33,4 @@ _HOMES = {
     "simulate": "glia.nki.simulate",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'glia' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = imported_on_use(__name__, _HOMES)

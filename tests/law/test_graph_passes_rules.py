@@ -424,7 +424,7 @@ def contraction_examples() -> None:
     example("accumulate_sum", lambda x: _reduced("add", x, 0), half)
     example("accumulate_contraction", lambda x, y: Dot(x, y, (), (), (0,), (0,), BF16), half, half)
     example(
-        "accumulate_windows",
+        "accumulate_sum",
         lambda x: ReduceWindow(
             (x,),
             (constant(0, BF16),),

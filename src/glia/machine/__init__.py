@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from glia.base.lazy import imported_on_use
 
 if TYPE_CHECKING:
     from glia.machine.ir import Program
@@ -19,11 +20,4 @@ _HOMES = {
     "ds": "glia.machine.view",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'glia.machine' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = imported_on_use(__name__, _HOMES)

@@ -12,33 +12,33 @@ from __future__ import annotations
 from typing import Any
 
 
-class _Annotation:
+class Annotation:
     """A type that also takes a shape in brackets."""
 
-    shape: tuple[int, ...] | None = None
+    shape: tuple[Any, ...] | None = None
 
     def __class_getitem__(cls, shape: Any) -> type:
         sizes = shape if isinstance(shape, tuple) else (shape,)
         return type(cls.__name__, (cls,), {"shape": sizes})
 
 
-class tensor(_Annotation):
+class tensor(Annotation):
     """A tensor."""
 
 
-class mutable_tensor(_Annotation):
+class mutable_tensor(Annotation):
     """A tensor that the kernel writes."""
 
 
-class mutable(_Annotation):
+class mutable(Annotation):
     """What the kernel writes."""
 
 
-class immutable(_Annotation):
+class immutable(Annotation):
     """What the kernel only reads."""
 
 
-class scalar(_Annotation):
+class scalar(Annotation):
     """A number."""
 
 

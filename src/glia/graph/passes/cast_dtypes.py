@@ -166,8 +166,8 @@ def accumulate_contraction(op: Dot | Convolution) -> Node | None:
 
 
 @rule
-def accumulate_sum(op: Reduce) -> Node | None:
-    """sum of bf16 = convert(sum of converted to f32), and so for products"""
+def accumulate_sum(op: Reduce | ReduceWindow) -> Node | None:
+    """sum of bf16 = convert(sum of converted to f32); so for products, and in windows"""
     kind = monoid(op.body)
     if kind not in ("add", "multiply") or not _is_low(op.dtype):
         return None
@@ -176,15 +176,4 @@ def accumulate_sum(op: Reduce) -> Node | None:
     return convert(wide, op.dtype)
 
 
-@rule
-def accumulate_windows(op: ReduceWindow) -> Node | None:
-    """windowed sum of bf16 = convert(windowed sum of converted to f32), and so for products"""
-    kind = monoid(op.body)
-    if kind not in ("add", "multiply") or not _is_low(op.dtype):
-        return None
-    wide = dataclasses.replace(op, xs=(convert(op.xs[0], F32),), inits=(convert(op.inits[0], F32),),
-                               body=monoid_region(kind, F32))  # fmt: skip
-    return convert(wide, op.dtype)
-
-
-RULES = (accumulate_contraction, accumulate_sum, accumulate_windows)
+RULES = (accumulate_contraction, accumulate_sum)

@@ -14,35 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from glia.nki.beta1.tensor import Tensor
+from glia.nki.typing import Annotation, immutable, mutable, mutable_tensor, tensor
 
 
-class _Annotation:
-    """A type that also takes a shape in brackets."""
-
-    shape: tuple[Any, ...] | None = None
-
-    def __class_getitem__(cls, shape: Any) -> type:
-        sizes = shape if isinstance(shape, tuple) else (shape,)
-        return type(cls.__name__, (cls,), {"shape": sizes})
-
-
-class tensor(_Annotation):
-    """A tensor."""
-
-
-class mutable_tensor(_Annotation):
-    """A tensor that the kernel writes and returns."""
-
-
-class mutable(_Annotation):
-    """What the kernel writes."""
-
-
-class immutable(_Annotation):
-    """What the kernel only reads."""
-
-
-class scalar(_Annotation):
+class scalar(Annotation):
     """The one element of a tile as a number, for `while` loops of the form do-while."""
 
     def __init__(self, value: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
+from glia.base.frozen import made
 from glia.isa.operand import Dims, Memory, Pattern, Tile, reach, regrouped, row_major
 from glia.nki.allocate import (
     checked_address,
@@ -24,7 +25,17 @@ from glia.nki.errors import IndexOutsideTensor, NotInNki, UnknownWhenTraced
 from glia.nki.objects import NKIObject
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import caller, current, session_or_none
-from glia.nki.views import expression, group_names, is_integer, signature_of, without_dims
+from glia.nki.views import (
+    Layout,
+    expression,
+    group_names,
+    holding_of,
+    is_integer,
+    layout_of,
+    without_dims,
+)
+
+_new = object.__new__
 
 
 @dataclass(frozen=True)
@@ -59,12 +70,12 @@ class NkiTensor(NKIObject):
 
     __slots__ = (
         "_pattern",
-        "_signature",
         "buffer",
-        "dims",
         "dtype",
         "fault",
+        "holding",
         "indirection",
+        "layout",
         "partition",
         "start",
         "stored",
@@ -104,35 +115,65 @@ class NkiTensor(NKIObject):
         self.dtype = dtype
         self.stored = stored
         self.buffer = buffer
-        self.dims = dims
+        self.holding = holding_of(tile, stored)
+        self.layout = layout_of(dims, buffer.is_on_chip)
         self.start = start
         self.partition = partition
         self.indirection = indirection
         self.fault = ""  # why an instruction cannot use it
         self._pattern: Pattern | None = None
-        self._signature: tuple[Any, ...] | None = None
 
-    def _with(self, dims: Dims, **changed: Any) -> NkiTensor:
-        view = object.__new__(NkiTensor)
-        view._set(
-            self.tile,
-            changed.get("dtype", self.dtype),
-            changed.get("stored", self.stored),
-            self.buffer,
-            dims,
-            changed.get("start", self.start),
-            changed.get("partition", self.partition),
-            changed.get("indirection", self.indirection),
+    def _with(
+        self,
+        dims: Dims,
+        *,
+        dtype: str | None = None,
+        stored: DType | None = None,
+        start: int | Affine | None = None,
+        partition: int | Affine | None = None,
+        indirection: Indirection | None = None,
+    ) -> NkiTensor:
+        """A view with other dimensions; what is not given stays."""
+        view = self._at(
+            layout_of(dims, self.layout.is_on_chip),
+            self.start if start is None else start,
+            self.partition if partition is None else partition,
         )
+        if dtype is not None:
+            view.dtype = dtype
+        if stored is not None:
+            view.stored, view.holding = stored, holding_of(self.tile, stored)
+        if indirection is not None:
+            view.indirection = indirection
+        return view
+
+    def _at(self, layout: Layout, start: int | Affine, partition: int | Affine) -> NkiTensor:
+        """A view of the storage from another place on."""
+        view: NkiTensor = _new(NkiTensor)
+        view.tile = self.tile
+        view.dtype = self.dtype
+        view.stored = self.stored
+        view.buffer = self.buffer
+        view.holding = self.holding
+        view.layout = layout
+        view.start = start
+        view.partition = partition
+        view.indirection = self.indirection
         view.fault = self.fault
+        view._pattern = None
         return view
 
     # --- what is known about it ----------------------------------------------------------------
 
     @property
+    def dims(self) -> Dims:
+        """(step, count) of each dimension, on chip the first in partitions, others in elements."""
+        return self.layout.dims
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The extent of each dimension."""
-        return tuple(count for _, count in self.dims)
+        return self.layout.shape
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -152,7 +193,7 @@ class NkiTensor(NKIObject):
     @property
     def ndim(self) -> int:
         """How many dimensions it has."""
-        return len(self.dims)
+        return len(self.layout.dims)
 
     @property
     def size(self) -> int:
@@ -173,19 +214,19 @@ class NkiTensor(NKIObject):
     def pattern(self) -> Pattern:
         """The access pattern of an operand that names this tensor, without its indirection."""
         if self._pattern is None:
-            dims = self.dims
-            if len(dims) < 2 and self.is_on_chip:
-                dims = (*dims, (1, 1))
-            at, partition = expression(self.start), expression(self.partition)
-            self._pattern = Pattern(self.tile, self.stored, dims, at, partition)
+            self._pattern = made(
+                Pattern,
+                {
+                    "tile": self.tile, "dtype": self.stored, "dims": self.layout.named,
+                    "offset": expression(self.start), "partition": expression(self.partition),
+                },
+            )  # fmt: skip
         return self._pattern
 
     @property
     def signature(self) -> tuple[Any, ...]:
-        """What the rules of an instruction see of it."""
-        if self._signature is None:
-            self._signature = signature_of(self.pattern)
-        return self._signature
+        """What the rules of an instruction see of it: all but where in its tile it lies."""
+        return self.holding, self.layout, self.partition
 
     @property
     def _row(self) -> int:
@@ -230,10 +271,38 @@ class NkiTensor(NKIObject):
         In HBM an integer drops its dimension, but the last; on chip the partitions stay, and at
         least one free dimension. IndexOutsideTensor when an index is out of range.
         """
-        entries = key if type(key) is tuple else (key,)
-        if len(entries) != len(self.dims) or Ellipsis in entries:
+        entries = key if key.__class__ is tuple else (key,)
+        if self.indirection is not None:
+            return self._indexed(entries)
+        layout, start, partition = self.layout, self.start, self.partition
+        is_partition = layout.is_on_chip  # whether the next dimension is that of the partitions
+        counts = []
+        for (distance, extent), entry in zip(layout.dims, entries, strict=False):
+            if entry.__class__ is slice and entry.step is None:
+                first = 0 if entry.start is None else entry.start
+                stop = extent if entry.stop is None else entry.stop
+                if not (first.__class__ is int is stop.__class__ and 0 <= first < stop <= extent):
+                    break
+                counts.append(stop - first)
+            elif entry.__class__ is int and 0 <= entry < extent:
+                first = entry
+                counts.append(0)
+            else:
+                break
+            if is_partition:
+                is_partition = False
+                partition += first * distance
+            elif first:
+                start += first * distance
+        if len(counts) != len(entries):
+            return self._indexed(entries)
+        return self._at(layout.cut(tuple(counts)), start, partition)
+
+    def _indexed(self, entries: tuple[Any, ...]) -> NkiTensor:
+        """The view that an index of any kind chooses."""
+        if len(entries) != self.ndim or Ellipsis in entries:
             entries = self._entries(entries)
-        on_chip = self.tile.memory is not Memory.HBM
+        on_chip = self.is_on_chip
         start, partition = self.start, self.partition
         dims: list[tuple[int, int]] = []
         dropped: list[int] = []
@@ -251,16 +320,7 @@ class NkiTensor(NKIObject):
                 dropped.append(dimension)
         if dropped:
             dims = without_dims(dims, dropped, on_chip)
-        return self._viewed(tuple(dims), start, partition)
-
-    def _viewed(self, dims: Dims, start: int | Affine, partition: int | Affine) -> NkiTensor:
-        view = object.__new__(NkiTensor)
-        view._set(
-            self.tile, self.dtype, self.stored, self.buffer, dims, start, partition,
-            self.indirection,
-        )  # fmt: skip
-        view.fault = self.fault
-        return view
+        return self._at(layout_of(tuple(dims), on_chip), start, partition)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         feature = "lvalue assignment (t[i] = x; write with an nki.isa function instead)"

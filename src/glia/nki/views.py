@@ -7,9 +7,64 @@ from typing import Any
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.isa.operand import Pattern
+from glia.base.dtype import DType
+from glia.isa.operand import Dims, Memory, Pattern, Tile
 
 MOST_EXPRESSIONS = 1 << 16
+MOST_LAYOUTS = 1 << 16
+MOST_CUTS = 1 << 12  # remembered of one layout
+
+
+class Layout:
+    """The dimensions of views, made once for all that have the same, with what cutting them gives.
+
+    `named` are the dimensions of an operand that names such a view: on chip one is free.
+    """
+
+    __slots__ = ("_cuts", "dims", "is_on_chip", "named", "shape")
+
+    def __init__(self, dims: Dims, is_on_chip: bool) -> None:
+        self.dims = dims
+        self.is_on_chip = is_on_chip
+        self.shape = tuple([count for _, count in dims])
+        self.named: Dims = (*dims, (1, 1)) if is_on_chip and len(dims) < 2 else dims
+        self._cuts: dict[tuple[int, ...], Layout] = {}
+
+    def cut(self, counts: tuple[int, ...]) -> Layout:
+        """With so many elements of each leading dimension; 0 is one, whose dimension goes."""
+        known = self._cuts.get(counts)
+        if known is None:
+            pairs = zip(self.dims, counts, strict=False)
+            dims = [(step, count or 1) for (step, _), count in pairs]
+            dims += self.dims[len(counts) :]
+            dropped = [dimension for dimension, count in enumerate(counts) if not count]
+            if dropped:
+                dims = without_dims(dims, dropped, self.is_on_chip)
+            known = layout_of(tuple(dims), self.is_on_chip)
+            if len(self._cuts) < MOST_CUTS:
+                self._cuts[counts] = known
+        return known
+
+
+_LAYOUTS: dict[tuple[Dims, bool], Layout] = {}
+
+
+def layout_of(dims: Dims, is_on_chip: bool) -> Layout:
+    """The layout of these dimensions."""
+    known = _LAYOUTS.get((dims, is_on_chip))
+    if known is None:
+        if len(_LAYOUTS) >= MOST_LAYOUTS:
+            _LAYOUTS.clear()
+        known = _LAYOUTS[dims, is_on_chip] = Layout(dims, is_on_chip)
+    return known
+
+
+_HOLDINGS: dict[tuple[Memory, str, int], int] = {}
+
+
+def holding_of(tile: Tile, stored: DType) -> int:
+    """A number for all storage of one memory, dtype and count of partitions."""
+    return _HOLDINGS.setdefault((tile.memory, stored.name, tile.partitions), len(_HOLDINGS))
 
 
 def is_integer(value: Any) -> bool:

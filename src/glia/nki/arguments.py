@@ -72,6 +72,18 @@ def affine_steps(given: Arguments, session: Session) -> Arguments:
     return {**given, "steps": steps, "counts": counts}
 
 
+def adds_to_sums(given: Arguments) -> bool:
+    """Whether it depends on the sums in dst, as `sum_in` tells, what a product does to them."""
+    dst = given.get("dst")
+    is_open = given.get("accumulate") is None and not given.get("is_transpose")
+    return is_open and isinstance(dst, NkiTensor) and dst.tile.memory is Memory.PSUM
+
+
+def sum_in(dst: NkiTensor, session: Session) -> bool | None:
+    """What `accumulate` is where it is not given."""
+    return session.accumulates(dst.pattern, caller())
+
+
 def _pairs(function: str, pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(steps, counts) of a list of [step, count]."""
     try:

@@ -16,6 +16,7 @@ from glia.nki.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_
 from glia.nki.errors import NotInNki
 from glia.nki.issue import Arguments, issue
 from glia.nki.objects import NkiInstruction
+from glia.nki.remember import Issuing, Sums, remembering
 from glia.nki.session import Session, caller, current, shown
 from glia.nki.tensor import NkiTensor
 
@@ -54,13 +55,15 @@ def make_function(
     renamed: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
     prepare: Prepare | None = None,
+    sums: Sums | None = None,
     module: str = "nki.isa",
 ) -> Callable[..., NkiInstruction]:
     """A function of this name that issues the instruction.
 
     `parameters` are the documented names in order. `renamed` maps those that the declaration calls
     otherwise ("" for those the instruction does not take), `defaults` gives defaults that differ
-    from the declaration's. `prepare` maps the arguments, by documented name, before that.
+    from the declaration's. `prepare` maps the arguments, by documented name, before that; `sums`
+    is all that it may ask of the session.
     """
     aliases = dict(renamed or {})
     signature = _signature(instruction, parameters.split(), aliases, dict(defaults or {}))
@@ -68,7 +71,7 @@ def make_function(
     optional = {f.name for f in dataclasses.fields(instruction) if "None" in str(f.type)}
     takes_engine = "engine" in signature.parameters
 
-    def function(*args: Any, **kwargs: Any) -> NkiInstruction:
+    def anew(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         session = current(bind.name)
         given = bind(args, kwargs)
         if prepare is not None:
@@ -84,7 +87,8 @@ def make_function(
                 fields[target] = value
         return issue(session, name, instruction, fields, chosen)
 
-    return dressed(function, name, module, signature, describe(instruction))
+    issuing = Issuing(anew, tuple(signature.parameters), aliases, sums)
+    return dressed(remembering(issuing), name, module, signature, describe(instruction))
 
 
 class Binder:

@@ -9,11 +9,13 @@ from typing import NoReturn
 
 from glia import isa
 from glia.nki.arguments import (
+    adds_to_sums,
     affine_steps,
     always_reset_reduce,
     infer_accumulate,
     iota_steps,
     reduced_axes,
+    sum_in,
 )
 from glia.nki.enums import (
     dge_mode,
@@ -37,6 +39,7 @@ from glia.nki.register_functions import (
     register_store,
 )
 from glia.nki.registers import VirtualRegister
+from glia.nki.remember import Sums
 from glia.nki.session import caller
 from glia.nki.transfers import dma_compute, dma_copy, dma_transpose
 
@@ -130,6 +133,7 @@ nc_matmul = make_function(
         "accumulate": None, "tile_position": (), "tile_size": (),
     },
     prepare=infer_accumulate,
+    sums=Sums(adds_to_sums, sum_in),
 )  # fmt: skip
 nc_matmul_mx = make_function(
     "nc_matmul_mx",
@@ -137,6 +141,7 @@ nc_matmul_mx = make_function(
     "dst stationary moving stationary_scale moving_scale tile_position tile_size accumulate",
     defaults={"tile_position": None, "tile_size": None, "accumulate": None},
     prepare=infer_accumulate,
+    sums=Sums(adds_to_sums, sum_in),
 )
 nc_transpose = make_function("nc_transpose", isa.NcTranspose, "dst data engine")
 

@@ -40,6 +40,7 @@ class Session(ABC):
 
     def __init__(self, target: Target, rank: int = 0, ranks: int = 0) -> None:
         self.target = target
+        self.arch_name = target.arch.name
         self.rank = rank
         self.ranks = ranks
         self.orders_strictly = False  # inside nl.no_reorder()
@@ -152,8 +153,8 @@ def shown(value: object) -> str:
     return repr(value) if is_plain else f"a {type(value).__name__}"
 
 
-_IS_OWN: dict[str, bool] = {}
-_LOCS: dict[tuple[CodeType, int], Loc] = {}
+# By id of code: the code, and the places of its instructions; None for code of this package.
+_PLACES: dict[int, tuple[CodeType, dict[int, Loc] | None]] = {}
 
 
 def caller() -> Loc:
@@ -161,15 +162,16 @@ def caller() -> Loc:
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        name = code.co_filename
-        is_own = _IS_OWN.get(name)
-        if is_own is None:
-            is_own = _IS_OWN[name] = name.startswith(_OWN_FOLDER)
-        if not is_own:
-            key = (code, frame.f_lineno)
-            loc = _LOCS.get(key)
+        known = _PLACES.get(id(code))
+        if known is None:
+            is_own = code.co_filename.startswith(_OWN_FOLDER)
+            known = _PLACES[id(code)] = (code, None if is_own else {})
+        places = known[1]
+        if places is not None:
+            loc = places.get(frame.f_lasti)
             if loc is None:
-                loc = _LOCS[key] = Loc(name, frame.f_lineno, code.co_name)
+                loc = Loc(code.co_filename, frame.f_lineno, code.co_name)
+                places[frame.f_lasti] = loc
             return loc
         frame = frame.f_back
     return UNKNOWN

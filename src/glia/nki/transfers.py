@@ -17,6 +17,7 @@ from glia.nki.functions import REQUIRED, Binder, describe, dressed
 from glia.nki.issue import Arguments, issue, refuse, refuse_index
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import operator_name
+from glia.nki.remember import Issuing, remembering
 from glia.nki.session import Session, caller, current, shown
 from glia.nki.tensor import Indirection, NkiTensor
 
@@ -62,7 +63,7 @@ _COPY = _signature(
 _bind_copy = Binder("nki.isa.dma_copy", _COPY)
 
 
-def _dma_copy(*args: Any, **kwargs: Any) -> NkiInstruction:
+def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     session = current("nki.isa.dma_copy")
     given = _bind_copy(args, kwargs)
     _check(
@@ -85,7 +86,8 @@ def _dma_copy(*args: Any, **kwargs: Any) -> NkiInstruction:
     return issue(session, "dma_copy", isa.DmaCopy, fields, chosen, skips=skips)
 
 
-dma_copy = dressed(_dma_copy, "dma_copy", "nki.isa", _COPY, describe(isa.DmaCopy))
+_copy = remembering(Issuing(_dma_copy, tuple(_COPY.parameters), {}))
+dma_copy = dressed(_copy, "dma_copy", "nki.isa", _COPY, describe(isa.DmaCopy))
 
 
 # --- rows chosen by indices ----------------------------------------------------------------------
@@ -179,7 +181,7 @@ _TRANSPOSE = _signature(
 _bind_transpose = Binder("nki.isa.dma_transpose", _TRANSPOSE)
 
 
-def _dma_transpose(*args: Any, **kwargs: Any) -> NkiInstruction:
+def _dma_transpose(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     session = current("nki.isa.dma_transpose")
     given = _bind_transpose(args, kwargs)
     _check(
@@ -196,8 +198,9 @@ def _dma_transpose(*args: Any, **kwargs: Any) -> NkiInstruction:
     return issue(session, "dma_transpose", isa.DmaTranspose, fields, skips=skips)
 
 
+_transpose = remembering(Issuing(_dma_transpose, tuple(_TRANSPOSE.parameters), {}))
 dma_transpose = dressed(
-    _dma_transpose, "dma_transpose", "nki.isa", _TRANSPOSE, describe(isa.DmaTranspose)
+    _transpose, "dma_transpose", "nki.isa", _TRANSPOSE, describe(isa.DmaTranspose)
 )
 
 # --- sums on the way ---------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from glia.nki.errors import (
     NoSuchName,
     NotInNki,
     UnknownWhenTraced,
+    WrongArguments,
 )
 from glia.nki.tensor import NkiTensor
 
@@ -209,3 +210,24 @@ def test_cores_that_do_not_meet_are_told() -> None:
 
     with pytest.raises(CoresDisagree, match="core 1 has ended"):
         nki.simulate(nki.jit(kernel)[2])(array(4, 4))
+
+
+def _misspelt(x: NkiTensor) -> None:
+    nisa.tensor_copy(dst=nl.ndarray((4, 4), nl.float32), source=x)
+
+
+def _short(x: NkiTensor) -> None:
+    nisa.tensor_copy(nl.ndarray((4, 4), nl.float32))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (_misspelt, "nki.isa.tensor_copy: there is no parameter 'source'; did you mean 'src'?"),
+        (_short, "nki.isa.tensor_copy: missing a required argument: 'src'"),
+    ],
+)
+def test_arguments_that_do_not_fit_name_the_parameters(kernel: Kernel, said: str) -> None:
+    for failure in both_raise(kernel, WrongArguments, array(4, 4)):
+        assert said in str(failure)
+        assert "its parameters are dst, src, engine=unknown, name=None" in str(failure)

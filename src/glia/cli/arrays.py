@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from glia.base.dtype import DType
 from glia.base.files import write_atomically
 from glia.cli.errors import BadArrayFile
 from glia.machine.ir import Binding
@@ -26,6 +27,16 @@ def read_array(path: str) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         raise BadArrayFile(path=path, reason="it holds several arrays; a .npy file holds one")
     return array
+
+
+def read_arrays(path: str) -> list[np.ndarray]:
+    """All arrays of a .npz file in their order, or the one of a .npy file."""
+    with _reading(path):
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            return [archive]
+        with archive:
+            return [archive[name] for name in archive.files]
 
 
 def read_references(path: str, outputs: Sequence[Binding]) -> dict[str, np.ndarray]:
@@ -110,12 +121,13 @@ def compare(
     return found
 
 
-def seeded_array(binding: Binding, generator: np.random.Generator) -> np.ndarray:
+def random_array(
+    dtype: DType, shape: tuple[int, ...], generator: np.random.Generator
+) -> np.ndarray:
     """An array for an input nobody gave: normal floats, small non-negative integers, fair bools."""
-    dtype = binding.dtype
     if dtype.is_float or dtype.is_complex:
-        return np.asarray(generator.standard_normal(binding.shape)).astype(dtype.numpy)
-    return np.asarray(generator.integers(0, 2, binding.shape)).astype(dtype.numpy)
+        return np.asarray(generator.standard_normal(shape)).astype(dtype.numpy)
+    return np.asarray(generator.integers(0, 2, shape)).astype(dtype.numpy)
 
 
 def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:

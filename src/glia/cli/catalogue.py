@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 
 import glia
@@ -31,6 +32,21 @@ def _import_if_possible(module: str) -> None:
 
 def _reraise(module: str) -> None:
     raise
+
+
+def instruction_text(name: str) -> str:
+    """The page of an instruction, or the help of a function of nki.isa; "" where there is none."""
+    import glia.nki.isa as functions
+    from glia.isa import INSTRUCTIONS
+    from glia.machine.document import instruction_page
+
+    name = name.rpartition(".")[2]
+    if name in INSTRUCTIONS:
+        return instruction_page(name)
+    function = vars(functions).get(name)
+    if not inspect.isfunction(function):
+        return ""
+    return f"nki.isa.{name}{inspect.signature(function)}\n\n{inspect.getdoc(function)}"
 
 
 def timing_constants() -> list[str]:

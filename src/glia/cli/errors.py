@@ -98,15 +98,15 @@ class UnknownPass(CompileError):
 
 
 class UnknownCode(CompileError):
-    """`glia explain` was asked for an error code that does not exist.
+    """`glia explain` was asked for an error code or instruction that does not exist.
 
-    Cause: The code is misspelt, or from another version.
+    Cause: The name is misspelt, or from another version.
     Fix: Copy the code from between the brackets of the message; `glia explain` lists all.
     Example: glia explain GLIA999
     """
 
     code = "GLIA208"
-    message = "there is no error code {name!r}{nearest}"
+    message = "there is no error code or instruction {name!r}{nearest}"
     help = "run `glia explain` for the list of codes"
 
 
@@ -121,3 +121,17 @@ class NotConforming(CompileError):
     code = "GLIA209"
     message = "{count} of {total} kernels fail; {first}"
     help = "the table above gives the reason for each; --json gives it in full"
+
+
+class KernelFailed(CompileError):
+    """`glia check` found something wrong with a kernel.
+
+    Cause: The kernel is refused on the target, reads memory that nothing wrote, depends on the
+        order of engines and queues, or gives other values than expected.
+    Fix: Each check that failed says what is wrong, where, and how to mend it.
+    Example: glia check kernel.py::softmax --arg x=f32[256,512]
+    """
+
+    code = "GLIA210"
+    message = "{failed} of {total} checks of kernel {kernel} failed"
+    help = "read the lines that begin with FAIL"

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glia import __version__
-from glia.cli.errors import BadCommandLine, CheckFailed, NotConforming, UnknownCode, UnknownPass
+from glia.cli.errors import (
+    BadCommandLine,
+    CheckFailed,
+    KernelFailed,
+    NotConforming,
+    UnknownCode,
+    UnknownPass,
+)
 from glia.cli.flags import nearest
 from glia.cli.guard import GuardedGroup, writing
 from glia.cli.neuronx_cc import TARGETS
@@ -26,10 +33,27 @@ EXAMPLES = """\b
 Examples:
   glia run model.neff --input input0=x.npy --check expected.npz
   glia profile model.neff --perfetto trace.json
+  glia profile kernel.py::softmax --arg x=f32[128,512]
+  glia check kernel.py::softmax --arg x=f32[128,512]
   glia show model.hlo.pb --after canonicalize
-  glia explain NCC_EVRF001
+  glia explain nc_matmul
   glia demo
 """
+
+
+KERNEL_ARGUMENTS = click.option(
+    "--arg",
+    "arguments",
+    multiple=True,
+    metavar="NAME=DTYPE[N,N]|NAME=FILE.npy|NAME=VALUE",
+    help="An argument of a kernel; repeat for more.",
+)
+KERNEL_GRID = click.option(
+    "--grid", default="", metavar="N|N,N", help="Launch the kernel on this grid, as kernel[N]."
+)
+KERNEL_TARGET = click.option(
+    "--target", type=click.Choice(TARGETS), default="trn2", help="Device family of a kernel."
+)
 
 
 @click.group(
@@ -68,14 +92,14 @@ def run(
     """Run F.neff and print what comes out; inputs that are not given are filled from the seed."""
     import numpy as np
 
-    from glia.cli.arrays import compare, read_references, save_arrays, seeded_array
+    from glia.cli.arrays import compare, random_array, read_references, save_arrays
     from glia.runtime.model import load
 
     model = load(neff, device=device)
     arrays = _given_arrays(inputs)
     generator = np.random.default_rng(seed)
     made = [binding for binding in model.inputs if binding.name not in arrays]
-    arrays |= {binding.name: seeded_array(binding, generator) for binding in made}
+    arrays |= {b.name: random_array(b.dtype, b.shape, generator) for b in made}
     references = read_references(check, model.outputs) if check else {}
     results = model.run(arrays)
     if saved:
@@ -129,21 +153,20 @@ def _run_text(report: dict[str, Any]) -> str:
 
 @main.command(short_help="Simulate how long a NEFF or a kernel takes, and where.")
 @click.argument("place", metavar="F.neff|KERNEL.py::NAME")
-@click.option(
-    "--arg",
-    "arguments",
-    multiple=True,
-    metavar="NAME=DTYPE[N,N]|NAME=VALUE",
-    help="An argument of a kernel; repeat for more.",
-)
-@click.option(
-    "--target", type=click.Choice(TARGETS), default="trn2", help="Device family of a kernel."
-)
+@KERNEL_ARGUMENTS
+@KERNEL_GRID
+@KERNEL_TARGET
 @click.option("--perfetto", default="", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
 @click.option("--html", default="", metavar="FILE", help="Write a page to read in a browser.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profile(
-    place: str, arguments: tuple[str, ...], target: str, perfetto: str, html: str, as_json: bool
+    place: str,
+    arguments: tuple[str, ...],
+    grid: str,
+    target: str,
+    perfetto: str,
+    html: str,
+    as_json: bool,
 ) -> None:
     """Print the simulated time of one execution of F.neff.
 
@@ -155,9 +178,13 @@ def profile(
     from glia.runtime.model import load
 
     is_kernel = SEPARATOR in place
-    if arguments and not is_kernel:
-        raise BadCommandLine(problem="--arg needs a KERNEL.py::NAME", command="glia profile")
-    found = profile_kernel_file(place, arguments, target) if is_kernel else load(place).profile()
+    if (arguments or grid) and not is_kernel:
+        problem = "--arg and --grid need a KERNEL.py::NAME"
+        raise BadCommandLine(problem=problem, command="glia profile")
+    if is_kernel:
+        found = profile_kernel_file(place, arguments, target, grid)
+    else:
+        found = load(place).profile()
     for path, save in ((perfetto, found.save_perfetto), (html, found.save_html)):
         if path:
             with writing(path):
@@ -187,6 +214,73 @@ def _profile_text(found: Profile) -> str:
             f"{each.instructions} instructions"
         )
     return "\n".join([*lines, "not modelled:", *(f"  {text}" for text in found.not_modelled)])
+
+
+@main.command(short_help="Look for what is wrong with an NKI kernel.")
+@click.argument("place", metavar="KERNEL.py::NAME")
+@KERNEL_ARGUMENTS
+@KERNEL_GRID
+@KERNEL_TARGET
+@click.option("--seed", default=0, help="For tensors given by dtype and shape only.")
+@click.option(
+    "--orders",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Orders of engines and queues to try.  [default: as many as find every race]",
+)
+@click.option("--expect", default="", metavar="REF.npz", help="Compare the outputs with these.")
+@click.option("--rtol", default=1e-3, help="Relative tolerance of --expect.")
+@click.option("--atol", default=1e-5, help="Absolute tolerance of --expect.")
+@click.option("--all-targets", is_flag=True, help="Also say which other targets take the kernel.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check(
+    place: str,
+    arguments: tuple[str, ...],
+    grid: str,
+    target: str,
+    seed: int,
+    orders: int | None,
+    expect: str,
+    rtol: float,
+    atol: float,
+    all_targets: bool,
+    as_json: bool,
+) -> None:
+    """Run a kernel of either generation in every way that shows a fault.
+
+    Step by step; compiled, which must give the same; then with engines and queues held back against
+    it and memory that nothing wrote out of bounds: races, deadlocks and uninitialised reads end
+    with the source line and a cure. The file is run to get the kernel. Ends with exit code 1 when
+    a check fails.
+
+    \b
+    Examples:
+      glia check kernel.py::softmax --arg x=f32[128,512]
+      glia check kernel.py::scale --arg x=x.npy --arg factor=2.0 --expect y.npz --all-targets
+    """
+    from glia.cli.arrays import read_arrays
+    from glia.cli.kernel import check_kernel_file
+
+    report = check_kernel_file(
+        place,
+        arguments,
+        seed,
+        grid,
+        target=target,
+        orders=orders,
+        expected=read_arrays(expect) if expect else None,
+        rtol=rtol,
+        atol=atol,
+        other_targets=all_targets,
+        on_check=None if as_json else click.echo,
+    )
+    if as_json:
+        checks = [vars(check) | {"loc": str(check.loc)} for check in report.checks]
+        facts = {"kernel": report.kernel, "passed": report.passed, "checks": checks}
+        click.echo(json.dumps(facts))
+    if not report.passed:
+        failed = len(report.failures)
+        raise KernelFailed(kernel=report.kernel, failed=failed, total=len(report.checks))
 
 
 @main.command("inspect", short_help="Print what a NEFF holds.")
@@ -223,30 +317,34 @@ def _inspect_text(described: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-@main.command(short_help="Explain an error code.")
-@click.argument("code", required=False)
-def explain(code: str | None) -> None:
+@main.command(short_help="Explain an error code or an instruction.")
+@click.argument("subject", metavar="[CODE|INSTRUCTION|timing]", required=False)
+def explain(subject: str | None) -> None:
     """Print the cause and the cure of an error CODE, or all codes when none is given.
 
-    `glia explain timing` lists the constants of the timing model with their sources, those that no
-    public source gives first.
+    `glia explain nc_matmul` prints what an instruction, or a function of nki.isa, does, its rules
+    and its cost. `glia explain timing` lists the constants of the timing model with their sources,
+    those that no public source gives first.
     """
-    from glia.cli.catalogue import every_error, timing_constants
+    from glia.cli.catalogue import every_error, instruction_text, timing_constants
 
-    if code == "timing":
+    if subject == "timing":
         click.echo("\n".join(timing_constants()))
         return
     errors = every_error()
-    if code is None:
+    if subject is None:
         for name, error in errors.items():
             first = (error.__doc__ or "").partition("\n")[0]
             click.echo(f"{name:14} {first}")
         return
-    wanted = code.upper().strip("[]")
+    wanted = subject.upper().strip("[]")
     found = errors.get(wanted) or errors.get(f"NCC_{wanted}")
-    if found is None:
-        raise UnknownCode(name=code, nearest=nearest(wanted, errors))
-    click.echo(f"{found.code}: {inspect.cleandoc(found.__doc__ or '')}")
+    text = instruction_text(subject) if found is None else ""
+    if found is not None:
+        text = f"{found.code}: {inspect.cleandoc(found.__doc__ or '')}"
+    if not text:
+        raise UnknownCode(name=subject, nearest=nearest(wanted, errors))
+    click.echo(text)
 
 
 @main.command(short_help="Run the kernels of a clone of the public NKI repositories.")

@@ -1,4 +1,4 @@
-"""`glia profile kernel.py::name`: the time of a kernel in a Python file, by its source lines."""
+"""Commands about a kernel in a Python file, `kernel.py::name`: its time, and its faults."""
 
 from __future__ import annotations
 
@@ -7,78 +7,122 @@ import importlib.util
 import linecache
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glia.base.dtype import DTYPES
+from glia.base.dtype import DTYPES, DType
+from glia.cli.arrays import random_array, read_array
 from glia.cli.errors import BadCommandLine
 
 if TYPE_CHECKING:
+    from glia.nki.checks import Report
     from glia.profile.report import Profile
 
 SEPARATOR = "::"
-COMMAND = "glia profile"
 MOST_LINES = 12
 _TENSOR = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]+)\]")
+MakeArray = Callable[[DType, tuple[int, ...]], np.ndarray]
 
 
-def profile_kernel_file(place: str, arguments: tuple[str, ...], target: str) -> Profile:
+def profile_kernel_file(
+    place: str, arguments: tuple[str, ...], target: str, grid: str = ""
+) -> Profile:
     """Profile the kernel at `FILE.py::NAME`, whose file is run to get it.
 
-    `arguments` are NAME=DTYPE[N,N] for tensors and NAME=VALUE for constants. BadCommandLine when
-    there is no such file or kernel, or an argument is of neither form.
+    `arguments` are NAME=DTYPE[N,N] or NAME=FILE.npy for tensors and NAME=VALUE for constants.
+    BadCommandLine when there is no such file or kernel, or an argument is of none of these forms.
     """
     from glia.nki.testing import profile_kernel
 
-    kernel = load_kernel(place)
-    given = dict(_argument(text) for text in arguments)
-    return profile_kernel(kernel, target=target, **given)
+    reader = _Reader("glia profile", _without_memory)
+    return profile_kernel(reader.kernel(place, grid), target=target, **reader.arguments(arguments))
 
 
-def load_kernel(place: str) -> Any:
-    """What FILE.py calls NAME."""
-    path, _, name = place.partition(SEPARATOR)
-    if not Path(path).is_file():
-        raise BadCommandLine(problem=f"there is no file {path}", command=COMMAND)
-    spec = importlib.util.spec_from_file_location(f"kernel_file_{Path(path).stem}", path)
-    if spec is None or spec.loader is None:
-        raise BadCommandLine(problem=f"{path} is not a Python file", command=COMMAND)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except Exception as problem:
-        text = f"{path} cannot be run: {type(problem).__name__}: {problem}"
-        raise BadCommandLine(problem=text, command=COMMAND) from problem
-    kernel = getattr(module, name, None)
-    if not callable(kernel):
-        raise BadCommandLine(problem=f"{path} has no kernel {name!r}", command=COMMAND)
-    return kernel
+def check_kernel_file(
+    place: str, arguments: tuple[str, ...], seed: int, grid: str, **options: Any
+) -> Report:
+    """Check the kernel at `FILE.py::NAME`; tensors are filled from the seed where no file is given.
+
+    Arguments, options and errors as of `profile_kernel_file` and `check_kernel`.
+    """
+    from glia.nki.checks import check_kernel
+
+    generator = np.random.default_rng(seed)
+    reader = _Reader("glia check", lambda dtype, shape: random_array(dtype, shape, generator))
+    kernel = reader.kernel(place, grid)
+    return check_kernel(kernel, **options, **reader.arguments(arguments))
 
 
-def _argument(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        problem = f"--arg {text!r} is not of the form NAME=DTYPE[N,N] or NAME=VALUE"
-        raise BadCommandLine(problem=problem, command=COMMAND)
-    tensor = _TENSOR.fullmatch(value.strip())
-    if tensor is not None:
-        return name, _tensor(text, tensor["dtype"], tensor["shape"])
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
+@dataclass(frozen=True)
+class _Reader:
+    """Reads a kernel and its arguments for a command; `make` fills a tensor without a file."""
+
+    command: str
+    make: MakeArray
+
+    def kernel(self, place: str, grid: str) -> Any:
+        """What FILE.py calls NAME, on the grid if one is given."""
+        path, _, name = place.partition(SEPARATOR)
+        if not Path(path).is_file():
+            raise self._wrong(f"there is no file {path}")
+        spec = importlib.util.spec_from_file_location(f"kernel_file_{Path(path).stem}", path)
+        if spec is None or spec.loader is None:
+            raise self._wrong(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module.__name__] = module  # dataclasses look their module up
+        try:
+            spec.loader.exec_module(module)
+        except Exception as problem:
+            text = f"{path} cannot be run: {type(problem).__name__}: {problem}"
+            raise self._wrong(text) from problem
+        kernel = getattr(module, name, None)
+        if not callable(kernel):
+            raise self._wrong(f"{path} has no kernel {name!r}")
+        return self._launched(kernel, grid) if grid else kernel
+
+    def arguments(self, texts: tuple[str, ...]) -> dict[str, Any]:
+        """The arguments by name."""
+        return dict(map(self._argument, texts))
+
+    def _launched(self, kernel: Any, grid: str) -> Any:
+        from glia.nki.kernel import as_kernel
+
+        extents = grid.split(",")
+        if not all(extent.isdecimal() and int(extent) for extent in extents):
+            raise self._wrong(f"--grid {grid!r} is not of the form N or N,N")
+        return as_kernel(kernel)[tuple(map(int, extents))]
+
+    def _argument(self, text: str) -> tuple[str, Any]:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise self._wrong(f"--arg {text!r} is not of the form NAME=DTYPE[N,N] or NAME=VALUE")
+        tensor = _TENSOR.fullmatch(value.strip())
+        if tensor is not None:
+            return name, self._tensor(text, tensor["dtype"], tensor["shape"])
+        if value.endswith(".npy"):
+            return name, read_array(value)
+        try:
+            return name, ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            return name, value
+
+    def _tensor(self, text: str, dtype: str, shape: str) -> np.ndarray:
+        if dtype not in DTYPES:
+            raise self._wrong(f"--arg {text!r}: {dtype} is none of {', '.join(DTYPES)}")
+        extents = tuple(int(extent) for extent in shape.replace(",", " ").split())
+        return self.make(DTYPES[dtype], extents)
+
+    def _wrong(self, problem: str) -> BadCommandLine:
+        return BadCommandLine(problem=problem, command=self.command)
 
 
-def _tensor(text: str, dtype: str, shape: str) -> np.ndarray:
-    """An array of the shape and dtype that takes no memory: a kernel is traced, not run."""
-    if dtype not in DTYPES:
-        problem = f"--arg {text!r}: {dtype} is none of {', '.join(DTYPES)}"
-        raise BadCommandLine(problem=problem, command=COMMAND)
-    extents = [int(extent) for extent in shape.replace(",", " ").split()]
-    return np.broadcast_to(np.zeros((), DTYPES[dtype].numpy), extents)
+def _without_memory(dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """An array that takes no memory: a kernel that is timed is traced, not run."""
+    return np.broadcast_to(np.zeros((), dtype.numpy), shape)
 
 
 def path_text(found: Profile) -> str:

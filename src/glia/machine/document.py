@@ -39,6 +39,11 @@ def pages() -> dict[str, str]:
     }
 
 
+def instruction_page(name: str) -> str:
+    """The page of one instruction; KeyError for none."""
+    return _page(_instruction(name, INSTRUCTIONS[name], examples()[name]))
+
+
 def _page(lines: Iterator[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 

@@ -23,7 +23,7 @@ class BrokenRule(CompileError, NkiValidationError, AssertionError):
 
     code = "GLIA601"
     message = "{rule}"
-    help = "see docs/isa/instructions.md for all rules of {function}"
+    help = "`glia explain {function}` prints all its rules"
 
 
 class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, AssertionError):
@@ -164,3 +164,30 @@ class NoSuchName(CompileError, AttributeError):
     code = "GLIA611"
     message = "{module} has no {name}{hint}"
     help = "help({module}) lists its names"
+
+
+class UnsoundKernel(CompileError, NkiValidationError, AssertionError):
+    """A kernel that `assert_sound` was given fails one of its checks.
+
+    Cause: it is refused on the target, reads memory that nothing wrote, is right only in one order
+    of engines and queues, or gives other values than expected.
+    Fix: what the message of the check says; `glia check kernel.py::name` prints all of them.
+    Example: assert_sound(kernel, x, expected=[x]) for a kernel that returns x + 1.
+    """
+
+    code = "GLIA640"
+    message = "kernel {kernel} fails: {problem}"
+    help = "print(check_kernel(kernel, *arrays)) shows every check"
+
+
+class WrongArguments(CompileError, TypeError):
+    """A function of NKI is called with arguments that do not fit its parameters.
+
+    Cause: a misspelt keyword, a parameter that is missing or given twice, or too many arguments.
+    Fix: compare the call with the signature in the message.
+    Example: nki.isa.tensor_copy(dst=tile, source=x), whose parameter is called src.
+    """
+
+    code = "GLIA641"
+    message = "{function}: {problem}"
+    help = "its parameters are {parameters}"

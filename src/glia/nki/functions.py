@@ -7,13 +7,14 @@ the documented names and order of its parameters are all that is said of it.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from glia.isa.kit import Instr
 from glia.nki.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
-from glia.nki.errors import NotInNki
+from glia.nki.errors import NotInNki, WrongArguments
 from glia.nki.issue import Arguments, issue
 from glia.nki.objects import NkiInstruction
 from glia.nki.remember import Issuing, Sums, remembering
@@ -98,19 +99,20 @@ class Binder:
         self.name = name
         self._signature = signature
         self._names = tuple(signature.parameters)
+        self._known = signature.parameters.keys()
         empty = inspect.Parameter.empty
         parameters = signature.parameters.values()
         self._defaults = {p.name: p.default for p in parameters if p.default is not empty}
 
     def __call__(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
-        """Every parameter by name; NotInNki for what does not fit."""
+        """Every parameter by name; WrongArguments, or NotInNki for what earlier releases took."""
         given = {**self._defaults, **kwargs}
         if args:
             positional = self._names[: len(args)]
             if any(name in kwargs for name in positional):
                 self._refuse(args, kwargs)
             given.update(zip(positional, args, strict=False))
-        if len(given) != len(self._names) or len(args) > len(self._names):
+        if given.keys() != self._known or len(args) > len(self._names):
             return self._without_earlier(args, kwargs)
         return given
 
@@ -126,10 +128,26 @@ class Binder:
         return self(args, left)
 
     def _refuse(self, args: tuple[Any, ...], kwargs: Arguments) -> None:
+        unknown = next((name for name in kwargs if name not in self._known), None)
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as problem:
-            raise NotInNki(feature=f"{self.name}: {problem}", loc=caller()) from problem
+            reason = str(problem)
+            if unknown is not None:
+                near = difflib.get_close_matches(unknown, self._names, n=1)
+                reason = f"there is no parameter {unknown!r}"
+                reason += f"; did you mean {near[0]!r}?" if near else ""
+            listed = ", ".join(map(_shown, self._signature.parameters.values()))
+            raise WrongArguments(
+                function=self.name, problem=reason, parameters=listed, loc=caller()
+            ) from problem
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    if parameter.default is inspect.Parameter.empty:
+        return parameter.name
+    default = parameter.default
+    return f"{parameter.name}={getattr(default, 'name', repr(default))}"
 
 
 def _signature(

@@ -24,7 +24,8 @@ from glia.sim.memory import Memories, Region, storage_dtype, viewer
 from glia.sim.policy import AccessOutOfBounds
 from glia.sim.run import Executor
 
-UNWRITTEN_INTEGER = 4  # what the documented simulator fills fresh integer tensors with
+Unwritten = tuple[float, int]
+UNWRITTEN: Unwritten = float("nan"), 4  # what the documented simulator fills fresh tensors with
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,10 @@ class Interpreter(Session):
         *,
         cores: Cores | None = None,
         keeps_wide: bool = False,
+        unwritten: Unwritten = UNWRITTEN,
     ) -> None:
         super().__init__(target, rank, ranks)
+        self._unwritten = unwritten
         self.keeps_wide = keeps_wide
         self.environment: dict[str, int] = {}
         self.written: set[str] = set()  # HBM tiles that an instruction wrote
@@ -84,11 +87,18 @@ class Interpreter(Session):
                 unique, memory, dtype, partitions, elements, self._chip(memory, address)
             )
         if is_shared:
-            buffer = self._cores.shared(unique, lambda: _fresh(partitions * pitch, dtype))
+            buffer = self._cores.shared(unique, lambda: self._fresh(partitions * pitch, dtype))
         else:
-            buffer = _fresh(partitions * pitch, dtype)
+            buffer = self._fresh(partitions * pitch, dtype)
         region = Region(buffer, 0, 0 if memory is Memory.HBM else pitch)
         return HeldTile(unique, memory, dtype, partitions, elements, region)
+
+    def _fresh(self, count: int, dtype: DType) -> np.ndarray:
+        """Bytes that hold what nobody wrote."""
+        buffer = np.empty(count, np.uint8)
+        real, integer = self._unwritten
+        buffer.view(storage_dtype(dtype))[...] = real if dtype.is_float else integer
+        return buffer
 
     def _chip(self, memory: Memory, address: int) -> Region:
         """A place in the whole of an on-chip memory, where tiles with addresses meet."""
@@ -209,11 +219,3 @@ class Interpreter(Session):
     def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:
         """Write the contents to standard output at once."""
         sys.stdout.write(f"{prefix} {self.read(pattern)}\n")
-
-
-def _fresh(count: int, dtype: DType) -> np.ndarray:
-    """Bytes that hold NaN, or 4 where the dtype has no NaN."""
-    buffer = np.empty(count, np.uint8)
-    elements = buffer.view(storage_dtype(dtype))
-    elements[...] = np.nan if dtype.is_float else UNWRITTEN_INTEGER
-    return buffer

@@ -17,6 +17,7 @@ from glia.arch import Target
 from glia.neff.package import Neff
 from glia.nki.errors import BadLaunch
 from glia.nki.frameworks import framework_of, from_numpy, is_tracer
+from glia.nki.interpreter import UNWRITTEN, Unwritten
 from glia.nki.launch import Launch, bind, home_of, like_returned
 from glia.nki.session import is_running
 from glia.nki.simulate import execute
@@ -41,6 +42,8 @@ class Kernel:
     Arrays of NumPy, PyTorch and JAX become tensors in HBM, everything else is a constant; what the
     kernel returns comes back in the same kind. Inside another kernel a call is inlined.
     """
+
+    holds_wide = False  # step by step, tensors have the dtypes that they have on the device
 
     def __init__(
         self, function: Callable[..., Any], ranks: int = 0, cache: _Cache | None = None
@@ -75,6 +78,25 @@ class Kernel:
         compiled = self._compiled(launch, target)
         return compiled(launch)
 
+    def __repr__(self) -> str:
+        home = home_of(self.function)
+        grid = f"[{self.ranks}]" if self.ranks else ""
+        return f"<kernel {home.name}{grid}, {Path(home.file).name}:{home.line}>"
+
+    def stepped(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        target: Target,
+        unwritten: Unwritten = UNWRITTEN,
+    ) -> Any:
+        """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
+        return execute(bind(self.function, args, kwargs), target, self.ranks, unwritten)
+
+    def traced(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: Target) -> Traced:
+        """The programs for `target` and arguments of these shapes, dtypes and values."""
+        return trace_launch(bind(self.function, args, kwargs), target, self.ranks)
+
     def compile(self, *args: Any, **kwargs: Any) -> Neff:
         """The program of the kernel for arguments of these shapes, dtypes and values."""
         launch = bind(self.function, args, kwargs)
@@ -108,6 +130,11 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     if fn is None:
         return functools.partial(jit, **kwargs)
     return fn if isinstance(fn, Kernel) else Kernel(fn)
+
+
+def as_kernel(kernel: Any) -> Any:
+    """A kernel of either generation as it is, a plain function as one of this generation."""
+    return kernel if hasattr(kernel, "traced") else Kernel(kernel)
 
 
 def _leaves(arguments: tuple[Any, ...]) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from glia.nki.cores import Cores
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
 from glia.nki.frameworks import from_numpy
-from glia.nki.interpreter import Interpreter
+from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.launch import Launch, bind, check_cores, check_output, like_returned, outputs_of
 from glia.nki.session import running
 from glia.nki.targets import platform_target
@@ -71,14 +71,14 @@ def _run_program(program: Program) -> Callable[..., Any]:
     return simulated
 
 
-def execute(launch: Launch, target: Target, ranks: int) -> Any:
-    """Run a launch eagerly, with one interpreter for each core."""
+def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = UNWRITTEN) -> Any:
+    """Run a launch eagerly, with one interpreter for each core; fresh memory holds `unwritten`."""
     check_cores(launch, target, ranks)
     cores = Cores(max(1, ranks))
     keeps_wide = os.environ.get(WIDE, "1") == "0"
     held = {name: _writable(array, keeps_wide) for name, array in launch.arrays.items()}
     sessions = [
-        Interpreter(target, rank, ranks, cores=cores, keeps_wide=keeps_wide)
+        Interpreter(target, rank, ranks, cores=cores, keeps_wide=keeps_wide, unwritten=unwritten)
         for rank in range(cores.count)
     ]
 

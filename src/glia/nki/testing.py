@@ -6,8 +6,8 @@ from typing import Any
 
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
+from glia.nki.kernel import as_kernel
 from glia.nki.targets import platform_target
-from glia.nki.trace import trace
 from glia.profile.report import Profile, profile_program
 
 
@@ -16,12 +16,12 @@ def profile_kernel(
 ) -> Profile:
     """The simulated time of a kernel for arguments of these shapes, dtypes and values.
 
-    `kernel` is a function, decorated with nki.jit or not. The device is `target`, else what the
-    environment says. Nothing is computed, so that large arguments cost no more than small ones.
+    `kernel` is a function, decorated for either generation or not. The device is `target`, else
+    what the environment says. Nothing is computed, so large arguments cost no more than small ones.
     """
     chosen = platform_target(target)
-    function = getattr(kernel, "function", kernel)
-    return profile_program(trace(function, *arrays, target=chosen.name, **constants), chosen)
+    traced = as_kernel(kernel).traced(arrays, constants, chosen)
+    return profile_program(traced.programs[0], chosen)
 
 
 def assert_latency(profile: Profile, *, at_most_us: float, at_least_us: float = 0.0) -> None:

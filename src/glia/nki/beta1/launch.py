@@ -23,7 +23,7 @@ from glia.nki.beta1.storage import fill_now
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
 from glia.nki.frameworks import from_numpy
-from glia.nki.interpreter import Interpreter
+from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.launch import Launch, bind, home_of, like_returned, outputs_of
 from glia.nki.session import caller, current, running
 from glia.nki.targets import VARIABLE, platform_target
@@ -40,6 +40,8 @@ class Kernel:
     Arrays of NumPy, PyTorch and JAX become tensors in HBM, everything else is a constant; what the
     kernel returns comes back in the same kind. Inside another kernel a call is inlined.
     """
+
+    holds_wide = True  # step by step, narrow floats are held in float32
 
     def __init__(
         self, function: Callable[..., Any], options: dict[str, Any], grid: Grid = ()
@@ -76,6 +78,23 @@ class Kernel:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run outside another kernel."""
         return simulated(self, args, kwargs)
+
+    def stepped(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        target: Target,
+        unwritten: Unwritten = UNWRITTEN,
+    ) -> Any:
+        """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
+        return simulated(self._on(target), args, kwargs, unwritten)
+
+    def traced(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: Target) -> Traced:
+        """The programs for `target` and arguments of these shapes, dtypes and values."""
+        return compiled(self._on(target), args, kwargs)
+
+    def _on(self, target: Target) -> Kernel:
+        return Kernel(self.function, {**self.options, "platform_target": target.name}, self.grid)
 
     def check_nested(self) -> None:
         """NestedGrid for a kernel with a grid inside another kernel."""
@@ -136,10 +155,15 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
 # --- simulation ----------------------------------------------------------------------------------
 
 
-def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def simulated(
+    kernel: Kernel,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    unwritten: Unwritten = UNWRITTEN,
+) -> Any:
     """Run a kernel instruction by instruction, low-precision floats held in float32."""
     launch = bind(kernel.function, args, kwargs)
-    session = Interpreter(kernel.target(), keeps_wide=True)
+    session = Interpreter(kernel.target(), keeps_wide=True, unwritten=unwritten)
     held = {name: _wide(array) for name, array in launch.arrays.items()}
     frame = Frame(session, kernel.grid)
     try:

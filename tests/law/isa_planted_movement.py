@@ -47,9 +47,9 @@ MATMUL: list[tuple[Any, ...]] = [
     ({**rows, "tile_position": (0, 0), "tile_size": (128, 64)}, "double rows need generation 3"),
     ({"tile_position": (0, 0)}, "tile_position and tile_size must name a tile"),
     ({"tile_size": (64, 64)}, "tile_position and tile_size must name a tile"),
-    ({"tile_position": (32, 0), "tile_size": (64, 64)}, "must name a tile of 32, 64 or 128"),
-    ({"tile_position": (96, 128), "tile_size": (32, 64)}, "must name a tile of 32, 64 or 128"),
-    ({"tile_position": (0, 0), "tile_size": (96, 64)}, "must name a tile of 32, 64 or 128"),
+    ({"tile_position": (32, 0), "tile_size": (64, 64)}, "must name a tile of 64 or 128"),
+    ({"tile_position": (96, 128), "tile_size": (32, 64)}, "must name a tile of 64 or 128"),
+    ({"tile_position": (0, 0), "tile_size": (96, 64)}, "must name a tile of 64 or 128"),
     ({"tile_position": (0, 0), "tile_size": (32, 64)}, "as the tile of the array"),
     ({**thirds, "tile_position": (0, 0), "tile_size": (64, 32)}, "as the tile of the array"),
 ]  # fmt: skip
@@ -67,6 +67,8 @@ INDEX_PATTERN: list[tuple[Any, ...]] = [
     ({"steps": (1, 2)}, "steps must have one entry for each of counts"),
     ({"steps": (1, 2), "counts": (4, 9)}, "counts must multiply to the elements"),
     ({"steps": (1,) * 5, "counts": (2,) * 5}, "at most 4 dimensions"),
+    ({"offset": 2**31}, "offset and channel_multiplier must be of 32 bits"),
+    ({"channel_multiplier": -(2**31) - 1}, "offset and channel_multiplier must be of 32 bits"),
 ]
 PRIORITY: list[tuple[Any, ...]] = [
     ({"priority": 0}, "priority must be 0 to 3 and needs generation 4"),

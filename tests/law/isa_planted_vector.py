@@ -15,6 +15,7 @@ _OTHER = chip("other", 64, 31)
 _PAIR = chip("pair", 64, 2)
 _HALF = chip("half", 64, 1, dtype=BF16)
 _DEEP = chip("deep", 64, 4, 4, 2)
+_FIVE = chip("five", 64, 2, 2, 2, 4)
 _WORDS = chip("words", 64, 32, dtype=S32)
 _NATURAL = chip("natural", 64, 32, dtype=U32)
 
@@ -29,6 +30,8 @@ PLANTED: list[tuple[Any, ...]] = [
     ("tensor_scalar", {"operand1": _HALF}, "operand1 must be float32 beside an arithmetic"),
     ("tensor_scalar", {"op0": "abs"}, "a unary operator takes no operand"),
     ("tensor_scalar", {"op0": "rsqrt", "operand0": 0}, "op0 must be an operator"),
+    ("tensor_tensor", {"op": "abs_max"}, "op must be a binary operator", TRN2),
+    ("tensor_reduce", {"op": "abs_min"}, "op must be an operator that reduces", TRN2),
     ("tensor_copy", {"on": "scalar"}, "the Scalar Engine copies from generation 3", INF2),
     ("tensor_copy_predicated", {"predicate": _WORDS}, "predicate must be one of"),
     ("tensor_copy_predicated", {"src": _NATURAL}, "dst, src must have the same dtype"),
@@ -76,6 +79,8 @@ PLANTED: list[tuple[Any, ...]] = [
     ("activate2", {}, "activate2 does not exist on generation 3", TRN2),
     ("exponential", {}, "exponential does not exist on generation 3", TRN2),
     ("exponential", {"dst": _OTHER}, "dst, data must have the same number"),
+    ("exponential", {"dst": _FIVE}, "dst must have at most 4 dimensions"),
+    ("exponential", {"data": _FIVE}, "data must have at most 4 dimensions"),
     ("exponential", {"most": _PAIR}, "most must hold one element"),
     ("exponential", {"initial": _PAIR, "command": "load_reduce"}, "initial must hold one element"),
     ("exponential", {"reduced": _PAIR}, "reduced must hold one element"),
@@ -137,6 +142,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("tensor_scalar_reduce", {"op0": "power"}, "op0 must be an operator"),
     ("tensor_scalar_reduce", {"op0": "bitwise_and"}, "op0 must be arithmetic"),
     ("tensor_scalar_reduce", {"operand0": None}, "a binary operator needs operand0"),
+    ("tensor_scalar_reduce", {"op0": "abs"}, "a unary operator takes no operand"),
     ("tensor_scalar_reduce", {"reduce_op": "subtract"}, "reduce_op must be add or multiply"),
     ("tensor_scalar_reduce", {"command": "idle"}, "command must be reset_reduce or reduce"),
     ("tensor_scalar_reduce", {"command": "load_reduce"}, "initial must be given with load_reduce"),
@@ -194,6 +200,11 @@ PLANTED: list[tuple[Any, ...]] = [
         "stream_shuffle",
         {"dst": chip("out", 64, 32), "src": chip("a", 32, 32)},
         "mask must name partitions that src has",
+    ),
+    (
+        "stream_shuffle",
+        {"src": chip("a", 32, 32, partition=32), "mask": (255,) * 32},
+        "dst and src must both start where",
     ),
     ("rand2", {}, "rand2 does not exist on generation 3", TRN2),
     ("rand2", {"dst": chip("out", 64, 32, dtype=F8E4M3FN)}, "dst must be one of"),

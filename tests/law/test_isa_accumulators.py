@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F8E5M2, F16, F32, S8, S16, U8, U16, DType
+from glia.base.dtype import BF16, F8E5M2, F16, F32, PRED, S8, S16, U8, U16, DType
 from glia.isa import (
     Activate2,
     Activation,
@@ -37,8 +37,8 @@ OPERATORS = {
     "multiply": lambda a, b: a * b,
     "maximum": max,
     "minimum": min,
-    "abs_max": lambda a, b: max(abs(a), abs(b)),
-    "abs_min": lambda a, b: min(abs(a), abs(b)),
+    "abs_max": lambda a, b: b if abs(b) > abs(a) else a,  # of equals the later one
+    "abs_min": lambda a, b: b if abs(b) < abs(a) else a,
     "bypass": lambda a, _: a,
     "less": lambda a, b: float(a < b),
     "less_equal": lambda a, b: float(a <= b),
@@ -315,7 +315,7 @@ def test_range_select_goes_on_from_one_tile_to_the_next() -> None:
     assert_same(bench.results(program, most)[0], np.array(expected, np.float32))
 
 
-@pytest.mark.parametrize("predicate_dtype", [S8, U8, S16, U16], ids=str)
+@pytest.mark.parametrize("predicate_dtype", [S8, U8, S16, U16, PRED], ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dtype", [F32, BF16, F8E5M2, S16], ids=str)
 def test_select_reduce(predicate_dtype: DType, reverse: bool, dtype: DType) -> None:

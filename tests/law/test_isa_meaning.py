@@ -186,7 +186,7 @@ def test_tensor_reduce(op: str, axes: int) -> None:
     data = bench.pattern((9, 3, 4), memory="PSUM")
     dst = bench.pattern((9, 3) if axes == 1 else (9, 1), BF16)
     rows = bench.value(data).reshape(9, 3 if axes == 1 else 1, -1)
-    expected = rows[..., 0] if op != "abs_max" else np.abs(rows[..., 0])
+    expected = rows[..., 0]
     for i in range(1, rows.shape[-1]):
         expected = elementwise(op, expected, rows[..., i])
     for negate in (False, True):
@@ -359,6 +359,15 @@ def test_an_index_of_a_missing_value_is_all_ones(dtype: DType, missing: int) -> 
     bench.check(FindIndex8(dst=found, data=data, vals=vals), dst=expected)
 
 
+@pytest.mark.parametrize("dtype", [BF16, S16, U8, S32], ids=str)
+def test_max8_takes_its_elements_through_float32(dtype: DType) -> None:
+    bench = Bench(23)
+    data, eight = bench.pattern((4, 3, 5), dtype), bench.pattern((4, 8))
+    rows = bench.value(data).reshape(4, 15).astype(np.float32)
+    greatest = [sorted(row, reverse=True)[:8] for row in rows.tolist()]
+    bench.check(Max8(dst=eight, data=data), dst=np.array(greatest, np.float32))
+
+
 def test_max8_of_exactly_eight_elements_sorts_them() -> None:
     bench = Bench(22)
     data, eight = bench.pattern((3, 8)), bench.pattern((3, 8))
@@ -383,7 +392,7 @@ def test_nc_matmul(dtype: DType, accumulate: bool) -> None:
 
 
 @pytest.mark.parametrize("on,memory,side", [("tensor", "PSUM", 100), ("vector", "SBUF", 32)])
-@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("dtype", [F32, BF16, S32, U16, U8], ids=str)
 def test_nc_transpose(on: str, memory: str, side: int, dtype: DType) -> None:
     bench = Bench(24)
     data = bench.pattern((side, 3, 6), dtype)

@@ -41,6 +41,16 @@ def test_a_register_keeps_what_was_loaded(value: int) -> None:
     np.testing.assert_array_equal(bench.results(program, target)[0], [[value]])
 
 
+@pytest.mark.parametrize("dtype,value", [(U8, 255), (S8, -1), (U16, 65535), (S16, -32768),
+                                         (U32, 7)], ids=str)  # fmt: skip
+def test_a_narrower_integer_is_loaded_with_its_sign(dtype: DType, value: int) -> None:
+    bench = Bench(4)
+    source, target = bench.pattern((1, 1), dtype), bench.pattern((1, 1), S32)
+    put(bench.contents[source.tile.name], source, np.array([[value]], dtype.numpy))
+    program = (RegisterLoad(src=source, register="n"), RegisterStore(dst=target, value=N))
+    np.testing.assert_array_equal(bench.results(program, target)[0], [[value]])
+
+
 def test_register_store_takes_an_expression_of_registers() -> None:
     bench = Bench(3)
     target = bench.pattern((1, 1), S32)

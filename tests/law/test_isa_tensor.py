@@ -317,7 +317,7 @@ def test_tiles_of_the_array_are_as_documented(arch: Any) -> None:
         for columns in (32, 64, 128)
         for row in range(0, 128, rows)
         for column in range(0, 128, columns)
-        if arch is V3 or (rows, columns) != (32, 32)
+        if arch is V3 or 32 not in (rows, columns)
     }
     assert legal == wanted
 

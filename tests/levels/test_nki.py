@@ -84,6 +84,38 @@ def test_int32_adds_exactly_where_an_engine_can() -> None:
     np.testing.assert_array_equal(glia.simulate(add)(a, b), a + b)
 
 
+def _of_words(data1: NkiTensor, data2: NkiTensor, dtype: str, **options: Any) -> NkiTensor:
+    """data1 + data2 in the dtype of a tile."""
+    out = nl.ndarray(data1.shape, dtype)
+    nisa.tensor_tensor(out, load(data1), load(data2), nl.add, **options)
+    return store(out)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "is_exact"),
+    [
+        ("int32", {}, True),
+        ("int32", {"engine": nisa.engine.vector}, False),
+        ("float32", {}, False),
+    ],
+)
+def test_only_words_throughout_are_added_as_integers(
+    dtype: str, options: dict[str, Any], is_exact: bool
+) -> None:
+    a, b = np.full((4, 8), 2**24 + 1, np.int32), np.ones((4, 8), np.int32)
+    found = glia.simulate(_of_words)(a, b, dtype, **options)
+    assert (found == 2**24 + (2 if is_exact else 0)).all()
+
+
+def test_an_option_that_is_documented_as_not_supported_yet_is_refused() -> None:
+    def reversed_reduction(x: NkiTensor) -> None:
+        tile, column = load(x), nl.ndarray((128, 1), nl.float32)
+        nisa.tensor_scalar_reduce(tile, tile, nl.subtract, 1.0, nl.add, column, reverse0=True)
+
+    with pytest.raises(NotInNki, match="tensor_scalar_reduce with reverse0=True"):
+        trace(reversed_reduction, array(128, 512))
+
+
 def test_activation_scales_and_takes_constants() -> None:
     x = array(64, 100)
     result = glia.simulate(exponential, target="trn3")(x, factor=0.5)
@@ -299,6 +331,12 @@ def _number_as_destination(x: NkiTensor) -> None:
     nisa.memset(3, 0.0)
 
 
+def _skips_without_an_index(x: NkiTensor) -> None:
+    nisa.dma_transpose(
+        nl.ndarray((128, 64), nl.float32), x[0:64, 0:128], oob_mode=nisa.oob_mode.skip
+    )
+
+
 WRONG: list[tuple[Callable[..., Any], type[CompileError]]] = [
     (_slice_too_far, IndexOutsideTensor),
     (_row_too_far, IndexOutsideTensor),
@@ -316,6 +354,7 @@ WRONG: list[tuple[Callable[..., Any], type[CompileError]]] = [
     (_mask, NotInNki),
     (_assignment, NotInNki),
     (_hbm_operand, BrokenRule),
+    (_skips_without_an_index, BrokenRule),
     (_number_as_destination, BrokenRule),
 ]
 

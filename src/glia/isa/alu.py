@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ Array = np.ndarray[Any, Any]
 
 PAGE = "NKI API common fields, Supported Math Operators for NKI ISA"
 EARLIER = "NKI release 2.26.1, Supported Math Operators for NKI ISA"
+MAGNITUDES = "NKI nki.language.abs_max and abs_min"
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,13 @@ def _remainder(a: Array, b: Array) -> Array:
 
 
 def _abs_max(a: Array, b: Array) -> Array:
-    return np.maximum(np.abs(a), np.abs(b))
+    """Whichever has the greater magnitude, with its sign; b where neither has."""
+    return np.where(np.abs(a) > np.abs(b), a, b)
 
 
 def _abs_min(a: Array, b: Array) -> Array:
-    return np.minimum(np.abs(a), np.abs(b))
+    """Whichever has the lesser magnitude, with its sign; b where neither has."""
+    return np.where(np.abs(a) < np.abs(b), a, b)
 
 
 def _unsigned(a: Array) -> Array:
@@ -120,8 +124,16 @@ ALU_OPS: dict[str, AluOp] = _table(
     AluOp("multiply", 2, "arithmetic", np.multiply, identity=1.0),
     AluOp("maximum", 2, "arithmetic", np.maximum, identity=-_INFINITY),
     AluOp("minimum", 2, "arithmetic", np.minimum, identity=_INFINITY),
-    AluOp("abs_max", 2, "arithmetic", _abs_max, identity=0.0),
-    AluOp("abs_min", 2, "arithmetic", _abs_min, identity=_INFINITY),
+    AluOp("abs_max", 2, "arithmetic", _abs_max, identity=0.0, generations=(4,), source=MAGNITUDES),
+    AluOp(
+        "abs_min",
+        2,
+        "arithmetic",
+        _abs_min,
+        identity=_INFINITY,
+        generations=(4,),
+        source=MAGNITUDES,
+    ),
     AluOp("divide", 2, "arithmetic", _divide, _GPSIMD, source="assumed"),
     AluOp("mod", 2, "arithmetic", _modulo, _GPSIMD, source="assumed"),
     AluOp("fmod", 2, "arithmetic", _remainder, _GPSIMD, source="assumed"),
@@ -171,14 +183,18 @@ def reduce_along(op: str, array: Array, axis: int | tuple[int, ...]) -> Array:
     """
     if ALU_OPS[op].identity is None:
         raise TypeError(f"{op} does not reduce")
-    if op == "abs_max":
-        return np.max(np.abs(array), axis=axis)
-    if op == "abs_min":
-        return np.min(np.abs(array), axis=axis)
     if op == "subtract":
         raise Unspecified("whether a reduction by subtract takes the first element away too")
     function = ALU_OPS[op].compute
-    assert isinstance(function, np.ufunc)
+    if not isinstance(function, np.ufunc):
+        return reduce(function, _listed(array, axis))
     if op.startswith("logical"):
         array = array != 0
     return function.reduce(array, axis=axis)
+
+
+def _listed(array: Array, axis: int | tuple[int, ...]) -> Array:
+    """The elements along axes, in order, as the first dimension."""
+    axes = (axis,) if isinstance(axis, int) else axis
+    kept = [size for number, size in enumerate(array.shape) if number not in axes]
+    return np.moveaxis(array, axes, range(len(axes))).reshape(-1, *kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,12 @@ def _counts(i: Iota | AffineSelect) -> tuple[int, ...]:
     return i.counts or i.dst.shape[1:]
 
 
+def _of_32_bits(i: Iota | AffineSelect, _: Arch) -> bool:
+    given = i.attributes()
+    values = (Affine.of(given["offset"]).constant, given["channel_multiplier"])
+    return all(-(2**31) <= value < 2**31 for value in values)
+
+
 def _pattern_rules(source: str) -> tuple[Rule, ...]:
     return (
         Rule(
@@ -55,6 +61,11 @@ def _pattern_rules(source: str) -> tuple[Rule, ...]:
         Rule(
             "a pattern has at most 4 dimensions",
             lambda i, _: len(i.steps) <= MOST_DIMS,
+            source,
+        ),
+        Rule(
+            "offset and channel_multiplier must be of 32 bits",
+            _of_32_bits,
             source,
         ),
     )
@@ -88,7 +99,7 @@ class Iota(Instr, engine="gpsimd"):
     ) -> Array:
         return _affine_values((partitions, *counts), offset, channel_multiplier, steps)
 
-    def attributes(self) -> dict[str, object]:
+    def attributes(self) -> dict[str, Any]:
         """The attributes, and how many partitions and values there are."""
         sizes = {"partitions": self.dst.partitions, "counts": _counts(self)}
         return {**super().attributes(), **sizes}
@@ -140,7 +151,7 @@ class AffineSelect(Instr, engine="gpsimd"):
         elsewhere = narrow(np.asarray(np.float32(false_value)), from_numpy(data.dtype))
         return np.where(chosen, data, elsewhere)
 
-    def attributes(self) -> dict[str, object]:
+    def attributes(self) -> dict[str, Any]:
         """The attributes, and the sizes of the pattern."""
         return {**super().attributes(), "counts": _counts(self)}
 

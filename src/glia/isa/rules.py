@@ -61,9 +61,13 @@ def is_on_chip(pattern: Pattern) -> bool:
     return pattern.memory is not Memory.HBM
 
 
-def start_partition_holds(pattern: Pattern) -> bool:
-    """Whether an engine can start reading or writing at the pattern's first partition."""
-    quadrants = 4 if pattern.partitions > 64 else 2 if pattern.partitions > 32 else 1
+def start_partition_holds(pattern: Pattern, partitions: int = 0) -> bool:
+    """Whether an engine can start reading or writing at the pattern's first partition.
+
+    It touches so many `partitions`, as many as the pattern has unless more are named.
+    """
+    partitions = max(partitions, pattern.partitions)
+    quadrants = 4 if partitions > 64 else 2 if partitions > 32 else 1
     start = pattern.partition
     if quadrants == 4:
         return start == Affine()
@@ -174,11 +178,24 @@ def _has_op(engine: str, engines: tuple[str, ...]) -> bool:
 def reducing_op(name: str) -> Rule:
     """The attribute names an operator that reduces."""
 
-    def holds(instr: Any, _: Arch) -> bool:
+    def holds(instr: Any, arch: Arch) -> bool:
         declared = ALU_OPS.get(getattr(instr, name))
-        return declared is not None and declared.identity is not None
+        if declared is None or declared.identity is None:
+            return False
+        return arch.generation in declared.generations
 
     return Rule(f"{name} must be an operator that reduces", holds, ALU_PAGE)
+
+
+def unary_alone(*pairs: tuple[str, str], source: str) -> Rule:
+    """Where an operator is unary, the operand beside it is None or 0; pairs name both."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        named = ((ALU_OPS.get(getattr(instr, op)), getattr(instr, name)) for op, name in pairs)
+        beside = [value for op, value in named if op is not None and op.arity == 1]
+        return all(not isinstance(value, Pattern) and value in (None, 0) for value in beside)
+
+    return Rule("a unary operator takes no operand but None or 0", holds, source)
 
 
 def bitvec_on_integers(op_names: tuple[str, ...], operand_names: tuple[str, ...]) -> Rule:

@@ -9,7 +9,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.isa.kit import Array, Instr, Rule, reads, writes
 from glia.isa.operand import Pattern
-from glia.isa.rules import INTEGERS, WORDS, dtypes
+from glia.isa.rules import INTEGERS, dtypes
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -40,7 +40,7 @@ def register_variable(register: str) -> str:
 
 
 class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
-    """Load one 32-bit integer from memory into a register of the engine's sequencer."""
+    """Load one integer of up to 32 bits from memory into a register of the engine's sequencer."""
 
     src: Pattern = reads("SBUF", "HBM", raw=True)
     register: str
@@ -49,8 +49,9 @@ class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
     cost_source = "Trainium/Inferentia2 guide: dynamic accesses cost about 600 cycles"
     rules = (
         Rule("src must be one element", lambda i, _: i.src.elements == 1, REGISTERS),
-        dtypes("src", WORDS, source=REGISTERS),
+        dtypes("src", INTEGERS, source=REGISTERS),
     )
+    assumed = ("an integer of fewer than 32 bits is extended by its sign, if it has one",)
 
     @staticmethod
     def compute(src: Array, register: str) -> int:

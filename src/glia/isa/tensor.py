@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 MATMUL = "NKI nki.isa.nc_matmul"
 TRANSPOSE = "NKI nki.isa.nc_transpose"
-TILING = "NKI release 2.26.1, nki.isa.nc_matmul: tile_position and tile_size"
 WIDE = (F32, TF32)
 DOUBLE = (F8E4M3, F8E5M2, F8E4M3FN)
 ARRAY = (128, 128)  # rows and columns of processing elements
@@ -52,7 +51,7 @@ def tiling_holds(i: NcMatmul, arch: Arch) -> bool:
     pairs = list(zip(position, size, ARRAY, strict=True))
     sides = all(side in SIDES for side in size)
     inside = sides and all(0 <= p <= most - s and p % s == 0 for p, s, most in pairs)
-    return inside and (arch.generation >= 3 or size != (32, 32))
+    return inside and (arch.generation >= 3 or 32 not in size)
 
 
 def _columns(i: NcMatmul) -> int:
@@ -196,10 +195,10 @@ class NcMatmul(Instr, engine="tensor"):
             "Trainium2 architecture guide, double fp8 performance",
         ),
         Rule(
-            "tile_position and tile_size must name a tile of 32, 64 or 128 rows and columns at a "
-            "multiple of its size, on generation 2 not of 32 by 32",
+            "tile_position and tile_size must name a tile of 64 or 128 (from generation 3 on also "
+            "32) rows and columns at a multiple of its size",
             tiling_holds,
-            TILING,
+            MATMUL,
         ),
         Rule(
             "stationary must have at most as many partitions and columns as the tile of the array, "
@@ -329,8 +328,8 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
             TRANSPOSE,
         ),
         Rule(
-            "the Tensor Engine transposes floats",
-            lambda i, _: i.runs_on != "tensor" or i.data.dtype in FLOATS,
+            "before generation 3 the Tensor Engine transposes floats only, which it multiplies",
+            lambda i, arch: i.runs_on != "tensor" or arch.generation >= 3 or i.data.dtype in FLOATS,
             TRANSPOSE,
         ),
     )
@@ -362,4 +361,5 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
         if self.runs_on == "vector":
             return max(arch.min_issue_cycles["vector"], self.data.free)
         columns = max(self.data.partitions, min(arch.min_issue_cycles["tensor"], self.data.free))
-        return round(columns * arch.transpose_passes.get(self.data.dtype.name, 1.0))
+        name = F32.name if self.data.dtype.bytes == F32.bytes else self.data.dtype.name
+        return round(columns * arch.transpose_passes.get(name, 1.0))

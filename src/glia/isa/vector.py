@@ -34,6 +34,8 @@ from glia.isa.rules import (
     reducing_op,
     same_dtype,
     same_elements,
+    start_partition_holds,
+    unary_alone,
 )
 
 if TYPE_CHECKING:
@@ -153,11 +155,7 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
             lambda i, _: _has_operand(i.op0, i.operand0) and _has_operand(i.op1, i.operand1),
             TENSOR_SCALAR,
         ),
-        Rule(
-            "a unary operator takes no operand but None or 0",
-            lambda i, _: _lacks_operand(i.op0, i.operand0) and _lacks_operand(i.op1, i.operand1),
-            TENSOR_SCALAR,
-        ),
+        unary_alone(("op0", "operand0"), ("op1", "operand1"), source=TENSOR_SCALAR),
         Rule(
             "the Scalar Engine has (multiply, add), multiply and add, from generation 3",
             _scalar_engine_pair,
@@ -194,11 +192,6 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
 
 def _has_operand(op: str, value: Pattern | float | None) -> bool:
     return op not in ALU_OPS or ALU_OPS[op].arity == 1 or value is not None
-
-
-def _lacks_operand(op: str, value: Pattern | float | None) -> bool:
-    is_unary = op in ALU_OPS and ALU_OPS[op].arity == 1
-    return not is_unary or (not isinstance(value, Pattern) and value in (None, 0))
 
 
 class ScalarTensorTensor(Instr, engine="vector"):
@@ -443,6 +436,12 @@ class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
         return stream_cycles(arch, self.runs_on, self.dst.free / (2 if is_fast else 1))
 
 
+def _whole_quadrants_start(i: StreamShuffle, _: Arch) -> bool:
+    """Both start as an operand that spans as many partitions as the greater of the two."""
+    most = max(i.dst.partitions, i.src.partitions)
+    return all(start_partition_holds(p, most) for p in (i.dst, i.src))
+
+
 def _shuffled(mask: tuple[int, ...], partitions: int) -> list[int]:
     """For each partition of dst the one of src that it takes, -1 where it stays."""
     entries = [mask[p % 32] for p in range(partitions)]
@@ -469,6 +468,11 @@ class StreamShuffle(Instr, engine="vector"):
             "NKI nki.isa.nc_stream_shuffle",
         ),
         same_dtype("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
+        Rule(
+            "dst and src must both start where the one of more partitions may",
+            _whole_quadrants_start,
+            "NKI nki.isa.nc_stream_shuffle",
+        ),
         Rule(
             "mask must have 32 entries, each 0 to 31 or 255",
             lambda i, _: len(i.mask) == 32 and all(0 <= m < 32 or m == 255 for m in i.mask),

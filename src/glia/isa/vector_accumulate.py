@@ -33,7 +33,15 @@ from glia.isa.alu import ALU_OPS, apply
 from glia.isa.cost import stream_cycles
 from glia.isa.kit import Array, Rule, reads, writes
 from glia.isa.operand import Pattern
-from glia.isa.rules import column, dtypes, known_op, operand, same_elements
+from glia.isa.rules import (
+    at_most_dimensions,
+    column,
+    dtypes,
+    known_op,
+    operand,
+    same_elements,
+    unary_alone,
+)
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -67,6 +75,8 @@ class Exponential(VectorAccumulating, engine="vector"):
     cost_source = "Trainium3 architecture guide: four times the rate of the Scalar Engine"
     rules = (
         same_elements("dst", "data", source=EXPONENTIAL),
+        at_most_dimensions("dst", 4, source=EXPONENTIAL),
+        at_most_dimensions("data", 4, source=EXPONENTIAL),
         column("most", "data", source=EXPONENTIAL),
         column("initial", "data", source=EXPONENTIAL),
         column("reduced", "data", source=EXPONENTIAL),
@@ -142,6 +152,7 @@ class TensorScalarReduce(VectorAccumulating, engine="vector"):
             ),
             REDUCE,
         ),
+        unary_alone(("op0", "operand0"), source=REDUCE),
         reduce_op_among(("add", "multiply", "maximum", "minimum"), source=REDUCE),
         command_among(LOADING, source=REDUCE),
         loads_initial(source=REDUCE),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glia.base.dtype import F32, S8, S16, S32, TF32, U8, U16, U32
+from glia.base.dtype import F32, PRED, S8, S16, S32, TF32, U8, U16, U32
 from glia.isa.accumulate import (
     VectorAccumulating,
     accumulate,
@@ -139,7 +139,7 @@ class SelectReduce(VectorAccumulating, engine="vector"):
             lambda i, _: i.data.dtype not in (TF32, S32, U32),
             SELECT,
         ),
-        dtypes("predicate", (S8, U8, S16, U16), source=SELECT),
+        dtypes("predicate", (S8, U8, S16, U16, PRED), source=SELECT),
         dtypes("reduced", FLOATS, source=SELECT),
         not_both_in_psum("data", "predicate", source=SELECT),
         command_among(("idle", "reduce", "reset_reduce"), source=SELECT),

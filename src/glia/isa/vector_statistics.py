@@ -163,7 +163,6 @@ class Max8(Instr, engine="vector"):
         at_most_dimensions("data", 3, source=MAX8),
         free_elements("dst", 8, source=MAX8),
         free_between("data", 8, 16384, source=MAX8),
-        dtypes("data", FLOATS, source=MAX8),
     )
 
     @staticmethod

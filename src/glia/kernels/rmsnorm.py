@@ -57,7 +57,7 @@ def rmsnorm_quantized(
     y = nl.ndarray(x.shape, nl.float8_e4m3, buffer=nl.shared_hbm, name="y")
     scales = nl.ndarray((x.shape[0], 1), nl.float32, buffer=nl.shared_hbm, name="scales")
     work = _Normalise(_columns(x, gamma), epsilon)
-    needed = x.shape[1] * (3 * bytes_of(x.dtype) + 5 * 4)
+    needed = x.shape[1] * (3 * bytes_of(x.dtype) + 5 * 4 + 2)
 
     def store(at: _OnTheWay) -> None:
         """Scalar: divide by the scale, which is stored beside the rows."""
@@ -71,7 +71,8 @@ def rmsnorm_quantized(
         rows, normal = at.rows, at.rows.tile(nl.float32)
         work.scale(normal, at)
         scale, inverse = rows.column(), rows.column()
-        nisa.tensor_reduce(scale, nl.abs_max, normal, axis=1)
+        magnitudes = rows.tile(nl.bfloat16)  # reduced before they are rounded
+        nisa.tensor_scalar_reduce(magnitudes, normal, nl.abs, 0.0, nl.maximum, scale)
         nisa.tensor_scalar(
             scale, scale, nl.multiply, 1 / GREATEST, op1=nl.maximum, operand1=LEAST_SCALE,
             engine=nisa.vector_engine,

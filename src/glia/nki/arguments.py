@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from glia.isa.alu import ALU_OPS
 from glia.isa.operand import Memory
-from glia.nki.enums import reduce_cmd
+from glia.isa.rules import WORDS
+from glia.nki.enums import engine, reduce_cmd
 from glia.nki.errors import NotInNki
 from glia.nki.issue import Arguments
+from glia.nki.operators import operator_name
 from glia.nki.session import Session, caller
 from glia.nki.tensor import NkiTensor
 
@@ -28,6 +31,17 @@ def infer_accumulate(given: Arguments, session: Session) -> Arguments:
 def always_reset_reduce(given: Arguments, _: Session) -> Arguments:
     """The accumulators start over and are read out at once."""
     return {**given, "reduce_cmd": reduce_cmd.reset_reduce}
+
+
+def vector_unless_words(given: Arguments, _: Session) -> Arguments:
+    """Unasked, only 32-bit integers throughout go to GpSimd, and what Vector does not have."""
+    op = ALU_OPS.get(operator_name(given["op"]) or "")
+    if given["engine"] is not engine.unknown or op is None or "vector" not in op.engines:
+        return given
+    tiles = (given["dst"], given["data1"], given["data2"])
+    if all(isinstance(tile, NkiTensor) and tile.stored in WORDS for tile in tiles):
+        return given
+    return {**given, "engine": engine.vector}
 
 
 def reduced_axes(given: Arguments, _: Session) -> Arguments:

@@ -62,15 +62,22 @@ def make_function(
     """A function of this name that issues the instruction.
 
     `parameters` are the documented names in order. `renamed` maps those that the declaration calls
-    otherwise ("" for those the instruction does not take), `defaults` gives defaults that differ
-    from the declaration's. `prepare` maps the arguments, by documented name, before that; `sums`
-    is all that it may ask of the session.
+    otherwise, `defaults` gives defaults that differ from the declaration's. `prepare` maps the
+    arguments, by documented name, before that; `sums` is all that it may ask of the session. What
+    it leaves and the declaration does not have is documented as not supported yet: such a parameter
+    takes its default and nothing else.
     """
     aliases = dict(renamed or {})
     signature = _signature(instruction, parameters.split(), aliases, dict(defaults or {}))
     bind = Binder(f"{module}.{name}", signature)
     optional = {f.name for f in dataclasses.fields(instruction) if "None" in str(f.type)}
     takes_engine = "engine" in signature.parameters
+    known = {"engine", "name", *(f.name for f in dataclasses.fields(instruction))}
+    not_yet = {
+        each: parameter.default
+        for each, parameter in signature.parameters.items()
+        if aliases.get(each, each) not in known
+    }
 
     def anew(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         session = current(bind.name)
@@ -81,10 +88,14 @@ def make_function(
         if not isinstance(chosen, engine):
             raise NotInNki(feature=f"engine {shown(chosen)} (give nki.isa.engine...)", loc=caller())
         del given["name"]
+        for each, default in not_yet.items():
+            value = given.pop(each, default)
+            if value != default:
+                raise NotInNki(feature=f"{bind.name} with {each}={shown(value)}", loc=caller())
         fields = {}
         for each, value in given.items():
             target = aliases.get(each, each)
-            if target and (value is not None or target in optional):
+            if value is not None or target in optional:
                 fields[target] = value
         return issue(session, name, instruction, fields, chosen)
 

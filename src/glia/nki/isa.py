@@ -16,6 +16,7 @@ from glia.nki.arguments import (
     iota_steps,
     reduced_axes,
     sum_in,
+    vector_unless_words,
 )
 from glia.nki.enums import (
     dge_mode,
@@ -180,7 +181,12 @@ tensor_copy_predicated = make_function(
     "dst src predicate reverse_pred",
     renamed={"reverse_pred": "reverse"},
 )
-tensor_tensor = make_function("tensor_tensor", isa.TensorTensor, "dst data1 data2 op engine")
+tensor_tensor = make_function(
+    "tensor_tensor",
+    isa.TensorTensor,
+    "dst data1 data2 op engine",
+    prepare=vector_unless_words,
+)
 tensor_scalar = make_function(
     "tensor_scalar",
     isa.TensorScalar,

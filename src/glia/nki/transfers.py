@@ -194,6 +194,8 @@ def _dma_transpose(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         fields = {"dst": dst, "src": _table(src), "indices": _of(src).index, **how}
         kind = isa.DmaGatherTranspose
         return _issue_indexed(session, "dma_transpose", kind, fields, src, skips)
+    if skips and src.indirection is None:
+        refuse("dma_transpose", "dma_transpose takes oob_mode.skip only with an indirect src")
     fields = {"dst": dst, "src": src, "axes": tuple(given["axes"] or ()), **how}
     return issue(session, "dma_transpose", isa.DmaTranspose, fields, skips=skips)
 

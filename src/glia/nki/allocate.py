@@ -3,40 +3,75 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from glia.base.dtype import DType
 from glia.isa.operand import Tile
 from glia.nki.dtypes import DTYPES, dtype_name
 from glia.nki.enums import MemoryRegion
-from glia.nki.errors import ImpossibleTensor
+from glia.nki.errors import ImpossibleTensor, NotInNki
 from glia.nki.registers import integer_or_register
-from glia.nki.session import caller, current
-from glia.nki.views import is_integer
+from glia.nki.session import Session, caller, current
+from glia.nki.views import Layout, is_integer, whole
 
 
-def new_tile(
-    shape: tuple[int, ...],
-    dtype: str,
-    buffer: MemoryRegion,
-    name: str,
-    address: tuple[int, int] | None = None,
-) -> Tile:
-    """A tile for a tensor of its own; ImpossibleTensor when the memory cannot hold it."""
-    session = current("nl.ndarray")
-    stored = DTYPES[dtype]
+@dataclass(frozen=True)
+class Form:
+    """What tensors of one shape, dtype and buffer have in common; `refusal` says why none can be.
+
+    `dtype` is NKI's name, `stored` what the elements are in memory.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    stored: DType
+    buffer: MemoryRegion
+    partitions: int
+    elements: int
+    layout: Layout
+    refusal: str
+
+
+def form_of(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
+    """The form of a tensor; ImpossibleTensor for what is no shape or dtype, NotInNki no buffer."""
+    if not isinstance(buffer, MemoryRegion):
+        raise NotInNki(feature=f"buffer {buffer!r} (give nl.sbuf, nl.psum, ...)", loc=caller())
+    try:
+        key = (buffer._value_, dtype, tuple(shape), *map(type, shape))
+        known = session.forms.get(key)
+    except TypeError:  # an extent or a dtype that cannot be compared, or no shape at all
+        return _form(session, shape, dtype, buffer)
+    if known is None:
+        known = session.forms[key] = _form(session, shape, dtype, buffer)
+    return known
+
+
+def _form(session: Session, shape: Any, dtype: Any, buffer: MemoryRegion) -> Form:
+    sizes = checked_shape(shape, dtype, buffer)
+    name = checked_dtype(dtype, sizes, buffer)
+    stored = DTYPES[name]
     if session.keeps_wide and stored.is_float:
         stored = DTYPES["float32"]
     fixed = 1 if buffer.is_on_chip else 0
-    partitions, elements = math.prod(shape[:fixed]), math.prod(shape[fixed:])
-    capacity = _capacity(buffer)
-    if elements * stored.bytes > capacity:
-        needed = elements * stored.bytes
-        refuse_tensor(shape, dtype, buffer, f"it needs {needed} bytes of {capacity}")
-    start, byte = (0, None) if address is None else (int(address[0]), int(address[1]))
-    is_shared = buffer is MemoryRegion.shared_hbm
+    elements, capacity = math.prod(sizes[fixed:]), _capacity(buffer)
+    needed = elements * stored.bytes
+    refusal = f"it needs {needed} bytes of {capacity}" if needed > capacity else ""
+    layout = whole(sizes, buffer.is_on_chip)
+    return Form(sizes, name, stored, buffer, math.prod(sizes[:fixed]), elements, layout, refusal)
+
+
+def new_tile(
+    session: Session, form: Form, name: str, first: int = 0, byte: int | None = None
+) -> Tile:
+    """A tile for a tensor of its own; ImpossibleTensor when the memory cannot hold it."""
+    buffer = form.buffer
+    if form.refusal:
+        refuse_tensor(form.shape, form.dtype, buffer, form.refusal)
     return session.new_tile(
-        name or buffer.value, buffer.memory, stored, start + partitions, elements, byte, is_shared
-    )
+        name or buffer._value_, buffer.memory, form.stored, first + form.partitions,
+        form.elements, byte, buffer is MemoryRegion.shared_hbm,
+    )  # fmt: skip
 
 
 def _capacity(buffer: MemoryRegion) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from glia.arch import Target
 from glia.base.affine import Affine
 from glia.base.dtype import DType
+from glia.base.frozen import made
 from glia.base.loc import Loc
 from glia.isa.dma import DmaCopy
 from glia.isa.kit import Instr
@@ -22,6 +23,8 @@ from glia.nki.dtypes import DTYPES
 from glia.nki.errors import NotInNki
 from glia.nki.session import Session
 from glia.nki.sums import Sums
+
+_PSUM, _HBM = Memory.PSUM, Memory.HBM  # where it is asked of every instruction
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Recorder(Session):
         self.addresses: dict[str, int] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.body: list[Statement] = []
+        self.written: set[str] = set()  # tiles of HBM
         self.shared: set[str] = set()  # tiles of HBM that all cores have
         self.printed: list[Printed] = []
         self.left_early: list[Loc] = []  # loops on the device that Python left by break or return
@@ -64,14 +68,21 @@ class Recorder(Session):
         address: int | None = None, is_shared: bool = False,
     ) -> Tile:  # fmt: skip
         """A tile of the program, which placement gives an address unless it has one."""
-        tile = Tile(self.unique(name), memory, dtype, partitions, elements)
-        self.tiles[tile.name] = tile
+        unique = self.unique(name)
+        tile = made(
+            Tile,
+            {
+                "name": unique, "memory": memory, "dtype": dtype, "partitions": partitions,
+                "elements": elements,
+            },
+        )  # fmt: skip
+        self.tiles[unique] = tile
         if address is not None:
-            self.addresses[tile.name] = address
+            self.addresses[unique] = address
         if is_shared:
-            self.shared.add(tile.name)
+            self.shared.add(unique)
         if memory is Memory.PSUM:
-            self._homes[tile.name] = list(self._loops)
+            self._homes[unique] = list(self._loops)
         return tile
 
     def constant(self, name: str, array: np.ndarray) -> Tile:
@@ -85,16 +96,26 @@ class Recorder(Session):
     # --- instructions --------------------------------------------------------------------------
 
     def issue(self, instruction: Instr) -> None:
-        """Append an instruction; what it writes to PSUM starts a sum, or ends one."""
+        """Append an instruction."""
         self.body.append(instruction)
-        kind = type(instruction)
+        self._write(instruction)
+
+    def _write(self, instruction: Instr) -> None:
+        """Note what an instruction writes in HBM; in PSUM that starts a sum, or ends one."""
+        kind = instruction.__class__
         for name in _written(kind):
             pattern = getattr(instruction, name)
-            if isinstance(pattern, Pattern) and pattern.tile.memory is Memory.PSUM:
-                self._written_to(pattern, name in kind.sums and instruction.is_sum)
+            if pattern.__class__ is Pattern:
+                memory = pattern.tile.memory
+                if memory is _PSUM:
+                    self._written_to(pattern, name in kind.sums and instruction.is_sum)
+                elif memory is _HBM:
+                    self.written.add(pattern.tile.name)
+            elif pattern.__class__ is tuple:
+                self.written.update([each.tile.name for each in pattern])
 
     def _written_to(self, pattern: Pattern, is_sum: bool) -> None:
-        if _is_fixed(pattern):
+        if not pattern.offset.terms and not pattern.partition.terms:
             self._sums.mark(pattern, is_sum)
         if not is_sum:
             self._homes[pattern.tile.name] = list(self._loops)
@@ -104,6 +125,7 @@ class Recorder(Session):
         register = self.new_register("condition")
         self.body.append(RegisterMove(register=register, value=condition, loc=instruction.loc))
         self.body.append(Branch(register, ((), (instruction,))))
+        self._write(instruction)
 
     def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
         """Whether a product adds; None where only the running program tells, in a loop."""

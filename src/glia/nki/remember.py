@@ -19,7 +19,7 @@ import numpy as np
 from glia.isa.kit import Instr
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import Token
-from glia.nki.session import Session, caller, session_or_none
+from glia.nki.session import CURRENT, Session, caller
 from glia.nki.tensor import NkiTensor
 
 Arguments = dict[str, Any]
@@ -73,11 +73,11 @@ class _Plan:
 def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
     """The function, which issues anew only what it does not remember."""
     plans: dict[Key, _Plan] = {}
-    anew = issuing.anew
+    anew, running_session = issuing.anew, CURRENT.get
     answer = issuing.sums.answer if issuing.sums is not None else None
 
     def function(*args: Any, **kwargs: Any) -> NkiInstruction:
-        session = session_or_none()
+        session = running_session()
         if session is None:
             return anew(args, kwargs)
         kwargs.pop("name", None)  # which changes nothing

@@ -41,6 +41,7 @@ class Session(ABC):
     def __init__(self, target: Target, rank: int = 0, ranks: int = 0) -> None:
         self.target = target
         self.arch_name = target.arch.name
+        self.forms: dict[Any, Any] = {}  # what `allocate.form_of` found
         self.rank = rank
         self.ranks = ranks
         self.orders_strictly = False  # inside nl.no_reorder()
@@ -116,32 +117,32 @@ class Session(ABC):
         """Show a tensor's contents to the user."""
 
 
-_CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
+CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
 
 
 @contextmanager
 def running(session: Any) -> Iterator[Any]:
     """The functions of nl and nisa write to `session` while the block runs."""
-    token = _CURRENT.set(session)
+    token = CURRENT.set(session)
     try:
         yield session
     finally:
-        _CURRENT.reset(token)
+        CURRENT.reset(token)
 
 
 def is_running() -> bool:
     """Whether a kernel runs at the moment."""
-    return _CURRENT.get() is not None
+    return CURRENT.get() is not None
 
 
 def session_or_none() -> Session | None:
     """The session of the kernel that runs, if one does."""
-    return _CURRENT.get()
+    return CURRENT.get()
 
 
 def current(function: str) -> Session:
     """The session of the kernel that runs; OutsideKernel, naming `function`, without one."""
-    session = _CURRENT.get()
+    session = CURRENT.get()
     if session is None:
         raise OutsideKernel(function=function, loc=caller())
     return session

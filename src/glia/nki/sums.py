@@ -17,6 +17,7 @@ class _Marks:
 
     places: dict[Place, bool] = field(default_factory=dict)
     by_byte: np.ndarray | None = None
+    latest: tuple[Pattern, bool] | None = None  # what was marked last, and as what
 
 
 class Sums:
@@ -32,6 +33,10 @@ class Sums:
             if not is_sum:
                 return
             marks = self._tiles[pattern.tile.name] = _Marks()
+        latest = marks.latest
+        if latest is not None and latest[0] is pattern and latest[1] is is_sum:
+            return
+        marks.latest = pattern, is_sum
         if _is_apart(marks, pattern):
             marks.places[_place(pattern)] = is_sum
         else:
@@ -42,6 +47,8 @@ class Sums:
         marks = self._tiles.get(pattern.tile.name)
         if marks is None:
             return False
+        if marks.latest is not None and marks.latest[0] is pattern:
+            return marks.latest[1]
         if _is_apart(marks, pattern):
             return marks.places.get(_place(pattern), False)
         held = _bytes(marks, pattern)

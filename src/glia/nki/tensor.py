@@ -15,7 +15,7 @@ from glia.isa.operand import Dims, Memory, Pattern, Tile, reach, regrouped, row_
 from glia.nki.allocate import (
     checked_address,
     checked_dtype,
-    checked_shape,
+    form_of,
     new_tile,
     refuse_tensor,
 )
@@ -32,6 +32,7 @@ from glia.nki.views import (
     holding_of,
     is_integer,
     layout_of,
+    whole,
     without_dims,
 )
 
@@ -90,11 +91,14 @@ class NkiTensor(NKIObject):
         buffer: MemoryRegion = MemoryRegion.sbuf,
         name: str = "",
     ) -> None:
-        tile: Tile = storage if isinstance(storage, Tile) else new_tile(shape, dtype, buffer, name)
-        fixed = 1 if buffer.is_on_chip else 0
-        first = ((1, shape[0]),) if fixed else ()
-        dims = (*first, *row_major(tuple(shape[fixed:])))
-        self._set(tile, dtype, tile.dtype, buffer, dims)
+        if isinstance(storage, Tile):
+            layout = whole(tuple(shape), buffer.is_on_chip)
+            self._set(storage, dtype, storage.dtype, buffer, layout)
+        else:
+            session = current("nl.ndarray")
+            form = form_of(session, shape, dtype, buffer)
+            tile = new_tile(session, form, name)
+            self._set(tile, form.dtype, form.stored, buffer, form.layout)
 
     def _set(
         self,
@@ -102,24 +106,19 @@ class NkiTensor(NKIObject):
         dtype: str,
         stored: DType,
         buffer: MemoryRegion,
-        dims: Dims,
-        start: int | Affine = 0,
-        partition: int | Affine = 0,
-        indirection: Indirection | None = None,
+        layout: Layout,
+        partition: int = 0,
     ) -> None:
-        """`dims` are (step, count): on chip the first in partitions, others in elements.
-
-        `stored` is the dtype of the elements in memory: float32 for all floats of a wide session.
-        """
+        """`stored` is the dtype of the elements in memory: float32 for all of a wide session."""
         self.tile = tile
         self.dtype = dtype
         self.stored = stored
         self.buffer = buffer
         self.holding = holding_of(tile, stored)
-        self.layout = layout_of(dims, buffer.is_on_chip)
-        self.start = start
-        self.partition = partition
-        self.indirection = indirection
+        self.layout = layout
+        self.start: int | Affine = 0
+        self.partition: int | Affine = partition
+        self.indirection: Indirection | None = None
         self.fault = ""  # why an instruction cannot use it
         self._pattern: Pattern | None = None
 
@@ -765,13 +764,12 @@ def new_tensor(
     `address` is (first partition, byte in the partition). ImpossibleTensor when the memory cannot
     hold it, NotInNki for another buffer.
     """
-    if not isinstance(buffer, MemoryRegion):
-        raise NotInNki(feature=f"buffer {buffer!r} (give nl.sbuf, nl.psum, ...)", loc=caller())
-    sizes = checked_shape(shape, dtype, buffer)
-    known = checked_dtype(dtype, sizes, buffer)
-    partition = 0
+    session = current("nl.ndarray")
+    form = form_of(session, shape, dtype, buffer)
+    partition, byte = 0, None
     if address is not None:
-        partition = checked_address(address, sizes, known, buffer)[0]
-    tile = new_tile(sizes, known, buffer, name, address)
-    tensor = NkiTensor(sizes, known, tile, buffer)
-    return tensor._with(tensor.dims, partition=partition) if partition else tensor
+        partition, byte = checked_address(address, form.shape, form.dtype, buffer)
+    tensor = _new(NkiTensor)
+    tile = new_tile(session, form, name, partition, byte)
+    tensor._set(tile, form.dtype, form.stored, buffer, form.layout, partition)
+    return tensor

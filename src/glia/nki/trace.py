@@ -15,7 +15,7 @@ import numpy as np
 
 from glia.arch import Target
 from glia.isa.operand import Memory, Tile
-from glia.machine.ir import Binding, Program, walk
+from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import HBM_ALIGNMENT, place
@@ -87,10 +87,9 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         returned = launch.call(tensors)
         outputs = [_output(each, session, launch) for each in outputs_of(returned)]
     _check_loops(session, launch)
-    written = {p.tile.name for i in walk(tuple(session.body)) for p in i.written_patterns()}
     results = [_binding(tensor) for tensor in outputs]
     returned_tiles = {binding.tile.name for binding in results}
-    updated = {n: t for n, t in tensors.items() if t.name in written}
+    updated = {n: t for n, t in tensors.items() if t.name in session.written}
     unnamed = [_binding(t) for t in updated.values() if t.name not in returned_tiles]
     printed = [Binding(p.tile.name, p.tile, p.shape, p.tile.dtype) for p in session.printed]
     program = Program(

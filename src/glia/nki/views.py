@@ -8,7 +8,7 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
-from glia.isa.operand import Dims, Memory, Pattern, Tile
+from glia.isa.operand import Dims, Pattern, Tile, row_major
 
 MOST_EXPRESSIONS = 1 << 16
 MOST_LAYOUTS = 1 << 16
@@ -59,12 +59,19 @@ def layout_of(dims: Dims, is_on_chip: bool) -> Layout:
     return known
 
 
-_HOLDINGS: dict[tuple[Memory, str, int], int] = {}
+def whole(shape: tuple[int, ...], is_on_chip: bool) -> Layout:
+    """The layout of a tensor with storage of its own: row-major, on chip in each partition."""
+    fixed = 1 if is_on_chip else 0
+    first = tuple([(1, count) for count in shape[:fixed]])
+    return layout_of((*first, *row_major(shape[fixed:])), is_on_chip)
+
+
+_HOLDINGS: dict[tuple[str, str, int], int] = {}
 
 
 def holding_of(tile: Tile, stored: DType) -> int:
     """A number for all storage of one memory, dtype and count of partitions."""
-    return _HOLDINGS.setdefault((tile.memory, stored.name, tile.partitions), len(_HOLDINGS))
+    return _HOLDINGS.setdefault((tile.memory._value_, stored.name, tile.partitions), len(_HOLDINGS))
 
 
 def is_integer(value: Any) -> bool:

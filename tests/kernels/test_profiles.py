@@ -87,7 +87,8 @@ def test_a_file_that_fails_or_has_no_such_kernel_is_told(tmp_path: Path) -> None
 
 
 def test_arguments_without_a_kernel_are_refused() -> None:
-    assert "--arg and --grid need a KERNEL.py::NAME" in profile("model.neff", "--arg", "x=f32[4]").output
+    told = profile("model.neff", "--arg", "x=f32[4]").output
+    assert "--arg and --grid need a KERNEL.py::NAME" in told
 
 
 def test_the_path_leads_from_the_first_load_to_the_last_store() -> None:

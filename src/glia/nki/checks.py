@@ -21,7 +21,7 @@ from glia.machine.ir import Program
 from glia.nki.errors import UnsoundKernel
 from glia.nki.interpreter import UNWRITTEN, Unwritten
 from glia.nki.kernel import as_kernel
-from glia.nki.launch import bind, outputs_of
+from glia.nki.launch import Launch, bind, outputs_of
 from glia.nki.targets import platform_target
 from glia.nki.trace import Traced
 from glia.profile.report import profile_program
@@ -138,27 +138,25 @@ class _Call:
     constants: Mapping[str, Any]
     target: Target
 
-    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments anew."""
-        return (
-            tuple(map(_copied, self.arrays)),
-            {name: _copied(value) for name, value in self.constants.items()},
-        )
+    def launch(self) -> Launch:
+        """The arguments bound anew."""
+        constants = {name: _copied(value) for name, value in self.constants.items()}
+        return bind(self.kernel.function, tuple(map(_copied, self.arrays)), constants)
 
     def step(self, unwritten: Unwritten = UNWRITTEN) -> tuple[np.ndarray, ...]:
         """What the kernel returns when it runs step by step."""
-        returned = self.kernel.stepped(*self.arguments(), self.target, unwritten)
+        returned = self.kernel.stepped(self.launch(), self.target, unwritten)
         return tuple(np.asarray(each) for each in outputs_of(returned))
 
     def compile(self, target: Target | None = None) -> Traced:
         """The programs for this or another target."""
-        return self.kernel.traced(*self.arguments(), target or self.target)
+        return self.kernel.traced_launch(self.launch(), target or self.target)
 
     def execute(
         self, compiled: Traced, seed: int = 0, policy: Policy | None = None
     ) -> tuple[np.ndarray, ...]:
         """What the compiled kernel returns, engines and queues concurrent."""
-        inputs = bind(self.kernel.function, *self.arguments()).arrays
+        inputs = self.launch().arrays
         programs = compiled.programs
         outputs: dict[str, np.ndarray] = {}
         found = run_cores(programs, [inputs] * len(programs), seed=seed, policy=policy)

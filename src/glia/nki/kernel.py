@@ -83,19 +83,13 @@ class Kernel:
         grid = f"[{self.ranks}]" if self.ranks else ""
         return f"<kernel {home.name}{grid}, {Path(home.file).name}:{home.line}>"
 
-    def stepped(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        target: Target,
-        unwritten: Unwritten = UNWRITTEN,
-    ) -> Any:
+    def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
         """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
-        return execute(bind(self.function, args, kwargs), target, self.ranks, unwritten)
+        return execute(launch, target, self.ranks, unwritten)
 
-    def traced(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: Target) -> Traced:
-        """The programs for `target` and arguments of these shapes, dtypes and values."""
-        return trace_launch(bind(self.function, args, kwargs), target, self.ranks)
+    def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
+        """The programs of a launch, one for each core, with semaphores or without."""
+        return trace_launch(launch, target, self.ranks, synchronises=synchronises)
 
     def compile(self, *args: Any, **kwargs: Any) -> Neff:
         """The program of the kernel for arguments of these shapes, dtypes and values."""
@@ -134,7 +128,7 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
 
 def as_kernel(kernel: Any) -> Any:
     """A kernel of either generation as it is, a plain function as one of this generation."""
-    return kernel if hasattr(kernel, "traced") else Kernel(kernel)
+    return kernel if hasattr(kernel, "traced_launch") else Kernel(kernel)
 
 
 def _leaves(arguments: tuple[Any, ...]) -> Iterator[Any]:

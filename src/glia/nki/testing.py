@@ -7,6 +7,7 @@ from typing import Any
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
 from glia.nki.kernel import as_kernel
+from glia.nki.launch import bind
 from glia.nki.targets import platform_target
 from glia.profile.report import Profile, profile_program
 
@@ -20,7 +21,8 @@ def profile_kernel(
     what the environment says. Nothing is computed, so large arguments cost no more than small ones.
     """
     chosen = platform_target(target)
-    traced = as_kernel(kernel).traced(arrays, constants, chosen)
+    known = as_kernel(kernel)
+    traced = known.traced_launch(bind(known.function, arrays, constants), chosen)
     return profile_program(traced.programs[0], chosen)
 
 

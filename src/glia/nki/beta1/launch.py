@@ -79,22 +79,14 @@ class Kernel:
         """Run outside another kernel."""
         return simulated(self, args, kwargs)
 
-    def stepped(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        target: Target,
-        unwritten: Unwritten = UNWRITTEN,
-    ) -> Any:
+    def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
         """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
-        return simulated(self._on(target), args, kwargs, unwritten)
+        return stepped(self, launch, target, unwritten)
 
-    def traced(self, args: tuple[Any, ...], kwargs: dict[str, Any], target: Target) -> Traced:
-        """The programs for `target` and arguments of these shapes, dtypes and values."""
-        return compiled(self._on(target), args, kwargs)
-
-    def _on(self, target: Target) -> Kernel:
-        return Kernel(self.function, {**self.options, "platform_target": target.name}, self.grid)
+    def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
+        """The program of a launch, all of its grid, with the dtypes of the device."""
+        whole = replace(launch, kernel=_as_current(self, launch))
+        return trace_launch(whole, target, 0, synchronises=synchronises)
 
     def check_nested(self) -> None:
         """NestedGrid for a kernel with a grid inside another kernel."""
@@ -155,15 +147,14 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
 # --- simulation ----------------------------------------------------------------------------------
 
 
-def simulated(
-    kernel: Kernel,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    unwritten: Unwritten = UNWRITTEN,
-) -> Any:
+def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a kernel instruction by instruction, low-precision floats held in float32."""
-    launch = bind(kernel.function, args, kwargs)
-    session = Interpreter(kernel.target(), keeps_wide=True, unwritten=unwritten)
+    return stepped(kernel, bind(kernel.function, args, kwargs), kernel.target(), UNWRITTEN)
+
+
+def stepped(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten) -> Any:
+    """Run a launch instruction by instruction; fresh memory holds `unwritten`."""
+    session = Interpreter(target, keeps_wide=True, unwritten=unwritten)
     held = {name: _wide(array) for name, array in launch.arrays.items()}
     frame = Frame(session, kernel.grid)
     try:
@@ -270,9 +261,7 @@ def _check_returned(launch: Launch, tensors: dict[str, Tensor], returned: Any) -
 
 def compiled(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     """The machine program of a kernel for these arguments, with the dtypes of the device."""
-    launch = bind(kernel.function, args, kwargs)
-    programs = replace(launch, kernel=_as_current(kernel, launch))
-    return trace_launch(programs, kernel.target(), 0)
+    return kernel.traced_launch(bind(kernel.function, args, kwargs), kernel.target())
 
 
 def _as_current(kernel: Kernel, launch: Launch) -> Callable[..., Any]:

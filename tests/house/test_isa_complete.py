@@ -59,6 +59,8 @@ WITHOUT_A_FUNCTION = {
     "dma_gather": "dma_copy and dma_compute with an indirect source",
     "dma_gather_transpose": "dma_transpose with an indirect source",
     "dma_scatter": "dma_copy and dma_compute with an indirect destination",
+    "tensor_gather": "every function that takes an indirect view on chip, to read it",
+    "tensor_scatter": "every function that takes an indirect view on chip, to write it",
     "register_alu": "loops count and while conditions compare in the sequencers",
 }
 

@@ -148,6 +148,22 @@ RULES |= {
         ({"index": chip("i", 64, 257, dtype=U16), "dst": chip("d", 64, 4112)}, "at most 4096"),
         ({"dst": chip("d", 64, 63)}, "must hold num_elem_per_idx elements for each valid index"),
     ],
+    "tensor_gather": [
+        ({"dst": chip("d", 32, 5)}, "dst, src, index must have the same number of partitions"),
+        ({"dst": chip("d", 64, 5, dtype=BF16)}, "dst, src must have the same dtype"),
+        ({"dst": chip("d", 64, 17)}, "index must hold an offset for each element of a partition"),
+        ({"group": 8}, "in whole groups of 16 or 32 partitions"),
+        ({"index": chip("i", 64, 1, dtype=BF16)}, "index must be one of u16, u32, s32"),
+        ({"dst": chip("d", 32, 5), "src": chip("a", 32, 32, partition=64),
+          "index": chip("i", 32, 1, dtype=U16)}, "src and index must start on the same partition"),
+    ],
+    "tensor_scatter": [
+        ({"src": chip("d", 32, 5)}, "dst, src, index must have the same number of partitions"),
+        ({"src": chip("d", 64, 5, dtype=BF16)}, "dst, src must have the same dtype"),
+        ({"src": chip("d", 64, 17)}, "index must hold an offset for each element of a partition"),
+        ({"index": chip("i", 64, 1, dtype=BF16)}, "index must be one of u16, u32, s32"),
+        ({"dst": chip("a", 64, 32, **psum), "on": "scalar"}, "the Scalar Engine scatters to SBUF"),
+    ],
     "nc_n_gather": [
         ({"data": chip("a", 32, 32)}, "dst, data, indices must have the same number of partitions"),
         ({"dst": chip("d", 64, 6)}, "dst, indices must have the same number of partitions and"),

@@ -6,6 +6,7 @@ from glia.isa import (
     dma_transpose,
     gpsimd,
     gpsimd_gather,
+    indirect,
     microscaling,
     multicore,
     random,
@@ -38,6 +39,7 @@ from glia.isa.gpsimd_gather import (
     SequenceBounds,
     Topk,
 )
+from glia.isa.indirect import TensorGather, TensorScatter
 from glia.isa.kit import INSTRUCTIONS, Instr, Operand, Rule, State
 from glia.isa.microscaling import NcMatmulMx, QuantizeMx
 from glia.isa.multicore import (
@@ -138,11 +140,13 @@ __all__ = [
     "StreamShuffle",
     "TensorCopy",
     "TensorCopyPredicated",
+    "TensorGather",
     "TensorPartitionReduce",
     "TensorReduce",
     "TensorScalar",
     "TensorScalarCumulative",
     "TensorScalarReduce",
+    "TensorScatter",
     "TensorTensor",
     "TensorTensorScan",
     "Tile",
@@ -153,6 +157,7 @@ __all__ = [
     "dma_transpose",
     "gpsimd",
     "gpsimd_gather",
+    "indirect",
     "microscaling",
     "multicore",
     "random",

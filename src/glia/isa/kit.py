@@ -124,6 +124,23 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Indirect:
+    """Which operands of an instruction may be views that an index on chip chooses elements of.
+
+    `operands` names them, the written one first; its index starts on the partition of the operand
+    `beside`. Only `engines` (all, when empty) take them. `group` partitions share a list of
+    offsets. `rules` are (sentence, test) of an instruction and the index of each such operand.
+    """
+
+    operands: tuple[str, ...]
+    beside: str
+    source: str
+    engines: tuple[str, ...] = ()
+    group: int = 16
+    rules: tuple[tuple[str, Callable[[Any, Mapping[str, Pattern]], bool]], ...] = ()
+
+
+@dataclass(frozen=True)
 class Instr:
     """One instruction; subclasses declare operands, attributes, rules, compute and cycles.
 
@@ -157,6 +174,7 @@ class Instr:
     partly_written: ClassVar[tuple[str, ...]] = ()  # updated operands of which a part may be fresh
     starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition
     takes_packed: ClassVar[tuple[str, ...]] = ()  # operands that may hold packed floats
+    indirect: ClassVar[Indirect | None] = None  # operands that an index on chip may choose
     takes_generation: ClassVar[bool] = False  # `compute` also takes the core's `generation`
     states: ClassVar[Mapping[str, Kept]] = {}  # what it keeps in its engine, by name
     assumed: ClassVar[tuple[str, ...]] = ()  # what no public document says, and is so here

@@ -26,11 +26,19 @@ from glia.base.dtype import (
 )
 from glia.base.errors import Unspecified
 from glia.isa.cost import stream_cycles
-from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
+from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, pack, unpack
 from glia.isa.operand import Pattern
 from glia.isa.rules import dtypes, same_partitions
-from glia.isa.tensor import ARRAY, added, fits_tile, moving_fits, sum_dtype, tiling_holds
+from glia.isa.tensor import (
+    ARRAY,
+    WHOLE_ARRAY,
+    added,
+    fits_tile,
+    moving_fits,
+    sum_dtype,
+    tiling_holds,
+)
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -189,6 +197,22 @@ class NcMatmulMx(Instr, engine="tensor"):
     partly_written: ClassVar = ("stationary_scale", "moving_scale")
     starts_anywhere: ClassVar = ("stationary_scale", "moving_scale")
     takes_packed: ClassVar = ("stationary", "moving")
+    indirect = Indirect(
+        ("dst", "stationary", "stationary_scale", "moving", "moving_scale"),
+        "stationary",
+        MATMUL,
+        group=32,
+        rules=(
+            WHOLE_ARRAY,
+            *(
+                (
+                    f"{name} and {name}_scale are indirect together, by the same index",
+                    lambda i, indices, name=name: indices.get(name) == indices.get(f"{name}_scale"),
+                )
+                for name in ("stationary", "moving")
+            ),
+        ),
+    )
     cost_source = "Trainium3 architecture guide: 512 rows in the time of 128 rows of bfloat16"
     rules = (
         _whole_quadrants("stationary", MATMUL),

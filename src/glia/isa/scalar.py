@@ -16,7 +16,7 @@ from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import apply
 from glia.isa.cost import HALF, stream_cycles
 from glia.isa.form import TABLES, Form, Negative, Step, chosen, fixed
-from glia.isa.kit import Array, Rule, reads, writes
+from glia.isa.kit import Array, Indirect, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import column, dtypes, operand, same_dtype, same_elements
 
@@ -67,6 +67,7 @@ class Activation(TableFunction):
     command: str = "idle"
     reduce_op: str = "add"
 
+    indirect = Indirect(("dst", "data"), "data", ACTIVATION)
     cost_source = "NKI release 2.26.1, nki.isa.activation and activation_reduce"
     forms = (
         _function_of("data"),
@@ -174,6 +175,7 @@ class Activate2(TableFunction):
     reduce_op: str = "add"
 
     generations = (4,)
+    indirect = Indirect(("dst", "data"), "data", ACTIVATE2)
     cost_source = "assumed"
     rules = (
         same_elements("dst", "data", source=ACTIVATE2),

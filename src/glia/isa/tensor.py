@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F8E5M2, F32, TF32, DType, from_numpy
+from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F8E5M2, F16, F32, TF32, DType, from_numpy
 from glia.base.errors import Unspecified
-from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
+from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Pattern
 from glia.isa.rules import FLOATS, dtypes, same_dtype
@@ -23,6 +23,10 @@ WIDE = (F32, TF32)
 DOUBLE = (F8E4M3, F8E5M2, F8E4M3FN)
 ARRAY = (128, 128)  # rows and columns of processing elements
 SIDES = (32, 64, 128)  # of a tile of the array
+WHOLE_ARRAY = (
+    "tile_position is unset or (0, 0) with indirect operands",
+    lambda i, _: i.tile_position in ((), (0, 0)),
+)
 
 
 def passes(dtype: DType, arch: Arch) -> float:
@@ -143,6 +147,26 @@ class NcMatmul(Instr, engine="tensor"):
     assumed: ClassVar = (
         "tf32 operands are rounded to the nearest value, ties to even",
         "the order in which products are added is that of the host's matrix product",
+    )
+    indirect = Indirect(
+        ("dst", "stationary", "moving"),
+        "stationary",
+        MATMUL,
+        group=32,
+        rules=(
+            (
+                "in transpose mode moving is no indirect view",
+                lambda i, indices: not i.is_transpose or "moving" not in indices,
+            ),
+            WHOLE_ARRAY,
+            (
+                "indirect stationary and moving are float16, bfloat16 or 8-bit floats",
+                lambda i, indices: all(
+                    getattr(i, name).dtype in (F16, BF16, *DOUBLE)
+                    for name in indices.keys() - {"dst"}
+                ),
+            ),
+        ),
     )
     cost_source = (
         "NKI release 2.26.1, nki.isa.nc_matmul; fp32 as measured, 2 instructions of 2N; double fp8 "

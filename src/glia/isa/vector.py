@@ -20,7 +20,7 @@ from glia.isa.form import (
     chosen,
     fixed,
 )
-from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
+from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     WORDS,
@@ -65,6 +65,7 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
     data2: Pattern = reads("SBUF", "PSUM")
     op: str
 
+    indirect = Indirect(("dst", "data1"), "data1", TENSOR_TENSOR, engines=("vector", "gpsimd"))
     cost_source = FORMULAS
     forms = (Form(chosen("op", "data1", "data2", among=BINARY)),)
     rules = (
@@ -129,6 +130,7 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
     reverse0: bool = False
     reverse1: bool = False
 
+    indirect = Indirect(("dst", "data"), "data", TENSOR_SCALAR)
     cost_source = FORMULAS
     forms = (
         Form(FIRST_OF_TWO),
@@ -272,6 +274,7 @@ class TensorReduce(Instr, engine="vector"):
     negate: bool = False
 
     arrives = "natural"
+    indirect = Indirect(("dst", "data"), "data", REDUCE)
     cost_source = FORMULAS
     rules = (
         Rule(
@@ -315,6 +318,7 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
     src: Pattern = reads("SBUF", "PSUM")
 
     takes_packed: ClassVar = ("dst", "src")
+    indirect = Indirect(("dst", "src"), "src", COPY, engines=("vector", "scalar"))
     cost_source = FORMULAS
     forms = (Form(fixed("convert", "src", families=ANY)),)
     rules = (
@@ -354,6 +358,7 @@ class TensorCopyPredicated(Instr, engine="vector"):
     predicate: Pattern = reads("SBUF", "PSUM", raw=True)
     reverse: bool = False
 
+    indirect = Indirect(("dst", "predicate"), "predicate", PREDICATED)
     cost_source = FORMULAS
     forms = (Form(fixed("select", "predicate", "src", "dst", families=ANY)),)
     rules = (

@@ -31,7 +31,7 @@ from glia.isa.accumulate import (
 )
 from glia.isa.alu import ALU_OPS, apply
 from glia.isa.cost import stream_cycles
-from glia.isa.kit import Array, Rule, reads, writes
+from glia.isa.kit import Array, Indirect, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     at_most_dimensions,
@@ -72,6 +72,7 @@ class Exponential(VectorAccumulating, engine="vector"):
     command: str = "idle"
 
     generations = (4,)
+    indirect = Indirect(("dst", "data"), "data", EXPONENTIAL)
     cost_source = "Trainium3 architecture guide: four times the rate of the Scalar Engine"
     rules = (
         same_elements("dst", "data", source=EXPONENTIAL),
@@ -131,6 +132,7 @@ class TensorScalarReduce(VectorAccumulating, engine="vector"):
     command: str = "reset_reduce"
     negate: bool = False
 
+    indirect = Indirect(("dst", "data"), "data", REDUCE)
     cost_source = "NKI release 2.26.1, nki.isa.tensor_scalar_reduce"
     rules = (
         same_elements("dst", "data", source=REDUCE),
@@ -201,6 +203,7 @@ class TensorScalarCumulative(VectorAccumulating, engine="vector"):
     command: str = "reset_reduce"
 
     arrives = "flat"
+    indirect = Indirect(("dst", "data"), "data", CUMULATIVE)
     cost_source = "assumed"
     rules = (
         same_elements("dst", "data", source=CUMULATIVE),

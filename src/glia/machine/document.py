@@ -16,6 +16,7 @@ from glia.isa import INSTRUCTIONS, Instr, Operand
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 from glia.isa.examples import examples
+from glia.isa.kit import Indirect
 from glia.isa.meeting import Meeting
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal import violations
@@ -106,9 +107,21 @@ def _remarks(instr: type[Instr]) -> Iterator[str]:
         yield from (f"Keeps `{name}` in its engine: the {kept.state.name} of {where}.", "")
     if issubclass(instr, Meeting):
         yield from (f"A meeting of {instr.among}: see docs/decisions/meetings.md.", "")
+    if instr.indirect is not None:
+        yield from _indirect(instr.indirect)
     if instr.hints:
         listed = ", ".join(f"`{name}`" for name in instr.hints)
         yield from (f"Changing no value: {listed}.", "")
+
+
+def _indirect(indirect: Indirect) -> Iterator[str]:
+    """Which operands may be views of nki's `.indirect()`, and how."""
+    listed = ", ".join(f"`{name}`" for name in indirect.operands)
+    engines = f" on {', '.join(indirect.engines)}" if indirect.engines else ""
+    rules = "".join(f"; {sentence}" for sentence, _ in indirect.rules)
+    group = f"groups of {indirect.group} partitions share a list of offsets"
+    text = f"From generation 4 views by an index on chip{engines}: {listed}; {group}{rules}."
+    yield from (text, "")
 
 
 def _operand_row(name: str, operand: Operand) -> str:

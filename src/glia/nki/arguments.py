@@ -9,6 +9,7 @@ from glia.isa.operand import Memory
 from glia.isa.rules import WORDS
 from glia.nki.enums import engine, reduce_cmd
 from glia.nki.errors import NotInNki
+from glia.nki.indirect import whole_of
 from glia.nki.issue import Arguments
 from glia.nki.operators import operator_name
 from glia.nki.session import Session, caller
@@ -21,11 +22,25 @@ def infer_accumulate(given: Arguments, session: Session) -> Arguments:
     if given.get("is_transpose"):
         return {**given, "accumulate": False}
     if accumulate is None and isinstance(dst, NkiTensor):
+        if dst.is_chosen:
+            return {**given, "accumulate": _known_sum(dst, session)}
         is_sum = dst.tile.memory is Memory.PSUM
-        given["accumulate"] = is_sum and session.accumulates(dst.pattern, caller())
+        given["accumulate"] = is_sum and sum_in(dst, session)
     else:
         given["accumulate"] = bool(accumulate)
     return given
+
+
+def _known_sum(dst: NkiTensor, session: Session) -> bool:
+    """Whether the whole that an index chooses from holds sums; it must be all or nothing."""
+    whole = whole_of(dst) if dst.is_chosen else dst
+    has_sum = None if dst.tile.name in session.scattered else session.has_sum(whole.pattern)
+    if has_sum is None:
+        _refuse(
+            "nki.isa.nc_matmul with accumulate=None where an index chose elements of dst "
+            "(give accumulate=True or False)"
+        )
+    return has_sum
 
 
 def always_reset_reduce(given: Arguments, _: Session) -> Arguments:
@@ -95,6 +110,8 @@ def adds_to_sums(given: Arguments) -> bool:
 
 def sum_in(dst: NkiTensor, session: Session) -> bool | None:
     """What `accumulate` is where it is not given."""
+    if dst.tile.name in session.scattered:
+        return _known_sum(dst, session)
     return session.accumulates(dst.pattern, caller())
 
 

@@ -164,6 +164,10 @@ class Interpreter(Session):
             self._view(now)[~self._sums.elements(now)] = 0
         return has_sum is not False
 
+    def has_sum(self, pattern: Pattern) -> bool | None:
+        """Whether elements hold sums now."""
+        return self._sums.has_sum(self._now(pattern))
+
     def _now(self, pattern: Pattern) -> Pattern:
         """The pattern with the registers' values of this moment."""
         if pattern.offset.is_constant and pattern.partition.is_constant:

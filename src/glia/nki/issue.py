@@ -18,19 +18,20 @@ from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.base.loc import Loc
 from glia.isa.dma import DmaCopy, Transfer
-from glia.isa.gpsimd_gather import LocalGather
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, merged
 from glia.isa.sync import RegisterAlu, RegisterLoad
 from glia.machine.emit.builder import QUEUE_OWNERS
 from glia.machine.legal import violations
-from glia.nki.enums import MemoryRegion, engine
+from glia.nki.dynamic import Indirection
+from glia.nki.enums import engine
 from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki
+from glia.nki.indirect import Chosen, broken_rule, set_aside, transfer
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import operator_name
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import Session, caller
-from glia.nki.tensor import Indirection, NkiTensor, new_tensor
+from glia.nki.tensor import NkiTensor
 from glia.nki.views import signature_of
 
 Arguments = dict[str, Any]
@@ -60,10 +61,12 @@ def issue(
     fields: Arguments = {}
     key: list[Any] = [kind, session.arch.name, chosen._value_, queue]
     indirect: list[tuple[str, NkiTensor]] = []
+    asides: list[Chosen] = []
     for name, value in arguments.items():
         if value.__class__ is NkiTensor:
-            if value.indirection is not None and value.is_on_chip:
-                value = _gathered(session, function, kind, name, value)
+            if value.indirection is not None and value.is_chosen:
+                asides.append(set_aside(name, value))
+                value = asides[-1].tile
             fields[name] = value.pattern
             key.append(value.signature)
             if value.fault:
@@ -90,10 +93,18 @@ def issue(
             fields["queue"] = "store" if is_store else "load"
             fields["on"] = QUEUE_OWNERS[fields["queue"]]
     instruction = _built(kind, fields)
+    if asides and (broken := broken_rule(session.arch, instruction, asides)):
+        refuse(function, f"{function} {broken}", loc)
+    for each in asides:
+        if instruction.access(each.name) != "writes":
+            _transfer(session, function, instruction, each, is_write=False)
     if indirect:
         _issue_indirect(session, instruction, indirect, loads, skips)
     else:
         session.issue(instruction)
+    for each in asides:
+        if instruction.access(each.name) != "reads":
+            _transfer(session, function, instruction, each, is_write=True)
     return NkiInstruction(instruction)
 
 
@@ -208,30 +219,15 @@ def folded(pattern: Pattern) -> Pattern:
 # --- indices that only the running program knows ----------------------------------------------
 
 
-def _gathered(
-    session: Session, function: str, kind: type[Instr], name: str, tensor: NkiTensor
-) -> NkiTensor:
-    """A tensor that instructions can read, for a view whose elements an index chooses.
-
-    GpSimd gathers the elements into a tile of their own before the instruction.
-    """
-    indirection = tensor.indirection
-    assert indirection is not None
-    if not indirection.is_vector:
-        return tensor
-    if session.arch.generation < 4:
-        refuse(function, f"{function} takes indirect views ({name}) from generation 4 on")
-    if kind.operand_declarations[name].access != "reads" or kind.engine == "tensor":
-        refuse(function, f"{function} {name} cannot be an indirect view; copy through a tile")
-    source = tensor._with((tensor.dims[0], (indirection.step, indirection.rows)))
-    source.indirection = None
-    gathered = new_tensor(tensor.shape, tensor.dtype, MemoryRegion.sbuf, "gathered")
-    fields = {
-        "dst": gathered, "src_buffer": source, "index": indirection.index,
-        "num_valid_indices": tensor.shape[-1],
-    }  # fmt: skip
-    issue(session, "local_gather", LocalGather, fields)
-    return gathered
+def _transfer(
+    session: Session, function: str, instruction: Instr, each: Chosen, is_write: bool
+) -> None:
+    """Gather an operand's elements into its tile before the instruction, or scatter them after."""
+    kind, fields = transfer(instruction, each, is_write)
+    on = instruction.runs_on if instruction.runs_on in kind.engines else kind.engine
+    issue(session, function, kind, fields, engine[on])
+    if is_write and instruction.sums:
+        session.scattered.add(each.table.tile.name)
 
 
 def _resolved(

@@ -8,11 +8,11 @@ from typing import Any
 
 from glia.base.affine import Affine
 from glia.isa.sync import Barrier, RegisterMove
+from glia.nki.dynamic import DynamicSlice
 from glia.nki.errors import BrokenRule, NotInNki
 from glia.nki.issue import issue
 from glia.nki.registers import VirtualRegister, integer_or_register
 from glia.nki.session import Session, caller, current, shown
-from glia.nki.tensor import DynamicSlice
 
 Bound = int | VirtualRegister
 

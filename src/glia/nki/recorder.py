@@ -129,15 +129,20 @@ class Recorder(Session):
 
     def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
         """Whether a product adds; None where only the running program tells, in a loop."""
-        home = self._homes.get(pattern.tile.name, [])
-        is_outside = any(loop not in home for loop in self._loops)
-        has_sum = self._sums.has_sum(pattern) if _is_fixed(pattern) else None
-        if has_sum is not None and (has_sum or not is_outside):
+        has_sum = self.has_sum(pattern)
+        if has_sum is not None:
             return has_sum
-        if home:
+        if self._homes.get(pattern.tile.name):
             feature = "nki.isa.nc_matmul with accumulate=None onto a part of a tile of a loop"
             raise NotInNki(feature=feature, loc=loc)
         return None
+
+    def has_sum(self, pattern: Pattern) -> bool | None:
+        """Whether elements hold sums; None too where that changes with the turns of a loop."""
+        home = self._homes.get(pattern.tile.name, [])
+        is_outside = any(loop not in home for loop in self._loops)
+        has_sum = self._sums.has_sum(pattern) if _is_fixed(pattern) else None
+        return has_sum if has_sum or not is_outside else None
 
     # --- loops ---------------------------------------------------------------------------------
 

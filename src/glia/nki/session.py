@@ -45,6 +45,7 @@ class Session(ABC):
         self.rank = rank
         self.ranks = ranks
         self.orders_strictly = False  # inside nl.no_reorder()
+        self.scattered: set[str] = set()  # tiles of PSUM with products at run-time offsets
         self._counts: dict[str, int] = {}
 
     @property
@@ -89,6 +90,10 @@ class Session(ABC):
 
         None leaves it to the running program, element by element.
         """
+
+    @abstractmethod
+    def has_sum(self, pattern: Pattern) -> bool | None:
+        """Whether all (True), none (False) or some elements hold sums of products."""
 
     @abstractmethod
     def value_of(self, register: Affine) -> int | None:

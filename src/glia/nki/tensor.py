@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +19,7 @@ from glia.nki.allocate import (
     refuse_tensor,
 )
 from glia.nki.dtypes import DTYPES
+from glia.nki.dynamic import DynamicSlice, Indirection
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import IndexOutsideTensor, NotInNki, UnknownWhenTraced
 from glia.nki.objects import NKIObject
@@ -37,29 +37,6 @@ from glia.nki.views import (
 )
 
 _new = object.__new__
-
-
-@dataclass(frozen=True)
-class DynamicSlice:
-    """`count` elements from where a register says."""
-
-    start: VirtualRegister
-    count: int
-
-
-@dataclass(frozen=True)
-class Indirection:
-    """Where a view starts is `index` times `step` elements further, known when it is used.
-
-    With `is_vector` every entry of the first dimension has an index of its own. `rows` indices
-    are valid, from 0; `is_partition` counts steps in partitions.
-    """
-
-    index: NkiTensor
-    step: int
-    rows: int
-    is_vector: bool = False
-    is_partition: bool = False
 
 
 class NkiTensor(NKIObject):
@@ -244,6 +221,12 @@ class NkiTensor(NKIObject):
         elements = self.tile.bytes // self.stored.bytes
         return self.size == elements and self.is_contiguous() and not self.is_indirect()
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether an index on chip chooses its elements."""
+        indirection = self.indirection
+        return indirection is not None and indirection.is_vector and self.is_on_chip
+
     def is_contiguous(self) -> bool:
         """Whether its elements follow each other in row-major order, on chip in each partition."""
         free = self.dims[1:] if self.is_on_chip else self.dims
@@ -308,6 +291,8 @@ class NkiTensor(NKIObject):
         for dimension, entry in enumerate(entries):
             distance, extent = self.dims[dimension]
             first, step, count, is_integer = self._range(dimension, entry, extent)
+            if self.is_chosen and (first != 0 or step != 1 or count != extent):
+                self._refuse("a view that an index on chip chooses cannot be sliced")
             if first.__class__ is not int or first:
                 self._require_free(dimension)
                 if on_chip and not dimension:
@@ -388,6 +373,7 @@ class NkiTensor(NKIObject):
 
     def permute(self, dims: tuple[int, ...]) -> NkiTensor:
         """The dimensions in another order; the partitions stay first."""
+        self._require_direct("permuted")
         if sorted(dims) != list(range(self.ndim)) or tuple(dims[: self._fixed]) != (0,) * (
             self._fixed
         ):
@@ -396,6 +382,7 @@ class NkiTensor(NKIObject):
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """A dimension of extent 1 repeated `size` times."""
+        self._require_direct("repeated")
         dim = self._movable(dim, "broadcast")
         if self.shape[dim] != 1:
             self._refuse(f"dimension {dim} has {self.shape[dim]} elements, broadcast takes 1")
@@ -516,6 +503,7 @@ class NkiTensor(NKIObject):
         index for each row, of HBM) times the stride of this tensor's dimension `indirect_dim` is
         added when the view is used.
         """
+        self._require_direct("given another pattern")
         base = self if dtype is None else self._cast(dtype)
         dims, start, partition = base._strided(pattern, offset)
         result = base._with(dims, start=start, partition=partition)
@@ -584,14 +572,22 @@ class NkiTensor(NKIObject):
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
         """Elements of each partition chosen by `index`, which groups of partitions share.
 
-        Offset i of a group of 16 partitions is index[i % 16, i // 16] of that group. Generation 4
-        and later; what takes such a view is said by each instruction.
+        Offset i of a group is index[i % G, i // G] of that group; it counts elements of the free
+        dimensions, which must lie evenly. G is 16, for operands of the Tensor Engine 32. Without
+        `num_elem` there are as many as the index has elements. Generation 4 and later; what takes
+        such a view, to read or to write, is said by each instruction.
         """
-        if not self.is_on_chip or self.is_indirect() or index.shape[0] != self.shape[0]:
-            self._refuse("indirect takes a direct view on chip and an index for its partitions")
+        if not self.is_on_chip or self.is_indirect():
+            self._refuse("indirect takes a direct view in SBUF or PSUM")
+        if index.is_indirect() or index.shape[0] != self.shape[0]:
+            self._refuse(f"an index for {self.shape[0]} partitions cannot be {index!r}")
+        free = regrouped(self.dims[1:], (math.prod(self.shape[1:]),))
+        if free is None:
+            self._refuse("non-contiguous layout: offsets need free dimensions that lie evenly")
+        ((step, extent),) = free
         count = index.size if num_elem is None else int(num_elem)
-        indirection = Indirection(index, self.dims[-1][0], self.shape[-1], is_vector=True)
-        return self._with((self.dims[0], (self.dims[-1][0], count)), indirection=indirection)
+        indirection = Indirection(index, step, extent, is_vector=True)
+        return self._with((self.dims[0], (step, count)), indirection=indirection)
 
     # --- checks --------------------------------------------------------------------------------
 
@@ -654,6 +650,10 @@ class NkiTensor(NKIObject):
                 index=index, dimension=dimension, shape=self.shape, loc=caller()
             )
 
+    def _require_direct(self, done: str) -> None:
+        if self.is_chosen:
+            self._refuse(f"a view that an index on chip chooses cannot be {done}")
+
     def _require_free(self, dimension: int) -> None:
         if self.indirection is not None and self.indirection.is_vector and dimension == 0:
             self._refuse("the dimension of an indirection cannot be sliced")
@@ -672,6 +672,7 @@ class NkiTensor(NKIObject):
 
     def _sliced(self, dim: int, start: int, count: int, step: int) -> NkiTensor:
         """One dimension cut, none dropped."""
+        self._require_direct("sliced")
         if start:
             self._require_free(dim)
         distance = self.dims[dim][0]

@@ -11,6 +11,7 @@ import numpy as np
 from glia import isa
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
+from glia.nki.dynamic import Indirection
 from glia.nki.enums import dge_mode, engine, oob_mode
 from glia.nki.errors import NotInNki
 from glia.nki.functions import REQUIRED, Binder, describe, dressed
@@ -19,7 +20,7 @@ from glia.nki.objects import NkiInstruction
 from glia.nki.operators import operator_name
 from glia.nki.remember import Issuing, remembering
 from glia.nki.session import Session, caller, current, shown
-from glia.nki.tensor import Indirection, NkiTensor
+from glia.nki.tensor import NkiTensor
 
 _TENSOR = (REQUIRED, "NkiTensor")
 _PRIORITY = (None, "int | None")

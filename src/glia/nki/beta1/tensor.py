@@ -29,10 +29,11 @@ from glia.nki.beta1.storage import (
     fill_now,
     poison_neighbours,
 )
+from glia.nki.dynamic import Indirection
 from glia.nki.enums import MemoryRegion
 from glia.nki.operators import operator_name
 from glia.nki.session import caller
-from glia.nki.tensor import Indirection, NkiTensor
+from glia.nki.tensor import NkiTensor
 
 Dims = tuple[tuple[int, int], ...]
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # of nl, which operators and methods call

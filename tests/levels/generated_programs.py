@@ -14,6 +14,7 @@ from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 
 EXAMPLES = tuple(examples().values())
+AFFINE_ATTRIBUTES = ("accumulate", "offset", "value", "iteration_id")
 NAMES = ("i", "j", "$r")
 AFFINE = st.builds(
     lambda constant, terms: Affine.build(terms, constant),
@@ -34,6 +35,8 @@ def instructions(draw: st.DrawFn) -> Instr:
     for name, value in vars(instr).items():
         if isinstance(value, Pattern) and draw(st.booleans()):
             changed[name] = draw(moved(value))
+        elif name in AFFINE_ATTRIBUTES:
+            changed[name] = draw(st.sampled_from((value, Affine.of(0), Affine.of("i"))))
     changed["waits"], changed["signals"] = draw(WAITS), draw(SIGNALS)
     changed["on"] = draw(st.sampled_from(("", *type(instr).engines)))
     changed["queue"] = draw(st.sampled_from(("", "q0", "q1"))) if instr.queue else ""

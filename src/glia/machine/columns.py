@@ -39,6 +39,7 @@ ACCESSES = ("reads", "writes", "updates")
 READS, WRITES, UPDATES = range(3)
 MOST_KEPT = 50_000  # instructions of a program whose columns stay in memory with it
 MOST_ABREAST = 8  # patterns of an instruction that are compared column by column
+HASHED_QUICKLY = {str, int, bool, float, tuple}
 PIECE = 512  # instructions that are read field by field, as many as the cache keeps
 MOST_JOINED = 1 << 24  # a column of greater numbers is numbered anew before it joins others
 # Odd, with bits all over: the whole parts of 2**64 times the fractions of square roots
@@ -138,23 +139,25 @@ class Columns:
 
     Two instructions are of one form where they agree in class, engine, queue, all attributes, which
     operands are patterns and what the other operands are: in everything but their patterns, waits,
-    signals and source lines.
+    signals and source lines. Those of one family agree in as much, but for the values of attributes
+    that are affine expressions: a program written out has many forms of few families.
     """
 
     instructions: list[Instr]
     body: tuple[Span, ...]
     form: Alike
+    family: Alike
     patterns: Patterns
     waits: Waits
     signals: Signals
     semaphores: list[str]
 
-    def alike(self, pattern: Array) -> Alike:
+    def alike(self, pattern: Array, within: Alike | None = None) -> Alike:
         """Instructions of one form whose patterns agree, one by one, in a column of numbers.
 
-        `pattern` has one number for each row of `patterns`.
+        `pattern` has one number for each row of `patterns`; `within` may say `family` for `form`.
         """
-        begin, number = self.patterns.begin, self.form.number
+        begin, number = self.patterns.begin, (within or self.form).number
         counts = np.diff(begin)
         for rank in range(min(MOST_ABREAST, int(counts.max(initial=0)))):
             rows = np.flatnonzero(counts > rank)
@@ -235,16 +238,24 @@ def numbered(objects: Array) -> Values:
     """A column of these objects, given as an array of them."""
     same = kinds(_identities(objects))
     different = objects[same.first].tolist()
-    numbers: defaultdict[object, int] = defaultdict(count().__next__)
-    by_value = np.array([numbers[_key(each)] for each in different], np.int64)
+    by_value = _numbers_by_value(different)
     first = kinds(by_value).first.tolist()
     return Values(by_value[same.number], [different[place] for place in first])
 
 
-def _key(value: Any) -> object:
+def _numbers_by_value(values: list[Any]) -> Array:
+    types = set(map(type, values))
+    if types == {Affine}:  # whose own hash is slow
+        constant = _integers([value.constant for value in values], len(values))
+        return rows_alike(constant, numbered(_objects([v.terms for v in values])).number).number
+    numbers: defaultdict[object, int] = defaultdict(count().__next__)
+    if len(types) == 1 and types <= HASHED_QUICKLY:
+        return _integers(map(numbers.__getitem__, values), len(values))
+    return _integers([numbers[_key(value)] for value in values], len(values))
+
+
+def _key(value: object) -> object:
     """Equal for values that are to have one number."""
-    if type(value) is Affine:  # many, and its own hash is slow
-        return Affine, value.constant, value.terms
     try:
         hash(value)
     except TypeError:
@@ -291,9 +302,10 @@ def _columns(program: Program) -> Columns:
         rows = np.flatnonzero(classes.number == number)
         reader.read_class(kind, rows, everything[rows].tolist())
     semaphores, waits, signals = reader.waits_and_signals()
-    form = kinds(reader.form)
-    patterns = reader.patterns_of([instructions[row] for row in form.first.tolist()], form.number)
-    return Columns(instructions, body, form, patterns, waits, signals, semaphores)
+    form, family = kinds(reader.form), kinds(reader.family)
+    shown = [instructions[row] for row in family.first.tolist()]
+    patterns = reader.patterns_of(shown, family.number)
+    return Columns(instructions, body, form, family, patterns, waits, signals, semaphores)
 
 
 def _spans(body: tuple[Statement, ...], instructions: list[Instr]) -> tuple[Span, ...]:
@@ -340,8 +352,8 @@ class _Reader:
 
     def __init__(self, instructions: int) -> None:
         self.instructions = instructions
-        self.form = np.zeros(instructions, np.int64)
-        self.forms = 0
+        self.form, self.family = np.zeros((2, instructions), np.int64)
+        self.read = 0  # instructions so far
         self.patterns = [_pattern_fields([])]
         self.waits = [_wait_fields([])]
         self.signals = [_signal_fields([])]
@@ -355,13 +367,14 @@ class _Reader:
         for begin in range(0, len(instructions), PIECE):
             piece = instructions[begin : begin + PIECE]
             told.append(self._read(kind, rows[begin : begin + PIECE], piece))
-        columns = [
-            column if column.dtype == np.int64 else numbered(column).number
-            for column in _merged(told).values()
-        ]
-        alike = rows_alike(*columns)
-        self.form[rows] = alike.number + self.forms
-        self.forms += alike.first.size
+        fine, coarse = [], []
+        for column in _merged(told).values():
+            values = Values(column, []) if column.dtype == np.int64 else numbered(column)
+            fine.append(values.number)
+            coarse.append(_without_expressions(values))
+        for numbers, columns in ((self.form, fine), (self.family, coarse)):
+            numbers[rows] = rows_alike(*columns).number + self.read
+        self.read += len(instructions)
 
     def _read(self, kind: type[Instr], rows: Array, piece: list[Instr]) -> Table:
         """What tells forms apart; patterns, waits and signals go to their own tables."""
@@ -404,8 +417,8 @@ class _Reader:
         order[begin[table["owner"]] + table["rank"]] = np.arange(order.size)
         return begin, {name: column[order] for name, column in table.items()}
 
-    def patterns_of(self, shown: list[Instr], form: Array) -> Patterns:
-        """All patterns; `shown` is an instruction of each form."""
+    def patterns_of(self, shown: list[Instr], family: Array) -> Patterns:
+        """All patterns; `shown` is an instruction of each family."""
         begin, table = self._in_order(self.patterns)
         names: dict[str, int] = {}
         most = max([len(each.operand_declarations) for each in shown], default=0)
@@ -418,8 +431,8 @@ class _Reader:
         return Patterns(
             begin=begin,
             owner=owner,
-            name=Values(name[form[owner], operand], list(names)),
-            access=access[form[owner], operand],
+            name=Values(name[family[owner], operand], list(names)),
+            access=access[family[owner], operand],
             tile=numbered(table["tile"]),
             dtype=numbered(table["dtype"]),
             dims=numbered(table["dims"]),
@@ -439,6 +452,14 @@ class _Reader:
             Waits(wait_begin, awaited, value),
             Signals(signal_begin, signalled, signals["amount"]),
         )
+
+
+def _without_expressions(values: Values) -> Array:
+    """The numbers, but one for all affine expressions."""
+    is_expression = np.array([type(value) is Affine for value in values.distinct], bool)
+    if not is_expression.any():
+        return values.number
+    return np.where(is_expression, -1, np.arange(is_expression.size))[values.number]
 
 
 def _fetched(instructions: list[Instr], name: str) -> Array:

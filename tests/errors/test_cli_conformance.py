@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from glia.cli.conformance import find_files, run_file
+from glia.cli.conformance import find_files, run_all, run_file
 from glia.cli.glia import main
 
 ADD = """
@@ -64,6 +64,30 @@ class TestTwice(unittest.TestCase):
         self.assertTrue(np.allclose(twice(x), x * 3))
 """
 
+INNER = """
+from neuronxcc import nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def inner(x):
+    return nl.load(x) * 2
+
+@nki.jit
+def outer(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, inner(x))
+    return out
+"""
+SCRIPT = """
+import sys
+import numpy as np
+from kernels import outer
+
+if __name__ == "__main__":
+    x = np.ones((4, 4), np.float32)
+    print("close" if np.allclose(outer(x), x * {factor}) else "far", sys.argv[1:])
+"""
+
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
@@ -109,6 +133,63 @@ def test_files_of_tests_run_their_tests(tmp_path: Path) -> None:
     assert "False is not true" in failed.reason
 
 
+def test_kernels_that_a_script_runs_pass_with_it(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(INNER)
+    (tmp_path / "compare.py").write_text(SCRIPT.format(factor=2))
+    found = {each.kernel: each for each in run_all(tmp_path)}
+    assert {name: each.status for name, each in found.items()} == {
+        "as a script": "pass",
+        "inner": "pass",
+        "outer": "pass",
+    }
+    assert found["inner"].reason == "run by compare.py as a script"
+
+
+def test_a_script_whose_comparison_says_no_fails_and_its_kernels_are_not_run(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "kernels.py").write_text(INNER)
+    (tmp_path / "compare.py").write_text(SCRIPT.format(factor=3))
+    found = {each.kernel: each for each in run_all(tmp_path)}
+    assert (found["as a script"].status, found["as a script"].error) == ("fail", 0.25)
+    assert found["inner"].status == found["outer"].status == "not run"
+
+
+def test_what_a_file_lacks_and_what_takes_too_long_are_not_failures(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(INNER)
+    start = 'import kernels\n\nif __name__ == "__main__":\n    '
+    (tmp_path / "lacks.py").write_text(f"{start}import no_such_package\n")
+    (tmp_path / "sleeps.py").write_text(f"{start}import time\n    time.sleep(600)\n")
+    (tmp_path / "breaks.py").write_text(f"{start}import os\n    os._exit(3)\n")
+    found = {each.file: each for each in run_all(tmp_path, seconds=8) if "kernels" not in each.file}
+    assert {name: (each.status, each.reason) for name, each in found.items()} == {
+        "breaks.py": ("fail", "ended with 3 and without a word"),
+        "lacks.py": ("not run", "needs the package no_such_package"),
+        "sleeps.py": ("not run", "stopped after 8 seconds"),
+    }
+
+
+def test_parameters_of_pytest_are_all_run(tmp_path: Path) -> None:
+    path = tmp_path / "test_parameters.py"
+    path.write_text(
+        "import pytest\nfrom neuronxcc import nki\n\n"
+        "@pytest.mark.parametrize('a, b', [(1, 2), pytest.param(3, 4)])\n"
+        "@pytest.mark.parametrize('c', [5, 6])\n"
+        "def test_sum(a, b, c):\n    assert a + b + c != 12\n\n"
+        "def test_fixture(tmp_path):\n    pass\n\n"
+        "def test_skipped():\n    pytest.skip('no device')\n"
+    )
+    found = [(each.kernel, each.status, each.reason) for each in run_file(path)]
+    assert found == [
+        ("test_sum[5, 1, 2]", "pass", ""),
+        ("test_sum[5, 3, 4]", "fail", "AssertionError: "),
+        ("test_sum[6, 1, 2]", "pass", ""),
+        ("test_sum[6, 3, 4]", "pass", ""),
+        ("test_fixture", "not run", "needs the fixture tmp_path"),
+        ("test_skipped", "not run", "it skips itself: no device"),
+    ]
+
+
 def test_a_failure_of_the_clone_itself_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "layout-violation.py"
     body = "out = nl.ndarray((256, 512), dtype=in_tensor.dtype)"
@@ -125,6 +206,11 @@ def test_recipes_are_right_about_themselves() -> None:
     for name, make in RECIPES.items():
         if "attn_fwd" in name:
             continue  # large, and computed by one function
-        trial = make(np.random.default_rng(1), "kernel.py")
-        assert trial.expected
-        assert all(np.isfinite(each).all() for each in trial.expected), name
+        made = make(np.random.default_rng(1), "kernel.py")
+        if made is None:
+            continue  # for files of another name
+        for trial in made if isinstance(made, tuple) else (made,):
+            assert trial.expected
+            for each in trial.expected:
+                assert not np.isinf(each).any(), name
+                assert np.isnan(each).mean() < 0.1, name

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from glia.cli.conformance import MODULES, provide_names
+from glia.cli.conformance_load import MODULES, provide_names
 from house.source import REPOSITORY
 
 DROPIN = REPOSITORY / "dropin"

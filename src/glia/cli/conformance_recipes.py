@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 Array = np.ndarray
@@ -13,7 +15,10 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Trial:
-    """Arguments of a kernel and what NumPy gives for them, in order, to a tolerance."""
+    """Arguments of a kernel and what NumPy gives for them, in order, to a tolerance.
+
+    NaN stands for elements that NumPy cannot know.
+    """
 
     arguments: tuple[Any, ...]
     expected: tuple[Array, ...]
@@ -22,12 +27,12 @@ class Trial:
     tolerance: float = 1e-3
 
 
-Recipe = Callable[[np.random.Generator, str], Trial]
+Recipe = Callable[[np.random.Generator, str], Trial | tuple[Trial, ...] | None]
 RECIPES: dict[str, Recipe] = {}
 
 
 def recipe(*names: str) -> Callable[[Recipe], Recipe]:
-    """Register inputs for kernels of these names; a recipe also gets the kernel's file name."""
+    """Register inputs for kernels of these names, in the file of the name that it gets or not."""
 
     def register(make: Recipe) -> Recipe:
         RECIPES.update(dict.fromkeys(names, make))
@@ -220,3 +225,49 @@ def _rotary(rng: np.random.Generator, file: str) -> Trial:
         return x * cos[:, None] + half * sin[:, None]
 
     return Trial((q, k, cos, sin), (np.stack([turned(q), turned(k)]),), (1, 2))
+
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOAT8 = np.dtype(ml_dtypes.float8_e4m3)
+
+
+@recipe("quantized_double_row_matmul")
+def _double_rows(rng: np.random.Generator, file: str) -> Trial:
+    rows, depth, columns = 256, 512, 1024
+    x = _floats(rng, rows, depth).astype(BFLOAT16)
+    scale = (1 + rng.random(columns, dtype=np.float32)) / 240
+    weights = (_floats(rng, depth, columns) * 240).astype(FLOAT8)
+    expected = x.astype(np.float32) @ (weights.astype(np.float32) * scale)
+    # Pairs of blocks of 128 rows side by side, for every 512 columns.
+    pairs = weights.reshape(depth // 256, 2, 128, columns // 512, 512).transpose(0, 2, 3, 1, 4)
+    scales = np.broadcast_to(scale, (128, columns)).astype(np.float32)
+    given = (x, np.ascontiguousarray(pairs).reshape(depth // 2, 2 * columns), scales, 2, 2, 4)
+    return Trial(given, (expected,), tolerance=0.1)
+
+
+@recipe("rmsnorm_quant_kernel")
+def _quantized_norm(rng: np.random.Generator, file: str) -> tuple[Trial, ...]:
+    x, gain = _floats(rng, 2, 70, 512), _floats(rng, 1, 512)
+    told = SimpleNamespace(
+        eps=1e-6, lower_bound=0.0,
+        needs_rms_normalization=lambda: True, has_lower_bound=lambda: False,
+    )  # fmt: skip
+    normal = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-6) * gain
+    scale = np.abs(normal).max(axis=-1, keepdims=True) / 240
+    quantized = (normal / scale).astype(FLOAT8).astype(np.float32)
+    bytes_of_scale = np.full((2, 70, 4), np.nan, np.float32)
+    expected = np.concatenate([quantized, bytes_of_scale], axis=-1)
+    # On one core and on two; the tolerance is a step of float8.
+    return tuple(Trial((x, gain, told), (expected,), grid, tolerance=0.07) for grid in ((), (2,)))
+
+
+@recipe("flash_fwd")
+def _flash(rng: np.random.Generator, file: str) -> Trial | None:
+    if file != "pipelined_attention.py":
+        return None
+    q, k = (rng.random((1, 128, 16384), dtype=np.float32).astype(BFLOAT16) for _ in range(2))
+    v = rng.random((1, 16384, 128), dtype=np.float32).astype(BFLOAT16)
+    q32, k32, v32 = (each[0].astype(np.float32) for each in (q, k, v))
+    rows = [_softmax(q32[:, n : n + 512].T @ k32 * 0.125) @ v32 for n in range(0, 16384, 512)]
+    named = {"softmax_scale": 0.125, "use_causal_mask": False}
+    return Trial((q, k, v), (np.concatenate(rows)[None],), (1,), named, tolerance=1e-2)

@@ -13,13 +13,17 @@ from typing import Any
 
 
 class Annotation:
-    """A type that also takes a shape in brackets."""
+    """A type that also takes a shape in brackets, or a list of sizes and a dtype."""
 
     shape: tuple[Any, ...] | None = None
+    dtype: Any = None
 
     def __class_getitem__(cls, shape: Any) -> type:
         sizes = shape if isinstance(shape, tuple) else (shape,)
-        return type(cls.__name__, (cls,), {"shape": sizes})
+        dtype = None
+        if len(sizes) == 2 and isinstance(sizes[0], list | tuple):
+            sizes, dtype = tuple(sizes[0]), sizes[1]
+        return type(cls.__name__, (cls,), {"shape": sizes, "dtype": dtype})
 
 
 class tensor(Annotation):

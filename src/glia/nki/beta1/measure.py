@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from glia.neff.package import Neff
+from glia.nki.beta1.dtypes import name_of, numpy_of
 from glia.nki.beta1.launch import Kernel, compiled
 from glia.nki.errors import BadLaunch
 from glia.nki.launch import home_of
+from glia.nki.typing import Annotation
 from glia.profile.report import Profile, profile_program
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
@@ -40,6 +44,13 @@ class BenchmarkResult:
     profile: Profile
 
 
+def _array(value: Any) -> Any:
+    """An array where a type like nt.tensor[[128, 512], nl.float32] stands for one."""
+    if isinstance(value, type) and issubclass(value, Annotation) and value.dtype is not None:
+        return np.zeros(value.shape or (), numpy_of(name_of(value.dtype)))
+    return value
+
+
 class Baremetal(Kernel):
     """A kernel on NumPy arrays; it runs simulated and keeps the files that were asked for."""
 
@@ -52,7 +63,8 @@ class Baremetal(Kernel):
 
     def measured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Neff, Profile]:
         """The kernel compiled for these arguments, and its simulated time."""
-        traced = compiled(self, args, kwargs)
+        named = {name: _array(value) for name, value in kwargs.items()}
+        traced = compiled(self, tuple(_array(value) for value in args), named)
         return Neff(traced.programs), profile_program(traced.programs[0], self.target())
 
     def keep_files(self, neff: Neff, profile: Profile) -> None:

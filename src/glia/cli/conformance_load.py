@@ -1,0 +1,183 @@
+"""Python files of a clone as modules, with `nki` and `neuronxcc` found in glia."""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+DECORATORS = ("jit", "nki_jit", "trace", "baremetal", "benchmark", "profile")
+FRAMEWORKS = (
+    "torch",
+    "torch_xla",
+    "torch_neuronx",
+    "jax",
+    "jax_neuronx",
+    "transformers",
+    "ml_dtypes",
+)
+
+
+def provide_names() -> None:
+    """Let `import nki` and `import neuronxcc` find glia, unless the drop-in is installed."""
+    for name, target in MODULES.items():
+        if name not in sys.modules:
+            sys.modules[name] = importlib.import_module(target)
+    for name in MODULES:
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, sys.modules[name])
+    sys.modules.setdefault("torch_neuronx", types.ModuleType("torch_neuronx"))
+    sys.modules["torch_neuronx"].nki_jit = importlib.import_module("glia.nki.beta1").jit  # type: ignore
+
+
+MODULES = {
+    "nki": "glia.nki",
+    "nki.language": "glia.nki.language",
+    "nki.isa": "glia.nki.isa",
+    "nki.collectives": "glia.nki.collectives",
+    "nki.typing": "glia.nki.typing",
+    "neuronxcc": "glia.nki.beta1.package",
+    "neuronxcc.nki": "glia.nki.beta1",
+    "neuronxcc.nki.language": "glia.nki.beta1.language",
+    "neuronxcc.nki.language.constants": "glia.nki.beta1.constants",
+    "neuronxcc.nki.isa": "glia.nki.beta1.isa",
+    "neuronxcc.nki.isa.constants": "glia.nki.beta1.isa",
+    "neuronxcc.nki.compiler": "glia.nki.beta1.compiler",
+    "neuronxcc.nki.typing": "glia.nki.beta1.typing",
+    "neuronxcc.nki.compiler.backends": "glia.nki.beta1.internal",
+    "neuronxcc.nki.compiler.backends.neuron": "glia.nki.beta1.internal",
+    "neuronxcc.nki.compiler.backends.neuron.dimensions": "glia.nki.beta1.internal",
+    "neuronxcc.nki.compiler.backends.neuron.indexing": "glia.nki.beta1.internal",
+    "neuronxcc.nki.compiler.backends.neuron.tensor": "glia.nki.beta1.internal",
+    "neuronxcc.starfish": "glia.nki.beta1.starfish",
+    "neuronxcc.starfish.support": "glia.nki.beta1.starfish",
+    "neuronxcc.starfish.support.dtype": "glia.nki.beta1.starfish",
+}
+
+
+def parsed(path: Path) -> ast.Module | None:
+    """The syntax tree of a file; None where it is no Python of this version."""
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that a file imports anywhere."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def kernels_in(tree: ast.Module) -> list[str]:
+    """Functions that a decorator makes kernels, and wrappers that launch them on a grid."""
+    names = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            words = {_last_name(each) for each in node.decorator_list}
+            if words & set(DECORATORS):
+                names.append(node.name)
+    return names
+
+
+def _last_name(node: ast.expr) -> str:
+    target = node.func if isinstance(node, ast.Call) else node
+    return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+
+
+def load(path: Path, tree: ast.Module, *, is_whole: bool) -> types.ModuleType:
+    """The file as a module: its definitions, without scripts and frameworks unless it is a test."""
+    find_neighbours(path)
+    name = _name(path, tree)
+    if "." in name:
+        importlib.import_module(name.rpartition(".")[0])
+    loader = _Loader(path, ast.Module(tree.body if is_whole else _definitions(tree), []))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+def find_neighbours(path: Path) -> None:
+    """Let a file import what lies beside it, and the packages of its clone."""
+    clone = next((p for p in path.parents if (p / ".git").exists()), path.parent)
+    above = [p for p in path.parents if clone in (p, *p.parents)]
+    nearest = [p for p in (path.parent, *(each / "src" for each in above)) if p.is_dir()]
+    sys.path[:0] = [str(p) for p in nearest]
+    sys.path += [str(p) for p in above]
+
+
+def _name(path: Path, tree: ast.Module) -> str:
+    """The file's name with its packages: those with `__init__`, under src, or that it reaches."""
+    up = max((n.level for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)), default=0)
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    if up and root in path.parents[:up]:
+        root = path.parents[up]
+    root = next((p for p in path.parents if p.name == "src"), root)
+    inside = path.relative_to(root).with_suffix("").parts
+    if all(part.isidentifier() for part in inside):
+        return ".".join(inside)
+    return path.stem.replace("-", "_")
+
+
+class _Loader(importlib.abc.InspectLoader):
+    """Loads what is left of a file."""
+
+    def __init__(self, path: Path, tree: ast.Module) -> None:
+        self._path = path
+        self._tree = tree
+
+    def get_source(self, fullname: str) -> str:
+        """The whole text of the file."""
+        return self._path.read_text(encoding="utf-8")
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        """The code of the part."""
+        return self.source_to_code(self._tree, str(self._path))  # type: ignore[arg-type]
+
+
+def _definitions(tree: ast.Module) -> list[ast.stmt]:
+    """Imports, functions, classes and constants, without what runs kernels or needs frameworks."""
+    avoided = {*kernels_in(tree), *FRAMEWORKS, "xm", "xla_model"}
+    kept: list[ast.stmt] = []
+    for node in tree.body:
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        is_constant = isinstance(node, ast.Assign | ast.AnnAssign) and not names & avoided
+        if _is_definition(node) or is_constant:
+            kept.append(node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            avoided |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            avoided |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+    return kept
+
+
+def _is_found(name: str) -> bool:
+    """Whether a module can be imported and is no framework, which kernels do without."""
+    root = name.partition(".")[0]
+    if root in sys.modules:
+        return root not in FRAMEWORKS or root == "torch_neuronx"
+    return root not in FRAMEWORKS and importlib.util.find_spec(root) is not None
+
+
+def _is_definition(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Import):
+        return all(_is_found(alias.name) for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return node.level > 0 or _is_found(node.module or "")
+    if isinstance(node, ast.FunctionDef):
+        annotations = ast.unparse(node.args) + (ast.unparse(node.returns) if node.returns else "")
+        return "torch." not in annotations
+    return isinstance(node, ast.ClassDef)

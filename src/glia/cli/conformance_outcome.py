@@ -1,0 +1,86 @@
+"""What came of a kernel, test or script, and the failures that lie in the vendor's files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import SkipTest
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one kernel or test: `status` is pass, fail, explained or not run."""
+
+    file: str
+    kernel: str
+    generation: str
+    status: str
+    error: float | None = None
+    reason: str = ""
+    reached: tuple[str, ...] = ()  # the kernels that ran in it, as `file:name`
+
+
+@dataclass(frozen=True)
+class Known:
+    """A failure that the vendor documents or that lies in the vendor's file."""
+
+    file: str  # how the path ends
+    kernel: str  # "" for all of the file
+    text: str  # part of what is raised
+    reason: str
+    source: str
+
+
+KNOWN = (
+    Known("layout-violation.py", "", "exceed", "the example breaks the limit of 128 partitions on "
+          "purpose", "NKI programming model, tile size considerations"),
+    Known("layout-dynamic-loop.py", "", "differs", "the kernel returns inside its loop, after the "
+          "first tile; tracing goes through the body once for all tiles", "the file itself"),
+    Known("layout-loop.py", "", "name 'i_f' is not defined", "the kernel uses a name that it does "
+          "not define", "the file itself"),
+    Known("mx_kernels.py", "", "nki.jit takes no platform_target", "platform_target of nki.jit has "
+          "been an error since NKI 0.3.0", "NKI release notes 2.29"),
+    Known("test_nki_isa_dropout.py", "TestNkiIsaExamplesDropout.test_dropout", "True is not false",
+          "drops with random probabilities of up to 100, which leaves nothing unless one is below "
+          "1", "the file itself"),
+    Known("test_nki_isa_tensor_scalar_cumulative.py", "", "Cannot evaluate truth value",
+          "branches on the truth of a tensor, which is documented as an error",
+          "NKI API errors, err_ambiguous_tensor_truth_value"),
+    Known("test_double_row_matmul.py", "", "name 'warnings' is not defined", "the test file does "
+          "not import warnings", "nki-samples, test/unit/test_double_row_matmul.py"),
+)  # fmt: skip
+
+
+def text_of_outcome(outcome: Outcome) -> str:
+    """One line of the table: status, generation, greatest error, file, kernel and reason."""
+    error = "" if outcome.error is None else f"{outcome.error:.1e}"
+    text = f"{outcome.status:9} {outcome.generation:8} {error:8} {outcome.file} {outcome.kernel}"
+    return f"{text}: {outcome.reason}" if outcome.reason else text
+
+
+def failed(path: Path, name: str, generation: str, problem: BaseException) -> Outcome:
+    """A failure: not run for what this environment lacks, explained when it is a known one."""
+    lacks = _lacking(problem)
+    if lacks:
+        return Outcome(str(path), name, generation, "not run", reason=lacks)
+    return judged(path, name, generation, f"{type(problem).__name__}: {problem}")
+
+
+def _lacking(problem: BaseException) -> str:
+    if isinstance(problem, ModuleNotFoundError):
+        return f"needs the package {problem.name}"
+    if isinstance(problem, SkipTest) or type(problem).__name__ == "Skipped":
+        return f"it skips itself: {problem}"
+    if isinstance(problem, SystemExit) and problem.code not in (None, 0):
+        return f"ends itself with {problem.code!r}"
+    return ""
+
+
+def judged(path: Path, name: str, generation: str, text: str) -> Outcome:
+    """Explained by a known reason, or a failure."""
+    for known in KNOWN:
+        fits = path.name == known.file and known.kernel in ("", name)
+        if fits and known.text in text:
+            reason = f"{known.reason} ({known.source})"
+            return Outcome(str(path), name, generation, "explained", reason=reason)
+    return Outcome(str(path), name, generation, "fail", reason=(text.splitlines() or [""])[0][:300])

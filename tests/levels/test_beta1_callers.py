@@ -1,0 +1,42 @@
+"""Ways in which callers of the earlier generation's kernels name arrays and grids."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glia.nki import beta1 as nki
+from glia.nki.beta1 import language as nl
+from glia.nki.beta1 import typing as nt
+
+RNG = np.random.default_rng(11)
+
+
+def _twice(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2)
+    return out
+
+
+def test_a_type_with_a_shape_and_a_dtype_stands_for_an_array_that_is_timed() -> None:
+    timed, known = nki.benchmark(_twice), nki.benchmark(_twice)
+    timed(nt.tensor[[128, 512], nl.bfloat16])
+    known(RNG.standard_normal((128, 512)).astype(nl.bfloat16))
+    found, expected = timed.benchmark_result, known.benchmark_result
+    assert found.nc_latency == expected.nc_latency
+    assert found.profile.program.inputs[0].shape == (128, 512)
+
+
+def test_a_type_in_brackets_is_still_a_shape_without_a_dtype() -> None:
+    assert (nt.tensor[128, 512].shape, nt.tensor[128, 512].dtype) == ((128, 512), None)
+    assert nt.tensor[[2, 3], nl.float32].shape == (2, 3)
+
+
+def test_a_grid_of_zero_is_one_program_that_has_a_number() -> None:
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out[nl.program_id(0)], nl.load(x[nl.program_id(0)]))
+        return out
+
+    x = RNG.standard_normal((1, 8, 8)).astype(np.float32)
+    np.testing.assert_array_equal(kernel[0](x), x)

@@ -111,8 +111,8 @@ def checked_grid(function: Any, grid: Any) -> Grid:
         spmd_dim(*dim) if isinstance(dim, tuple) else dim
         for dim in (grid if isinstance(grid, tuple | list) else (grid,))
     )
-    if dims == (0,):  # as some kernels are launched: no grid
-        return ()
+    if dims == (0,):  # as some kernels are launched: one program, that with the number 0
+        return (1,)
     if not all(isinstance(dim, int | np.integer) and dim >= 1 for dim in dims):
         home = home_of(function)
         raise BadLaunch(kernel=home.name, problem=f"the grid {grid!r} is none", loc=home)

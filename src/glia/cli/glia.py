@@ -350,7 +350,7 @@ def explain(subject: str | None) -> None:
     "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="A clone."
 )
 @click.option("--only", default="", metavar="TEXT", help="Only files whose path holds this.")
-@click.option("--seconds", default=900.0, help="How long one file may take.")
+@click.option("--seconds", default=900.0, help="How long one kernel or test may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def conformance(suite: str, repo: str, only: str, seconds: float, as_json: bool) -> None:
     """Run every kernel and test found under PATH, both generations, and print what came of each.

@@ -21,7 +21,6 @@ from glia.kernels.average_pool2d import average_pool2d
 from glia.kernels.cumsum import cumsum
 from glia.machine.overlap import join_overlapping
 from glia.nki import jit
-from glia.nki.errors import BadLaunch
 from glia.nki.language import NkiTensor
 from glia.nki.trace import trace
 from glia.pipeline import read_module, run_pipeline
@@ -214,8 +213,3 @@ def test_tensors_that_cannot_stay_together_are_refused() -> None:
     addresses = {n: 63 if at == 62 else at for n, at in program.addresses.items()}
     with pytest.raises(ValueError, match="not at an element"):
         join_overlapping(replace(program, addresses=addresses), fixed)
-
-
-def test_a_model_has_kernels_of_one_core() -> None:
-    with pytest.raises(BadLaunch, match="one core"):
-        on_device(lambda x: cumsum[2](x))(array(4, 4))

@@ -6,6 +6,7 @@ from typing import Any
 
 from glia.frontend.build import Value, flatten, matches
 from glia.frontend.context import Importer, Site, structured
+from glia.frontend.custom_calls import import_composite
 from glia.frontend.literals import read_literal
 from glia.frontend.shapes import leaves
 from glia.graph import ops
@@ -57,7 +58,8 @@ def _after_all(_: Site) -> Value:
 
 
 def _call(site: Site) -> Value:
-    return site.inline(site.called(1)[0], site.operands)
+    kernel = import_composite(site)
+    return kernel if kernel is not None else site.inline(site.called(1)[0], site.operands)
 
 
 def _while(site: Site) -> Value:

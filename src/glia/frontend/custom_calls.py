@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from glia.frontend import expand
@@ -13,6 +14,10 @@ from glia.graph import ops
 from glia.graph.ir import Node, TensorType
 
 _LONGEST_CONFIG_INTEGER = 18
+
+KERNEL = "AwsNeuronCustomNativeKernel"  # a custom call that holds a kernel's program
+COMPOSITE = f"neuron.{KERNEL}"  # a composite that stands for one
+_COMPOSITE_CONFIG = re.compile(r'\{config = "([^"\\]*)"\}')
 
 
 def _config(site: Site) -> str:
@@ -88,10 +93,28 @@ def _identity(site: Site) -> Value:
 
 def _kernel(site: Site) -> Value:
     """A kernel behind a name: kept as a call for later levels."""
-    target, config = site.proto.custom_call_target, site.proto.backend_config
-    text = config.decode("utf-8", "replace")
-    results = site.results(ops.CustomCall, site.tensors(), target, site.type, text)
+    config = site.proto.backend_config.decode("utf-8", "replace")
+    return _kept(site, site.proto.custom_call_target, config)
+
+
+def _kept(site: Site, target: str, config: str) -> Value:
+    results = site.results(ops.CustomCall, site.tensors(), target, site.type, config)
     return results[0] if isinstance(site.type, TensorType) else results
+
+
+def import_composite(site: Site) -> Value | None:
+    """The kernel that a composite stands for; None for any other call.
+
+    A composite names what it computes and says how in operations; JAX calls kernels this way
+    where it runs on the host.
+    """
+    attributes = {entry.key: entry.value for entry in site.proto.frontend_attributes.map}
+    if attributes.get("composite.name") != COMPOSITE:
+        return None
+    found = _COMPOSITE_CONFIG.fullmatch(attributes.get("composite.attributes", ""))
+    if found is None:
+        raise site.malformed("a composite that stands for a kernel has no config")
+    return _kept(site, KERNEL, found[1])
 
 
 def _unspecified(site: Site) -> Value:
@@ -133,7 +156,7 @@ TARGETS: dict[str, Callable[[Site], Value]] = {
     ),
     **dict.fromkeys(
         (
-            "AwsNeuronCustomNativeKernel", "AwsNeuronCustomOp", "AwsNeuronDevicePrint",
+            KERNEL, "AwsNeuronCustomOp", "AwsNeuronDevicePrint",
             "AwsNeuronCollectiveMatmul", "AwsNeuronIntMatmult", "AwsNeuronDropoutMaskV1",
             "QuantizeMX", "ScaledMatmul",
         ),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Tile
-from glia.machine.ir import Branch, Loop, Statement, While
+from glia.machine.ir import Branch, Loop, Statement, While, walk
 
 
 def substitute(
@@ -86,3 +86,62 @@ def _pattern(
         pattern.offset.substitute(variables),
         pattern.partition.substitute(variables),
     )
+
+
+def variables(body: tuple[Statement, ...]) -> list[str]:
+    """Every loop variable and register of a block, each once."""
+    found: dict[str, None] = {}
+    for statement in body:
+        if isinstance(statement, Loop):
+            found |= dict.fromkeys([statement.variable, *variables(statement.body)])
+        elif isinstance(statement, While):
+            inner = (*statement.condition, *statement.body)
+            found |= dict.fromkeys([statement.register, *variables(inner)])
+        elif isinstance(statement, Branch):
+            found |= dict.fromkeys([statement.register])
+            for arm in statement.arms:
+                found |= dict.fromkeys(variables(arm))
+    registers = (getattr(each, "register", None) for each in walk(body))
+    return [*found, *(r for r in dict.fromkeys(registers) if r is not None and r not in found)]
+
+
+def renamed(
+    body: tuple[Statement, ...], tiles: Mapping[str, Tile], names: Mapping[str, str]
+) -> tuple[Statement, ...]:
+    """A block with other tiles, loop variables and registers, by name."""
+    renaming = _Renaming(tiles, names)
+    return tuple(renaming.statement(each) for each in body)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Renaming:
+    tiles: Mapping[str, Tile]
+    names: Mapping[str, str]
+
+    def name(self, name: str) -> str:
+        """What a variable or register is called now."""
+        return self.names.get(name, name)
+
+    def statement(self, statement: Statement) -> Statement:
+        """The statement with other tiles, variables and registers."""
+        if isinstance(statement, Loop):
+            body = tuple(self.statement(each) for each in statement.body)
+            return Loop(self.name(statement.variable), statement.trips, body)
+        if isinstance(statement, While):
+            condition, body = (
+                tuple(self.statement(each) for each in block)
+                for block in (statement.condition, statement.body)
+            )
+            return While(condition, self.name(statement.register), body)
+        if isinstance(statement, Branch):
+            arms = tuple(tuple(self.statement(each) for each in arm) for arm in statement.arms)
+            return Branch(self.name(statement.register), arms)
+        return self.instruction(statement)
+
+    def instruction(self, instruction: Instr) -> Instr:
+        values = {old: Affine.of(new) for old, new in self.names.items()}
+        renamed = substitute_instruction(instruction, self.tiles, values)
+        register = getattr(renamed, "register", None)
+        if register is None:
+            return renamed
+        return dataclasses.replace(renamed, register=self.name(register))  # type: ignore[call-arg]

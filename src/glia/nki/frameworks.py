@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from glia.nki.dtypes import dtype_name
 
+CALL_IN_MODEL = "glia.plugins.jax_kernels"  # what tells JAX of a call
 _TORCH_BITS = {2: "int16", 1: "uint8", 4: "int32"}
 
 
@@ -23,10 +25,23 @@ def framework_of(value: Any) -> str | None:
     return "jax" if root in ("jax", "jaxlib") and is_array else None
 
 
-def is_tracer(value: Any) -> bool:
-    """Whether a value is one of JAX that stands for an array while a function is traced."""
+def are_traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an argument is one of JAX's that stand for arrays while a function is traced."""
     jax = sys.modules.get("jax")
-    return jax is not None and isinstance(value, jax.core.Tracer)
+    if jax is None:
+        return False
+    return any(isinstance(each, jax.core.Tracer) for each in _leaves((*args, *kwargs.values())))
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    """The values, those in tuples, lists and dicts one by one."""
+    for each in values:
+        if isinstance(each, tuple | list):
+            yield from _leaves(each)
+        elif isinstance(each, dict):
+            yield from _leaves(each.values())
+        else:
+            yield each
 
 
 def to_numpy(value: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ import numpy as np
 from glia.arch import Target
 from glia.neff.package import Neff
 from glia.nki.errors import BadLaunch
-from glia.nki.frameworks import framework_of, from_numpy, is_tracer
+from glia.nki.frameworks import CALL_IN_MODEL, are_traced, from_numpy
 from glia.nki.interpreter import UNWRITTEN, Unwritten
-from glia.nki.launch import Launch, bind, home_of, like_returned
+from glia.nki.launch import Launch, bind, home_of, like_returned, program_key
 from glia.nki.session import is_running
 from glia.nki.simulate import execute
 from glia.nki.targets import platform_target
@@ -26,7 +26,6 @@ from glia.nki.trace import Traced, trace_launch
 from glia.runtime.model import Model, load
 
 SIMULATOR = "NKI_SIMULATOR"
-CALL_IN_MODEL = "glia.plugins.jax_kernels"  # what knows how JAX is told of a call
 PRINTED = "NEURON_RT_DEBUG_OUTPUT_DIR"
 MOST_COMPILED = 32  # programs of one kernel kept, for the arguments seen last
 # Options that the documentation has had and that change nothing here.
@@ -69,7 +68,7 @@ class Kernel:
         """Run on arrays: compiled for the device, or simulated when NKI_SIMULATOR is 1."""
         if is_running():
             return self.function(*args, **kwargs)
-        if any(is_tracer(each) for each in _leaves((*args, *kwargs.values()))):
+        if are_traced(args, kwargs):
             return importlib.import_module(CALL_IN_MODEL).call(self, args, kwargs)
         target = platform_target()
         launch = bind(self.function, args, kwargs)
@@ -87,22 +86,27 @@ class Kernel:
         """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
         return execute(launch, target, self.ranks, unwritten)
 
-    def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
-        """The programs of a launch, one for each core, with semaphores or without."""
-        return trace_launch(launch, target, self.ranks, synchronises=synchronises)
-
     def compile(self, *args: Any, **kwargs: Any) -> Neff:
         """The program of the kernel for arguments of these shapes, dtypes and values."""
         launch = bind(self.function, args, kwargs)
         return self._compiled(launch, platform_target()).neff
 
     def _compiled(self, launch: Launch, target: Target) -> _Compiled:
-        key = _key(launch, target, self.ranks)
+        key = program_key(launch, target.name, self.ranks)
         known = self._cache.get(key)
         if known is None:
-            known = _Compiled(trace_launch(launch, target, self.ranks))
+            known = _Compiled(self.traced_launch(launch, target))
             self._cache.put(key, known)
         return known
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What a program depends on besides target and arguments."""
+        return self.function, self.ranks
+
+    def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
+        """The programs of a launch, one for each core, with semaphores or without."""
+        return trace_launch(launch, target, self.ranks, synchronises=synchronises)
 
 
 def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
@@ -129,15 +133,6 @@ def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
 def as_kernel(kernel: Any) -> Any:
     """A kernel of either generation as it is, a plain function as one of this generation."""
     return kernel if hasattr(kernel, "traced_launch") else Kernel(kernel)
-
-
-def _leaves(arguments: tuple[Any, ...]) -> Iterator[Any]:
-    """The arguments, those in tuples and lists one by one."""
-    for each in arguments:
-        if isinstance(each, tuple | list):
-            yield from each
-        else:
-            yield each
 
 
 class _Compiled:
@@ -193,29 +188,3 @@ class _Cache:
             self._known[key] = compiled
             while len(self._known) > MOST_COMPILED:
                 self._known.popitem(last=False)
-
-
-def _key(launch: Launch, target: Target, ranks: int) -> Any:
-    """What a program depends on; None when an argument cannot be compared."""
-    parts = []
-    for name, value in launch.bound.arguments.items():
-        part = _part(value)
-        if part is None:
-            return None
-        parts.append((name, part))
-    return target.name, ranks, tuple(parts)
-
-
-def _part(value: Any) -> Any:
-    if framework_of(value):
-        return str(value.dtype), tuple(value.shape)
-    if isinstance(value, tuple | list):
-        inner = [_part(each) for each in value]
-        return None if None in inner else (type(value), tuple(inner))
-    if isinstance(value, dict):
-        return _part([*value.items()])
-    try:
-        hash(value)
-    except TypeError:
-        return None
-    return type(value), value

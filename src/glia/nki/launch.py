@@ -96,6 +96,28 @@ def home_of(kernel: Callable[..., Any]) -> Loc:
     return Loc(code.co_filename, code.co_firstlineno, code.co_name)
 
 
+def program_key(launch: Launch, *others: Any) -> Any:
+    """What a program depends on, arguments and `others`; None when one cannot be compared."""
+    parts = [(name, _part(value)) for name, value in launch.bound.arguments.items()]
+    return None if any(part is None for _, part in parts) else (others, tuple(parts))
+
+
+def _part(value: Any) -> Any:
+    """A shape and dtype for an array, the value itself for a constant."""
+    if framework_of(value):
+        return str(value.dtype), tuple(value.shape)
+    if isinstance(value, tuple | list):
+        inner = [_part(each) for each in value]
+        return None if None in inner else (type(value), tuple(inner))
+    if isinstance(value, dict):
+        return _part([*value.items()])
+    try:
+        hash(value)
+    except TypeError:
+        return None
+    return type(value), value
+
+
 def check_cores(launch: Launch, target: Target, ranks: int) -> None:
     """BadLaunch when the target has no logical core of so many."""
     if ranks > 1 and ranks not in target.lncs:

@@ -38,7 +38,7 @@ class Traced:
     `programs` has one for each core. Their outputs are what the kernel returns, in order, named
     `results`; then the arguments it writes, (argument, output) in `updated`; then what it prints,
     each (prefix, output). `structure` is what it returned, with None for each tensor; `fixed`
-    are the tiles with addresses that the kernel gave them.
+    are each program's tiles with addresses that the kernel gave them.
     """
 
     programs: tuple[Program, ...]
@@ -46,7 +46,7 @@ class Traced:
     results: tuple[str, ...]
     updated: tuple[tuple[str, str], ...]
     printed: tuple[tuple[str, str], ...]
-    fixed: tuple[str, ...] = ()
+    fixed: tuple[tuple[str, ...], ...] = ()
 
 
 def trace(kernel: Kernel, *arrays: Any, target: str = "trn2", **constants: Any) -> Program:
@@ -77,7 +77,8 @@ def trace_launch(
         traced.append(each)
         if not shared:
             shared = {name: program.addresses[name] for name in session.shared}
-    return replace(traced[0], programs=tuple(programs))
+    fixed = tuple(names for each in traced for names in each.fixed)
+    return replace(traced[0], programs=tuple(programs), fixed=fixed)
 
 
 def _record(launch: Launch, session: Recorder) -> Traced:
@@ -108,7 +109,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         tuple(binding.name for binding in results),
         tuple((name, tensor.name) for name, tensor in updated.items()),
         tuple((each.prefix, each.tile.name) for each in session.printed),
-        tuple(session.addresses),
+        (tuple(session.addresses),),
     )
 
 

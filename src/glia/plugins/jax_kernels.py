@@ -1,62 +1,214 @@
-"""A kernel called while JAX traces a function: it becomes a custom call of the model.
+"""A kernel called while JAX traces a function: `nki_call`, an operation of JAX.
 
-The custom call holds the kernel's own program, so that the model can be compiled anywhere; the
-compiler puts the program where the call is.
+For a device it is lowered to a custom call that holds the kernel's own program, so that the model
+can be compiled anywhere; the compiler puts the program where the call is. For the host, where
+jax.jit runs functions when there is no device, it is lowered to a composite: that custom call by
+name, and how the simulated device runs the program.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
+from glia.arch import Target, get_target
+from glia.frontend.custom_calls import COMPOSITE, KERNEL
+from glia.machine.ir import Program
+from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.neff.kernels import write_kernel
-from glia.nki.errors import BadLaunch
+from glia.neff.package import Neff
+from glia.nki.errors import BadLaunch, NoDerivative
 from glia.nki.frameworks import framework_of
-from glia.nki.kernel import Kernel
-from glia.nki.launch import bind, like_returned
+from glia.nki.launch import Launch, bind, like_returned, program_key
 from glia.nki.targets import model_target
-from glia.nki.trace import trace_launch
+from glia.nki.trace import Traced
+from glia.runtime.model import Model, load
 
-TARGET = "AwsNeuronCustomNativeKernel"
+KEPT_KERNELS = 256  # traced for certain arguments; the one used longest ago goes first
 _RAW_CONFIG = 2  # the version of the custom-call interface whose config is the string itself
+
+
+class Kernel(Protocol):
+    """What a kernel of either generation is to a model."""
+
+    function: Any
+    identity: tuple[Any, ...]
+
+    def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
+        """Its programs for a launch."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A kernel to be traced for a launch; equal where the programs are."""
+
+    key: Any
+    target: str
+    kernel: Kernel = field(compare=False)
+    launch: Launch = field(compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class TracedKernel:
+    """A kernel traced for arguments of certain shapes: its programs, without semaphores."""
+
+    traced: Traced
+
+    @functools.cached_property
+    def neff(self) -> Neff:
+        """Its programs as they are."""
+        return Neff(self.traced.programs)
+
+    @property
+    def name(self) -> str:
+        """The name of its function."""
+        return self.neff.name
+
+    @functools.cached_property
+    def config(self) -> str:
+        """The backend_config of its custom call."""
+        return write_kernel(self.traced.programs, self.traced.fixed)
+
+    @functools.cached_property
+    def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """The results of its custom call: what it returns, then arguments that it changes."""
+        found = self.neff.outputs
+        return tuple(jax.ShapeDtypeStruct(b.shape, b.dtype.numpy) for b in found)
+
+    @functools.cached_property
+    def model(self) -> Model:
+        """Its programs, loaded on the simulated device."""
+        programs: tuple[Program, ...] = self.traced.programs
+        return load(Neff(tuple(insert_semaphores(program) for program in programs)))
+
+    def run(self, *arrays: Any) -> tuple[np.ndarray, ...]:
+        """Its results, computed by the simulated device."""
+        return tuple(self.model(*(np.asarray(each) for each in arrays)))
+
+    def __repr__(self) -> str:
+        return self.name
 
 
 def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The results of a kernel, as values of the function being traced.
 
     All arrays among the arguments are operands, everything else is a constant of the kernel. What
-    the kernel does to its arguments stays inside. BadLaunch for a kernel on a grid; raises what
-    tracing the kernel raises.
+    the kernel does to its arguments stays inside. BadLaunch for a scalar that is traced; raises
+    what tracing the kernel raises.
     """
-    if kernel.ranks > 1:
-        problem = f"inside a model it runs on one core, not on a grid of {kernel.ranks}"
-        raise BadLaunch(kernel=kernel.__name__, problem=problem)
     operands: dict[int, Any] = {}
-    shaped_args, shaped = _shaped([list(args), kwargs], operands)
+    shaped_args, shaped = _shaped([list(args), kwargs], operands, kernel)
     launch = bind(kernel.function, tuple(shaped_args), shaped)
-    traced = trace_launch(launch, model_target(), 0, synchronises=False)
-    (program,) = traced.programs
-    results = [jax.ShapeDtypeStruct(b.shape, b.dtype.numpy) for b in program.outputs]
-    called = jax.ffi.ffi_call(
-        TARGET,
-        results,
-        custom_call_api_version=_RAW_CONFIG,
-        legacy_backend_config=write_kernel(program, traced.fixed),
-    )
-    values = called(*(operands[id(array)] for array in launch.given.values()))
+    target = model_target()
+    key = program_key(launch, target.name, *kernel.identity)
+    trace = _trace if key is not None else _trace.__wrapped__
+    found = trace(_Request(key, target.name, kernel, launch))
+    values = nki_call.bind(*(operands[id(each)] for each in launch.given.values()), kernel=found)
+    traced = found.traced
     return like_returned(traced.structure, list(values[: len(traced.results)]))
 
 
-def _shaped(value: Any, operands: dict[int, Any]) -> Any:
+@functools.lru_cache(maxsize=KEPT_KERNELS)
+def _trace(request: _Request) -> TracedKernel:
+    target = get_target(request.target)
+    return TracedKernel(request.kernel.traced_launch(request.launch, target, synchronises=False))
+
+
+def _shaped(value: Any, operands: dict[int, Any], kernel: Kernel) -> Any:
     """The arguments with an array of zeros for each of JAX's; `operands` are those by its id."""
     if isinstance(value, tuple | list):
-        return type(value)(_shaped(each, operands) for each in value)
+        return type(value)(_shaped(each, operands, kernel) for each in value)
     if isinstance(value, dict):
-        return {name: _shaped(each, operands) for name, each in value.items()}
+        return {name: _shaped(each, operands, kernel) for name, each in value.items()}
     if not framework_of(value):
         return value
+    if isinstance(value, jax.core.Tracer) and not value.shape:
+        name = getattr(kernel.function, "__name__", "kernel")
+        problem = (
+            "a scalar is a constant of the program, and JAX traces this one; make it static "
+            "(static_argnums, static_argnames), or an array with a dimension"
+        )
+        raise BadLaunch(kernel=name, problem=problem)
     stand_in = np.zeros(value.shape, value.dtype)
     operands[id(stand_in)] = value
     return stand_in
+
+
+# --- the operation -------------------------------------------------------------------------------
+
+nki_call = Primitive("nki_call")
+nki_call.multiple_results = True
+
+
+@nki_call.def_impl
+def _run(*arrays: Any, kernel: TracedKernel) -> list[Any]:
+    return [jnp.asarray(each) for each in kernel.run(*arrays)]
+
+
+@nki_call.def_abstract_eval
+def _results(*_: Any, kernel: TracedKernel) -> list[Any]:
+    return [jax.core.ShapedArray(each.shape, each.dtype) for each in kernel.results]
+
+
+def _for_device(*operands: Any, kernel: TracedKernel) -> Sequence[Any]:
+    called = jax.ffi.ffi_call(
+        KERNEL,
+        kernel.results,
+        custom_call_api_version=_RAW_CONFIG,
+        legacy_backend_config=kernel.config,
+    )
+    return called(*operands)
+
+
+def _for_host(*operands: Any, kernel: TracedKernel) -> Sequence[Any]:
+    def computed(*operands: Any, config: str) -> Sequence[Any]:
+        return jax.pure_callback(kernel.run, kernel.results, *operands)
+
+    return jax.lax.composite(computed, COMPOSITE)(*operands, config=kernel.config)
+
+
+mlir.register_lowering(nki_call, mlir.lower_fun(_for_device, multiple_results=True))
+mlir.register_lowering(nki_call, mlir.lower_fun(_for_host, multiple_results=True), platform="cpu")
+
+
+def _batched(
+    operands: Sequence[Any], dims: Sequence[Any], *, kernel: TracedKernel
+) -> tuple[Sequence[Any], list[int]]:
+    """One call after the other, in a loop."""
+    is_batched = [dim is not None for dim in dims]
+    moved = [
+        jnp.moveaxis(x, dim, 0) if batched else x
+        for x, dim, batched in zip(operands, dims, is_batched, strict=True)
+    ]
+
+    def once(batch: list[Any]) -> Sequence[Any]:
+        parts = iter(batch)
+        given = [next(parts) if b else x for x, b in zip(moved, is_batched, strict=True)]
+        return tuple(nki_call.bind(*given, kernel=kernel))
+
+    results = jax.lax.map(once, [x for x, b in zip(moved, is_batched, strict=True) if b])
+    return results, [0] * len(results)
+
+
+batching.primitive_batchers[nki_call] = _batched
+
+
+def _differentiated(
+    operands: Sequence[Any], tangents: Sequence[Any], *, kernel: TracedKernel
+) -> tuple[Sequence[Any], list[Any]]:
+    """NoDerivative, unless nothing is differentiated with respect to."""
+    if not all(isinstance(each, ad.Zero) for each in tangents):
+        raise NoDerivative(kernel=kernel.name)
+    results = nki_call.bind(*operands, kernel=kernel)
+    return results, [ad.Zero.from_primal_value(each) for each in results]
+
+
+ad.primitive_jvps[nki_call] = _differentiated

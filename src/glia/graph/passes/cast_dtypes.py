@@ -21,6 +21,7 @@ from glia.graph.bodies import monoid
 from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import (
     Bitcast,
+    Broadcast,
     Cholesky,
     Constant,
     Convert,
@@ -28,12 +29,17 @@ from glia.graph.ops import (
     CustomCall,
     Dot,
     Fft,
+    Get,
     Iota,
     Map,
     Reduce,
     ReducePrecision,
     ReduceWindow,
+    Reshape,
+    Reverse,
     RngUniform,
+    Slice,
+    Transpose,
     TriangularSolve,
 )
 from glia.graph.passes.build import apply, convert, monoid_region, results_of, splat_like
@@ -42,6 +48,7 @@ from glia.graph.passes.rewrite import Rule, apply_rules, results_as_node, rule
 
 _TYPES = {"bf16": BF16, "fp16": F16}
 _TF32_BITS = (8, 10)
+_MOVES = (Broadcast, Reshape, Reverse, Slice, Transpose)
 
 
 def cast_dtypes(graph: Graph, options: CompileOptions) -> Graph:
@@ -130,6 +137,21 @@ def _in_float32(node: Node, operands: Sequence[Node], dtypes: Mapping[DType, DTy
     return results_as_node(results)
 
 
+def _kernel(node: CustomCall, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node:
+    """A kernel as it was: operands that only moved since they were given are not rounded."""
+    pairs = zip(operands, node.operands, strict=True)
+    return _in_float32(node, [_given(new, old) for new, old in pairs], dtypes)
+
+
+def _given(new: Node, old: Node) -> Node:
+    """The value that `old` was before its image `new` was narrowed, where nothing computed it."""
+    if isinstance(old, Parameter | Constant | CustomCall | Get):
+        return new.x if isinstance(new, Convert) and new.x.dtype is old.dtype else new
+    if isinstance(old, _MOVES) and type(new) is type(old):
+        return new.with_operands([_given(new.x, old.x)])
+    return new
+
+
 def _contraction(node: Any, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
     """Accumulate in float32 and round once."""
     if node.result_dtype is not F32:
@@ -146,10 +168,9 @@ def _on_parts(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]
 _SPECIAL: dict[type[Node], Any] = {
     Constant: _constant,
     Map: _on_parts,
+    CustomCall: _kernel,
     **dict.fromkeys((Dot, Convolution), _contraction),
-    **dict.fromkeys(
-        (Bitcast, Cholesky, CustomCall, Fft, Iota, RngUniform, TriangularSolve), _in_float32
-    ),
+    **dict.fromkeys((Bitcast, Cholesky, Fft, Iota, RngUniform, TriangularSolve), _in_float32),
 }
 
 

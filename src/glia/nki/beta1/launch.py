@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from glia.nki.beta1.frame import Frame, framed, is_in_kernel
 from glia.nki.beta1.storage import fill_now
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
-from glia.nki.frameworks import from_numpy
+from glia.nki.frameworks import CALL_IN_MODEL, are_traced, from_numpy
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.launch import Launch, bind, home_of, like_returned, outputs_of
 from glia.nki.session import caller, current, running
@@ -76,17 +77,29 @@ class Kernel:
         return self.run(args, kwargs)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run outside another kernel."""
+        """Run outside another kernel; while JAX traces a function, a call of its model."""
+        if are_traced(args, kwargs):
+            return importlib.import_module(CALL_IN_MODEL).call(self, args, kwargs)
         return simulated(self, args, kwargs)
 
     def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
         """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
         return stepped(self, launch, target, unwritten)
 
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What a program depends on besides target and arguments."""
+        return self.function, self.grid, self.writes_parameters, self.options.get("platform_target")
+
     def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
-        """The program of a launch, all of its grid, with the dtypes of the device."""
+        """The program of a launch, all of its grid, with the dtypes of the device.
+
+        It is for the platform_target= of the kernel where it has one.
+        """
+        given = self.options.get("platform_target")
         whole = replace(launch, kernel=_as_current(self, launch))
-        return trace_launch(whole, target, 0, synchronises=synchronises)
+        place = platform_target(given) if given else target
+        return trace_launch(whole, place, 0, synchronises=synchronises)
 
     def check_nested(self) -> None:
         """NestedGrid for a kernel with a grid inside another kernel."""
@@ -111,8 +124,8 @@ def checked_grid(function: Any, grid: Any) -> Grid:
         spmd_dim(*dim) if isinstance(dim, tuple) else dim
         for dim in (grid if isinstance(grid, tuple | list) else (grid,))
     )
-    if dims == (0,):  # as some kernels are launched: one program, that with the number 0
-        return (1,)
+    if dims == (0,):  # as some kernels are launched: no grid
+        return ()
     if not all(isinstance(dim, int | np.integer) and dim >= 1 for dim in dims):
         home = home_of(function)
         raise BadLaunch(kernel=home.name, problem=f"the grid {grid!r} is none", loc=home)

@@ -19,6 +19,7 @@ from glia.nki.frameworks import from_numpy
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.launch import Launch, bind, check_cores, check_output, like_returned, outputs_of
 from glia.nki.session import running
+from glia.nki.subset import check_language
 from glia.nki.targets import platform_target
 from glia.nki.tensor import NkiTensor
 from glia.sim.run import run
@@ -74,6 +75,7 @@ def _run_program(program: Program) -> Callable[..., Any]:
 def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = UNWRITTEN) -> Any:
     """Run a launch eagerly, with one interpreter for each core; fresh memory holds `unwritten`."""
     check_cores(launch, target, ranks)
+    check_language(launch.kernel, launch.bound)
     cores = Cores(max(1, ranks))
     keeps_wide = os.environ.get(WIDE, "1") == "0"
     held = {name: _writable(array, keeps_wide) for name, array in launch.arrays.items()}

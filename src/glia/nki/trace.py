@@ -25,6 +25,7 @@ from glia.nki.errors import NotAnOutput, NotInNki
 from glia.nki.launch import Launch, bind, check_cores, check_output, outputs_of
 from glia.nki.recorder import Recorder
 from glia.nki.session import running
+from glia.nki.subset import check_language
 from glia.nki.targets import platform_target
 from glia.nki.tensor import NkiTensor, new_tensor
 
@@ -65,6 +66,7 @@ def trace_launch(
 ) -> Traced:
     """The programs of a launch, one for each core; without semaphores unless it synchronises."""
     check_cores(launch, target, ranks)
+    check_language(launch.kernel, launch.bound)
     shared: dict[str, int] = {}  # where the first core has the tensors that all cores share
     programs: list[Program] = []
     traced: list[Traced] = []

@@ -1,0 +1,230 @@
+"""Hold the timing model against kernels it was not fitted to; writes benchmarks/HELD_OUT.md.
+
+    python benchmarks/held_out.py LIBRARY SAMPLES
+
+LIBRARY is a checkout of github.com/aws-neuron/nki-library at d2ad3a5, SAMPLES one of
+github.com/aws-neuron/nki-samples at 0898a77, the last with times in its tests. Their kernels run as
+they are; no constant was fitted to any of these rows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from held_out_rows import LEFT_OUT, LIBRARY, SAMPLES, Attention, Mlp, Qkv, Quantized, Sample
+
+from glia.arch import get_target
+from glia.nki.launch import bind
+from glia.nki.trace import trace_launch
+from glia.sim.timing import simulate_timing
+
+REPORT = Path(__file__).with_name("HELD_OUT.md")
+DROP_IN = Path(__file__).parents[1] / "dropin" / "src"
+DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
+Found = tuple[str, str, float, float]  # name, target, published and predicted microseconds
+
+
+def zeros(shape: Sequence[int], dtype: str = "bf16") -> np.ndarray:
+    return np.zeros(shape, DTYPES[dtype])
+
+
+def kernel_us(kernel: Any, cores: int, *arrays: np.ndarray, **constants: Any) -> float:
+    """Microseconds of a kernel of the current generation on Trn2."""
+    target = get_target("trn2")
+    launch = bind(getattr(kernel, "function", kernel), arrays, constants)
+    programs = trace_launch(launch, target, cores if cores > 1 else 0).programs
+    return max(simulate_timing(p, target.arch, trace=False).latency_ns for p in programs) / 1000
+
+
+def attention(row: Attention) -> float:
+    kernel = importlib.import_module("nkilib.core.attention.attention_cte").attention_cte
+    plain = (row.batch, row.queries, row.width)
+    query = plain if row.turns_query else (row.batch, row.width, row.queries)
+    tensors = query, (row.batch, row.width, row.keys), (row.batch, row.keys, row.width)
+    more = {"sink": zeros((row.batch, 1), row.dtype)} if row.has_sink else {}
+    return kernel_us(
+        kernel, row.cores, *(zeros(shape, row.dtype) for shape in tensors),
+        scale=row.scale, causal_mask=row.is_causal, tp_q=row.turns_query,
+        tp_out=row.turns_output, sliding_window=row.window, **more,
+    )  # fmt: skip
+
+
+def context_mlp(parts: dict[str, ModuleType], **arguments: Any) -> Callable[..., Any]:
+    """The library's MLP for whole prompts. (Its own entry does not parse at that commit.)"""
+
+    def kernel(
+        hidden_tensor: Any,
+        gate_proj_weights_tensor: Any,
+        up_proj_weights_tensor: Any,
+        down_proj_weights_tensor: Any,
+        normalization_weights_tensor: Any = None,
+        fused_add_tensor: Any = None,
+        up_proj_bias_tensor: Any = None,
+        down_proj_bias_tensor: Any = None,
+    ) -> Any:
+        given = {name: value for name, value in locals().items() if name.endswith("_tensor")}
+        settings = parts["mlp_parameters"].MLPParameters(**given, **arguments, force_cte_mode=True)
+        language = importlib.import_module("nki.language")
+        result = language.ndarray(
+            hidden_tensor.shape, hidden_tensor.dtype, buffer=language.shared_hbm
+        )
+        parts["mlp_cte.mlp_cte"].mlp_cte(settings, result, None)
+        return result
+
+    return kernel
+
+
+def mlp(row: Mlp) -> float:
+    names = ("mlp_parameters", "mlp_cte.mlp_cte")
+    parts = {name: importlib.import_module(f"nkilib.core.mlp.{name}") for name in names}
+    types = importlib.import_module("nkilib.core.utils.common_types")
+    x = (row.batch, row.rows, row.hidden)
+    shapes = {
+        "normalization_weights_tensor": (1, row.hidden) if row.norm != "NO_NORM" else None,
+        "fused_add_tensor": x if row.adds else None,
+        "up_proj_bias_tensor": (1, row.inner) if row.up_bias else None,
+        "down_proj_bias_tensor": (1, row.hidden) if row.down_bias else None,
+    }
+    kernel = context_mlp(
+        parts,
+        activation_fn=types.ActFnType[row.function],
+        normalization_type=types.NormType[row.norm],
+        skip_gate_proj=not row.has_gate,
+    )
+    wide = (row.hidden, row.inner)
+    weights = [zeros(shape) for shape in (wide, wide, wide[::-1])]
+    more = {name: zeros(shape) for name, shape in shapes.items() if shape}
+    return kernel_us(kernel, row.cores, zeros(x), *weights, **more)
+
+
+def quantized(row: Quantized) -> float:
+    module = importlib.import_module("nkilib.core.rmsnorm.rmsnorm_quant")
+    types = importlib.import_module("nkilib.core.utils.common_types")
+    settings = module.RmsNormQuantKernelArgs(
+        quantization_type=types.QuantizationType.ROW,
+        lower_bound=0.0,
+        norm_type=types.NormType.RMS_NORM if row.norms else types.NormType.NO_NORM,
+        eps=1e-6,
+    )
+    arrays = zeros((1, row.rows, row.hidden)), zeros((1, row.hidden))
+    return kernel_us(module.rmsnorm_quant_kernel, row.cores, *arrays, kargs=settings)
+
+
+def qkv(row: Qkv) -> float:
+    kernel = importlib.import_module("nkilib.core.qkv.qkv").qkv
+    types = importlib.import_module("nkilib.core.utils.common_types")
+    x = (row.batch, row.tokens, row.hidden)
+    more = {"gamma_norm_weights": zeros((1, row.hidden))} if row.norm != "NO_NORM" else {}
+    if row.adds:
+        more |= {name: zeros(x) for name in ("mlp_prev", "attention_prev")}
+    return kernel_us(
+        kernel, row.cores, zeros(x), zeros((row.hidden, row.fused)),
+        fused_norm_type=types.NormType[row.norm], fused_residual_add=row.adds,
+        d_head=row.width, num_kv_heads=1, num_q_heads=row.fused // row.width - 2,
+        output_layout=types.QKVOutputLayout.BSD, **more,
+    )  # fmt: skip
+
+
+def sample(row: Sample) -> float:
+    """Microseconds of a kernel of the earlier generation on Trn1."""
+    os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "trn1"
+    kernel = getattr(importlib.import_module(f"nki_samples.reference.{row.module}"), row.function)
+    measured = importlib.import_module("neuronxcc.nki").benchmark(kernel)
+    launched = measured[row.grid] if row.grid else measured
+    launched(*(zeros(shape, row.dtype) for shape in row.shapes), *row.constants)
+    return measured.benchmark_result.profile.latency_us
+
+
+TIMES: dict[type, Callable[[Any], float]] = {
+    Attention: attention, Mlp: mlp, Quantized: quantized, Qkv: qkv,
+}  # fmt: skip
+
+
+def use(library: Path, samples: Path) -> None:
+    """Let the two repositories be imported, with the names of NKI that they are written for."""
+    folders = (DROP_IN, library / "src" / "nkilib_src", samples / "src")
+    sys.path[:0] = [str(folder) for folder in folders]
+    nki, isa = importlib.import_module("nki"), importlib.import_module("nki.isa")
+    if not hasattr(nki, "dtype"):  # only annotates
+        nki.dtype = object  # type: ignore[attr-defined]
+    constants = ModuleType("nki.isa.constants")
+    constants.__dict__.update({n: v for n, v in vars(isa).items() if not n.startswith("__")})
+    sys.modules.setdefault(constants.__name__, constants)
+
+
+def show(name: str, target: str, published: float, predict: Callable[[], float]) -> Found:
+    predicted = predict()
+    error = predicted / published - 1
+    print(f"{name:74} {target:10} {published:8.1f} {predicted:8.1f} {error:+7.1%}", flush=True)
+    return name, target, published, predicted
+
+
+def summary(rows: Sequence[Found]) -> str:
+    """Mean absolute, mean, median and worst error."""
+    errors = sorted(predicted / published - 1 for _, _, published, predicted in rows)
+    mean, absolute = sum(errors) / len(errors), sum(map(abs, errors)) / len(errors)
+    worst = max(errors, key=abs)
+    return (
+        f"{len(rows)} rows: mean absolute error {absolute:.1%}, mean {mean:+.1%}, "
+        f"median {errors[len(errors) // 2]:+.1%}, worst {worst:+.1%}"
+    )
+
+
+def report_of(sections: Sequence[tuple[str, Sequence[Found]]]) -> str:
+    """HELD_OUT.md."""
+    lines = ["# Kernels that the timing model was not fitted to", ""]
+    lines += [
+        "Written by `python benchmarks/held_out.py LIBRARY SAMPLES`. The kernels are those of two",
+        "public repositories, unchanged; the times are the bounds of their own tests: what was",
+        "measured when a test was written, some with a few per cent on top, for compilers that",
+        "differ from ours. No constant was fitted to them.",
+        "",
+    ]
+    lines += [f"* {title}: {summary(rows)}" for title, rows in sections]
+    for title, rows in sections:
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| kernel | target | published us | predicted us | error |",
+        ]
+        lines += ["|---|---|---|---|---|"]
+        for name, target, published, predicted in rows:
+            error = predicted / published - 1
+            lines.append(
+                f"| {name} | {target} | {published:.5g} | {predicted:.5g} | {error:+.1%} |"
+            )
+    lines += ["", "## Left out", "", *(f"* {name}: {reason}" for name, reason in LEFT_OUT)]
+    return "\n".join(lines) + "\n"
+
+
+def main(library: str, samples: str) -> int:
+    """Print every row and write the report."""
+    use(Path(library), Path(samples))
+    found = [
+        show(row.name, f"trn2, {row.cores}", row.us, lambda row=row: TIMES[type(row)](row))
+        for row in LIBRARY
+    ]
+    old = [show(row.name, "trn1", row.us, lambda row=row: sample(row)) for row in SAMPLES]
+    single = [row for row in found if row[1].endswith("1")]
+    double = [row for row in found if row[1].endswith("2")]
+    sections = (
+        ("NKI library, one core of Trn2", single),
+        ("NKI library, two cores of Trn2", double),
+        ("NKI samples of the earlier generation, Trn1", old),
+    )
+    print("\n".join(f"{title}: {summary(rows)}" for title, rows in sections))
+    REPORT.write_text(report_of(sections))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

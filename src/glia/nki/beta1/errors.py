@@ -362,6 +362,20 @@ class WrongActivationOperand(CompileError, SyntaxError):
     help = "give a number or a float32 vector of shape (partitions, 1)"
 
 
+class ProgramsDisagree(CompileError, RuntimeError):
+    """Programs of a grid wait for each other in different places.
+
+    Cause: one program reaches an nl.all_reduce that another of its group never reaches, or reaches
+    it with a tile of another shape or dtype, or with another operator.
+    Fix: let all programs along the reduced axes make the same calls in the same order.
+    Example: nl.all_reduce(x, op=np.add, program_axes=0) under `if nl.program_id(0) == 0:`.
+    """
+
+    code = "GLIA676"
+    message = "program {program} waits in {call}, {other}"
+    help = "all programs along the axes must make the same calls in the same order"
+
+
 class UnsupportedHere(CompileError, SyntaxError):
     """A call that the documentation of the earlier generation has and glia does not run.
 

@@ -51,6 +51,7 @@ class Frame:
         self.number = 0
         self.ignores_allocation = False  # the compiler chooses all addresses
         self.bodies: list[Body] = [Body()]  # of the loops that run, the kernel's own first
+        self.programs: Any = None  # of the grid, while they run
 
     def begin(self, position: tuple[int, ...]) -> None:
         """The next program of the grid starts."""

@@ -97,7 +97,6 @@ from glia.nki.beta1.elementwise import (
     trunc,
     where,
 )
-from glia.nki.beta1.errors import UnsupportedHere
 from glia.nki.beta1.index import Grid, arange, ds, mgrid
 from glia.nki.beta1.instructions import dropout as _dropout
 from glia.nki.beta1.movement import (
@@ -114,6 +113,7 @@ from glia.nki.beta1.movement import (
 )
 from glia.nki.beta1.reductions import (
     all,
+    all_reduce,
     loop_reduce,
     max,
     mean,
@@ -143,14 +143,6 @@ float32 = np.float32
 def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
     """x with elements replaced by 0, each with the probability `rate`."""
     return _dropout(x, rate, dtype=dtype, mask=mask)
-
-
-def all_reduce(
-    x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
-    parallel_reduce: bool = True, asynchronous: bool = False, **kwargs: Any,
-) -> Tensor:  # fmt: skip
-    """A sum over programs of the grid, which run one after the other here: UnsupportedHere."""
-    raise UnsupportedHere(what="nl.all_reduce over programs of the grid", loc=caller())
 
 
 def gemm_grid() -> Grid:

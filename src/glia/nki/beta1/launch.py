@@ -20,6 +20,7 @@ from glia.nki.beta1.creation import over, spmd_dim
 from glia.nki.beta1.dtypes import name_of, numpy_of
 from glia.nki.beta1.errors import AnnotationMismatch, MutableNotReturned, NestedGrid
 from glia.nki.beta1.frame import Frame, framed, is_in_kernel
+from glia.nki.beta1.programs import Programs
 from glia.nki.beta1.storage import fill_now
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
@@ -194,11 +195,9 @@ def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str
         mutable = _mutable(launch)
         for name, tensor in tensors.items():
             tensor.storage.is_constant = name.partition(".")[0] not in mutable
-    returned: list[Any] = []
-    for position in np.ndindex(*kernel.grid) if kernel.grid else [()]:
-        frame.begin(tuple(int(each) for each in position))
-        returned.append(launch.call(tensors))  # type: ignore[arg-type]
-    frame.flush()
+    positions = [tuple(map(int, each)) for each in np.ndindex(*kernel.grid)]
+    call = functools.partial(launch.call, tensors)  # type: ignore[arg-type]
+    returned = Programs(frame, positions, call).run()
     if not kernel.writes_parameters:
         _check_returned(launch, tensors, returned[0])
     return returned[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +14,7 @@ from glia.nki.beta1.compute import copy_tile, defer, fitted, in_sbuf, operand, p
 from glia.nki.beta1.dtypes import name_of
 from glia.nki.beta1.elementwise import scalar_step
 from glia.nki.beta1.errors import UnsupportedHere
-from glia.nki.beta1.frame import frame_of
+from glia.nki.beta1.frame import Frame, frame_of
 from glia.nki.beta1.storage import Storage
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.issue import issue
@@ -263,3 +265,52 @@ def loop_reduce(
         is_first = is_first and bool(getattr(index, "is_first", index == 0))
     value = x if dtype is None else x.astype(dtype)
     return LoopReduction(value, name, is_first, mask)
+
+
+# --- over the programs of a grid -----------------------------------------------------------------
+
+
+def all_reduce(
+    x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
+    parallel_reduce: bool = True, asynchronous: bool = False, **kwargs: Any,
+) -> Tensor:  # fmt: skip
+    """The tiles of all programs along axes of the grid combined by `op`, the same in each of them.
+
+    Programs are combined in order, in float32 or in the tiles' integers. Neither option changes the
+    result. ProgramsDisagree unless all of them make the call.
+    """
+    frame = frame_of("nl.all_reduce")
+    data, name = operand("all_reduce", "x", x), operator_name(op)
+    if name not in IDENTITIES:
+        raise UnsupportedHere(what=f"nl.all_reduce with op={op!r}", loc=caller())
+    group = _group(frame, program_axes)
+    topic = ("nl.all_reduce", name, data.shape, data.dtype)
+    total = frame.programs.meet(group, topic, data, lambda tiles: _total(frame, tiles, name))
+    result = x.name_of_dtype if dtype is None else name_of(dtype)
+    return defer(
+        "nl.all_reduce", data.shape, result,
+        lambda dst, cut: copy_tile(frame, dst, cut(total)), mask=mask,
+    )  # fmt: skip
+
+
+def _group(frame: Frame, axes: Any) -> tuple[tuple[int, ...], ...]:
+    """The positions of all programs that differ from this one along the axes alone."""
+    rank = len(frame.grid)
+    given = axes if isinstance(axes, tuple | list) else (axes,)
+    if not given or not builtins.all(isinstance(a, int) and -rank <= a < rank for a in given):
+        what = f"nl.all_reduce over program axes {axes!r} of a grid of {rank}"
+        raise UnsupportedHere(what=what, loc=caller())
+    chosen = {axis % rank for axis in given}
+    own = enumerate(zip(frame.grid, frame.position, strict=True))
+    ranges = [range(count) if axis in chosen else (at,) for axis, (count, at) in own]
+    return tuple(itertools.product(*ranges))
+
+
+def _total(frame: Frame, tiles: list[NkiTensor], op: str) -> NkiTensor:
+    """All tiles combined, one after the other."""
+    first = tiles[0]
+    total = tile_of(frame, first.shape, "float32" if first.stored.is_float else first.dtype)
+    copy_tile(frame, total, first)
+    for each in tiles[1:]:
+        two_step(total, total, each, op)
+    return total

@@ -8,27 +8,15 @@ from itertools import pairwise
 from glia.arch import Arch, Target, get_target
 from glia.base.affine import Affine
 from glia.base.errors import InternalError
-from glia.isa.kit import Instr, Operand
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, reach
-from glia.isa.rules import COMMON_RULES
 from glia.isa.sync import register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
+from glia.machine.legal_columns import has_legal_instructions
+from glia.machine.legal_instruction import violations
 from glia.machine.text import print_instruction, print_pattern
 
 _REPORTED = 8  # violations shown in one error
-
-
-def violations(instr: Instr, arch: Arch) -> list[str]:
-    """Every law the instruction breaks on this generation, each as a sentence with its numbers."""
-    broken = list(_structure(instr, arch))
-    if broken:
-        return broken
-    rules = (*COMMON_RULES, *instr.rules)
-    return [
-        f"{rule.sentence}; here {_numbers(instr)} ({rule.source})"
-        for rule in rules
-        if not rule.holds(instr, arch)
-    ]
 
 
 def verify(program: Program, target: Target | str | None = None) -> None:
@@ -46,12 +34,38 @@ def verify(program: Program, target: Target | str | None = None) -> None:
 
 def program_violations(program: Program, target: Target) -> Iterator[str]:
     """Every law a program breaks, in program order."""
-    for tile in program.tiles.values():
-        yield from _tile(tile, program.addresses.get(tile.name), target)
-    yield from _bindings(program)
-    yield from _overlaps(program)
+    if not _has_legal_tensors(program, target) or not has_legal_instructions(program, target.arch):
+        yield from violations_one_by_one(program, target)
+
+
+def violations_one_by_one(program: Program, target: Target) -> Iterator[str]:
+    """The same, without asking first what instructions that are alike have in common."""
+    yield from _tensors(program, target)
     yield from _counts(program, target.arch)
     yield from _Walk(program, target.arch).block(program.body, {})
+
+
+def _has_legal_tensors(program: Program, target: Target) -> bool:
+    return next(_tensors(program, target), None) is None
+
+
+def _tensors(program: Program, target: Target) -> Iterator[str]:
+    """The law of tiles, inputs, outputs and constants."""
+    room = _rooms(target)
+    for tile in program.tiles.values():
+        yield from _tile(tile, program.addresses.get(tile.name, 0), *room[tile.memory])
+    yield from _bindings(program)
+    yield from _overlaps(program)
+
+
+def _rooms(target: Target) -> dict[Memory, tuple[int, int]]:
+    """(bytes of a partition, partitions) of each memory."""
+    arch = target.arch
+    return {
+        Memory.SBUF: (arch.sbuf_bytes_per_partition, arch.partitions),
+        Memory.PSUM: (arch.psum_bytes_per_partition, arch.partitions),
+        Memory.HBM: (target.chip_hbm_bytes, 1),
+    }
 
 
 def _counts(program: Program, arch: Arch) -> Iterator[str]:
@@ -69,75 +83,15 @@ def _counts(program: Program, arch: Arch) -> Iterator[str]:
         yield f"{len(queues)} DMA queues are named; each DMA engine has {arch.dma_queues} rings"
 
 
-def _structure(instr: Instr, arch: Arch) -> Iterator[str]:
-    """What must hold before the rules can be asked."""
-    if instr.runs_on not in instr.engines:
-        yield f"{instr.mnemonic()} runs on {', '.join(instr.engines)}, not on {instr.runs_on}"
-    if arch.generation not in instr.generations:
-        yield f"{instr.mnemonic()} does not exist on generation {arch.generation}"
-    for name, declared in instr.operand_declarations.items():
-        yield from _operand(instr, name, declared)
-    for name, kept in instr.states.items():
-        if instr.runs_on not in kept.state.words:
-            yield f"{instr.runs_on} has no {kept.state.name} for {name}"
-
-
-def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:
-    value = getattr(instr, name)
-    if declared.is_several:
-        is_tuple = isinstance(value, tuple) and value
-        if not is_tuple or not all(isinstance(each, Pattern) for each in value):
-            yield f"{name} must be one or more patterns; here it is {value!r}"
-            return
-        for each in value:
-            yield from _pattern_operand(name, each, declared)
-    elif isinstance(value, Pattern):
-        yield from _pattern_operand(name, value, declared)
-    elif value is None:
-        if not declared.is_optional:
-            yield f"{name} is missing"
-    elif not declared.allows_immediate or not isinstance(value, int | float):
-        yield f"{name} must be a pattern; here it is {value!r}"
-
-
-def _pattern_operand(name: str, pattern: Pattern, declared: Operand) -> Iterator[str]:
-    if pattern.memory not in declared.memories:
-        allowed = " or ".join(memory.value for memory in declared.memories)
-        yield f"{name} must be in {allowed}; here it is in {pattern.memory.value}"
-    if not pattern.dims:
-        yield f"{name} has no dimensions"
-
-
-def _numbers(instr: Instr) -> str:
-    """The operands' shapes and places, and the attributes: what a broken rule is about."""
-    parts = [
-        f"{name} is {p.dtype}{list(p.shape)} in {p.memory.value}"
-        + (f" from partition {p.partition}" if p.memory is not Memory.HBM else "")
-        for name, _, p in instr.operands()
-    ]
-    parts += [
-        f"{name} is {value!r}"
-        for name, value in instr.attributes().items()
-        if isinstance(value, int | float | str | tuple) and value != ""
-    ]
-    return ", ".join((*parts, f"engine is {instr.runs_on}"))
-
-
-def _tile(tile: Tile, address: int | None, target: Target) -> Iterator[str]:
-    arch = target.arch
-    limit = {
-        Memory.SBUF: arch.sbuf_bytes_per_partition,
-        Memory.PSUM: arch.psum_bytes_per_partition,
-        Memory.HBM: target.chip_hbm_bytes,
-    }[tile.memory]
-    partitions = 1 if tile.memory is Memory.HBM else arch.partitions
+def _tile(tile: Tile, address: int, limit: int, partitions: int) -> Iterator[str]:
     if not 1 <= tile.partitions <= partitions:
         yield f"tile {tile.name} has {tile.partitions} of {partitions} partitions"
-    end = (address or 0) + tile.bytes_per_partition
-    if (address or 0) < 0 or end > limit:
+    width = tile.dtype.bytes
+    end = address + tile.elements * width
+    if address < 0 or end > limit:
         yield f"tile {tile.name} ends at byte {end} of {limit} in {tile.memory.value}"
-    if (address or 0) % tile.dtype.bytes:
-        unit = f"the {tile.dtype.bytes} bytes of {tile.dtype}"
+    if address % width:
+        unit = f"the {width} bytes of {tile.dtype}"
         yield f"tile {tile.name} is at byte {address}, which is no multiple of {unit}"
 
 

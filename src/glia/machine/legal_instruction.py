@@ -1,0 +1,77 @@
+"""The law of one instruction: where its operands may be, and every rule it is declared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from glia.arch import Arch
+from glia.isa.kit import Instr, Operand
+from glia.isa.operand import Memory, Pattern
+from glia.isa.rules import COMMON_RULES
+
+
+def violations(instr: Instr, arch: Arch) -> list[str]:
+    """Every law the instruction breaks on this generation, each as a sentence with its numbers."""
+    broken = list(_structure(instr, arch))
+    if broken:
+        return broken
+    rules = (*COMMON_RULES, *instr.rules)
+    return [
+        f"{rule.sentence}; here {_numbers(instr)} ({rule.source})"
+        for rule in rules
+        if not rule.holds(instr, arch)
+    ]
+
+
+def _structure(instr: Instr, arch: Arch) -> Iterator[str]:
+    """What must hold before the rules can be asked."""
+    if instr.runs_on not in instr.engines:
+        yield f"{instr.mnemonic()} runs on {', '.join(instr.engines)}, not on {instr.runs_on}"
+    if arch.generation not in instr.generations:
+        yield f"{instr.mnemonic()} does not exist on generation {arch.generation}"
+    for name, declared in instr.operand_declarations.items():
+        yield from _operand(instr, name, declared)
+    for name, kept in instr.states.items():
+        if instr.runs_on not in kept.state.words:
+            yield f"{instr.runs_on} has no {kept.state.name} for {name}"
+
+
+def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:
+    value = getattr(instr, name)
+    if declared.is_several:
+        is_tuple = isinstance(value, tuple) and value
+        if not is_tuple or not all(isinstance(each, Pattern) for each in value):
+            yield f"{name} must be one or more patterns; here it is {value!r}"
+            return
+        for each in value:
+            yield from _pattern_operand(name, each, declared)
+    elif isinstance(value, Pattern):
+        yield from _pattern_operand(name, value, declared)
+    elif value is None:
+        if not declared.is_optional:
+            yield f"{name} is missing"
+    elif not declared.allows_immediate or not isinstance(value, int | float):
+        yield f"{name} must be a pattern; here it is {value!r}"
+
+
+def _pattern_operand(name: str, pattern: Pattern, declared: Operand) -> Iterator[str]:
+    if pattern.memory not in declared.memories:
+        allowed = " or ".join(memory.value for memory in declared.memories)
+        yield f"{name} must be in {allowed}; here it is in {pattern.memory.value}"
+    if not pattern.dims:
+        yield f"{name} has no dimensions"
+
+
+def _numbers(instr: Instr) -> str:
+    """The operands' shapes and places, and the attributes: what a broken rule is about."""
+    parts = [
+        f"{name} is {p.dtype}{list(p.shape)} in {p.memory.value}"
+        + (f" from partition {p.partition}" if p.memory is not Memory.HBM else "")
+        for name, _, p in instr.operands()
+    ]
+    parts += [
+        f"{name} is {value!r}"
+        for name, value in instr.attributes().items()
+        if isinstance(value, int | float | str | tuple) and value != ""
+    ]
+    return ", ".join((*parts, f"engine is {instr.runs_on}"))

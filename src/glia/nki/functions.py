@@ -45,7 +45,7 @@ TYPES = {
 REQUIRED = inspect.Parameter.empty  # a default for parameters that have none
 # What earlier releases took besides: only the value that changes nothing is taken now. The dtype of
 # a result is that of dst, whatever `dtype` says.
-EARLIER = {"mask": None, "dst_rmw_op": None, "unique_indices": True, "dtype": None}
+EARLIER = {"mask": None, "dtype": None}
 
 
 def make_function(

@@ -5,8 +5,6 @@ Every function but those of registers is made from the declaration of its instru
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from glia import isa
 from glia.nki.arguments import (
     adds_to_sums,
@@ -329,8 +327,13 @@ core_barrier = make_function(
 )
 
 
-def __getattr__(name: str) -> NoReturn:
+# What release 0.2 called a copy whose source or destination a register or tensor places.
+_EARLIER = {"tensor_copy_dynamic_dst": tensor_copy, "tensor_copy_dynamic_src": tensor_copy}
+
+
+def __getattr__(name: str) -> object:
+    if name in _EARLIER:
+        return _EARLIER[name]
     if name.startswith("__"):
         raise AttributeError(name)
-    hint = ": it was removed after release 0.2" if name.startswith("tensor_copy_dynamic") else ""
-    raise NoSuchName(module="nki.isa", name=name, hint=hint, loc=caller())
+    raise NoSuchName(module="nki.isa", name=name, hint="", loc=caller())

@@ -20,6 +20,7 @@ from glia.nki.allocate import (
 )
 from glia.nki.dtypes import DTYPES
 from glia.nki.dynamic import DynamicSlice, Indirection
+from glia.nki.earlier import earlier_names
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import IndexOutsideTensor, NotInNki, UnknownWhenTraced
 from glia.nki.objects import NKIObject
@@ -420,6 +421,7 @@ class NkiTensor(NKIObject):
             self._refuse(f"non-contiguous layout of dimensions {start} to {end}")
         return self._with((*self.dims[:start], *merged, *self.dims[end + 1 :]))
 
+    @earlier_names(new_shape="shape")
     def reshape(self, shape: tuple[int, ...]) -> NkiTensor:
         """The same elements in order in another shape; on chip the partitions stay.
 
@@ -608,12 +610,6 @@ class NkiTensor(NKIObject):
     ) -> tuple[int | Affine, int, int, bool]:
         """(start, step, count, whether it was an integer) of one entry of an index."""
         if isinstance(entry, slice):
-            start, stop = entry.start, entry.stop
-            if entry.step is None and start.__class__ is int and stop.__class__ is int:
-                if 0 <= start < stop <= extent:
-                    return start, 1, stop - start, False
-            elif entry.step is None and start is None and stop is None:
-                return 0, 1, extent, False
             return self._range_of_slice(dimension, entry, extent)
         if isinstance(entry, DynamicSlice):
             self._require(0 < entry.count <= extent, dimension, f"nl.ds(register, {entry.count})")

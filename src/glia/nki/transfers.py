@@ -66,7 +66,9 @@ _bind_copy = Binder("nki.isa.dma_copy", _COPY)
 
 def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     session = current("nki.isa.dma_copy")
-    given = _bind_copy(args, kwargs)
+    earlier = {"dst_rmw_op": None, "unique_indices": True}  # of release 0.2
+    earlier |= {name: kwargs[name] for name in earlier.keys() & kwargs.keys()}
+    given = _bind_copy(args, {k: v for k, v in kwargs.items() if k not in earlier})
     _check(
         "dma_copy", given,
         dst=NkiTensor, src=NkiTensor, oob_mode=oob_mode, dge_mode=dge_mode, engine=engine,
@@ -76,6 +78,8 @@ def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         if tensor.tile.memory is Memory.PSUM:
             refuse("dma_copy", f"dma_copy {name} must be in HBM or SBUF; here it is in PSUM")
     how = {"dge_mode": given["dge_mode"].name, "priority": given["priority"]}
+    if earlier["dst_rmw_op"] is not None:
+        return _add(session, dst, src, earlier, skips)
     if is_gather(src):
         return _gather(session, "dma_copy", dst, src, skips, how)
     if is_gather(dst):
@@ -85,6 +89,21 @@ def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         chosen = engine.gpsimd
     fields = {"dst": dst, "src": src, **how}
     return issue(session, "dma_copy", isa.DmaCopy, fields, chosen, skips=skips)
+
+
+def _add(
+    session: Session, dst: NkiTensor, src: NkiTensor, earlier: Arguments, skips: bool
+) -> NkiInstruction:
+    """dst += src, as release 0.2 wrote it; rows that indices name several times add up."""
+    if operator_name(earlier["dst_rmw_op"]) != "add":
+        refuse("dma_copy", "dma_copy dst_rmw_op must be nl.add")
+    if is_gather(src):
+        return _gather(session, "dma_copy", dst, src, skips, {"combine": "add"})
+    if is_gather(dst):
+        how = {"combine": "add", "unique_indices": bool(earlier["unique_indices"])}
+        return _scatter(session, "dma_copy", dst, src, skips, how)
+    fields = {"dst": dst, "srcs": [dst, src], "reduce_op": "add"}
+    return issue(session, "dma_copy", isa.DmaCompute, fields)
 
 
 _copy = remembering(Issuing(_dma_copy, tuple(_COPY.parameters), {}))

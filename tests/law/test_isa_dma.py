@@ -80,6 +80,22 @@ def test_dma_scatter_takes_duplicates_in_order(combine: str) -> None:
     bench.check(instr, dst=expected)
 
 
+def test_rows_that_no_valid_index_names_are_not_touched() -> None:
+    indices = np.array([[3], [-1], [0], [10], [9], [3]], np.int32)
+    table, rows = np.zeros((10, 4)), np.zeros((6, 4))
+    index = chip("i", 6, 1, dtype=S32)
+    options = {"indices": index, "queue": "q", "out_of_bounds": "skip"}
+    gather = DmaGather(dst=chip("rows", 6, 4), src=hbm("table", 10, 4), **options)
+    views = {"dst": rows, "src": table, "indices": indices}
+    assert gather.rows_touched("src", views).tolist() == [3, 0, 9, 3]
+    assert gather.rows_touched("dst", views).tolist() == [0, 2, 4, 5]
+    assert gather.rows_touched("indices", views) is None
+    scatter = DmaScatter(dst=hbm("table", 10, 4), src=chip("rows", 6, 4), **options)
+    views = {"dst": table, "src": rows, "indices": indices}
+    assert scatter.rows_touched("dst", views).tolist() == [3, 0, 9, 3]
+    assert scatter.rows_touched("src", views) is None
+
+
 def test_a_gather_out_of_bounds_is_a_fault() -> None:
     bench = Bench(33)
     src, dst = bench.pattern((9, 4), memory="HBM"), bench.pattern((2, 4))

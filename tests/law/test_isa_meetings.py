@@ -94,6 +94,25 @@ def test_integers_that_float32_cannot_hold_are_not_combined() -> None:
         together([instr] * 2, inputs)
 
 
+@pytest.mark.parametrize("values", [(2**23, 2**23), (-(2**23), -(2**23)), (2**24, -1)], ids=str)
+def test_integers_that_float32_just_holds_are_combined(values: tuple[int, int]) -> None:
+    x, y = hbm("x", 1, dtype=S32), hbm("y", 1, dtype=S32)
+    zero = np.zeros((1, 1), np.int32)
+    inputs = [{"x": np.array([[value]], np.int32), "y": zero} for value in values]
+    instr = AllReduce(srcs=(x,), dsts=(y,), op="add", groups=((0, 1),), queue="q")
+    assert [int(each["y"][0, 0]) for each in together([instr] * 2, inputs)] == [sum(values)] * 2
+
+
+@pytest.mark.parametrize("values", [(2**23, 2**23 + 1), (-(2**23), -(2**23) - 1)], ids=str)
+def test_nor_those_whose_sum_it_cannot_hold(values: tuple[int, int]) -> None:
+    x, y = hbm("x", 1, dtype=S32), hbm("y", 1, dtype=S32)
+    zero = np.zeros((1, 1), np.int32)
+    inputs = [{"x": np.array([[value]], np.int32), "y": zero} for value in values]
+    instr = AllReduce(srcs=(x,), dsts=(y,), op="add", groups=((0, 1),), queue="q")
+    with pytest.raises(Unspecified, match="integers that float32 cannot hold"):
+        together([instr] * 2, inputs)
+
+
 def test_groups_meet_by_themselves() -> None:
     x, y = hbm("x", 2), hbm("y", 2)
     inputs = filled(4, {"x": x, "y": y}, 2)

@@ -29,10 +29,12 @@ from glia.base.dtype import (
     S8,
     S16,
     S32,
+    S64,
     TF32,
     U8,
     U16,
     U32,
+    U64,
     DType,
     from_numpy,
 )
@@ -175,12 +177,13 @@ def test_reading_tf32_rounds_what_was_put_there_whole() -> None:
     assert float(narrow(whole.view(TF32.numpy), F32)[0]) == 1.0
 
 
-@pytest.mark.parametrize("dtype", [S8, U8, S16, U16, S32, U32], ids=str)
+@pytest.mark.parametrize("dtype", [S8, U8, S16, U16, S32, U32, S64, U64], ids=str)
 def test_floats_become_integers_to_nearest_even_and_saturate(dtype: DType) -> None:
     info = np.iinfo(dtype.numpy)
     random = np.random.default_rng(3)
     values = np.concatenate([
         random.uniform(-3e10, 3e10, 100), random.uniform(-300, 300, 400),
+        random.uniform(-3e19, 3e19, 100), 2.0 ** np.arange(7, 66), -(2.0 ** np.arange(7, 66)),
         np.arange(-20, 20) / 2, [float(info.max), float(info.min), np.inf, -np.inf],
     ]).astype(np.float32)  # fmt: skip
 
@@ -190,6 +193,17 @@ def test_floats_become_integers_to_nearest_even_and_saturate(dtype: DType) -> No
         return min(max(round(value), info.min), info.max)
 
     assert narrow(values, dtype).tolist() == [whole(float(v)) for v in values]
+
+
+@pytest.mark.parametrize("source", [S8, U8, S16, U16, S32, U32, S64, U64], ids=str)
+@pytest.mark.parametrize("dtype", [S8, U8, S16, U16, S32, U32], ids=str)
+def test_integers_become_others_that_saturate(source: DType, dtype: DType) -> None:
+    low, high = (int(end) for end in (np.iinfo(source.numpy).min, np.iinfo(source.numpy).max))
+    least, most = (int(end) for end in (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max))
+    edges = (low, least - 1, least, -1, 0, 1, most, most + 1, high)
+    values = [value for value in edges if low <= value <= high]
+    expected = [min(max(value, least), most) for value in values]
+    assert narrow(np.array(values, source.numpy), dtype).tolist() == expected
 
 
 @pytest.mark.parametrize("dtype", PACKED_DTYPES, ids=str)

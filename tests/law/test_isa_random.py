@@ -10,6 +10,7 @@ import pytest
 from glia.arch import get_target
 from glia.base.dtype import BF16, F16, F32, S8, S16, S32, U8, U16, U32, DType
 from glia.isa import Dropout, Memset, Rand2, RandGetState, RandSetState, Rng, SetRngSeed
+from glia.isa.random import GENERATORS, seeded
 from glia.sim.run import run
 from glia.sim.states import EngineStates
 from law.isa_bench import FLOATS, Bench, take, wide
@@ -36,6 +37,26 @@ def numbers_of(state: Array, count: int) -> tuple[Array, Array]:
         numbers.append([xorwow(generators[i % len(generators)]) for i in range(count)])
         after.append([word for generator in generators for word in generator])
     return np.array(numbers, np.uint32), np.array(after, np.uint32)
+
+
+def splitmix(number: int) -> int:
+    """The finaliser of the SplitMix64 generator."""
+    mask = 2**64 - 1
+    z = number * 0x9E3779B97F4A7C15 & mask
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & mask
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
+    return z ^ (z >> 31)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 77, 2**32 - 1])
+def test_a_seed_expands_to_the_same_words_for_ever(seed: int) -> None:
+    numbers = [splitmix((seed << 32) + 1 + i) >> 32 for i in range(4 * 24)]
+    assert seeded(seed, 4, 24).reshape(-1).tolist() == [max(number, 1) for number in numbers]
+
+
+def test_generators_start_as_from_seed_0() -> None:
+    assert GENERATORS.start is not None
+    np.testing.assert_array_equal(GENERATORS.start(4, 6), seeded(0, 4, 6))
 
 
 def lanes(bench: Bench, on: str) -> tuple[Any, Array]:
@@ -171,6 +192,17 @@ def test_dropout_drops_each_partition_with_its_own_probability(dtype: DType) -> 
     kept = (numbers_of(words, 40)[0] >> 8) / 2.0**24 >= bench.value(probability)
     expected = np.where(kept, wide(bench.value(data)), 0)
     np.testing.assert_array_equal(wide(bench.results(program, out)[0]), expected)
+
+
+def test_a_probability_of_0_drops_not_even_at_the_least_number() -> None:
+    bench = Bench(11, starts=(32,))
+    words = np.zeros((2, 24), np.uint32)
+    words[:, 5] = 2**32 - 362437  # the first number is 0
+    state = bench.pattern((2, 24), U32, values=words)
+    data, out = bench.pattern((2, 1), values=np.ones((2, 1))), bench.pattern((2, 1))
+    seeding = RandSetState(seeds=state, on="vector")
+    drop = Dropout(dst=out, data=data, probability=0.0)
+    assert bench.results((seeding, drop), out)[0].tolist() == [[1.0], [1.0]]
 
 
 def test_dropout_converts_floats() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +12,29 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S8, S16, S32, U8, U16, U32, DType
 from glia.isa import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore, TensorCopy
+from glia.isa.sync import REGISTER_OPS
 from law.isa_bench import Bench, put
 
 N = Affine.of("$n")
+OPERATORS = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "minimum": min,
+    "maximum": max, "equal": operator.eq, "not_equal": operator.ne, "less": operator.lt,
+    "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge,
+    "bitwise_and": operator.and_, "bitwise_or": operator.or_,
+}  # fmt: skip
+EDGES = (-(2**31), -(2**31) + 1, -3, -1, 0, 1, 2, 5, 2**16, 2**31 - 1)
+
+
+def test_every_operator_of_registers_has_an_oracle() -> None:
+    assert set(OPERATORS) == set(REGISTER_OPS)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_registers_hold_32_bits(op: str) -> None:
+    for a, b in itertools.product(EDGES, EDGES):
+        exact = int(OPERATORS[op](a, b))
+        wrapped = (exact + 2**31) % 2**32 - 2**31
+        assert RegisterAlu.compute("n", op, a, b) == wrapped, (a, b)
 
 
 @pytest.mark.parametrize("memory", ["SBUF", "HBM"])

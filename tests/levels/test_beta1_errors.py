@@ -200,6 +200,12 @@ def test_unsupported_mask() -> None:
     _fails(errors.UnsupportedMask, lambda x: nl.exp(nl.load(x), mask=nl.load(x)))
     _fails(errors.UnsupportedMask, lambda x: nl.arange(8)[:, None] < 2.5)
 
+    def some_partitions(x):
+        some = nl.arange(8)[:, None] + nl.arange(8)[None, :] * 0 < 4
+        nisa.nc_stream_shuffle(nl.load(x), nl.load(x), list(range(32)), mask=some)
+
+    _fails(errors.UnsupportedMask, some_partitions, text="nc_stream_shuffle")
+
 
 def test_wrong_memory() -> None:
     text = "Expected operand 'x' of 'exp' to be in address space 'psum|sbuf', but got a tile in"

@@ -570,6 +570,11 @@ def nc_stream_shuffle(
 ) -> Tensor:
     """Partition p of dst in each group of 32 takes partition shuffle_mask[p] of src; 255 none."""
     frame = frame_of("nki.isa.nc_stream_shuffle")
+    part = part_of(mask, dst.shape)
+    if part.is_empty:
+        return dst
+    if part.box is not None or part.rest is not None:
+        raise UnsupportedMask(what="a mask of nki.isa.nc_stream_shuffle", loc=caller())
     source = src.nki()
     place = dst.nki_to_write()
     if source.shape[0] != place.shape[0]:

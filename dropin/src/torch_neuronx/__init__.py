@@ -1,6 +1,8 @@
 """NKI kernels on tensors of PyTorch, from glia."""
 
-from glia.nki.beta1 import jit as nki_jit
-from torch_neuronx import nki_hop
+from glia import nki
+from glia.nki.beta1 import trace as nki_jit
+from glia.nki.frameworks import nki_op
+from torch_neuronx import nki_hop, xla_impl
 
-__all__ = ["nki_hop", "nki_jit"]
+__all__ = ["nki", "nki_hop", "nki_jit", "nki_op", "xla_impl"]

@@ -157,7 +157,8 @@ class NoDerivative(CompileError, TypeError):
     """A kernel is differentiated, and nobody said what its derivative is.
 
     Cause: jax.grad, jax.vjp or jax.jvp meets a kernel; a program in instructions has no derivative.
-    Fix: wrap the call in a function with jax.custom_vjp and give its backward pass, which may call
+    Fix: wrap the call in a function with jax.custom_vjp, or in a torch.autograd.Function (or
+    nki_op with register_autograd), and give its backward pass, which may call
     a kernel too (glia.kernels.flash_attention_backward is one); jax.lax.stop_gradient around the
     arguments where no gradient is needed.
     Example: jax.grad(lambda x: kernel(x).sum())(x)
@@ -165,7 +166,7 @@ class NoDerivative(CompileError, TypeError):
 
     code = "GLIA614"
     message = "kernel {kernel} has no derivative"
-    help = "give one with jax.custom_vjp around the call"
+    help = "give one with jax.custom_vjp or torch.autograd.Function around the call"
 
 
 class NoSuchName(CompileError, AttributeError):

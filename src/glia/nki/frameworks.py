@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
 
-from glia.nki.dtypes import dtype_name
+from glia.nki.dtypes import DTYPES, dtype_name
+from glia.nki.errors import NotInNki
 
-CALL_IN_MODEL = "glia.plugins.jax_kernels"  # what tells JAX of a call
-_TORCH_BITS = {2: "int16", 1: "uint8", 4: "int32"}
+JAX_KERNELS, TORCH_KERNELS = "glia.plugins.jax_kernels", "glia.plugins.torch_kernels"
+_TORCH_BITS = {2: "int16", 1: "uint8"}
+
+
+Call = Callable[[], Any]
 
 
 def framework_of(value: Any) -> str | None:
@@ -25,12 +31,48 @@ def framework_of(value: Any) -> str | None:
     return "jax" if root in ("jax", "jaxlib") and is_array else None
 
 
-def are_traced(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an argument is one of JAX's that stand for arrays while a function is traced."""
+def call_by_framework(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    """How a framework calls a kernel with such arguments; None where they are just arrays.
+
+    That is where JAX traces a function, and where tensors of PyTorch have no contents or ask for
+    gradients.
+    """
     jax = sys.modules.get("jax")
-    if jax is None:
+    leaves = list(_leaves((*args, *kwargs.values())))
+    if jax is not None and any(isinstance(each, jax.core.Tracer) for each in leaves):
+        return partial(importlib.import_module(JAX_KERNELS).call, kernel, args, kwargs)
+    if any(_is_more_than_its_contents(each) for each in leaves):
+        return partial(importlib.import_module(TORCH_KERNELS).call, kernel, args, kwargs)
+    return None
+
+
+def _is_more_than_its_contents(value: Any) -> bool:
+    if framework_of(value) != "torch":
         return False
-    return any(isinstance(each, jax.core.Tracer) for each in _leaves((*args, *kwargs.values())))
+    asks = value.requires_grad and sys.modules["torch"].is_grad_enabled()
+    return asks or value.is_meta or type(value).__name__ == "FakeTensor"
+
+
+def in_python(function: Any) -> Any:
+    """The function as one that torch.compile leaves to Python, with all that it calls."""
+
+    left: list[Any] = []
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        compiler = getattr(sys.modules.get("torch"), "compiler", None)
+        if compiler is None:
+            return function(*args, **kwargs)
+        if not left:
+            left.append(compiler.disable(function))
+        return left[0](*args, **kwargs)
+
+    return call
+
+
+def nki_op(name: str, function: Any = None, /, **options: Any) -> Any:
+    """An operation of PyTorch that calls kernels: see `glia.plugins.torch_kernels.nki_op`."""
+    return importlib.import_module(TORCH_KERNELS).nki_op(name, function, **options)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
@@ -53,25 +95,46 @@ def to_numpy(value: Any) -> np.ndarray:
 
 
 def _from_torch(value: Any) -> np.ndarray:
-    name = str(value.dtype).removeprefix("torch.")
-    known = dtype_name(name)
-    if name in ("bfloat16",) or name.startswith("float8"):
-        torch = sys.modules["torch"]
-        bits = value.view(getattr(torch, _TORCH_BITS[value.element_size()])).numpy()
-        dtype = np.dtype(known) if known else bits.dtype
-        return bits.view(dtype)
-    return value.numpy()
+    name = dtype_name(str(value.dtype).removeprefix("torch."))
+    if name is None:
+        feature = f"a tensor of {value.dtype} (convert it, integers to torch.int32)"
+        raise NotInNki(feature=feature)
+    try:
+        if _is_narrow(name):
+            bits = getattr(sys.modules["torch"], _TORCH_BITS[value.element_size()])
+            return value.view(bits).numpy().view(DTYPES[name].numpy)
+        return value.numpy()
+    except RuntimeError as problem:
+        feature = "a tensor that stands for others (call the kernel in an operation of nki_op)"
+        raise NotInNki(feature=feature) from problem
 
 
 def from_numpy(array: np.ndarray, framework: str) -> Any:
-    """The array as one of the framework."""
+    """The array as one of the framework; NotInNki where that has not its dtype."""
     if framework == "torch":
-        torch = sys.modules["torch"]
-        name = dtype_name(array.dtype)
-        if name == "bfloat16" or (name or "").startswith("float8"):
-            bits = np.ascontiguousarray(array).view(_TORCH_BITS[array.itemsize])
-            return torch.from_numpy(bits).view(getattr(torch, name or ""))
-        return torch.from_numpy(np.ascontiguousarray(array))
+        return _as_torch(array)
     if framework == "jax":
         return sys.modules["jax"].numpy.asarray(array)
     return array
+
+
+def _as_torch(array: np.ndarray) -> Any:
+    torch = sys.modules["torch"]
+    contents = np.ascontiguousarray(array)
+    name = dtype_name(array.dtype)
+    if name is None or not _is_narrow(name):
+        return torch.from_numpy(contents)
+    return torch.from_numpy(contents.view(_TORCH_BITS[array.itemsize])).view(torch_dtype(name))
+
+
+def torch_dtype(name: str) -> Any:
+    """The dtype of PyTorch with a name of NKI; NotInNki where it has none."""
+    found = getattr(sys.modules["torch"], name, None)
+    if found is None:
+        raise NotInNki(feature=f"a tensor of PyTorch of {name}, which PyTorch does not have,")
+    return found
+
+
+def _is_narrow(name: str) -> bool:
+    """Whether it is a dtype that NumPy does not have."""
+    return name == "bfloat16" or name.startswith("float8")

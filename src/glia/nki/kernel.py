@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import sys
 from collections import OrderedDict
@@ -16,7 +15,7 @@ import numpy as np
 from glia.arch import Target
 from glia.neff.package import Neff
 from glia.nki.errors import BadLaunch
-from glia.nki.frameworks import CALL_IN_MODEL, are_traced, from_numpy
+from glia.nki.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Unwritten
 from glia.nki.launch import Launch, bind, home_of, like_returned, program_key
 from glia.nki.session import is_running
@@ -64,12 +63,14 @@ class Kernel:
             raise BadLaunch(kernel=home.name, problem=problem, loc=home)
         return int(ranks)
 
+    @in_python
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays: compiled for the device, or simulated when NKI_SIMULATOR is 1."""
         if is_running():
             return self.function(*args, **kwargs)
-        if are_traced(args, kwargs):
-            return importlib.import_module(CALL_IN_MODEL).call(self, args, kwargs)
+        call = call_by_framework(self, args, kwargs)
+        if call is not None:
+            return call()
         target = platform_target()
         launch = bind(self.function, args, kwargs)
         if os.environ.get(SIMULATOR, "0") == "1":

@@ -125,8 +125,10 @@ def check_cores(launch: Launch, target: Target, ranks: int) -> None:
         raise BadLaunch(kernel=launch.home.name, problem=problem, loc=launch.home)
 
 
-def outputs_of(returned: Any) -> list[Any]:
-    """What a kernel returns, one after the other."""
+def outputs_of(returned: Any, *, wrote: bool = False) -> list[Any]:
+    """What a kernel returns, one after the other; nothing where it only `wrote` its arguments."""
+    if returned is None and wrote:
+        return []
     return list(returned) if isinstance(returned, tuple | list) else [returned]
 
 
@@ -134,7 +136,9 @@ def like_returned(returned: Any, values: list[Any]) -> Any:
     """Values in the structure of what the kernel returned."""
     if isinstance(returned, tuple):
         return tuple(values)
-    return values if isinstance(returned, list) else values[0]
+    if isinstance(returned, list):
+        return values
+    return values[0] if values else None
 
 
 def check_output(value: Any, home: Loc, *, is_eager: bool) -> NkiTensor:

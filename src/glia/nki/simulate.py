@@ -15,7 +15,7 @@ from glia.machine.ir import Program
 from glia.nki.cores import Cores
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
-from glia.nki.frameworks import from_numpy
+from glia.nki.frameworks import from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.launch import Launch, bind, check_cores, check_output, like_returned, outputs_of
 from glia.nki.session import running
@@ -40,6 +40,7 @@ class Simulated:
         ranks = from_grid(grid) if from_grid is not None else int(grid)
         return Simulated(self._kernel, self._target, ranks)
 
+    @in_python
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays of NumPy, PyTorch or JAX; what the kernel returns, in the same kind.
 
@@ -89,10 +90,12 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
 
     with _blas().limit(limits=1, user_api="blas"):
         returned = cores.run([program(session) for session in sessions])[0]
-    for name in {name for session in sessions for name in session.written & held.keys()}:
+    written = {name for session in sessions for name in session.written & held.keys()}
+    for name in written:
         _write_back(launch.arrays[name], held[name])
     with running(sessions[0]):
-        outputs = [check_output(v, launch.home, is_eager=True) for v in outputs_of(returned)]
+        given = outputs_of(returned, wrote=bool(written))
+        outputs = [check_output(each, launch.home, is_eager=True) for each in given]
         values = [from_numpy(np.asarray(tensor), launch.framework) for tensor in outputs]
     return like_returned(returned, values)
 

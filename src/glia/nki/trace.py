@@ -88,11 +88,12 @@ def _record(launch: Launch, session: Recorder) -> Traced:
     with running(session):
         tensors = {name: _input(name, array) for name, array in launch.arrays.items()}
         returned = launch.call(tensors)
-        outputs = [_output(each, session, launch) for each in outputs_of(returned)]
+        updated = {n: t for n, t in tensors.items() if t.name in session.written}
+        given = outputs_of(returned, wrote=bool(updated))
+        outputs = [_output(each, session, launch) for each in given]
     _check_loops(session, launch)
     results = [_binding(tensor) for tensor in outputs]
     returned_tiles = {binding.tile.name for binding in results}
-    updated = {n: t for n, t in tensors.items() if t.name in session.written}
     unnamed = [_binding(t) for t in updated.values() if t.name not in returned_tiles]
     printed = [Binding(p.tile.name, p.tile, p.shape, p.tile.dtype) for p in session.printed]
     program = Program(

@@ -111,6 +111,9 @@ def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     key = program_key(launch, target.name, *kernel.identity)
     trace = _trace if key is not None else _trace.__wrapped__
     found = trace(_Request(key, target.name, kernel, launch))
+    if not found.traced.results:
+        problem = "it returns nothing, and what it writes to arguments is lost in a function of JAX"
+        raise BadLaunch(kernel=found.name, problem=problem)
     values = nki_call.bind(*(operands[id(each)] for each in launch.given.values()), kernel=found)
     traced = found.traced
     return like_returned(traced.structure, list(values[: len(traced.results)]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import os
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from glia.nki.beta1.programs import Programs
 from glia.nki.beta1.storage import fill_now
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
-from glia.nki.frameworks import CALL_IN_MODEL, are_traced, from_numpy
+from glia.nki.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.launch import Launch, bind, home_of, like_returned, outputs_of
 from glia.nki.session import caller, current, running
@@ -70,6 +69,7 @@ class Kernel:
     def __getitem__(self, grid: Any) -> Kernel:
         return type(self)(self.function, self.options, checked_grid(self.function, grid))
 
+    @in_python
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays and return what the kernel returns."""
         if is_in_kernel():
@@ -78,10 +78,9 @@ class Kernel:
         return self.run(args, kwargs)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run outside another kernel; while JAX traces a function, a call of its model."""
-        if are_traced(args, kwargs):
-            return importlib.import_module(CALL_IN_MODEL).call(self, args, kwargs)
-        return simulated(self, args, kwargs)
+        """Run outside another kernel, as a framework does where it has the arguments."""
+        call = call_by_framework(self, args, kwargs)
+        return simulated(self, args, kwargs) if call is None else call()
 
     def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
         """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
@@ -287,7 +286,7 @@ def _as_current(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
                 name: over(frame, value, name, shared_hbm) for name, value in _tensors(given)
             }
             returned = run_programs(kernel, launch, frame, tensors)
-            outputs = [_output(each, launch) for each in outputs_of(returned)]
+            outputs = [_output(each, launch) for each in outputs_of(returned, wrote=True)]
             return like_returned(returned, outputs)
 
     return whole

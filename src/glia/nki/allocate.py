@@ -68,10 +68,13 @@ def new_tile(
     buffer = form.buffer
     if form.refusal:
         refuse_tensor(form.shape, form.dtype, buffer, form.refusal)
-    return session.new_tile(
+    tile = session.new_tile(
         name or buffer._value_, buffer.memory, form.stored, first + form.partitions,
         form.elements, byte, buffer is MemoryRegion.shared_hbm,
     )  # fmt: skip
+    if session.bodies:
+        session.bodies[-1][tile.name] = tile
+    return tile
 
 
 def _capacity(buffer: MemoryRegion) -> int:

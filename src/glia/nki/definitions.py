@@ -143,20 +143,21 @@ def _parsed(text: str) -> ast.Module | None:
 # --- names ---------------------------------------------------------------------------------------
 
 
-def named(definition: Definition, value: Any) -> Iterator[Any]:
-    """The functions and classes of the user that a definition names, and methods of a class."""
+def named(definition: Definition, value: Any) -> Iterator[tuple[Any, Any]]:
+    """(node, what it is) for all global names in a function, and for the methods of a class."""
     if isinstance(value, type):
         members = [getattr(each, "__func__", each) for each in vars(value).values()]
         functions = [each for each in members if isinstance(each, FunctionType)]
-        yield from (f for f in functions if f.__code__.co_filename == definition.file)
+        own = [f for f in functions if f.__code__.co_filename == definition.file]
+        yield from ((definition.node, each) for each in own)
         return
     known = _environment(value)
     local = {*value.__code__.co_varnames, *value.__code__.co_cellvars}
     for node in definition.body:
         if isinstance(node, ast.Name | ast.Attribute):
             found = _resolved(node, known, local)
-            if is_users(found):
-                yield found
+            if found is not None:
+                yield node, found
 
 
 def bound_names(value: Any) -> frozenset[str]:

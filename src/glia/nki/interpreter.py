@@ -62,6 +62,7 @@ class Interpreter(Session):
         self._unwritten = unwritten
         self.keeps_wide = keeps_wide
         self.environment: dict[str, int] = {}
+        self._whiles: dict[object, None] = {}  # places of `while` statements that go on
         self.written: set[str] = set()  # HBM tiles that an instruction wrote
         self._cores = cores or Cores(1)
         program = Program("kernel", target.name, {}, (), (), {}, ())
@@ -125,6 +126,8 @@ class Interpreter(Session):
 
     def issue(self, instruction: Instr) -> None:
         """Execute an instruction; IndexNotInTable when an address of its registers is outside."""
+        if self.has_ended:
+            self.require_scope(pattern.tile for _, _, pattern in instruction.operands())
         try:
             self._executor.step(instruction, self.environment)
         except AccessOutOfBounds as fault:
@@ -200,7 +203,16 @@ class Interpreter(Session):
 
     def continues(self, register: Affine, place: object, loc: Loc) -> bool:
         """Whether the register is not 0."""
-        return self._value(register, loc) != 0
+        is_true = self._value(register, loc) != 0
+        if is_true:
+            self._whiles[place] = None
+        else:
+            self._whiles.pop(place, None)
+        return is_true
+
+    def open_while(self) -> object | None:
+        """The place of a `while` whose last condition was true."""
+        return next(iter(self._whiles), None)
 
     def _value(self, register: Affine, loc: Loc) -> int:
         value = self.value_of(register)

@@ -9,7 +9,8 @@ from textwrap import wrap
 
 from glia.base.errors import CompileError
 from glia.nki.errors import NotAnOutput, NotInNki, UnknownWhenTraced
-from glia.nki.subset_rules import ARGUMENTS, EXPRESSIONS, SIGNATURES, STATEMENTS, Rule
+from glia.nki.language_errors import AfterItsLoop, EarlierInKernel
+from glia.nki.subset_rules import ARGUMENTS, EXPRESSIONS, NAMES, SIGNATURES, STATEMENTS, Rule
 
 HEAD = """\
 # The language of kernels
@@ -31,8 +32,16 @@ PARTS = {
     "Expressions": EXPRESSIONS,
     "Functions and classes": SIGNATURES,
     "Arguments": ARGUMENTS,
+    "Names": NAMES,
 }
-RUNNING: tuple[type[CompileError], ...] = (NotAnOutput, NotInNki, UnknownWhenTraced)
+RUNNING: tuple[type[CompileError], ...] = (
+    NotAnOutput, NotInNki, UnknownWhenTraced, AfterItsLoop, EarlierInKernel,
+)  # fmt: skip
+WARNED = (
+    "`nl.dynamic_range` and `while register:`, which NKI 0.7 has no more; write `nl.fori_loop`",
+    "a simulated kernel returns a tensor in private HBM or a part of one; compiled it is refused",
+    "a simulated kernel branches on a tensor's contents; compiled it is refused",
+)
 
 
 def page() -> str:
@@ -49,6 +58,9 @@ def _lines() -> Iterator[str]:
     for error in RUNNING:
         first = (error.__doc__ or "").partition("\n")[0]
         yield f"* {error.code}: {first}"
+    yield from ("", "A `KernelAdvice` warns of", "")
+    for text in WARNED:
+        yield from wrap(f"* {text}.", WIDTH, subsequent_indent="  ")
     for title, rules in PARTS.items():
         yield from ("", f"## {title}")
         for rule in rules:

@@ -16,6 +16,8 @@ from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import BadLaunch, NotAnOutput, NotInNki
 from glia.nki.frameworks import framework_of, to_numpy
+from glia.nki.language_errors import advise
+from glia.nki.session import Session, current
 from glia.nki.tensor import NkiTensor
 
 
@@ -142,14 +144,28 @@ def like_returned(returned: Any, values: list[Any]) -> Any:
 
 
 def check_output(value: Any, home: Loc, *, is_eager: bool) -> NkiTensor:
-    """`value` when the caller can read it; NotAnOutput otherwise.
+    """`value` when the caller can read it; NotAnOutput otherwise, AfterItsLoop out of its scope.
 
-    A compiled program gives whole tensors of shared HBM; a simulated one any tensor in HBM.
+    A compiled program gives whole tensors of shared HBM; a simulated one any tensor in HBM, and a
+    warning where the compiled would not.
     """
     if not isinstance(value, NkiTensor):
         raise NotAnOutput(kernel=home.name, value=f"a {type(value).__name__}", loc=home)
     is_shared = value.buffer is MemoryRegion.shared_hbm and value.is_whole
+    text = f"{value.name} of shape {value.shape} in {value.buffer.value}"
     if value.is_on_chip or not (is_eager or is_shared):
-        text = f"{value.name} of shape {value.shape} in {value.buffer.value}"
         raise NotAnOutput(kernel=home.name, value=text, loc=home)
+    if not is_shared:
+        advise(f"kernel {home.name} returns {text}: the device takes whole shared_hbm only", home)
+    current("a kernel").require_scope([value.tile])
     return value
+
+
+def check_loops(session: Session, launch: Launch) -> None:
+    """NotInNki when Python left a loop on the device before its end."""
+    if session.left_early:
+        feature = "leaving a loop on the device by break or return"
+        raise NotInNki(feature=feature, loc=session.left_early[0])
+    if session.open_while() is not None:
+        feature = "leaving a `while register` loop by break or return"
+        raise NotInNki(feature=feature, loc=launch.home)

@@ -11,6 +11,7 @@ from glia.isa.sync import Barrier, RegisterMove
 from glia.nki.dynamic import DynamicSlice
 from glia.nki.errors import BrokenRule, NotInNki
 from glia.nki.issue import issue
+from glia.nki.language_errors import advise
 from glia.nki.registers import VirtualRegister, integer_or_register
 from glia.nki.session import Session, caller, current, shown
 
@@ -45,10 +46,12 @@ def dynamic_range(
     """A loop on the device over start, start + step, ... below stop; bounds may be registers.
 
     The body runs once when the kernel is compiled, its index is a register that cannot be written.
+    NKI 0.6 advises nl.fori_loop in its place, and 0.7 takes nothing else.
     """
+    advise("nl.dynamic_range is gone in NKI 0.7: call nl.fori_loop(lower, upper, body)", caller())
     lower, upper = (0, start) if stop is None else (start, stop)
     session, first, last = _checked("nl.dynamic_range", lower, upper, step)
-    for index in session.loop(first, last, step, caller()):
+    for index in session.turns(first, last, step, caller()):
         yield VirtualRegister(index, frozen=True)
 
 
@@ -57,8 +60,11 @@ def fori_loop(
 ) -> None:
     """Call body_fun(i) on the device for i = lower, lower + step, ... below upper."""
     session, first, last = _checked("nl.fori_loop", lower, upper, step)
-    for index in session.loop(first, last, step, caller()):
-        body_fun(VirtualRegister(index, frozen=True))
+    for index in session.turns(first, last, step, caller()):
+        with session.turn():
+            returned = body_fun(VirtualRegister(index, frozen=True))
+        if returned is not None:
+            raise NotInNki(feature="a body of nl.fori_loop that returns a value", loc=caller())
 
 
 def while_loop(
@@ -72,7 +78,8 @@ def while_loop(
     def body() -> None:
         given = VirtualRegister(session.new_register("r"))
         _set(session, given.written(), VirtualRegister(register))
-        _set(session, register, body_fun(given))
+        with session.turn():
+            _set(session, register, body_fun(given))
 
     session.repeat(Affine.of(register), body, caller())
 

@@ -56,7 +56,6 @@ class Recorder(Session):
         self.written: set[str] = set()  # tiles of HBM
         self.shared: set[str] = set()  # tiles of HBM that all cores have
         self.printed: list[Printed] = []
-        self.left_early: list[Loc] = []  # loops on the device that Python left by break or return
         self._sums = Sums()
         self._loops: list[_OpenLoop] = []
         self._homes: dict[str, list[_OpenLoop]] = {}  # PSUM tile: loops open when it was reset
@@ -97,6 +96,8 @@ class Recorder(Session):
 
     def issue(self, instruction: Instr) -> None:
         """Append an instruction."""
+        if self.has_ended:
+            self.require_scope(pattern.tile for _, _, pattern in instruction.operands())
         self.body.append(instruction)
         self._write(instruction)
 
@@ -155,14 +156,14 @@ class Recorder(Session):
             if trips:
                 variable = self.unique("i")
                 loop = self._open()
-                yield from self._recorded(Affine.of(variable) * step + lower, loc)
+                yield Affine.of(variable) * step + lower
                 body = self._close(loop)
                 self.body.append(Loop(variable, trips, body))
             return
         index, end, more = (self.new_register(stem) for stem in ("i", "end", "more"))
         at, limit = Affine.of(index), Affine.of(end)
         loop = self._open()
-        yield from self._recorded(at, loc)
+        yield at
         self.body.append(RegisterAlu(register=index, op="add", a=at, b=step, loc=loc))
         body = self._close(loop)
         for register, value in ((index, lower), (end, upper)):
@@ -193,16 +194,6 @@ class Recorder(Session):
         test = RegisterMove(register=more, value=register, loc=loc)
         body = self._close(loop)
         self.body.append(While((test,), more, body))
-
-    def _recorded(self, index: Affine, loc: Loc) -> Iterator[Affine]:
-        """Give the index once; note when Python does not come back for the next one."""
-        is_finished = False
-        try:
-            yield index
-            is_finished = True
-        finally:
-            if not is_finished:
-                self.left_early.append(loc)
 
     def _open(self) -> _OpenLoop:
         loop = _OpenLoop(self.body)

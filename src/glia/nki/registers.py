@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from glia.base.affine import Affine
 from glia.nki.errors import NotInNki, UnknownWhenTraced
+from glia.nki.language_errors import advise
 from glia.nki.objects import NKIObject
 from glia.nki.session import caller, current, session_or_none
 
@@ -44,7 +45,9 @@ class VirtualRegister(NKIObject):
         place = _while_statement(frame.f_code, frame.f_lasti)
         if place is None:
             self._refuse("a condition of `if`, `and`, `not` or assert")
-        return current("while").continues(self.expression, place, caller())
+        loc = caller()
+        advise("`while register:` is gone in NKI 0.7: call nl.while_loop(register, body)", loc)
+        return current("while").continues(self.expression, place, loc)
 
     def __int__(self) -> NoReturn:
         self._refuse("int()")

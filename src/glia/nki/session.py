@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import CodeType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -23,7 +24,8 @@ from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
-from glia.nki.errors import OutsideKernel
+from glia.nki.errors import OutsideKernel, UnknownWhenTraced
+from glia.nki.language_errors import AfterItsLoop, advise
 
 _OWN_FOLDER = str(Path(__file__).parent)
 
@@ -47,6 +49,11 @@ class Session(ABC):
         self.orders_strictly = False  # inside nl.no_reorder()
         self.scattered: set[str] = set()  # tiles of PSUM with products at run-time offsets
         self._counts: dict[str, int] = {}
+        # Tiles made in the bodies of nl.fori_loop and nl.while_loop that run, and that have ended.
+        self.bodies: list[WeakValueDictionary[str, Tile]] = []
+        self.ended: WeakValueDictionary[str, Tile] = WeakValueDictionary()
+        self.has_ended = False
+        self.left_early: list[Loc] = []  # loops on the device that Python left by break or return
 
     @property
     def arch(self) -> Arch:
@@ -60,6 +67,34 @@ class Session(ABC):
             return name
         unique = f"{name}.{count}"
         return self.unique(unique) if unique in self._counts else unique
+
+    def turns(
+        self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
+    ) -> Iterator[Affine]:
+        """The values of `loop`; notes when Python does not come back for the next one."""
+        is_finished = False
+        try:
+            yield from self.loop(lower, upper, step, loc)
+            is_finished = True
+        finally:
+            if not is_finished:
+                self.left_early.append(loc)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """One turn of a loop on the device: tiles made in it end with it."""
+        self.bodies.append(WeakValueDictionary())
+        try:
+            yield
+        finally:
+            self.ended.update(self.bodies.pop())
+            self.has_ended = True
+
+    def require_scope(self, tiles: Iterable[Tile]) -> None:
+        """AfterItsLoop when a tile was made in the body of a loop that ended."""
+        for tile in tiles:
+            if tile.name in self.ended:
+                raise AfterItsLoop(tensor=tile.name, loc=caller())
 
     def new_register(self, stem: str) -> str:
         """The name of a register that nothing uses yet."""
@@ -112,6 +147,10 @@ class Session(ABC):
     @abstractmethod
     def continues(self, register: Affine, place: object, loc: Loc) -> bool:
         """The truth of a register in the head of the `while` statement at `place`."""
+
+    @abstractmethod
+    def open_while(self) -> object | None:
+        """The place of a `while` statement on the device that was entered and not left."""
 
     @abstractmethod
     def read(self, pattern: Pattern) -> np.ndarray | None:
@@ -181,3 +220,15 @@ def caller() -> Loc:
             return loc
         frame = frame.f_back
     return UNKNOWN
+
+
+def truth_of(pattern: Pattern) -> bool:
+    """Whether all elements are true; a warning, since only a simulated kernel knows it.
+
+    UnknownWhenTraced in a compiled one.
+    """
+    contents = current("a condition").read(pattern)
+    if contents is None:
+        raise UnknownWhenTraced(value="a tensor", use="a condition", loc=caller())
+    advise("a condition on a tensor's contents is known only while simulated", caller())
+    return bool(np.all(contents))

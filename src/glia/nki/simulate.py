@@ -17,7 +17,15 @@ from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
 from glia.nki.frameworks import from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
-from glia.nki.launch import Launch, bind, check_cores, check_output, like_returned, outputs_of
+from glia.nki.launch import (
+    Launch,
+    bind,
+    check_cores,
+    check_loops,
+    check_output,
+    like_returned,
+    outputs_of,
+)
 from glia.nki.session import running
 from glia.nki.subset import check_language
 from glia.nki.targets import platform_target
@@ -103,7 +111,9 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
 def _run_core(session: Interpreter, launch: Launch, held: dict[str, np.ndarray]) -> Any:
     """Run one core's program; what the kernel returns."""
     with running(session), np.errstate(all="ignore"):
-        return launch.call({n: _tensor(session, n, a, launch) for n, a in held.items()})
+        returned = launch.call({n: _tensor(session, n, a, launch) for n, a in held.items()})
+    check_loops(session, launch)
+    return returned
 
 
 def _blas() -> ThreadpoolController:

@@ -7,7 +7,6 @@ so does 0.7 where the environment asks for that: then the rules of `subset_rules
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,8 +18,8 @@ from typing import Any
 from glia.base.loc import Loc
 from glia.nki.definitions import Definition, bound_names, definition_of, is_users, named, plain
 from glia.nki.frontend import Frontend, frontend
-from glia.nki.language_errors import KernelAdvice, NotInLanguage
-from glia.nki.subset_rules import ARGUMENTS, RULES, Rule
+from glia.nki.language_errors import NotInLanguage, advise
+from glia.nki.subset_rules import ARGUMENTS, NAMES, RULES, Rule
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,12 @@ def findings(root: Any) -> Iterator[Found]:
         definition = definition_of(each)
         if definition is not None:
             yield from _broken(definition, each, "kernel" if each is root else "helper")
-            waiting.extend(named(definition, each))
+            names = list(named(definition, each))
+            yield from _badly_named(definition, names)
+            waiting.extend(found for _, found in names if is_users(found))
         elif each is root and isinstance(each, FunctionType):
             text = f"kernel {each.__name__} has no source: its language is not checked"
-            warnings.warn_explicit(
-                text, KernelAdvice, each.__code__.co_filename, each.__code__.co_firstlineno
-            )
+            advise(text, Loc(each.__code__.co_filename, each.__code__.co_firstlineno))
 
 
 @lru_cache(maxsize=1)
@@ -115,9 +114,17 @@ def _broken(definition: Definition, value: Any, role: str) -> Iterator[Found]:
                 yield Found(rule, Loc(definition.file, line + definition.above, node.name))
 
 
+def _badly_named(definition: Definition, names: list[tuple[Any, Any]]) -> Iterator[Found]:
+    for rule in NAMES:
+        for node, value in names:
+            if rule.breaks(value, frozenset()):
+                line = node.lineno + definition.above
+                yield Found(rule, Loc(definition.file, line, definition.node.name))
+                break
+
+
 def _tell(found: Found) -> None:
     rule, loc = found.rule, found.loc
     if not rule.is_advice:
         raise NotInLanguage(rule=rule.sentence, cure=rule.rewrite, source=rule.source, loc=loc)
-    text = f"{loc.name}: {rule.sentence}; {rule.rewrite} ({rule.source})"
-    warnings.warn_explicit(text, KernelAdvice, loc.file, loc.line)
+    advise(f"{loc.name}: {rule.sentence}; {rule.rewrite} ({rule.source})", loc)

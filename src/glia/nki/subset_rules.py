@@ -10,6 +10,7 @@ import ast
 import builtins
 from collections.abc import Callable, Set
 from dataclasses import KW_ONLY, dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,10 @@ class Rule:
 
     A rule looks at nodes of its `kinds`: those in the body of a function, or the definition itself
     where `of` names one: every "function", the "kernel" that is launched, a "helper" that it names,
-    a "class". Where `of` is "argument" it looks at values. `breaks` also gets the names that the
-    code or its module binds. `refused` breaks this rule and no other, `legal` is the nearest
-    program that breaks none; both are the body of a kernel of `x`, or a module that defines one.
-    Advice warns, anything else is an error.
+    a "class". Where `of` is "argument" or "name" it looks at values. `breaks` also gets the names
+    that the code or its module binds. `refused` breaks this rule and no other, `legal` is the
+    nearest program that breaks none; both are the body of a kernel of `x`, or a module that defines
+    one. Advice warns, anything else is an error.
     """
 
     name: str
@@ -129,6 +130,11 @@ def _is_text(node: ast.stmt) -> bool:
 def _is_numpy_dtype(value: Any) -> bool:
     is_scalar_type = isinstance(value, type) and issubclass(value, np.generic)
     return is_scalar_type or isinstance(value, np.dtype)
+
+
+def _is_of_beta1(value: Any) -> bool:
+    name = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
+    return f"{name}.".startswith(("glia.nki.beta1.", "neuronxcc."))
 
 
 # --- the rules -----------------------------------------------------------------------------------
@@ -375,4 +381,16 @@ ARGUMENTS = (
     ),
 )  # fmt: skip
 
-RULES = (*STATEMENTS, *EXPRESSIONS, *SIGNATURES, *ARGUMENTS)
+NAMES = (
+    Rule(
+        "earlier generation", "a kernel names nothing of neuronxcc, which is beta 1",
+        "import it from nki.language or nki.isa, and write the call as they take it",
+        "leanprover/KLR, KLR/NKI/Annotations.lean", (),
+        lambda value, bound: _is_of_beta1(value), of="name",
+        refused="from glia.nki.beta1 import language as nl1\n\n"
+        "def kernel(x):\n    n = nl1.arange(4)\n    return copied(x)",
+        legal="def kernel(x):\n    n = nl.ds(0, 4)\n    return copied(x)",
+    ),
+)  # fmt: skip
+
+RULES = (*STATEMENTS, *EXPRESSIONS, *SIGNATURES, *ARGUMENTS, *NAMES)

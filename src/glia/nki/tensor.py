@@ -25,7 +25,7 @@ from glia.nki.enums import MemoryRegion
 from glia.nki.errors import IndexOutsideTensor, NotInNki, UnknownWhenTraced
 from glia.nki.objects import NKIObject
 from glia.nki.registers import VirtualRegister
-from glia.nki.session import caller, current, session_or_none
+from glia.nki.session import caller, current, session_or_none, truth_of
 from glia.nki.views import (
     Layout,
     expression,
@@ -736,10 +736,7 @@ class NkiTensor(NKIObject):
 
     def __bool__(self) -> bool:
         """Whether every element is true, as in `assert nl.equal(a, b)`."""
-        contents = current("a condition").read(self.pattern)
-        if contents is None:
-            raise UnknownWhenTraced(value="a tensor", use="a condition", loc=caller())
-        return bool(np.all(contents))
+        return truth_of(self.pattern)
 
     def __repr__(self) -> str:
         text = f"NkiTensor({self.name}, {self.dtype}{list(self.shape)} in {self.buffer.value}"

@@ -21,8 +21,8 @@ from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import HBM_ALIGNMENT, place
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
-from glia.nki.errors import NotAnOutput, NotInNki
-from glia.nki.launch import Launch, bind, check_cores, check_output, outputs_of
+from glia.nki.errors import NotAnOutput
+from glia.nki.launch import Launch, bind, check_cores, check_loops, check_output, outputs_of
 from glia.nki.recorder import Recorder
 from glia.nki.session import running
 from glia.nki.subset import check_language
@@ -91,7 +91,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         updated = {n: t for n, t in tensors.items() if t.name in session.written}
         given = outputs_of(returned, wrote=bool(updated))
         outputs = [_output(each, session, launch) for each in given]
-    _check_loops(session, launch)
+    check_loops(session, launch)
     results = [_binding(tensor) for tensor in outputs]
     returned_tiles = {binding.tile.name for binding in results}
     unnamed = [_binding(t) for t in updated.values() if t.name not in returned_tiles]
@@ -156,16 +156,6 @@ def _output(value: Any, session: Recorder, launch: Launch) -> NkiTensor:
         text = f"{tensor.name} of another kernel"
         raise NotAnOutput(kernel=launch.home.name, value=text, loc=launch.home)
     return tensor
-
-
-def _check_loops(session: Recorder, launch: Launch) -> None:
-    """NotInNki when Python left a loop on the device before its end."""
-    if session.left_early:
-        feature = "leaving a loop on the device by break or return"
-        raise NotInNki(feature=feature, loc=session.left_early[0])
-    if session.open_while() is not None:
-        feature = "leaving a `while register` loop by break or return"
-        raise NotInNki(feature=feature, loc=launch.home)
 
 
 def _binding(tensor: NkiTensor) -> Binding:

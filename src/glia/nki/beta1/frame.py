@@ -13,7 +13,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from glia.nki.errors import OutsideKernel
-from glia.nki.session import Session, caller
+from glia.nki.language_errors import EarlierInKernel
+from glia.nki.session import Session, caller, is_running
 
 
 class Body:
@@ -86,10 +87,14 @@ _FRAME: ContextVar[Frame | None] = ContextVar("beta1_frame", default=None)
 
 
 def frame_of(function: str) -> Frame:
-    """The kernel that runs; OutsideKernel, naming the function, without one."""
+    """The kernel that runs; OutsideKernel, naming the function, without one.
+
+    EarlierInKernel in a kernel of the current generation.
+    """
     frame = _FRAME.get()
     if frame is None:
-        raise OutsideKernel(function=function, loc=caller())
+        error = EarlierInKernel if is_running() else OutsideKernel
+        raise error(function=function, loc=caller())
     return frame
 
 

@@ -282,12 +282,12 @@ def _integers(values: Iterable[int], length: int) -> Array:
         raise InternalError("an integer of an instruction does not fit in 64 bits") from error
 
 
-def _begins(counts: Array) -> Array:
+def begins_of(counts: Array) -> Array:
     """Where the rows of each begin when so many lie one behind the other, and where all end."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
 
-def _ranks(counts: Array) -> Array:
+def ranks_of(counts: Array) -> Array:
     """0, 1, ... for each of so many rows."""
     return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -412,7 +412,7 @@ class _Reader:
         """Where each instruction's rows begin, and all rows in program order."""
         table = _merged(tables)
         counts = np.bincount(table["owner"], minlength=self.instructions)
-        begin = _begins(counts)
+        begin = begins_of(counts)
         order = np.empty(table["owner"].size, np.int64)
         order[begin[table["owner"]] + table["rank"]] = np.arange(order.size)
         return begin, {name: column[order] for name, column in table.items()}
@@ -482,7 +482,7 @@ def _is_patterns(value: object) -> bool:
 
 def _owned(rows: Array, counts: Array) -> Table:
     """Whose the rows are of which each instruction has so many, and the how-manieth of its."""
-    return {"owner": np.repeat(rows, counts), "rank": _ranks(counts)}
+    return {"owner": np.repeat(rows, counts), "rank": ranks_of(counts)}
 
 
 def _pattern_fields(patterns: list[Pattern]) -> Table:

@@ -15,28 +15,39 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.isa.kit import Instr
+from glia.machine.columns import Array
 from glia.machine.ir import Program
 from glia.sim.timing_costs import PS, Cost
 from glia.sim.timing_machine import Deadlock, Machine
-from glia.sim.timing_plan import Array, Plan, make_plan
+from glia.sim.timing_plan import Plan, make_plan
 from glia.sim.timing_steady import skip_repetitions
 
 if TYPE_CHECKING:
     from glia.arch import Arch
 
-__all__ = ["Deadlock", "Event", "OpcodeTime", "Skip", "Stall", "Timing", "simulate_timing"]
+__all__ = [
+    "CoreWait",
+    "Deadlock",
+    "Event",
+    "OpcodeTime",
+    "Skip",
+    "Stall",
+    "Timing",
+    "simulate_timing",
+]
 
 MOST_EVENTS = 20_000
 UNWATCHED = 250_000  # instructions executed before it pays to look for what repeats
 Executed = list[tuple[Cost, int, int]]  # a cost, how often it ran, its busy picoseconds
 
+ALONE = "waiting for other cores, in collectives and at their barriers"
 NOT_MODELLED = (
     "HBM latency and refresh; channels beyond rows that meet in one; traffic of other cores",
     "queues taking turns at a DMA engine delay what comes later, not a transfer that has begun",
     "instruction fetch and queue depth",
     "conflicts on PSUM banks that a loop variable chooses",
     "branches and counters of loops, taken as run ahead by the sequencers",
-    "waiting for other cores, in collectives and at their barriers",
+    ALONE,
     "making descriptors where a transfer leaves open who does, unless a register or index is in it",
 )
 
@@ -108,6 +119,16 @@ class Stall:
 
 
 @dataclass(frozen=True)
+class CoreWait:
+    """Time an engine spent at meetings of cores waiting for `core`, the last one to come."""
+
+    engine: str
+    core: int
+    ns: float
+    opcode: str
+
+
+@dataclass(frozen=True)
 class OpcodeTime:
     """All executions of one opcode on one engine."""
 
@@ -139,6 +160,7 @@ class Timing:
     skips: tuple[Skip, ...] = ()
     events_left_out: int = 0
     begin_ns: float = 0.0  # end of the preamble
+    core_waits: tuple[CoreWait, ...] = ()  # longest first; only from `simulate_cores`
     not_modelled: tuple[str, ...] = field(default=NOT_MODELLED)
 
 
@@ -165,16 +187,17 @@ def simulate_timing(
     if skip:
         skip_repetitions(machine, 0 if trace else UNWATCHED)
     machine.run()
-    return _summarize(plan, machine, arch)
+    return summarize(machine, arch)
 
 
-def _summarize(plan: Plan, machine: Machine, arch: Arch) -> Timing:
-    numbers = np.array([step.cost.number for step in plan.steps], np.int64)
+def summarize(machine: Machine, arch: Arch) -> Timing:
+    """What a machine that has come to its end has done."""
+    plan = machine.plan
     counts, busied, table_loads, throttled = (
-        _by_cost(plan, numbers, machine.record[name])
+        _by_cost(plan, machine.record[name])
         for name in ("counts", "busied", "table_loads", "throttled")
     )
-    costs = [(cost, counts[cost.number], busied[cost.number]) for cost in plan.costs]
+    costs = [(cost, counts[cost.number], busied[cost.number]) for cost in plan.costs.listed]
     transfers = [(c.transfer, n) for c, n, _ in costs if c.transfer is not None]
     on_engine = [(c.engine, busy) for c, _, busy in costs if c.queue < 0]
     events = _events(plan, machine)
@@ -193,7 +216,7 @@ def _summarize(plan: Plan, machine: Machine, arch: Arch) -> Timing:
         flops_by_dtype=_flops_by_dtype(costs),
         table_loads=sum(table_loads),
         throttled_ns=sum(throttled) / PS,
-        stalls=_stalls(plan, machine.record["stalled"].tolist()),
+        stalls=_stalls(plan, machine.record["stalled"]),
         events=events,
         skips=tuple(Skip(v, a / PS, b / PS, n) for v, a, b, n in machine.skips),
         events_left_out=machine.executed - len(events),
@@ -201,9 +224,10 @@ def _summarize(plan: Plan, machine: Machine, arch: Arch) -> Timing:
     )
 
 
-def _by_cost(plan: Plan, numbers: Array, values: Array) -> list[int]:
+def _by_cost(plan: Plan, values: Array) -> list[int]:
     """Sums of the values of steps, by their cost."""
-    found = np.zeros(len(plan.costs), np.int64)
+    numbers = plan.costs.number
+    found = np.zeros(len(plan.costs.listed), np.int64)
     np.add.at(found, numbers, values[: len(numbers)])
     return found.tolist()
 
@@ -244,22 +268,21 @@ def _flops_by_dtype(costs: Executed) -> dict[str, int]:
     return found
 
 
-def _stalls(plan: Plan, stalled: list[int]) -> tuple[Stall, ...]:
+def _stalls(plan: Plan, stalled: Array) -> tuple[Stall, ...]:
     found: dict[tuple[str, str, str], int] = {}
-    for step, wait in plan.planned_waits:
-        if picoseconds := stalled[wait.number]:
-            engine, semaphore = plan.engines[step.cost.engine], plan.semaphores[wait.semaphore]
-            key = engine, semaphore, step.cost.opcode
-            found[key] = found.get(key, 0) + picoseconds
+    for number in np.flatnonzero(stalled).tolist():
+        wait = plan.wait(number)
+        cost = plan.cost(wait.step)
+        key = plan.engines[cost.engine], plan.semaphores[wait.semaphore], cost.opcode
+        found[key] = found.get(key, 0) + int(stalled[number])
     rows = [Stall(engine, semaphore, ps / PS, op) for (engine, semaphore, op), ps in found.items()]
     return tuple(sorted(rows, key=lambda row: -row.ns))
 
 
 def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
-    steps = plan.steps
     return tuple(
-        Event(_track(plan, steps[number].cost), start / PS, end / PS, steps[number].instr)
-        for number, start, end in machine.events()
+        Event(_track(plan, plan.cost(step)), start / PS, end / PS, plan.instruction(step))
+        for step, start, end in machine.events()
     )
 
 

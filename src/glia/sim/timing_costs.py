@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern
 from glia.isa.sync import Barrier
+from glia.machine.columns import Array, Columns, rows_alike
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -19,6 +22,7 @@ ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 DMA_ENGINES = 16
 PARTITIONS_PER_DMA_ENGINE = 8  # DMA overview: engine e serves partitions 8e .. 8e+7
 HBM_LANE = DMA_ENGINES  # the HBM interface is one more lane beside the DMA engines
+MEMORIES = tuple(Memory)
 PS = 1000  # picoseconds in a nanosecond
 HARDWARE_GENERATORS = ("sync", "scalar")  # DGE deep dive: the engines that drive the hardware
 GENERATORS = {"swdge": "software", "hwdge": "hardware"}
@@ -56,6 +60,66 @@ class TransferCost:
     moved_bytes: int
     generator: str  # who makes the descriptors at run time: "", "software" or "hardware"
     skew: int  # from its own lanes' last byte to the last of all: DMA engines begin one by one
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The different costs of a program's instructions; instruction i has `listed[number[i]]`.
+
+    The other columns have a row for each cost.
+    """
+
+    listed: list[Cost]
+    number: Array
+    queues: list[str]
+    engine: Array
+    is_matmul: Array
+    is_transfer: Array
+    is_barrier: Array
+    by_dma: Array  # DMA engines, not the instruction's own, touch its operands
+
+
+def price(columns: Columns, arch: Arch) -> Costs:
+    """What every instruction costs, asked once of those that differ in nothing it depends on.
+
+    Those are of one family, and their patterns agree in memory, shape, dtype, first partition and
+    whether a register is in their place.
+    """
+    patterns = columns.patterns
+    alike = columns.alike(
+        rows_alike(
+            patterns.tile.map(lambda tile: MEMORIES.index(tile.memory)),
+            patterns.dims.number,
+            patterns.dtype.number,
+            patterns.partition.constant,
+            patterns.offset.terms.map(_has_register) | patterns.partition.terms.map(_has_register),
+        ).number,
+        columns.family,
+    )
+    queues: dict[str, int] = {}
+    listed: list[Cost] = []
+    shown = [columns.instructions[row] for row in alike.first.tolist()]
+    for instr in shown:
+        queue = -1
+        if isinstance(instr, Transfer):
+            name = instr.queue or f"of {instr.runs_on}"
+            queue = queues.setdefault(name, len(queues))
+        listed.append(cost_of(instr, arch, len(listed), queue))
+    kinds = np.array([cost.kind for cost in listed], "U10")
+    return Costs(
+        listed=listed,
+        number=alike.number,
+        queues=list(queues),
+        engine=np.array([cost.engine for cost in listed], np.int64),
+        is_matmul=kinds == "matmul",
+        is_transfer=kinds == "transfer",
+        is_barrier=kinds == "barrier",
+        by_dma=np.array([instr.arrives_by_dma for instr in shown], bool),
+    )
+
+
+def _has_register(terms: tuple[tuple[str, int], ...]) -> bool:
+    return any(variable.startswith("$") for variable, _ in terms)
 
 
 def cycles_to_ps(cycles: float, engine: str, arch: Arch) -> int:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.errors import CompileError, InternalError
+from glia.machine.columns import Array
 from glia.sim import timing_events as rules
 from glia.sim.native import Library
-from glia.sim.timing_plan import Array, Plan, PlannedWait, Step
+from glia.sim.timing_plan import Plan, PlannedWait
 from glia.sim.timing_tables import Trips, lay_out
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ class Machine:
         if not blocked.size:
             raise InternalError("engines do not come to the same barrier or decision")
         engine = int(blocked[0])
-        step, wait = self.plan.planned_waits[int(record["blocked"][engine])]
-        return _complain(self.plan, step, wait, self.needed(engine, wait), self._reached(wait))
+        wait = self.plan.wait(int(record["blocked"][engine]))
+        return _complain(self.plan, wait, self.needed(engine, wait), self._reached(wait))
 
     def needed(self, engine: int, wait: PlannedWait) -> int:
         """The count that an engine waits for now."""
@@ -139,17 +140,20 @@ class Machine:
         return wait.constant + sum(c * int(variables[slot]) for slot, c in wait.terms)
 
     def _reached(self, wait: PlannedWait) -> int:
-        return int(self.record["count"][wait.semaphore]) * self.plan.units[wait.semaphore]
+        return int(self.record["count"][wait.semaphore]) * self.plan.unit(wait.semaphore)
 
 
-def _complain(plan: Plan, step: Step, wait: PlannedWait, needed: int, reached: int) -> Deadlock:
-    signalling = [s for s in plan.steps if any(n == wait.semaphore for n, _ in s.signals)]
-    where = "; ".join(f"{plan.engines[s.cost.engine]}: {s.cost.opcode}" for s in signalling[:4])
+def _complain(plan: Plan, wait: PlannedWait, needed: int, reached: int) -> Deadlock:
+    rows = np.flatnonzero(plan.steps["signal_semaphore"] == wait.semaphore)
+    steps = np.searchsorted(plan.steps["step_signal"], rows, "right") - 1
+    signalling = [plan.cost(step) for step in dict.fromkeys(steps.tolist())]
+    where = "; ".join(f"{plan.engines[cost.engine]}: {cost.opcode}" for cost in signalling[:4])
     cure = f"its signals come from {where}" if where else "no instruction signals it"
+    cost = plan.cost(wait.step)
     return Deadlock(
-        loc=step.instr.loc,
-        instruction=step.cost.opcode,
-        engine=plan.engines[step.cost.engine],
+        loc=plan.instruction(wait.step).loc,
+        instruction=cost.opcode,
+        engine=plan.engines[cost.engine],
         semaphore=plan.semaphores[wait.semaphore],
         needed=needed,
         reached=reached,

@@ -9,14 +9,16 @@ periods on as fit, with exactly the result of running them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from glia.base.errors import CompileError
+from glia.machine.columns import Array
 from glia.sim import timing_events as rules
 from glia.sim.timing_machine import Machine
-from glia.sim.timing_plan import Array, LoopStep, PlannedWait, loops_in
+from glia.sim.timing_plan import LoopStep, PlannedWait, loops_in
 
 DISTANCES = (1, 2, 3, 4, 6, 8)
 PICOSECONDS_A_DAY = 86_400 * 10**12
@@ -74,7 +76,7 @@ class _Watcher:
         self.machine, self.loop = machine, loop
         self.snapshots: list[_Snapshot] = []
         self.turns = self.fruitless = 0
-        self.waits = machine.plan.planned_waits[slice(*loop.waits)]
+        self.waits = machine.plan.waits_in(loop.steps)
         self.parts, positions = _parts(machine, loop)
         self.positions = np.concatenate(positions)
         self.margin = int(machine.record["parameter"][rules.MARGIN])
@@ -171,11 +173,10 @@ class _Watcher:
         left = min(self.loop.trips - 1 - LAST_RUN - index for index in indices.values())
         times = left // distance
         gained = now.parts["count"] - then.parts["count"]
-        for step, wait in self.waits:
-            engine = step.cost.engine
-            if engine in indices and times > 0:
-                index = indices[engine]
-                times = min(times, self._repeats(wait, engine, index, distance, gained, then))
+        for wait in self.waits:
+            if wait.engine in indices and times > 0:
+                index = indices[wait.engine]
+                times = min(times, self._repeats(wait, index, distance, gained, then))
         for engine in range(rules.ENGINES):
             start = record["start"][engine]
             if engine not in indices and start == rules.BLOCKED:
@@ -187,7 +188,6 @@ class _Watcher:
     def _repeats(
         self,
         wait: PlannedWait,
-        engine: int,
         index: int,
         distance: int,
         gained: Array,
@@ -195,13 +195,13 @@ class _Watcher:
     ) -> int:
         """For how many periods a wait does what it did in the last one."""
         forever = self.loop.trips
-        unit = self.machine.plan.units[wait.semaphore]
+        unit = self.machine.plan.unit(wait.semaphore)
         step = sum(c for slot, c in wait.terms if slot == self.loop.slot) * distance
         if wait.is_unknown:
             return 0
         if step == int(gained[wait.semaphore]) * unit:
             return forever
-        needed = self._most(wait, engine, index)
+        needed = self._most(wait, index)
         reached = int(then.past[wait.semaphore]) * unit
         if needed > reached:
             return 0
@@ -209,10 +209,10 @@ class _Watcher:
             return forever
         return (reached - needed) // step
 
-    def _most(self, wait: PlannedWait, engine: int, index: int) -> int:
+    def _most(self, wait: PlannedWait, index: int) -> int:
         """The greatest count waited for in iteration `index`, whatever inner loops are at."""
         variables = self.machine.record["variable"]
-        begin = engine * self.machine.plan.slots
+        begin = wait.engine * self.machine.plan.slots
         most = wait.constant
         for slot, factor in wait.terms:
             if slot in self.loop.extents:
@@ -225,11 +225,11 @@ class _Watcher:
     def _stays_blocked(self, engine: int, gained: Array) -> int:
         """For how many periods an engine outside still waits."""
         machine = self.machine
-        _, wait = machine.plan.planned_waits[int(machine.record["blocked"][engine])]
+        wait = machine.plan.wait(int(machine.record["blocked"][engine]))
         growth = int(gained[wait.semaphore])
         if not growth:
             return self.loop.trips
-        needed = -(-machine.needed(engine, wait) // machine.plan.units[wait.semaphore])
+        needed = -(-machine.needed(engine, wait) // machine.plan.unit(wait.semaphore))
         return (needed - 1 - int(machine.record["count"][wait.semaphore])) // growth
 
     def _jump(
@@ -274,7 +274,7 @@ class _Watcher:
         if rules.TENSOR not in engines:
             return 0
         step = int(self.machine.record["core"][rules.HELD_STEP])
-        terms = dict(self.machine.plan.steps[step].stationary[2])
+        terms = dict(self.machine.plan.weights_terms(step))
         return terms.get(self.loop.slot, 0) * distance
 
 
@@ -283,15 +283,18 @@ def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Arr
     record = machine.record
     origin = record["state"].ctypes.data
 
-    def at(name: str, indices: object = None) -> Array:
+    def at(name: str, indices: Array | Sequence[int] | None = None) -> Array:
         array = record[name]
         begin = (array.ctypes.data - origin) // array.itemsize
-        chosen = range(array.size) if indices is None else indices
-        return begin + np.fromiter(chosen, np.int64)  # type: ignore[call-overload]
+        return begin + (np.arange(array.size) if indices is None else np.asarray(indices))
 
-    steps, waits = range(*loop.steps), range(*loop.waits)
+    tables, (first, end) = machine.plan.steps, loop.steps
+    steps = np.arange(first, end)
+    waits = np.arange(*tables["step_wait"][[first, end]])
+    reads = np.unique(tables["read_step"][slice(*tables["step_read"][[first, end]])])
+    touched = np.concatenate([steps, reads[reads < first]])
     ahead = [at(name) for name in ("generator", "lane", "port", "queue_ready", "latest", "counted")]
-    ahead += [at("visible", (*steps, *loop.outer_reads)), at("core", (rules.SWAP,))]
+    ahead += [at("visible", touched), at("core", (rules.SWAP,))]
     same = [at(name) for name in ("place", "blocked", "seen", "left", "group_arrived")]
     totals = [at(name, steps) for name in ("counts", "busied", "table_loads", "throttled")]
     kinds = {

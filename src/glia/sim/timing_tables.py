@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glia.machine.columns import Array, Span
 from glia.sim import timing_events as rules
 from glia.sim.timing_costs import PS, Cost, cycles_to_ps
-from glia.sim.timing_plan import (
-    PSUM_PORT,
-    Array,
-    BranchStep,
-    LoopStep,
-    Plan,
-    PlanItem,
-    Record,
-    Step,
-    Terms,
-    WhileStep,
-    steps_in,
-)
+from glia.sim.timing_plan import BranchStep, LoopStep, Plan, PlanItem, WhileStep
+from glia.sim.timing_steps import PSUM_PORT, Record
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -71,8 +63,8 @@ def _tables(plan: Plan, arch: Arch) -> Record:
     tables: dict[str, Any] = {}
     tables |= streams.arrays()
     tables |= _costs(plan)
-    tables |= _steps(plan, arch)
-    tables |= _waits(plan)
+    tables |= plan.steps
+    tables["latency"] = [_latency(arch, name) for name in plan.engines]
     tables |= _state(plan, arch, streams)
     return {name: _words(values) for name, values in tables.items()}
 
@@ -101,33 +93,36 @@ class Streams:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.op: list[int] = []
-        self.arg: list[int] = []
-        self.aux: list[int] = []
+        self.op, self.arg, self.aux = (array("q") for _ in range(3))
         self.arms: list[int] = []
         self.trips = [0] * plan.slots
         self.watched = [-1] * plan.slots  # on which engine a loop is watched
-        self.groups: dict[int, WhileStep] = {}  # by ordinal
+        self.groups: dict[int, tuple[WhileStep, int]] = {}  # by ordinal, with engines that decide
         self.ordinals = 0
         self.places = []
+        is_barrier = plan.costs.is_barrier[plan.costs.number]
         for engine in range(rules.ENGINES):
+            steps = np.flatnonzero((plan.steps["engine"] == engine) | is_barrier)
+            self.own = _array(steps)
+            self.own_op = _array(np.where(is_barrier[steps], rules.MEET, rules.STEP))
             self.places.append(len(self.op))
             self._block(plan.items, engine)
             self._emit(rules.STOP)
 
     def arrays(self) -> Record:
         """The operations, the loops' trips and the groups that decide together."""
-        numbers = sorted(self.groups)
-        spans = {n: _span(self.groups[n].condition) for n in numbers}
-        count = max(numbers, default=-1) + 1
-        engines = {n: len(self.groups[n].engines) for n in numbers}
+        count = max(self.groups, default=-1) + 1
+        sizes, firsts, ends = ([0] * count for _ in range(3))
+        for number, (loop, engines) in self.groups.items():
+            sizes[number] = engines
+            firsts[number], ends[number] = loop.decides
         return {
             "op": self.op, "arg": self.arg, "aux": self.aux, "arm": self.arms,
             "trips": self.trips,
-            "group_size": [engines.get(n, 0) for n in range(count)],
+            "group_size": sizes,
             "group_arrived": [0] * count,
-            "group_first": [spans.get(n, (0, 0))[0] for n in range(count)],
-            "group_end": [spans.get(n, (0, 0))[1] for n in range(count)],
+            "group_first": firsts,
+            "group_end": ends,
         }  # type: ignore[dict-item]  # fmt: skip
 
     def _emit(self, op: int, arg: int = 0, aux: int = 0) -> int:
@@ -138,18 +133,20 @@ class Streams:
 
     def _block(self, items: tuple[PlanItem, ...], engine: int) -> None:
         for item in items:
-            if isinstance(item, Step):
-                cost = item.cost
-                if cost.kind == "barrier":
-                    self._emit(rules.MEET, item.number)
-                elif cost.engine == engine:
-                    self._emit(rules.STEP, item.number)
+            if isinstance(item, Span):
+                self._steps(item)
             elif isinstance(item, LoopStep):
                 self._loop(item, engine)
             elif isinstance(item, WhileStep):
                 self._while(item, engine)
             else:
                 self._branch(item, engine)
+
+    def _steps(self, span: Span) -> None:
+        begin, end = bisect_left(self.own, span.begin), bisect_left(self.own, span.end)
+        self.op += self.own_op[begin:end]
+        self.arg += self.own[begin:end]
+        self.aux.frombytes(bytes(self.aux.itemsize * (end - begin)))
 
     def _loop(self, loop: LoopStep, engine: int) -> None:
         self.trips[loop.slot] = loop.trips
@@ -165,13 +162,14 @@ class Streams:
 
     def _while(self, loop: WhileStep, engine: int) -> None:
         self.ordinals = max(self.ordinals, loop.ordinal + 1)
-        if engine not in loop.engines and not _has_barrier(loop.condition + loop.body):
+        engines = np.unique(self.plan.steps["engine"][slice(*loop.steps)]).tolist()
+        if engine not in engines and not self.plan.has_barrier(loop.steps):
             return
-        self.groups[loop.ordinal] = loop
+        self.groups[loop.ordinal] = loop, len(engines)
         self._emit(rules.WHILE, loop.ordinal)
         begin = len(self.op)
         self._block(loop.condition, engine)
-        if engine in loop.engines:
+        if engine in engines:
             self._emit(rules.DECIDE, loop.ordinal)
         repeat = self._emit(rules.REPEAT, loop.ordinal)
         self._block(loop.body, engine)
@@ -192,18 +190,13 @@ class Streams:
             self.arg[place] = len(self.op)
 
 
-def _span(items: tuple[PlanItem, ...]) -> tuple[int, int]:
-    numbers = [step.number for step in steps_in(items)]
-    return (min(numbers), max(numbers) + 1) if numbers else (0, 0)
-
-
-def _has_barrier(items: tuple[PlanItem, ...]) -> bool:
-    return any(step.cost.kind == "barrier" for step in steps_in(items))
+def _array(values: Array) -> array[int]:
+    return array("q", values.astype(np.int64).tobytes())
 
 
 def _costs(plan: Plan) -> dict[str, Any]:
     """The table of costs and the lanes that transfers take."""
-    costs, tables = plan.costs, _Numbers()
+    costs, tables = plan.costs.listed, _Numbers()
     lanes = [_shares(cost) for cost in costs]
     return {
         "kind": [KINDS[c.kind] for c in costs],
@@ -216,29 +209,6 @@ def _costs(plan: Plan) -> dict[str, Any]:
         "cost_lane": _offsets(lanes),
         "lane_work": [work for shares in lanes for work, _ in shares],
         "lane_members": [members for shares in lanes for _, members in shares],
-    }
-
-
-def _steps(plan: Plan, arch: Arch) -> dict[str, Any]:
-    """The table of instructions and what hangs on each."""
-    steps = plan.steps
-    weights, tiles = _Numbers(), _Numbers()
-    zeros = np.zeros(len(steps), np.int64)
-    return {
-        "cost": [s.cost.number for s in steps],
-        "engine": [s.cost.engine for s in steps],
-        "ports": [sum([1 << port for port in s.ports]) if s.ports else 0 for s in steps],
-        "weights": [weights.of(s.stationary[0]) for s in steps],
-        "weights_place": [s.stationary[1] for s in steps],
-        "weights_tile": [tiles.of(s.held_tile) for s in steps],
-        "spoils": [tiles.of(s.spoils) for s in steps],
-        "step_read": _offsets([s.reads for s in steps]),
-        "read_step": [read for s in steps for read in s.reads],
-        "step_signal": _offsets([s.signals for s in steps]),
-        "signal_semaphore": [number for s in steps for number, _ in s.signals],
-        "signal_units": [units for s in steps for _, units in s.signals],
-        "latency": [_latency(arch, name) for name in plan.engines],
-        **dict.fromkeys(("visible", "counts", "busied", "table_loads", "throttled"), zeros),
     }
 
 
@@ -265,26 +235,6 @@ def _latency(arch: Arch, engine: str) -> int:
     return cycles_to_ps(max(0, cycles), engine, arch)
 
 
-def _waits(plan: Plan) -> dict[str, Any]:
-    """The waits, and the terms of waits and of weights' places."""
-    waits = [wait for _, wait in plan.planned_waits]
-    weights: list[Terms] = [step.stationary[2] for step in plan.steps]
-    terms = [wait.terms for wait in waits] + weights
-    offsets = _offsets(terms)
-    return {
-        "step_wait": _offsets(step.waits for step in plan.steps),
-        "wait_semaphore": [wait.semaphore for wait in waits],
-        "wait_constant": [wait.constant for wait in waits],
-        "wait_is_unknown": [wait.is_unknown for wait in waits],
-        "wait_term": offsets[: len(waits) + 1],
-        "step_term": offsets[len(waits) :],
-        "term_slot": [slot for each in terms for slot, _ in each],
-        "term_factor": [factor for each in terms for _, factor in each],
-        "unit": plan.units,
-        "stalled": [0] * len(waits),
-    }
-
-
 def _outcomes(ordinals: int, trips: Trips) -> Record:
     known = [trips.get(number, ()) for number in range(ordinals)]
     return {
@@ -300,7 +250,7 @@ def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
     """What changes while time passes, as it begins, and the parameters."""
     zero = round(arch.preamble_ns * PS)
     semaphores = len(plan.semaphores)
-    most = max((units for step in plan.steps for _, units in step.signals), default=1)
+    most = int(plan.steps["signal_units"].max(initial=1))
     capacity = 1 << (max(SMALLEST_RING, most) - 1).bit_length()
     return {
         "parameter": _parameters(plan, arch, streams),
@@ -336,7 +286,7 @@ def _parameters(plan: Plan, arch: Arch, streams: Streams) -> list[int]:
     values[rules.WARM_UP] = round(arch.tensor_ramp_ns * PS)
     values[rules.RAMP] = round(arch.tensor_ramp_rate * 1000)
     # a moment so long ago delays nothing: neither what waits for it nor a weights load after it
-    values[rules.MARGIN] = wake + max((cost.load for cost in plan.costs), default=0)
+    values[rules.MARGIN] = wake + max((cost.load for cost in plan.costs.listed), default=0)
     values[rules.SEMAPHORES] = len(plan.semaphores)
     values[rules.UNWATCHED] = NEVER
     values[rules.QUEUES] = len(plan.queues)

@@ -153,6 +153,20 @@ class CoresDisagree(CompileError, RuntimeError):
     help = "both programs must reach the same barriers and exchanges in the same order"
 
 
+class BadSchedule(CompileError, ValueError):
+    """A kernel asks for an order of instructions that there is not.
+
+    Cause: a name in with_schedule that none or several instructions have, an instruction that waits
+    for what needs its result, or one that waits for another inside a loop on the device.
+    Fix: give each instruction a name of its own (name=...), and let later ones wait for earlier.
+    Example: kernel.with_schedule([("plus1", "recip")]) where nothing is named recip.
+    """
+
+    code = "GLIA612"
+    message = "there is no order {edge}: {reason}"
+    help = "name instructions with name=, and draw edges within one block of the program"
+
+
 class NoDerivative(CompileError, TypeError):
     """A kernel is differentiated, and nobody said what its derivative is.
 

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from glia.nki.errors import BadLaunch
 from glia.nki.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Unwritten
 from glia.nki.launch import Launch, bind, home_of, like_returned, program_key
-from glia.nki.session import is_running
+from glia.nki.schedule import edges_of, scheduled
+from glia.nki.session import caller, is_running
 from glia.nki.simulate import execute
 from glia.nki.targets import platform_target
 from glia.nki.trace import Traced, trace_launch
@@ -53,6 +54,16 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> Kernel:
         return Kernel(self.function, self.ranks_of(grid), self._cache)
+
+    def with_schedule(self, schedule: Iterable[Any]) -> Kernel:
+        """The kernel with edges (consumer, producer or list of producers) between instructions.
+
+        They are those that the kernel names with name=; a consumer starts when its producers are
+        complete. BadSchedule when a name is not that of one instruction, or data flows the other
+        way.
+        """
+        loc = caller()
+        return Kernel(scheduled(self.function, edges_of(schedule, loc), loc), self.ranks)
 
     def ranks_of(self, grid: Any) -> int:
         """The number of cores that a grid asks for; BadLaunch for others than 1 and 2."""

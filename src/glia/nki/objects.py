@@ -7,6 +7,8 @@ import dataclasses
 import inspect
 from typing import Any
 
+from glia.nki.session import Order, caller, current
+
 
 class _Fielded(type):
     """Makes objects by keyword, also of classes that a dataclass decorator gave an initialiser."""
@@ -60,11 +62,13 @@ class NkiInstruction(NKIObject):
         self.handle = handle
 
     def depends_on(self, *producers: NkiInstruction) -> NkiInstruction:
-        """Run after every one of `producers`, which program order gives already; returns self.
+        """Start when every one of `producers` is complete; returns self.
 
         TypeError for what is not an instruction.
         """
+        orders = current("depends_on").orders
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
                 raise TypeError(f"depends_on takes instructions, not {type(producer).__name__}")
+            orders.append(Order(self.handle, producer.handle, caller()))
         return self

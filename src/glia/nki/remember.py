@@ -80,7 +80,9 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         session = running_session()
         if session is None:
             return anew(args, kwargs)
-        kwargs.pop("name", None)  # which changes nothing
+        name = kwargs.pop("name", None)
+        if name is not None:
+            return _named(session, name, function(*args, **kwargs))
         values = (*args, *kwargs.values())
         key: list[Any] = [session.arch_name, len(args), *kwargs]
         for value in values:
@@ -119,6 +121,23 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         return result
 
     return function
+
+
+def naming(function: Callable[..., NkiInstruction]) -> Callable[..., NkiInstruction]:
+    """A function that takes a name for its instruction besides."""
+
+    def named(*args: Any, name: str | None = None, **kwargs: Any) -> NkiInstruction:
+        made = function(*args, **kwargs)
+        return made if name is None else _named(CURRENT.get(), name, made)
+
+    return named
+
+
+def _named(session: Session | None, name: str, made: NkiInstruction) -> NkiInstruction:
+    """Let with_schedule find the instruction."""
+    assert session is not None
+    session.named.setdefault(str(name), []).append(made.handle)
+    return made
 
 
 def _learn(

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -30,6 +31,15 @@ from glia.nki.language_errors import AfterItsLoop, advise
 _OWN_FOLDER = str(Path(__file__).parent)
 
 
+@dataclass(frozen=True)
+class Order:
+    """That one instruction waits until another is complete, and where the kernel says so."""
+
+    consumer: Instr
+    producer: Instr
+    loc: Loc
+
+
 class Session(ABC):
     """One run of a kernel for one core.
 
@@ -47,6 +57,8 @@ class Session(ABC):
         self.rank = rank
         self.ranks = ranks
         self.orders_strictly = False  # inside nl.no_reorder()
+        self.named: dict[str, list[Instr]] = {}  # instructions that have a name
+        self.orders: list[Order] = []  # that data does not demand
         self.scattered: set[str] = set()  # tiles of PSUM with products at run-time offsets
         self._counts: dict[str, int] = {}
         # Tiles made in the bodies of nl.fori_loop and nl.while_loop that run, and that have ended.

@@ -24,6 +24,7 @@ from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotAnOutput
 from glia.nki.launch import Launch, bind, check_cores, check_loops, check_output, outputs_of
 from glia.nki.recorder import Recorder
+from glia.nki.schedule import in_order, waits
 from glia.nki.session import running
 from glia.nki.subset import check_language
 from glia.nki.targets import platform_target
@@ -74,7 +75,8 @@ def trace_launch(
         session = Recorder(target, rank, ranks)
         each = _record(launch, session)
         program = _placed(each.programs[0], session, shared, programs)
-        programs.append(insert_semaphores(program) if synchronises else program)
+        after = waits(session.orders)
+        programs.append(insert_semaphores(program, after=after) if synchronises else program)
         verify(programs[-1])
         traced.append(each)
         if not shared:
@@ -103,7 +105,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         inputs=tuple(_binding(each) for each in tensors.values()),
         outputs=(*results, *unnamed, *printed),
         constants=session.constants,
-        body=tuple(session.body),
+        body=in_order(session.body, session.orders, frozenset(session.addresses)),
         addresses=session.addresses,
     )
     return Traced(

@@ -18,7 +18,7 @@ from glia.nki.functions import REQUIRED, Binder, describe, dressed
 from glia.nki.issue import Arguments, issue, refuse, refuse_index
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import operator_name
-from glia.nki.remember import Issuing, remembering
+from glia.nki.remember import Issuing, naming, remembering
 from glia.nki.session import Session, caller, current, shown
 from glia.nki.tensor import NkiTensor
 
@@ -271,4 +271,6 @@ def _add_rows(
     return _gather(session, name, dst, others[0], skips, {"combine": "add"})
 
 
-dma_compute = dressed(_dma_compute, "dma_compute", "nki.isa", _COMPUTE, describe(isa.DmaCompute))
+dma_compute = dressed(
+    naming(_dma_compute), "dma_compute", "nki.isa", _COMPUTE, describe(isa.DmaCompute)
+)

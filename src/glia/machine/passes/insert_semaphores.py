@@ -9,8 +9,9 @@ with the state that the first one left, finds what an iteration needs of the one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from glia.base.affine import ZERO, Affine
 from glia.isa.kit import Instr
@@ -22,6 +23,8 @@ from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 MOST_ACCESSES = 24  # of one tile; more are remembered as accesses to the whole of it
 Stamped = tuple[int, Affine]  # (when the walk saw it, count): later in the walk is later in order
 Counts = dict[str, Stamped]
+After = Mapping[int, Sequence[Instr]]
+NOTHING: After = MappingProxyType({})
 
 
 def stream_of(instruction: Instr) -> str:
@@ -84,8 +87,11 @@ def _is_implied(old: _Access, new: _Access) -> bool:
 class _Analysis:
     """Finds, for every instruction, the counts of other streams that it has to wait for."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, after: After) -> None:
         self.program = program
+        self.after = after
+        self.awaited = {id(each) for producers in after.values() for each in producers}
+        self.stamps: dict[int, tuple[str, Stamped]] = {}  # of those, when they were seen last
         self.needs: list[dict[str, list[Affine]]] = []
         self.counts: dict[str, Affine] = {}
         self.records: dict[str, _Record] = {}
@@ -150,7 +156,7 @@ class _Analysis:
 
     def instruction(self, instruction: Instr) -> None:
         if isinstance(instruction, Barrier):
-            self.counts, self.records, self.owners = {}, {}, {}
+            self.counts, self.records, self.owners, self.stamps = {}, {}, {}, {}
             self._record({})
             return
         stream = stream_of(instruction)
@@ -165,12 +171,16 @@ class _Analysis:
         needs: Counts = {}
         for record, footprint, is_write in touches:
             _keep_latest(needs, record.needs(footprint, is_write))
+        known = (self.stamps.get(id(each)) for each in self.after.get(id(instruction), ()))
+        _keep_latest(needs, filter(None, known))
         if not instruction.queue:
             needs.pop(stream, None)
         self._record(needs)
         count = self.counts.get(stream, ZERO) + 1
         self.counts[stream] = count
         self.stamp += 1
+        if id(instruction) in self.awaited:
+            self.stamps[id(instruction)] = stream, (self.stamp, count)
         for record, footprint, is_write in touches:
             record.add(_Access(footprint, is_write, stream, (self.stamp, count)))
 
@@ -241,10 +251,14 @@ def count_signals(body: tuple[Statement, ...]) -> dict[str, int]:
     return totals
 
 
-def insert_semaphores(program: Program, options: object = None) -> Program:
-    """Add barriers around run-time control flow, then waits and signals everywhere."""
+def insert_semaphores(program: Program, options: object = None, after: After = NOTHING) -> Program:
+    """Add barriers around run-time control flow, then waits and signals everywhere.
+
+    `after` names, by the identity of an instruction, others that it waits for besides: earlier
+    ones of its block or of those around it.
+    """
     program = replace(program, body=_with_barriers(program.body))
-    analysis = _Analysis(program)
+    analysis = _Analysis(program, after)
     analysis.block(program.body)
     writer = _Writer(analysis.needs)
     return replace(program, body=writer.block(program.body, {}))

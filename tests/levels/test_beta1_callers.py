@@ -40,3 +40,14 @@ def test_a_grid_of_zero_is_one_program_that_has_a_number() -> None:
 
     x = RNG.standard_normal((1, 8, 8)).astype(np.float32)
     np.testing.assert_array_equal(kernel[0](x), x)
+
+
+def test_a_measured_kernel_may_return_a_tensor_of_private_memory() -> None:
+    @nki.benchmark
+    def kernel(x):
+        out = nl.ndarray((4, 4, 8), dtype=x.dtype, buffer=nl.hbm)
+        nl.store(out[0], nl.load(x))
+        return out.reshape((16, 8))
+
+    kernel(np.ones((4, 8), np.float32))
+    assert kernel.benchmark_result.profile.program.outputs[0].shape == (16, 8)

@@ -124,8 +124,8 @@ def checked_grid(function: Any, grid: Any) -> Grid:
         spmd_dim(*dim) if isinstance(dim, tuple) else dim
         for dim in (grid if isinstance(grid, tuple | list) else (grid,))
     )
-    if dims == (0,):  # as some kernels are launched: no grid
-        return ()
+    if dims == (0,):  # as some kernels are launched: one program, that with the number 0
+        return (1,)
     if not all(isinstance(dim, int | np.integer) and dim >= 1 for dim in dims):
         home = home_of(function)
         raise BadLaunch(kernel=home.name, problem=f"the grid {grid!r} is none", loc=home)
@@ -304,9 +304,12 @@ def _tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
 
 
 def _output(value: Any, launch: Launch) -> Any:
-    """A returned tensor as a whole one in shared HBM."""
+    """A returned tensor as a whole one in shared HBM, where this generation lets nl.hbm be too."""
     if not isinstance(value, Tensor):
         raise NotAnOutput(kernel=launch.home.name, value=f"a {type(value).__name__}")
     found = value.physical()
     fill_now(value.frame, found)
-    return value.view_of(found.tensor)
+    view = value.view_of(found.tensor)
+    if not view.is_on_chip:
+        view.buffer = shared_hbm.region
+    return view

@@ -58,9 +58,10 @@ def find_files(root: Path) -> list[Path]:
 
 def _uses(path: Path, tree: ast.Module, defining: set[Path]) -> bool:
     """Whether a file imports NKI, or one of these files."""
-    if generation_of(tree):
+    names = set(imported(tree))
+    if {"nki", "neuronxcc"} & {name.partition(".")[0] for name in names}:
         return True
-    for name in imported(tree):
+    for name in names:
         inside = Path(*name.split(".")).with_suffix(".py")
         if path.parent / inside in defining:
             return True

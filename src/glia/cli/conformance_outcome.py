@@ -71,8 +71,8 @@ def _lacking(problem: BaseException) -> str:
         return f"needs the package {problem.name}"
     if isinstance(problem, SkipTest) or type(problem).__name__ == "Skipped":
         return f"it skips itself: {problem}"
-    if isinstance(problem, SystemExit) and problem.code not in (None, 0):
-        return f"ends itself with {problem.code!r}"
+    if isinstance(problem, SystemExit) and problem.code == 2:
+        return "needs arguments of a command line"
     return ""
 
 

@@ -25,6 +25,7 @@ class Trial:
     grid: tuple[int, ...] = ()
     named: dict[str, Any] = field(default_factory=dict)
     tolerance: float = 1e-3
+    results: int = 0  # how many arguments at the end are results
 
 
 Recipe = Callable[[np.random.Generator, str], Trial | tuple[Trial, ...] | None]
@@ -271,3 +272,41 @@ def _flash(rng: np.random.Generator, file: str) -> Trial | None:
     rows = [_softmax(q32[:, n : n + 512].T @ k32 * 0.125) @ v32 for n in range(0, 16384, 512)]
     named = {"softmax_scale": 0.125, "use_causal_mask": False}
     return Trial((q, k, v), (np.concatenate(rows)[None],), (1,), named, tolerance=1e-2)
+
+
+@recipe("vector_add_naive")
+def _add_short_vectors(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 128), _floats(rng, 128)
+    return Trial((a, b), (a + b,))
+
+
+@recipe("vector_add_tiled")
+def _add_rows_of_vectors(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 512), _floats(rng, 512)
+    return Trial((a, b), (a + b,))
+
+
+@recipe("vector_add_stream", "vector_add_direct_allocation")
+def _add_vectors(rng: np.random.Generator, file: str) -> Trial:
+    a, b = _floats(rng, 128_000), _floats(rng, 128_000)
+    return Trial((a, b), (a + b,))
+
+
+@recipe("matrix_transpose")
+def _turn(rng: np.random.Generator, file: str) -> Trial:
+    x = _floats(rng, 256, 384)
+    return Trial((x,), (x.T.copy(),))
+
+
+@recipe("fused_conv2d_maxpool")
+def _pooled_convolution(rng: np.random.Generator, file: str) -> tuple[Trial, ...]:
+    images, weights = _floats(rng, 1, 128, 32, 16), _floats(rng, 256, 128, 3, 3) / 16
+    bias = _floats(rng, 256)
+    windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(2, 3))
+    sums = np.einsum("nchwij,ocij->nohw", windows, weights, optimize=True)
+    sums += bias[:, None, None]
+    pooled = sums.reshape(1, 256, 15, 2, 7, 2).max(axis=(3, 5))
+    return tuple(
+        Trial((images, weights, bias), (expected,), named={"pool_size": size}, tolerance=1e-2)
+        for size, expected in ((1, sums), (2, pooled))
+    )

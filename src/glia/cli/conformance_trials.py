@@ -39,8 +39,7 @@ COMPARISONS = (("numpy", "allclose"), ("jax.numpy", "allclose"), ("torch", "allc
 def run_kernels(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcome]:
     """Run the kernels of a file that have a recipe; the others are not run."""
     names = kernels_in(tree)
-    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    names += [name for name in functions if name in RECIPES and name not in names]
+    names += _wrappers(tree, names)
     if not names:
         return
     try:
@@ -52,12 +51,25 @@ def run_kernels(path: Path, tree: ast.Module, generation: str) -> Iterator[Outco
         yield _run_kernel(path, getattr(module, name), name, generation)
 
 
+def _wrappers(tree: ast.Module, kernels: list[str]) -> list[str]:
+    """Functions with a recipe that launch one of the kernels."""
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name in RECIPES and node.name not in kernels:
+            named = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            if named & set(kernels):
+                found.append(node.name)
+    return found
+
+
 def _run_kernel(path: Path, kernel: Any, name: str, generation: str) -> Outcome:
     make = RECIPES.get(name)
     made = make(np.random.default_rng(0), path.name) if make is not None else None
     if made is None:
         return Outcome(str(path), name, generation, "not run", reason=NO_INPUTS)
-    trials = made if isinstance(made, tuple) else (made,)
+    trials = tuple(_fitted(kernel, each) for each in (made if isinstance(made, tuple) else (made,)))
+    if None in trials:
+        return Outcome(str(path), name, generation, "not run", reason=NO_INPUTS)
     outcomes = [_run_trial(path, kernel, name, generation, each) for each in trials]
     wrong = [each for each in outcomes if each.status != "pass"]
     if wrong:
@@ -67,6 +79,17 @@ def _run_kernel(path: Path, kernel: Any, name: str, generation: str) -> Outcome:
     return replace(outcomes[0], error=worst, reached=tuple(sorted(reached)))
 
 
+def _fitted(kernel: Any, trial: Trial) -> Trial | None:
+    """The trial, with arrays for results that are parameters; None where nothing fits."""
+    signature = inspect.signature(kernel)
+    results = tuple(np.zeros(each.shape, trial.arguments[0].dtype) for each in trial.expected)
+    for more in ((), results):
+        with contextlib.suppress(TypeError):
+            signature.bind(*trial.arguments, *more, **trial.named)
+            return replace(trial, arguments=(*trial.arguments, *more), results=len(more))
+    return None
+
+
 def _run_trial(path: Path, kernel: Any, name: str, generation: str, trial: Trial) -> Outcome:
     try:
         grid = trial.grid if hasattr(kernel, "__getitem__") and trial.grid else ()
@@ -74,6 +97,8 @@ def _run_trial(path: Path, kernel: Any, name: str, generation: str, trial: Trial
             found = _simulated(kernel, generation, grid)(*trial.arguments, **trial.named)
     except Exception as problem:
         return failed(path, name, generation, problem)
+    if trial.results:
+        found = trial.arguments[-trial.results :]
     results = found if isinstance(found, tuple | list) else (found,)
     outcome = _compared(path, name, generation, list(results), trial)
     return replace(outcome, reached=tuple(sorted(reached)))
@@ -198,11 +223,16 @@ def run_script(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcom
 
 
 def is_test(path: Path, tree: ast.Module) -> bool:
-    """Whether the file holds tests, as pytest finds them."""
-    return path.name.startswith("test_") and any(
-        isinstance(node, ast.ClassDef)
-        or (isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
-        for node in tree.body
+    """Whether the file holds tests, as pytest finds them; one that starts itself is a script."""
+    frameworks = {"pytest", "unittest"} & set(imported(tree))
+    return (
+        path.name.startswith("test_")
+        and (bool(frameworks) or not is_script(tree))
+        and any(
+            isinstance(node, ast.ClassDef)
+            or (isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
+            for node in tree.body
+        )
     )
 
 

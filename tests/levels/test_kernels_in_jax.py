@@ -316,3 +316,38 @@ def test_attention_is_trained_by_its_two_kernels(way: Way) -> None:
     found, expected = way(loss(attention))(q, k, v), loss(plain_attention)(q, k, v)
     for actual, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=2e-3, atol=2e-3)
+
+
+# --- what kernels write and give to other glue ----------------------------------------------------
+
+
+@nki.jit
+def shifted_into(x: NkiTensor, out: NkiTensor) -> None:
+    nl.store(out, nl.add(nl.load(x), 1.0))
+
+
+def test_a_kernel_that_only_writes_its_arguments_is_of_no_use_to_jax() -> None:
+    for kernel in (shifted_into, nki.simulate(shifted_into)):
+        x, out = array(4, 4), np.zeros((4, 4), np.float32)
+        assert kernel(x, out) is None
+        np.testing.assert_array_equal(out, x + 1)
+    with pytest.raises(BadLaunch, match="lost in a function of JAX"):
+        jax.jit(shifted_into)(x, out)
+
+
+def test_the_config_of_a_framework_kernel_compiles_in_a_model() -> None:
+    class Glue(beta1.FrameworkKernel):
+        """As glue of other frameworks derives it."""
+
+    a, b = array(256, 64), array(256, 64, seed=1)
+    glue = Glue("added", add_into, (2, 1))
+    config, inputs, outputs = glue.dump_config(a, b, np.zeros_like(a))
+    assert (inputs, outputs) == (["a", "b", "c"], ["c"])
+    called = jax.ffi.ffi_call(
+        "AwsNeuronCustomNativeKernel",
+        shape_of(a),
+        custom_call_api_version=2,
+        legacy_backend_config=config,
+    )
+    found = on_device(lambda a, b: called(a, b * 2, jnp.zeros_like(a)) + 1)(a, b)
+    np.testing.assert_allclose(found, a + 2 * b + 1, rtol=1e-6)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from glia.neff.package import Neff
-from glia.nki.beta1.launch import Kernel, checked_grid, compiled
+from glia.neff.kernels import write_kernel
+from glia.nki.beta1.launch import Kernel, checked_grid
 from glia.nki.frameworks import framework_of
-
-CUSTOM_CALL_TARGET = "AwsNeuronCustomNativeKernel"
+from glia.nki.launch import bind
 
 
 class FrameworkKernel:
@@ -31,21 +27,18 @@ class FrameworkKernel:
     def dump_config(self, *args: Any, **kwargs: Any) -> tuple[str, list[str], list[str]]:
         """(backend_config, input names, output names) of the kernel for these arguments.
 
-        The config is JSON that holds the program as a NEFF of glia, in base64.
+        A model whose custom call of AwsNeuronCustomNativeKernel has that config compiles with the
+        kernel in it.
         """
         assert self.func is not None
         grid = checked_grid(self.func, self.grid) if self.grid else ()
         arrays = [self._example(each) for each in args]
         named = {name: self._example(value) for name, value in kwargs.items()}
-        traced = compiled(
-            Kernel(self.func, {"mode": "trace", **self.options}, grid), tuple(arrays), named
-        )
-        with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder) / "kernel.neff"
-            Neff(traced.programs).save(place)
-            contents = base64.b64encode(place.read_bytes()).decode()
-        config = json.dumps({"name": self.func_name, "neff": contents})
-        program = traced.programs[0]
+        kernel = Kernel(self.func, {"mode": "trace", **self.options}, grid)
+        launch = bind(self.func, tuple(arrays), named)
+        traced = kernel.traced_launch(launch, kernel.target(), synchronises=False)
+        (program,) = traced.programs
+        config = write_kernel([replace(program, name=self.func_name or program.name)], traced.fixed)
         return config, [b.name for b in program.inputs], [b.name for b in program.outputs]
 
     def _example(self, value: Any) -> Any:

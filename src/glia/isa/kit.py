@@ -116,11 +116,15 @@ def keeps(state: State, *, lanes: str = "") -> Any:
 
 @dataclass(frozen=True)
 class Rule:
-    """One law of an instruction: a sentence, its test (True = holds) and where it is documented."""
+    """One law of an instruction: a sentence, its test (True = holds) and where it is documented.
+
+    `cure` is what to write instead, where that is known.
+    """
 
     sentence: str
     holds: Callable[[Any, Any], bool]  # (instruction, arch) -> bool
     source: str
+    cure: str = ""
 
 
 @dataclass(frozen=True)

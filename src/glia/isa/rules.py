@@ -86,6 +86,7 @@ def same_elements(*names: str, source: str) -> Rule:
         f"{listed} must have the same number of partitions and of elements per partition",
         holds,
         source,
+        "slice the larger ones, or repeat the smaller ones with a view whose step is 0",
     )
 
 
@@ -95,7 +96,12 @@ def same_partitions(*names: str, source: str) -> Rule:
     def holds(instr: Any, _: Arch) -> bool:
         return len({p.partitions for p in _present(instr, names)}) <= 1
 
-    return Rule(f"{', '.join(names)} must have the same number of partitions", holds, source)
+    return Rule(
+        f"{', '.join(names)} must have the same number of partitions",
+        holds,
+        source,
+        "slice the larger ones to the partitions of the smallest",
+    )
 
 
 def column(name: str, beside: str, *, source: str) -> Rule:
@@ -106,7 +112,12 @@ def column(name: str, beside: str, *, source: str) -> Rule:
         partitions = getattr(instr, beside).partitions
         return all(p.free == 1 and p.partitions == partitions for p in patterns)
 
-    return Rule(f"{name} must hold one element for each partition of {beside}", holds, source)
+    return Rule(
+        f"{name} must hold one element for each partition of {beside}",
+        holds,
+        source,
+        f"give it the shape (partitions of {beside}, 1)",
+    )
 
 
 def at_most_dimensions(name: str, most: int, *, source: str) -> Rule:
@@ -116,7 +127,12 @@ def at_most_dimensions(name: str, most: int, *, source: str) -> Rule:
         moving = (sum(count > 1 for _, count in p.dims[1:]) for p in _present(instr, (name,)))
         return all(1 + dims <= most for dims in moving)
 
-    return Rule(f"{name} must have at most {most} dimensions", holds, source)
+    return Rule(
+        f"{name} must have at most {most} dimensions",
+        holds,
+        source,
+        "reshape it so that neighbouring dimensions become one, or loop over the outermost",
+    )
 
 
 def free_elements(name: str, count: int, *, source: str) -> Rule:
@@ -134,7 +150,12 @@ def free_between(name: str, low: int, high: int, *, source: str) -> Rule:
     def holds(instr: Any, _: Arch) -> bool:
         return all(low <= p.free <= high for p in _present(instr, (name,)))
 
-    return Rule(f"{name} must have {low} to {high} elements per partition", holds, source)
+    return Rule(
+        f"{name} must have {low} to {high} elements per partition",
+        holds,
+        source,
+        f"loop over slices of at most {high} elements",
+    )
 
 
 def dtypes(name: str, allowed: tuple[DType, ...], *, source: str = DTYPE_PAGE) -> Rule:
@@ -143,7 +164,12 @@ def dtypes(name: str, allowed: tuple[DType, ...], *, source: str = DTYPE_PAGE) -
     def holds(instr: Any, _: Arch) -> bool:
         return all(p.dtype in allowed for p in _present(instr, (name,)))
 
-    return Rule(f"{name} must be one of {', '.join(map(str, allowed))}", holds, source)
+    return Rule(
+        f"{name} must be one of {', '.join(map(str, allowed))}",
+        holds,
+        source,
+        f"give it, or a copy made with tensor_copy, one of these dtypes; {allowed[0]} is one",
+    )
 
 
 def same_dtype(*names: str, source: str) -> Rule:
@@ -152,7 +178,12 @@ def same_dtype(*names: str, source: str) -> Rule:
     def holds(instr: Any, _: Arch) -> bool:
         return len({p.dtype for p in _present(instr, names)}) <= 1
 
-    return Rule(f"{', '.join(names)} must have the same dtype", holds, source)
+    return Rule(
+        f"{', '.join(names)} must have the same dtype",
+        holds,
+        source,
+        "copy one with tensor_copy into a tile of the other's dtype",
+    )
 
 
 def known_op(name: str, *, arity: int | None = None, optional: bool = False) -> Rule:
@@ -184,7 +215,9 @@ def reducing_op(name: str) -> Rule:
             return False
         return arch.generation in declared.generations
 
-    return Rule(f"{name} must be an operator that reduces", holds, ALU_PAGE)
+    reducing = sorted(op for op, declared in ALU_OPS.items() if declared.identity is not None)
+    cure = f"operators that reduce are {', '.join(reducing)}"
+    return Rule(f"{name} must be an operator that reduces", holds, ALU_PAGE, cure)
 
 
 def unary_alone(*pairs: tuple[str, str], source: str) -> Rule:
@@ -213,6 +246,7 @@ def bitvec_on_integers(op_names: tuple[str, ...], operand_names: tuple[str, ...]
         "a bitvec operator needs integers of one width, and both operators of its family",
         holds,
         ALU_PAGE,
+        "view floats as integers of their width; do bits and arithmetic in two instructions",
     )
 
 
@@ -225,7 +259,12 @@ def float32_beside_arithmetic(name: str, op_name: str, *, source: str) -> Rule:
             return True
         return all(p.dtype is F32 for p in _present(instr, (name,)))
 
-    return Rule(f"{name} must be float32 beside an arithmetic operator", holds, source)
+    return Rule(
+        f"{name} must be float32 beside an arithmetic operator",
+        holds,
+        source,
+        "copy it with tensor_copy into a float32 tile",
+    )
 
 
 def not_both_in_psum(first: str, second: str, *, source: str) -> Rule:
@@ -234,7 +273,12 @@ def not_both_in_psum(first: str, second: str, *, source: str) -> Rule:
     def holds(instr: Any, _: Arch) -> bool:
         return sum(p.memory is Memory.PSUM for p in _present(instr, (first, second))) < 2
 
-    return Rule(f"{first} and {second} must not both be in PSUM", holds, source)
+    return Rule(
+        f"{first} and {second} must not both be in PSUM",
+        holds,
+        source,
+        "copy one of them to SBUF first, with tensor_copy",
+    )
 
 
 def _engine_patterns(instr: Instr) -> list[Pattern]:
@@ -299,20 +343,44 @@ def moves_data(instr: Instr) -> bool:
 
 
 COMMON_RULES = (
-    Rule("an operand must span 1 to 128 partitions", _within_partitions, ARCHITECTURE),
+    Rule(
+        "an operand must span 1 to 128 partitions",
+        _within_partitions,
+        ARCHITECTURE,
+        "loop over slices of 128 partitions",
+    ),
     Rule(
         "an operand of more than 64 partitions must start at partition 0, of 33 to 64 at 0 or 64, "
         "of at most 32 at 0, 32, 64 or 96",
         _starts,
         ARCHITECTURE,
+        "put the rows at such a partition, or move them there with dma_copy",
     ),
-    Rule("an engine reads and writes neighbouring partitions", _unit_partition_step, ARCHITECTURE),
-    Rule("an on-chip operand has at most 4 free dimensions", _few_free_dims, ARCHITECTURE),
+    Rule(
+        "an engine reads and writes neighbouring partitions",
+        _unit_partition_step,
+        ARCHITECTURE,
+        "gather the partitions with dma_copy, which takes any step",
+    ),
+    Rule(
+        "an on-chip operand has at most 4 free dimensions",
+        _few_free_dims,
+        ARCHITECTURE,
+        "reshape it so that neighbouring dimensions become one, or loop over the outermost",
+    ),
     Rule("every dimension counts at least one element", _positive_counts, ARCHITECTURE),
     Rule(
-        "an element must not be written twice through a step of 0", _no_broadcast_write, "assumed"
+        "an element must not be written twice through a step of 0",
+        _no_broadcast_write,
+        "assumed",
+        "write it once, and repeat it where it is read",
     ),
-    Rule("GpSimd reaches SBUF but not PSUM", _gpsimd_stays_in_sbuf, "NKI nki.isa.tensor_tensor"),
+    Rule(
+        "GpSimd reaches SBUF but not PSUM",
+        _gpsimd_stays_in_sbuf,
+        "NKI nki.isa.tensor_tensor",
+        "let the Vector or Scalar engine do it, or copy the operand to SBUF",
+    ),
     Rule("an engine operand must have a dtype of the device", _has_engine_dtypes, DTYPE_PAGE),
     Rule(
         "float8_e4m3fn, float8_e8m0fnu and packed floats need generation 4",

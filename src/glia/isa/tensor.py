@@ -177,6 +177,7 @@ class NcMatmul(Instr, engine="tensor"):
             "stationary and moving must have the same number of partitions",
             lambda i, _: i.stationary.partitions == i.moving.partitions,
             MATMUL,
+            "both hold the dimension that is summed over on their partitions; transpose the other",
         ),
         Rule(
             "dst must have a partition for each column of stationary, a column for each of moving",
@@ -188,6 +189,7 @@ class NcMatmul(Instr, engine="tensor"):
             "generation 4 what fits in PSUM",
             lambda i, arch: moving_fits(i, i.moving.free // i.rows_per_partition, arch),
             MATMUL,
+            "loop over 512 columns of moving, into another bank of PSUM each",
         ),
         dtypes("stationary", FLOATS, source=MATMUL),
         dtypes("moving", FLOATS, source=MATMUL),
@@ -197,6 +199,7 @@ class NcMatmul(Instr, engine="tensor"):
             "dst must be float32 (bfloat16 too on generation 4), in transpose mode as stationary",
             _destination_dtype,
             MATMUL,
+            "let dst be float32, and round when it is copied to SBUF",
         ),
         Rule(
             "transpose mode does not accumulate",
@@ -229,6 +232,7 @@ class NcMatmul(Instr, engine="tensor"):
             "128 without one",
             lambda i, _: fits_tile(i, _columns(i)),
             MATMUL,
+            "loop over 128 columns of stationary, and over 128 partitions, which add up in dst",
         ),
     )
 

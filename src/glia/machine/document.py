@@ -16,7 +16,7 @@ from glia.isa import INSTRUCTIONS, Instr, Operand
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 from glia.isa.examples import examples
-from glia.isa.kit import Indirect
+from glia.isa.kit import Indirect, Rule
 from glia.isa.meeting import Meeting
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal import violations
@@ -52,7 +52,7 @@ def _page(lines: Iterator[str]) -> str:
 def _instructions() -> Iterator[str]:
     yield from ("# Instructions", "", _GENERATED, "")
     yield from ("Rules that hold for every instruction:", "")
-    yield from (f"- {rule.sentence} ({rule.source})" for rule in COMMON_RULES)
+    yield from map(_rule, COMMON_RULES)
     for engine in ENGINES:
         yield from ("", f"## {engine.capitalize()} engine", "")
         yield from ("| instruction | what it does | generations |", "|---|---|---|")
@@ -76,7 +76,7 @@ def _instruction(name: str, instr: type[Instr], example: Instr) -> Iterator[str]
     yield from _remarks(instr)
     if instr.rules:
         yield from ("## Rules", "", "Beside those of [every instruction](../instructions.md):", "")
-        yield from (f"- {rule.sentence} ({rule.source})" for rule in instr.rules)
+        yield from map(_rule, instr.rules)
         yield ""
     if instr.assumed:
         yield from ("## Not documented, and here", "")
@@ -87,6 +87,11 @@ def _instruction(name: str, instr: type[Instr], example: Instr) -> Iterator[str]
     cost = " ".join((inspect.getdoc(instr.cycles) or "").split())
     yield from ("## Cost", "", f"{cost} Source: {instr.cost_source}.", "")
     yield from _example(example)
+
+
+def _rule(rule: Rule) -> str:
+    cure = f"; instead, {rule.cure}" if rule.cure else ""
+    return f"- {rule.sentence}{cure} ({rule.source})"
 
 
 def _example(example: Instr) -> Iterator[str]:

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from glia.arch import Arch
-from glia.isa.kit import Instr, Operand
+from glia.isa.kit import Instr, Operand, Rule
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import COMMON_RULES
 
 
 def violations(instr: Instr, arch: Arch) -> list[str]:
-    """Every law the instruction breaks on this generation, each as a sentence with its numbers."""
+    """Every law the instruction breaks on this generation, each as a sentence with its numbers.
+
+    Where it is known what to write instead, a second line says so.
+    """
     broken = list(_structure(instr, arch))
     if broken:
         return broken
     rules = (*COMMON_RULES, *instr.rules)
-    return [
-        f"{rule.sentence}; here {_numbers(instr)} ({rule.source})"
-        for rule in rules
-        if not rule.holds(instr, arch)
-    ]
+    return [_told(rule, instr) for rule in rules if not rule.holds(instr, arch)]
+
+
+def _told(rule: Rule, instr: Instr) -> str:
+    text = f"{rule.sentence}; here {_numbers(instr)} ({rule.source})"
+    return f"{text}\n  cure: {rule.cure}" if rule.cure else text
 
 
 def _structure(instr: Instr, arch: Arch) -> Iterator[str]:
@@ -57,9 +61,22 @@ def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:
 def _pattern_operand(name: str, pattern: Pattern, declared: Operand) -> Iterator[str]:
     if pattern.memory not in declared.memories:
         allowed = " or ".join(memory.value for memory in declared.memories)
-        yield f"{name} must be in {allowed}; here it is in {pattern.memory.value}"
+        yield (
+            f"{name} must be in {allowed}; here it is in {pattern.memory.value}\n"
+            f"  cure: {_move(pattern.memory, declared)}"
+        )
     if not pattern.dims:
         yield f"{name} has no dimensions"
+
+
+def _move(memory: Memory, declared: Operand) -> str:
+    """How to have an operand where the instruction takes it."""
+    wanted = declared.memories[0].value
+    if declared.access != "reads":
+        return f"allocate it in {wanted}, and copy the result from there if need be"
+    if memory is Memory.HBM:
+        return f"copy it to a tile in {wanted} first, with dma_copy"
+    return f"copy it to a tile in {wanted} first, with tensor_copy or dma_copy"
 
 
 def _numbers(instr: Instr) -> str:

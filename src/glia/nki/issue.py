@@ -172,8 +172,13 @@ def _check_partitions(arch: Arch, function: str, fields: Arguments, loc: Loc) ->
             if isinstance(pattern, Pattern) and pattern.memory is not Memory.HBM:
                 count = max(pattern.partitions, pattern.tile.partitions)
                 if count > arch.partitions:
-                    limit = f"exceeds maximum {arch.partitions}"
-                    refuse(function, f"{function} {name} partition dimension {count} {limit}", loc)
+                    refuse(
+                        function,
+                        f"{function} {name} partition dimension {count} exceeds maximum "
+                        f"{arch.partitions}\n  cure: loop over slices of {arch.partitions} "
+                        "partitions, nl.tile_size.pmax",
+                        loc,
+                    )
 
 
 def _broken(instruction: Instr, arch: Arch) -> list[str]:

@@ -1,12 +1,12 @@
-"""Plant small faults in the meanings of instructions, and list those that no test notices.
+"""Plant small faults in the meanings and rules of instructions; list those that no test notices.
 
     PYTHONPATH=src python benchmarks/mutants.py [part of a function's name ...]
 
-Every function of glia.isa that computes values is changed in one place at a time: operands
-exchanged, a comparison or a constant off by one, a branch or a flag turned round, another rule for
-NaN or for rounding; and every entry of the tables of operators and functions as a whole. The laws
-in tests/law that reach the change run, the quickest first, until one of them fails. Some survivors
-mean the same as the original; the others want a test. All of it takes about seven minutes.
+Every function of glia.isa that computes values or says what is legal is changed in one place at a
+time: operands exchanged, a comparison or a constant off by one, a branch or a flag turned round,
+another rule for NaN or for rounding; and every entry of the tables of operators and functions as a
+whole. The laws in tests/law that reach the change run, those that reach little else first, until
+one of them fails. Some survivors mean the same as the original; the others want a test.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ from _pytest.runner import runtestprotocol
 
 from glia.isa import activation, alu
 
+Definition = ast.FunctionDef | ast.Lambda
+KEPT = "kept"  # the name under which a lambda is compiled
+
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 30  # for one mutant; whoever takes longer is noticed
-VALUES = ("Array", "Results", "list[tuple", "Any", "int", "float")  # what a meaning returns
+SECONDS = 8  # of tests for one mutant
+VALUES = ("Array", "Results", "list[tuple", "Any", "int", "float", "bool")  # of a meaning, a rule
 OTHERS = ("cycles", "transfer_nanoseconds", "rate", "moved_bytes", "descriptors", "passes")
 WITHOUT_MEANINGS = (".cost", ".examples", ".kit", ".form")
 
@@ -66,15 +69,21 @@ class Mutant:
 
 def functions() -> Iterator[tuple[str, FunctionType]]:
     """Every function of glia.isa that computes values, by name."""
-    for name, module in sorted(sys.modules.items()):
-        if name.startswith("glia.isa.") and not name.endswith(WITHOUT_MEANINGS):
-            yield from _functions_of(name.removeprefix("glia.isa."), module)
+    seen: set[int] = set()
+    for module_name, module in sorted(sys.modules.items()):
+        if module_name.startswith("glia.isa.") and not module_name.endswith(WITHOUT_MEANINGS):
+            for name, function in _functions_of(module_name.removeprefix("glia.isa."), module):
+                if id(function) not in seen:  # rules are shared
+                    seen.add(id(function))
+                    yield name, function
 
 
 def _functions_of(name: str, module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
     own = {k: v for k, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
     for key, value in own.items():
-        members = vars(value).items() if inspect.isclass(value) else [("", value)]
+        members = list(vars(value).items()) if inspect.isclass(value) else [("", value)]
+        own_rules = vars(value).get("rules", ()) if inspect.isclass(value) else ()
+        members += [("rules", rule.holds) for rule in own_rules]
         for inner, member in members:
             function = getattr(member, "__func__", member)
             if isinstance(function, FunctionType) and _has_meaning(function):
@@ -82,6 +91,8 @@ def _functions_of(name: str, module: ModuleType) -> Iterator[tuple[str, Function
 
 
 def _has_meaning(function: FunctionType) -> bool:
+    if function.__name__ == "<lambda>":
+        return function.__closure__ is None
     if function.__name__ in OTHERS or function.__name__.startswith("__"):
         return False
     returned = str(function.__annotations__.get("return", ""))
@@ -126,7 +137,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
 def mutants_of(name: str, function: FunctionType) -> Iterator[Mutant]:
     """Every change of one function."""
     definition = _definition(function)
-    nodes = [node for part in definition.body for node in ast.walk(part)]
+    nodes = _nodes(definition)
     harmless = {id(each.operand) for each in nodes if isinstance(each, ast.UnaryOp)}
     harmless |= {id(each.value) for each in nodes if isinstance(each, ast.keyword)}
     for number, node in enumerate(nodes):
@@ -139,10 +150,18 @@ def mutants_of(name: str, function: FunctionType) -> Iterator[Mutant]:
             yield Mutant(where, what, function.__code__, _replacing(function, code))
 
 
-def _definition(function: FunctionType) -> ast.FunctionDef:
+def _nodes(definition: Definition) -> list[ast.AST]:
+    parts = definition.body if isinstance(definition, ast.FunctionDef) else [definition.body]
+    return [node for part in parts for node in ast.walk(part)]
+
+
+def _definition(function: FunctionType) -> Definition:
     code = function.__code__
     tree = ast.parse(Path(code.co_filename).read_text(encoding="utf-8"))
     for node in ast.walk(tree):
+        is_lambda = isinstance(node, ast.Lambda) and function.__name__ == "<lambda>"
+        if is_lambda and node.lineno == code.co_firstlineno:
+            return node
         if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
             starts = (node.lineno, *(each.lineno for each in node.decorator_list))
             if code.co_firstlineno in starts:
@@ -161,16 +180,19 @@ class _Exchange(ast.NodeTransformer):
 
 
 def _compiled(
-    function: FunctionType, definition: ast.FunctionDef, number: int, changed: ast.AST
+    function: FunctionType, definition: Definition, number: int, changed: ast.AST
 ) -> CodeType:
     """The code of the function with another node in the place of one of its nodes."""
     tree = copy.deepcopy(definition)
-    tree.decorator_list = []
-    target = [node for part in tree.body for node in ast.walk(part)][number]
-    module = ast.fix_missing_locations(ast.Module([_Exchange(target, changed).visit(tree)], []))
+    if isinstance(tree, ast.FunctionDef):
+        tree.decorator_list = []
+    tree = _Exchange(_nodes(tree)[number], changed).visit(tree)
+    if isinstance(tree, ast.Lambda):
+        tree = ast.copy_location(ast.Assign([ast.Name(KEPT, ast.Store())], tree), tree)
+    module = ast.fix_missing_locations(ast.Module([tree], []))
     names: dict[str, Any] = {}
     exec(compile(module, function.__code__.co_filename, "exec"), {**function.__globals__}, names)
-    return names[definition.name].__code__
+    return names[getattr(tree, "name", KEPT)].__code__
 
 
 def _replacing(function: FunctionType, code: CodeType) -> Callable[[], None]:
@@ -224,20 +246,22 @@ class Planter:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run all of it; True says that nothing is left to do."""
         reached, seconds = _reached(session.items)
-        quickest = sorted(session.items, key=lambda item: seconds[item.nodeid])
+        nearest = sorted(
+            session.items, key=lambda item: (len(reached[item.nodeid]), seconds[item.nodeid])
+        )
         every = [m for name, f in functions() for m in mutants_of(name, f)] + list(of_tables())
         mutants = [m for m in every if not self.wanted or any(w in m.where for w in self.wanted)]
         survivors = 0
         for mutant in mutants:
             name = mutant.where.split(":")[1]
             tests = [
-                item for item in quickest
+                item for item in nearest
                 if mutant.code in reached[item.nodeid] or (not mutant.code and name in item.nodeid)
             ]  # fmt: skip
             if not _is_noticed(mutant, tests):
                 survivors += 1
                 print(f"{mutant.where}: {mutant.what} ({len(tests)} tests)", flush=True)
-        print(f"{survivors} of {len(mutants)} mutants survive {len(quickest)} tests")
+        print(f"{survivors} of {len(mutants)} mutants survive {len(nearest)} tests")
         return True
 
 
@@ -267,14 +291,17 @@ def _is_noticed(mutant: Mutant, tests: list[pytest.Item]) -> bool:
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] != 0
-    signal.alarm(SECONDS)
+    signal.alarm(2 * SECONDS)  # whoever hangs is noticed
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     mutant.plant()
+    end = time.monotonic() + SECONDS
     for item in tests:
         if any(report.failed for report in runtestprotocol(item, log=False, nextitem=None)):
             os._exit(1)
+        if time.monotonic() > end:
+            break
     os._exit(0)
 
 

@@ -28,7 +28,7 @@ from glia.nki.enums import engine
 from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki
 from glia.nki.indirect import Chosen, broken_rule, set_aside, transfer
 from glia.nki.objects import NkiInstruction
-from glia.nki.operators import operator_name
+from glia.nki.operators import Token, operator_name
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import Session, caller
 from glia.nki.tensor import NkiTensor
@@ -119,7 +119,7 @@ def attribute(value: Any, loc: Loc) -> Any:
     """An argument other than a tensor as the instruction takes it; NotInNki when it takes none."""
     if value is None or isinstance(value, int | float | str | Affine):
         return value
-    if callable(value):
+    if callable(value) or isinstance(value, Token):
         known = operator_name(value)
         if known is not None:
             return known

@@ -35,6 +35,10 @@ def column(values: Any) -> Array:
     return np.asarray(values, np.float32).reshape(-1, 1)
 
 
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 # The tables of operators and of activation functions in NKI's API common fields.
 OPERATORS = [
     "invert",

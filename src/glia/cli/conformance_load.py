@@ -39,6 +39,7 @@ MODULES = {
     "nki": "glia.nki",
     "nki.language": "glia.nki.language",
     "nki.isa": "glia.nki.isa",
+    "nki.isa.constants": "glia.nki.constants",
     "nki.collectives": "glia.nki.collectives",
     "nki.typing": "glia.nki.typing",
     "neuronxcc": "glia.nki.beta1.package",

@@ -6,4 +6,6 @@ from glia.nki import collectives, isa, language, typing
 from glia.nki.kernel import jit
 from glia.nki.simulate import simulate
 
-__all__ = ["collectives", "isa", "jit", "language", "simulate", "typing"]
+dtype = str  # what annotations call a dtype: its name, as nl.bfloat16 is
+
+__all__ = ["collectives", "dtype", "isa", "jit", "language", "simulate", "typing"]

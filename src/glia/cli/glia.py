@@ -196,13 +196,17 @@ def profile(
 
 
 def _profile_text(found: Profile) -> str:
+    cores = f"{len(found.cores)} cores" if found.cores else "one core"
     lines = [
-        f"latency          {found.latency_us:.2f} us (simulated, one core of {found.target.name})",
+        f"latency          {found.latency_us:.2f} us (simulated, {cores} of {found.target.name})",
         f"matrix peak used {found.mfu:.2%} (MFU, {found.flops} flops)",
         f"HBM traffic      {found.hbm_bytes} bytes, {found.hbm_gbps:.1f} GB/s",
         f"DMA traffic      {found.dma_bytes} bytes",
         f"instructions     {found.instructions}",
     ]
+    for number, core in enumerate(found.cores):
+        waits = "".join(f", waited {us:.2f} us for core {n}" for n, us in core.waiting_us.items())
+        lines.append(f"core {number:<11} {core.latency_us:.2f} us{waits}")
     busy = [("engine " + name, each) for name, each in found.engines.items()]
     busy += [("queue " + name, each) for name, each in found.queues.items()]
     for name, each in busy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from glia.arch import Target, get_target
@@ -16,6 +16,7 @@ from glia.profile.page import render_page
 from glia.profile.picture import render_svg
 from glia.profile.trace import perfetto_events
 from glia.sim.timing import Timing, simulate_timing
+from glia.sim.timing_cores import simulate_cores
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,15 @@ class EngineProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """The simulated time of one core's program and where it went."""
+    """The simulated time of one core's program and where it went.
+
+    Of several cores it is the one that ends last; `cores` then has the profile of each, in order.
+    """
 
     program: Program
     target: Target
     timing: Timing
+    cores: tuple[Profile, ...] = ()
 
     @property
     def latency_us(self) -> float:
@@ -89,6 +94,26 @@ class Profile:
         return self.flops / (peak * self.timing.latency_ns * 1e-9)
 
     @property
+    def waiting_us(self) -> Mapping[int, float]:
+        """Microseconds that this core's engines waited for other cores, by the core that was late.
+
+        Engines that wait at one time count each.
+        """
+        found: dict[int, float] = {}
+        for wait in self.timing.core_waits:
+            found[wait.core] = found.get(wait.core, 0.0) + wait.ns / 1000
+        return found
+
+    @property
+    def late_core(self) -> int | None:
+        """The core for which the others waited longest; None when nobody waited."""
+        waited: dict[int, float] = {}
+        for core in self.cores:
+            for late, microseconds in core.waiting_us.items():
+                waited[late] = waited.get(late, 0.0) + microseconds
+        return max(waited, key=lambda late: waited[late], default=None)
+
+    @property
     def instructions(self) -> int:
         """Executed instructions of all engines."""
         return sum(self.timing.instructions.values())
@@ -105,6 +130,15 @@ class Profile:
 
     def to_dict(self) -> dict[str, object]:
         """Everything but the single events, in JSON's types."""
+        return self._to_dict() | ({"cores": self._cores_to_dict()} if self.cores else {})
+
+    def _cores_to_dict(self) -> list[dict[str, object]]:
+        return [
+            core._to_dict() | {"waiting_us": {str(n): us for n, us in core.waiting_us.items()}}
+            for core in self.cores
+        ]
+
+    def _to_dict(self) -> dict[str, object]:
         timing = self.timing
         return {
             "program": self.program.name,
@@ -122,16 +156,23 @@ class Profile:
             "engines": {n: vars(e).copy() for n, e in self.engines.items()},
             "queues": {n: vars(e).copy() for n, e in self.queues.items()},
             "opcodes": [vars(row).copy() for row in timing.opcodes],
-            "stalls": [vars(row).copy() for row in timing.stalls],
+            "stalls": [vars(row).copy() for row in timing.stalls] + self._waits_to_dict(),
             "activation_table_loads": timing.table_loads,
             "throttled_us": timing.throttled_ns / 1000,
             "notes": list(self.program.notes),
             "not_modelled": list(self.not_modelled),
         }
 
+    def _waits_to_dict(self) -> list[dict[str, object]]:
+        """Waits for other cores as rows like those of waits for semaphores."""
+        return [
+            {"engine": w.engine, "semaphore": f"core {w.core}", "ns": w.ns, "opcode": w.opcode}
+            for w in self.timing.core_waits
+        ]
+
     def save_perfetto(self, path: str | Path) -> None:
         """Write a trace that ui.perfetto.dev and chrome://tracing open."""
-        _save(path, json.dumps(perfetto_events(self.program.name, self.timing)))
+        _save(path, json.dumps(perfetto_events(self.program.name, *self._timings)))
 
     def save_html(self, path: str | Path) -> None:
         """Write one page that needs nothing but itself: timelines, memory, roofline, tables."""
@@ -141,29 +182,47 @@ class Profile:
         """Write a picture of the timeline."""
         _save(path, render_svg(self.program.name, self.target.name, self.timing))
 
+    @property
+    def _timings(self) -> tuple[Timing, ...]:
+        return tuple(core.timing for core in self.cores) or (self.timing,)
+
+    def _tracks(self) -> list[tuple[str, Timing, str]]:
+        """(title, timing, track) of everything that did something, core by core."""
+        found = []
+        for number, core in enumerate(self.cores or (self,)):
+            used = {event.track for event in core.timing.events}
+            tracks = dict.fromkeys([*core.engines, *(f"dma {q}" for q in core.queues)])
+            title = f"core {number} " if self.cores else ""
+            found += [(title + track, core.timing, track) for track in tracks if track in used]
+        return found
+
     def _page_data(self) -> dict[str, object]:
         arch, timing = self.target.arch, self.timing
         texts: dict[int, int] = {}
         instructions = []
-        for event in timing.events:
+        for event in (event for each in self._timings for event in each.events):
             if id(event.instr) not in texts:
                 texts[id(event.instr)] = len(instructions)
                 instr = event.instr
                 instructions.append([instr.mnemonic(), operands_text(instr), str(instr.loc)])
-        tracks = list(dict.fromkeys([*self.engines, *(f"dma {q}" for q in self.queues)]))
-        used = {event.track for event in timing.events}
-        tracks = [track for track in tracks if track in used]
-        numbers = {track: number for number, track in enumerate(tracks)}
+        tracks = self._tracks()
+        numbers = {(id(each), track): n for n, (_, each, track) in enumerate(tracks)}
         events = [
-            [numbers[e.track], round(e.start_ns, 1), round(e.end_ns, 1), texts[id(e.instr)]]
-            for e in timing.events
+            [
+                numbers[id(each), event.track],
+                round(event.start_ns, 1),
+                round(event.end_ns, 1),
+                texts[id(event.instr)],
+            ]
+            for each in self._timings
+            for event in each.events
         ]
         return self.to_dict() | {
-            "tracks": tracks,
+            "tracks": [title for title, _, _ in tracks],
             "texts": instructions,
             "events": events,
             "skips": [[s.variable, s.start_ns, s.end_ns, s.iterations] for s in timing.skips],
-            "events_left_out": timing.events_left_out,
+            "events_left_out": sum(each.events_left_out for each in self._timings),
             "begin_ns": timing.begin_ns,
             "end_ns": timing.latency_ns,
             "residences": [list(vars(r).values()) for r in self.residences],
@@ -186,6 +245,16 @@ def profile_program(
     """Time `program` on one core of `target`; `trips` as in `simulate_timing`."""
     target = get_target(target) if isinstance(target, str) else target
     return Profile(program, target, simulate_timing(program, target.arch, trips=trips))
+
+
+def profile_programs(programs: Sequence[Program], target: str | Target) -> Profile:
+    """Time the programs of cores that run together; that of one as `profile_program` does."""
+    if len(programs) == 1:
+        return profile_program(programs[0], target)
+    target = get_target(target) if isinstance(target, str) else target
+    timings = simulate_cores(programs, target.arch)
+    cores = tuple(Profile(p, target, t) for p, t in zip(programs, timings, strict=True))
+    return replace(max(cores, key=lambda core: core.timing.latency_ns), cores=cores)
 
 
 def _save(path: str | Path, text: str) -> None:

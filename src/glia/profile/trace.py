@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from glia.profile.describe import operands_text
 from glia.sim.timing import Timing
 
 ENGINE_PROCESS, DMA_PROCESS, SUMMARY_PROCESS = 1, 2, 3
+PROCESSES = 3  # of each core
 
 
-def perfetto_events(name: str, timing: Timing) -> dict[str, object]:
+def perfetto_events(name: str, *timings: Timing) -> dict[str, object]:
     """A JSON trace: a process for engines with a thread for each, one for queues, one for skips.
 
-    Times are microseconds. Every event carries opcode, operands and source line. A counter shows
-    how many transfers the DMA engines have in flight.
+    Of several cores each has such three. Times are microseconds. Every event carries opcode,
+    operands and source line. A counter shows how many transfers the DMA engines have in flight.
     """
+    events: list[dict[str, Any]] = []
+    for core, timing in enumerate(timings):
+        title = f"{name}: core {core}" if len(timings) > 1 else name
+        own = _events_of(title, timing)
+        events += [event | {"pid": PROCESSES * core + event["pid"]} for event in own]
+    slowest = max(timings, key=lambda timing: timing.latency_ns)
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": _summary(slowest)}
+
+
+def _events_of(name: str, timing: Timing) -> list[dict[str, Any]]:
+    """The events of one core."""
     tracks = [*timing.busy_ns, *(f"dma {queue}" for queue in timing.queue_busy_ns)]
     threads = {track: number for number, track in enumerate(tracks, 1)}
     events = [
@@ -34,15 +48,14 @@ def perfetto_events(name: str, timing: Timing) -> dict[str, object]:
         title = f"{skip.iterations} more iterations of {skip.variable}"
         span = (skip.start_ns, skip.end_ns)
         events.append(_complete(title, SUMMARY_PROCESS, 1, span, {"iterations": skip.iterations}))
-    events += _transfers_in_flight(timing)
-    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": _summary(timing)}
+    return events + _transfers_in_flight(timing)
 
 
 def _process(track: str) -> int:
     return DMA_PROCESS if track.startswith("dma ") else ENGINE_PROCESS
 
 
-def _metadata(kind: str, process: int, thread: int, name: str) -> dict[str, object]:
+def _metadata(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
 
 
@@ -52,7 +65,7 @@ def _complete(
     thread: int,
     span_ns: tuple[float, float],
     arguments: dict[str, object],
-) -> dict[str, object]:
+) -> dict[str, Any]:
     start, end = span_ns
     return {
         "ph": "X",
@@ -65,12 +78,12 @@ def _complete(
     }
 
 
-def _transfers_in_flight(timing: Timing) -> list[dict[str, object]]:
+def _transfers_in_flight(timing: Timing) -> list[dict[str, Any]]:
     changes = []
     for event in timing.events:
         if event.track.startswith("dma "):
             changes += [(event.start_ns, 1), (event.end_ns, -1)]
-    found: list[dict[str, object]] = []
+    found: list[dict[str, Any]] = []
     count = 0
     for moment, change in sorted(changes):
         count += change

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 Executor = Callable[[Sequence[Program], Arrays], Arrays]
 
-_PROFILER = "glia.profile.report:profile_program"
+_PROFILER = "glia.profile.report:profile_programs"
 # How a program can be executed, the default first: in program order, or with engines and queues
 # running on as far as semaphores let them, which finds what only luck keeps right.
 DEVICES = {
@@ -89,11 +89,11 @@ class Model:
         return {binding.name: results[binding.name] for binding in self.outputs}
 
     def profile(self, *arrays: np.ndarray) -> Profile:
-        """The simulated time of one execution; with arrays, also checked as inputs."""
+        """The simulated time of one execution, all cores together; with arrays, also checked."""
         if arrays:
             self._check(self._by_name(arrays))
-        profile: Callable[[Program, str], Profile] = resolve(_PROFILER)
-        return profile(self.neff.program, self.neff.target)
+        profile: Callable[[Sequence[Program], str], Profile] = resolve(_PROFILER)
+        return profile(self.neff.programs, self.neff.target)
 
     def _by_name(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         if len(arrays) != len(self.inputs):

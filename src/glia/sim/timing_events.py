@@ -15,12 +15,13 @@ TENSOR, VECTOR, SCALAR, GPSIMD, SYNC = 0, 1, 2, 3, 4
 
 # Operations of a stream
 STEP, LOOP, END, MEET, WHILE, DECIDE, REPEAT, JUMP, BRANCH, STOP = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+JOIN = 10  # a step at which cores meet
 # Kinds of instruction
 COMPUTE, ACTIVATION, MATMUL, TRANSFER = 0, 1, 2, 3
 # What stands instead of a start for an engine that has none
-BLOCKED, FINISHED, MET, ARRIVED = -1, -2, -3, -4
+BLOCKED, FINISHED, MET, ARRIVED, HELD_UP = -1, -2, -3, -4, -5
 # Why `run` returns
-DONE, STUCK, MARKED, FULL = 0, 1, 2, 3
+DONE, STUCK, MARKED, FULL, JOINED = 0, 1, 2, 3, 4
 
 # Parameters
 SLOTS, ORDINALS, WAKE, DMA_START, DMA_DONE, TABLE_LOAD = 0, 1, 2, 3, 4, 5
@@ -29,13 +30,15 @@ PARAMETERS = 13
 # State of the whole core
 NOW, LAST, SWAP, TENSOR_END, HEAT, IS_WARM, HELD, HELD_PLACE, HELD_TILE = 0, 1, 2, 3, 4, 5, 6, 7, 8
 HELD_STEP, TABLE, EXECUTED, EVENTS, MARK, RELEASED = 9, 10, 11, 12, 13, 14
-GLOBALS = 15
+ARRIVING = 15  # the engine that came to a meeting of cores
+GLOBALS = 16
+LET_GO = -2  # instead of what an engine is blocked by: it may start the meeting it came to
 
 LANES = 17  # 16 DMA engines and the HBM interface; each has a clock for every queue
 NAMES = (
     "begin", "run", "soonest", "next_place", "look", "units_of", "execute", "start_tensor",
     "throttle", "hold", "transfer", "serve", "finish", "signal", "has_room", "meet", "release",
-    "outcome", "gather",
+    "outcome", "gather", "is_held_up",
 )  # fmt: skip
 
 
@@ -51,7 +54,10 @@ def begin(m: Any) -> int:
 
 
 def run(m: Any) -> int:
-    """Execute until all is done, nothing can move, a watched loop turns, or a buffer is full."""
+    """Execute until all is done, nothing can move, or the caller has something to do.
+
+    That is when a watched loop turns, a buffer is full, or an engine comes to a meeting of cores.
+    """
     while True:
         if m.core[RELEASED]:
             release(m)
@@ -65,11 +71,24 @@ def run(m: Any) -> int:
             return STUCK
         if not has_room(m, m.arg[m.place[engine]]):
             return FULL
+        if m.op[m.place[engine]] == JOIN and is_held_up(m, engine):
+            return JOINED
         execute(m, engine)
         next_place(m, engine)
         look(m, engine)
         if m.core[MARK]:
             return MARKED
+
+
+def is_held_up(m: Any, engine: int) -> int:
+    """Hold an engine that could start a step at which cores meet, until the caller lets it go."""
+    if m.blocked[engine] == LET_GO:
+        m.blocked[engine] = 0
+        return 0
+    m.core[NOW] = m.start[engine]
+    m.core[ARRIVING] = engine
+    m.start[engine] = HELD_UP
+    return 1
 
 
 def soonest(m: Any) -> int:
@@ -95,7 +114,7 @@ def next_place(m: Any, engine: int) -> int:
     slots = engine * m.parameter[SLOTS]
     while True:
         op = m.op[place]
-        if op in (STEP, MEET, DECIDE, STOP):
+        if op in (STEP, MEET, DECIDE, STOP, JOIN):
             break
         arg = m.arg[place]
         if op == LOOP:

@@ -1,0 +1,230 @@
+"""How long several cores take together: each by its own rules, joined where they meet.
+
+A core runs until one of its engines could start an instruction at which cores meet. The engine is
+held up there; when all who meet have come, they go on at the moment at which the last one came.
+Between meetings cores do not touch each other. See `glia.isa.meeting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glia.base.errors import CompileError
+from glia.isa.kit import Instr
+from glia.machine.ir import Program
+from glia.sim import timing_events as rules
+from glia.sim.timing import ALONE, MOST_EVENTS, CoreWait, Timing, simulate_timing, summarize
+from glia.sim.timing_costs import ENGINES, PS
+from glia.sim.timing_machine import Deadlock, Machine
+from glia.sim.timing_plan import make_plan
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+
+class NobodyComes(CompileError):
+    """A core waits at a meeting to which another core does not come.
+
+    Cause: The programs of the cores do not agree in what they do together: one has a collective, an
+        exchange or a barrier that the other lacks, or has in another order.
+    Fix: Let every core that takes part come to the same meetings in the same order.
+    Example: two cores of which only the first has a core_barrier
+    """
+
+    code = "GLIA403"
+    message = "deadlock: {engine} of core {core} waits at {meeting} for {missing}"
+    help = "let every core that takes part come to the same meetings in the same order"
+
+
+@dataclass
+class _Arrival:
+    """An engine held up at a meeting since `moment`."""
+
+    core: _Core
+    engine: int
+    instr: Any
+    moment: int
+
+
+class _Machine(Machine):
+    """A core that says where it meets others."""
+
+    def start(self, joins: Callable[[Instr], bool]) -> None:
+        """Mark the steps at which it meets others, and bring every engine to its first one."""
+        plan, op, arg = self.plan, self.record["op"], self.record["arg"]
+        steps = range(len(plan.columns.instructions))
+        marked = np.array([*(joins(plan.instruction(step)) for step in steps), False])
+        is_step = op == rules.STEP
+        at_meeting = is_step & marked[np.where(is_step, arg, -1)]
+        self.record["op"] = np.where(at_meeting, rules.JOIN, op)
+        self.call = self._bound()
+        self.call("begin")
+
+    def advance(self) -> int:
+        """Execute until all is done, nothing can move, or an engine comes to a meeting."""
+        while (reason := self.call("run")) == rules.FULL:
+            self._grow()
+        return reason
+
+    def deadlock(self) -> Deadlock:
+        """Why nothing can move."""
+        return self._deadlock()
+
+
+@dataclass
+class _Core:
+    """One of `count` cores on its way from meeting to meeting."""
+
+    index: int
+    lnc: int
+    count: int
+    machine: _Machine = field(init=False)
+    held: list[_Arrival] = field(default_factory=list)
+    waits: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    reason: int = rules.MARKED  # why it stopped last
+
+    def number(self, among: str) -> int:
+        """The core's number within its logical core, or that of its logical core."""
+        return self.index % self.lnc if among == "cores" else self.index // self.lnc
+
+    def joins(self, instr: Any) -> bool:
+        """Whether cores meet at an instruction, and all of them are timed."""
+        if instr.arrives != "participants":
+            return False
+        present = self.lnc if instr.among == "cores" else -(-self.count // self.lnc)
+        ranks = instr.ranks(self.number(instr.among))
+        return len(ranks) > 1 and max(ranks) < present
+
+    def advance(self) -> None:
+        """Go on to the next meeting, or as far as it goes."""
+        self.reason = self.machine.advance()
+        if self.reason == rules.JOINED:
+            record = self.machine.record
+            engine = int(record["core"][rules.ARRIVING])
+            step = int(record["arg"][record["place"][engine]])
+            instr = self.machine.plan.instruction(step)
+            moment = int(record["core"][rules.NOW])
+            self.held.append(_Arrival(self, engine, instr, moment))
+
+    def let_go(self, arrival: _Arrival, last: _Arrival) -> None:
+        """Let an engine start its meeting when the last one has come."""
+        self.held.remove(arrival)
+        self.machine.record["start"][arrival.engine] = last.moment
+        self.machine.record["blocked"][arrival.engine] = rules.LET_GO
+        if waited := last.moment - arrival.moment:
+            key = ENGINES[arrival.engine], last.core.index, arrival.instr.mnemonic()
+            self.waits[key] = self.waits.get(key, 0) + waited
+
+
+def simulate_cores(
+    programs: Sequence[Program],
+    arch: Arch,
+    *,
+    lnc: int = 0,
+    trace: bool = True,
+    most_events: int = MOST_EVENTS,
+    is_native: bool = True,
+) -> tuple[Timing, ...]:
+    """Time the programs of several cores that start together, one Timing for each.
+
+    Each `lnc` neighbours are the cores of one logical core, a rank (0: all are one). Cores that
+    never meet are timed as `simulate_timing` does. Raises Deadlock or NobodyComes.
+    """
+    lnc = lnc or max(1, len(programs))
+    cores = [_Core(index, lnc, len(programs)) for index in range(len(programs))]
+    if not any(core.joins(i) for core, p in zip(cores, programs, strict=True)
+               for i in p.instructions()):  # fmt: skip
+        return tuple(
+            simulate_timing(p, arch, trace=trace, most_events=most_events, is_native=is_native)
+            for p in programs
+        )
+    for core, program in zip(cores, programs, strict=True):
+        plan = make_plan(program, arch)
+        core.machine = _Machine(plan, arch, {}, most_events if trace else 0, is_native=is_native)
+        core.machine.start(core.joins)
+    _run(cores)
+    return tuple(_summarized(core, arch) for core in cores)
+
+
+def _run(cores: Sequence[_Core]) -> None:
+    """Move all cores to their ends.
+
+    A core that waits stands still as long as others come nearer to a meeting; when none does, its
+    other engines go on.
+    """
+    running = list(cores)
+    while running:
+        for core in running:
+            core.advance()
+        released = [core for group in _complete(cores) for core in group]
+        running = list(dict.fromkeys(each.index for each in released))
+        running = [cores[index] for index in running]
+        if not running:
+            running = [core for core in cores if core.reason == rules.JOINED]
+    for core in cores:
+        if core.held:
+            raise _complaint(core.held[0], cores)
+        if core.reason == rules.STUCK:
+            raise core.machine.deadlock()
+
+
+def _complete(cores: Sequence[_Core]) -> list[list[_Core]]:
+    """Let go all who wait at a meeting to which everybody has come; returns who they are."""
+    found = []
+    for core in cores:
+        for arrival in list(core.held):
+            if arrival not in core.held:
+                continue
+            together = [_partner(arrival, rank, cores) for rank in _ranks(arrival)]
+            if any(each is None for each in together):
+                continue
+            present = [each for each in together if each is not None]
+            last = max(present, key=lambda each: (each.moment, -each.core.index))
+            for each in present:
+                each.core.let_go(each, last)
+            found.append([each.core for each in present])
+    return found
+
+
+def _ranks(arrival: _Arrival) -> tuple[int, ...]:
+    return arrival.instr.ranks(arrival.core.number(arrival.instr.among))
+
+
+def _partner(arrival: _Arrival, rank: int, cores: Sequence[_Core]) -> _Arrival | None:
+    """Who has come for a rank: the first, in the order of arrival."""
+    among, own = arrival.instr.among, arrival.core
+    if rank == own.number(among):
+        return arrival
+    for core in cores:
+        is_near = among == "ranks" or core.number("ranks") == own.number("ranks")
+        if not is_near or core.number(among) != rank:
+            continue
+        for other in core.held:
+            if other.instr.topic() == arrival.instr.topic():
+                return other
+    return None
+
+
+def _complaint(arrival: _Arrival, cores: Sequence[_Core]) -> NobodyComes:
+    among = arrival.instr.among
+    missing = [rank for rank in _ranks(arrival) if _partner(arrival, rank, cores) is None]
+    return NobodyComes(
+        loc=arrival.instr.loc,
+        engine=ENGINES[arrival.engine],
+        core=arrival.core.index,
+        meeting=arrival.instr.mnemonic(),
+        missing=", ".join(f"{among[:-1]} {rank}" for rank in missing),
+    )
+
+
+def _summarized(core: _Core, arch: Arch) -> Timing:
+    """A core's Timing, with the time for which it waited for others."""
+    timing = summarize(core.machine, arch)
+    waits = [CoreWait(engine, late, ps / PS, op) for (engine, late, op), ps in core.waits.items()]
+    waits.sort(key=lambda wait: -wait.ns)
+    left_out = tuple(note for note in timing.not_modelled if note != ALONE)
+    return replace(timing, core_waits=tuple(waits), not_modelled=left_out)

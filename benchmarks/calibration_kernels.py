@@ -19,14 +19,14 @@ class Mamba:
     product left it, in PSUM; B is copied to SBUF by the Scalar Engine.
     """
 
-    def __init__(self, channels: int, target: str) -> None:
+    def __init__(self, channels: int, target: str, length: int = LENGTH) -> None:
         b = self.b = ProgramBuilder("mamba", target=target)
-        self.tiles = channels // ROWS
-        self.delta = b.input("delta", (channels, LENGTH))
-        self.u = b.input("u", (channels, LENGTH))
+        self.tiles, self.length = channels // ROWS, length
+        self.delta = b.input("delta", (channels, length))
+        self.u = b.input("u", (channels, length))
         self.a = b.input("A", (channels, STATES))
-        self.rows = [b.input(name, (STATES, LENGTH)) for name in "BC"]
-        self.y = b.output("y", (channels, LENGTH))
+        self.rows = [b.input(name, (STATES, length)) for name in "BC"]
+        self.y = b.output("y", (channels, length))
         self.ones = b.sbuf((1, ROWS))
         b.memset(self.ones, 1.0)
 
@@ -67,9 +67,31 @@ class Mamba:
             b.dma_copy(self.y[ds(ROWS * tile, ROWS)], total)
         return b.finish(double_buffered=True, is_checked=False)
 
+    def third_version(self) -> Program:
+        """As the second, time in tiles as the innermost loop: each scan goes on from the last."""
+        b, steps = self.b, self.length // LENGTH
+        with b.loop(self.tiles, "tile") as tile:
+            total = b.sbuf((ROWS, self.length))
+            b.memset(total, 0.0)
+            delta, u = self._load(tile)
+            product = b.sbuf((ROWS, self.length))
+            b.tensor_tensor(product, delta, u, op="multiply")
+            for state in range(STATES):
+                column, last = b.sbuf((ROWS, 1)), b.sbuf((ROWS, 1))
+                b.dma_copy(column, self.a[ds(ROWS * tile, ROWS), state : state + 1])
+                b.memset(last, 0.0)
+                for step in range(steps):
+                    here = ds(LENGTH * step, LENGTH)
+                    rows = self._broadcast(state, here)
+                    parts = delta[:, here], product[:, here], *rows, total[:, here]
+                    scanned = self._scan(column, *parts, initial=last)
+                    b.tensor_copy(last, scanned[:, LENGTH - 1 :])
+            b.dma_copy(self.y[ds(ROWS * tile, ROWS)], total)
+        return b.finish(double_buffered=True, is_checked=False)
+
     def _load(self, tile) -> tuple[View, View]:
         b = self.b
-        delta, u = b.sbuf((ROWS, LENGTH)), b.sbuf((ROWS, LENGTH))
+        delta, u = b.sbuf((ROWS, self.length)), b.sbuf((ROWS, self.length))
         b.dma_copy(delta, self.delta[ds(ROWS * tile, ROWS)])
         b.dma_copy(u, self.u[ds(ROWS * tile, ROWS)])
         return delta, u
@@ -79,13 +101,13 @@ class Mamba:
         self.b.tensor_tensor(product, delta, u, op="multiply")
         return product
 
-    def _broadcast(self, state: int) -> tuple[View, View]:
+    def _broadcast(self, state: int, here: slice = slice(0, LENGTH)) -> tuple[View, View]:
         """B's row on all partitions in SBUF, C's in PSUM."""
         b = self.b
         spread = []
         for row in self.rows:
             line, everywhere = b.sbuf((1, LENGTH)), b.psum((ROWS, LENGTH))
-            b.dma_copy(line, row[state : state + 1])
+            b.dma_copy(line, row[state : state + 1, here])
             b.nc_matmul(everywhere, self.ones, line)
             spread.append(everywhere)
         copied = b.sbuf((ROWS, LENGTH))
@@ -93,16 +115,19 @@ class Mamba:
         return copied, spread[1]
 
     def _step(self, delta, product, tile, state, b_row, c_row, total) -> None:
+        column = self.b.sbuf((ROWS, 1))
+        self.b.dma_copy(column, self.a[ds(ROWS * tile, ROWS), state : state + 1])
+        self._scan(column, delta, product, b_row, c_row, total)
+
+    def _scan(self, column, delta, product, b_row, c_row, total, initial=0.0) -> View:
         b = self.b
-        column, decay, driven, scanned, seen = (
-            b.sbuf((ROWS, 1)), *(b.sbuf((ROWS, LENGTH)) for _ in range(4))
-        )  # fmt: skip
-        b.dma_copy(column, self.a[ds(ROWS * tile, ROWS), state : state + 1])
+        decay, driven, scanned, seen = (b.sbuf((ROWS, LENGTH)) for _ in range(4))
         b.activation(decay, delta, function="exp", scale=column)
         b.tensor_tensor(driven, product, b_row, op="multiply")
-        b.tensor_tensor_scan(scanned, decay, driven, initial=0.0, op0="multiply", op1="add")
+        b.tensor_tensor_scan(scanned, decay, driven, initial=initial, op0="multiply", op1="add")
         b.tensor_tensor(seen, scanned, c_row, op="multiply")
         b.tensor_tensor(total, total, seen, op="add")
+        return scanned
 
 
 def exponential(target: str = "trn1") -> Program:

@@ -42,5 +42,28 @@ def test_the_report_is_what_the_model_gives_now(benchmark, results) -> None:
     assert written == benchmark.report_of(results), "run `make calibrate`"
 
 
+def test_held_out_rows_are_within_a_fifth_and_no_constant_was_fitted_to_them(
+    benchmark, results
+) -> None:
+    fitted, held_out = benchmark.split(results)
+    assert len(held_out) >= 8 and len(fitted) >= 67
+    assert not [benchmark.line_of(r) for r in held_out if abs(r.error) > 0.2]
+    named = tuple(name for fit in benchmark.FITS for name in fit.rows)
+    assert not [r.row.name for r in held_out if r.row.name.startswith(named)]
+
+
+def test_every_fitted_constant_names_rows_of_its_target(benchmark, results) -> None:
+    for fit in benchmark.FITS:
+        for name in fit.rows:
+            rows = [r for r in results if r.row.target == fit.target]
+            assert any(r.row.name.startswith(name) for r in rows), (fit, name)
+
+
+def test_documented_costs_agree_or_say_why_not(benchmark) -> None:
+    lines = benchmark.cost_lines()[2:]
+    assert len(lines) >= 25
+    assert not [line for line in lines if line.rstrip(" |").endswith("|") or line.endswith("|  |")]
+
+
 def test_every_row_left_out_has_a_reason(benchmark) -> None:
     assert all(len(reason) > 20 for _, reason in benchmark.EXCLUDED)

@@ -9,6 +9,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F8E5M2, F16, F32, TF32, DType, from_numpy
 from glia.base.errors import Unspecified
+from glia.isa.cost import stream_cycles
 from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Pattern
@@ -387,7 +388,7 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
     def cycles(self, arch: Arch) -> int:
         """The columns of the transposed tile through the array, or the elements of a partition."""
         if self.runs_on == "vector":
-            return max(arch.min_issue_cycles["vector"], self.data.free)
+            return stream_cycles(arch, "vector", self.data.free)
         columns = max(self.data.partitions, min(arch.min_issue_cycles["tensor"], self.data.free))
         name = F32.name if self.data.dtype.bytes == F32.bytes else self.data.dtype.name
         return round(columns * arch.transpose_passes.get(name, 1.0))

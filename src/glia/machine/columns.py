@@ -21,8 +21,8 @@ import gc
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import chain, count
-from operator import attrgetter
+from itertools import chain, count, repeat
+from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ READS, WRITES, UPDATES = range(3)
 MOST_KEPT = 50_000  # instructions of a program whose columns stay in memory with it
 MOST_ABREAST = 8  # patterns of an instruction that are compared column by column
 HASHED_QUICKLY = {str, int, bool, float, tuple}
+COMPARED_QUICKLY = {str, type(None), tuple}  # and equal only to others of their class
 PIECE = 512  # instructions that are read field by field, as many as the cache keeps
 MOST_JOINED = 1 << 24  # a column of greater numbers is numbered anew before it joins others
 # Odd, with bits all over: the whole parts of 2**64 times the fractions of square roots
@@ -195,29 +196,46 @@ def columns_of(program: Program) -> Columns:
 def kinds(column: Array) -> Alike:
     """Rows that hold the same integer are of one kind; kinds are in the order of their first row.
 
-    Every value looks up, in a table under a part of a product, the first row that came to the same
-    place. Values that met another there try again among themselves with another factor.
+    Every value looks up, in a table, the first row that came to the same place. The place of values
+    that lie far apart is a part of a product: those that met another there try again among
+    themselves with another factor.
     """
-    leader = np.arange(column.size)
-    rows = leader.copy()
+    low, high = int(column.min(initial=0)), int(column.max(initial=0))
+    everything = np.arange(column.size)
+    if low == high:
+        return Alike(np.zeros(column.size, np.int64), everything[:1])
+    if high - low <= 4 * column.size:
+        leader = _first_rows(column - low, everything, high - low + 1)
+    else:
+        leader = _leaders(column, everything)
+    first = np.flatnonzero(leader == everything)
+    rank = np.zeros(column.size, np.int64)
+    rank[first] = np.arange(first.size)
+    return Alike(rank[leader], first)
+
+
+def _first_rows(places: Array, rows: Array, count: int) -> Array:
+    """For each of some ascending rows, which have places below `count`, the first at its place."""
+    table = np.full(count, rows[-1])
+    np.minimum.at(table, places, rows)
+    return table[places]
+
+
+def _leaders(column: Array, rows: Array) -> Array:
+    """For each row the first that holds the same integer."""
+    leader = rows.copy()
     for factor in FACTORS:
         if not rows.size:
             break
         values = column[rows]
         bits = int(2 * rows.size).bit_length()
-        place = (values.view(np.uint64) * factor >> np.uint64(64 - bits)).view(np.int64)
-        table = np.full(1 << bits, column.size)
-        np.minimum.at(table, place, rows)
-        found = table[place]
-        leader[rows] = found
+        places = (values.view(np.uint64) * factor >> np.uint64(64 - bits)).view(np.int64)
+        found = leader[rows] = _first_rows(places, rows, 1 << bits)
         rows = rows[column[found] != values]
     if rows.size:
         _, first, inverse = np.unique(column[rows], return_index=True, return_inverse=True)
         leader[rows] = rows[first[inverse]]
-    first = np.flatnonzero(leader == np.arange(column.size))
-    rank = np.zeros(column.size, np.int64)
-    rank[first] = np.arange(first.size)
-    return Alike(rank[leader], first)
+    return leader
 
 
 def rows_alike(*columns: Array) -> Alike:
@@ -339,12 +357,56 @@ def _control(statement: Loop | While | Branch, instructions: list[Instr]) -> Spa
     return Span(begin, len(instructions), statement, blocks)
 
 
-Table = dict[str, Array]  # columns of one length
+@dataclass(frozen=True)
+class _Same:
+    """A piece of a column that holds one value in so many rows."""
+
+    value: Any
+    length: int
 
 
-def _merged(pieces: list[Table]) -> Table:
-    """Tables of the same columns, one below the other."""
-    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+Piece = dict[str, Array | _Same]  # parts of columns, of one length
+
+
+class _Table:
+    """Columns read piece by piece; rows have an instruction and a rank among its rows."""
+
+    def __init__(self, empty: Piece) -> None:
+        nothing = np.zeros(0, np.int64)
+        self.pieces: list[Piece] = [empty | {"owner": nothing, "rank": nothing}]
+
+    def integers(self, name: str) -> Array:
+        return np.concatenate([piece[name] for piece in self.pieces])  # type: ignore[misc]
+
+    def values(self, name: str) -> Values:
+        return _values([piece[name] for piece in self.pieces])
+
+    def in_order(self, instructions: int) -> tuple[Array, Array]:
+        """Where each instruction's rows begin, and which rows those are, one behind the other."""
+        owner = self.integers("owner")
+        begin = begins_of(np.bincount(owner, minlength=instructions))
+        order = np.empty(owner.size, np.int64)
+        order[begin[owner] + self.integers("rank")] = np.arange(owner.size)
+        return begin, order
+
+    def ordered(self, name: str, order: Array) -> Values:
+        values = self.values(name)
+        return Values(values.number[order], values.distinct)
+
+    def expressions(self, name: str, order: Array) -> Expressions:
+        return Expressions(self.integers(name)[order], self.ordered(f"{name} terms", order))
+
+
+def _values(pieces: list[Array | _Same]) -> Values:
+    """The column that pieces of it make."""
+    if all(isinstance(piece, _Same) for piece in pieces):
+        same = numbered(_objects([piece.value for piece in pieces]))  # type: ignore[union-attr]
+        lengths = [piece.length for piece in pieces]  # type: ignore[union-attr]
+        return Values(np.repeat(same.number, lengths), same.distinct)
+    return numbered(np.concatenate([
+        np.repeat(_objects([piece.value]), piece.length) if isinstance(piece, _Same) else piece
+        for piece in pieces
+    ]))  # fmt: skip
 
 
 class _Reader:
@@ -354,12 +416,9 @@ class _Reader:
         self.instructions = instructions
         self.form, self.family = np.zeros((2, instructions), np.int64)
         self.read = 0  # instructions so far
-        self.patterns = [_pattern_fields([])]
-        self.waits = [_wait_fields([])]
-        self.signals = [_signal_fields([])]
-        for tables in (self.patterns, self.waits, self.signals):
-            tables[0] |= _owned(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        self.patterns[0]["operand"] = np.zeros(0, np.int64)
+        self.patterns = _Table(_pattern_fields([]) | {"operand": np.zeros(0, np.int64)})
+        self.waits = _Table(_wait_fields([]))
+        self.signals = _Table(_signal_fields([]))
 
     def read_class(self, kind: type[Instr], rows: Array, instructions: list[Instr]) -> None:
         """Take in all instructions of one class; `rows` says which of the program they are."""
@@ -368,58 +427,59 @@ class _Reader:
             piece = instructions[begin : begin + PIECE]
             told.append(self._read(kind, rows[begin : begin + PIECE], piece))
         fine, coarse = [], []
-        for column in _merged(told).values():
-            values = Values(column, []) if column.dtype == np.int64 else numbered(column)
+        for name in told[0]:
+            values = _values([piece[name] for piece in told])
             fine.append(values.number)
             coarse.append(_without_expressions(values))
         for numbers, columns in ((self.form, fine), (self.family, coarse)):
             numbers[rows] = rows_alike(*columns).number + self.read
         self.read += len(instructions)
 
-    def _read(self, kind: type[Instr], rows: Array, piece: list[Instr]) -> Table:
+    def _read(self, kind: type[Instr], rows: Array, piece: list[Instr]) -> Piece:
         """What tells forms apart; patterns, waits and signals go to their own tables."""
-        told = {name: _fetched(piece, name) for name in ("on", "queue", *kind.attribute_names)}
-        rank = np.zeros(rows.size, np.int64)
-        found: list[Pattern] = []
-        places = []
-        for number, (name, declared) in enumerate(kind.operand_declarations.items()):
-            values = _fetched(piece, name)
-            taken, patterns = _patterns_in(values, is_several=declared.is_several)
-            values[taken > 0] = None
-            told |= {name: values, f"patterns of {name}": taken}
-            place = _owned(rows, taken)
-            place["rank"] += np.repeat(rank, taken)
-            place["operand"] = np.full(len(patterns), number)
-            places.append(place)
-            found += patterns
-            rank += taken
-        if found:
-            self.patterns.append(_pattern_fields(found) | _merged(places))
-        self._read_lists([i.waits for i in piece], rows, self.waits, _wait_fields)
-        self._read_lists([i.signals for i in piece], rows, self.signals, _signal_fields)
+        told: Piece = {
+            name: _told(list(map(attrgetter(name), piece))) for name in kind.attribute_names
+        }
+        told |= {"on": _told([i.on for i in piece]), "queue": _told([i.queue for i in piece])}
+        self._read_patterns(kind, rows, piece, told)
+        for table, lists, fields in (
+            (self.waits, [i.waits for i in piece], _wait_fields),
+            (self.signals, [i.signals for i in piece], _signal_fields),
+        ):
+            if lists.count(()) < len(lists):
+                counts = _integers(map(len, lists), len(lists))
+                flat = list(chain.from_iterable(lists))
+                table.pieces.append(fields(flat) | _owned(rows, counts))
         return told
 
-    @staticmethod
-    def _read_lists(
-        lists: list[Any], rows: Array, tables: list[Table], fields: Callable[[list[Any]], Table]
+    def _read_patterns(
+        self, kind: type[Instr], rows: Array, piece: list[Instr], told: Piece
     ) -> None:
-        flat = list(chain.from_iterable(lists))
-        if flat:
-            counts = _integers(map(len, lists), len(lists))
-            tables.append(fields(flat) | _owned(rows, counts))
-
-    def _in_order(self, tables: list[Table]) -> tuple[Array, Table]:
-        """Where each instruction's rows begin, and all rows in program order."""
-        table = _merged(tables)
-        counts = np.bincount(table["owner"], minlength=self.instructions)
-        begin = begins_of(counts)
-        order = np.empty(table["owner"].size, np.int64)
-        order[begin[table["owner"]] + table["rank"]] = np.arange(order.size)
-        return begin, {name: column[order] for name, column in table.items()}
+        """Read the operands; what they are besides patterns tells forms apart."""
+        rank = np.zeros(rows.size, np.int64)
+        for number, (name, declared) in enumerate(kind.operand_declarations.items()):
+            values = list(map(attrgetter(name), piece))
+            taken, patterns = _patterns_in(values, is_several=declared.is_several)
+            if len(patterns) == len(piece) and taken.all():
+                count: Array | _Same = _Same(1, rows.size)
+                other: Array | _Same = _Same(None, rows.size)
+                place = {"owner": rows, "rank": rank.copy()}
+            else:
+                count = _objects(taken.tolist())
+                other = _objects(values)
+                other[taken > 0] = None
+                place = _owned(rows, taken)
+                place["rank"] += np.repeat(rank, taken)
+            told |= {f"patterns of {name}": count, name: other}
+            if patterns:
+                place["operand"] = np.full(len(patterns), number)
+                self.patterns.pieces.append(_pattern_fields(patterns) | place)
+            rank += taken
 
     def patterns_of(self, shown: list[Instr], family: Array) -> Patterns:
         """All patterns; `shown` is an instruction of each family."""
-        begin, table = self._in_order(self.patterns)
+        table = self.patterns
+        begin, order = table.in_order(self.instructions)
         names: dict[str, int] = {}
         most = max([len(each.operand_declarations) for each in shown], default=0)
         name, access = np.zeros((2, len(shown), most), np.int64)
@@ -427,30 +487,30 @@ class _Reader:
             for place, operand in enumerate(instr.operand_declarations):
                 name[row, place] = names.setdefault(operand, len(names))
                 access[row, place] = ACCESSES.index(instr.access(operand))
-        owner, operand = table["owner"], table["operand"]
+        owner, operands = table.integers("owner")[order], table.integers("operand")[order]
         return Patterns(
             begin=begin,
             owner=owner,
-            name=Values(name[family[owner], operand], list(names)),
-            access=access[family[owner], operand],
-            tile=numbered(table["tile"]),
-            dtype=numbered(table["dtype"]),
-            dims=numbered(table["dims"]),
-            offset=Expressions(table["offset"], numbered(table["offset terms"])),
-            partition=Expressions(table["partition"], numbered(table["partition terms"])),
+            name=Values(name[family[owner], operands], list(names)),
+            access=access[family[owner], operands],
+            tile=table.ordered("tile", order),
+            dtype=table.ordered("dtype", order),
+            dims=table.ordered("dims", order),
+            offset=table.expressions("offset", order),
+            partition=table.expressions("partition", order),
         )
 
     def waits_and_signals(self) -> tuple[list[str], Waits, Signals]:
         """The semaphores of both, and all waits and signals."""
-        wait_begin, waits = self._in_order(self.waits)
-        signal_begin, signals = self._in_order(self.signals)
-        semaphores = numbered(np.concatenate([signals["semaphore"], waits["semaphore"]]))
-        signalled, awaited = np.split(semaphores.number, [signals["semaphore"].size])
-        value = Expressions(waits["value"], numbered(waits["value terms"]))
+        wait_begin, waits = self.waits.in_order(self.instructions)
+        signal_begin, signals = self.signals.in_order(self.instructions)
+        pieces = [piece["semaphore"] for piece in self.signals.pieces + self.waits.pieces]
+        semaphores = _values(pieces)
+        signalled, awaited = np.split(semaphores.number, [signals.size])
         return (
             semaphores.distinct,
-            Waits(wait_begin, awaited, value),
-            Signals(signal_begin, signalled, signals["amount"]),
+            Waits(wait_begin, awaited[waits], self.waits.expressions("value", waits)),
+            Signals(signal_begin, signalled[signals], self.signals.integers("amount")[signals]),
         )
 
 
@@ -462,30 +522,34 @@ def _without_expressions(values: Values) -> Array:
     return np.where(is_expression, -1, np.arange(is_expression.size))[values.number]
 
 
-def _fetched(instructions: list[Instr], name: str) -> Array:
-    return np.fromiter(map(attrgetter(name), instructions), object, len(instructions))
+def _told(values: list[Any]) -> Array | _Same:
+    """A piece of a column that tells forms apart."""
+    if type(values[0]) in COMPARED_QUICKLY and values.count(values[0]) == len(values):
+        return _Same(values[0], len(values))
+    return _objects(values)
 
 
-def _patterns_in(values: Array, *, is_several: bool) -> tuple[Array, list[Pattern]]:
+def _patterns_in(values: list[Any], *, is_several: bool) -> tuple[Array, list[Pattern]]:
     """How many patterns each value of an operand is, and the patterns."""
     if is_several:
-        lists = [value if _is_patterns(value) else () for value in values.tolist()]
+        lists = [value if _is_patterns(value) else () for value in values]
         return _integers(map(len, lists), len(lists)), list(chain.from_iterable(lists))
-    classes = np.fromiter(map(type, values.tolist()), object, values.size)
-    is_pattern = _identities(classes) == id(Pattern)
-    return is_pattern.astype(np.int64), values[is_pattern].tolist()
+    if set(map(type, values)) == {Pattern}:
+        return np.ones(len(values), np.int64), values
+    taken = np.array([type(value) is Pattern for value in values], np.int64)
+    return taken, [value for value in values if type(value) is Pattern]
 
 
 def _is_patterns(value: object) -> bool:
     return type(value) is tuple and all(type(each) is Pattern for each in value)
 
 
-def _owned(rows: Array, counts: Array) -> Table:
+def _owned(rows: Array, counts: Array) -> dict[str, Array]:
     """Whose the rows are of which each instruction has so many, and the how-manieth of its."""
     return {"owner": np.repeat(rows, counts), "rank": ranks_of(counts)}
 
 
-def _pattern_fields(patterns: list[Pattern]) -> Table:
+def _pattern_fields(patterns: list[Pattern]) -> Piece:
     return {
         "tile": _objects([pattern.tile for pattern in patterns]),
         "dtype": _objects([pattern.dtype for pattern in patterns]),
@@ -495,22 +559,28 @@ def _pattern_fields(patterns: list[Pattern]) -> Table:
     }
 
 
-def _wait_fields(waits: list[Wait]) -> Table:
+def _wait_fields(waits: list[Wait]) -> Piece:
     return {
         "semaphore": _objects([wait.semaphore for wait in waits]),
         **_affine_fields("value", [wait.value for wait in waits]),
     }
 
 
-def _signal_fields(signals: list[Signal]) -> Table:
+def _signal_fields(signals: list[Signal]) -> Piece:
     return {
         "semaphore": _objects([signal.semaphore for signal in signals]),
         "amount": _integers([signal.amount for signal in signals], len(signals)),
     }
 
 
-def _affine_fields(name: str, values: list[Affine]) -> Table:
+def _affine_fields(name: str, values: list[Affine]) -> Piece:
+    length = len(values)
+    if length and all(map(is_, values, repeat(values[0]))):
+        constant = np.repeat(_integers([values[0].constant], 1), length)
+        return {name: constant, f"{name} terms": _Same(values[0].terms, length)}
+    terms = [value.terms for value in values]
+    is_constant = terms.count(()) == length
     return {
-        name: _integers([value.constant for value in values], len(values)),
-        f"{name} terms": _objects([value.terms for value in values]),
+        name: _integers([value.constant for value in values], length),
+        f"{name} terms": _Same((), length) if is_constant else _objects(terms),
     }

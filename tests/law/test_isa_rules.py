@@ -158,7 +158,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("reciprocal", {"data": chip("a", 64, 0)}, "at least one element"),
     (
         "reciprocal",
-        {"dst": replace(chip("out", 64, 32), dims=((1, 64), (0, 32)))},
+        {"dst": replace(chip("out", 64, 32, **psum), dims=((1, 64), (0, 32)))},
         "twice through a step of 0",
     ),
     ("tensor_tensor", {"on": "gpsimd", "dst": chip("o", 64, 32, **psum)}, "GpSimd reaches SBUF"),

@@ -309,8 +309,13 @@ def _positive_counts(instr: Any, _: Arch) -> bool:
 
 
 def _no_broadcast_write(instr: Any, _: Arch) -> bool:
-    written = list(instr.written_patterns())
-    return all(step != 0 or count == 1 for p in written for step, count in p.dims)
+    """An engine writes a row of SBUF in order, so kernels can drop a row in one place."""
+    for pattern in instr.written_patterns():
+        is_row = pattern.memory is Memory.SBUF and not moves_data(instr)
+        repeated = pattern.dims[:1] if is_row else pattern.dims
+        if any(step == 0 and count != 1 for step, count in repeated):
+            return False
+    return True
 
 
 def _gpsimd_stays_in_sbuf(instr: Any, _: Arch) -> bool:
@@ -370,9 +375,10 @@ COMMON_RULES = (
     ),
     Rule("every dimension counts at least one element", _positive_counts, ARCHITECTURE),
     Rule(
-        "an element must not be written twice through a step of 0",
+        "an element must not be written twice through a step of 0, but by an engine in a row of "
+        "SBUF, where the last stays",
         _no_broadcast_write,
-        "assumed",
+        "NKI Library, qkv_cte",
         "write it once, and repeat it where it is read",
     ),
     Rule(

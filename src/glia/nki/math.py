@@ -113,12 +113,12 @@ def result_dtype(dtype: str | None, *operands: Operand) -> str:
 
 
 def _unary_signature() -> inspect.Signature:
-    return _signature("x")
+    return _signature("x", of="NkiTensor")
 
 
-def _signature(*names: str) -> inspect.Signature:
+def _signature(*names: str, of: str = "NkiTensor | float") -> inspect.Signature:
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(n, kind, annotation="NkiTensor") for n in names]
+    parameters = [inspect.Parameter(n, kind, annotation=of) for n in names]
     parameters.append(inspect.Parameter("dtype", kind, default=None, annotation="str | None"))
     return inspect.Signature(parameters, return_annotation="NkiTensor")
 

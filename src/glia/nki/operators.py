@@ -10,8 +10,6 @@ import numpy as np
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 
-Op = Callable[..., Any] | str  # an nl function such as nl.add, or its name
-
 _NAMES: dict[Any, str] = {}
 _NUMPY = {
     "max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum", "sum": "add",
@@ -29,6 +27,9 @@ class Token:
 
     def __repr__(self) -> str:
         return f"nl.{self.__name__}"
+
+
+Op = Callable[..., Any] | str | Token  # an nl function such as nl.add, its name, or nl.bypass
 
 
 def names_operator(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

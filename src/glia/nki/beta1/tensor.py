@@ -36,7 +36,23 @@ from glia.nki.session import caller
 from glia.nki.tensor import NkiTensor
 
 Dims = tuple[tuple[int, int], ...]
+Operator = Callable[[Any, Any], Any]
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # of nl, which operators and methods call
+
+
+def _method(name: str, *, is_reversed: bool = False) -> Operator:
+    """A method that computes a function of nl, of two operands in this order or the other."""
+    return lambda tensor, other: tensor._operator(name, other, is_reversed)
+
+
+def _methods(name: str) -> tuple[Operator, Operator, Operator]:
+    """The methods of x op y, y op x and x op= y."""
+
+    def update(tensor: Tensor, other: Any) -> Tensor:
+        FUNCTIONS["assign"](tensor, FUNCTIONS[name](tensor, other, spreads_partitions=False))
+        return tensor
+
+    return _method(name), _method(name, is_reversed=True), update
 
 
 class Tensor:
@@ -425,8 +441,20 @@ class Tensor:
     def __add__(self, other: Any) -> Any:
         return Shifted(self, other) if isinstance(other, Index) else self._operator("add", other)
 
-    def __radd__(self, other: Any) -> Any:
-        return self._operator("add", other, True)
+    __radd__ = _method("add", is_reversed=True)
+    __sub__, __rsub__, __isub__ = _methods("subtract")
+    __mul__, __rmul__, __imul__ = _methods("multiply")
+    __truediv__, __rtruediv__, __itruediv__ = _methods("divide")
+    __pow__, __rpow__, __ipow__ = _methods("power")
+    __mod__, __rmod__, __imod__ = _methods("mod")
+    __and__, __rand__, __iand__ = _methods("bitwise_and")
+    __or__, __ror__, __ior__ = _methods("bitwise_or")
+    __xor__, __rxor__, __ixor__ = _methods("bitwise_xor")
+    __lshift__, __rlshift__, __ilshift__ = _methods("left_shift")
+    __rshift__, __rrshift__, __irshift__ = _methods("right_shift")
+    __lt__, __le__ = _method("less"), _method("less_equal")
+    __gt__, __ge__ = _method("greater"), _method("greater_equal")
+    __eq__, __ne__ = _method("equal"), _method("not_equal")  # type: ignore[assignment]
 
     def shifted(self, index: Index, sign: int) -> Shifted:
         """The index in memory that it holds plus an affine one."""
@@ -466,38 +494,3 @@ def _leading(outer: list[int]) -> int:
     if moving != list(range(len(moving))):
         raise UnsupportedIndex(what=f"blocks along axes {moving}", loc=caller())
     return len(moving)
-
-
-def _add_operators() -> None:
-    names = {
-        "sub": "subtract", "mul": "multiply", "truediv": "divide", "pow": "power", "mod": "mod",
-        "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "lshift": "left_shift",
-        "rshift": "right_shift",
-    }  # fmt: skip
-    comparisons = {
-        "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal",
-        "ne": "not_equal",
-    }  # fmt: skip
-
-    def forward(name: str) -> Any:
-        return lambda self, other: self._operator(name, other)
-
-    def backward(name: str) -> Any:
-        return lambda self, other: self._operator(name, other, True)
-
-    def in_place(name: str) -> Any:
-        def update(self: Tensor, other: Any) -> Tensor:
-            FUNCTIONS["assign"](self, FUNCTIONS[name](self, other, spreads_partitions=False))
-            return self
-
-        return update
-
-    for python, name in names.items():
-        setattr(Tensor, f"__{python}__", forward(name))
-        setattr(Tensor, f"__r{python}__", backward(name))
-        setattr(Tensor, f"__i{python}__", in_place(name))
-    for python, name in comparisons.items():
-        setattr(Tensor, f"__{python}__", forward(name))
-
-
-_add_operators()

@@ -40,66 +40,16 @@ def _words(text: str) -> list[str]:
 
 
 # The tables of operators and of activation functions in NKI's API common fields.
-OPERATORS = [
-    "invert",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "left_shift",
-    "right_shift",
-    "add",
-    "subtract",
-    "multiply",
-    "maximum",
-    "minimum",
-    "equal",
-    "not_equal",
-    "greater_equal",
-    "greater",
-    "less_equal",
-    "less",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "power",
-    "abs_max",
-    "abs_min",
-    "abs",
-    "square",
-    "relu",
-    "rsqrt",
-    "reciprocal",
-    "bypass",
-    "average",
-]
-FUNCTIONS = [
-    "copy",
-    "square",
-    "sigmoid",
-    "relu",
-    "prelu",
-    "gelu",
-    "gelu_dx",
-    "gelu_apprx_tanh",
-    "gelu_apprx_sigmoid",
-    "gelu_apprx_sigmoid_dx",
-    "silu",
-    "silu_dx",
-    "tanh",
-    "softplus",
-    "mish",
-    "erf",
-    "erf_dx",
-    "exp",
-    "log",
-    "sin",
-    "arctan",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "sign",
-    "abs",
-]
+OPERATORS = _words("""
+    invert bitwise_and bitwise_or bitwise_xor left_shift right_shift add subtract multiply
+    maximum minimum equal not_equal greater_equal greater less_equal less logical_and logical_or
+    logical_xor power abs_max abs_min abs square relu rsqrt reciprocal bypass average
+""")
+FUNCTIONS = _words("""
+    copy square sigmoid relu prelu gelu gelu_dx gelu_apprx_tanh gelu_apprx_sigmoid
+    gelu_apprx_sigmoid_dx silu silu_dx tanh softplus mish erf erf_dx exp log sin arctan sqrt
+    rsqrt reciprocal sign abs
+""")
 
 
 @pytest.mark.parametrize("name", [*OPERATORS, *FUNCTIONS])

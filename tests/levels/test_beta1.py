@@ -529,6 +529,20 @@ def test_a_column_repeats_beside_a_tile() -> None:
     np.testing.assert_allclose(kernel(x, column), x * column + column, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("op", "expected"), [(np.add, 2**24 + 2), (np.subtract, 2**24), (np.maximum, 2**24)]
+)
+def test_sums_and_products_of_integers_are_exact_and_nothing_else(op, expected) -> None:
+    @nki.jit
+    def kernel(a, b):
+        out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.tensor_tensor(nl.load(a), nl.load(b), op))
+        return out
+
+    a, b = np.full((4, 8), 2**24 + 1, np.int32), np.ones((4, 8), np.int32)
+    assert (kernel(a, b) == expected).all()
+
+
 def test_windows_of_a_tile_reduce_over_inner_axes() -> None:
     @nki.jit
     def kernel(x):

@@ -57,6 +57,7 @@ from glia.nki.tensor import NkiTensor
 
 Fields = dict[str, Any]
 IDLE = enums.reduce_cmd.idle
+EXACT = ("add", "subtract", "multiply", "power", "divide", "mod", "fmod")  # GpSimd, if it can
 VECTORS = ("operand0", "operand1", "scale", "initial", "bound0", "bound1")  # in float32
 
 
@@ -379,6 +380,8 @@ def tensor_tensor(
         a, b = fitted(a, shape, frame), fitted(b, shape, frame)
     name = promoted(data1.name_of_dtype, data2.name_of_dtype)
     operator, chosen = ready("tensor_tensor", "op", op), ready("tensor_tensor", "engine", engine)
+    if chosen is enums.engine.unknown and operator not in EXACT:
+        chosen = enums.engine.vector
 
     def write(dst: NkiTensor, cut: Any) -> None:
         nisa.tensor_tensor(dst=dst, data1=cut(a), data2=cut(b), op=operator, engine=chosen)

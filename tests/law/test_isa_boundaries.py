@@ -161,6 +161,7 @@ COMPUTE: dict[str, list[tuple[Changes, str]]] = {
         ({"index_offset": 2**31 - 1, "padding_val": -(2**31)}, "trn2"),
         ({"index_offset": -(2**31), "padding_val": 2**31 - 1}, "trn2"),
     ],
+    "rng": [({"on": "gpsimd"}, "trn2"), ({"dst": chip("o", 64, 3, dtype=S8, **psum)}, "trn1")],
     "topk": [(_snake(8, 8), "trn1"), (_snake(65535, 32767), "trn1"), (_snake(16, 1), "trn1")],
     "memset": [
         ({"dst": chip("o", 64, 32, dtype=dtype), "value": value}, "trn1")
@@ -229,6 +230,12 @@ PASSED: list[tuple[str, Changes, str, str]] = [
     ("range_select", {"start": -(1 << 24) - 1}, "trn2", "must be within 2**24"),
     ("range_select", {"start": (1 << 24) - 30}, "trn2", "must be within 2**24"),
     ("memset", {"dst": chip("o", 64, 32, dtype=S8), "value": 256}, "trn1", "fits its dtype"),
+    ("nonzero_with_count", {"index_offset": 2**31}, "trn2", "must be of 32 bits"),
+    ("nonzero_with_count", {"padding_val": -(2**31) - 1}, "trn2", "must be of 32 bits"),
+    ("local_gather", _picked(257, 4097, 1, 4097), "trn1", "at most 4096 indices"),
+    ("dma_gather_transpose", _gathered((32, 1), 32, 129), "trn2", "at most 128 elements innermost"),
+    ("dma_gather_transpose", _gathered((144, 1), 144, 8), "trn2", "or 128 partitions"),
+    ("nc_matmul_mx", _scaled_product(32, 130, 1), "trn3", "at most 128"),
     ("max8", {"data": chip("a", 64, 16385)}, "trn1", "8 to 16384 elements"),
     ("topk", _snake(65536, 8), "trn1", "n must be 8 to 65535"),
     ("topk", _snake(65535, 32768), "trn1", "and at most 32767"),

@@ -179,7 +179,7 @@ class Columns:
 
 def columns_of(program: Program) -> Columns:
     """The columns of a program; they are kept with it unless it is large."""
-    columns: Columns | None = vars(program).get("_columns")
+    columns = kept_columns(program)
     if columns is None:
         is_collecting = gc.isenabled()
         gc.disable()  # nothing here has a cycle, and to look for some in long lists takes long
@@ -188,9 +188,19 @@ def columns_of(program: Program) -> Columns:
         finally:
             if is_collecting:
                 gc.enable()
-        if len(columns.instructions) <= MOST_KEPT:
-            vars(program)["_columns"] = columns
+        keep_columns(program, columns)
     return columns
+
+
+def keep_columns(program: Program, columns: Columns | None) -> None:
+    """Keep with a program what are known to be its columns, unless it is large."""
+    if columns is not None and len(columns.instructions) <= MOST_KEPT:
+        vars(program)["_columns"] = columns
+
+
+def kept_columns(program: Program) -> Columns | None:
+    """The columns that are kept with a program; None when there are none."""
+    return vars(program).get("_columns")
 
 
 def kinds(column: Array) -> Alike:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
 
 from glia.base.affine import ZERO, Affine
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.base.frozen import made
+from glia.isa.operand import Dims, Memory, Pattern, Tile, reach
 
 
 def _comparable(a: Affine, b: Affine) -> bool:
@@ -20,7 +23,9 @@ class Footprint:
     """Some bytes of start+low .. start+high of the tile in rows first_row .. first_row+rows-1.
 
     `start` (bytes) and `first_row` are affine in loop variables and registers. The bytes are runs
-    of `width` from start+low on, repeated at each of `steps`, (bytes apart, count).
+    of `width` from start+low on, repeated at each of `steps`, (bytes apart, count). `gaps` are the
+    steps that leave bytes out, those between one and the next; with `is_dense` no byte between the
+    first and the last is left out.
     """
 
     start: Affine
@@ -30,43 +35,46 @@ class Footprint:
     rows: int
     width: int
     steps: tuple[tuple[int, int], ...] = ()
+    gaps: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    is_dense: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        gaps = tuple([step for step, _ in self.steps if self._within(step) < step])
+        object.__setattr__(self, "gaps", gaps)
+        object.__setattr__(self, "is_dense", _leaves_nothing_out(self.width, self.steps))
 
     @staticmethod
     def of(pattern: Pattern) -> Footprint:
         """The footprint of a pattern."""
-        on_chip = pattern.memory is not Memory.HBM
-        dims = pattern.dims[1:] if on_chip else pattern.dims
-        low = high = 0
-        for step, count in dims:
-            reach = step * (count - 1)
-            low, high = low + min(0, reach), high + max(0, reach)
+        is_on_chip = pattern.memory is not Memory.HBM
         width = pattern.dtype.bytes
-        return Footprint(
-            pattern.offset * width,
-            low * width,
-            (high + 1) * width - 1,
-            pattern.partition,
-            pattern.partitions if on_chip else 1,
-            width,
-            tuple((abs(step) * width, count) for step, count in dims if step and count > 1),
+        return Footprint.at(
+            pattern.dims, width, pattern.offset * width, pattern.partition, is_on_chip
         )
+
+    @staticmethod
+    def at(dims: Dims, width: int, start: Affine, first_row: Affine, is_on_chip: bool) -> Footprint:
+        """The footprint of `dims` in elements of `width` bytes, from `start` (bytes) on."""
+        shape = _shape(dims, width, is_on_chip)
+        return made(Footprint, {**shape, "start": start, "first_row": first_row})
 
     @staticmethod
     def whole(tile: Tile) -> Footprint:
         """Every byte of a tile."""
-        size = tile.bytes_per_partition
-        return Footprint(ZERO, 0, size - 1, ZERO, tile.partitions, size)
+        return _whole(tile.bytes_per_partition, tile.partitions)
 
     def may_overlap(self, other: Footprint) -> bool:
         """False only when the two touch no common byte, whatever the variables are."""
-        if _comparable(self.start, other.start):
-            shift = other.start.constant - self.start.constant
+        mine, its = self.start, other.start
+        if not (mine.terms or its.terms) or _comparable(mine, its):
+            shift = its.constant - mine.constant
             if self.high < other.low + shift or other.high + shift < self.low:
                 return False
-            if self._interleaves(other, shift):
+            if (self.gaps or other.gaps) and self._interleaves(other, shift):
                 return False
-        if _comparable(self.first_row, other.first_row):
-            shift = other.first_row.constant - self.first_row.constant
+        mine, its = self.first_row, other.first_row
+        if not (mine.terms or its.terms) or _comparable(mine, its):
+            shift = its.constant - mine.constant
             if shift >= self.rows or -shift >= other.rows:
                 return False
         return True
@@ -74,7 +82,7 @@ class Footprint:
     def _interleaves(self, other: Footprint, shift: int) -> bool:
         """Whether a period of one of them keeps them apart, as even columns from odd ones."""
         apart = other.low + shift - self.low
-        for period in {step for step, _ in (*self.steps, *other.steps)}:
+        for period in {*self.gaps, *other.gaps}:
             mine, its = self._within(period), other._within(period)
             if mine <= apart % period and apart % period + its <= period:
                 return True
@@ -84,30 +92,22 @@ class Footprint:
         """Bytes from the first to the last it touches, counted modulo a period."""
         return self.width + sum(s * (n - 1) for s, n in self.steps if s % period)
 
-    @property
-    def _is_dense(self) -> bool:
-        """Whether no byte between the first and the last is left out."""
-        reached = self.width
-        for step, count in sorted(self.steps):
-            if step > reached:
-                return False
-            reached += step * (count - 1)
-        return True
-
     def covers(self, other: Footprint) -> bool:
         """True only when every byte of the other is in this one, whatever the variables are."""
-        if not (
-            _comparable(self.start, other.start) and _comparable(self.first_row, other.first_row)
-        ):
+        mine, its = self.start, other.start
+        if (mine.terms or its.terms) and not _comparable(mine, its):
             return False
-        shift = other.start.constant - self.start.constant
-        row = other.first_row.constant - self.first_row.constant
+        shift = its.constant - mine.constant
+        if self.low > other.low + shift or other.high + shift > self.high:
+            return False
+        mine, its = self.first_row, other.first_row
+        if (mine.terms or its.terms) and not _comparable(mine, its):
+            return False
+        row = its.constant - mine.constant
         if row < 0 or row + other.rows > self.rows:
             return False
-        if not (self.low <= other.low + shift and other.high + shift <= self.high):
-            return False
-        is_alike = (self.width, self.steps) == (other.width, other.steps)
-        return (is_alike and self.low == other.low + shift) or self._is_dense
+        is_alike = self.steps == other.steps and self.width == other.width
+        return (is_alike and self.low == other.low + shift) or self.is_dense
 
     def swept(self, variable: str, trips: int) -> Footprint:
         """What is touched over all iterations of a loop."""
@@ -134,3 +134,28 @@ class Footprint:
             start=self.start.substitute(values),
             first_row=self.first_row.substitute(values),
         )
+
+
+def _leaves_nothing_out(width: int, steps: tuple[tuple[int, int], ...]) -> bool:
+    reached = width
+    for step, count in sorted(steps):
+        if step > reached:
+            return False
+        reached += step * (count - 1)
+    return True
+
+
+@lru_cache(maxsize=1 << 14)
+def _shape(dims: Dims, width: int, is_on_chip: bool) -> dict[str, Any]:
+    """The fields of a footprint that do not depend on where it is."""
+    free = dims[1:] if is_on_chip else dims
+    low, high = reach(free)
+    steps = tuple((abs(step) * width, count) for step, count in free if step and count > 1)
+    rows = dims[0][1] if is_on_chip else 1
+    first, last = low * width, (high + 1) * width - 1
+    return vars(Footprint(ZERO, first, last, ZERO, rows, width, steps))
+
+
+@lru_cache(maxsize=1 << 14)
+def _whole(size: int, rows: int) -> Footprint:
+    return Footprint(ZERO, 0, size - 1, ZERO, rows, size)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from glia.arch import Target
+from glia.base.collection import collection_paused
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
@@ -62,6 +63,7 @@ def trace(kernel: Kernel, *arrays: Any, target: str = "trn2", **constants: Any) 
     return trace_launch(launch, platform_target(target), 0).programs[0]
 
 
+@collection_paused()
 def trace_launch(
     launch: Launch, target: Target, ranks: int, *, synchronises: bool = True
 ) -> Traced:

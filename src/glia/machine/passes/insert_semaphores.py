@@ -9,22 +9,34 @@ with the state that the first one left, finds what an iteration needs of the one
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from glia.base.affine import ZERO, Affine
+from glia.base.frozen import made
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
+from glia.isa.operand import Memory, Signal, Tile, Wait
 from glia.isa.sync import Barrier
+from glia.machine.columns import (
+    READS,
+    WRITES,
+    Columns,
+    columns_of,
+    rows_alike,
+)
+from glia.machine.columns_renewed import with_other_semaphores
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 
 MOST_ACCESSES = 24  # of one tile; more are remembered as accesses to the whole of it
-Stamped = tuple[int, Affine]  # (when the walk saw it, count): later in the walk is later in order
-Counts = dict[str, Stamped]
+Counts = dict[str, "_Completion"]
+Greatest = dict[tuple[tuple[str, int], ...], Affine]  # of counts with the same terms
 After = Mapping[int, Sequence[Instr]]
 NOTHING: After = MappingProxyType({})
+Needs = dict[str, Greatest]  # by stream
+Known = dict[tuple[str, str], Greatest]  # by the engine that has waited and the stream
 
 
 def stream_of(instruction: Instr) -> str:
@@ -32,71 +44,164 @@ def stream_of(instruction: Instr) -> str:
     return f"queue.{instruction.queue}" if instruction.queue else instruction.runs_on
 
 
-@dataclass
-class _Access:
+class _Completion:
+    """When a stream has completed an instruction.
+
+    `stamp` says when the walk saw it, later in the walk is later in order; `count` is what the
+    stream has completed with it.
+    """
+
+    __slots__ = ("count", "stamp", "stream")
+
+    def __init__(self, stream: str, stamp: int, count: Affine) -> None:
+        self.stream = stream
+        self.stamp = stamp
+        self.count = count
+
+
+class _Access(_Completion):
     """One stream's access to part of a tile that later accesses may have to wait for."""
 
-    footprint: Footprint
-    is_write: bool
-    stream: str
-    stamped: Stamped
+    __slots__ = ("footprint", "is_write")
+
+    def __init__(
+        self, footprint: Footprint, is_write: bool, stream: str, stamp: int, count: Affine
+    ) -> None:
+        self.footprint = footprint
+        self.is_write = is_write
+        self.stream = stream
+        self.stamp = stamp
+        self.count = count
 
 
-@dataclass
 class _Record:
     """The accesses to one tile, oldest first."""
 
-    tile: Tile
-    accesses: list[_Access] = field(default_factory=list)
+    __slots__ = ("accesses", "tile")
 
-    def needs(self, footprint: Footprint, is_write: bool) -> Iterator[tuple[str, Stamped]]:
-        """What an access has to wait for."""
-        for access in self.accesses:
-            if (is_write or access.is_write) and footprint.may_overlap(access.footprint):
-                yield access.stream, access.stamped
+    def __init__(self, tile: Tile, accesses: Iterable[_Access] = ()) -> None:
+        self.tile = tile
+        self.accesses = _summary(tile, accesses)
+
+    def need(self, footprint: Footprint, is_write: bool, needs: Counts) -> None:
+        """Add what an access has to wait for; the last access of a stream implies the others."""
+        for access in reversed(self.accesses):
+            if is_write or access.is_write:
+                latest = needs.get(access.stream)
+                is_later = latest is None or latest.stamp < access.stamp
+                if is_later and footprint.may_overlap(access.footprint):
+                    needs[access.stream] = access
 
     def add(self, new: _Access) -> None:
         """Record an access; those it makes unnecessary to wait for go.
 
         A write has waited for everything it overlaps, so waiting for it is enough.
         """
-        self.accesses = [a for a in self.accesses if not _is_implied(a, new)]
-        self.accesses.append(new)
-        if len(self.accesses) > MOST_ACCESSES:
-            self.accesses = self.summary()
-
-    def summary(self) -> list[_Access]:
-        """One access to the whole tile for every stream and kind."""
-        whole = Footprint.whole(self.tile)
-        latest: dict[tuple[str, bool], Stamped] = {}
-        for access in self.accesses:
-            key = (access.stream, access.is_write)
-            latest[key] = max(latest.get(key, access.stamped), access.stamped, key=_stamp)
-        return [_Access(whole, write, stream, at) for (stream, write), at in latest.items()]
+        footprint, stream, is_write = new.footprint, new.stream, new.is_write
+        kept = [
+            old
+            for old in self.accesses
+            if not (is_write or (old.stream == stream and not old.is_write))
+            or not footprint.covers(old.footprint)
+        ]
+        kept.append(new)
+        self.accesses = kept if len(kept) <= MOST_ACCESSES else _summary(self.tile, kept)
 
 
-def _stamp(stamped: Stamped) -> int:
-    return stamped[0]
+def _summary(tile: Tile, accesses: Iterable[_Access]) -> list[_Access]:
+    """One access to the whole tile for every stream and kind."""
+    latest: dict[tuple[str, bool], _Access] = {}
+    for access in accesses:
+        key = (access.stream, access.is_write)
+        known = latest.get(key)
+        if known is None or known.stamp < access.stamp:
+            latest[key] = access
+    whole = Footprint.whole(tile) if latest else None
+    return [_Access(whole, a.is_write, a.stream, a.stamp, a.count) for a in latest.values()]
 
 
-def _is_implied(old: _Access, new: _Access) -> bool:
-    is_same = old.stream == new.stream and old.is_write == new.is_write
-    return (new.is_write or is_same) and new.footprint.covers(old.footprint)
+class _Owners:
+    """Who has the bytes of an on-chip memory: parts that are apart from each other, in order."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._parts: list[tuple[int, int, str]] = []  # (start, end, tile)
+        self.whole: set[str] = set()  # tiles that have all of their bytes
+
+    def clear(self) -> None:
+        """Nobody has anything."""
+        self._starts.clear()
+        self._parts.clear()
+        self.whole.clear()
+
+    def take(self, start: int, end: int, name: str) -> list[str]:
+        """Give the bytes to a tile; those that had them, or some of them."""
+        first = bisect_right(self._starts, start)
+        if first and self._parts[first - 1][1] > start:
+            first -= 1
+        last = bisect_left(self._starts, end, first)
+        over = self._parts[first:last]
+        left = [(start, end, name)]
+        if over:
+            if over[0][0] < start:
+                left.insert(0, (over[0][0], start, over[0][2]))
+            if over[-1][1] > end:
+                left.append((end, over[-1][1], over[-1][2]))
+        self._parts[first:last] = left
+        self._starts[first:last] = [part[0] for part in left]
+        self.whole.difference_update([part[2] for part in over])
+        self.whole.add(name)
+        return [part[2] for part in over]
+
+
+class _Touches:
+    """What instructions touch, one row for each pattern, from the columns of their program."""
+
+    def __init__(self, columns: Columns) -> None:
+        patterns = columns.patterns
+        self.begin: list[int] = patterns.begin.tolist()
+        self.access: list[int] = patterns.access.tolist()
+        self.tiles: list[Tile] = patterns.tile.distinct
+        self.tile: list[int] = patterns.tile.number.tolist()
+        on_chip = patterns.tile.map(lambda tile: tile.memory is not Memory.HBM)
+        offset, partition = patterns.offset, patterns.partition
+        alike = rows_alike(
+            patterns.dims.number, patterns.dtype.number, on_chip, offset.constant,
+            offset.terms.number, partition.constant, partition.terms.number,
+        )  # fmt: skip
+        self.place: list[int] = alike.number.tolist()
+        dims, dtypes = patterns.dims.distinct, patterns.dtype.distinct
+        rows = [column[alike.first].tolist() for column in (
+            patterns.dims.number, patterns.dtype.number, on_chip, offset.terms.number,
+            offset.constant, partition.terms.number, partition.constant,
+        )]  # fmt: skip
+        self.footprints = [
+            Footprint.at(
+                dims[shape], dtypes[dtype].bytes,
+                Affine(offset.terms.distinct[terms], start) * dtypes[dtype].bytes,
+                Affine(partition.terms.distinct[of_row], row), bool(is_on_chip),
+            )
+            for shape, dtype, is_on_chip, terms, start, of_row, row in zip(*rows, strict=True)
+        ]  # fmt: skip
+        forms = [columns.instructions[row] for row in columns.form.first.tolist()]
+        streams = [stream_of(form) for form in forms]
+        self.stream = [streams[number] for number in columns.form.number.tolist()]
 
 
 class _Analysis:
     """Finds, for every instruction, the counts of other streams that it has to wait for."""
 
-    def __init__(self, program: Program, after: After) -> None:
+    def __init__(self, program: Program, columns: Columns, after: After) -> None:
         self.program = program
         self.after = after
         self.awaited = {id(each) for producers in after.values() for each in producers}
-        self.stamps: dict[int, tuple[str, Stamped]] = {}  # of those, when they were seen last
-        self.needs: list[dict[str, list[Affine]]] = []
+        self.completed: dict[int, _Completion] = {}  # of those, when they were seen last
+        self.touches = _Touches(columns)
+        self.needs: list[Needs] = []
         self.counts: dict[str, Affine] = {}
         self.records: dict[str, _Record] = {}
-        # (start, end, tile) of the parts of a memory, apart from each other, oldest first
-        self.owners: dict[Memory, dict[tuple[int, int, str], None]] = {}
+        self.owners = {Memory.SBUF: _Owners(), Memory.PSUM: _Owners()}
+        self.owner = [self.owners.get(tile.memory) for tile in self.touches.tiles]
         self.position = 0
         self.stamp = 0
         self.touched: set[str] = set()  # tiles accessed since the innermost loop began
@@ -140,39 +245,39 @@ class _Analysis:
         before = Affine.of(loop.variable) - 1
         for access in self._touched_accesses():
             access.footprint = access.footprint.shifted(loop.variable, before)
-            stamp, count = access.stamped
-            access.stamped = stamp, count.substitute({loop.variable: before})
+            access.count = access.count.substitute({loop.variable: before})
 
     def _to_all_iterations(self, loop: Loop) -> None:
         last = {loop.variable: Affine((), loop.trips - 1)}
         for access in self._touched_accesses():
             access.footprint = access.footprint.swept(loop.variable, loop.trips)
-            stamp, count = access.stamped
-            access.stamped = stamp, count.substitute(last)
+            access.count = access.count.substitute(last)
 
     def _touched_accesses(self) -> Iterator[_Access]:
         for name in self.touched & self.records.keys():
             yield from self.records[name].accesses
 
     def instruction(self, instruction: Instr) -> None:
-        if isinstance(instruction, Barrier):
-            self.counts, self.records, self.owners, self.stamps = {}, {}, {}, {}
+        if instruction.__class__ is Barrier:
+            self.counts, self.records, self.completed = {}, {}, {}
+            for owners in self.owners.values():
+                owners.clear()
             self._record({})
             return
-        stream = stream_of(instruction)
-        touches = [
-            (self._record_of(pattern), Footprint.of(pattern), is_write)
-            for patterns, is_write in (
-                (instruction.read_patterns(), False),
-                (instruction.written_patterns(), True),
-            )
-            for pattern in patterns
-        ]
+        touches, position = self.touches, self.position
+        stream = touches.stream[position]
+        rows = range(touches.begin[position], touches.begin[position + 1])
+        touched: list[tuple[_Record, Footprint, bool]] = []
         needs: Counts = {}
-        for record, footprint, is_write in touches:
-            _keep_latest(needs, record.needs(footprint, is_write))
-        known = (self.stamps.get(id(each)) for each in self.after.get(id(instruction), ()))
-        _keep_latest(needs, filter(None, known))
+        for is_write, other in ((False, WRITES), (True, READS)):
+            for row in rows:
+                if touches.access[row] != other:
+                    record = self._record_of(touches.tile[row])
+                    footprint = touches.footprints[touches.place[row]]
+                    record.need(footprint, is_write, needs)
+                    touched.append((record, footprint, is_write))
+        if self.after:
+            self._await(instruction, needs)
         if not instruction.queue:
             needs.pop(stream, None)
         self._record(needs)
@@ -180,62 +285,52 @@ class _Analysis:
         self.counts[stream] = count
         self.stamp += 1
         if id(instruction) in self.awaited:
-            self.stamps[id(instruction)] = stream, (self.stamp, count)
-        for record, footprint, is_write in touches:
-            record.add(_Access(footprint, is_write, stream, (self.stamp, count)))
+            self.completed[id(instruction)] = _Completion(stream, self.stamp, count)
+        for record, footprint, is_write in touched:
+            record.add(_Access(footprint, is_write, stream, self.stamp, count))
+
+    def _await(self, instruction: Instr, needs: Counts) -> None:
+        """Add the instructions that it waits for besides."""
+        for each in self.after.get(id(instruction), ()):
+            known = self.completed.get(id(each))
+            if known is not None:
+                latest = needs.get(known.stream)
+                if latest is None or latest.stamp < known.stamp:
+                    needs[known.stream] = known
 
     def _record(self, needs: Counts) -> None:
         """Add what this walk found to what earlier walks of the same instruction did."""
         if self.position == len(self.needs):
             self.needs.append({})
         known = self.needs[self.position]
-        for stream, (_, count) in needs.items():
-            _add(known.setdefault(stream, []), count)
+        for stream, access in needs.items():
+            _add(known.setdefault(stream, {}), access.count)
         self.position += 1
 
-    def _record_of(self, pattern: Pattern) -> _Record:
+    def _record_of(self, number: int) -> _Record:
         """The record of a tile; a tile that takes over memory inherits what used it."""
-        tile = pattern.tile
-        self.touched.add(tile.name)
-        if tile.memory is Memory.HBM:
-            return self.records.setdefault(tile.name, _Record(tile))
-        start = self.program.addresses[tile.name]
-        end = start + tile.bytes_per_partition
-        owners = self.owners.setdefault(tile.memory, {})
-        if (start, end, tile.name) in owners:
-            return self.records[tile.name]
-        over = [o for o in owners if o[0] < end and start < o[1]]
-        record = _Record(tile)
-        whole = Footprint.whole(tile)
-        for low, high, name in over:
-            for access in self.records[name].summary():
-                record.accesses.append(replace(access, footprint=whole))
-            del owners[low, high, name]
-            if low < start:
-                owners[low, start, name] = None
-            if high > end:
-                owners[end, high, name] = None
-        owners[start, end, tile.name] = None
-        self.records[tile.name] = record
-        record.accesses = record.summary()
+        tile, owners = self.touches.tiles[number], self.owner[number]
+        name = tile.name
+        self.touched.add(name)
+        record = self.records.get(name)
+        if record is not None and (owners is None or name in owners.whole):
+            return record
+        before: list[_Access] = []
+        if owners is not None:
+            start = self.program.addresses[name]
+            for other in owners.take(start, start + tile.bytes_per_partition, name):
+                before += self.records[other].accesses
+        record = self.records[name] = _Record(tile, before)
         return record
 
 
-def _keep_latest(counts: Counts, others: Iterable[tuple[str, Stamped]]) -> None:
-    """Per stream keep the count that comes last in program order: it implies the others."""
-    for stream, stamped in others:
-        if stream not in counts or counts[stream][0] < stamped[0]:
-            counts[stream] = stamped
-
-
-def _add(counts: list[Affine], count: Affine) -> None:
-    """Add a count; of those that differ by a constant the greatest is kept."""
-    for position, known in enumerate(counts):
-        if known.terms == count.terms:
-            if count.constant > known.constant:
-                counts[position] = count
-            return
-    counts.append(count)
+def _add(counts: Greatest, count: Affine) -> bool:
+    """Add a count, unless one is known that is greater by a constant, or the same."""
+    known = counts.get(count.terms)
+    if known is not None and known.constant >= count.constant:
+        return False
+    counts[count.terms] = count
+    return True
 
 
 def count_signals(body: tuple[Statement, ...]) -> dict[str, int]:
@@ -257,11 +352,15 @@ def insert_semaphores(program: Program, options: object = None, after: After = N
     `after` names, by the identity of an instruction, others that it waits for besides: earlier
     ones of its block or of those around it.
     """
-    program = replace(program, body=_with_barriers(program.body))
-    analysis = _Analysis(program, after)
+    body = _with_barriers(program.body)
+    if body is not program.body:
+        program = replace(program, body=body)
+    columns = columns_of(program)
+    analysis = _Analysis(program, columns, after)
     analysis.block(program.body)
-    writer = _Writer(analysis.needs)
-    return replace(program, body=writer.block(program.body, {}))
+    writer = _Writer(analysis.needs, analysis.touches.stream)
+    result = replace(program, body=writer.block(program.body, {}))
+    return with_other_semaphores(result, columns)
 
 
 def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
@@ -269,6 +368,8 @@ def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
     They also meet around loops in which they meet, so that every iteration counts from 0.
     """
+    if not _has_choice(body):
+        return body
     result: list[Statement] = []
     for statement in body:
         if isinstance(statement, While):
@@ -289,6 +390,18 @@ def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     return tuple(result)
 
 
+def _has_choice(body: tuple[Statement, ...]) -> bool:
+    """Whether there is run-time control flow in a block, or a meeting of engines."""
+    for kind in set(map(type, body)):
+        if kind in (While, Branch, Barrier):
+            return True
+        if kind is Loop:
+            loops = (each.body for each in body if isinstance(each, Loop))
+            if any(map(_has_choice, loops)):
+                return True
+    return False
+
+
 def _has_meeting(body: tuple[Statement, ...]) -> bool:
     return any(isinstance(instruction, Barrier) for instruction in walk(body))
 
@@ -296,16 +409,15 @@ def _has_meeting(body: tuple[Statement, ...]) -> bool:
 class _Writer:
     """Puts waits and signals on instructions, leaving out waits that earlier ones imply."""
 
-    def __init__(self, needs: list[dict[str, list[Affine]]]) -> None:
-        self.needs = iter(needs)
+    def __init__(self, needs: list[Needs], streams: list[str]) -> None:
+        signals = {stream: (Signal(stream),) for stream in set(streams)}
+        self.given = zip(needs, [signals[stream] for stream in streams], strict=True)
 
-    def block(
-        self, body: tuple[Statement, ...], known: dict[tuple[str, str], list[Affine]]
-    ) -> tuple[Statement, ...]:
+    def block(self, body: tuple[Statement, ...], known: Known) -> tuple[Statement, ...]:
         result: list[Statement] = []
         for statement in body:
             if isinstance(statement, Loop):
-                inside = {key: list(counts) for key, counts in known.items()}
+                inside = {key: dict(counts) for key, counts in known.items()}
                 result.append(replace(statement, body=self.block(statement.body, inside)))
             elif isinstance(statement, While):
                 condition = self.block(statement.condition, {})
@@ -317,19 +429,14 @@ class _Writer:
                 result.append(self._instruction(statement, known))
         return tuple(result)
 
-    def _instruction(self, instruction: Instr, known: dict[tuple[str, str], list[Affine]]) -> Instr:
-        needs = next(self.needs)
-        if isinstance(instruction, Barrier):
+    def _instruction(self, instruction: Instr, known: Known) -> Instr:
+        needs, signals = next(self.given)
+        if instruction.__class__ is Barrier:
             known.clear()
             return instruction
         waits = []
         for stream, counts in sorted(needs.items()):
-            reached = known.setdefault((instruction.runs_on, stream), [])
-            for count in counts:
-                if not any(
-                    k.terms == count.terms and k.constant >= count.constant for k in reached
-                ):
-                    waits.append(Wait(stream, count))
-                    _add(reached, count)
-        signal = Signal(stream_of(instruction))
-        return replace(instruction, waits=tuple(waits), signals=(signal,))
+            reached = known.setdefault((instruction.runs_on, stream), {})
+            waits += [Wait(stream, count) for count in counts.values() if _add(reached, count)]
+        fields = dict(vars(instruction), waits=tuple(waits), signals=signals)
+        return made(type(instruction), fields)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
 
-from glia.isa.kit import Instr
+import numpy as np
+
 from glia.isa.operand import Memory
-from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.columns import WRITES, Span, columns_of, rows_alike
+from glia.machine.ir import Branch, Program
 
 
 @dataclass
@@ -17,48 +20,36 @@ class Life:
     last: int
 
 
-@dataclass
-class _Use:
-    position: int
+@dataclass(frozen=True)
+class _Uses:
+    """The first and last position at which instructions inside the same loops use a tile."""
+
     regions: tuple[int, ...]  # enclosing loops, outermost first
-    writes: bool
+    first: int
+    last: int
 
 
-@dataclass
-class _Walker:
-    position: int = 0
-    regions: tuple[int, ...] = ()
-    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
-    uses: dict[str, list[_Use]] = field(default_factory=dict)
+class _Regions:
+    """Which loops are around each instruction: `inside` has a number of `chains`."""
 
-    def block(self, body: tuple[Statement, ...]) -> None:
-        for statement in body:
-            if isinstance(statement, Loop):
-                self.region(statement.body)
-            elif isinstance(statement, While):
-                self.region((*statement.condition, *statement.body))
-            elif isinstance(statement, Branch):
-                for arm in statement.arms:
-                    self.block(arm)
-            else:
-                self.instruction(statement)
+    def __init__(self, instructions: int, body: tuple[Span, ...]) -> None:
+        self.inside = np.zeros(instructions, np.int64)
+        self.chains: list[tuple[int, ...]] = [()]
+        self.spans: list[tuple[int, int]] = []  # (first, last) position of each loop
+        self._block(body, 0)
 
-    def region(self, body: tuple[Statement, ...]) -> None:
-        identity = len(self.spans)
-        self.spans[identity] = (self.position, self.position)
-        outer, start = self.regions, self.position
-        self.regions = (*outer, identity)
-        self.block(body)
-        self.regions = outer
-        self.spans[identity] = (start, max(start, self.position - 1))
-
-    def instruction(self, instruction: Instr) -> None:
-        read = {p.tile.name for p in instruction.read_patterns()}
-        for pattern in (*instruction.read_patterns(), *instruction.written_patterns()):
-            if pattern.memory is not Memory.HBM:
-                use = _Use(self.position, self.regions, pattern.tile.name not in read)
-                self.uses.setdefault(pattern.tile.name, []).append(use)
-        self.position += 1
+    def _block(self, body: tuple[Span, ...], inside: int) -> None:
+        for span in body:
+            if span.statement is None:
+                self.inside[span.begin : span.end] = inside
+                continue
+            within = inside
+            if not isinstance(span.statement, Branch):
+                within = len(self.chains)
+                self.chains.append((*self.chains[inside], len(self.spans)))
+                self.spans.append((span.begin, max(span.begin, span.end - 1)))
+            for block in span.blocks:
+                self._block(block, within)
 
 
 def find_lives(program: Program) -> dict[str, Life]:
@@ -67,23 +58,45 @@ def find_lives(program: Program) -> dict[str, Life]:
     A tile used only inside one iteration of a loop, written before it is read, lives within
     that iteration; one that enters or leaves a loop lives through the whole of it.
     """
-    walker = _Walker()
-    walker.block(program.body)
-    return {name: _life(uses, walker.spans) for name, uses in walker.uses.items()}
+    columns = columns_of(program)
+    patterns = columns.patterns
+    regions = _Regions(len(columns.instructions), columns.body)
+    numbers: dict[str, int] = {}
+    named = patterns.tile.map(lambda tile: numbers.setdefault(tile.name, len(numbers)))
+    is_on_chip = patterns.tile.map(lambda tile: tile.memory is not Memory.HBM)
+    rows = np.flatnonzero(is_on_chip)
+    tile, position = named[rows], patterns.owner[rows]
+    inside = regions.inside[position]
+    met = rows_alike(tile, inside)
+    last = np.zeros(met.first.size, np.int64)
+    np.maximum.at(last, met.number, position)
+    pairs = zip(
+        tile[met.first].tolist(), inside[met.first].tolist(), position[met.first].tolist(),
+        last.tolist(), strict=True,
+    )  # fmt: skip
+    uses: defaultdict[int, list[_Uses]] = defaultdict(list)
+    for number, chain, begin, end in pairs:
+        uses[number].append(_Uses(regions.chains[chain], begin, end))
+    begins = np.zeros(len(numbers), np.int64)
+    begins[[*uses]] = [each[0].first for each in uses.values()]
+    is_read = (begins[tile] == position) & (patterns.access[rows] != WRITES)
+    entering = set(tile[is_read].tolist())
+    names = [*numbers]
+    return {
+        names[number]: _life(each, regions.spans, number in entering)
+        for number, each in uses.items()
+    }
 
 
-def _life(uses: list[_Use], spans: dict[int, tuple[int, int]]) -> Life:
+def _life(uses: list[_Uses], spans: list[tuple[int, int]], enters: bool) -> Life:
+    """The life of a tile with these uses; with `enters` the first of them reads it."""
     common = uses[0].regions
-    for use in uses:
+    for use in uses[1:]:
         depth = 0
         while depth < min(len(common), len(use.regions)) and common[depth] == use.regions[depth]:
             depth += 1
         common = common[:depth]
-    first, last = uses[0].position, uses[-1].position
-    for use in uses:
-        for region in use.regions[len(common) :]:
-            first, last = min(first, spans[region][0]), max(last, spans[region][1])
-    if not uses[0].writes:
-        for region in common:
-            first, last = min(first, spans[region][0]), max(last, spans[region][1])
-    return Life(first, last)
+    through = {region for use in uses for region in use.regions[len(common) :]}
+    through.update(common if enters else ())
+    reached = [*((use.first, use.last) for use in uses), *(spans[region] for region in through)]
+    return Life(min(first for first, _ in reached), max(last for _, last in reached))

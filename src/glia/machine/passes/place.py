@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field, replace
 
 from glia.arch.instances import get_target
 from glia.base.errors import CompileError
 from glia.isa.operand import Memory, Tile
+from glia.machine.columns_renewed import with_body_of
 from glia.machine.ir import Program
 from glia.machine.passes.lifetimes import Life, find_lives
 
@@ -51,13 +53,14 @@ class _Space:
     memory: Memory
     capacity: int
     bank: int = 0  # a tile must not cross a multiple of this; 0 for no banks
-    active: list[tuple[int, int, int]] = field(default_factory=list)  # (start, end, last use)
+    # (start, end, last use), in order
+    active: list[tuple[int, int, int]] = field(default_factory=list)
     cursor: int = 0
     peak: int = 0
 
     def place(self, tile: Tile, life: Life) -> int:
         """The address of a tile; space is handed out in rotation so that reuse comes late."""
-        self.active = sorted(entry for entry in self.active if entry[2] >= life.first)
+        self.active = [entry for entry in self.active if entry[2] >= life.first]
         bytes_needed = _round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
         address = self._find(bytes_needed, self.cursor)
         if address is None:
@@ -69,14 +72,14 @@ class _Space:
                 bytes=tile.bytes_per_partition,
                 capacity=self.capacity,
             )
-        self.active.append((address, address + bytes_needed, life.last))
+        insort(self.active, (address, address + bytes_needed, life.last))
         self.cursor = address + bytes_needed
         self.peak = max(self.peak, self.cursor)
         return address
 
     def reserve(self, address: int, tile: Tile) -> None:
         """Keep the bytes of a tile with an address of its own from all others."""
-        self.active.append((address, address + tile.bytes_per_partition, FOREVER))
+        insort(self.active, (address, address + tile.bytes_per_partition, FOREVER))
 
     def _find(self, bytes_needed: int, start: int) -> int | None:
         candidate = self._fit(start, bytes_needed)
@@ -118,7 +121,7 @@ def place(program: Program, options: object = None) -> Program:
             addresses[name] = spaces[tile.memory].place(tile, life)
     addresses |= _place_in_hbm(program)
     used = {n: t for n, t in program.tiles.items() if n in addresses}
-    return replace(program, tiles=used, addresses=addresses)
+    return with_body_of(replace(program, tiles=used, addresses=addresses), program)
 
 
 def _place_in_hbm(program: Program) -> dict[str, int]:

@@ -1,0 +1,90 @@
+"""The columns of a program that a pass has changed, where most of them stay as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from glia.isa.operand import Signal, Wait
+from glia.machine.columns import (
+    Columns,
+    Expressions,
+    Signals,
+    Span,
+    Waits,
+    begins_of,
+    keep_columns,
+    kept_columns,
+    numbered,
+)
+from glia.machine.ir import Branch, Loop, Program, Statement, While
+
+
+def with_body_of(program: Program, other: Program) -> Program:
+    """`program`, whose body is that of another, with the columns that are kept with that one."""
+    keep_columns(program, kept_columns(other))
+    return program
+
+
+def with_other_semaphores(program: Program, before: Columns) -> Program:
+    """`program` with columns; those before were the same but for the waits and signals."""
+    instructions = [*program.instructions()]
+    waits: list[tuple[Wait, ...]] = [each.waits for each in instructions]
+    signals: list[tuple[Signal, ...]] = [each.signals for each in instructions]
+    awaited, given = [*chain.from_iterable(waits)], [*chain.from_iterable(signals)]
+    names = numbered(_column([each.semaphore for each in (*given, *awaited)]))
+    terms = numbered(_column([each.value.terms for each in awaited]))
+    constant = _integers(lambda each: each.value.constant, awaited)
+    values = Expressions(constant, terms)
+    columns = replace(
+        before,
+        instructions=instructions,
+        body=_renewed(before.body, program.body),
+        waits=Waits(_begins(waits), names.number[len(given) :], values),
+        signals=Signals(
+            _begins(signals), names.number[: len(given)], _integers(lambda s: s.amount, given)
+        ),
+        semaphores=names.distinct,
+    )
+    keep_columns(program, columns)
+    return program
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    return np.fromiter(values, object, len(values))
+
+
+def _integers(of: Callable[[Any], int], values: list[Any]) -> np.ndarray:
+    return np.fromiter(map(of, values), np.int64, len(values))
+
+
+def _begins(lists: list[Any]) -> np.ndarray:
+    return begins_of(_integers(len, lists))
+
+
+def _renewed(spans: tuple[Span, ...], body: tuple[Statement, ...]) -> tuple[Span, ...]:
+    """The same spans with the loops and branches that now stand in their places."""
+    if all(span.statement is None for span in spans):
+        return spans
+    statements = iter([each for each in body if isinstance(each, Loop | While | Branch)])
+    found = []
+    for span in spans:
+        if span.statement is not None:
+            statement = next(statements)
+            pairs = zip(span.blocks, _bodies(statement), strict=True)
+            blocks = tuple([_renewed(*pair) for pair in pairs])
+            span = Span(span.begin, span.end, statement, blocks)
+        found.append(span)
+    return tuple(found)
+
+
+def _bodies(statement: Loop | While | Branch) -> tuple[tuple[Statement, ...], ...]:
+    if isinstance(statement, Branch):
+        return statement.arms
+    if isinstance(statement, While):
+        return statement.condition, statement.body
+    return (statement.body,)

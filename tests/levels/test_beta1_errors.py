@@ -194,9 +194,14 @@ def test_an_index_in_memory_out_of_bounds_is_an_index_error() -> None:
 def test_unsupported_mask() -> None:
     def either(x):
         i_p = nl.arange(8)[:, None]
-        return nl.exp(nl.load(x), mask=(i_p < 2) | (i_p > 4))
+        return nl.exp(nl.load(x), mask=(i_p < 2) | nl.load(x))
+
+    def no_box(x):
+        i_p = nl.arange(8)[:, None]
+        return nl.softmax(nl.load(x), axis=1, mask=(i_p < 2) | (i_p > 4))
 
     _fails(errors.UnsupportedMask, either, text="must be affine expressions")
+    _fails(errors.UnsupportedMask, no_box, text="softmax that is no box")
     _fails(errors.UnsupportedMask, lambda x: nl.exp(nl.load(x), mask=nl.load(x)))
     _fails(errors.UnsupportedMask, lambda x: nl.arange(8)[:, None] < 2.5)
 

@@ -21,11 +21,12 @@ from glia.nki.beta1.errors import (
     WrongMemory,
 )
 from glia.nki.beta1.frame import Frame, frame_of
-from glia.nki.beta1.index import Box, Index, Mask
+from glia.nki.beta1.index import Box, Conditions, Index, Mask
 from glia.nki.beta1.storage import Offer, Storage, unchecked
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.enums import MemoryRegion
 from glia.nki.issue import MOST_DIMS, issue
+from glia.nki.math import two_step
 from glia.nki.session import caller
 from glia.nki.tensor import NkiTensor
 from glia.nki.transfers import dma_copy
@@ -74,6 +75,15 @@ def part_of(mask: Any, shape: tuple[int, ...]) -> Part:
     return Part(shape, None if is_whole else box, rest)
 
 
+def box_of(function: str, mask: Any, shape: tuple[int, ...]) -> Part:
+    """The part of a tile that a mask leaves; UnsupportedMask where that is no box."""
+    part = part_of(mask, shape)
+    if part.rest is not None:
+        what = f"a mask of {function} that is no box (mask what is stored in its place)"
+        raise UnsupportedMask(what=what, loc=caller())
+    return part
+
+
 def both(first: Any, second: Any) -> Any:
     """The conjunction of two masks."""
     if first is None or second is None:
@@ -101,7 +111,7 @@ def operand(function: str, name: str, value: Any) -> NkiTensor:
         )
     if value.dynamic is not None:
         raise IndirectNotSupported(loc=caller())
-    box = part_of(value.mask, value.shape).box if value.mask is not None else None
+    box = box_of(function, value.mask, value.shape).box if value.mask is not None else None
     return reachable(value.frame, value.nki(box))
 
 
@@ -284,10 +294,21 @@ def _put_selected(destination: Tensor, part: Part, write: Write) -> None:
 def truth(frame: Frame, part: Part, shape: tuple[int, ...]) -> NkiTensor:
     """A tile that is 1 where the rest of a mask holds in its box, else 0."""
     assert part.rest is not None
+    firsts = [first for first, _ in part.box or ((0, 0),) * len(shape)]
+    first, *others = (
+        _truth(frame, conditions, firsts, shape) for conditions in part.rest.alternatives
+    )
+    for each in others:
+        two_step(first, first, each, "maximum")
+    return first
+
+
+def _truth(
+    frame: Frame, conditions: Conditions, firsts: list[int], shape: tuple[int, ...]
+) -> NkiTensor:
     held = tile_of(frame, shape, "uint8")
     issue(frame.session, "memset", isa.Memset, {"dst": held, "value": 1})
-    firsts = [first for first, _ in part.box or ((0, 0),) * len(shape)]
-    for condition in part.rest.conditions:
+    for condition in conditions:
         moved = sum(step * first for step, first in zip(condition.steps, firsts, strict=True))
         select(held, Index(shape, condition.steps, condition.start + moved), held, 0)
     return held
@@ -404,7 +425,7 @@ def _merged(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
 
 
 __all__ = [
-    "ON_CHIP", "PSUM", "SBUF", "Cut", "Part", "assign", "both", "check_partitions", "copy_into",
-    "copy_tile", "defer", "fill", "fitted", "in_sbuf", "operand", "part_of", "put", "reachable",
-    "select", "spread", "starts_well", "tile_of", "transfer", "truth",
+    "ON_CHIP", "PSUM", "SBUF", "Cut", "Part", "assign", "both", "box_of", "check_partitions",
+    "copy_into", "copy_tile", "defer", "fill", "fitted", "in_sbuf", "operand", "part_of", "put",
+    "reachable", "select", "spread", "starts_well", "tile_of", "transfer", "truth",
 ]  # fmt: skip

@@ -267,16 +267,18 @@ class AccessOutOfBound(CompileError, SyntaxError, IndexError):
 
 
 class UnsupportedMask(CompileError, SyntaxError):
-    """A mask is no conjunction of comparisons of affine indices.
+    """A mask is made of other things than comparisons of affine indices, or is none that fits.
 
-    Cause: | or ~ of masks, contents of tensors, or a mask of another shape than the tile.
-    Fix: compare sums of nl.arange, loop indices and numbers, joined by &.
-    Example: nl.exp(x, mask=(i_p < 8) | (i_f < 8)).
+    Cause: contents of tensors, a mask of another shape than the tile, or one that is no box for a
+    function that computes on a whole box, as products, shuffles and transposes do.
+    Fix: compare sums of nl.arange, loop indices and numbers, joined by & or |; where a box is asked
+    for, compute on all of it and mask the store.
+    Example: nl.exp(x, mask=nl.load(flags)).
     """
 
     code = "GLIA668"
     message = "NKI mask expressions must be affine expressions of static loop indices: {what}"
-    help = "join comparisons of affine indices by & (err_unsupported_expression_in_mask)"
+    help = "join comparisons of affine indices by & or | (err_unsupported_expression_in_mask)"
 
 
 class WrongMemory(CompileError, SyntaxError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,6 +174,13 @@ class Index:
     def __eq__(self, other: object) -> Any:
         return _compared(lambda: (self - other, other - self), other)  # type: ignore[operator]
 
+    def __ne__(self, other: object) -> Any:
+        return _compared(
+            lambda: (self - other, other - self),
+            other,
+            is_negated=True,  # type: ignore[operator]
+        )
+
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
@@ -192,40 +199,59 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise UnsupportedIndex(what=f"shapes {text} together", loc=caller()) from problem
 
 
-def _compared(make: Any, other: Any) -> Any:
+def _compared(make: Any, other: Any, *, is_negated: bool = False) -> Any:
     if not isinstance(other, Index) and not is_integer(other):
         raise UnsupportedMask(what=f"an index and a {type(other).__name__}", loc=caller())
-    return joined(Mask(tuple(make())))
+    mask = Mask((tuple(make()),))
+    return joined(~mask if is_negated else mask)
+
+
+Conditions = tuple[Index, ...]  # none of which must be negative
+MOST_ALTERNATIVES = 64
+ALWAYS, NEVER = Index((1,), (0,), 0), Index((1,), (0,), -1)
 
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Where all of its conditions, each an index that must not be negative, hold."""
+    """Where all conditions of one of its alternatives hold; no two hold at once."""
 
-    conditions: tuple[Index, ...]
+    alternatives: tuple[Conditions, ...]
 
     __array_ufunc__ = None
+
+    @classmethod
+    def among(cls, alternatives: Iterable[Conditions]) -> Mask:
+        """The mask of these; UnsupportedMask for too many."""
+        found = tuple(alternatives)
+        if len(found) > MOST_ALTERNATIVES:
+            what = f"one with more than {MOST_ALTERNATIVES} alternatives (write several masks)"
+            raise UnsupportedMask(what=what, loc=caller())
+        return cls(found or ((NEVER,),))
 
     def __and__(self, other: Any) -> Any:
         if isinstance(other, bool | np.bool_):
             return self if other else False
         if not isinstance(other, Mask):
             raise UnsupportedMask(what=f"& with a {type(other).__name__}", loc=caller())
-        return Mask(self.conditions + other.conditions)
+        pairs = (a + b for a in self.alternatives for b in other.alternatives)
+        return Mask.among(filter(None, map(_joined, pairs)))
 
     __rand__ = __and__
 
     def __or__(self, other: Any) -> Any:
         if isinstance(other, bool | np.bool_):
             return True if other else self
-        raise UnsupportedMask(what="| of comparisons", loc=caller())
+        if not isinstance(other, Mask):
+            raise UnsupportedMask(what=f"| with a {type(other).__name__}", loc=caller())
+        return Mask.among((*self.alternatives, *(other & ~self).alternatives))
 
     __ror__ = __or__
 
     def __invert__(self) -> Mask:
-        if len(self.conditions) != 1:
-            raise UnsupportedMask(what="~ of more than one comparison", loc=caller())
-        return Mask((self.conditions[0] * -1 - 1,))
+        result = Mask(((ALWAYS,),))
+        for conditions in self.alternatives:
+            result = result & Mask(_negated(conditions))
+        return result
 
     def __bool__(self) -> bool:
         """True as the left side of `and`, which counts as `&`; ControlFlowOnIndex elsewhere."""
@@ -239,51 +265,105 @@ class Mask:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape that all conditions have together."""
-        return broadcast_shape(*(each.shape for each in self.conditions))
+        return broadcast_shape(*(c.shape for each in self.alternatives for c in each))
 
     def within(self, shape: tuple[int, ...]) -> tuple[Box | None, Mask | None]:
         """(box, rest): the smallest box of a tile that holds it, None when that is empty.
 
-        `rest` are the conditions that are no box. Axes are aligned as NumPy aligns shapes, where
-        that fits, else from the first on.
+        `rest` is the mask where that is no box. Axes are aligned as NumPy aligns shapes, where that
+        fits, else from the first on.
         """
-        bounds = [[0, count] for count in shape]
-        rest = []
-        for condition in self.conditions:
-            aligned = _aligned(condition, shape)
-            axes = [axis for axis, step in enumerate(aligned.steps) if step and shape[axis] > 1]
-            low, high = aligned.ends(tuple((0, count) for count in shape))
-            if high < 0:
-                return None, None
-            if low >= 0:
-                continue
-            if len(axes) > 1:
-                rest.append(aligned)
-                continue
-            axis, step = axes[0], aligned.steps[axes[0]]
-            if step > 0:
-                bounds[axis][0] = max(bounds[axis][0], -(aligned.start // step))
-            else:
-                bounds[axis][1] = min(bounds[axis][1], aligned.start // -step + 1)
-        if any(first >= end for first, end in bounds):
+        aligned = [tuple(_aligned(c, shape) for c in each) for each in self.alternatives]
+        kept = [(each, *_within(each, shape)) for each in aligned]
+        kept = [each for each in kept if each[1] is not None]
+        if not kept:
             return None, None
-        return tuple((a, b) for a, b in bounds), Mask(tuple(rest)) if rest else None
+        box = _around([each[1] for each in kept])
+        if len(kept) == 1:
+            rest = kept[0][2]
+            return box, Mask((rest,)) if rest else None
+        if any(each == box and not rest for _, each, rest in kept):
+            return box, None
+        return box, Mask(tuple(each for each, _, _ in kept))
 
-    def within_box(self, box: Box) -> tuple[Box | None, Mask | None]:
-        """As `within`, for conditions over the axes of a box and the elements in it."""
+    def boxes(self, box: Box) -> Iterator[Box]:
+        """Boxes that together are the mask within a box, in whose axes the conditions are."""
         shape = tuple(end - first for first, end in box)
-        moved = []
-        for each in self.conditions:
-            start = each.start + sum(
-                step * first for step, (first, _) in zip(each.steps, box, strict=True)
-            )
-            steps = tuple(s if n > 1 else 0 for s, n in zip(each.steps, shape, strict=True))
-            moved.append(Index(shape, steps, start))
-        inner, rest = Mask(tuple(moved)).within(shape)
-        if inner is None:
-            return None, None
-        firsts = [first for first, _ in box]
-        return tuple((a + f, b + f) for (a, b), f in zip(inner, firsts, strict=True)), rest
+        for conditions in self.alternatives:
+            moved = tuple(_moved(each, box, shape) for each in conditions)
+            found, rest = _within(moved, shape)
+            if found is None:
+                continue
+            inner = tuple((a + f, b + f) for (a, b), (f, _) in zip(found, box, strict=True))
+            if not rest:
+                yield inner
+                continue
+            axis = next(i for i, (first, end) in enumerate(inner) if end > first + 1)
+            for at in range(*inner[axis]):
+                yield from Mask((conditions,)).boxes(
+                    (*inner[:axis], (at, at + 1), *inner[axis + 1 :])
+                )
+
+
+def _joined(conditions: Conditions) -> Conditions | None:
+    """The tightest of conditions on each sum of axes; None when they never all hold."""
+    kept: dict[Any, Index] = {}
+    for each in conditions:
+        low, high = each.ends()
+        if high < 0:
+            return None
+        if low >= 0:
+            continue
+        steps = tuple(s if n > 1 else 0 for s, n in zip(each.steps, each.shape, strict=True))
+        known, opposite = (kept.get((each.shape, key)) for key in (steps, tuple(-s for s in steps)))
+        if opposite is not None and each.start + opposite.start < 0:
+            return None
+        if known is None or each.start < known.start:
+            kept[each.shape, steps] = each
+    return tuple(kept.values()) or (ALWAYS,)
+
+
+def _negated(conditions: Conditions) -> tuple[Conditions, ...]:
+    """Where not all conditions hold: up to the first that does not, apart from each other."""
+    return tuple((*conditions[:n], each * -1 - 1) for n, each in enumerate(conditions))
+
+
+def _within(conditions: Conditions, shape: tuple[int, ...]) -> tuple[Any, Conditions]:
+    """The box of a tile that conditions leave, None when it is empty, and those that are none."""
+    bounds = [[0, count] for count in shape]
+    rest = []
+    for condition in conditions:
+        axes = [axis for axis, step in enumerate(condition.steps) if step and shape[axis] > 1]
+        low, high = condition.ends(tuple((0, count) for count in shape))
+        if high < 0:
+            return None, ()
+        if low >= 0:
+            continue
+        if len(axes) > 1:
+            rest.append(condition)
+            continue
+        axis, step = axes[0], condition.steps[axes[0]]
+        if step > 0:
+            bounds[axis][0] = max(bounds[axis][0], -(condition.start // step))
+        else:
+            bounds[axis][1] = min(bounds[axis][1], condition.start // -step + 1)
+    if any(first >= end for first, end in bounds):
+        return None, ()
+    return tuple((a, b) for a, b in bounds), tuple(rest)
+
+
+def _around(boxes: list[Box]) -> Box:
+    """The smallest box that holds all."""
+    axes = zip(*boxes, strict=True)
+    return tuple((min(a for a, _ in axis), max(b for _, b in axis)) for axis in map(tuple, axes))
+
+
+def _moved(condition: Index, box: Box, shape: tuple[int, ...]) -> Index:
+    """A condition over the elements of a box of its axes."""
+    firsts = zip(condition.steps, box, strict=True)
+    start = condition.start + sum(step * first for step, (first, _) in firsts)
+    steps = tuple(s if n > 1 else 0 for s, n in zip(condition.steps, shape, strict=True))
+    return Index(shape, steps, start)
 
 
 def _aligned(condition: Index, shape: tuple[int, ...]) -> Index:

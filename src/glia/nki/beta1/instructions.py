@@ -20,6 +20,8 @@ from glia.nki.beta1.compute import (
     ON_CHIP,
     PSUM,
     SBUF,
+    Part,
+    box_of,
     check_partitions,
     copy_tile,
     defer,
@@ -31,6 +33,7 @@ from glia.nki.beta1.compute import (
     reachable,
     select,
     tile_of,
+    truth,
 )
 from glia.nki.beta1.dtypes import fp32, name_of, promoted
 from glia.nki.beta1.elementwise import as_predicate
@@ -113,11 +116,9 @@ def in_place(
     """Issue an instruction that writes a tensor that the caller gave."""
     given = {each: ready(name, each, value) for each, value in fields.items()}
     given |= {each: written(value) for each, value in (outputs or {}).items()}
-    part = part_of(mask, dst.shape)
+    part = box_of(f"nki.isa.{name}", mask, dst.shape)
     if part.is_empty:
         return dst
-    if part.rest is not None:
-        raise UnsupportedMask(what=f"a mask of nki.isa.{name} that is no box", loc=caller())
     place = dst.nki_to_write(part.box)
     own = {k: part.cut(v) if isinstance(v, NkiTensor) else v for k, v in given.items()}
     function_of_core(name)(dst=place, **own)
@@ -214,7 +215,7 @@ def nc_transpose(
             loc=caller(),
         )  # fmt: skip
     name = name_of(dtype) if dtype is not None else data.name_of_dtype
-    part = part_of(mask, flat.shape)
+    part = box_of("nki.isa.nc_transpose", mask, flat.shape)
 
     def write(dst: NkiTensor, _: Any) -> None:
         own = part.cut(flat)
@@ -338,7 +339,7 @@ def tensor_copy_dynamic_dst(
 ) -> None:  # fmt: skip
     """Copy a tile to where an index in memory says."""
     source, chosen = operand("tensor_copy", "src", src), ready("tensor_copy", "engine", engine)
-    part = part_of(mask, dst.shape)
+    part = box_of("nki.isa.tensor_copy_dynamic_dst", mask, dst.shape)
     if not part.is_empty:
         place = dst.nki_to_write(part.box)
         nisa.tensor_copy(dst=place, src=part.cut(source), engine=chosen)
@@ -433,7 +434,7 @@ def tensor_partition_reduce(
     source = in_sbuf(frame, operand("tensor_partition_reduce", "data", data))
     name = name_of(dtype) if dtype is not None else data.name_of_dtype
     operator = ready("tensor_partition_reduce", "op", op)
-    part = part_of(mask, source.shape)
+    part = box_of("nki.isa.tensor_partition_reduce", mask, source.shape)
 
     def write(dst: NkiTensor, _: Any) -> None:
         place = dst
@@ -522,9 +523,7 @@ def _rows_only(
 ) -> Tensor:
     """An instruction whose result has elements of its own: the mask's free axes cut only `data`."""
     given = {each: ready(name, each, value) for each, value in fields.items()}
-    part = part_of(mask, data.shape)
-    if part.rest is not None:
-        raise UnsupportedMask(what=f"a mask of nki.isa.{name} that is no box", loc=caller())
+    part = box_of(f"nki.isa.{name}", mask, data.shape)
     function = function_of_core(name)
 
     def write(dst: NkiTensor, _: Any) -> None:
@@ -555,7 +554,7 @@ def nc_match_replace8(
     given = {
         name: ready("nc_match_replace8", name, v) for name, v in (("data", data), ("vals", vals))
     }
-    part = part_of(mask, data.shape)
+    part = box_of("nki.isa.nc_match_replace8", mask, data.shape)
     if dst_idx is not None:
         given["dst_idx"] = written(dst_idx)
     number = float(imm)
@@ -573,10 +572,10 @@ def nc_stream_shuffle(
 ) -> Tensor:
     """Partition p of dst in each group of 32 takes partition shuffle_mask[p] of src; 255 none."""
     frame = frame_of("nki.isa.nc_stream_shuffle")
-    part = part_of(mask, dst.shape)
+    part = box_of("nki.isa.nc_stream_shuffle", mask, dst.shape)
     if part.is_empty:
         return dst
-    if part.box is not None or part.rest is not None:
+    if part.box is not None:
         raise UnsupportedMask(what="a mask of nki.isa.nc_stream_shuffle", loc=caller())
     source = src.nki()
     place = dst.nki_to_write()
@@ -653,13 +652,16 @@ def affine_select(
     """on_true_tile where comparisons of indices hold, a number elsewhere."""
     frame = frame_of("nki.isa.affine_select")
     data = in_sbuf(frame, operand("affine_select", "on_true_tile", on_true_tile))
-    conditions = _conditions(pred, data.shape)
+    where = _where(pred, data.shape)
     number = float(np.asarray(on_false_value).item())
     box = part_of(mask, data.shape).box or tuple((0, count) for count in data.shape)
 
     def write(dst: NkiTensor, cut: Any) -> None:
+        if len(where.alternatives) > 1:
+            _select_any(frame, dst, cut(data), number, Part(dst.shape, box, where))
+            return
         own = cut(data)
-        for condition in conditions:
+        for condition in where.alternatives[0]:
             start = condition.start + sum(
                 step * first for step, (first, _) in zip(condition.steps, box, strict=True)
             )
@@ -670,12 +672,25 @@ def affine_select(
     return defer("nki.isa.affine_select", data.shape, name, write, mask=mask, regions=(SBUF,))
 
 
-def _conditions(pred: Any, shape: tuple[int, ...]) -> list[Index]:
-    """What must not be negative, over the axes of a tile; one that always holds when none."""
+def _select_any(
+    frame: Frame, dst: NkiTensor, data: NkiTensor, otherwise: float, part: Part
+) -> None:
+    """dst = data where one alternative of the part's rest holds, a number elsewhere."""
+    chosen, result = (tile_of(frame, dst.shape, dst.dtype) for _ in range(2))
+    copy_tile(frame, chosen, data)
+    fill(result, otherwise)
+    predicate = truth(frame, part, dst.shape)
+    nisa.tensor_copy_predicated(dst=result, src=chosen, predicate=predicate)
+    copy_tile(frame, dst, result)
+
+
+def _where(pred: Any, shape: tuple[int, ...]) -> Mask:
+    """A mask over the axes of a tile, also for a truth value."""
+    rank = len(shape)
     if isinstance(pred, Mask):
-        return [each.at_rank(len(shape)) for each in pred.conditions]
+        return Mask(tuple(tuple(c.at_rank(rank) for c in each) for each in pred.alternatives))
     if isinstance(pred, bool | np.bool_):
-        return [Index(shape, (0,) * len(shape), 0 if pred else -1)]
+        return Mask(((Index(shape, (0,) * rank, 0 if pred else -1),),))
     raise UnsupportedMask(what=f"pred of type {type(pred).__name__}", loc=caller())
 
 

@@ -16,6 +16,7 @@ from glia.nki.beta1.compute import (
     PSUM,
     SBUF,
     Part,
+    box_of,
     copy_tile,
     defer,
     fill,
@@ -68,18 +69,14 @@ def tile_shape(frame: Frame, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def boxes(part: Part) -> Iterator[Box | None]:
-    """The boxes of a part: one, or one for each row when the mask is no box."""
+    """The boxes of a part: one, or many when the mask is no box."""
     if part.is_empty:
         return
     if part.rest is None:
         yield part.box
         return
     box = part.box or tuple((0, count) for count in part.shape)
-    for row in range(*box[0]):
-        line = ((row, row + 1), *box[1:])
-        inner, _ = part.rest.within_box(line)
-        if inner is not None:
-            yield inner
+    yield from part.rest.boxes(box)
 
 
 def load(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Tensor:
@@ -129,7 +126,7 @@ def _stored_tile(frame: Frame, target: Tensor, value: Any) -> NkiTensor:
         raise WrongMemory(
             name="value", function="store", wanted="psum|sbuf", found="hbm", loc=caller()
         )
-    box = part_of(value.mask, value.shape).box if value.mask is not None else None
+    box = box_of("nl.store", value.mask, value.shape).box if value.mask is not None else None
     tile = in_sbuf(frame, value.nki(box))
     if tile.size > target.size:
         raise DestinationTooSmall(dst=target.shape, src=tile.shape, loc=caller())
@@ -221,7 +218,7 @@ def product(
     if (stationary.stored is F32) != (moving.stored is F32):  # which the array does not mix
         stationary, moving = (in_float32(frame, each) for each in (stationary, moving))
     _check_columns(frame, function, stationary, moving)
-    part = part_of(mask, moving.shape)
+    part = box_of(function, mask, moving.shape)
     shape = (stationary.shape[1], moving.shape[1])
 
     def multiply(dst: NkiTensor, accumulate: Any) -> None:

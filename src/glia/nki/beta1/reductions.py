@@ -10,7 +10,16 @@ from typing import Any
 
 from glia import isa
 from glia.nki.beta1.buffers import sbuf
-from glia.nki.beta1.compute import copy_tile, defer, fitted, in_sbuf, operand, part_of, tile_of
+from glia.nki.beta1.compute import (
+    box_of,
+    copy_tile,
+    defer,
+    fitted,
+    in_sbuf,
+    operand,
+    part_of,
+    tile_of,
+)
 from glia.nki.beta1.dtypes import name_of
 from glia.nki.beta1.elementwise import scalar_step
 from glia.nki.beta1.errors import UnsupportedHere
@@ -131,7 +140,7 @@ def all(x: Any, axis: Axis, *, dtype: Any = bool, mask: Any = None, **kwargs: An
 
 
 def _count(shape: tuple[int, ...], axes: tuple[int, ...], mask: Any) -> int:
-    box = part_of(mask, shape).box
+    box = box_of("nl.mean", mask, shape).box
     ends = box or tuple((0, n) for n in shape)
     return math.prod(end - first for first, end in (ends[axis] for axis in axes))
 
@@ -143,9 +152,10 @@ def mean(
     """The mean along free axes, computed in float32."""
     frame = frame_of("nl.mean")
     axes = free_axes(axis, x.ndim)
+    count = _count(x.shape, axes, mask)
     total = reduction("nl.mean", "add", x, axis, "float32", mask, keepdims).nki()
     name = x.name_of_dtype if dtype is None else name_of(dtype)
-    factor = 1.0 / _count(x.shape, axes, mask)
+    factor = 1.0 / count
     return defer(
         "nl.mean", total.shape, name,
         lambda dst, cut: scalar_step(frame, dst, total, "multiply", factor, False),
@@ -181,7 +191,8 @@ def softmax(
     """exp(x - greatest) over its sum along free axes."""
     frame = frame_of("nl.softmax")
     data = operand("softmax", "x", x)
-    part, axes = part_of(mask, data.shape), free_axes(axis, data.ndim)
+    box_of("nl.softmax", mask, data.shape)
+    axes = free_axes(axis, data.ndim)
     name = x.name_of_dtype if dtype is None else name_of(dtype)
 
     def write(dst: NkiTensor, cut: Any) -> None:
@@ -195,8 +206,6 @@ def softmax(
         issue(frame.session, "reciprocal", isa.Reciprocal, {"dst": total, "data": total})
         two_step(dst, powers, fitted(total, own.shape, frame), "multiply")
 
-    if part.rest is not None:
-        raise UnsupportedHere(what="nl.softmax with a mask that is no box", loc=caller())
     return defer("nl.softmax", data.shape, name, write, mask=mask)
 
 
@@ -207,6 +216,7 @@ def rms_norm(
     """x over the root of (its squares' sum / n + epsilon) along free axes, times w."""
     frame = frame_of("nl.rms_norm")
     data, weight = operand("rms_norm", "x", x), operand("rms_norm", "w", w)
+    box_of("nl.rms_norm", mask, data.shape)
     axes = free_axes(axis, data.ndim)
     name = x.name_of_dtype if dtype is None else name_of(dtype)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glia.nki.beta1.compute import SBUF, defer, in_sbuf, part_of, transfer
+from glia.nki.beta1.compute import SBUF, box_of, defer, in_sbuf, part_of, transfer
 from glia.nki.beta1.dtypes import name_of
 from glia.nki.beta1.errors import IndirectNotSupported, UnsupportedHere
 from glia.nki.beta1.frame import Frame, frame_of
@@ -68,7 +68,7 @@ def dma_transpose(
     order = _ORDERS.get(src.ndim)
     if order is None or (axes is not None and tuple(axes) != order):
         raise UnsupportedHere(what=f"dma_transpose of {src.shape} by axes {axes}", loc=caller())
-    part = part_of(mask, src.shape)
+    part = box_of("nki.isa.dma_transpose", mask, src.shape)
     source = src.nki(part.box)
     outside = _in_hbm(frame, source)
     turned = outside.permute(order)

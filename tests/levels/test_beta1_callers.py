@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from glia.nki import beta1 as nki
+from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1 import typing as nt
 
@@ -51,3 +52,20 @@ def test_a_measured_kernel_may_return_a_tensor_of_private_memory() -> None:
 
     kernel(np.ones((4, 8), np.float32))
     assert kernel.benchmark_result.profile.program.outputs[0].shape == (16, 8)
+
+
+def test_a_product_of_a_window_is_added_to_a_tensor_of_the_window() -> None:
+    @nki.jit
+    def kernel(x, w):
+        out = nl.ndarray((8, 3, 5), dtype=x.dtype, buffer=nl.shared_hbm)
+        sums = nl.zeros((8, 3, 5), dtype=nl.float32, buffer=nl.psum)
+        image, weights = nl.load(x), nl.load(w)
+        for row in nl.affine_range(2):
+            sums += nisa.nc_matmul(weights[:, :, row], image[:, row : row + 3, 0:5])
+        nl.store(out, sums)
+        return out
+
+    x = RNG.integers(-3, 3, (16, 4, 6)).astype(np.float32)
+    w = RNG.integers(-3, 3, (16, 8, 2)).astype(np.float32)
+    windows = np.stack([x[:, 0:3, 0:5], x[:, 1:4, 0:5]], axis=-1)
+    np.testing.assert_array_equal(kernel(x, w), np.einsum("cowr,cxr->xow", windows, w))

@@ -62,7 +62,7 @@ def _add_rows(rng: np.random.Generator, file: str) -> Trial:
 
 @recipe("nki_tensor_add_kernel", "nki_tensor_add_kernel_", "add_kernel", "nki_tensor_add_nc2")
 def _add(rng: np.random.Generator, file: str) -> Trial:
-    is_tiled = "tensor_addition" in file
+    is_tiled = "tensor_addition" in file or "spmd" in file
     shape = (512, 2048) if is_tiled else (4, 3)
     a, b = _floats(rng, *shape), _floats(rng, *shape)
     return Trial((a, b), (a + b,), (4, 4) if is_tiled else ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -144,10 +145,13 @@ def scalar_step(
 
 
 def accumulate(tensor: Tensor, value: Any) -> Tensor:
-    """tensor += value, in place: a product that waits is added by the Tensor Engine."""
+    """tensor += value, in place: a product that waits is added by the Tensor Engine.
+
+    The free dimensions of a product are those of the tensor that it is added to.
+    """
     offer = value.storage.offer if isinstance(value, Tensor) else None
     adds = offer.accumulate if offer is not None else None
-    if adds is not None and tensor.shape == value.shape and _sums_only(tensor):
+    if adds is not None and _holds_product(tensor.shape, value.shape) and _sums_only(tensor):
         value.storage.take()
         adds(tensor)
         return tensor
@@ -157,6 +161,10 @@ def accumulate(tensor: Tensor, value: Any) -> Tensor:
     dtype = tensor.name_of_dtype
     assign(tensor, FUNCTIONS["add"](tensor, value, dtype=dtype, spreads_partitions=False))
     return tensor
+
+
+def _holds_product(shape: tuple[int, ...], product: tuple[int, ...]) -> bool:
+    return shape[0] == product[0] and math.prod(shape) == math.prod(product)
 
 
 def _sums_only(tensor: Tensor) -> bool:

@@ -69,3 +69,15 @@ def test_a_product_of_a_window_is_added_to_a_tensor_of_the_window() -> None:
     w = RNG.integers(-3, 3, (16, 8, 2)).astype(np.float32)
     windows = np.stack([x[:, 0:3, 0:5], x[:, 1:4, 0:5]], axis=-1)
     np.testing.assert_array_equal(kernel(x, w), np.einsum("cowr,cxr->xow", windows, w))
+
+
+def test_a_column_goes_with_a_tile_of_more_dimensions() -> None:
+    @nki.jit
+    def kernel(x, bias):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, nisa.tensor_tensor(nl.load(x), nl.load(bias)[:, 0], nl.add))
+        return out
+
+    x = RNG.standard_normal((8, 3, 5)).astype(np.float32)
+    bias = RNG.standard_normal((8, 2)).astype(np.float32)
+    np.testing.assert_array_equal(kernel(x, bias), x + bias[:, :1, None])

@@ -90,7 +90,7 @@ def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> 
     a, b = operand(name, "x", x), operand(name, "y", y)
     if not spreads:
         check_partitions(name, data1=a, data2=b)
-    shape = _together(a.shape, b.shape)
+    shape = together(a.shape, b.shape)
 
     def with_tile(dst: NkiTensor, cut: Any) -> None:
         _of_two(frame, dst, cut(a), cut(b), name, dst.shape)
@@ -98,7 +98,7 @@ def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> 
     return defer(f"nl.{name}", shape, dtype, with_tile, mask=mask, splits=True)
 
 
-def _together(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def together(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of two tiles together; a column goes with a tile of more free dimensions too."""
     if a[0] == b[0] and len(a) != len(b):
         longer, shorter = (a, b) if len(a) > len(b) else (b, a)

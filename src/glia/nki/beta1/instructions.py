@@ -36,7 +36,7 @@ from glia.nki.beta1.compute import (
     truth,
 )
 from glia.nki.beta1.dtypes import fp32, name_of, promoted
-from glia.nki.beta1.elementwise import as_predicate
+from glia.nki.beta1.elementwise import as_predicate, together
 from glia.nki.beta1.errors import (
     DimensionTooLarge,
     UnsupportedHere,
@@ -44,7 +44,7 @@ from glia.nki.beta1.errors import (
     WrongActivationOperand,
 )
 from glia.nki.beta1.frame import Frame, frame_of
-from glia.nki.beta1.index import Index, Mask, broadcast_shape
+from glia.nki.beta1.index import Index, Mask
 from glia.nki.beta1.movement import (
     function_of_core,
     in_float32,
@@ -377,7 +377,7 @@ def tensor_tensor(
     if a.tile.memory == b.tile.memory and a.tile.memory.value == "PSUM":
         a = in_sbuf(frame, a)
     if a.size != b.size:  # a column beside a tile
-        shape = broadcast_shape(a.shape, b.shape)
+        shape = together(a.shape, b.shape)
         a, b = fitted(a, shape, frame), fitted(b, shape, frame)
     name = promoted(data1.name_of_dtype, data2.name_of_dtype)
     operator, chosen = ready("tensor_tensor", "op", op), ready("tensor_tensor", "engine", engine)

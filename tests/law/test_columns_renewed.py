@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from glia.kernels.matmul import matmul_tiled
-from glia.machine.columns import columns_of, kept_columns
+from glia.machine.columns import (
+    Alike,
+    Columns,
+    Expressions,
+    Patterns,
+    Signals,
+    Values,
+    Waits,
+    columns_of,
+    kept_columns,
+)
 from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
@@ -26,13 +36,23 @@ def _programs() -> dict[str, Program]:
 PROGRAMS = _programs()
 
 
-def _is_same(first: Any, second: Any) -> bool:
-    if isinstance(first, np.ndarray):
-        return np.array_equal(first, second)
-    if is_dataclass(first) and type(first) is type(second):
-        names = [each.name for each in fields(first)]
-        return all(_is_same(getattr(first, name), getattr(second, name)) for name in names)
-    return first == second
+def _meaning(value: Any, names: list[str]) -> Any:
+    """What columns say, whatever the numbers they say it by."""
+    if isinstance(value, Values):
+        return [value.distinct[number] for number in value.number]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Columns | Patterns | Waits | Signals | Expressions | Alike):
+        told = {f.name: _meaning(getattr(value, f.name), names) for f in fields(value)}
+        if isinstance(value, Waits | Signals):
+            told["semaphore"] = [names[number] for number in value.semaphore]
+        told.pop("semaphores", None)
+        return told
+    return value
+
+
+def _is_same(first: Columns, second: Columns) -> bool:
+    return _meaning(first, first.semaphores) == _meaning(second, second.semaphores)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -87,7 +87,7 @@ def test_nki_call_on_a_grid(way: Way) -> None:
 
 def test_nki_call_of_a_partial_kernel_with_several_results(way: Way) -> None:
     def both(x: Any) -> Any:
-        kernel = functools.partial(scale_and_shift, factor=3.0)
+        kernel = functools.partial(scale_and_shift, factor=np.float64(3.0))
         return nki_call(kernel, x * 2, out_shape=(shape_of(x), shape_of(x)))
 
     x = array(8, 4)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch_neuronx import nki_hop, nki_jit, nki_op
+from torch_neuronx.utils import get_platform_target
 from torch_neuronx.xla_impl import ops
 
 from glia import nki
@@ -238,6 +239,11 @@ def test_an_operation_is_exported() -> None:
 def test_what_maps_a_function_over_tensors_needs_an_operation() -> None:
     with pytest.raises(NotInNki, match="nki_op"):
         torch.vmap(doubled)(torch.ones(3, 2, 4))
+
+
+def test_the_target_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "gen2")
+    assert get_platform_target() == "trn1"
 
 
 def test_a_grid_that_is_none_is_refused() -> None:

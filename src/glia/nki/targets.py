@@ -38,6 +38,11 @@ def model_target() -> Target:
     return platform_target(_MODEL.get() or os.environ.get(VARIABLE) or OF_MODELS)
 
 
+def target_name() -> str:
+    """The name of the target that kernels are for: what the environment says, else trn3."""
+    return platform_target().name
+
+
 def platform_target(name: str | None = None) -> Target:
     """The target of this name, else that of the environment, else trn3; BadLaunch for others."""
     given = name or os.environ.get(VARIABLE) or DEFAULT

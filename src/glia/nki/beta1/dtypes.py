@@ -76,12 +76,15 @@ def _of_integers(first: str, second: str) -> str:
 
 
 def of_number(value: Any) -> str:
-    """The dtype that a scalar counts as: its own for NumPy's, else the widest of its kind."""
-    if isinstance(value, np.generic):
+    """The dtype that a scalar counts as: its own for NumPy's, else the widest of its kind.
+
+    Scalars of 64 bits are what NumPy makes of Python's numbers, and count as those do.
+    """
+    if isinstance(value, np.generic) and value.dtype.itemsize < np.dtype(np.float64).itemsize:
         return name_of(value.dtype)
     if isinstance(value, bool):
         return "uint8"
-    return "int32" if isinstance(value, int) else "float32"
+    return "int32" if isinstance(value, int | np.integer) else "float32"
 
 
 def static_cast(input_data: Any, dtype: Any) -> Any:

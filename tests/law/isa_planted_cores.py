@@ -69,6 +69,7 @@ RULES: dict[str, list[tuple[Any, ...]]] = {
             {"collective_dim": 1, "dsts": (hbm("wide", 8, 16),)},
             "collective_dim must be 0 in HBM, 0 or 1 in SBUF",
         ),
+        ({"srcs": (chip("x", 8, 2, 2),), "dsts": (chip("y", 32, 2, 2),)}, "one free dimension"),
     ],
     "reduce_scatter": [
         *COMMON, *IN_SBUF, *SAME, *OP, *DIM,

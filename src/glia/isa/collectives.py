@@ -199,6 +199,11 @@ class AllGather(Collective):
             f"{PAGE}.all_gather",
         ),
         Rule(
+            "a tensor in SBUF must have one free dimension",
+            lambda i, _: all(len(p.dims) == 2 for p in _tensors(i) if p.memory is Memory.SBUF),
+            f"{PAGE}.all_gather",
+        ),
+        Rule(
             "a dst must have the shape of its src, collective_dim times the size of a group",
             _gathered_shape,
             f"{PAGE}.all_gather",

@@ -87,9 +87,17 @@ def _by_channel(given: Arguments, session: Session) -> Arguments:
     flat = dict(given)
     for name in ("srcs_by_channel", "srcs0_by_channel", "srcs1_by_channel", "dsts_by_channel"):
         if name in flat:
-            lists = flat[name]
-            flat[name] = [t for each in lists for t in (each if isinstance(each, list) else [each])]
+            flat[name] = [_of_channel(name, each) for each in flat[name]]
     return _groups(flat, session)
+
+
+def _of_channel(name: str, tensors: Any) -> Any:
+    """The one tensor of a channel, which may stand without a list."""
+    if not isinstance(tensors, list | tuple):
+        return tensors
+    if len(tensors) != 1:
+        raise NotInNki(feature=f"{name} with {len(tensors)} tensors in a channel", loc=caller())
+    return tensors[0]
 
 
 collective_permute_implicit = make_function(

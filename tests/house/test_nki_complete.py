@@ -52,7 +52,7 @@ OTHERS = {
     "scalar_engine gpsimd_engine unknown_engine",
     collectives: "ReplicaGroup",
     typing: "tensor mutable_tensor scalar mutable immutable",
-    nki: "jit simulate language isa collectives typing",
+    nki: "jit simulate language isa collectives typing dtype",
 }
 
 

@@ -278,3 +278,70 @@ def test_columns_are_chosen_by_an_index_on_chip() -> None:
         ]
     )
     np.testing.assert_array_equal(both(kernel, x, places), expected)
+
+
+def _sums_of_rows(x: NkiTensor, y: NkiTensor, outer: Any, inner: Any) -> NkiTensor:
+    """out[i] = sum over k of x[i, k].T @ y[k], both loops on the device."""
+    out = nl.ndarray((3, 8, 16), nl.float32, buffer=nl.shared_hbm)
+
+    def row(i: Any) -> None:
+        total = nl.ndarray((8, 16), nl.float32, buffer=nl.psum)
+        parts = nl.ndarray((8, 16), nl.float32, buffer=nl.psum)
+
+        def add(k: Any) -> None:
+            left, right = nl.ndarray((4, 8), nl.float32), nl.ndarray((4, 16), nl.float32)
+            nisa.dma_copy(left, x.select(0, i)[nl.ds(k, 1)].reshape((4, 8)))
+            nisa.dma_copy(right, y[nl.ds(k, 1)].reshape((4, 16)))
+            nisa.nc_matmul(total, left, right)
+            for half in range(2):
+                columns = slice(8 * half, 8 * half + 8)
+                nisa.nc_matmul(parts[:, columns], left, right[:, columns])
+
+        inner(2, add)
+        both_halves = nl.copy(parts)
+        nisa.tensor_tensor(both_halves, both_halves, total, nl.add)
+        nisa.dma_copy(out.select(0, i), both_halves)
+
+    outer(3, row)
+    return out
+
+
+def _fixed(count: int, body: Any) -> None:
+    nl.fori_loop(0, count, body)
+
+
+def _counted(count: int, body: Any) -> None:
+    nl.fori_loop(0, nisa.register_alloc(count), body)
+
+
+@pytest.mark.parametrize("outer", [_fixed, _counted])
+@pytest.mark.parametrize("inner", [_fixed, _counted])
+def test_a_sum_over_a_loop_starts_over_in_every_turn_of_the_loop_around_it(
+    outer: Any, inner: Any
+) -> None:
+    def kernel(x: NkiTensor, y: NkiTensor) -> NkiTensor:
+        return _sums_of_rows(x, y, outer, inner)
+
+    x, y = normal(3, 2, 4, 8), normal(2, 4, 16, seed=1)
+    expected = 2 * np.einsum("ikpm,kpn->imn", x, y)
+    np.testing.assert_allclose(both(kernel, x, y), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_product_at_a_place_of_the_loops_own_overwrites_a_new_tile() -> None:
+    def kernel(x: NkiTensor, y: NkiTensor) -> NkiTensor:
+        left, right = nl.load(x), nl.load(y)
+        out = nl.ndarray((3, 8, 16), nl.float32, buffer=nl.shared_hbm)
+        for i in nl.dynamic_range(3):
+            total = nl.zeros((8, 16), nl.float32, buffer=nl.psum)
+            for _ in range(2):
+                nisa.nc_matmul(total[:, nl.ds(i, 4)], left, right)
+            held = nl.copy(total)
+            nisa.dma_copy(out.select(0, i), held)
+        return out
+
+    x, y = normal(4, 8), normal(4, 4, seed=1)
+    result = both(kernel, x, y)
+    for i in range(3):
+        expected = np.zeros((8, 16), np.float32)
+        expected[:, i : i + 4] = 2 * (x.T @ y)
+        np.testing.assert_allclose(result[i], expected, rtol=1e-4, atol=1e-5)

@@ -129,7 +129,8 @@ def attribute(value: Any, loc: Loc) -> Any:
         return tuple(attribute(each, loc) for each in value)
     if isinstance(value, NkiTensor):
         if value.indirection is not None:
-            raise NotInNki(feature="an indirect view among several tensors", loc=loc)
+            feature = "a view at a run-time index in a list of tensors, whose addresses are fixed"
+            raise NotInNki(feature=f"{feature} (copy it with nki.isa.dma_copy first)", loc=loc)
         value.require_inside()
         return value.pattern
     if isinstance(value, VirtualRegister):

@@ -17,10 +17,10 @@ from glia.isa.dma import DmaCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.sync import RegisterAlu, RegisterMove
+from glia.isa.vector import Memset
 from glia.machine.emit.builder import QUEUE_OWNERS
 from glia.machine.ir import Branch, Loop, Statement, While
 from glia.nki.dtypes import DTYPES
-from glia.nki.errors import NotInNki
 from glia.nki.session import Session
 from glia.nki.sums import Sums
 
@@ -59,6 +59,8 @@ class Recorder(Session):
         self._sums = Sums()
         self._loops: list[_OpenLoop] = []
         self._homes: dict[str, list[_OpenLoop]] = {}  # PSUM tile: loops open when it was reset
+        # PSUM tiles made in loops, that nothing resets yet: the block and the place in it
+        self._made: dict[str, tuple[list[Statement], int]] = {}
 
     # --- tiles ---------------------------------------------------------------------------------
 
@@ -82,6 +84,8 @@ class Recorder(Session):
             self.shared.add(unique)
         if memory is Memory.PSUM:
             self._homes[unique] = list(self._loops)
+            if self._loops:
+                self._made[unique] = self.body, len(self.body)
         return tile
 
     def constant(self, name: str, array: np.ndarray) -> Tile:
@@ -133,10 +137,21 @@ class Recorder(Session):
         has_sum = self.has_sum(pattern)
         if has_sum is not None:
             return has_sum
-        if self._homes.get(pattern.tile.name):
-            feature = "nki.isa.nc_matmul with accumulate=None onto a part of a tile of a loop"
-            raise NotInNki(feature=feature, loc=loc)
+        self._reset(pattern.tile, loc)
         return None
+
+    def _reset(self, tile: Tile, loc: Loc) -> None:
+        """End the sums of a tile where a turn of a loop makes it, since its memory keeps them."""
+        made_in = self._made.pop(tile.name, None)
+        if made_in is None:
+            return
+        body, position = made_in
+        dims = ((1, tile.partitions), (1, tile.elements))
+        whole = Pattern(tile, tile.dtype, dims)
+        body.insert(position, Memset(dst=whole, value=0.0, loc=loc))
+        for name, (other, at) in self._made.items():
+            if other is body and at >= position:
+                self._made[name] = body, at + 1
 
     def has_sum(self, pattern: Pattern) -> bool | None:
         """Whether elements hold sums; None too where that changes with the turns of a loop."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
 from glia.machine.passes.insert_semaphores import insert_semaphores
-from glia.machine.passes.place import HBM_ALIGNMENT, place
+from glia.machine.passes.place import HBM_ALIGNMENT, OnChipMemoryFull, place
+from glia.machine.passes.schedule import schedule_as_given
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotAnOutput
@@ -65,9 +67,17 @@ def trace(kernel: Kernel, *arrays: Any, target: str = "trn2", **constants: Any) 
 
 @collection_paused()
 def trace_launch(
-    launch: Launch, target: Target, ranks: int, *, synchronises: bool = True
+    launch: Launch,
+    target: Target,
+    ranks: int,
+    *,
+    synchronises: bool = True,
+    reorders: bool = False,
 ) -> Traced:
-    """The programs of a launch, one for each core; without semaphores unless it synchronises."""
+    """The programs of a launch, one for each core; without semaphores unless it synchronises.
+
+    `reorders` lets instructions that do not depend on each other change places.
+    """
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
     shared: dict[str, int] = {}  # where the first core has the tensors that all cores share
@@ -76,7 +86,12 @@ def trace_launch(
     for rank in range(max(1, ranks)):
         session = Recorder(target, rank, ranks)
         each = _record(launch, session)
-        program = _placed(each.programs[0], session, shared, programs)
+        place_program = partial(_placed, session=session, shared=shared, others=programs)
+        program = each.programs[0]
+        if reorders and not (session.keeps_order or session.orders):
+            program = _reordered(program, place_program)
+        else:
+            program = place_program(program)
         after = waits(session.orders)
         programs.append(insert_semaphores(program, after=after) if synchronises else program)
         verify(programs[-1])
@@ -85,6 +100,14 @@ def trace_launch(
             shared = {name: program.addresses[name] for name in session.shared}
     fixed = tuple(names for each in traced for names in each.fixed)
     return replace(traced[0], programs=tuple(programs), fixed=fixed)
+
+
+def _reordered(program: Program, place_program: Callable[[Program], Program]) -> Program:
+    """Placed in the order that keeps engines busy, or in program order where only that fits."""
+    try:
+        return place_program(schedule_as_given(program))
+    except OnChipMemoryFull:
+        return place_program(program)
 
 
 def _record(launch: Launch, session: Recorder) -> Traced:

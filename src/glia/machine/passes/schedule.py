@@ -8,7 +8,7 @@ dependents breaking ties, and gives it to the engine that would finish it first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
@@ -64,6 +64,37 @@ def schedule(program: Program, options: CompileOptions) -> Program:
     return replace(program, body=scheduler.block(program.body))
 
 
+def schedule_as_given(program: Program) -> Program:
+    """Reorder straight-line runs of a program whose engines, and some addresses, are chosen.
+
+    Tiles with addresses that overlap keep the order of their accesses.
+    """
+    scheduler = _Scheduler(
+        get_target(program.target).arch, WINDOWS[3], moves=False, sharing=_sharing(program)
+    )
+    return replace(program, body=scheduler.block(program.body))
+
+
+def _sharing(program: Program) -> dict[str, tuple[str, ...]]:
+    """By tile the others on the chip that have some of the same addresses."""
+    placed: dict[Memory, list[tuple[int, int, str]]] = {}
+    for name, start in program.addresses.items():
+        tile = program.tiles[name]
+        if tile.memory is not Memory.HBM:
+            entry = (start, start + tile.bytes_per_partition, name)
+            placed.setdefault(tile.memory, []).append(entry)
+    found: dict[str, tuple[str, ...]] = {}
+    for entries in placed.values():
+        active: list[tuple[int, int, str]] = []
+        for start, end, name in sorted(entries):
+            active = [entry for entry in active if entry[1] > start]
+            for _, _, other in active:
+                found[name] = (*found.get(name, ()), other)
+                found[other] = (*found.get(other, ()), name)
+            active.append((start, end, name))
+    return found
+
+
 def _without_marks(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """The statements with what was written by hand in place of the loop of one trip around it."""
     found: list[Statement] = []
@@ -84,9 +115,20 @@ def _without_marks(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
 
 class _Scheduler:
-    def __init__(self, arch: Arch, window: int) -> None:
+    """`moves` lets instructions change engines; `sharing` names tiles that share addresses."""
+
+    def __init__(
+        self,
+        arch: Arch,
+        window: int,
+        *,
+        moves: bool = True,
+        sharing: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.arch = arch
         self.window = window
+        self.moves = moves
+        self.sharing = sharing or {}
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         result: list[Statement] = []
@@ -117,7 +159,7 @@ class _Scheduler:
                 self.task(position, instruction)
                 for position, instruction in enumerate(instructions[start : start + LONGEST_RUN])
             ]
-            _connect(tasks)
+            _connect(tasks, self.sharing)
             ordered += self.order(tasks)
         return ordered
 
@@ -144,7 +186,7 @@ class _Scheduler:
     def variants(self, instruction: Instr) -> Iterator[Instr]:
         """The instruction, then the same on every other engine that gives the same result."""
         yield instruction
-        if not isinstance(instruction, MOVABLE) or not _is_float(instruction):
+        if not self.moves or not isinstance(instruction, MOVABLE) or not _is_float(instruction):
             return
         for engine in instruction.engines:
             if engine == instruction.runs_on:
@@ -240,7 +282,7 @@ def _is_float(instruction: Instr) -> bool:
     return all(p.dtype.is_float and p.dtype is p.tile.dtype for p in patterns)
 
 
-def _connect(tasks: list[_Task]) -> None:
+def _connect(tasks: list[_Task], sharing: Mapping[str, Sequence[str]]) -> None:
     """Add an edge for every pair of accesses that must keep their order."""
     accesses: dict[str, list[tuple[int, bool, Footprint]]] = {}
     last_keepers: dict[tuple[str, str], int] = {}
@@ -264,6 +306,12 @@ def _connect(tasks: list[_Task]) -> None:
                 position
                 for position, wrote, other in known
                 if (is_write or wrote) and footprint.may_overlap(other)
+            )
+            before.update(
+                position
+                for name in sharing.get(pattern.tile.name, ())
+                for position, wrote, _ in accesses.get(name, ())
+                if is_write or wrote
             )
             known.append((task.position, is_write, footprint))
         before.discard(task.position)

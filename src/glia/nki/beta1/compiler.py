@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from glia.nki.beta1.buffers import psum, sbuf
+from glia.nki.session import current
 
 
 def _decorator(func: Callable[..., Any] | None) -> Any:
@@ -53,7 +54,8 @@ def allocation_scope() -> Iterator[None]:
 
 @contextmanager
 def no_reorder() -> Iterator[None]:
-    """What is inside runs in program order, as everything does here."""
+    """What is inside runs in program order, and so does the kernel around it."""
+    current("ncc.no_reorder").keeps_order = True
     yield
 
 

@@ -94,12 +94,13 @@ class Kernel:
     def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
         """The program of a launch, all of its grid, with the dtypes of the device.
 
-        It is for the platform_target= of the kernel where it has one.
+        It is for the platform_target= of the kernel where it has one. As the compiler of this
+        generation does, independent instructions change places to keep engines busy.
         """
         given = self.options.get("platform_target")
         whole = replace(launch, kernel=_as_current(self, launch))
         place = platform_target(given) if given else target
-        return trace_launch(whole, place, 0, synchronises=synchronises)
+        return trace_launch(whole, place, 0, synchronises=synchronises, reorders=synchronises)
 
     def check_nested(self) -> None:
         """NestedGrid for a kernel with a grid inside another kernel."""

@@ -1,0 +1,111 @@
+"""The order of instructions: kernels of the earlier generation leave it to the compiler."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glia.machine.ir import Program
+from glia.machine.passes.schedule import schedule_as_given
+from glia.machine.program_builder import ProgramBuilder
+from glia.nki import beta1 as nki
+from glia.nki.beta1 import compiler as ncc
+from glia.nki.beta1 import language as nl
+from glia.sim.run import run
+
+X = np.random.default_rng(3).random((512, 256), np.float32)
+
+
+def squares(order: Any) -> Any:
+    """Rows of 128, loaded, computed on and stored one after the other."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        with order():
+            for i in nl.affine_range(4):
+                row = nl.load(x[128 * i : 128 * (i + 1)])
+                half = nl.exp(row)
+                nl.store(out[128 * i : 128 * (i + 1)], nl.multiply(half, half))
+        return out
+
+    return kernel
+
+
+def loads(kernel: Any) -> list[int]:
+    """Where the loads stand in the program."""
+    timed = nki.benchmark(kernel)
+    timed(X)
+    program = timed.benchmark_result.profile.program
+    names = {binding.tile.name for binding in program.inputs}
+    return [
+        place
+        for place, instr in enumerate(program.instructions())
+        if any(p.tile.name in names for p in instr.read_patterns())
+    ]
+
+
+def test_independent_loads_move_forward_unless_that_is_forbidden() -> None:
+    free, strict = loads(squares(contextlib.nullcontext)), loads(squares(ncc.no_reorder))
+    assert len(free) == len(strict) == 4
+    assert free[-1] < strict[-1]
+
+
+@pytest.mark.parametrize("order", [contextlib.nullcontext, ncc.no_reorder])
+def test_the_order_changes_no_result(order: Any) -> None:
+    kernel = squares(order)
+    simulated = nki.simulate_kernel(kernel, X)
+    np.testing.assert_array_equal(nki.baremetal(kernel)(X), simulated)
+    np.testing.assert_allclose(simulated, np.exp(X) ** 2, rtol=1e-5)
+
+
+def sharing_addresses(apart: bool) -> Program:
+    """Two chains through a tile each; the tiles lie at one address, or apart."""
+    b = ProgramBuilder("shared", target="trn2")
+    x, y = b.input("x", (2, 128, 64)), b.output("y", (2, 128, 64))
+    for chain in range(2):
+        tile = b.sbuf((128, 64), name=f"t{chain}")
+        b.dma_copy(tile, x[chain])
+        for _ in range(6):
+            b.tensor_scalar(tile, tile, 2.0, "multiply")
+        b.dma_copy(y[chain], tile)
+    program = b.finish(synchronise=False)
+    addresses = program.addresses | {"t0": 0, "t1": 512 if apart else 0}
+    return replace(program, addresses=addresses)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_tiles_at_one_address_keep_the_order_of_their_accesses(apart: bool) -> None:
+    program = sharing_addresses(apart)
+    ordered = schedule_as_given(program)
+    position = {id(instr): n for n, instr in enumerate(ordered.instructions())}
+    chains = [
+        [position[id(i)] for i in program.instructions() if _touches(i, f"t{chain}")]
+        for chain in range(2)
+    ]
+    assert (max(chains[0]) < min(chains[1])) is not apart
+    x = {"x": np.random.default_rng(1).random((2, 128, 64), np.float32)}
+    np.testing.assert_array_equal(run(ordered, x)["y"], 64 * x["x"])
+
+
+def _touches(instr: Any, name: str) -> bool:
+    return any(pattern.tile.name == name for _, _, pattern in instr.operands())
+
+
+def test_engines_stay_as_they_are() -> None:
+    program = sharing_addresses(True)
+    before = sorted((i.mnemonic(), i.runs_on) for i in program.instructions())
+    assert before == sorted((i.mnemonic(), i.runs_on) for i in
+                            schedule_as_given(program).instructions())  # fmt: skip
+
+
+def test_a_better_order_takes_less_time() -> None:
+    timed = [nki.benchmark(squares(order)) for order in (contextlib.nullcontext, ncc.no_reorder)]
+    for each in timed:
+        each(X)
+    free, strict = (each.benchmark_result.profile for each in timed)
+    assert free.latency_us < strict.latency_us

@@ -23,7 +23,7 @@ from glia.nki import beta1
 from glia.nki import language as nl
 from glia.nki.beta1 import language as nl1
 from glia.nki.beta1.frameworks import nki_call
-from glia.nki.errors import BadLaunch, NoDerivative
+from glia.nki.errors import BadLaunch, NoDerivative, NotInNki
 from glia.nki.language import NkiTensor
 from glia.pipeline import read_module
 from glia.plugins.jax import on_device
@@ -333,6 +333,34 @@ def test_a_kernel_that_only_writes_its_arguments_is_of_no_use_to_jax() -> None:
         np.testing.assert_array_equal(out, x + 1)
     with pytest.raises(BadLaunch, match="lost in a function of JAX"):
         jax.jit(shifted_into)(x, out)
+
+
+def test_a_kernel_that_prints_says_that_nobody_sees_it() -> None:
+    @nki.jit
+    def shown(x: NkiTensor) -> NkiTensor:
+        held = nl.load(x)
+        nl.device_print("held", held)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nl.store(out, held)
+        return out
+
+    x = array(4, 4)
+    with pytest.warns(UserWarning, match="device_print"):
+        found = on_device(lambda x: shown(x))(x)
+    np.testing.assert_array_equal(found, x)
+
+
+NEED_CONTENTS: dict[str, Way] = {
+    "simulate": nki.simulate(cumsum),
+    "simulate_kernel": lambda a: beta1.simulate_kernel(add[2, 1], a, a),
+    "benchmark": lambda a: beta1.benchmark(add)[2, 1](a, a),
+}
+
+
+@pytest.mark.parametrize("name", NEED_CONTENTS)
+def test_what_needs_contents_is_refused_where_jax_traces(name: str) -> None:
+    with pytest.raises(NotInNki, match="an array that JAX traces"):
+        jax.jit(lambda a: NEED_CONTENTS[name](a))(array(256, 64))
 
 
 def test_the_config_of_a_framework_kernel_compiles_in_a_model() -> None:

@@ -37,13 +37,17 @@ def call_by_framework(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     That is where JAX traces a function, and where tensors of PyTorch have no contents or ask for
     gradients.
     """
-    jax = sys.modules.get("jax")
     leaves = list(_leaves((*args, *kwargs.values())))
-    if jax is not None and any(isinstance(each, jax.core.Tracer) for each in leaves):
+    if any(_is_traced(each) for each in leaves):
         return partial(importlib.import_module(JAX_KERNELS).call, kernel, args, kwargs)
     if any(_is_more_than_its_contents(each) for each in leaves):
         return partial(importlib.import_module(TORCH_KERNELS).call, kernel, args, kwargs)
     return None
+
+
+def _is_traced(value: Any) -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.core.Tracer)
 
 
 def _is_more_than_its_contents(value: Any) -> bool:
@@ -91,6 +95,11 @@ def to_numpy(value: Any) -> np.ndarray:
     framework = framework_of(value)
     if framework == "torch":
         return _from_torch(value.detach())
+    if framework == "jax" and _is_traced(value):
+        feature = (
+            "an array that JAX traces (call the kernel itself there, not measured or simulated)"
+        )
+        raise NotInNki(feature=feature)
     return np.asarray(value)
 
 

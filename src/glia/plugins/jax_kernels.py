@@ -9,6 +9,7 @@ name, and how the simulated device runs the program.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -114,6 +115,9 @@ def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not found.traced.results:
         problem = "it returns nothing, and what it writes to arguments is lost in a function of JAX"
         raise BadLaunch(kernel=found.name, problem=problem)
+    if found.traced.printed:
+        text = f"{found.name} calls nl.device_print, which shows nothing in a function of JAX"
+        warnings.warn(text, stacklevel=4)
     values = nki_call.bind(*(operands[id(each)] for each in launch.given.values()), kernel=found)
     traced = found.traced
     return like_returned(traced.structure, list(values[: len(traced.results)]))

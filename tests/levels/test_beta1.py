@@ -16,6 +16,7 @@ from glia.nki.beta1 import current
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1 import typing as nt
+from levels.beta1_ways import both
 
 RNG = np.random.default_rng(7)
 
@@ -635,3 +636,17 @@ def test_uninitialised_psum_starts_over_and_integers_stay_exact() -> None:
     out, bits = kernel(x, words)
     np.testing.assert_allclose(out, 4 * x.T @ x, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(bits, ((words & 3) | (words << 2)) ^ ~words)
+
+
+@pytest.mark.parametrize("start", [0, 3, 11])
+def test_a_slice_starts_where_a_tile_says(start: int) -> None:
+    def kernel(x, at):
+        out = nl.ndarray((4, 8), dtype=x.dtype, buffer=nl.shared_hbm)
+        index, tile = nl.load(at), nl.load(x)
+        columns = nl.ndarray((4, 8), dtype=x.dtype)
+        columns[...] = nisa.tensor_copy_dynamic_src(tile[:, nl.ds(index, 8)])
+        nl.store(out, nl.add(columns, nl.load(x[0:4, nl.ds(index[0, 0], 8)])))
+        return out
+
+    x, at = _array(4, 20), np.array([[start]], np.int32)
+    np.testing.assert_array_equal(both(kernel, x, at), 2 * x[:, start : start + 8])

@@ -11,18 +11,10 @@ from glia.nki import beta1 as nki
 from glia.nki.beta1 import errors
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
+from levels.beta1_ways import both
 
 Array = np.ndarray[Any, Any]
 ROWS, COLUMNS = np.mgrid[0:8, 0:12]
-
-
-def both(function: Any, *arrays: Array) -> Array:
-    """What a kernel returns, simulated and compiled, which is the same bit by bit."""
-    kernel = nki.jit(function)
-    simulated = nki.simulate_kernel(kernel, *arrays)
-    compiled = nki.baremetal(kernel)(*arrays)
-    np.testing.assert_array_equal(simulated, compiled)
-    return simulated
 
 
 def values(*shape: int) -> Array:

@@ -11,17 +11,10 @@ import pytest
 from glia.nki import beta1 as nki
 from glia.nki.beta1 import errors
 from glia.nki.beta1 import language as nl
+from levels.beta1_ways import both, on_device
 
 Array = np.ndarray[Any, Any]
 SHAPE = (8, 16)
-
-
-def both(kernel: Any, x: Array) -> Array:
-    """What a kernel returns, simulated and compiled, which is the same bit by bit."""
-    simulated = nki.simulate_kernel(kernel, x)
-    compiled = nki.baremetal(kernel)(x)
-    np.testing.assert_array_equal(simulated, compiled)
-    return simulated
 
 
 def tiles(*grid: int, dtype: type = np.float32) -> Array:
@@ -148,7 +141,7 @@ def _failing(x):
 @pytest.mark.parametrize("kernel", [_some_only, _other_operators])
 def test_programs_that_never_come_are_named(kernel: Any) -> None:
     before = threading.active_count()
-    for run in (nki.simulate_kernel, lambda k, x: nki.baremetal(k)(x)):
+    for run in (nki.simulate_kernel, on_device):
         with pytest.raises(errors.ProgramsDisagree, match=r"program \(0,\) waits in nl.all_reduce"):
             run(nki.jit(kernel)[3], tiles(3))
     assert threading.active_count() == before

@@ -14,7 +14,7 @@ from glia.nki.beta1.errors import (
     OneDimensionalIndex,
     UnsupportedIndex,
 )
-from glia.nki.beta1.index import Index, broadcast_shape, is_integer
+from glia.nki.beta1.index import DynamicSlice, Index, broadcast_shape, is_integer
 from glia.nki.session import caller
 
 
@@ -67,7 +67,7 @@ def _expanded(key: tuple[Any, ...], rank: int) -> list[Any]:
 def _kind(entry: Any) -> str:
     if is_integer(entry):
         return "integer"
-    if isinstance(entry, slice):
+    if isinstance(entry, slice | DynamicSlice):
         return "slice"
     if isinstance(entry, Index):
         return "index"
@@ -81,7 +81,7 @@ def _kind(entry: Any) -> str:
 
 def _basic(shape: tuple[int, ...], partition: int | None, entries: list[Any]) -> Access:
     entries += [slice(None)] * (len(shape) - len(entries))
-    is_kept = [isinstance(entry, slice) for entry in entries]
+    is_kept = [isinstance(entry, slice | DynamicSlice) for entry in entries]
     if partition is not None:
         is_kept[partition] = True
     least = 2 if partition is None else partition_rank(is_kept, partition)
@@ -89,7 +89,12 @@ def _basic(shape: tuple[int, ...], partition: int | None, entries: list[Any]) ->
         is_kept[dim] |= sum(is_kept) < least
     rank = sum(is_kept)
     axis, counts, found = 0, [], []
+    dynamic: Dynamic | None = None
     for dim, entry in enumerate(entries):
+        if isinstance(entry, DynamicSlice):
+            if dynamic is not None:
+                raise UnsupportedIndex(what="two indices in memory", loc=caller())
+            dynamic = Dynamic(dim, entry.start, is_vector=False)
         start, step, count = _range(entry, shape[dim])
         steps = [0] * rank
         if is_kept[dim]:
@@ -98,7 +103,8 @@ def _basic(shape: tuple[int, ...], partition: int | None, entries: list[Any]) ->
             axis += 1
         found.append((start, steps))
     result = tuple(counts)
-    return Access(result, tuple(Index(result, tuple(steps), start) for start, steps in found))
+    indices = tuple(Index(result, tuple(steps), start) for start, steps in found)
+    return Access(result, indices, dynamic)
 
 
 def partition_rank(is_kept: list[bool], partition: int) -> int:
@@ -109,6 +115,8 @@ def partition_rank(is_kept: list[bool], partition: int) -> int:
 
 def _range(entry: Any, extent: int) -> tuple[int, int, int]:
     """(start, step, count), unclamped, since a mask may leave what is outside out."""
+    if isinstance(entry, DynamicSlice):
+        return 0, 1, entry.count
     if not isinstance(entry, slice):
         start = int(entry)
         return (start + extent if start < 0 else start), 0, 1

@@ -433,6 +433,16 @@ class LoopIndex(int):
     is_first = False
 
 
-def ds(start: Any, size: int) -> slice:
-    """`size` elements from `start`, for indexing."""
+@dataclass(frozen=True)
+class DynamicSlice:
+    """`count` elements from where the one element of a tile says."""
+
+    start: Any
+    count: int
+
+
+def ds(start: Any, size: int) -> slice | DynamicSlice:
+    """`size` elements from `start`, a number or a tile of one element, for indexing."""
+    if hasattr(start, "is_tile"):
+        return DynamicSlice(start, int(size))
     return slice(int(start), int(start) + int(size))

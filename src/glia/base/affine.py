@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from glia.base.frozen import made
+
 
 @dataclass(frozen=True)
 class Affine:
@@ -29,7 +31,7 @@ class Affine:
 
     def __add__(self, other: Affine | str | int) -> Affine:
         if isinstance(other, int):
-            return Affine(self.terms, self.constant + other)
+            return made(Affine, {"terms": self.terms, "constant": self.constant + other})
         other = Affine.of(other)
         coefficients = dict(self.terms)
         for variable, coefficient in other.terms:
@@ -45,6 +47,8 @@ class Affine:
         return self + Affine.of(other) * -1
 
     def __mul__(self, factor: int) -> Affine:
+        if not self.terms:
+            return made(Affine, {"terms": (), "constant": self.constant * factor})
         return Affine.build({v: c * factor for v, c in self.terms}, self.constant * factor)
 
     __rmul__ = __mul__

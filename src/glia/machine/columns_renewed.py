@@ -32,7 +32,8 @@ def with_body_of(program: Program, other: Program) -> Program:
 
 def with_other_semaphores(program: Program, before: Columns) -> Program:
     """`program` with columns; those before were the same but for the waits and signals."""
-    instructions = [*program.instructions()]
+    is_flat = all(span.statement is None for span in before.body)
+    instructions = [*(program.body if is_flat else program.instructions())]
     waits: list[tuple[Wait, ...]] = [each.waits for each in instructions]
     signals: list[tuple[Signal, ...]] = [each.signals for each in instructions]
     awaited, given = [*chain.from_iterable(waits)], [*chain.from_iterable(signals)]

@@ -7,8 +7,10 @@ once. Where operands lie is arithmetic on columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
+from operator import is_
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +48,9 @@ class _Check:
         self.program = program
         self.arch = arch
         self.columns = columns
+        self.tiles: list[Tile] = columns.patterns.tile.distinct
+        self.memory = _integers([_MEMORIES[tile.memory._value_] for tile in self.tiles])
+        self.partitions = _integers([tile.partitions for tile in self.tiles])
         self.forms = [columns.instructions[row] for row in columns.form.first.tolist()]
         # Which loops are around an instruction: a number of `extents`
         self.around = np.zeros(len(columns.instructions), np.int64)
@@ -111,23 +116,21 @@ class _Check:
 
     def _tiles(self) -> None:
         """Operands name tiles of the program, and none that is written is a constant."""
-        patterns = self.columns.patterns
-        known = self.program.tiles
-        for tile in patterns.tile.distinct:
-            found = known.get(tile.name)
-            _require(found is tile or found == tile)
-        written = np.unique(patterns.tile.number[patterns.access != READS]).tolist()
-        names = {patterns.tile.distinct[number].name for number in written}
-        _require(names.isdisjoint(self.program.constants))
+        patterns, tiles = self.columns.patterns, self.tiles
+        known = [*map(self.program.tiles.get, [tile.name for tile in tiles])]
+        _require(all(map(is_, known, tiles)) or known == tiles)
+        if self.program.constants:
+            written = np.bincount(patterns.tile.number[patterns.access != READS])
+            names = {tiles[number].name for number in np.flatnonzero(written).tolist()}
+            _require(names.isdisjoint(self.program.constants))
 
     def _kinds(self) -> None:
         """Every rule, asked of one instruction of each kind."""
         patterns = self.columns.patterns
-        memory = patterns.tile.map(lambda tile: _MEMORIES.index(tile.memory))
-        partitions = patterns.tile.map(lambda tile: tile.partitions)
+        number = patterns.tile.number
         seen = rows_alike(
-            patterns.dims.number, patterns.dtype.number, memory, partitions,
-            patterns.partition.constant, patterns.partition.terms.number,
+            patterns.dims.number, patterns.dtype.number, self.memory[number],
+            self.partitions[number], patterns.partition.constant, patterns.partition.terms.number,
         )  # fmt: skip
         for row in self.columns.alike(seen.number).first.tolist():
             _require(not violations(self.columns.instructions[row], self.arch))
@@ -170,8 +173,8 @@ class _Check:
     def _bounds(self) -> None:
         """Operands stay inside their tiles, wherever loops take them; registers show in a run."""
         patterns = self.columns.patterns
-        is_hbm = patterns.tile.map(lambda tile: tile.memory is Memory.HBM).astype(bool)
-        held = _mapped(patterns.tile, _held)
+        is_hbm = (self.memory == _HBM)[patterns.tile.number]
+        held = self._held()[patterns.tile.number]
         width = patterns.dtype.map(lambda dtype: dtype.bytes)
         ends = [_mapped(patterns.dims, lambda dims, end=end: reach(dims)[end]) for end in (0, 1)]
         inner = [_mapped(patterns.dims, lambda d, end=end: reach(d[1:])[end]) for end in (0, 1)]
@@ -181,8 +184,13 @@ class _Check:
         _require(bool(np.all(is_inside | ~is_known)))
         low, high, is_known = self._reached(patterns.partition.constant, patterns.partition.terms)
         below, above = (a - b for a, b in zip(ends, inner, strict=True))
-        is_inside = (low + below >= 0) & (high + above < patterns.tile.map(_partitions))
+        is_inside = (low + below >= 0) & (high + above < self.partitions[patterns.tile.number])
         _require(bool(np.all(is_inside | ~is_known | is_hbm)))
+
+    def _held(self) -> Array:
+        """Bytes of each tile that offsets run over: those of a partition, in HBM all."""
+        elements = _integers([tile.elements for tile in self.tiles])
+        return elements * _integers([tile.dtype.bytes for tile in self.tiles])
 
     def _reached(self, constant: Array, terms: Values) -> tuple[Array, Array, Array]:
         """The least and greatest value of expressions, and whether loops alone decide them."""
@@ -213,7 +221,7 @@ class _Check:
         runs = np.array([form.runs_on == "tensor" for form in self.forms], bool)
         addresses = self.program.addresses
         address = _mapped(patterns.tile, lambda t: addresses.get(t.name, -1))
-        is_psum = patterns.tile.map(lambda tile: tile.memory is Memory.PSUM).astype(bool)
+        is_psum = (self.memory == _PSUM)[patterns.tile.number]
         rows = np.flatnonzero(
             runs[columns.form.number[patterns.owner]] & (patterns.access != READS) & is_psum
             & (address >= 0) & ~patterns.offset.terms.map(bool).astype(bool)
@@ -228,23 +236,18 @@ class _Check:
         _require(bool(np.all(start // bank == last // bank)))
 
 
-_MEMORIES = tuple(Memory)
+_MEMORIES = {memory.value: number for number, memory in enumerate(Memory)}
+_HBM, _PSUM = _MEMORIES["HBM"], _MEMORIES["PSUM"]
 
 
-def _held(tile: Tile) -> int:
-    """Bytes that offsets run over: those of a partition, in HBM all."""
-    return tile.bytes if tile.memory is Memory.HBM else tile.bytes_per_partition
-
-
-def _partitions(tile: Tile) -> int:
-    return tile.partitions
-
-
-def _mapped(values, function) -> Array:
+def _mapped(values: Values, function: Callable[[Any], int]) -> Array:
     """`values.map` for numbers that a program may have made large."""
-    found = [function(value) for value in values.distinct]
-    _require(all(abs(number) < MOST for number in found))
-    return np.array(found, np.int64)[values.number]
+    return _integers([function(value) for value in values.distinct])[values.number]
+
+
+def _integers(numbers: list[int]) -> Array:
+    _require(min(numbers, default=0) > -MOST and max(numbers, default=0) < MOST)
+    return np.array(numbers, np.int64)
 
 
 def _require(holds: bool) -> None:

@@ -134,8 +134,8 @@ class _Owners:
         self._parts.clear()
         self.whole.clear()
 
-    def take(self, start: int, end: int, name: str) -> list[str]:
-        """Give the bytes to a tile; those that had them, or some of them."""
+    def take(self, start: int, end: int, name: str) -> tuple[list[str], list[str]]:
+        """Give the bytes to a tile; those that had some of them, and those left with none."""
         first = bisect_right(self._starts, start)
         if first and self._parts[first - 1][1] > start:
             first -= 1
@@ -149,9 +149,12 @@ class _Owners:
                 left.append((end, over[-1][1], over[-1][2]))
         self._parts[first:last] = left
         self._starts[first:last] = [part[0] for part in left]
-        self.whole.difference_update([part[2] for part in over])
+        before = [part[2] for part in over]
+        gone = [part[2] for part in over if start <= part[0] and part[1] <= end]
+        gone = [other for other in gone if other in self.whole]
+        self.whole.difference_update(before)
         self.whole.add(name)
-        return [part[2] for part in over]
+        return before, gone
 
 
 class _Touches:
@@ -318,8 +321,11 @@ class _Analysis:
         before: list[_Access] = []
         if owners is not None:
             start = self.program.addresses[name]
-            for other in owners.take(start, start + tile.bytes_per_partition, name):
+            others, gone = owners.take(start, start + tile.bytes_per_partition, name)
+            for other in others:
                 before += self.records[other].accesses
+            for other in gone:  # whoever had its bytes next will be asked instead
+                del self.records[other]
         record = self.records[name] = _Record(tile, before)
         return record
 

@@ -24,7 +24,7 @@ from held_out_rows import LEFT_OUT, LIBRARY, SAMPLES, Attention, Mlp, Qkv, Quant
 from glia.arch import get_target
 from glia.nki.launch import bind
 from glia.nki.trace import trace_launch
-from glia.sim.timing import simulate_timing
+from glia.sim.timing_cores import simulate_cores
 
 REPORT = Path(__file__).with_name("HELD_OUT.md")
 DROP_IN = Path(__file__).parents[1] / "dropin" / "src"
@@ -41,7 +41,8 @@ def kernel_us(kernel: Any, cores: int, *arrays: np.ndarray, **constants: Any) ->
     target = get_target("trn2")
     launch = bind(getattr(kernel, "function", kernel), arrays, constants)
     programs = trace_launch(launch, target, cores if cores > 1 else 0).programs
-    return max(simulate_timing(p, target.arch, trace=False).latency_ns for p in programs) / 1000
+    timings = simulate_cores(programs, target.arch, trace=False)
+    return max(timing.latency_ns for timing in timings) / 1000
 
 
 def attention(row: Attention) -> float:
@@ -149,15 +150,9 @@ TIMES: dict[type, Callable[[Any], float]] = {
 
 
 def use(library: Path, samples: Path) -> None:
-    """Let the two repositories be imported, with the names of NKI that they are written for."""
+    """Let the two repositories be imported, and the names of NKI that they import."""
     folders = (DROP_IN, library / "src" / "nkilib_src", samples / "src")
     sys.path[:0] = [str(folder) for folder in folders]
-    nki, isa = importlib.import_module("nki"), importlib.import_module("nki.isa")
-    if not hasattr(nki, "dtype"):  # only annotates
-        nki.dtype = object  # type: ignore[attr-defined]
-    constants = ModuleType("nki.isa.constants")
-    constants.__dict__.update({n: v for n, v in vars(isa).items() if not n.startswith("__")})
-    sys.modules.setdefault(constants.__name__, constants)
 
 
 def show(name: str, target: str, published: float, predict: Callable[[], float]) -> Found:

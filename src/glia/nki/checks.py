@@ -24,7 +24,7 @@ from glia.nki.kernel import as_kernel
 from glia.nki.launch import Launch, bind, outputs_of
 from glia.nki.targets import platform_target
 from glia.nki.trace import Traced
-from glia.profile.report import profile_program
+from glia.profile.report import profile_programs
 from glia.sim.concurrent import run_cores, streams_of
 from glia.sim.policy import ExecutionFault, Policy
 
@@ -307,7 +307,7 @@ def _without_nki() -> tuple[Arch, ...]:
 def _size_and_time(compiled: Traced, target: Target) -> str:
     """How many instructions, and how long they take."""
     counts = [sum(1 for _ in program.instructions()) for program in compiled.programs]
-    profile = profile_program(compiled.programs[0], target)
+    profile = profile_programs(compiled.programs, target)
     cores = f" on each of {len(counts)} cores" if len(counts) > 1 else ""
     return f"{max(counts)} instructions{cores}, {profile.latency_us:.2f} us (simulated)"
 

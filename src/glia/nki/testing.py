@@ -9,7 +9,7 @@ from glia.machine.ir import Program
 from glia.nki.kernel import as_kernel
 from glia.nki.launch import bind
 from glia.nki.targets import platform_target
-from glia.profile.report import Profile, profile_program
+from glia.profile.report import Profile, profile_programs
 
 
 def profile_kernel(
@@ -23,7 +23,7 @@ def profile_kernel(
     chosen = platform_target(target)
     known = as_kernel(kernel)
     traced = known.traced_launch(bind(known.function, arrays, constants), chosen)
-    return profile_program(traced.programs[0], chosen)
+    return profile_programs(traced.programs, chosen)
 
 
 def assert_latency(profile: Profile, *, at_most_us: float, at_least_us: float = 0.0) -> None:

@@ -12,7 +12,7 @@ from glia.nki.beta1.measure import Baremetal, Benchmark, ProfiledKernel
 from glia.nki.launch import bind
 from glia.nki.simulate import simulate
 from glia.nki.trace import trace_launch
-from glia.profile.report import Profile, profile_program
+from glia.profile.report import Profile, profile_programs
 
 
 class _Current(Baremetal):
@@ -26,7 +26,7 @@ class _Current(Baremetal):
     def measured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Neff, Profile]:
         """The kernel compiled for these arguments, and its simulated time."""
         traced = trace_launch(bind(self.function, args, kwargs), self.target(), self.ranks)
-        return Neff(traced.programs), profile_program(traced.programs[0], self.target())
+        return Neff(traced.programs), profile_programs(traced.programs, self.target())
 
 
 class _Baremetal(_Current):

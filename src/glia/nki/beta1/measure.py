@@ -18,7 +18,7 @@ from glia.nki.beta1.launch import Kernel, compiled
 from glia.nki.errors import BadLaunch
 from glia.nki.launch import home_of
 from glia.nki.typing import Annotation
-from glia.profile.report import Profile, profile_program
+from glia.profile.report import Profile, profile_programs
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
 
@@ -65,7 +65,7 @@ class Baremetal(Kernel):
         """The kernel compiled for these arguments, and its simulated time."""
         named = {name: _array(value) for name, value in kwargs.items()}
         traced = compiled(self, tuple(_array(value) for value in args), named)
-        return Neff(traced.programs), profile_program(traced.programs[0], self.target())
+        return Neff(traced.programs), profile_programs(traced.programs, self.target())
 
     def keep_files(self, neff: Neff, profile: Profile) -> None:
         """Save the NEFF and the trace of the execution where the options say."""

@@ -199,6 +199,7 @@ def test_reading_in_pieces_changes_nothing(listed, piece):
     whole = columns_of(program(listed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PIECE", piece)
+        patch.setattr(module, "FEW", 0)
         parts = columns_of(program(listed))
     for number in range(len(listed)):
         for reading in (patterns, waits, signals):
@@ -213,9 +214,15 @@ def first_rows(rows: list[object]) -> list[int]:
 INTEGERS = st.one_of(st.integers(-3, 3), st.integers(-(1 << 63), (1 << 63) - 1))
 
 
-@given(st.lists(INTEGERS, max_size=60))
-def test_rows_of_one_kind_hold_one_integer(values):
-    found = kinds(np.array(values, np.int64))
+WAYS = pytest.mark.parametrize("few", [0, module.FEW])  # as arrays, or one by one
+
+
+@WAYS
+@given(values=st.lists(INTEGERS, max_size=60))
+def test_rows_of_one_kind_hold_one_integer(few, values):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEW", few)
+        found = kinds(np.array(values, np.int64))
     assert found.first[found.number].tolist() == first_rows(values)
     assert found.first.tolist() == sorted(set(first_rows(values)))
 
@@ -223,17 +230,24 @@ def test_rows_of_one_kind_hold_one_integer(values):
 @pytest.mark.parametrize("factors", [[], [0], [1, 1]])
 def test_kinds_do_not_depend_on_the_factors(monkeypatch, factors: list[int]):
     """A factor that lets all values meet in one place must only cost time."""
+    monkeypatch.setattr(module, "FEW", 0)
     monkeypatch.setattr(module, "FACTORS", np.array(factors, np.uint64))
     values = [7, -1, 7, 3, 1 << 60, -1, 3, 5]
     found = kinds(np.array(values, np.int64))
     assert found.first[found.number].tolist() == first_rows(values)
 
 
-@given(st.integers(1, 5).flatmap(lambda width: st.lists(
-    st.tuples(*[INTEGERS] * width), min_size=1, max_size=30)))  # fmt: skip
-def test_rows_are_alike_where_all_columns_agree(rows):
+@WAYS
+@given(
+    rows=st.integers(1, 5).flatmap(
+        lambda width: st.lists(st.tuples(*[INTEGERS] * width), min_size=1, max_size=30)
+    )
+)
+def test_rows_are_alike_where_all_columns_agree(few, rows):
     columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
-    found = rows_alike(*columns)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEW", few)
+        found = rows_alike(*columns)
     assert found.first[found.number].tolist() == first_rows(rows)
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, repeat
 from operator import attrgetter, is_
@@ -42,6 +42,7 @@ MOST_ABREAST = 8  # patterns of an instruction that are compared column by colum
 HASHED_QUICKLY = {str, int, bool, float, tuple}
 COMPARED_QUICKLY = {str, type(None), tuple}  # and equal only to others of their class
 PIECE = 512  # instructions that are read field by field, as many as the cache keeps
+FEW = 48  # rows that are put into kinds sooner one by one than as an array
 MOST_JOINED = 1 << 24  # a column of greater numbers is numbered anew before it joins others
 # Odd, with bits all over: the whole parts of 2**64 times the fractions of square roots
 FACTORS = np.array(
@@ -210,7 +211,9 @@ def kinds(column: Array) -> Alike:
     that lie far apart is a part of a product: those that met another there try again among
     themselves with another factor.
     """
-    low, high = int(column.min(initial=0)), int(column.max(initial=0))
+    if column.size < FEW or not column.size:
+        return _few_kinds(column.tolist())
+    low, high = int(column.min()), int(column.max())
     everything = np.arange(column.size)
     if low == high:
         return Alike(np.zeros(column.size, np.int64), everything[:1])
@@ -222,6 +225,13 @@ def kinds(column: Array) -> Alike:
     rank = np.zeros(column.size, np.int64)
     rank[first] = np.arange(first.size)
     return Alike(rank[leader], first)
+
+
+def _few_kinds(values: Sequence[object]) -> Alike:
+    numbers: dict[object, int] = {}
+    number = [numbers.setdefault(value, len(numbers)) for value in values]
+    first = [number.index(kind) for kind in range(len(numbers))]
+    return Alike(np.array(number, np.int64), np.array(first, np.int64))
 
 
 def _first_rows(places: Array, rows: Array, count: int) -> Array:
@@ -250,6 +260,9 @@ def _leaders(column: Array, rows: Array) -> Array:
 
 def rows_alike(*columns: Array) -> Alike:
     """Rows of one kind agree in every one of some columns of integers."""
+    if columns[0].size < FEW:
+        rows = list(zip(*(column.tolist() for column in columns), strict=True))
+        return _few_kinds(rows)
     key, extent = np.zeros(columns[0].size, np.int64), 1
     for column in columns:
         low, high = int(column.min(initial=0)), int(column.max(initial=0))
@@ -409,6 +422,8 @@ class _Table:
 
 def _values(pieces: list[Array | _Same]) -> Values:
     """The column that pieces of it make."""
+    if len(pieces) == 1 and isinstance(pieces[0], _Same):
+        return Values(np.zeros(pieces[0].length, np.int64), [pieces[0].value])
     if all(isinstance(piece, _Same) for piece in pieces):
         same = numbered(_objects([piece.value for piece in pieces]))  # type: ignore[union-attr]
         lengths = [piece.length for piece in pieces]  # type: ignore[union-attr]
@@ -436,11 +451,14 @@ class _Reader:
         for begin in range(0, len(instructions), PIECE):
             piece = instructions[begin : begin + PIECE]
             told.append(self._read(kind, rows[begin : begin + PIECE], piece))
-        fine, coarse = [], []
-        for name in told[0]:
-            values = _values([piece[name] for piece in told])
-            fine.append(values.number)
-            coarse.append(_without_expressions(values))
+        nothing = np.zeros(rows.size, np.int64)
+        fine, coarse = [nothing], [nothing]
+        for name in told[0] if rows.size > 1 else ():
+            pieces = [piece[name] for piece in told]
+            if len(pieces) > 1 or not isinstance(pieces[0], _Same):
+                values = _values(pieces)
+                fine.append(values.number)
+                coarse.append(_without_expressions(values))
         for numbers, columns in ((self.form, fine), (self.family, coarse)):
             numbers[rows] = rows_alike(*columns).number + self.read
         self.read += len(instructions)
@@ -526,9 +544,9 @@ class _Reader:
 
 def _without_expressions(values: Values) -> Array:
     """The numbers, but one for all affine expressions."""
-    is_expression = np.array([type(value) is Affine for value in values.distinct], bool)
-    if not is_expression.any():
+    if Affine not in map(type, values.distinct):
         return values.number
+    is_expression = np.array([type(value) is Affine for value in values.distinct], bool)
     return np.where(is_expression, -1, np.arange(is_expression.size))[values.number]
 
 

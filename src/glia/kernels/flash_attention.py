@@ -67,6 +67,17 @@ def flash_attention(
     assert not window or (causal and rows <= keys), "a window is causal and has a key for each row"
     out = nl.ndarray((batch, heads, rows, width), q.dtype, buffer=nl.shared_hbm, name="out")
     lse = nl.ndarray((batch, heads, rows), nl.float32, buffer=nl.shared_hbm, name="lse")
+    attend(q, k, v, out, lse, scale or width**-0.5, causal, window, with_lse=with_lse)
+    return (out, lse) if with_lse else out
+
+
+def attend(
+    q: NkiTensor, k: NkiTensor, v: NkiTensor, out: NkiTensor, lse: NkiTensor,
+    scale: float, causal: bool, window: int, *, with_lse: bool,
+) -> None:  # fmt: skip
+    """What flash_attention does, into tensors or views that are given."""
+    batch, heads, width, rows = q.shape
+    groups, keys = k.shape[1], k.shape[3]
     mask = Mask(causal, window, rows, keys, q.dtype)
     banks = _Banks(q.dtype, width)
     shared = heads // groups
@@ -83,12 +94,11 @@ def flash_attention(
             here = [
                 each[nl.ds(group, 1)][0][nl.ds(head, 1)][0] for each in (queries, results, sums)
             ]
-            _Head(*here, stored, values, mask, banks, scale or width**-0.5, with_lse).run()
+            _Head(*here, stored, values, mask, banks, scale, with_lse).run()
 
         nl.fori_loop(0, shared, one_head)
 
     nl.fori_loop(0, batch * groups, one_group)
-    return (out, lse) if with_lse else out
 
 
 class Mask:

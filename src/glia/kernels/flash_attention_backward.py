@@ -62,17 +62,28 @@ def flash_attention_backward(
     assert rows % ROWS == keys % ROWS == 0, f"{rows} rows, {keys} keys: not multiples of {ROWS}"
     assert out.shape == grad.shape == (batch, heads, rows, width), f"out is {out.shape}"
     assert heads % groups == 0, f"{groups} heads of k do not divide {heads} of q"
-    mask = Mask(causal, window, rows, keys, q.dtype)
-    banks = _Banks(q.dtype, width)
     made = [
         nl.ndarray(shape, q.dtype, buffer=nl.shared_hbm, name=name)
         for name, shape in (("dq", out.shape), ("dk", v.shape), ("dv", v.shape))
     ]
+    attend_backward(q, k, v, out, grad, lse, *made, scale or width**-0.5, causal, window)
+    return tuple(made)
+
+
+def attend_backward(
+    q: NkiTensor, k: NkiTensor, v: NkiTensor, out: NkiTensor, grad: NkiTensor, lse: NkiTensor,
+    dq: NkiTensor, dk: NkiTensor, dv: NkiTensor, scale: float, causal: bool, window: int,
+) -> None:  # fmt: skip
+    """What flash_attention_backward does, into tensors or views that are given."""
+    batch, heads, width, rows = q.shape
+    groups, keys = k.shape[1], k.shape[3]
+    mask = Mask(causal, window, rows, keys, q.dtype)
+    banks = _Banks(q.dtype, width)
     per_head = [
         each.reshape((batch * groups, heads // groups, *each.shape[2:]))
-        for each in (q, out, grad, lse, made[0])
+        for each in (q, out, grad, lse, dq)
     ]
-    per_group = [each.reshape((batch * groups, *each.shape[2:])) for each in (k, v, *made[1:])]
+    per_group = [each.reshape((batch * groups, *each.shape[2:])) for each in (k, v, dk, dv)]
 
     def one_group(group: nisa.VirtualRegister) -> None:
         k_here, v_here, *results = (each[nl.ds(group, 1)][0] for each in per_group)
@@ -81,13 +92,12 @@ def flash_attention_backward(
 
         def one_head(head: nisa.VirtualRegister) -> None:
             here = (each[nl.ds(group, 1)][0][nl.ds(head, 1)][0] for each in per_head)
-            _Head(shared, mask, banks, scale or width**-0.5, *here).run()
+            _Head(shared, mask, banks, scale, *here).run()
 
         nl.fori_loop(0, heads // groups, one_head)
-        shared.store(scale or width**-0.5, *results)
+        shared.store(scale, *results)
 
     nl.fori_loop(0, batch * groups, one_group)
-    return tuple(made)
 
 
 class _Banks:

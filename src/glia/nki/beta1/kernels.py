@@ -48,7 +48,9 @@ def from_current(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _current(value: Any, given: dict[str, Tensor]) -> Any:
-    """A tensor as the current generation has it; anything else as it is."""
+    """A tensor, or tensors, as the current generation has them; anything else as it is."""
+    if isinstance(value, list):
+        return [_current(each, given) for each in value]
     if not isinstance(value, Tensor):
         return value
     is_read = value.storage.is_constant

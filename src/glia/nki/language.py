@@ -298,6 +298,7 @@ _ADVICE = {
     "arange": ": index with slices and nl.ds",
     "mgrid": ": index with slices and nl.ds",
     "loop_reduce": ": accumulate with nki.isa.tensor_tensor",
+    "all_reduce": ": use nki.collectives.all_reduce",
     "atomic_rmw": ": use nki.isa.dma_compute",
 }
 # Names that no document has and kernels use.

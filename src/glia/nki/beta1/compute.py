@@ -103,7 +103,9 @@ def operand(function: str, name: str, value: Any) -> NkiTensor:
     """An operand on chip, moved to where an engine can read it when it starts elsewhere."""
     if not isinstance(value, Tensor):
         raise UnsupportedHere(
-            what=f"{function} with {name} of type {type(value).__name__}", loc=caller()
+            what=f"{function} with {name} of type {type(value).__name__}",
+            why="operands are tiles; make one with nl.full",
+            loc=caller(),
         )
     if not value.is_on_chip:
         raise WrongMemory(
@@ -159,7 +161,11 @@ def fitted(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> NkiTensor
 def _row_of(view: NkiTensor) -> NkiTensor:
     """A dimension of one partition in front of a tile that has only one."""
     if view.shape[0] != 1:
-        raise UnsupportedHere(what=f"a tile of shape {view.shape} as a row", loc=caller())
+        raise UnsupportedHere(
+            what=f"a tile of shape {view.shape} as a row",
+            why="only one partition repeats as a row; index one",
+            loc=caller(),
+        )
     return view.expand_dim(1)
 
 

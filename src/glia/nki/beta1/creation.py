@@ -32,7 +32,11 @@ def _new(shape: Any, dtype: Any, buffer: Any, name: str, fill: float | None = No
     frame = frame_of("nl.ndarray")
     where = sbuf if buffer is None else buffer
     if not isinstance(where, Buffer):
-        raise UnsupportedHere(what=f"buffer {buffer!r}", loc=caller())
+        raise UnsupportedHere(
+            what=f"buffer {buffer!r}",
+            why="give nl.sbuf, nl.psum, nl.hbm, nl.shared_hbm or an allocator",
+            loc=caller(),
+        )
     if where.choose is not None and frame.ignores_allocation:
         where = Buffer(where.region, where.name)
     if where.choose is not None:
@@ -52,7 +56,11 @@ def _split(shape: tuple[Any, ...], buffer: Buffer) -> tuple[tuple[int, ...], tup
     at = next((i for i, n in enumerate(shape) if isinstance(n, par_dim)), 0)
     sizes = tuple(int(n) for n in shape)
     if not sizes or any(n < 1 for n in sizes):
-        raise UnsupportedHere(what=f"a tensor of shape {sizes}", loc=caller())
+        raise UnsupportedHere(
+            what=f"a tensor of shape {sizes}",
+            why="every dimension has an element at least",
+            loc=caller(),
+        )
     if not buffer.region.is_on_chip:
         return (), sizes
     tile = sizes[at:]
@@ -66,7 +74,11 @@ def _shared(frame: Any, shape: tuple[int, ...], dtype: str, name: str) -> Tensor
         known = frame.shared[position]
         if known.shape == shape and known.name_of_dtype == dtype:
             return known
-        raise UnsupportedHere(what="shared_hbm tensors that differ between programs", loc=caller())
+        raise UnsupportedHere(
+            what="shared_hbm tensors that differ between programs",
+            why="all programs share them, so make them before asking for nl.program_id",
+            loc=caller(),
+        )
     label = frame.label(name, "output")
     made = Tensor.whole(Storage(frame, label, shared_hbm, dtype, (), shape))
     frame.shared.append(made)
@@ -167,7 +179,11 @@ def program_id(axis: int = 0) -> int:
     """The number of this program along an axis of the grid."""
     frame = frame_of("nl.program_id")
     if not -len(frame.grid) <= axis < len(frame.grid):
-        raise UnsupportedHere(what=f"axis {axis} of a grid of {len(frame.grid)}", loc=caller())
+        raise UnsupportedHere(
+            what=f"axis {axis} of a grid of {len(frame.grid)}",
+            why="launch the kernel as kernel[...] with that many dimensions",
+            loc=caller(),
+        )
     return frame.position[axis]
 
 

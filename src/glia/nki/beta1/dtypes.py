@@ -27,7 +27,9 @@ def name_of(dtype: Any) -> str:
         return "bool"
     name = dtype_name(dtype)
     if name is None:
-        raise UnsupportedHere(what=f"dtype {dtype!r}", loc=caller())
+        raise UnsupportedHere(
+            what=f"dtype {dtype!r}", why="no engine has it; nl lists the dtypes", loc=caller()
+        )
     return name
 
 

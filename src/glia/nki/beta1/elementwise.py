@@ -76,7 +76,11 @@ def binary(name: str, text: str, default_dtype: str | None = None) -> Callable[.
 def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> Tensor:
     tensors = [each for each in (x, y) if isinstance(each, Tensor)]
     if not tensors:
-        raise UnsupportedHere(what=f"nl.{name} without a tensor", loc=caller())
+        raise UnsupportedHere(
+            what=f"nl.{name} without a tensor",
+            why="one operand is a tile; compute with numbers in Python",
+            loc=caller(),
+        )
     frame = frame_of(f"nl.{name}")
     if len(tensors) == 1:
         is_reversed = tensors[0] is y

@@ -379,13 +379,14 @@ class ProgramsDisagree(CompileError, RuntimeError):
 
 
 class UnsupportedHere(CompileError, SyntaxError):
-    """A call that the documentation of the earlier generation has and glia does not run.
+    """A call that the earlier generation does not have, or whose meaning is not public.
 
-    Cause: options whose meaning on the device is not public.
-    Fix: leave the option out, or compute the same with other functions.
-    Example: nl.loop_reduce(x, op=np.add, loop_indices=[i]) whose result is not assigned to a slot.
+    Cause: an argument of another type or value than the documentation has, or the library of a
+    custom operator.
+    Fix: the message says what to write in its place.
+    Example: nl.sum(x, axis=0), over the partitions.
     """
 
     code = "GLIA675"
-    message = "{what} is not supported"
-    help = "see docs/nki.md for what the earlier generation covers"
+    message = "{what} is not supported: {why}"
+    help = "docs/nki.md lists what the earlier generation covers"

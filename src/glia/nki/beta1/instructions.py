@@ -79,7 +79,11 @@ def ready(function: str, name: str, value: Any) -> Any:
     if callable(value):
         found = operator_name(value)
         if found is None:
-            raise UnsupportedHere(what=f"{function} with {name}={value!r}", loc=caller())
+            raise UnsupportedHere(
+                what=f"{function} with {name}={value!r}",
+                why="it is no operator of nl",
+                loc=caller(),
+            )
         return found
     return value
 
@@ -730,7 +734,11 @@ def builtin_custom_op(
     srcs: Any, dsts: Any, **kwargs: Any,
 ) -> None:  # fmt: skip
     """Code for GpSimd in a library of the vendor, which is not public: UnsupportedHere."""
-    raise UnsupportedHere(what=f"nki.isa.builtin_custom_op({function_name!r})", loc=caller())
+    raise UnsupportedHere(
+        what=f"nki.isa.builtin_custom_op({function_name!r})",
+        why="it runs a compiled library, whose interface is not public; use functions of nki.isa",
+        loc=caller(),
+    )
 
 
 __all__ = [

@@ -53,7 +53,11 @@ _BITS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # floats that the PE ar
 def in_hbm(function: str, name: str, value: Any) -> Tensor:
     """An operand in HBM; WrongMemory for one on chip."""
     if not isinstance(value, Tensor):
-        raise UnsupportedHere(what=f"{function} of a {type(value).__name__}", loc=caller())
+        raise UnsupportedHere(
+            what=f"{function} of a {type(value).__name__}",
+            why="it takes a tensor in HBM",
+            loc=caller(),
+        )
     if value.is_on_chip:
         found = value.region.value
         raise WrongMemory(name=name, function=function, wanted="hbm", found=found, loc=caller())
@@ -314,7 +318,9 @@ def function_of_core(name: str) -> Any:
     """A function of nki.isa of the current generation; UnsupportedHere where there is none."""
     found = vars(nisa).get(name)
     if found is None:
-        raise UnsupportedHere(what=f"nki.isa.{name}", loc=caller())
+        raise UnsupportedHere(
+            what=f"nki.isa.{name}", why="no instruction has that name", loc=caller()
+        )
     return found
 
 
@@ -323,7 +329,11 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **kwargs: Any
     frame = frame_of("nl.atomic_rmw")
     target = in_hbm("atomic_rmw", "dst", dst)
     if operator_name(op) != "add":
-        raise UnsupportedHere(what=f"nl.atomic_rmw with op={op!r}", loc=caller())
+        raise UnsupportedHere(
+            what=f"nl.atomic_rmw with op={op!r}",
+            why="transfers add only; load, compute and store instead",
+            loc=caller(),
+        )
     source = in_sbuf(frame, operand("atomic_rmw", "value", value))
     for box in boxes(part_of(mask, target.shape)):
         add_rows(frame, target, box, _cut(source, box), skips=False)

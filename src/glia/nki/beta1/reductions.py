@@ -45,7 +45,11 @@ def free_axes(axis: Axis, rank: int) -> tuple[int, ...]:
     given = axis if isinstance(axis, tuple | list) else (axis,)
     found = sorted({int(each) + (rank if each < 0 else 0) for each in given})
     if not found or not 0 < found[0] <= found[-1] < rank:
-        raise UnsupportedHere(what=f"a reduction over axis {axis!r} of {rank}", loc=caller())
+        raise UnsupportedHere(
+            what=f"a reduction over axis {axis!r} of {rank}",
+            why="free axes are reduced; over partitions use nki.isa.tensor_partition_reduce",
+            loc=caller(),
+        )
     return tuple(found)
 
 
@@ -268,7 +272,11 @@ def loop_reduce(
     """x combined by `op` over the loops of the indices, into the slot that it is assigned to."""
     name = operator_name(op)
     if name is None or not isinstance(x, Tensor):
-        raise UnsupportedHere(what=f"nl.loop_reduce with op={op!r}", loc=caller())
+        raise UnsupportedHere(
+            what=f"nl.loop_reduce with op={op!r}",
+            why="it takes a tile and an operator of nl",
+            loc=caller(),
+        )
     indices = loop_indices if isinstance(loop_indices, tuple | list) else (loop_indices,)
     is_first = True
     for index in indices:
@@ -292,7 +300,11 @@ def all_reduce(
     frame = frame_of("nl.all_reduce")
     data, name = operand("all_reduce", "x", x), operator_name(op)
     if name not in IDENTITIES:
-        raise UnsupportedHere(what=f"nl.all_reduce with op={op!r}", loc=caller())
+        raise UnsupportedHere(
+            what=f"nl.all_reduce with op={op!r}",
+            why="it takes operators that reduce, as np.add and np.maximum",
+            loc=caller(),
+        )
     group = _group(frame, program_axes)
     topic = ("nl.all_reduce", name, data.shape, data.dtype)
     total = frame.programs.meet(group, topic, data, lambda tiles: _total(frame, tiles, name))
@@ -309,7 +321,8 @@ def _group(frame: Frame, axes: Any) -> tuple[tuple[int, ...], ...]:
     given = axes if isinstance(axes, tuple | list) else (axes,)
     if not given or not builtins.all(isinstance(a, int) and -rank <= a < rank for a in given):
         what = f"nl.all_reduce over program axes {axes!r} of a grid of {rank}"
-        raise UnsupportedHere(what=what, loc=caller())
+        why = "give axes of the grid that the kernel is launched on"
+        raise UnsupportedHere(what=what, why=why, loc=caller())
     chosen = {axis % rank for axis in given}
     own = enumerate(zip(frame.grid, frame.position, strict=True))
     ranges = [range(count) if axis in chosen else (at,) for axis, (count, at) in own]

@@ -180,7 +180,9 @@ class Tensor:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        raise UnsupportedHere(what="iteration over a tensor", loc=caller())
+        raise UnsupportedHere(
+            what="iteration over a tensor", why="loop over a range and index with it", loc=caller()
+        )
 
     # --- access --------------------------------------------------------------------------------
 
@@ -391,7 +393,11 @@ class Tensor:
         steps = row_major_steps(counts)
         regular = tuple(zip(steps, counts, strict=True)) == self.block_dims
         if not regular or math.prod(blocks) != math.prod(counts):
-            raise UnsupportedHere(what=f"reshaping blocks {counts} to {blocks}", loc=caller())
+            raise UnsupportedHere(
+                what=f"reshaping blocks {counts} to {blocks}",
+                why="their number stays, and all of them lie in order",
+                loc=caller(),
+            )
         return self._with(block_dims=tuple(zip(row_major_steps(blocks), blocks, strict=True)))
 
     def view(self, dtype: Any) -> Tensor:
@@ -434,7 +440,7 @@ class Tensor:
             return name == "not_equal"
         if not is_operand(other):
             what = f"nl.{name} of a tensor and a {type(other).__name__}"
-            raise UnsupportedHere(what=what, loc=caller())
+            raise UnsupportedHere(what=what, why="operands are tiles and numbers", loc=caller())
         x, y = (other, self) if is_reversed else (self, other)
         return FUNCTIONS[name](x, y, spreads_partitions=False)
 
@@ -466,7 +472,11 @@ class Tensor:
         """Functions of NumPy stand for those of nl."""
         name = operator_name(ufunc)
         if name not in FUNCTIONS or method != "__call__":
-            raise UnsupportedHere(what=f"numpy.{ufunc.__name__} of a tensor", loc=caller())
+            raise UnsupportedHere(
+                what=f"numpy.{ufunc.__name__} of a tensor",
+                why="of functions of NumPy those are taken that nl has too",
+                loc=caller(),
+            )
         return FUNCTIONS[name](*inputs)
 
     def __neg__(self) -> Any:

@@ -53,7 +53,11 @@ def _alike(dst: NkiTensor, src: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
 
 def _add(frame: Frame, dst: Any, src: Any, box: Any, op: Any, modes: dict[str, Any]) -> None:
     if operator_name(op) != "add":
-        raise UnsupportedHere(what=f"nki.isa.dma_copy with dst_rmw_op={op!r}", loc=caller())
+        raise UnsupportedHere(
+            what=f"nki.isa.dma_copy with dst_rmw_op={op!r}",
+            why="transfers add only; load, compute and store instead",
+            loc=caller(),
+        )
     source = in_sbuf(frame, src.nki(box))
     add_rows(frame, dst, box, source, skips=modes["oob_mode"] is oob_mode.skip)
 
@@ -67,7 +71,11 @@ def dma_transpose(
         raise IndirectNotSupported(loc=caller())
     order = _ORDERS.get(src.ndim)
     if order is None or (axes is not None and tuple(axes) != order):
-        raise UnsupportedHere(what=f"dma_transpose of {src.shape} by axes {axes}", loc=caller())
+        raise UnsupportedHere(
+            what=f"dma_transpose of {src.shape} by axes {axes}",
+            why="the orders are (1, 0), (2, 1, 0) and (3, 1, 2, 0)",
+            loc=caller(),
+        )
     part = box_of("nki.isa.dma_transpose", mask, src.shape)
     source = src.nki(part.box)
     outside = _in_hbm(frame, source)

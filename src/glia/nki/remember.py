@@ -71,7 +71,7 @@ class _Plan:
 
 
 def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
-    """The function, which issues anew only what it does not remember."""
+    """The function, which issues anew only what it does not remember; its `anew` always does."""
     plans: dict[Key, _Plan] = {}
     anew, running_session = issuing.anew, CURRENT.get
     answer = issuing.sums.answer if issuing.sums is not None else None
@@ -98,7 +98,7 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
             plan = plans.get(tuple(key))
         except TypeError:  # an argument that cannot be compared
             return anew(args, kwargs)
-        loc = caller()
+        loc = caller(2)
         fields = None
         if plan is not None:
             asked = plan.asked
@@ -120,6 +120,7 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         result.handle = instruction
         return result
 
+    function.anew = lambda *args, **kwargs: anew(args, kwargs)  # type: ignore[attr-defined]
     return function
 
 

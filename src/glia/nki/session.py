@@ -215,9 +215,9 @@ def shown(value: object) -> str:
 _PLACES: dict[int, tuple[CodeType, dict[int, Loc] | None]] = {}
 
 
-def caller() -> Loc:
-    """The source line of the nearest caller outside this package: the user's."""
-    frame = sys._getframe(1)
+def caller(depth: int = 1) -> Loc:
+    """The user's source line: that of the nearest caller, `depth` calls up, not in this package."""
+    frame = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         known = _PLACES.get(id(code))

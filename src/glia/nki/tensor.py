@@ -259,14 +259,20 @@ class NkiTensor(NKIObject):
             return self._indexed(entries)
         layout, start, partition = self.layout, self.start, self.partition
         is_partition = layout.is_on_chip  # whether the next dimension is that of the partitions
-        counts = []
+        counts: list[int | tuple[int, int]] = []
         for (distance, extent), entry in zip(layout.dims, entries, strict=False):
-            if entry.__class__ is slice and entry.step is None:
+            if entry.__class__ is slice:
                 first = 0 if entry.start is None else entry.start
                 stop = extent if entry.stop is None else entry.stop
                 if not (first.__class__ is int is stop.__class__ and 0 <= first < stop <= extent):
                     break
-                counts.append(stop - first)
+                step = entry.step
+                if step is None:
+                    counts.append(stop - first)
+                elif step.__class__ is int and step > 0:
+                    counts.append((-(-(stop - first) // step), step))
+                else:
+                    break
             elif entry.__class__ is int and 0 <= entry < extent:
                 first = entry
                 counts.append(0)

@@ -28,14 +28,19 @@ class Layout:
         self.is_on_chip = is_on_chip
         self.shape = tuple([count for _, count in dims])
         self.named: Dims = (*dims, (1, 1)) if is_on_chip and len(dims) < 2 else dims
-        self._cuts: dict[tuple[int, ...], Layout] = {}
+        self._cuts: dict[tuple[int | tuple[int, int], ...], Layout] = {}
 
-    def cut(self, counts: tuple[int, ...]) -> Layout:
-        """With so many elements of each leading dimension; 0 is one, whose dimension goes."""
+    def cut(self, counts: tuple[int | tuple[int, int], ...]) -> Layout:
+        """With so many elements of each leading dimension, or (elements, step).
+
+        0 is one element, whose dimension goes.
+        """
         known = self._cuts.get(counts)
         if known is None:
-            pairs = zip(self.dims, counts, strict=False)
-            dims = [(step, count or 1) for (step, _), count in pairs]
+            dims = []
+            for (step, _), count in zip(self.dims, counts, strict=False):
+                elements, every = count if isinstance(count, tuple) else (count or 1, 1)
+                dims.append((step * every, elements))
             dims += self.dims[len(counts) :]
             dropped = [dimension for dimension, count in enumerate(counts) if not count]
             if dropped:

@@ -142,9 +142,11 @@ def mutants_of(name: str, function: FunctionType) -> Iterator[Mutant]:
     nodes = _nodes(definition)
     harmless = {id(each.operand) for each in nodes if isinstance(each, ast.UnaryOp)}
     harmless |= {id(each.value) for each in nodes if isinstance(each, ast.keyword)}
+    types = [getattr(each, "annotation", getattr(each, "returns", None)) for each in nodes]
+    harmless |= {id(part) for each in types if each is not None for part in ast.walk(each)}
     for number, node in enumerate(nodes):
-        if isinstance(node, ast.Constant) and id(node) in harmless:
-            continue  # the 1 of reshape(-1), and options such as copy=False
+        if isinstance(node, ast.Constant | ast.BinOp) and id(node) in harmless:
+            continue  # the 1 of reshape(-1), options such as copy=False, types
         for changed in changes(node):
             what = f"{ast.unparse(node)[:60]!r} -> {ast.unparse(changed)[:60]!r}"
             code = _compiled(function, definition, number, changed)

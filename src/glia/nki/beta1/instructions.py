@@ -115,15 +115,16 @@ def compute(
 
 
 def in_place(
-    name: str, dst: Tensor, fields: Fields, mask: Any, outputs: Fields | None = None
-) -> Tensor:
-    """Issue an instruction that writes a tensor that the caller gave."""
+    name: str, dst: Tensor, fields: Fields, mask: Any, outputs: Fields | None = None,
+    *, is_partial: bool = False,
+) -> Tensor:  # fmt: skip
+    """Issue an instruction that writes a tensor that the caller gave, or only some of it."""
     given = {each: ready(name, each, value) for each, value in fields.items()}
     given |= {each: written(value) for each, value in (outputs or {}).items()}
     part = box_of(f"nki.isa.{name}", mask, dst.shape)
     if part.is_empty:
         return dst
-    place = dst.nki_to_write(part.box)
+    place = dst.nki_to_write(part.box, is_partial=is_partial)
     own = {k: part.cut(v) if isinstance(v, NkiTensor) else v for k, v in given.items()}
     function_of_core(name)(dst=place, **own)
     return dst
@@ -355,7 +356,7 @@ def tensor_copy_predicated(
 ) -> Tensor:  # fmt: skip
     """dst takes src where the predicate is not 0 (with reverse_pred where it is 0)."""
     fields = {"src": src, "predicate": predicate, "reverse_pred": reverse_pred}
-    return in_place("tensor_copy_predicated", dst, fields, mask)
+    return in_place("tensor_copy_predicated", dst, fields, mask, is_partial=True)
 
 
 def memset(
@@ -582,7 +583,7 @@ def nc_stream_shuffle(
     if part.box is not None:
         raise UnsupportedMask(what="a mask of nki.isa.nc_stream_shuffle", loc=caller())
     source = src.nki()
-    place = dst.nki_to_write()
+    place = dst.nki_to_write(is_partial=255 in shuffle_mask)
     if source.shape[0] != place.shape[0]:
         wide = tile_of(frame, place.shape, source.dtype)
         fill(wide, 0)

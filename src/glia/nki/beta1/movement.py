@@ -341,7 +341,7 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **kwargs: Any
 
 def add_rows(frame: Frame, target: Tensor, box: Any, source: NkiTensor, *, skips: bool) -> None:
     """Add to what is in HBM, by index or in place."""
-    place = target.nki_to_write(box)
+    place = target.nki_to_write(box, is_partial=True)
     mode = oob_mode.skip if skips else oob_mode.error
     dma_compute(place, [place, source], "add", oob_mode=mode)
 

@@ -38,7 +38,7 @@ def dma_copy(
             _add(frame, dst, src, box, dst_rmw_op, modes)
         else:
             source = src.nki(box)
-            place = dst.nki_to_write(box)
+            place = dst.nki_to_write(box, is_partial=_skips(modes))
             transfer(frame, *_alike(place, source), **modes)
 
 
@@ -59,7 +59,11 @@ def _add(frame: Frame, dst: Any, src: Any, box: Any, op: Any, modes: dict[str, A
             loc=caller(),
         )
     source = in_sbuf(frame, src.nki(box))
-    add_rows(frame, dst, box, source, skips=modes["oob_mode"] is oob_mode.skip)
+    add_rows(frame, dst, box, source, skips=_skips(modes))
+
+
+def _skips(modes: dict[str, Any]) -> bool:
+    return modes["oob_mode"] is oob_mode.skip
 
 
 def dma_transpose(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -98,8 +99,9 @@ def test_a_kernel_for_two_cores_gives_in_a_model_what_two_cores_give(name: str) 
     kernel, constants = CASES[name]
     x = array(2 * HALF, 6)
     expected = nki.simulate(kernel[2])(x * 0.5, **constants) + 1
-    found = on_device(lambda x: kernel[2](x * 0.5, **constants) + 1)(x)
-    np.testing.assert_array_equal(np.asarray(found), expected)
+    for way in (on_device, jax.jit):
+        found = way(lambda x: kernel[2](x * 0.5, **constants) + 1)(x)
+        np.testing.assert_array_equal(np.asarray(found), expected)
 
 
 def test_it_is_called_twice_and_beside_the_kernel_for_one_core() -> None:

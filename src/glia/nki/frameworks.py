@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ _TORCH_BITS = {2: "int16", 1: "uint8"}
 
 
 Call = Callable[[], Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def framework_of(value: Any) -> str | None:
@@ -57,7 +58,7 @@ def _is_more_than_its_contents(value: Any) -> bool:
     return asks or value.is_meta or type(value).__name__ == "FakeTensor"
 
 
-def in_python(function: Any) -> Any:
+def in_python(function: Function) -> Function:
     """The function as one that torch.compile leaves to Python, with all that it calls."""
 
     left: list[Any] = []
@@ -71,7 +72,7 @@ def in_python(function: Any) -> Any:
             left.append(compiler.disable(function))
         return left[0](*args, **kwargs)
 
-    return call
+    return cast(Function, call)
 
 
 def nki_op(name: str, function: Any = None, /, **options: Any) -> Any:

@@ -8,7 +8,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -119,6 +119,16 @@ class Kernel:
     def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
         """The programs of a launch, one for each core, with semaphores or without."""
         return trace_launch(launch, target, self.ranks, synchronises=synchronises)
+
+
+@overload
+def jit(fn: Callable[..., Any], **kwargs: Any) -> Kernel:
+    """The function as a kernel."""
+
+
+@overload
+def jit(fn: None = None, **kwargs: Any) -> Callable[[Callable[..., Any]], Kernel]:
+    """What makes a function a kernel."""
 
 
 def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:

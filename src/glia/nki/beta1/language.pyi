@@ -12,6 +12,7 @@ from glia.nki.beta1.index import LoopIndex as _LoopIndex
 from glia.nki.beta1.reductions import Axis as _Axis
 from glia.nki.beta1.reductions import LoopReduction as _LoopReduction
 from glia.nki.beta1.tensor import Tensor as _Tensor
+from glia.nki.dynamic import DynamicSlice as _DynamicSlice
 from glia.nki.sizes import TileSize as _TileSize
 from numpy import bool as bool_
 from numpy import float16 as float16
@@ -121,8 +122,8 @@ def dropout(
     **kwargs: _Any,
 ) -> _Tensor:
     """x with elements replaced by 0, each with the probability `rate`."""
-def ds(start: _Any, size: int) -> slice:
-    """`size` elements from `start`, for indexing."""
+def ds(start: _Any, size: int) -> slice | _DynamicSlice:
+    """`size` elements from `start`, a number or a tile of one element, for indexing."""
 def empty_like(
     a: _Tensor,
     dtype: _Any = None,

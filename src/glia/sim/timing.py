@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.isa.kit import Instr
-from glia.machine.columns import Array
+from glia.machine.columns import Array, rows_alike
 from glia.machine.ir import Program
 from glia.sim.timing_costs import PS, Cost
 from glia.sim.timing_machine import Deadlock, Machine
@@ -83,6 +83,10 @@ TIMED_CONSTANTS = (
     "strided_access_rate",
     "dma_start_ns",
     "dma_completion_ns",
+    "collective_hop_ns",
+    "collective_bytes_per_ns",
+    "collective_mesh_bytes",
+    "collective_doubling_bytes",
     "preamble_ns",
     "postamble_ns",
 )
@@ -269,12 +273,18 @@ def _flops_by_dtype(costs: Executed) -> dict[str, int]:
 
 
 def _stalls(plan: Plan, stalled: Array) -> tuple[Stall, ...]:
+    tables = plan.steps
+    waits = np.flatnonzero(stalled)
+    steps = np.searchsorted(tables["step_wait"], waits, "right") - 1
+    semaphores = tables["wait_semaphore"][waits]
+    alike = rows_alike(plan.costs.number[steps], semaphores)
+    totals = np.zeros(alike.first.size, np.int64)
+    np.add.at(totals, alike.number, stalled[waits])
     found: dict[tuple[str, str, str], int] = {}
-    for number in np.flatnonzero(stalled).tolist():
-        wait = plan.wait(number)
-        cost = plan.cost(wait.step)
-        key = plan.engines[cost.engine], plan.semaphores[wait.semaphore], cost.opcode
-        found[key] = found.get(key, 0) + int(stalled[number])
+    for row, total in zip(alike.first.tolist(), totals.tolist(), strict=True):
+        cost = plan.cost(steps[row])
+        key = plan.engines[cost.engine], plan.semaphores[semaphores[row]], cost.opcode
+        found[key] = found.get(key, 0) + total
     rows = [Stall(engine, semaphore, ps / PS, op) for (engine, semaphore, op), ps in found.items()]
     return tuple(sorted(rows, key=lambda row: -row.ns))
 

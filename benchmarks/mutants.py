@@ -35,7 +35,7 @@ Definition = ast.FunctionDef | ast.Lambda
 KEPT = "kept"  # the name under which a lambda is compiled
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 8  # of tests for one mutant
+SECONDS = 20  # of tests for one mutant
 VALUES = ("Array", "Results", "list[tuple", "Any", "int", "float", "bool")  # of a meaning, a rule
 OTHERS = ("cycles", "transfer_nanoseconds", "rate", "moved_bytes", "descriptors", "passes")
 WITHOUT_MEANINGS = (".cost", ".examples", ".kit", ".form")

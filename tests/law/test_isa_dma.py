@@ -96,6 +96,19 @@ def test_rows_that_no_valid_index_names_are_not_touched() -> None:
     assert scatter.rows_touched("src", views) is None
 
 
+@pytest.mark.parametrize("combine", ["", "add"])
+@pytest.mark.parametrize("out_of_bounds", ["error", "skip"])
+def test_rows_that_are_only_skipped_need_no_contents(combine: str, out_of_bounds: str) -> None:
+    options = {"queue": "q", "out_of_bounds": out_of_bounds, "combine": combine}
+    index, rows, table = chip("i", 6, 1, dtype=S32), chip("rows", 6, 4), hbm("table", 10, 4)
+    gather = DmaGather(dst=rows, src=table, indices=index, **options)
+    assert gather.may_be_fresh("dst") == (out_of_bounds == "skip" and not combine)
+    scatter = DmaScatter(dst=table, src=rows, indices=index, **options)
+    assert scatter.may_be_fresh("dst") == (not combine)
+    for each in (gather, scatter):
+        assert not each.may_be_fresh("src") and not each.may_be_fresh("indices")
+
+
 def test_a_gather_out_of_bounds_is_a_fault() -> None:
     bench = Bench(33)
     src, dst = bench.pattern((9, 4), memory="HBM"), bench.pattern((2, 4))

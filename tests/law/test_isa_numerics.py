@@ -26,6 +26,7 @@ from glia.base.dtype import (
     F16,
     F32,
     PACKED_DTYPES,
+    PRED,
     S8,
     S16,
     S32,
@@ -193,6 +194,15 @@ def test_floats_become_integers_to_nearest_even_and_saturate(dtype: DType) -> No
         return min(max(round(value), info.min), info.max)
 
     assert narrow(values, dtype).tolist() == [whole(float(v)) for v in values]
+
+
+@pytest.mark.parametrize("source", [F32, BF16, F16, F8E5M2, F8E4M3, S8, U32, S64], ids=str)
+def test_what_is_not_zero_is_true(source: DType) -> None:
+    values = np.array([0, 1, 2, 96]).astype(source.numpy)
+    assert narrow(values, PRED).tolist() == [False, True, True, True]
+    if source.is_float:
+        special = np.array([-0.0, 0.5, -1.0, np.inf, np.nan]).astype(source.numpy)
+        assert narrow(special, PRED).tolist() == [False, True, True, True, True]
 
 
 @pytest.mark.parametrize("source", [S8, U8, S16, U16, S32, U32, S64, U64], ids=str)

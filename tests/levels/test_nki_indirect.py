@@ -247,6 +247,7 @@ BROKEN: dict[str, tuple[Refused, str]] = {
         lambda t, i, d: nisa.reciprocal(d, t.indirect(i, CHOSEN)),
         "data cannot be an indirect view",
     ),
+    "a transfer": (lambda t, i, d: nisa.dma_copy(d, t.indirect(i, CHOSEN)), "src cannot be an"),
     "engine": (
         lambda t, i, d: nisa.tensor_copy(d, t.indirect(i, CHOSEN), engine=nisa.engine.gpsimd),
         "for vector and scalar engines",
@@ -315,6 +316,15 @@ def test_earlier_generations_have_no_indirect_operands(monkeypatch: pytest.Monke
 
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
     with pytest.raises(BrokenRule, match="from generation 4 on"):
+        nki.simulate(kernel)(normal(32, COLUMNS), offsets(32, 16))
+
+
+@pytest.mark.parametrize("read", [np.asarray, bool, lambda t: nl.device_print("t", t)])
+def test_contents_at_an_index_are_not_those_at_the_start(read: Callable[[Any], Any]) -> None:
+    def kernel(x: NkiTensor, i: NkiTensor) -> None:
+        read(nl.load(x).indirect(nl.load(i), CHOSEN))
+
+    with pytest.raises(ImpossibleTensor, match="copy it to a tile first"):
         nki.simulate(kernel)(normal(32, COLUMNS), offsets(32, 16))
 
 

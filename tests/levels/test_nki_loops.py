@@ -345,3 +345,18 @@ def test_a_product_at_a_place_of_the_loops_own_overwrites_a_new_tile() -> None:
         expected = np.zeros((8, 16), np.float32)
         expected[:, i : i + 4] = 2 * (x.T @ y)
         np.testing.assert_allclose(result[i], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_products_at_an_index_add_to_products_at_that_index() -> None:
+    def kernel(x: NkiTensor, y: NkiTensor, places: NkiTensor) -> NkiTensor:
+        left, right, index = nl.load(x), nl.load(y), nl.load(places)
+        totals = nl.zeros((8, 3, 4), nl.float32, buffer=nl.psum)
+        for turn in range(4):
+            nisa.nc_matmul(totals.select(1, index[:, turn : turn + 1]), left, right)
+        return stored(totals)
+
+    x, y = normal(4, 8), normal(4, 4, seed=1)
+    result = both(kernel, x, y, count(2, 0, 2, 2))
+    times = np.array([1, 0, 3], np.float32)
+    expected = (x.T @ y)[:, None] * times[:, None]
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)

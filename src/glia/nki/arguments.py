@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NoReturn
 
+from glia.base.affine import Affine
 from glia.isa.alu import ALU_OPS
-from glia.isa.operand import Memory
+from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import WORDS
 from glia.nki.enums import engine, reduce_cmd
 from glia.nki.errors import NotInNki
@@ -112,7 +114,20 @@ def sum_in(dst: NkiTensor, session: Session) -> bool | None:
     """What `accumulate` is where it is not given."""
     if dst.tile.name in session.scattered:
         return _known_sum(dst, session)
-    return session.accumulates(dst.pattern, caller())
+    return session.accumulates(_place(dst, session), caller())
+
+
+def _place(dst: NkiTensor, session: Session) -> Pattern:
+    """Where products go: where its index says, in a register that is not loaded yet."""
+    indirection, pattern = dst.indirection, dst.pattern
+    if indirection is None:
+        return pattern
+    held = session.read(indirection.index.pattern)
+    at = Affine.of("$index") if held is None else Affine.of(int(held.item()))
+    distance = at * indirection.step
+    if indirection.is_partition:
+        return replace(pattern, partition=pattern.partition + distance)
+    return replace(pattern, offset=pattern.offset + distance)
 
 
 def _pairs(function: str, pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

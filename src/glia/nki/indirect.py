@@ -52,14 +52,14 @@ def whole_of(view: NkiTensor) -> NkiTensor:
 
 def broken_rule(arch: Arch, instruction: Instr, operands: list[Chosen]) -> str:
     """Which rule of the generation or of the instruction its indirect operands break."""
-    if arch.generation < FIRST:
-        return f"takes indirect views ({operands[0].name}) from generation {FIRST} on"
     allowed = instruction.indirect
     found = {each.name: each for each in operands}
     for name in found:
         if allowed is None or name not in allowed.operands:
             return f"{name} cannot be an indirect view; copy it to a tile with tensor_copy first"
     assert allowed is not None
+    if arch.generation < FIRST:
+        return f"takes indirect views ({operands[0].name}) from generation {FIRST} on"
     if allowed.engines and instruction.runs_on not in allowed.engines:
         return f"indirect views are for {' and '.join(allowed.engines)} engines"
     indices = {name: each.index.pattern for name, each in found.items()}

@@ -109,4 +109,4 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     """Show a tensor under a prefix: at once while simulated, else when the program has run."""
     if not isinstance(tensor, NkiTensor) or tensor.tile.memory is Memory.PSUM:
         refuse("device_print", "device_print takes a tensor in SBUF or HBM")
-    current("nl.device_print").print_tensor(print_prefix, tensor.pattern, tensor.dtype)
+    current("nl.device_print").print_tensor(print_prefix, tensor.readable, tensor.dtype)

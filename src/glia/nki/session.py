@@ -235,13 +235,19 @@ def caller(depth: int = 1) -> Loc:
     return UNKNOWN
 
 
+def contents_of(pattern: Pattern, use: str) -> np.ndarray:
+    """A copy of what a pattern holds; UnknownWhenTraced, naming the use, in a compiled kernel."""
+    contents = current(use).read(pattern)
+    if contents is None:
+        raise UnknownWhenTraced(value="a tensor", use=use, loc=caller())
+    return contents
+
+
 def truth_of(pattern: Pattern) -> bool:
     """Whether all elements are true; a warning, since only a simulated kernel knows it.
 
     UnknownWhenTraced in a compiled one.
     """
-    contents = current("a condition").read(pattern)
-    if contents is None:
-        raise UnknownWhenTraced(value="a tensor", use="a condition", loc=caller())
+    contents = contents_of(pattern, "a condition")
     advise("a condition on a tensor's contents is known only while simulated", caller())
     return bool(np.all(contents))

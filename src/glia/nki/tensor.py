@@ -22,10 +22,10 @@ from glia.nki.dtypes import DTYPES
 from glia.nki.dynamic import DynamicSlice, Indirection
 from glia.nki.earlier import earlier_names
 from glia.nki.enums import MemoryRegion
-from glia.nki.errors import IndexOutsideTensor, NotInNki, UnknownWhenTraced
+from glia.nki.errors import IndexOutsideTensor, NotInNki
 from glia.nki.objects import NKIObject
 from glia.nki.registers import VirtualRegister
-from glia.nki.session import caller, current, session_or_none, truth_of
+from glia.nki.session import caller, contents_of, current, session_or_none, truth_of
 from glia.nki.views import (
     Layout,
     expression,
@@ -199,6 +199,13 @@ class NkiTensor(NKIObject):
                 },
             )  # fmt: skip
         return self._pattern
+
+    @property
+    def readable(self) -> Pattern:
+        """The access pattern, to read now; ImpossibleTensor when an index says where it is."""
+        if self.indirection is not None:
+            self._refuse("an index is read when an instruction uses it; copy it to a tile first")
+        return self.pattern
 
     @property
     def signature(self) -> tuple[Any, ...]:
@@ -734,15 +741,12 @@ class NkiTensor(NKIObject):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """A copy of its contents, while the kernel is simulated; UnknownWhenTraced otherwise."""
-        contents = current("np.asarray(tensor)").read(self.pattern)
-        if contents is None:
-            raise UnknownWhenTraced(value="a tensor", use="its contents", loc=caller())
-        contents = contents.reshape(self.shape)
+        contents = contents_of(self.readable, "its contents").reshape(self.shape)
         return contents if dtype is None else contents.astype(dtype)
 
     def __bool__(self) -> bool:
         """Whether every element is true, as in `assert nl.equal(a, b)`."""
-        return truth_of(self.pattern)
+        return truth_of(self.readable)
 
     def __repr__(self) -> str:
         text = f"NkiTensor({self.name}, {self.dtype}{list(self.shape)} in {self.buffer.value}"

@@ -115,7 +115,8 @@ dma_copy = dressed(_copy, "dma_copy", "nki.isa", _COPY, describe(isa.DmaCopy))
 
 def is_gather(tensor: NkiTensor) -> bool:
     """Whether every row of the tensor has an index of its own."""
-    return tensor.indirection is not None and tensor.indirection.is_vector
+    indirection = tensor.indirection
+    return indirection is not None and indirection.is_vector and not tensor.is_on_chip
 
 
 def _gather(

@@ -250,8 +250,8 @@ def test_allocated_kernel_limit() -> None:
 
 
 def test_not_shipped() -> None:
-    with pytest.raises(errors.NotShipped, match="mlp_isa_kernel") as caught:
-        missing_kernel("neuronxcc.nki._private_kernels.mlp")("mlp_isa_kernel")
+    with pytest.raises(errors.NotShipped, match="quant_mlp_isa_kernel") as caught:
+        missing_kernel("neuronxcc.nki._private_kernels.mlp")("quant_mlp_isa_kernel")
     assert isinstance(caught.value, ImportError)
 
 

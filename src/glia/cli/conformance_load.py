@@ -55,7 +55,21 @@ MODULES = {
     "neuronxcc.nki.compiler.backends.neuron.dimensions": "glia.nki.beta1.internal",
     "neuronxcc.nki.compiler.backends.neuron.indexing": "glia.nki.beta1.internal",
     "neuronxcc.nki.compiler.backends.neuron.tensor": "glia.nki.beta1.internal",
+    "neuronxcc.nki.kernels": "glia.kernels.earlier_attention",
+    "neuronxcc.nki.kernels.attention": "glia.kernels.earlier_attention",
+    "neuronxcc.nki.kernels.cumsum": "glia.kernels.earlier",
+    "neuronxcc.nki.kernels.vision": "glia.kernels.earlier",
+    "neuronxcc.nki._private_kernels": "glia.kernels.earlier",
+    "neuronxcc.nki._private_kernels.attention": "glia.kernels.earlier_attention",
+    "neuronxcc.nki._private_kernels.conv": "glia.kernels.earlier",
+    "neuronxcc.nki._private_kernels.cumsum": "glia.kernels.earlier",
+    "neuronxcc.nki._private_kernels.mlp": "glia.kernels.earlier_mlp",
+    "neuronxcc.nki._private_kernels.qkv": "glia.kernels.earlier_mlp",
     "neuronxcc.starfish": "glia.nki.beta1.starfish",
+    "neuronxcc.starfish.penguin": "glia.nki.beta1.starfish",
+    "neuronxcc.starfish.penguin.targets": "glia.nki.beta1.starfish",
+    "neuronxcc.starfish.penguin.targets.nki": "glia.nki.beta1.starfish",
+    "neuronxcc.starfish.penguin.targets.nki.private_api": "glia.nki.beta1.starfish",
     "neuronxcc.starfish.support": "glia.nki.beta1.starfish",
     "neuronxcc.starfish.support.dtype": "glia.nki.beta1.starfish",
 }
@@ -156,13 +170,19 @@ def _definitions(tree: ast.Module) -> list[ast.stmt]:
     for node in tree.body:
         names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
         is_constant = isinstance(node, ast.Assign | ast.AnnAssign) and not names & avoided
-        if _is_definition(node) or is_constant:
+        if is_constant or (_is_definition(node) and not _needed(node) & avoided):
             kept.append(node)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             avoided |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.Assign):
             avoided |= {each.id for each in node.targets if isinstance(each, ast.Name)}
     return kept
+
+
+def _needed(node: ast.stmt) -> set[str]:
+    """The names that a class needs to be defined."""
+    bases = node.bases if isinstance(node, ast.ClassDef) else []
+    return {each.id for base in bases for each in ast.walk(base) if isinstance(each, ast.Name)}
 
 
 def _is_found(name: str) -> bool:

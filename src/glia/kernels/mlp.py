@@ -65,6 +65,20 @@ def swiglu(x: NkiTensor, gate: NkiTensor, up: NkiTensor, down: NkiTensor) -> Nki
     return _feed_forward(x, [gate, up], down, combine)
 
 
+def project(x: NkiTensor, weight: NkiTensor, out: NkiTensor) -> None:
+    """out [T, F] = x [T, D] @ weight [D, F]."""
+    tokens = x.shape[0]
+
+    def block(start: int | nisa.VirtualRegister, count: int) -> None:
+        rows = nl.ds(start, count)
+        _project(out[rows], _turned(x[rows]), weight)
+
+    whole = tokens - tokens % TOKENS
+    nl.fori_loop(0, whole, lambda start: block(start, TOKENS), TOKENS)
+    if tokens % TOKENS:
+        block(whole, tokens % TOKENS)
+
+
 def _feed_forward(x: NkiTensor, ups: Tiles, down: NkiTensor, combine: Combine) -> NkiTensor:
     tokens, width = x.shape
     for weight in (*ups, down.permute((1, 0))):

@@ -1,4 +1,4 @@
-"""`neuronxcc.starfish.support.dtype`: dtypes of the host that kernels' callers use."""
+"""What callers of kernels take from `neuronxcc.starfish`: dtypes of the host, and `vnc`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from glia.nki.beta1.creation import nc
 from glia.nki.beta1.dtypes import bfloat16, float8_e4m3, float8_e5m2, static_cast
+
+vnc = nc
 
 
 def as_native_type(dtype: Any) -> np.dtype[Any]:
@@ -14,4 +17,4 @@ def as_native_type(dtype: Any) -> np.dtype[Any]:
     return np.dtype(dtype)
 
 
-__all__ = ["as_native_type", "bfloat16", "float8_e4m3", "float8_e5m2", "static_cast"]
+__all__ = ["as_native_type", "bfloat16", "float8_e4m3", "float8_e5m2", "static_cast", "vnc"]

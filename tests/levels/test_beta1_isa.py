@@ -76,6 +76,31 @@ def test_operands_are_exchanged_one_by_one(flags: tuple[bool, bool]) -> None:
         np.testing.assert_allclose(greatest[:, i], most, rtol=1e-5, atol=1e-5)
 
 
+def test_operators_apply_in_order() -> None:
+    def body(x: Any, y: Any) -> tuple[Any, ...]:
+        a, b = nl.load(x), nl.load(y)
+        options = {"data": a, "operand0": 3.0, "operand1": b}
+        return (
+            nisa.scalar_tensor_tensor(op0=np.multiply, op1=np.add, **options),
+            nisa.scalar_tensor_tensor(op0=np.add, op1=np.multiply, **options),
+        )
+
+    x, y = normal(6, 9), normal(6, 9, seed=1)
+    first, second = run(body, x, y)
+    np.testing.assert_array_equal(first, x * np.float32(3) + y)
+    np.testing.assert_array_equal(second, (x + np.float32(3)) * y)
+
+
+@pytest.mark.parametrize("order", [(1, 0), (2, 1, 0), (3, 1, 2, 0)], ids=str)
+def test_transfers_transpose(order: tuple[int, ...]) -> None:
+    def body(x: Any) -> tuple[Any, ...]:
+        return nisa.dma_transpose(x, axes=order), nisa.dma_transpose(x)
+
+    x = normal(*(16, 4, 2, 6)[: len(order)])
+    for found in run(body, x):
+        np.testing.assert_array_equal(found.reshape(-1), x.transpose(order).reshape(-1))
+
+
 def test_activations_scale_shift_and_sum() -> None:
     def body(x: Any, b: Any, s: Any) -> tuple[Any, ...]:
         tile, bias, scale = nl.load(x), nl.load(b), nl.load(s)

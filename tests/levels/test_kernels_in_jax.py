@@ -105,6 +105,14 @@ def test_nki_call_of_a_kernel_that_returns_its_results(way: Way) -> None:
     np.testing.assert_array_equal(way(added)(a, b), a + b)
 
 
+def test_nki_call_of_a_kernel_of_the_current_generation(way: Way) -> None:
+    def summed(x: Any) -> Any:
+        return nki_call(cumsum, x, grid=(1,), out_shape=shape_of(x))
+
+    x = array(4, 6)
+    np.testing.assert_allclose(way(summed)(x), np.cumsum(x, -1), rtol=1e-5, atol=1e-5)
+
+
 def test_a_kernel_of_the_earlier_generation_on_a_grid(way: Way) -> None:
     a, b = array(256, 128), array(256, 128, seed=1)
     found = way(lambda a, b: add[2, 2](a, b) * a * b)(a, b)

@@ -188,3 +188,17 @@ def test_loops_in_which_cores_meet_become_one_loop() -> None:
     assert sorted(merged.tiles) == ["own", "own@1", "shared"]
     with pytest.raises(ValueError, match="known before they run"):
         on_one_core(programs((3, 4)))
+
+
+def test_cores_take_the_same_inputs() -> None:
+    made = []
+    for at in (0, 512):
+        b = ProgramBuilder("doubles")
+        x, y = b.input("x", (4, 2), at=at), b.output("y", (4, 2), at=4096)
+        own = b.sbuf((4, 2), name="own")
+        b.dma_copy(own, x)
+        b.dma_copy(y, own)
+        made.append(b.finish())
+    assert len(on_one_core([made[0], made[0]]).inputs) == 1
+    with pytest.raises(ValueError, match="different inputs x"):
+        on_one_core(made)

@@ -7,7 +7,7 @@ what cores send each other is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glia.isa.dma import DmaCopy
@@ -44,6 +44,7 @@ def on_one_core(programs: Sequence[Program]) -> Program:
         for bindings, found in ((program.inputs, inputs), (program.outputs, outputs)):
             for each in bindings:
                 found.setdefault(each.name, replace(each, tile=own[each.tile.name]))
+        _check_inputs(program, own, inputs)
     return replace(
         programs[0],
         tiles=tiles,
@@ -53,6 +54,13 @@ def on_one_core(programs: Sequence[Program]) -> Program:
         body=_Together(tiles).body(bodies),
         addresses={},
     )
+
+
+def _check_inputs(program: Program, own: Mapping[str, Tile], inputs: Mapping[str, Binding]) -> None:
+    """ValueError unless the program takes its inputs from where the cores before it do."""
+    for each in program.inputs:
+        if inputs[each.name].tile != own[each.tile.name]:
+            raise ValueError(f"its cores have different inputs {each.name}")
 
 
 def _tiles(program: Program, first: Program, rank: int) -> dict[str, Tile]:

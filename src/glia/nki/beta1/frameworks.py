@@ -13,6 +13,7 @@ from glia.nki.beta1.buffers import shared_hbm
 from glia.nki.beta1.creation import ndarray
 from glia.nki.beta1.launch import Kernel, checked_grid
 from glia.nki.frameworks import framework_of, from_numpy
+from glia.nki.kernel import Kernel as CurrentKernel
 
 KEPT_WRAPPERS = 256
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -23,8 +24,10 @@ def nki_call(func: Any, *args: Any, grid: Any = (), out_shape: Any = None, **kwa
 
     A kernel with more parameters than arguments gets new tensors like `out_shape` as its last
     arguments, and those are returned: the first release wrote its results to arguments. They hold
-    nothing before.
+    nothing before. A kernel of the current generation returns its results.
     """
+    if isinstance(func, CurrentKernel):
+        return (func[grid] if grid else func)(*args, **kwargs)
     known = isinstance(func, Kernel)
     function = func.function if known else func
     options = func.options if known else {"mode": "trace"}

@@ -267,6 +267,27 @@ def anatomy_rows() -> list[Row]:
     ]  # fmt: skip
 
 
+def reduced_by_two(megabytes: int) -> float:
+    """Milliseconds of an all-reduce by the two ranks of a Trn1 chip, from trigger to use."""
+    b = ProgramBuilder("row", target="trn1")
+    shape = (megabytes * 2**20 // 4,)
+    b.all_reduce(srcs=(b.hbm(shape),), dsts=(b.hbm(shape),), op="add", groups=((0, 1),))
+    timing = time_of(b.finish(synchronise=False, is_checked=False), "trn1")
+    return (timing.latency_ns - timing.begin_ns - get_target("trn1").arch.postamble_ns) / 1e6
+
+
+def collective_rows() -> list[Row]:
+    """Section 2.7: what two ranks reach; one row says how fast their links are."""
+    published = ((16, 0.332, True), (64, 1.214, True), (256, 4.750, True), (1024, 18.930, False))
+    return [
+        Row(
+            "2.7", f"all-reduce of {megabytes} MiB by 2 ranks", "trn1", ms, "ms",
+            partial(reduced_by_two, megabytes), "nccom-test guide", held_out,
+        )
+        for megabytes, ms, held_out in published
+    ]  # fmt: skip
+
+
 def two(name: str, columns: int, dtype: str = "f32", partitions: int = 128, **more: object) -> Emit:
     """An instruction from one SBUF tile to another."""
 
@@ -418,7 +439,14 @@ def instruction_rows() -> list[Row]:
 
 def every_row() -> list[Row]:
     """All rows, kernels first."""
-    return [*kernel_rows(), *sequence_rows(), *dma_rows(), *anatomy_rows(), *instruction_rows()]
+    return [
+        *kernel_rows(),
+        *sequence_rows(),
+        *dma_rows(),
+        *anatomy_rows(),
+        *instruction_rows(),
+        *collective_rows(),
+    ]
 
 
 @dataclass(frozen=True)
@@ -439,6 +467,7 @@ FITS = (
     Fit("trn1", "hbm_conflict_bytes and _rate", ("GEMM bf16",)),
     Fit("trn1", "preamble_ns", ("exp 250",)),
     Fit("trn1", "postamble_ns", ("exp 250", "mamba v1, 256")),
+    Fit("trn1", "collective_bytes_per_ns", ("all-reduce of 1024",)),
     Fit("trn2", "issue_gap_cycles.tensor", ("the same, interval", "matmul fp32, one")),
     Fit("trn2", "issue_gap_cycles.vector", ("the same, interval",)),
     Fit("trn2", "latency_cycles.tensor", ("matmul fp32, one", "transposition fp32 128")),
@@ -464,6 +493,8 @@ EXCLUDED = (
     ("first matmul after a cold start, 675 ns (Trn2)",
      "contradicts the documented half rate, which the throttled transposition agrees with"),
     ("semaphore wait before a weights load, 58 ns", "begin and end are not defined"),
+    ("collectives of the nccom-test guide with other instances or fewer bytes",
+     "it names no instance, and the least time of its runs is 6, 10, 58, 150 or 300 us"),
     ("all-reduce of 512 KiB in a ring, 456.7 us; CC barrier, 369 ns (Trn1)",
      "the picture does not say how many ranks take part, nor what they waited for"),
 )  # fmt: skip

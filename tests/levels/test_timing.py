@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glia.arch import get_target
+from glia.arch import Arch, get_target
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.isa.collectives import AllReduce
@@ -182,18 +182,35 @@ def test_descriptors_come_from_where_a_transfer_says():
     assert small_loads("sync", "none") == small_loads("sync")
 
 
-def test_a_hop_of_a_ring_comes_after_the_bytes():
-    inside, shared = tile("inside", "HBM", 1, 64), tile("shared", "HBM", 1, 64)
+def reduced(ranks: int, elements: int, arch: Arch = TRN2) -> float:
+    """Nanoseconds of an all-reduce by so many ranks."""
+    inside, shared = tile("inside", "HBM", 1, elements), tile("shared", "HBM", 1, elements)
+    groups = (tuple(range(ranks)),)
+    together = AllReduce(
+        srcs=(whole_hbm(inside),), dsts=(whole_hbm(shared),), op="add", groups=groups, queue="q"
+    )
+    return timed(together, arch=arch).latency_ns
 
-    def duration(ranks: int) -> float:
-        groups = (tuple(range(ranks)),)
-        gather = AllReduce(
-            srcs=(whole_hbm(inside),), dsts=(whole_hbm(shared),), op="add", groups=groups, queue="q"
-        )
-        return timed(gather).latency_ns
 
-    hops = 3 * TRN2.collective_hop_ns
-    assert duration(4) - duration(1) == pytest.approx(hops, abs=1)
+@pytest.mark.parametrize(
+    "arch, elements, ranks, hops",
+    [
+        (TRN2, 64, 2, 2),  # a mesh: all others at once, to combine and to gather
+        (TRN2, 64, 16, 2),
+        (TRN2, 1 << 20, 16, 8),  # halving and doubling: 2 log2 16
+        (TRN2, 1 << 25, 16, 16),  # KangaRing: 2 * 16 / 2
+        (TRN1, 64, 4, 6),  # a ring, twice
+    ],
+)
+def test_hops_of_a_collective_follow_its_size(arch: Arch, elements: int, ranks: int, hops: int):
+    alone = reduced(1, elements, arch)
+    sent = 2 * (ranks - 1) / ranks * 2 * elements / arch.collective_bytes_per_ns
+    own = max(
+        2 * elements / (arch.dma_bytes_per_ns * arch.dma_engines),
+        4 * elements / arch.hbm_bytes_per_ns,
+    )
+    longer = max(0.0, sent - own) + hops * arch.collective_hop_ns
+    assert reduced(ranks, elements, arch) - alone == pytest.approx(longer, rel=0.001, abs=2)
 
 
 def whole_hbm(t: Tile) -> Pattern:

@@ -91,6 +91,11 @@ CONSTANTS = {
     "dma_compute_rate": Constant(0.5, "fraction", "Trainium3 guide: before NC-v4", "medium"),
     "gpsimd_dma_bytes_per_ns": Constant(0, "bytes/ns", "Trainium2 guide: new there", "high"),
     "collective_hop_ns": Constant(1500, "ns", "intra-node collectives: 1 to 2 us", "medium"),
+    "collective_bytes_per_ns": Constant(
+        56.7, "bytes/ns", "nccom-test guide: 1 GiB all-reduced by 2 ranks", "low"
+    ),
+    "collective_mesh_bytes": Constant(0, "bytes", "stated for Trainium2's links", "assumed"),
+    "collective_doubling_bytes": Constant(0, "bytes", "stated for Trainium2's links", "assumed"),
     "preamble_ns": Constant(13500, "ns", "profile of the exp kernel, Trn1", "medium"),
     "postamble_ns": Constant(
         4900, "ns", "profiles of the exp kernel and mamba v1, Trn1: 5.5 and 4.3 us", "medium"

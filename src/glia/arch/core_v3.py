@@ -9,6 +9,7 @@ _GUIDE = "Trainium2 architecture guide"
 _SCHEMA = "Neuron profiler schema reference"
 _PROFILE = "published profile of the NKI matmul tutorial, Trn2"
 _OVERVIEW = "NKI DMA overview"
+_COLLECTIVES = "intra-node collectives: algorithms by size"
 _GLOSSARY = "Neuron Explorer glossary, dI/dt"
 
 CONSTANTS = core_v2.CONSTANTS | {
@@ -46,6 +47,11 @@ CONSTANTS = core_v2.CONSTANTS | {
     "dma_transpose_rate": Constant(0.9, "fraction", _GUIDE, "high"),
     "dma_transpose_sbuf_rate": Constant(0.5, "fraction", _GUIDE, "high"),
     "gpsimd_dma_bytes_per_ns": Constant(153, "bytes/ns", _GUIDE, "high"),
+    "collective_bytes_per_ns": Constant(
+        103.9, "bytes/ns", "nccom-test guide: 512 MiB all-reduced by 16 ranks", "low"
+    ),
+    "collective_mesh_bytes": Constant(1 << 20, "bytes", _COLLECTIVES, "high"),
+    "collective_doubling_bytes": Constant(56 << 20, "bytes", _COLLECTIVES, "high"),
     "preamble_ns": Constant(13500, "ns", "not published; the value of v2", "assumed"),
     "postamble_ns": Constant(4900, "ns", "not published; the value of v2", "assumed"),
     "peak_flops.bf16": Constant(78.64e12, "flop/s", _GUIDE, "high"),

@@ -92,7 +92,10 @@ class Arch:
     dma_transpose_sbuf_rate: float  # the same from SBUF to SBUF
     dma_compute_rate: float  # part of the rate that a transfer with arithmetic reaches
     gpsimd_dma_bytes_per_ns: float  # of GpSimd's own DMA, each way, 0 where there is none
-    collective_hop_ns: float  # from one rank of a ring to the next within an instance
+    collective_hop_ns: float  # from one rank to another within an instance
+    collective_bytes_per_ns: float  # what a rank sends to others
+    collective_mesh_bytes: int  # below it a collective goes to all others in a fixed number of hops
+    collective_doubling_bytes: int  # from there to here in as many as the group can be halved
 
     preamble_ns: float
     postamble_ns: float

@@ -6,6 +6,7 @@ group's list, which is the order of pieces in gathered and scattered tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -105,7 +106,11 @@ class Collective(Meeting, Transfer, engine="gpsimd", engines=ISSUERS, is_abstrac
 
     hints: ClassVar = ("priority",)
     takes_packed: ClassVar = ("srcs", "dsts")
-    cost_source = "assumed: as one transfer, and a hop of the ring for each further rank"
+    passes: ClassVar[int] = 1  # how often the data goes through the group
+    cost_source = (
+        "intra-node collectives: hops of mesh, recursive doubling and KangaRing by size; before "
+        "generation 3 a ring"
+    )
 
     def ranks(self, rank: int) -> tuple[int, ...]:
         return group_of(self.groups, rank)
@@ -114,9 +119,32 @@ class Collective(Meeting, Transfer, engine="gpsimd", engines=ISSUERS, is_abstrac
         return (self.mnemonic(), self.groups)
 
     def transfer_nanoseconds(self, arch: Arch) -> float:
-        """One transfer of the bytes, and a hop for each other rank of the group."""
-        hops = max((len(group) for group in self.groups), default=1) - 1
-        return super().transfer_nanoseconds(arch) + hops * arch.collective_hop_ns
+        """The bytes through the DMA engines or the links, whichever is slower, and the hops."""
+        ranks = max((len(group) for group in self.groups), default=1)
+        sent = self.passes * (ranks - 1) / ranks * self.moved_bytes()
+        return _between_ranks(self, arch, sent, self.hops(ranks, arch))
+
+    def hops(self, ranks: int, arch: Arch) -> int:
+        """How many hops follow each other, of the algorithm that serves this size."""
+        if ranks < 2:
+            return 0
+        size = self.moved_bytes()
+        if size < arch.collective_mesh_bytes:
+            return min(2, self.passes * (ranks - 1))
+        if size < arch.collective_doubling_bytes:
+            return self.passes * math.ceil(math.log2(ranks))
+        if arch.collective_doubling_bytes:  # only every other rank is on the way
+            return self.passes * math.ceil(ranks / 2)
+        return self.passes * (ranks - 1)
+
+
+def _between_ranks(i: Transfer, arch: Arch, sent: float, hops: int) -> float:
+    """A transfer, what links need longer for the bytes `sent` than engines and HBM, and hops."""
+    in_hbm = sum(p.bytes for p in i.moved() if p.memory is Memory.HBM)
+    engines = i.moved_bytes() / (arch.dma_bytes_per_ns * arch.dma_engines)
+    own = max(engines, in_hbm / arch.hbm_bytes_per_ns)
+    longer = max(0.0, sent / arch.collective_bytes_per_ns - own)
+    return Transfer.transfer_nanoseconds(i, arch) + longer + hops * arch.collective_hop_ns
 
 
 def reduced(op: str, arrays: Sequence[Array]) -> Array:
@@ -159,6 +187,7 @@ class AllReduce(Collective):
     dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
     op: str
 
+    passes = 2  # the pieces are combined, then gathered
     assumed: ClassVar = (IN_ORDER,)
     takes_packed: ClassVar = ()
     rules = (
@@ -304,7 +333,7 @@ class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
     assumed: ClassVar = ("a rank that is no target keeps its dst",)
     partly_written: ClassVar = ("dsts",)
     takes_packed: ClassVar = ("srcs", "dsts")
-    cost_source = "assumed: as one transfer, and a hop of the ring"
+    cost_source = "intra-node collectives: a hop of 1 to 2 us; nccom-test guide: bytes per ns"
     rules = (
         PAIRED, ALONE, SAME_DTYPES, PRIORITY,
         Rule(
@@ -340,8 +369,8 @@ class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
         return _each(participants, received)
 
     def transfer_nanoseconds(self, arch: Arch) -> float:
-        """One transfer of the bytes, and one hop."""
-        return super().transfer_nanoseconds(arch) + arch.collective_hop_ns
+        """One hop of the bytes."""
+        return _between_ranks(self, arch, self.moved_bytes(), 1)
 
 
 def _channels_hold(i: Any, _: Arch) -> bool:
@@ -389,6 +418,10 @@ class CollectivePermuteImplicit(Collective):
         ),
     )  # fmt: skip
 
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One hop of the bytes."""
+        return _between_ranks(self, arch, self.moved_bytes(), 1)
+
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
         agreed(participants, "channel_ids")
@@ -417,6 +450,10 @@ class CollectivePermuteImplicitReduce(Collective):
             f"{PAGE}.collective_permute_implicit_reduce",
         ),
     )  # fmt: skip
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One hop of the bytes."""
+        return _between_ranks(self, arch, self.moved_bytes(), 1)
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:

@@ -650,3 +650,22 @@ def test_a_slice_starts_where_a_tile_says(start: int) -> None:
 
     x, at = _array(4, 20), np.array([[start]], np.int32)
     np.testing.assert_array_equal(both(kernel, x, at), 2 * x[:, start : start + 8])
+
+
+def test_where_takes_tiles_and_numbers_also_into_an_operand() -> None:
+    def kernel(x, y):
+        out = nl.ndarray((4, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        a, b = nl.load(x), nl.load(y)
+        chosen = nl.greater(a, b)
+        nl.store(out[0], nl.where(chosen, a, b))
+        nl.store(out[1], nl.where(a > 0, a, 0.5))
+        nl.store(out[2], nl.where(chosen, 2, b))
+        b[...] = nl.where(chosen, b, a)
+        nl.store(out[3], b)
+        return out
+
+    x, y = _array(8, 16), _array(8, 16)
+    expected = [
+        np.maximum(x, y), np.where(x > 0, x, 0.5), np.where(x > y, 2, y), np.minimum(x, y),
+    ]  # fmt: skip
+    np.testing.assert_array_equal(both(kernel, x, y), np.stack(expected).astype(np.float32))

@@ -15,7 +15,9 @@ from glia.nki import math as core
 from glia.nki.beta1.compute import (
     assign,
     check_partitions,
+    copy_tile,
     defer,
+    fill,
     fitted,
     in_sbuf,
     operand,
@@ -255,8 +257,14 @@ def where(
 
     def write(dst: NkiTensor, cut: Any) -> None:
         chosen = in_sbuf(frame, as_predicate(frame, fitted(cut(chooser), dst.shape, frame)))
-        for name, is_reversed in (("y", True), ("x", False)):
-            _select_into(frame, dst, sides[name], cut, chosen, is_reversed)
+        read = [each for each in (chosen, *sides.values()) if isinstance(each, NkiTensor)]
+        if any(each.tile is dst.tile for each in read):
+            _select_into(frame, dst, sides["y"], cut, chosen, is_reversed=True)
+        elif isinstance(sides["y"], NkiTensor):
+            copy_tile(frame, dst, fitted(cut(sides["y"]), dst.shape, frame))
+        else:
+            fill(dst, sides["y"])
+        _select_into(frame, dst, sides["x"], cut, chosen, is_reversed=False)
 
     return defer("nl.where", shape, result, write, mask=mask)
 

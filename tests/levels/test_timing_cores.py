@@ -89,6 +89,28 @@ def test_cores_meet_in_every_iteration_of_a_loop() -> None:
     assert meetings(first) == meetings(second)
 
 
+def test_loops_between_meetings_are_skipped_with_the_same_result() -> None:
+    def looping(trips: int) -> Program:
+        b = ProgramBuilder("core", target="trn2")
+        y, tile = b.output("y", SHAPE), b.sbuf(SHAPE)
+        b.memset(tile, 1.0)
+        for part in range(2):
+            with b.loop(trips, f"i{part}"):
+                b.dma_copy(tile, y)
+                b.tensor_scalar(tile, tile, 2.0, "multiply")
+                b.dma_copy(y, tile)
+            b.core_barrier(y)
+        return b.finish()
+
+    programs = [looping(300), looping(2000)]
+    skipped = simulate_cores(programs, ARCH)
+    whole = simulate_cores(programs, ARCH, skip=False)
+    assert all(timing.skips for timing in skipped)
+    assert [t.latency_ns for t in skipped] == [t.latency_ns for t in whole]
+    assert [t.core_waits for t in skipped] == [t.core_waits for t in whole]
+    assert [t.busy_ns for t in skipped] == [t.busy_ns for t in whole]
+
+
 def test_each_core_may_be_late_once() -> None:
     def uneven(before: int, after: int) -> Program:
         b = ProgramBuilder("core", target="trn2")

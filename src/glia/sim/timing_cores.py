@@ -17,10 +17,19 @@ from glia.base.errors import CompileError
 from glia.isa.kit import Instr
 from glia.machine.ir import Program
 from glia.sim import timing_events as rules
-from glia.sim.timing import ALONE, MOST_EVENTS, CoreWait, Timing, simulate_timing, summarize
+from glia.sim.timing import (
+    ALONE,
+    MOST_EVENTS,
+    UNWATCHED,
+    CoreWait,
+    Timing,
+    simulate_timing,
+    summarize,
+)
 from glia.sim.timing_costs import ENGINES, PS
 from glia.sim.timing_machine import Deadlock, Machine
-from glia.sim.timing_plan import make_plan
+from glia.sim.timing_plan import loops_in, make_plan
+from glia.sim.timing_steady import skip_repetitions
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -61,13 +70,22 @@ class _Machine(Machine):
         is_step = op == rules.STEP
         at_meeting = is_step & marked[np.where(is_step, arg, -1)]
         self.record["op"] = np.where(at_meeting, rules.JOIN, op)
+        for loop in loops_in(plan.items):  # one in which cores meet is run turn by turn
+            if marked[slice(*loop.steps)].any():
+                self.record["watched"][loop.slot] = -1
         self.call = self._bound()
         self.call("begin")
 
-    def advance(self) -> int:
+    def advance(self, *, skips: bool) -> int:
         """Execute until all is done, nothing can move, or an engine comes to a meeting."""
-        while (reason := self.call("run")) == rules.FULL:
-            self._grow()
+        while (reason := self.call("run")) in (rules.FULL, rules.MARKED):
+            if reason == rules.FULL:
+                self._grow()
+                continue
+            slot = int(self.record["core"][rules.MARK]) - 1
+            self.record["core"][rules.MARK] = 0
+            if skips and self.at_mark is not None:
+                self.at_mark(slot)
         return reason
 
     def deadlock(self) -> Deadlock:
@@ -101,7 +119,7 @@ class _Core:
 
     def advance(self) -> None:
         """Go on to the next meeting, or as far as it goes."""
-        self.reason = self.machine.advance()
+        self.reason = self.machine.advance(skips=not self.held)
         if self.reason == rules.JOINED:
             record = self.machine.record
             engine = int(record["core"][rules.ARRIVING])
@@ -126,26 +144,28 @@ def simulate_cores(
     *,
     lnc: int = 0,
     trace: bool = True,
+    skip: bool = True,
     most_events: int = MOST_EVENTS,
     is_native: bool = True,
 ) -> tuple[Timing, ...]:
     """Time the programs of several cores that start together, one Timing for each.
 
-    Each `lnc` neighbours are the cores of one logical core, a rank (0: all are one). Cores that
-    never meet are timed as `simulate_timing` does. Raises Deadlock or NobodyComes.
+    Each `lnc` neighbours are the cores of one logical core, a rank (0: all are one). The other
+    options are those of `simulate_timing`, which times cores that never meet. Raises Deadlock,
+    TooLong or NobodyComes.
     """
     lnc = lnc or max(1, len(programs))
     cores = [_Core(index, lnc, len(programs)) for index in range(len(programs))]
     if not any(core.joins(i) for core, p in zip(cores, programs, strict=True)
                for i in p.instructions()):  # fmt: skip
-        return tuple(
-            simulate_timing(p, arch, trace=trace, most_events=most_events, is_native=is_native)
-            for p in programs
-        )
+        options = {"skip": skip, "most_events": most_events, "is_native": is_native}
+        return tuple(simulate_timing(p, arch, trace=trace, **options) for p in programs)
     for core, program in zip(cores, programs, strict=True):
         plan = make_plan(program, arch)
         core.machine = _Machine(plan, arch, {}, most_events if trace else 0, is_native=is_native)
         core.machine.start(core.joins)
+        if skip:
+            skip_repetitions(core.machine, 0 if trace else UNWATCHED)
     _run(cores)
     return tuple(_summarized(core, arch) for core in cores)
 

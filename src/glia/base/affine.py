@@ -27,7 +27,8 @@ class Affine:
     @staticmethod
     def build(coefficients: Mapping[str, int], constant: int = 0) -> Affine:
         """The expression with these coefficients."""
-        return Affine(tuple(sorted((v, c) for v, c in coefficients.items() if c)), constant)
+        terms = tuple(sorted([term for term in coefficients.items() if term[1]]))
+        return made(Affine, {"terms": terms, "constant": constant})
 
     def __add__(self, other: Affine | str | int) -> Affine:
         if isinstance(other, int):
@@ -69,10 +70,14 @@ class Affine:
         """Replace variables by affine expressions, names or constants."""
         if not any(variable in values for variable, _ in self.terms):
             return self
-        result = Affine((), self.constant)
+        coefficients: dict[str, int] = {}
+        constant = self.constant
         for variable, coefficient in self.terms:
-            result = result + Affine.of(values.get(variable, variable)) * coefficient
-        return result
+            value = Affine.of(values.get(variable, variable))
+            constant += value.constant * coefficient
+            for name, factor in value.terms:
+                coefficients[name] = coefficients.get(name, 0) + factor * coefficient
+        return Affine.build(coefficients, constant)
 
     def evaluate(self, values: Mapping[str, int]) -> int:
         """The value under an assignment of every variable."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from glia.base.affine import Affine
+from glia.base.loc import Loc
 from glia.isa.alu import ALU_OPS
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import WORDS
@@ -27,7 +28,7 @@ def infer_accumulate(given: Arguments, session: Session) -> Arguments:
         if dst.is_chosen:
             return {**given, "accumulate": _known_sum(dst, session)}
         is_sum = dst.tile.memory is Memory.PSUM
-        given["accumulate"] = is_sum and sum_in(dst, session)
+        given["accumulate"] = is_sum and sum_in(dst, session, caller())
     else:
         given["accumulate"] = bool(accumulate)
     return given
@@ -110,11 +111,11 @@ def adds_to_sums(given: Arguments) -> bool:
     return is_open and isinstance(dst, NkiTensor) and dst.tile.memory is Memory.PSUM
 
 
-def sum_in(dst: NkiTensor, session: Session) -> bool | None:
+def sum_in(dst: NkiTensor, session: Session, loc: Loc) -> bool | None:
     """What `accumulate` is where it is not given."""
     if dst.tile.name in session.scattered:
         return _known_sum(dst, session)
-    return session.accumulates(_place(dst, session), caller())
+    return session.accumulates(_place(dst, session), loc)
 
 
 def _place(dst: NkiTensor, session: Session) -> Pattern:

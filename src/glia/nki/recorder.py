@@ -155,8 +155,10 @@ class Recorder(Session):
 
     def has_sum(self, pattern: Pattern) -> bool | None:
         """Whether elements hold sums; None too where that changes with the turns of a loop."""
-        home = self._homes.get(pattern.tile.name, [])
-        is_outside = any(loop not in home for loop in self._loops)
+        is_outside = False
+        if self._loops:
+            home = self._homes.get(pattern.tile.name, [])
+            is_outside = any(loop not in home for loop in self._loops)
         has_sum = self._sums.has_sum(pattern) if _is_fixed(pattern) else None
         return has_sum if has_sum or not is_outside else None
 

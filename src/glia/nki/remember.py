@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import Token
@@ -39,7 +40,7 @@ class Sums:
     """
 
     is_asked: Callable[[Arguments], bool]
-    answer: Callable[[NkiTensor, Session], bool | None]
+    answer: Callable[[NkiTensor, Session, Loc], bool | None]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         name = kwargs.pop("name", None)
         if name is not None:
             return _named(session, name, function(*args, **kwargs))
-        values = (*args, *kwargs.values())
+        values = (*args, *kwargs.values()) if kwargs else args
         key: list[Any] = [session.arch_name, len(args), *kwargs]
         for value in values:
             if value.__class__ is NkiTensor:
@@ -102,7 +103,7 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         fields = None
         if plan is not None:
             asked = plan.asked
-            fields = plan.fields.get(None if asked is None else answer(values[asked], session))
+            fields = plan.fields.get(None if asked is None else answer(values[asked], session, loc))
         if plan is None or fields is None:
             made = anew(args, kwargs)
             _learn(plans, tuple(key), issuing, args, kwargs, made.handle)

@@ -97,6 +97,9 @@ class _Record:
 
         A write has waited for everything it overlaps, so waiting for it is enough.
         """
+        if not self.accesses:
+            self.accesses.append(new)
+            return
         footprint, stream, is_write = new.footprint, new.stream, new.is_write
         kept = [
             old
@@ -141,6 +144,13 @@ class _Owners:
             first -= 1
         last = bisect_left(self._starts, end, first)
         over = self._parts[first:last]
+        if len(over) == 1 and over[0][:2] == (start, end):  # as buffers used in turn
+            self._parts[first] = (start, end, name)
+            other = over[0][2]
+            gone = [other] if other in self.whole else []
+            self.whole.discard(other)
+            self.whole.add(name)
+            return [other], gone
         left = [(start, end, name)]
         if over:
             if over[0][0] < start:
@@ -303,12 +313,14 @@ class _Analysis:
 
     def _record(self, needs: Counts) -> None:
         """Add what this walk found to what earlier walks of the same instruction did."""
-        if self.position == len(self.needs):
-            self.needs.append({})
-        known = self.needs[self.position]
+        position = self.position
+        self.position += 1
+        if position == len(self.needs):
+            self.needs.append({s: {a.count.terms: a.count} for s, a in needs.items()})
+            return
+        known = self.needs[position]
         for stream, access in needs.items():
             _add(known.setdefault(stream, {}), access.count)
-        self.position += 1
 
     def _record_of(self, number: int) -> _Record:
         """The record of a tile; a tile that takes over memory inherits what used it."""
@@ -441,8 +453,13 @@ class _Writer:
             known.clear()
             return instruction
         waits = []
-        for stream, counts in sorted(needs.items()):
-            reached = known.setdefault((instruction.runs_on, stream), {})
-            waits += [Wait(stream, count) for count in counts.values() if _add(reached, count)]
+        on = instruction.on or instruction.engine
+        for stream in sorted(needs):
+            reached = known.get((on, stream))
+            if reached is None:
+                reached = known[on, stream] = {}
+            for count in needs[stream].values():
+                if _add(reached, count):
+                    waits.append(made(Wait, {"semaphore": stream, "value": count}))
         fields = dict(vars(instruction), waits=tuple(waits), signals=signals)
         return made(type(instruction), fields)

@@ -91,6 +91,8 @@ def find_lives(program: Program) -> dict[str, Life]:
 def _life(uses: list[_Uses], spans: list[tuple[int, int]], enters: bool) -> Life:
     """The life of a tile with these uses; with `enters` the first of them reads it."""
     common = uses[0].regions
+    if len(uses) == 1 and not (enters and common):
+        return Life(uses[0].first, uses[0].last)
     for use in uses[1:]:
         depth = 0
         while depth < min(len(common), len(use.regions)) and common[depth] == use.regions[depth]:

@@ -220,7 +220,7 @@ def kinds(column: Array) -> Alike:
     if high - low <= 4 * column.size:
         leader = _first_rows(column - low, everything, high - low + 1)
     else:
-        leader = _leaders(column, everything)
+        leader = _leaders(column)
     first = np.flatnonzero(leader == everything)
     rank = np.zeros(column.size, np.int64)
     rank[first] = np.arange(first.size)
@@ -241,21 +241,27 @@ def _first_rows(places: Array, rows: Array, count: int) -> Array:
     return table[places]
 
 
-def _leaders(column: Array, rows: Array) -> Array:
+def _leaders(column: Array) -> Array:
     """For each row the first that holds the same integer."""
-    leader = rows.copy()
-    for factor in FACTORS:
+    rows = np.arange(column.size)
+    leader = _meeting(column, rows, FACTORS[0])
+    rows = rows[column[leader] != column]
+    for factor in FACTORS[1:]:
         if not rows.size:
-            break
+            return leader
         values = column[rows]
-        bits = int(2 * rows.size).bit_length()
-        places = (values.view(np.uint64) * factor >> np.uint64(64 - bits)).view(np.int64)
-        found = leader[rows] = _first_rows(places, rows, 1 << bits)
+        leader[rows] = found = _meeting(values, rows, factor)
         rows = rows[column[found] != values]
-    if rows.size:
-        _, first, inverse = np.unique(column[rows], return_index=True, return_inverse=True)
-        leader[rows] = rows[first[inverse]]
+    _, first, inverse = np.unique(column[rows], return_index=True, return_inverse=True)
+    leader[rows] = rows[first[inverse]]
     return leader
+
+
+def _meeting(values: Array, rows: Array, factor: int) -> Array:
+    """For each value the first row whose value came to the same place, of the rows they are of."""
+    bits = int(2 * rows.size).bit_length()
+    places = (values.view(np.uint64) * factor >> np.uint64(64 - bits)).view(np.int64)
+    return _first_rows(places, rows, 1 << bits)
 
 
 def rows_alike(*columns: Array) -> Alike:

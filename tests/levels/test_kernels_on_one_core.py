@@ -117,6 +117,21 @@ def test_it_is_called_twice_and_beside_the_kernel_for_one_core() -> None:
     np.testing.assert_array_equal(np.asarray(found), 4 * x + x)
 
 
+def test_an_argument_that_only_the_second_core_writes_is_written() -> None:
+    @nki.jit
+    def shared_out(x: NkiTensor, y: NkiTensor) -> NkiTensor:
+        out, rank = result(x), nl.program_id(0)
+        nl.store(y if rank else out, nl.multiply(nl.load(x), rank + 2.0))
+        return out
+
+    for way in (nki.simulate(shared_out[2]), shared_out[2]):
+        x, y = array(4, 6), np.zeros((4, 6), np.float32)
+        np.testing.assert_array_equal(way(x, y), 2 * x)
+        np.testing.assert_array_equal(y, 3 * x)
+    found = on_device(lambda x, y: shared_out[2](x, y) + y)(x, y)
+    np.testing.assert_array_equal(np.asarray(found), 2 * x + 3 * x)
+
+
 @nki.jit
 def late(x: NkiTensor) -> NkiTensor:
     out = result(x)

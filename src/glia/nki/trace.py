@@ -99,7 +99,8 @@ def trace_launch(
         if not shared:
             shared = {name: program.addresses[name] for name in session.shared}
     fixed = tuple(names for each in traced for names in each.fixed)
-    return replace(traced[0], programs=tuple(programs), fixed=fixed)
+    updated = tuple(dict.fromkeys(pair for each in traced for pair in each.updated))
+    return replace(traced[0], programs=tuple(programs), updated=updated, fixed=fixed)
 
 
 def _reordered(program: Program, place_program: Callable[[Program], Program]) -> Program:

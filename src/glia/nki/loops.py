@@ -105,7 +105,8 @@ def _checked(
 def _free_session(function: str) -> Session:
     session = current(function)
     if session.orders_strictly:
-        raise NotInNki(feature=f"{function} inside nl.no_reorder()", loc=caller())
+        feature = f"{function} inside nl.no_reorder() (put the block inside the body)"
+        raise NotInNki(feature=feature, loc=caller())
     return session
 
 

@@ -37,7 +37,9 @@ class VirtualRegister(NKIObject):
         """The name of the machine's register to write; NotInNki when it is frozen."""
         names = self.expression.variables
         if self.frozen or self.expression != Affine.of(names[0] if names else ""):
-            raise NotInNki(feature="writing to the index of a loop", loc=caller())
+            raise NotInNki(
+                feature="writing to the index of a loop (set a register of your own)", loc=caller()
+            )
         return names[0]
 
     def __bool__(self) -> bool:
@@ -61,7 +63,8 @@ class VirtualRegister(NKIObject):
     __hash__ = object.__hash__
 
     def _arithmetic(self, *_: object) -> NoReturn:
-        raise NotInNki(feature="arithmetic on a register", loc=caller())
+        feature = "arithmetic on a register (store it, compute on the tile, and load that)"
+        raise NotInNki(feature=feature, loc=caller())
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _arithmetic
     __floordiv__ = __mod__ = __lt__ = __le__ = __gt__ = __ge__ = _arithmetic

@@ -325,7 +325,7 @@ class NkiTensor(NKIObject):
         raise NotInNki(feature=feature, loc=caller())
 
     def __iter__(self) -> NoReturn:
-        raise NotInNki(feature="iterating over a tensor", loc=caller())
+        raise NotInNki(feature="iterating over a tensor (loop over its indices)", loc=caller())
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -643,7 +643,7 @@ class NkiTensor(NKIObject):
             raise NotInNki(feature=f"a slice of other than integers ({entry})", loc=caller())
         step = 1 if entry.step is None else int(entry.step)
         if step < 1:
-            raise NotInNki(feature=f"a slice with step {step}", loc=caller())
+            raise NotInNki(feature=f"a slice with step {step} (give 1 or more)", loc=caller())
         start = 0 if entry.start is None else int(entry.start)
         stop = extent if entry.stop is None else int(entry.stop)
         start = start + extent if start < 0 else start

@@ -93,7 +93,9 @@ def _basic(shape: tuple[int, ...], partition: int | None, entries: list[Any]) ->
     for dim, entry in enumerate(entries):
         if isinstance(entry, DynamicSlice):
             if dynamic is not None:
-                raise UnsupportedIndex(what="two indices in memory", loc=caller())
+                raise UnsupportedIndex(
+                    what="two indices in memory (add them up first)", loc=caller()
+                )
             dynamic = Dynamic(dim, entry.start, is_vector=False)
         start, step, count = _range(entry, shape[dim])
         steps = [0] * rank
@@ -149,7 +151,9 @@ def _advanced(
     for dim, (entry, kind) in enumerate(zip(entries, kinds, strict=True)):
         if kind == "tensor":
             if dynamic is not None:
-                raise UnsupportedIndex(what="two indices in memory", loc=caller())
+                raise UnsupportedIndex(
+                    what="two indices in memory (add them up first)", loc=caller()
+                )
             dynamic = _dynamic(dim, entry, result)
             entry = entry.index if isinstance(entry, Shifted) else 0
         if isinstance(entry, Index):

@@ -148,7 +148,7 @@ class Index:
             zeros = (0,) * self.ndim
             return Index(self.shape, zeros, whole), self - whole * divisor
         raise UnsupportedIndex(
-            what=f"an index // or % {divisor}, which is not affine", loc=caller()
+            what=f"an index // or % {divisor}, which is not affine (give it two axes)", loc=caller()
         )
 
     def __floordiv__(self, other: Any) -> Index:

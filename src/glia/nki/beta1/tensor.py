@@ -252,7 +252,10 @@ class Tensor:
     def _moved_by(self, dynamic: Dynamic, base: Tensor) -> Tensor:
         step, rows = (*base.block_dims, *base.dims)[dynamic.dim]
         if dynamic.dim < len(base.block_dims):
-            raise UnsupportedIndex(what="a block chosen by an index in memory", loc=caller())
+            raise UnsupportedIndex(
+                what="a block chosen by an index in memory (make blocks a free dimension)",
+                loc=caller(),
+            )
         if dynamic.is_vector and self.is_on_chip:
             raise IndirectNotSupported(loc=caller())
         return self._with(dynamic=(dynamic, step, rows))
@@ -465,7 +468,9 @@ class Tensor:
     def shifted(self, index: Index, sign: int) -> Shifted:
         """The index in memory that it holds plus an affine one."""
         if sign < 0:
-            raise UnsupportedIndex(what="an index minus a tensor", loc=caller())
+            raise UnsupportedIndex(
+                what="an index minus a tensor (negate the tensor, and add it)", loc=caller()
+            )
         return Shifted(self, index)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -29,6 +29,11 @@ from glia.sim.timing_cores import simulate_cores
 REPORT = Path(__file__).with_name("HELD_OUT.md")
 DROP_IN = Path(__file__).parents[1] / "dropin" / "src"
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
+FIRST = (
+    "The first predictions, made before anything was changed, had the same mean absolute errors but\n"
+    "for the samples: 56.1%, when their kernels still ran in program order. That compiler's freedom\n"
+    "to let instructions change places is documented; how it uses it is not."
+)
 Found = tuple[str, str, float, float]  # name, target, published and predicted microseconds
 
 
@@ -184,6 +189,7 @@ def report_of(sections: Sequence[tuple[str, Sequence[Found]]]) -> str:
         "",
     ]
     lines += [f"* {title}: {summary(rows)}" for title, rows in sections]
+    lines += ["", FIRST]
     for title, rows in sections:
         lines += [
             "",
@@ -209,11 +215,13 @@ def main(library: str, samples: str) -> int:
         for row in LIBRARY
     ]
     old = [show(row.name, "trn1", row.us, lambda row=row: sample(row)) for row in SAMPLES]
-    single = [row for row in found if row[1].endswith("1")]
-    double = [row for row in found if row[1].endswith("2")]
+    kinds = [(type(row) is Qkv, row.cores) for row in LIBRARY]
+    parts = {kind: [row for row, each in zip(found, kinds, strict=True) if each == kind]
+             for kind in ((False, 1), (False, 2), (True, 2))}  # fmt: skip
     sections = (
-        ("NKI library, one core of Trn2", single),
-        ("NKI library, two cores of Trn2", double),
+        ("NKI library, one core of Trn2", parts[False, 1]),
+        ("NKI library, two cores of Trn2", parts[False, 2]),
+        ("NKI library, two cores, second of two times (of what is not said)", parts[True, 2]),
         ("NKI samples of the earlier generation, Trn1", old),
     )
     print("\n".join(f"{title}: {summary(rows)}" for title, rows in sections))

@@ -283,3 +283,79 @@ def test_calls_outside_a_kernel_and_bad_launches() -> None:
         _ = nl.no_such_name
     with pytest.raises(NotAnOutput):
         nki.benchmark(lambda x: 1)(X)
+
+
+def _stored(x, tile):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, value=tile)
+    return out
+
+
+def _leaves_its_loop(x):
+    for _ in nl.affine_range(2):
+        tile = nl.load(x)
+    return _stored(x, tile)
+
+
+def _rebinds(x):
+    tile = nl.load(x)
+    for _ in nl.sequential_range(2):
+        tile = nl.add(tile, 1.0)
+    return _stored(x, tile)
+
+
+def _takes_the_last_turns(x):
+    tiles = []
+    for _ in nl.affine_range(2):
+        tiles.append(nl.load(x))
+        nl.exp(tiles[0])
+    return _stored(x, 1.0)
+
+
+@pytest.mark.parametrize("kernel", [_leaves_its_loop, _rebinds, _takes_the_last_turns])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_local_variable_used_out_of_scope(kernel, compiled) -> None:
+    text = "outside of its parent scope"
+    _fails(errors.LocalOutOfScope, kernel, X, text=text, compiled=compiled)
+
+
+def test_a_local_variable_assigned_in_a_loop_keeps_its_scope() -> None:
+    @nki.jit
+    def kernel(x):
+        tile = nl.load(x)
+        for _ in nl.sequential_range(2):
+            inner = nl.add(tile, 1.0)
+            tile[...] = inner
+        for _ in nl.static_range(2):
+            unrolled = nl.add(tile, 1.0)
+        return _stored(x, unrolled)
+
+    np.testing.assert_array_equal(kernel(X), X + 3)
+
+
+def test_shared_hbm_must_be_made_in_the_kernel() -> None:
+    def kernel(x):
+        for _ in nl.affine_range(1):
+            out = _stored(x, 1.0)
+        return out
+
+    _fails(errors.SharedInLoop, kernel, X, text="top level kernel scope")
+
+
+def test_hbm_tensor_with_init_value() -> None:
+    def kernel(x):
+        return nl.full(x.shape, 1.0, dtype=x.dtype, buffer=nl.shared_hbm)
+
+    _fails(errors.HbmWithContents, kernel, X, text="with init value is not supported")
+
+
+def test_tensor_output_not_written_to() -> None:
+    def kernel(x, turns):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        for _ in nl.affine_range(turns):
+            nl.store(out, value=nl.load(x))
+        return out
+
+    with pytest.raises(errors.OutputNotWritten, match="never written to"):
+        nki.jit(kernel)(X, 0)
+    np.testing.assert_array_equal(nki.jit(kernel)(X, 1), X)

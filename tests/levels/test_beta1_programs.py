@@ -67,7 +67,7 @@ def _normalised(x):
     for _ in nl.sequential_range(2):
         greatest = nl.ndarray(SHAPE, dtype=x.dtype)
         greatest[...] = nl.all_reduce(tile, op=np.maximum, program_axes=0)
-        tile = nl.subtract(tile, nl.multiply(greatest, 0.5))
+        tile[...] = nl.subtract(tile, nl.multiply(greatest, 0.5))
     nl.store(out[i], tile)
     return out
 

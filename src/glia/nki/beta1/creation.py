@@ -12,7 +12,12 @@ from glia.nki import creation as core
 from glia.nki.beta1.buffers import Buffer, sbuf, shared_hbm
 from glia.nki.beta1.compute import operand
 from glia.nki.beta1.dtypes import name_of, numpy_of
-from glia.nki.beta1.errors import AllocatedKernelLimit, UnsupportedHere
+from glia.nki.beta1.errors import (
+    AllocatedKernelLimit,
+    HbmWithContents,
+    SharedInLoop,
+    UnsupportedHere,
+)
 from glia.nki.beta1.frame import frame_of
 from glia.nki.beta1.index import LoopIndex
 from glia.nki.beta1.storage import Storage
@@ -43,7 +48,11 @@ def _new(shape: Any, dtype: Any, buffer: Any, name: str, fill: float | None = No
         where = frame.bodies[-1].first(caller(), where)
     blocks, sizes = _split(tuple(shape), where)
     stem = name_of(dtype)
+    if fill is not None and not where.region.is_on_chip:
+        raise HbmWithContents(loc=caller())
     if where.region is MemoryRegion.shared_hbm:
+        if len(frame.bodies) > 1:
+            raise SharedInLoop(loc=caller())
         return _shared(frame, sizes, stem, name)
     if where.choose is not None and fill is not None:
         raise AllocatedKernelLimit(what=INITIALISED, loc=caller())
@@ -227,10 +236,12 @@ def _numbers(args: tuple[Any, ...]) -> Iterator[LoopIndex]:
 
 def _traced(args: tuple[Any, ...], place: Any) -> Iterator[LoopIndex]:
     """The numbers of a loop whose body is traced once."""
-    with frame_of("nl.affine_range").loop(place) as body:
+    frame = frame_of("nl.affine_range")
+    with frame.loop(place) as body:
         for index in _numbers(args):
             body.begin()
             yield index
+            frame.flush()
 
 
 def affine_range(*args: Any, **kwargs: Any) -> Iterator[LoopIndex]:

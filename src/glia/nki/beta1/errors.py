@@ -390,3 +390,59 @@ class UnsupportedHere(CompileError, SyntaxError):
     code = "GLIA675"
     message = "{what} is not supported: {why}"
     help = "docs/nki.md lists what the earlier generation covers"
+
+    message = "{what} is not supported"
+    help = "see docs/nki.md for what the earlier generation covers"
+
+
+class LocalOutOfScope(CompileError, SyntaxError):
+    """A tensor is used outside the loop, or in another turn of the loop, that made it.
+
+    Cause: loops of nl.affine_range and nl.sequential_range are traced once, so that a tile made in
+    the body ends with it; `data = data + x` in a loop makes a new tile, and keeps nothing.
+    Fix: make the tensor before the loop and assign to it with `data[...] = data + x`.
+    Example: tile = nl.load(x) in a loop of nl.affine_range, and nl.store(y, value=tile) behind it.
+    """
+
+    code = "GLIA690"
+    message = "Local variable '{name}' is referenced outside of its parent scope"
+    help = "make it before the loop, assign to it[...] (err_local_variable_used_out_of_scope)"
+
+
+class SharedInLoop(CompileError, SyntaxError):
+    """A kernel makes a tensor of shared HBM in a loop.
+
+    Cause: nl.ndarray(..., buffer=nl.shared_hbm) under nl.affine_range or nl.sequential_range.
+    Fix: make it before the loop; a tensor that no other program reads is in nl.private_hbm.
+    Example: for i in nl.affine_range(8): nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+    """
+
+    code = "GLIA691"
+    message = "shared_hbm tensor can only be created in top level kernel scope"
+    help = "make it before the loop (err_shared_hbm_must_in_kernel_level)"
+
+
+class HbmWithContents(CompileError, SyntaxError):
+    """A tensor in HBM is made with contents.
+
+    Cause: nl.zeros, nl.ones, nl.full and the like with a buffer of HBM.
+    Fix: make it with nl.ndarray and write it with nl.store.
+    Example: nl.full((3, 128, 512), 1.0, nl.float32, buffer=nl.shared_hbm).
+    """
+
+    code = "GLIA692"
+    message = "Creating HBM tensor with init value is not supported."
+    help = "nl.ndarray, then nl.store (err_hbm_tensor_with_init_value_not_supported)"
+
+
+class OutputNotWritten(CompileError, SyntaxError):
+    """A kernel returns a tensor that it never wrote.
+
+    Cause: most often a loop without turns, such as nl.affine_range(128 // 129).
+    Fix: round up, nl.affine_range(math.ceil(m / n)), with masks; or nl.store a value before.
+    Example: a kernel that returns nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm).
+    """
+
+    code = "GLIA693"
+    message = "Tensor `{name}` is returned by the kernel but never written to"
+    help = "write all of it, also when loops have no turns (err_tensor_output_not_written_to)"

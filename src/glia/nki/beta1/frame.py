@@ -17,6 +17,12 @@ from glia.nki.language_errors import EarlierInKernel
 from glia.nki.session import Session, caller, is_running
 
 
+class Scope:
+    """One turn of a loop, or the kernel itself: what is made in it is not used when it is over."""
+
+    is_over = False
+
+
 class Body:
     """The body of a loop, which the compiler traces once.
 
@@ -27,10 +33,17 @@ class Body:
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
         self._counts: dict[Any, int] = {}
+        self.scope = Scope()
 
     def begin(self) -> None:
         """The next iteration starts."""
         self._counts.clear()
+        self.end()
+        self.scope = Scope()
+
+    def end(self) -> None:
+        """The last iteration is over."""
+        self.scope.is_over = True
 
     def first(self, place: Any, value: Any) -> Any:
         """What the first iteration had at this place, when it was there as often as now."""
@@ -69,7 +82,9 @@ class Frame:
         try:
             yield body
         finally:
-            self.bodies = self.bodies[: self.bodies.index(body)]
+            body.end()
+            if body in self.bodies:  # not where a loop around it was left
+                self.bodies = self.bodies[: self.bodies.index(body)]
 
     def flush(self) -> None:
         """Issue the instruction that waits, to a tile of its own."""

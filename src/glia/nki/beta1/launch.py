@@ -17,7 +17,12 @@ from glia.isa.operand import row_major
 from glia.nki.beta1.buffers import shared_hbm
 from glia.nki.beta1.creation import over, spmd_dim
 from glia.nki.beta1.dtypes import name_of, numpy_of
-from glia.nki.beta1.errors import AnnotationMismatch, MutableNotReturned, NestedGrid
+from glia.nki.beta1.errors import (
+    AnnotationMismatch,
+    MutableNotReturned,
+    NestedGrid,
+    OutputNotWritten,
+)
 from glia.nki.beta1.frame import Frame, framed, is_in_kernel
 from glia.nki.beta1.programs import Programs
 from glia.nki.beta1.storage import fill_now
@@ -266,6 +271,10 @@ def _check_returned(launch: Launch, tensors: dict[str, Tensor], returned: Any) -
         tensor = tensors.get(name)
         if tensor is not None and tensor.storage not in storages:
             raise MutableNotReturned(name=name, loc=launch.home)
+    given = [each.storage for each in tensors.values()]
+    for storage in storages:
+        if storage not in given and not storage.is_filled:
+            raise OutputNotWritten(name=storage.name, loc=launch.home)
 
 
 # --- compiled ------------------------------------------------------------------------------------

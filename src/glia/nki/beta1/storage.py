@@ -70,6 +70,7 @@ class Storage:
         self.blocks = blocks
         self.shape = shape
         self.fill = fill
+        self.scope = frame.bodies[-1].scope
         self.is_constant = False  # a parameter that the kernel must not write
         self.offer: Offer | None = None
         self.whole: Any = None  # the tensor of all of it, while an offer waits
@@ -92,6 +93,12 @@ class Storage:
     def region(self) -> MemoryRegion:
         """Where it lives."""
         return self.buffer.region
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether an instruction wrote to it, or will at once; known of tensors in HBM."""
+        written = self.frame.session.written  # type: ignore[attr-defined]
+        return self.region.is_on_chip or self.physical(0).tensor.name in written
 
     # --- what waits ----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from glia.nki.beta1.errors import (
     DynamicControlFlow,
     ImmutableParameter,
     IndirectNotSupported,
+    LocalOutOfScope,
     NotATile,
     UnsupportedHere,
     UnsupportedIndex,
@@ -304,7 +305,9 @@ class Tensor:
     # --- use -----------------------------------------------------------------------------------
 
     def nki(self, box: Box | None = None) -> NkiTensor:
-        """The core's tensor to read; what waits is issued first."""
+        """The core's tensor to read; what waits is issued first. LocalOutOfScope after its loop."""
+        if self.storage.scope.is_over:
+            raise LocalOutOfScope(name=self.storage.name, loc=caller())
         self.frame.flush()
         found = self._physical()
         fill_now(self.frame, found)

@@ -25,6 +25,9 @@ too where the environment says `NKI_COMPILER_FRONTEND=custom`, and so does glia 
 word for it). Then a kernel that breaks a rule below is refused with GLIA620, a SyntaxError, in
 `nki.simulate` as when it is compiled, before anything runs. Advice is a warning, a `KernelAdvice`.
 What the public sources do not speak of is allowed.
+
+Kernels of the earlier generation, beta 1, are always traced; what their run refuses has the codes
+GLIA650 to GLIA699, which begin with the words of the vendor's page nki.errors.
 """
 WIDTH = 100  # columns of a line of prose
 PARTS = {

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from glia import nki
+from glia.nki.checks import check_kernel
 from glia.nki.errors import BadLaunch
 from glia.nki.frontend import VARIABLE
 from glia.nki.language_errors import KernelAdvice, NotInLanguage
@@ -203,3 +204,14 @@ def test_a_kernel_ends_where_its_file_says_it_does(tmp_path: Path) -> None:
     text = program("n = 1\nif False:\n    n = [\n        m for m in range(2)\n    ]")
     kernel = kernel_of(text.replace("    return copied(x)\n", ""), tmp_path)
     assert [each.rule.name for each in findings(kernel)] in ([], ["comprehension"])
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"), [("n = 1", "taken"), ("n = [m for m in range(2)]", "no comprehension")]
+)
+def test_a_check_of_everything_remarks_what_the_parser_says(
+    body: str, expected: str, tmp_path: Path
+) -> None:
+    report = check_kernel(kernel_of(program(body), tmp_path), X, other_targets=True)
+    (remark,) = [each for each in report.checks if each.name.startswith("by the parser")]
+    assert report.passed and expected in remark.detail

@@ -18,10 +18,12 @@ from glia.arch import ARCHS, TARGETS, Arch, Target
 from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN, Loc
 from glia.machine.ir import Program
+from glia.nki.definitions import plain
 from glia.nki.errors import UnsoundKernel
 from glia.nki.interpreter import UNWRITTEN, Unwritten
 from glia.nki.kernel import as_kernel
 from glia.nki.launch import Launch, bind, outputs_of
+from glia.nki.subset import findings
 from glia.nki.targets import platform_target
 from glia.nki.trace import Traced
 from glia.profile.report import profile_programs
@@ -89,8 +91,9 @@ def check_kernel(
 
     `orders` is how many orders of engines and queues are tried; by default as many as find every
     race there is on these arguments. `expected` are the outputs, in order, to compare with.
-    `other_targets` also compiles for every other target and says which refuse it. Each check is
-    given to `on_check` as it ends; one that fails leaves out those that need its result.
+    `other_targets` also compiles for every other target, asks the parser of earlier releases, and
+    says which refuse it. Each check is given to `on_check` as it ends; one that fails leaves out
+    those that need its result.
     """
     call = _Call(as_kernel(kernel), arrays, constants, platform_target(target))
     checker = _Checker(call, on_check or (lambda _: None))
@@ -99,6 +102,7 @@ def check_kernel(
     checker.compare(expected or (), rtol, atol)
     if other_targets:
         checker.try_other_targets()
+        checker.ask_the_parser()
     return Report(call.kernel.__name__, tuple(checker.checks), checker.results)
 
 
@@ -200,6 +204,15 @@ class _Checker:
             except CompileError as refusal:
                 detail = f"refused: {refusal}"
             self._enter(Check(f"on {name}", True, detail, is_remark=True))
+
+    def ask_the_parser(self) -> None:
+        """A remark: what the parser of earlier releases refuses of a kernel of this generation."""
+        if self.call.kernel.holds_wide:
+            return
+        found = findings(plain(self.call.kernel.function))
+        refused = [f"{each.loc}: {each.rule.sentence}" for each in found if not each.rule.is_advice]
+        detail = "\n".join(["refused", *refused]) if refused else "taken"
+        self._enter(Check("by the parser of NKI 0.2 to 0.6", True, detail, is_remark=True))
 
     def _compare_ways(self, compiled: Traced, stepped: tuple[np.ndarray, ...] | None) -> None:
         """The compiled kernel gives what it gives step by step."""

@@ -24,7 +24,8 @@ kernel, and of every function and class that it names, and took a part of Python
 too where the environment says `NKI_COMPILER_FRONTEND=custom`, and so does glia (`parser` is another
 word for it). Then a kernel that breaks a rule below is refused with GLIA620, a SyntaxError, in
 `nki.simulate` as when it is compiled, before anything runs. Advice is a warning, a `KernelAdvice`.
-What the public sources do not speak of is allowed.
+What the public sources do not speak of is allowed. `glia check --all-targets` remarks what the
+parser refuses of a kernel, whatever the environment says.
 
 Kernels of the earlier generation, beta 1, are always traced; what their run refuses has the codes
 GLIA650 to GLIA699, which begin with the words of the vendor's page nki.errors.

@@ -391,9 +391,6 @@ class UnsupportedHere(CompileError, SyntaxError):
     message = "{what} is not supported: {why}"
     help = "docs/nki.md lists what the earlier generation covers"
 
-    message = "{what} is not supported"
-    help = "see docs/nki.md for what the earlier generation covers"
-
 
 class LocalOutOfScope(CompileError, SyntaxError):
     """A tensor is used outside the loop, or in another turn of the loop, that made it.

@@ -29,7 +29,7 @@ from glia.sim.timing_cores import simulate_cores
 REPORT = Path(__file__).with_name("HELD_OUT.md")
 DROP_IN = Path(__file__).parents[1] / "dropin" / "src"
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
-FIRST = """The first predictions, made before anything was changed, had the same mean absolute errors
+FIRST = """The first predictions, made before anything was changed, had the same mean absolute error
 but for the samples: 56.1%, when their kernels still ran in program order. That its compiler lets
 instructions change places is documented; how it does is not."""
 Found = tuple[str, str, float, float]  # name, target, published and predicted microseconds

@@ -42,6 +42,7 @@ SBUF_PORT_ENGINES = ("vector", "gpsimd")
 PSUM_PORT_ENGINES = ("vector", "scalar")
 
 SETTERS = (RegisterLoad, RegisterMove, RegisterAlu)
+FEW_STEPS = 500  # are gone through in Python before the rules could be compiled
 LIBRARY = Library(writers, writers.NAMES, writers.ARRAYS)
 
 Record = dict[str, Array]
@@ -270,7 +271,8 @@ def _needed(
         "step_read": np.zeros(steps + 1, np.int64), "read_step": np.zeros(found, np.int64),
     }  # fmt: skip
     record = {name: np.ascontiguousarray(each, np.int64) for name, each in record.items()}
-    count = LIBRARY.call("depend", record)
+    is_long = int((spans[:, 2] - spans[:, 1]).sum()) > FEW_STEPS
+    count = LIBRARY.call("depend", record, is_native=is_long)
     return {"step_read": record["step_read"], "read_step": record["read_step"][:count]}
 
 

@@ -150,6 +150,7 @@ def test_a_collective_with_a_rank_that_is_not_timed_goes_on() -> None:
     (alone,) = simulate_cores([reducing(3)], arch)
     assert alone == simulate_timing(reducing(3), arch)
     assert ALONE in alone.not_modelled
+    assert ALONE not in simulate_timing(written(1, 0), ARCH).not_modelled
 
 
 def test_cores_that_never_meet_are_timed_alone() -> None:

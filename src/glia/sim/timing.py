@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glia.isa.kit import Instr
+from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.machine.columns import Array, rows_alike
 from glia.machine.ir import Program
 from glia.sim.timing_costs import PS, Cost
@@ -47,7 +47,6 @@ NOT_MODELLED = (
     "instruction fetch and queue depth",
     "conflicts on PSUM banks that a loop variable chooses",
     "branches and counters of loops, taken as run ahead by the sequencers",
-    ALONE,
     "making descriptors where a transfer leaves open who does, unless a register or index is in it",
 )
 
@@ -299,6 +298,9 @@ def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
 def _assumptions(machine: Machine, arch: Arch) -> tuple[str, ...]:
     timed = [name for name in arch.assumed if name.split(".")[0] in TIMED_CONSTANTS]
     found = (f"no public number, value assumed: {', '.join(timed)}",) if timed else ()
+    opcodes = {cost.opcode for cost in machine.plan.costs.listed}
+    if any(INSTRUCTIONS[opcode].arrives == "participants" for opcode in opcodes):
+        found += (ALONE,)
     if machine.assumed_trips:
         listed = ", ".join(map(str, machine.assumed_trips))
         found += (

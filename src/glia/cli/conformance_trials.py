@@ -20,9 +20,10 @@ from unittest import mock
 
 import numpy as np
 
+from glia.cli.conformance_library import RECIPES
 from glia.cli.conformance_load import find_neighbours, imported, kernels_in, load
 from glia.cli.conformance_outcome import Outcome, failed, judged
-from glia.cli.conformance_recipes import RECIPES, Trial
+from glia.cli.conformance_recipes import Trial
 from glia.nki.beta1.launch import Kernel as EarlierKernel
 from glia.nki.beta1.launch import simulate_kernel
 from glia.nki.kernel import Kernel
@@ -110,7 +111,7 @@ def _simulated(kernel: Any, generation: str, grid: tuple[int, ...]) -> Any:
     if generation == "beta 1":
         launched = kernel[grid] if grid else kernel
         return lambda *args, **kwargs: simulate_kernel(launched, *args, **kwargs)
-    return simulate(kernel)
+    return simulate(kernel)[grid[0]] if grid else simulate(kernel)  # type: ignore[index]
 
 
 def _compared(path: Path, name: str, generation: str, found: list[Any], trial: Trial) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -45,6 +45,7 @@ class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
     src: Pattern = reads("SBUF", "HBM", raw=True)
     register: str
 
+    starts_anywhere: ClassVar = ("src",)  # NKI Library, cross_entropy: an index of every partition
     arrives = "natural"
     cost_source = "Trainium/Inferentia2 guide: dynamic accesses cost about 600 cycles"
     rules = (

@@ -70,7 +70,7 @@ class Planned:
 
     name: str
     written: int
-    columns_seconds: float  # of it, to read the program into columns
+    columns_seconds: float  # of them, to read the program into columns
     seconds: float
 
     @property

@@ -37,10 +37,14 @@ class Footprint:
     steps: tuple[tuple[int, int], ...] = ()
     gaps: tuple[int, ...] = field(init=False, repr=False, compare=False)
     is_dense: bool = field(init=False, repr=False, compare=False)
+    first: int = field(init=False, repr=False, compare=False)  # bytes, where variables are 0
+    last: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         gaps = tuple([step for step, _ in self.steps if self._within(step) < step])
         object.__setattr__(self, "gaps", gaps)
+        object.__setattr__(self, "first", self.start.constant + self.low)
+        object.__setattr__(self, "last", self.start.constant + self.high)
         object.__setattr__(self, "is_dense", _leaves_nothing_out(self.width, self.steps))
 
     @staticmethod
@@ -56,7 +60,8 @@ class Footprint:
     def at(dims: Dims, width: int, start: Affine, first_row: Affine, is_on_chip: bool) -> Footprint:
         """The footprint of `dims` in elements of `width` bytes, from `start` (bytes) on."""
         shape = _shape(dims, width, is_on_chip)
-        return made(Footprint, {**shape, "start": start, "first_row": first_row})
+        ends = {"first": start.constant + shape["low"], "last": start.constant + shape["high"]}
+        return made(Footprint, {**shape, "start": start, "first_row": first_row, **ends})
 
     @staticmethod
     def whole(tile: Tile) -> Footprint:

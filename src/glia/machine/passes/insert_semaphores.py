@@ -101,10 +101,13 @@ class _Record:
             self.accesses.append(new)
             return
         footprint, stream, is_write = new.footprint, new.stream, new.is_write
+        first, last = footprint.first, footprint.last
         kept = [
             old
             for old in self.accesses
-            if not (is_write or (old.stream == stream and not old.is_write))
+            if old.footprint.first < first  # as many parts of a tensor in HBM
+            or last < old.footprint.last
+            or not (is_write or (old.stream == stream and not old.is_write))
             or not footprint.covers(old.footprint)
         ]
         kept.append(new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +20,13 @@ from glia.nki.errors import (
     IndexNotInTable,
     IndexOutsideTensor,
     NkiValidationError,
+    NoOperator,
     NoSuchName,
     NotInNki,
     UnknownWhenTraced,
     WrongArguments,
 )
+from glia.nki.no_operators import COMPARISONS, FUNCTIONS, UNARY
 from glia.nki.tensor import NkiTensor
 
 Kernel = Callable[..., Any]
@@ -231,3 +234,29 @@ def test_arguments_that_do_not_fit_name_the_parameters(kernel: Kernel, said: str
     for failure in both_raise(kernel, WrongArguments, array(4, 4)):
         assert said in str(failure)
         assert "its parameters are dst, src, engine=unknown, name=None" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("compute", "said"),
+    [
+        (lambda t: t + 1, "no operator +\n"),
+        (lambda t: 2.0 * t, "no operator *\n"),
+        (lambda t: t @ t, "nl.matmul(x, y)"),
+        (lambda t: -t, "nl.negative(x)"),
+        (lambda t: abs(t), "nl.abs(x)"),
+        (lambda t: t < 0, "nl.less(x, y)"),
+        (lambda t: operator.iadd(t, t), "no operator +="),
+    ],
+)
+def test_operators_name_the_function_to_call(compute: Kernel, said: str) -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        return stored(compute(nl.load(x)))
+
+    for failure in both_raise(kernel, NoOperator, array(4, 4)):
+        assert said in str(failure)
+        assert "test_nki_errors.py" in str(failure)
+
+
+def test_every_operator_has_its_function() -> None:
+    for _, function in (FUNCTIONS | COMPARISONS | UNARY).values():
+        assert callable(getattr(nl, function))

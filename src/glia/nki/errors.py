@@ -221,3 +221,18 @@ class WrongArguments(CompileError, TypeError):
     code = "GLIA641"
     message = "{function}: {problem}"
     help = "its parameters are {parameters}"
+
+
+class NoOperator(CompileError, TypeError):
+    """A kernel writes an operator of Python between tensors.
+
+    Cause: tensors of the current NKI have no operators; those of the earlier generation
+    (`neuronxcc.nki`) have.
+    Fix: call the function of nki.language that the message names, or an nki.isa function, whose
+    destination you allocate yourself.
+    Example: `y = x * 2.0` where x is a tensor; nl.multiply(x, 2.0) is the same.
+    """
+
+    code = "GLIA642"
+    message = "tensors have no operator {sign}"
+    help = "write {call}, or an nki.isa function with a destination"

@@ -23,7 +23,7 @@ from glia.nki.dynamic import DynamicSlice, Indirection
 from glia.nki.earlier import earlier_names
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import IndexOutsideTensor, NotInNki
-from glia.nki.objects import NKIObject
+from glia.nki.no_operators import WithoutOperators
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import caller, contents_of, current, session_or_none, truth_of
 from glia.nki.views import (
@@ -40,7 +40,7 @@ from glia.nki.views import (
 _new = object.__new__
 
 
-class NkiTensor(NKIObject):
+class NkiTensor(WithoutOperators):
     """A tensor in SBUF, PSUM or HBM, or a view of one; views share the storage.
 
     On chip the first dimension lies on the partitions. `shape`, `strides`, `offset` (elements),

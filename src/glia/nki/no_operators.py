@@ -1,0 +1,55 @@
+"""Python's operators, which tensors of the current NKI do not have: each names its function."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from glia.nki.errors import NoOperator
+from glia.nki.objects import NKIObject
+from glia.nki.session import caller
+
+# The operator and the function of nki.language that does the same. `==` and `!=` compare
+# tensors, not contents, as they do for any object of Python.
+FUNCTIONS = {
+    "add": ("+", "add"),
+    "sub": ("-", "subtract"),
+    "mul": ("*", "multiply"),
+    "truediv": ("/", "divide"),
+    "mod": ("%", "mod"),
+    "pow": ("**", "power"),
+    "and": ("&", "bitwise_and"),
+    "or": ("|", "bitwise_or"),
+    "xor": ("^", "bitwise_xor"),
+    "lshift": ("<<", "left_shift"),
+    "rshift": (">>", "right_shift"),
+    "matmul": ("@", "matmul"),
+}
+COMPARISONS = {
+    "lt": ("<", "less"),
+    "le": ("<=", "less_equal"),
+    "gt": (">", "greater"),
+    "ge": (">=", "greater_equal"),
+}
+UNARY = {"neg": ("-", "negative"), "invert": ("~", "invert"), "abs": ("abs()", "abs")}
+
+
+class WithoutOperators(NKIObject):
+    """Refuses every operator, naming what to call."""
+
+    __slots__ = ()
+
+
+def _refusing(sign: str, function: str, arguments: str) -> Any:
+    def refuse(_: object, *__: object) -> NoReturn:
+        raise NoOperator(sign=sign, call=f"nl.{function}({arguments})", loc=caller())
+
+    return refuse
+
+
+for _name, (_sign, _function) in (FUNCTIONS | COMPARISONS).items():
+    setattr(WithoutOperators, f"__{_name}__", _refusing(_sign, _function, "x, y"))
+for _name, (_sign, _function) in FUNCTIONS.items():
+    setattr(WithoutOperators, f"__r{_name}__", _refusing(_sign, _function, "x, y"))
+    setattr(WithoutOperators, f"__i{_name}__", _refusing(f"{_sign}=", _function, "x, y"))
+for _name, (_sign, _function) in UNARY.items():
+    setattr(WithoutOperators, f"__{_name}__", _refusing(_sign, _function, "x"))

@@ -173,6 +173,7 @@ def test_parameters_of_pytest_are_all_run(tmp_path: Path) -> None:
     path = tmp_path / "test_parameters.py"
     path.write_text(
         "import pytest\nfrom neuronxcc import nki\n\n"
+        "def test_perf():\n    pass\n\n"
         "@pytest.mark.parametrize('a, b', [(1, 2), pytest.param(3, 4)])\n"
         "@pytest.mark.parametrize('c', [5, 6])\n"
         "def test_sum(a, b, c):\n    assert a + b + c != 12\n\n"
@@ -187,6 +188,7 @@ def test_parameters_of_pytest_are_all_run(tmp_path: Path) -> None:
         ("test_sum[6, 3, 4]", "pass", ""),
         ("test_fixture", "not run", "needs the fixture tmp_path"),
         ("test_skipped", "not run", "it skips itself: no device"),
+        ("test_perf", "pass", ""),  # a measurement, and so the last
     ]
 
 

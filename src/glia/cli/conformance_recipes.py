@@ -133,6 +133,12 @@ def _transpose(rng: np.random.Generator, file: str) -> Trial:
     return Trial((x, (3, 4)), (x.reshape(2, 3, 4).transpose(0, 2, 1).reshape(2, 12),))
 
 
+@recipe("nki_dma_transpose_2d_hbm2sb", "nki_dma_transpose_2d_sb2sb")
+def _moved_transposed(rng: np.random.Generator, file: str) -> Trial:
+    x = floats(rng, 64, 96)
+    return Trial((x,), (x.T.copy(),))
+
+
 @recipe("nki_layernorm_kernel_v1", "nki_layernorm_kernel_v2")
 def _layer_norm(rng: np.random.Generator, file: str) -> Trial:
     x, gamma, beta = floats(rng, 300, 1024), floats(rng, 1024), floats(rng, 1024)

@@ -238,7 +238,7 @@ def is_test(path: Path, tree: ast.Module) -> bool:
 
 
 def run_tests(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcome]:
-    """Run the tests of a file, each with all its parameters."""
+    """Run the tests of a file, each with all its parameters; measurements, which are long, last."""
     try:
         module = load(path, tree, is_whole=True)
     except BaseException as problem:
@@ -246,7 +246,7 @@ def run_tests(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcome
             raise
         yield failed(path, path.stem, generation, problem)
         return
-    for label, kind, function in _tests_of(module):
+    for label, kind, function in sorted(_tests_of(module), key=_is_measurement):
         cases, missing = _cases(function)
         if missing:
             reason = f"needs the fixture {missing}"
@@ -267,6 +267,12 @@ def _tests_of(module: ModuleType) -> Iterator[tuple[str, Any, Any]]:
                     yield f"{name}.{method}", value, function
         elif name.startswith("test_") and inspect.isfunction(value):
             yield name, None, value
+
+
+def _is_measurement(test: tuple[str, Any, Any]) -> bool:
+    label, _, function = test
+    marks = {mark.name for mark in getattr(function, "pytestmark", [])}
+    return "perf" in label and "simulation" not in marks
 
 
 def _run_test(

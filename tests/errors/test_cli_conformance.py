@@ -192,6 +192,23 @@ def test_parameters_of_pytest_are_all_run(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "status"),
+    [("a, b, out", "pass"), ("a, b, epsilon", "not run"), ("a, b, out, more", "not run")],
+)
+def test_results_may_be_parameters_but_nothing_else_is_guessed(
+    tmp_path: Path, parameters: str, status: str
+) -> None:
+    path = tmp_path / "add.py"
+    path.write_text(
+        "from neuronxcc import nki\nimport neuronxcc.nki.language as nl\n\n"
+        f"@nki.trace\ndef add_kernel({parameters}):\n"
+        "    nl.store(out, nl.load(a) + nl.load(b))\n"
+    )
+    (outcome,) = run_file(path)
+    assert outcome.status == status
+
+
 def test_a_failure_of_the_clone_itself_is_explained(tmp_path: Path) -> None:
     path = tmp_path / "layout-violation.py"
     body = "out = nl.ndarray((256, 512), dtype=in_tensor.dtype)"

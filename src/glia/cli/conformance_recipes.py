@@ -151,7 +151,8 @@ def _layer_norm(rng: np.random.Generator, file: str) -> Trial:
 def _rms_norm(rng: np.random.Generator, file: str) -> Trial:
     x, gain = floats(rng, 250, 512), floats(rng, 512)
     root = np.sqrt((x * x).mean(axis=1, keepdims=True))
-    return Trial((x, gain), (x / root * gain,))
+    given = (x, gain, 1e-6) if file == "nki_custom_rmsnorm.py" else (x, gain)
+    return Trial(given, (x / root * gain,))
 
 
 def softmax(x: Array) -> Array:

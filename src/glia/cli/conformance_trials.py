@@ -31,6 +31,7 @@ from glia.nki.launch import Launch
 from glia.nki.simulate import simulate
 
 NO_INPUTS = "no inputs are known for it, and nothing in the clone that runs here calls it"
+RESULTS = ("out", "res")  # how parameters begin that a kernel writes
 COMPARISONS = (("numpy", "allclose"), ("jax.numpy", "allclose"), ("torch", "allclose"))
 
 
@@ -83,12 +84,14 @@ def _run_kernel(path: Path, kernel: Any, name: str, generation: str) -> Outcome:
 def _fitted(kernel: Any, trial: Trial) -> Trial | None:
     """The trial, with arrays for results that are parameters; None where nothing fits."""
     signature = inspect.signature(kernel)
+    with contextlib.suppress(TypeError):
+        signature.bind(*trial.arguments, **trial.named)
+        return trial
+    names = list(signature.parameters)[len(trial.arguments) :]
+    if len(names) != len(trial.expected) or not all(name.startswith(RESULTS) for name in names):
+        return None
     results = tuple(np.zeros(each.shape, trial.arguments[0].dtype) for each in trial.expected)
-    for more in ((), results):
-        with contextlib.suppress(TypeError):
-            signature.bind(*trial.arguments, *more, **trial.named)
-            return replace(trial, arguments=(*trial.arguments, *more), results=len(more))
-    return None
+    return replace(trial, arguments=(*trial.arguments, *results), results=len(results))
 
 
 def _run_trial(path: Path, kernel: Any, name: str, generation: str, trial: Trial) -> Outcome:

@@ -5,7 +5,8 @@
 `rows` gives the same as data. Every iteration of every loop is executed unless repetitions are
 said to be skipped. Planning comes once for each instruction as written, in the first run of a
 program: `first_seconds` includes it. `planned_rows` are programs without loops, for which it is
-most of the time.
+most of the time: as objects that nothing has read, and as a user has them, compiled, traced or
+loaded, when the check of their law has read them into columns.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from glia.sim.timing import simulate_timing
 
 REPETITIONS = 3
 GOAL_INSTRUCTIONS, GOAL_CYCLES = 1e6, 10e6  # a second
-HELD_PLANNED = 1e5  # instructions a second with planning, of a program without loops, held so far
+HELD_PLANNED = 1e5  # instructions a second of a program without loops that nothing has read before
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,16 @@ class Planned:
 
     name: str
     written: int
-    columns_seconds: float  # of them, to read the program into columns
-    seconds: float
+    seconds: float  # columns made before, as in a program whose law was checked
+    unread_seconds: float  # objects that nothing has read before
 
     @property
     def instructions_per_second(self) -> float:
         return self.written / self.seconds
+
+    @property
+    def unread_per_second(self) -> float:
+        return self.written / self.unread_seconds
 
 
 def measure_first(name: str, program: Program) -> Planned:
@@ -83,17 +88,20 @@ def measure_first(name: str, program: Program) -> Planned:
     flat = replace(program, body=written_out(program.body, {}))
     arch = get_target(program.target).arch
     simulate_timing(program, arch, trace=False)  # the rules are compiled
-    reading = whole = float("inf")
-    for _ in range(REPETITIONS):
-        fresh = replace(flat)
-        started = time.process_time()
-        columns_of(fresh)
-        reading = min(reading, time.process_time() - started)
-        fresh = replace(flat)
-        started = time.process_time()
-        simulate_timing(fresh, arch, trace=False, skip=False)
-        whole = min(whole, time.process_time() - started)
-    return Planned(name, len(flat.body), reading, whole)
+
+    def seconds(*, is_read: bool) -> float:
+        best = float("inf")
+        for _ in range(REPETITIONS):
+            fresh = replace(flat)
+            if is_read:
+                columns_of(fresh)
+            started = time.process_time()
+            simulate_timing(fresh, arch, trace=False, skip=False)
+            best = min(best, time.process_time() - started)
+        return best
+
+    seconds(is_read=False)  # the functions for long programs are compiled
+    return Planned(name, len(flat.body), seconds(is_read=True), seconds(is_read=False))
 
 
 def measure(name: str, program: Program) -> Speed:
@@ -190,9 +198,10 @@ def results() -> dict[str, Any]:
     ]
     slow += [
         f"timing {row.name}, {row.written:,} instructions written out: "
-        f"{row.instructions_per_second:,.0f} a second with planning, NOT KEPT"
+        f"{row.instructions_per_second:,.0f} a second with planning, "
+        f"{row.unread_per_second:,.0f} unread, NOT KEPT"
         for row in planned
-        if row.instructions_per_second < HELD_PLANNED
+        if row.instructions_per_second < GOAL_INSTRUCTIONS or row.unread_per_second < HELD_PLANNED
     ]
     headings = (
         "program", "written", "executed", "instructions/s", "cycles/s", "with planning",
@@ -210,11 +219,11 @@ def results() -> dict[str, Any]:
     text = (
         "Rates per second of one core, every iteration of every loop executed, without and with "
         f"the planning that a program's first run takes. Goals: {GOAL_INSTRUCTIONS:,.0f} "
-        f"instructions and {GOAL_CYCLES:,.0f} cycles a second. With planning, programs written "
-        f"out are held to {HELD_PLANNED:,.0f}; the same goal is not reached for them: "
+        f"instructions and {GOAL_CYCLES:,.0f} cycles a second. The first run of programs written "
+        "out, planning included, as compiled, traced or loaded: "
         + "; ".join(
             f"{row.name}, {row.written:,} instructions: {row.instructions_per_second:,.0f} a "
-            f"second, {row.columns_seconds / row.seconds:.0%} of the time for reading its objects"
+            f"second ({row.unread_per_second:,.0f} as objects that nothing has read into columns)"
             for row in planned
         )
         + "."
@@ -235,10 +244,10 @@ def main() -> None:
             f"{row.compiled_gain:.1f}x", f"{row.skipping_gain:.1f}x",
         )  # fmt: skip
         print(f"{row.name:36}" + "".join(f"{number:>10}" for number in numbers))
-    print(f"\n{'written out, with planning':36}   written  Minstr/s   reading")
+    print(f"\n{'written out, first run':36}   written  Minstr/s    unread")
     for flat in planned_rows():
-        rate, share = flat.instructions_per_second / 1e6, flat.columns_seconds / flat.seconds
-        print(f"{flat.name:36}{flat.written:>10}{rate:>10.2f}{share:>10.0%}")
+        rate, unread = flat.instructions_per_second / 1e6, flat.unread_per_second / 1e6
+        print(f"{flat.name:36}{flat.written:>10}{rate:>10.2f}{unread:>10.2f}")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 ACCESSES = ("reads", "writes", "updates")
 READS, WRITES, UPDATES = range(3)
-MOST_KEPT = 50_000  # instructions of a program whose columns stay in memory with it
+MOST_KEPT = 1_000_000  # instructions of a program whose columns stay with it, 400 bytes for each
 MOST_ABREAST = 8  # patterns of an instruction that are compared column by column
 HASHED_QUICKLY = {str, int, bool, float, tuple}
 COMPARED_QUICKLY = {str, type(None), tuple}  # and equal only to others of their class

@@ -18,6 +18,7 @@ from glia.nki.language import NkiTensor
 from glia.nki.session import caller
 
 ROWS = 128
+INSTEAD = "the attention of nki-samples and of the NKI Library has it"
 Range = tuple[int, int]  # first, count
 
 
@@ -70,7 +71,7 @@ def flash_attn_bwd(
     """
     _refuse("flash_attn_bwd", logit_bias_ref, dropout_p)
     if sinks is not None:
-        raise UnsupportedHere(what="a sink in flash_attn_bwd", loc=caller())
+        raise UnsupportedHere(what="a sink in flash_attn_bwd", why=INSTEAD, loc=caller())
     dq, dk, dv = (
         nl.ndarray(each.shape, dtype=each.dtype, buffer=nl.shared_hbm)
         for each in (q_ref, k_ref, v_ref)
@@ -107,7 +108,7 @@ def attention_isa_kernel(
     """
     if any(value is not None for value in kwargs.values()):
         what = f"{sorted(kwargs)[0]} of attention_isa_kernel"
-        raise UnsupportedHere(what=what, loc=caller())
+        raise UnsupportedHere(what=what, why=INSTEAD, loc=caller())
     count = q.shape[0]
     programs = int(nl.num_programs(0)) if nl.program_ndim() else 1
     number = int(nl.program_id(0)) if nl.program_ndim() else 0
@@ -191,4 +192,4 @@ def _own(*sizes: int) -> tuple[Range, ...]:
 def _refuse(function: str, logit_bias: Any, dropout: float) -> None:
     if logit_bias is not None or dropout > 0:
         what = "logit_bias" if logit_bias is not None else "dropout"
-        raise UnsupportedHere(what=f"{what} in {function}", loc=caller())
+        raise UnsupportedHere(what=f"{what} in {function}", why=INSTEAD, loc=caller())

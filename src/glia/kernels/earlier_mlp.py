@@ -96,4 +96,5 @@ def _refuse(function: str, options: dict[str, Any]) -> None:
     """UnsupportedHere for an option with a value other than none."""
     for name, value in options.items():
         if value is not None and value is not False:
-            raise UnsupportedHere(what=f"{name} in {function}", loc=caller())
+            why = "the kernels of the NKI Library have it"
+            raise UnsupportedHere(what=f"{name} in {function}", why=why, loc=caller())

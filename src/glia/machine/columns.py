@@ -31,7 +31,7 @@ from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Signal, Wait
-from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
 
 Array = np.ndarray[Any, Any]
 
@@ -355,7 +355,7 @@ def _columns(program: Program) -> Columns:
     return Columns(instructions, body, form, family, patterns, waits, signals, semaphores)
 
 
-def _spans(body: tuple[Statement, ...], instructions: list[Instr]) -> tuple[Span, ...]:
+def _spans(body: Block, instructions: list[Instr]) -> tuple[Span, ...]:
     """The structure of a block; its instructions are put at the end of the list."""
     found = []
     control = {Loop, While, Branch}
@@ -376,14 +376,8 @@ def _spans(body: tuple[Statement, ...], instructions: list[Instr]) -> tuple[Span
 
 def _control(statement: Loop | While | Branch, instructions: list[Instr]) -> Span:
     begin = len(instructions)
-    if isinstance(statement, Branch):
-        bodies = statement.arms
-    elif isinstance(statement, While):
-        bodies = (statement.condition, statement.body)
-    else:
-        bodies = (statement.body,)
-    blocks = tuple([_spans(body, instructions) for body in bodies])
-    return Span(begin, len(instructions), statement, blocks)
+    inside = tuple([_spans(block, instructions) for block in blocks(statement)])
+    return Span(begin, len(instructions), statement, inside)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from glia.machine.columns import (
     kept_columns,
     numbered,
 )
-from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
 
 
 def with_body_of(program: Program, other: Program) -> Program:
@@ -67,7 +67,7 @@ def _begins(lists: list[Any]) -> np.ndarray:
     return begins_of(_integers(len, lists))
 
 
-def _renewed(spans: tuple[Span, ...], body: tuple[Statement, ...]) -> tuple[Span, ...]:
+def _renewed(spans: tuple[Span, ...], body: Block) -> tuple[Span, ...]:
     """The same spans with the loops and branches that now stand in their places."""
     if all(span.statement is None for span in spans):
         return spans
@@ -76,16 +76,8 @@ def _renewed(spans: tuple[Span, ...], body: tuple[Statement, ...]) -> tuple[Span
     for span in spans:
         if span.statement is not None:
             statement = next(statements)
-            pairs = zip(span.blocks, _bodies(statement), strict=True)
-            blocks = tuple([_renewed(*pair) for pair in pairs])
-            span = Span(span.begin, span.end, statement, blocks)
+            pairs = zip(span.blocks, blocks(statement), strict=True)
+            inside = tuple([_renewed(*pair) for pair in pairs])
+            span = Span(span.begin, span.end, statement, inside)
         found.append(span)
     return tuple(found)
-
-
-def _bodies(statement: Loop | While | Branch) -> tuple[tuple[Statement, ...], ...]:
-    if isinstance(statement, Branch):
-        return statement.arms
-    if isinstance(statement, While):
-        return statement.condition, statement.body
-    return (statement.body,)

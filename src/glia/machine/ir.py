@@ -6,8 +6,8 @@ subsequence concurrently; the waits and signals on instructions keep every depen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from glia.base.dtype import DType
 from glia.isa.kit import Instr
@@ -46,6 +46,7 @@ class Branch:
 
 
 Statement = Instr | Loop | While | Branch
+Block = tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
@@ -77,16 +78,34 @@ class Program:
         yield from walk(self.body)
 
 
-def walk(body: tuple[Statement, ...]) -> Iterator[Instr]:
+def walk(body: Block) -> Iterator[Instr]:
     """Every instruction of a block once, in program order, entering loops and branches."""
     for statement in body:
-        if isinstance(statement, Loop):
-            yield from walk(statement.body)
-        elif isinstance(statement, While):
-            yield from walk(statement.condition)
-            yield from walk(statement.body)
-        elif isinstance(statement, Branch):
-            for arm in statement.arms:
-                yield from walk(arm)
-        else:
+        if isinstance(statement, Instr):
             yield statement
+        else:
+            for block in blocks(statement):
+                yield from walk(block)
+
+
+def blocks(statement: Statement) -> tuple[Block, ...]:
+    """The blocks inside a statement, in program order; an instruction has none."""
+    if isinstance(statement, Loop):
+        return (statement.body,)
+    if isinstance(statement, While):
+        return statement.condition, statement.body
+    if isinstance(statement, Branch):
+        return statement.arms
+    return ()
+
+
+def with_blocks(statement: Statement, change: Callable[[Block], Block]) -> Statement:
+    """The statement with every block inside it changed; an instruction stays what it is."""
+    if isinstance(statement, Loop):
+        return replace(statement, body=change(statement.body))
+    if isinstance(statement, While):
+        condition, body = change(statement.condition), change(statement.body)
+        return replace(statement, condition=condition, body=body)
+    if isinstance(statement, Branch):
+        return replace(statement, arms=tuple(map(change, statement.arms)))
+    return statement

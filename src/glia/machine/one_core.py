@@ -16,10 +16,8 @@ from glia.isa.meeting import Meeting
 from glia.isa.multicore import CoreBarrier, Sendrecv
 from glia.isa.operand import Memory, Pattern, Tile, row_major
 from glia.machine.emit.builder import QUEUE_OWNERS
-from glia.machine.ir import Binding, Loop, Program, Statement, walk
+from glia.machine.ir import Binding, Block, Loop, Program, Statement, walk
 from glia.machine.rewrite import renamed, variables
-
-Body = tuple[Statement, ...]
 
 
 def on_one_core(programs: Sequence[Program]) -> Program:
@@ -34,7 +32,7 @@ def on_one_core(programs: Sequence[Program]) -> Program:
     constants: dict[str, object] = {}
     inputs: dict[str, Binding] = {}
     outputs: dict[str, Binding] = {}
-    bodies: list[Body] = []
+    bodies: list[Block] = []
     for rank, program in enumerate(programs):
         own = _tiles(program, programs[0], rank)
         names = {name: _name(name, rank) for name in variables(program.body)}
@@ -86,7 +84,7 @@ class _Together:
 
     tiles: dict[str, Tile]
 
-    def body(self, bodies: Sequence[Body]) -> Body:
+    def body(self, bodies: Sequence[Block]) -> Block:
         """One block after the other, up to the first meeting of each, then what they do there."""
         found: list[Statement] = []
         parts = [list(_until_meetings(each)) for each in bodies]
@@ -139,7 +137,7 @@ def _copy(dst: Pattern, src: Pattern, instr: Sendrecv) -> DmaCopy:
     return DmaCopy(dst=dst, src=src, queue="load", on=QUEUE_OWNERS["load"], loc=instr.loc)
 
 
-def _until_meetings(body: Body) -> Iterator[tuple[Body, Statement | None]]:
+def _until_meetings(body: Block) -> Iterator[tuple[Block, Statement | None]]:
     """(what a core does alone, the meeting after it), the last without a meeting."""
     alone: list[Statement] = []
     for statement in body:

@@ -8,40 +8,22 @@ from collections.abc import Callable, Mapping
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Tile
-from glia.machine.ir import Branch, Loop, Statement, While, walk
+from glia.machine.ir import Loop, Statement, blocks, with_blocks
 
 
 def substitute(
     statement: Statement, tiles: Mapping[str, Tile], variables: Mapping[str, Affine]
 ) -> Statement:
     """The statement with tiles and variables replaced by name, bodies included."""
-    if isinstance(statement, Loop):
-        body = tuple(substitute(s, tiles, variables) for s in statement.body)
-        return dataclasses.replace(statement, body=body)
-    if isinstance(statement, While):
-        condition = tuple(substitute(s, tiles, variables) for s in statement.condition)
-        body = tuple(substitute(s, tiles, variables) for s in statement.body)
-        return While(condition, statement.register, body)
-    if isinstance(statement, Branch):
-        arms = tuple(tuple(substitute(s, tiles, variables) for s in arm) for arm in statement.arms)
-        return Branch(statement.register, arms)
-    return substitute_instruction(statement, tiles, variables)
+    if isinstance(statement, Instr):
+        return substitute_instruction(statement, tiles, variables)
+    return with_blocks(statement, lambda b: tuple(substitute(s, tiles, variables) for s in b))
 
 
 def map_patterns(statement: Statement, change: Callable[[Pattern], Pattern]) -> Statement:
     """The statement with every pattern changed, bodies included."""
-    if isinstance(statement, Loop):
-        body = tuple(map_patterns(each, change) for each in statement.body)
-        return dataclasses.replace(statement, body=body)
-    if isinstance(statement, While):
-        condition, body = (
-            tuple(map_patterns(each, change) for each in block)
-            for block in (statement.condition, statement.body)
-        )
-        return While(condition, statement.register, body)
-    if isinstance(statement, Branch):
-        arms = tuple(tuple(map_patterns(each, change) for each in arm) for arm in statement.arms)
-        return Branch(statement.register, arms)
+    if not isinstance(statement, Instr):
+        return with_blocks(statement, lambda b: tuple(map_patterns(each, change) for each in b))
     changes: dict[str, object] = {}
     for name in (*statement.operand_declarations, *statement.attribute_names):
         value = getattr(statement, name)
@@ -93,16 +75,12 @@ def variables(body: tuple[Statement, ...]) -> list[str]:
     found: dict[str, None] = {}
     for statement in body:
         if isinstance(statement, Loop):
-            found |= dict.fromkeys([statement.variable, *variables(statement.body)])
-        elif isinstance(statement, While):
-            inner = (*statement.condition, *statement.body)
-            found |= dict.fromkeys([statement.register, *variables(inner)])
-        elif isinstance(statement, Branch):
-            found |= dict.fromkeys([statement.register])
-            for arm in statement.arms:
-                found |= dict.fromkeys(variables(arm))
-    registers = (getattr(each, "register", None) for each in walk(body))
-    return [*found, *(r for r in dict.fromkeys(registers) if r is not None and r not in found)]
+            found[statement.variable] = None
+        elif register := getattr(statement, "register", None):
+            found[register] = None
+        for block in blocks(statement):
+            found |= dict.fromkeys(variables(block))
+    return list(found)
 
 
 def renamed(
@@ -124,19 +102,11 @@ class _Renaming:
 
     def statement(self, statement: Statement) -> Statement:
         """The statement with other tiles, variables and registers."""
-        if isinstance(statement, Loop):
-            body = tuple(self.statement(each) for each in statement.body)
-            return Loop(self.name(statement.variable), statement.trips, body)
-        if isinstance(statement, While):
-            condition, body = (
-                tuple(self.statement(each) for each in block)
-                for block in (statement.condition, statement.body)
-            )
-            return While(condition, self.name(statement.register), body)
-        if isinstance(statement, Branch):
-            arms = tuple(tuple(self.statement(each) for each in arm) for arm in statement.arms)
-            return Branch(self.name(statement.register), arms)
-        return self.instruction(statement)
+        if isinstance(statement, Instr):
+            return self.instruction(statement)
+        key = "variable" if isinstance(statement, Loop) else "register"
+        named = dataclasses.replace(statement, **{key: self.name(getattr(statement, key))})
+        return with_blocks(named, lambda block: tuple(map(self.statement, block)))
 
     def instruction(self, instruction: Instr) -> Instr:
         values = {old: Affine.of(new) for old, new in self.names.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from glia.base.affine import Affine
@@ -16,7 +16,7 @@ from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.isa.meeting import Meeting
 from glia.isa.sync import Barrier
-from glia.machine.ir import Branch, Loop, Statement, While, walk
+from glia.machine.ir import Statement, walk, with_blocks
 from glia.nki.errors import BadSchedule
 from glia.nki.session import Order, Session, current
 
@@ -95,7 +95,7 @@ class _Orderer:
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """A block and those inside it in order."""
-        statements = [self._inside(statement) for statement in body]
+        statements = [with_blocks(statement, self.block) for statement in body]
         for order in self.orders:
             at = _position(statements, order.consumer)
             after = _position(statements, order.producer)
@@ -108,15 +108,6 @@ class _Orderer:
             if at < after:
                 statements = self._moved(statements, at, after, order)
         return tuple(statements)
-
-    def _inside(self, statement: Statement) -> Statement:
-        if isinstance(statement, Loop):
-            return replace(statement, body=self.block(statement.body))
-        if isinstance(statement, While):
-            return replace(statement, body=self.block(statement.body))
-        if isinstance(statement, Branch):
-            return replace(statement, arms=tuple(self.block(arm) for arm in statement.arms))
-        return statement
 
     def _moved(
         self, statements: list[Statement], at: int, after: int, order: Order

@@ -16,7 +16,7 @@ from glia.base.dtype import BF16, F8E3M4, F8E4M3, F8E4M3FN, F8E5M2, F32, TF32, D
 from glia.base.errors import InternalError
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
-from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
+from glia.machine.ir import Binding, Program, Statement, walk, with_blocks
 from glia.sim.policy import Policy
 
 Array = np.ndarray[Any, Any]
@@ -117,14 +117,9 @@ def _block(body: tuple[Statement, ...], wide: Mapping[str, Tile]) -> tuple[State
 
 
 def _statement(statement: Statement, wide: Mapping[str, Tile]) -> Statement:
-    if isinstance(statement, Loop):
-        return replace(statement, body=_block(statement.body, wide))
-    if isinstance(statement, While):
-        condition = _block(statement.condition, wide)
-        return replace(statement, condition=condition, body=_block(statement.body, wide))
-    if isinstance(statement, Branch):
-        return replace(statement, arms=tuple(_block(arm, wide) for arm in statement.arms))
-    return _instruction(statement, wide)
+    if isinstance(statement, Instr):
+        return _instruction(statement, wide)
+    return with_blocks(statement, lambda block: _block(block, wide))
 
 
 def _instruction(instr: Instr, wide: Mapping[str, Tile]) -> Instr:

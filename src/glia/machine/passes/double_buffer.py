@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.options import CompileOptions
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
-from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
+from glia.machine.ir import Loop, Program, Statement, walk, with_blocks
 from glia.machine.rewrite import substitute
 
 BUFFERED_SHARES = {Memory.SBUF: 0.25, Memory.PSUM: 0.5}  # for the tiles of one loop's copies
@@ -64,22 +66,15 @@ class _Unroller:
         for statement in body:
             if isinstance(statement, Loop):
                 result += self.loop(statement, is_nested=is_nested)
-            elif isinstance(statement, While):
-                condition = self.block(statement.condition, is_nested=False)
-                inner = self.block(statement.body, is_nested=False)
-                result.append(While(condition, statement.register, inner))
-            elif isinstance(statement, Branch):
-                arms = tuple(self.block(arm, is_nested=False) for arm in statement.arms)
-                result.append(Branch(statement.register, arms))
             else:
-                result.append(statement)
+                result.append(with_blocks(statement, partial(self.block, is_nested=False)))
         return tuple(result)
 
     def loop(self, loop: Loop, *, is_nested: bool) -> list[Statement]:
         if loop.is_fixed:
             return [loop]
         body = self.block(loop.body, is_nested=True)
-        has_inner = any(isinstance(s, Loop | While | Branch) for s in body)
+        has_inner = not all(isinstance(each, Instr) for each in body)
         if has_inner or loop.trips < 2:
             return [Loop(loop.variable, loop.trips, body)]
         copier = _Copier(loop, body, self.uses, self.tiles)

@@ -28,7 +28,16 @@ from glia.machine.columns import (
 )
 from glia.machine.columns_renewed import with_other_semaphores
 from glia.machine.footprint import Footprint
-from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
+from glia.machine.ir import (
+    Branch,
+    Loop,
+    Program,
+    Statement,
+    While,
+    blocks,
+    walk,
+    with_blocks,
+)
 
 MOST_ACCESSES = 24  # of one tile; more are remembered as accesses to the whole of it
 Counts = dict[str, "_Completion"]
@@ -226,14 +235,11 @@ class _Analysis:
         for statement in body:
             if isinstance(statement, Loop):
                 self.loop(statement)
-            elif isinstance(statement, While):
-                self.block(statement.condition)
-                self.block(statement.body)
-            elif isinstance(statement, Branch):
-                for arm in statement.arms:
-                    self.block(arm)
-            else:
+            elif isinstance(statement, Instr):
                 self.instruction(statement)
+            else:
+                for block in blocks(statement):
+                    self.block(block)
 
     def loop(self, loop: Loop) -> None:
         if _has_meeting(loop.body):  # every iteration starts and ends with all counts at 0
@@ -393,13 +399,9 @@ def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         return body
     result: list[Statement] = []
     for statement in body:
-        if isinstance(statement, While):
-            condition = (*_with_barriers(statement.condition), Barrier())
-            inner = (*_with_barriers(statement.body), Barrier())
-            result += [Barrier(), While(condition, statement.register, inner)]
-        elif isinstance(statement, Branch):
-            arms = tuple((*_with_barriers(arm), Barrier()) for arm in statement.arms)
-            result += [Barrier(), Branch(statement.register, arms)]
+        if isinstance(statement, While | Branch):
+            met = with_blocks(statement, lambda block: (*_with_barriers(block), Barrier()))
+            result += [Barrier(), met]
         elif isinstance(statement, Loop):
             inner = _with_barriers(statement.body)
             if _has_meeting(inner):
@@ -440,14 +442,10 @@ class _Writer:
             if isinstance(statement, Loop):
                 inside = {key: dict(counts) for key, counts in known.items()}
                 result.append(replace(statement, body=self.block(statement.body, inside)))
-            elif isinstance(statement, While):
-                condition = self.block(statement.condition, {})
-                result.append(While(condition, statement.register, self.block(statement.body, {})))
-            elif isinstance(statement, Branch):
-                arms = tuple(self.block(arm, {}) for arm in statement.arms)
-                result.append(Branch(statement.register, arms))
-            else:
+            elif isinstance(statement, Instr):
                 result.append(self._instruction(statement, known))
+            else:
+                result.append(with_blocks(statement, lambda block: self.block(block, {})))
         return tuple(result)
 
     def _instruction(self, instruction: Instr, known: Known) -> Instr:

@@ -187,7 +187,8 @@ def test_what_is_skipped_or_added_to_keeps_its_first_contents() -> None:
         rows = nl.full((4, 3), 7.0, dtype=nl.float32, buffer=nl.sbuf)
         places, i_f = nl.load(index), nl.arange(3)[None, :]
         nisa.dma_copy(dst=rows, src=table[places, i_f], oob_mode=nisa.oob_mode.skip)
-        sums = nl.full((4, 3), 2.0, dtype=nl.float32, buffer=nl.private_hbm)
+        sums = nl.ndarray((4, 3), dtype=nl.float32, buffer=nl.private_hbm)
+        nl.store(sums, nl.full((4, 3), 2.0, dtype=nl.float32, buffer=nl.sbuf))
         nisa.dma_copy(dst=sums, src=rows, dst_rmw_op=np.add)
         return rows, nl.load(sums)
 

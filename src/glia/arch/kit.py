@@ -110,10 +110,6 @@ class Arch:
         return self.partitions * self.sbuf_bytes_per_partition
 
     @property
-    def psum_bytes(self) -> int:
-        return self.partitions * self.psum_bytes_per_partition
-
-    @property
     def sources(self) -> dict[str, str]:
         """Where each number comes from, by name."""
         return {name: constant.source for name, constant in self.constants.items()}

@@ -19,9 +19,7 @@ from glia.isa.operand import Pattern
 if TYPE_CHECKING:
     from glia.arch import Arch
 
-COMMANDS_PAGE = "NKI nki.isa.reduce_cmd"
 ACCUMULATORS = State("accumulators", F32, {"scalar": 1, "vector": 1})
-COMMANDS = ("idle", "reset", "reduce", "reset_reduce", "load_reduce")
 ACCESS = {
     "reset": "writes",
     "reduce": "updates",

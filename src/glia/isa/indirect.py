@@ -45,9 +45,18 @@ class _Indirect(Instr, engine="vector", is_abstract=True):
         return stream_cycles(arch, self.runs_on, self.streamed())
 
 
-def _fits(i: Any, count: int) -> bool:
-    is_whole = i.group in GROUPS and i.index.partitions % i.group == 0
-    return is_whole and count <= i.index.free * i.group
+def _an_offset_for_each(operand: str) -> Rule:
+    """As many offsets as elements pass in each partition of an operand."""
+
+    def holds(i: Any, _: Arch) -> bool:
+        is_whole = i.group in GROUPS and i.index.partitions % i.group == 0
+        return is_whole and getattr(i, operand).free <= i.index.free * i.group
+
+    sentence = (
+        f"index must hold an offset for each element of a partition of {operand}, in whole groups "
+        "of 16 or 32 partitions"
+    )
+    return Rule(sentence, holds, VIEW)
 
 
 def _lists(index: Array, group: int, count: int, extent: int) -> list[tuple[slice, Array]]:
@@ -80,12 +89,7 @@ class TensorGather(_Indirect, engine="vector", engines=ENGINES):
     rules = (
         same_partitions("dst", "src", "index", source=VIEW),
         same_dtype("dst", "src", source=VIEW),
-        Rule(
-            "index must hold an offset for each element of a partition of dst, in whole groups of "
-            "16 or 32 partitions",
-            lambda i, _: _fits(i, i.dst.free),
-            VIEW,
-        ),
+        _an_offset_for_each("dst"),
         dtypes("index", (U16, U32, S32), source="assumed"),
         Rule(
             "src and index must start on the same partition",
@@ -124,12 +128,7 @@ class TensorScatter(_Indirect, engine="vector", engines=ENGINES):
     rules = (
         same_partitions("dst", "src", "index", source=VIEW),
         same_dtype("dst", "src", source=VIEW),
-        Rule(
-            "index must hold an offset for each element of a partition of src, in whole groups of "
-            "16 or 32 partitions",
-            lambda i, _: _fits(i, i.src.free),
-            VIEW,
-        ),
+        _an_offset_for_each("src"),
         dtypes("index", (U16, U32, S32), source="assumed"),
         Rule(
             "the Scalar Engine scatters to SBUF only",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SENDRECV = "NKI nki.isa.sendrecv"
 BARRIER = "NKI nki.isa.core_barrier"
-RANK = "NKI nki.collectives.rank_id"
 RING = "NKI nki.collectives.collective_permute_implicit_current_processing_rank_id"
 PAIR = (0, 1)  # the cores of a logical core
 GPSIMD_BYTES_PER_DTYPE_BYTE = 256  # most bytes per partition for each byte of the dtype

@@ -36,7 +36,7 @@ from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
 Array = np.ndarray[Any, Any]
 
 ACCESSES = ("reads", "writes", "updates")
-READS, WRITES, UPDATES = range(3)
+READS, WRITES = 0, 1
 MOST_KEPT = 1_000_000  # instructions of a program whose columns stay with it, 400 bytes for each
 MOST_ABREAST = 8  # patterns of an instruction that are compared column by column
 HASHED_QUICKLY = {str, int, bool, float, tuple}

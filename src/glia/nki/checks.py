@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from glia.arch import ARCHS, TARGETS, Arch, Target
+from glia.arch import TARGETS, Target
 from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN, Loc
 from glia.machine.ir import Program
+from glia.machine.passes.insert_semaphores import stream_of
 from glia.nki.definitions import plain
 from glia.nki.errors import UnsoundKernel
 from glia.nki.interpreter import UNWRITTEN, Unwritten
@@ -125,9 +126,8 @@ def orders_needed(*programs: Program) -> int:
     for program in programs:
         signallers: dict[str, set[str]] = {}
         for instr in program.instructions():
-            stream = f"queue.{instr.queue}" if instr.queue else instr.runs_on
             for signal in instr.signals:
-                signallers.setdefault(signal.semaphore, set()).add(stream)
+                signallers.setdefault(signal.semaphore, set()).add(stream_of(instr))
         if any(len(streams) > 1 for streams in signallers.values()):
             return len(streams_of(*programs))
     return 1
@@ -197,7 +197,8 @@ class _Checker:
     def try_other_targets(self) -> None:
         """A remark for each other target that has NKI: what it takes there, or why not."""
         for name, target in TARGETS.items():
-            if target.arch in (self.call.target.arch, *_without_nki()):
+            is_same = target.arch == self.call.target.arch
+            if is_same or target.arch.generation < FIRST_GENERATION:
                 continue
             try:
                 detail = _size_and_time(self.call.compile(target), target)
@@ -311,10 +312,6 @@ class _Checker:
     def _enter(self, check: Check) -> None:
         self.checks.append(check)
         self.on_check(check)
-
-
-def _without_nki() -> tuple[Arch, ...]:
-    return tuple(arch for arch in ARCHS if arch.generation < FIRST_GENERATION)
 
 
 def _size_and_time(compiled: Traced, target: Target) -> str:

@@ -19,10 +19,8 @@ from glia.nki.issue import Arguments, issue
 from glia.nki.objects import NkiInstruction
 from glia.nki.remember import Issuing, Sums, remembering
 from glia.nki.session import Session, caller, current, shown
-from glia.nki.tensor import NkiTensor
 
 Prepare = Callable[[Arguments, Session], Arguments]
-Registry = dict[str, Callable[..., NkiInstruction]]
 
 # Parameters that mean the same wherever they occur: their defaults, and the dtypes of those.
 SHARED: dict[str, Any] = {
@@ -223,8 +221,3 @@ def dressed(
     }
     function.__doc__ = text
     return function
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether an argument is a tensor."""
-    return isinstance(value, NkiTensor)

@@ -44,7 +44,6 @@ class NestInProgress:
         self.owner: object = None
         self.owner_index: Index = ()
         self.memory: dict[tuple[int, Index], Expr] = {}
-        self.is_rigid = False
 
     def axis(self, name: str, extent: int) -> Affine:
         """An index running over `extent` values; a constant 0 when there is only one."""

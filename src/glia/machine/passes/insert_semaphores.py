@@ -114,7 +114,7 @@ class _Record:
         kept = [
             old
             for old in self.accesses
-            if old.footprint.first < first  # as many parts of a tensor in HBM
+            if old.footprint.first < first  # asked first: it tells most parts of a tensor apart
             or last < old.footprint.last
             or not (is_write or (old.stream == stream and not old.is_write))
             or not footprint.covers(old.footprint)

@@ -17,6 +17,7 @@ from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki import typing as nt
 from glia.nki.collectives import ReplicaGroup, all_reduce, rank_id
+from glia.nki.errors import BadLaunch
 from glia.nki.tensor import NkiTensor
 from glia.runtime.model import load
 from levels.nki_ways import both, normal, stored
@@ -278,6 +279,9 @@ def test_two_cores_exchange_and_wait(kernel: Any) -> None:
     expected = np.concatenate([x[4:], x[:4]])
     np.testing.assert_array_equal(nki.simulate(kernel[2])(x), expected)
     np.testing.assert_array_equal(nki.simulate(kernel)[2](x), expected)
+    np.testing.assert_array_equal(nki.simulate(kernel)[(2,)](x), expected)
+    with pytest.raises(BadLaunch, match="neither"):
+        nki.simulate(kernel)[3]
 
 
 def test_two_compiled_cores_share_hbm() -> None:

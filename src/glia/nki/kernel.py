@@ -17,7 +17,7 @@ from glia.neff.package import Neff
 from glia.nki.errors import BadLaunch
 from glia.nki.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Unwritten
-from glia.nki.launch import Launch, bind, home_of, like_returned, program_key
+from glia.nki.launch import Launch, bind, home_of, like_returned, program_key, ranks_of
 from glia.nki.schedule import edges_of, scheduled
 from glia.nki.session import caller, is_running
 from glia.nki.simulate import execute
@@ -53,7 +53,7 @@ class Kernel:
         self._cache = cache if cache is not None else _Cache()
 
     def __getitem__(self, grid: Any) -> Kernel:
-        return Kernel(self.function, self.ranks_of(grid), self._cache)
+        return Kernel(self.function, ranks_of(self.function, grid), self._cache)
 
     def with_schedule(self, schedule: Iterable[Any]) -> Kernel:
         """The kernel with edges (consumer, producer or list of producers) between instructions.
@@ -64,15 +64,6 @@ class Kernel:
         """
         loc = caller()
         return Kernel(scheduled(self.function, edges_of(schedule, loc), loc), self.ranks)
-
-    def ranks_of(self, grid: Any) -> int:
-        """The number of cores that a grid asks for; BadLaunch for others than 1 and 2."""
-        ranks = grid[0] if isinstance(grid, tuple | list) and len(grid) == 1 else grid
-        if isinstance(ranks, bool) or ranks not in (1, 2):
-            home = home_of(self.function)
-            problem = f"the grid [{grid}] is neither [1] nor [2]"
-            raise BadLaunch(kernel=home.name, problem=problem, loc=home)
-        return int(ranks)
 
     @in_python
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

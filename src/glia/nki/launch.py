@@ -120,6 +120,16 @@ def _part(value: Any) -> Any:
     return type(value), value
 
 
+def ranks_of(kernel: Callable[..., Any], grid: Any) -> int:
+    """The number of cores that a grid asks for; BadLaunch for others than 1 and 2."""
+    ranks = grid[0] if isinstance(grid, tuple | list) and len(grid) == 1 else grid
+    if isinstance(ranks, bool) or ranks not in (1, 2):
+        home = home_of(kernel)
+        problem = f"the grid [{grid}] is neither [1] nor [2]"
+        raise BadLaunch(kernel=home.name, problem=problem, loc=home)
+    return int(ranks)
+
+
 def check_cores(launch: Launch, target: Target, ranks: int) -> None:
     """BadLaunch when the target has no logical core of so many."""
     if ranks > 1 and ranks not in target.lncs:

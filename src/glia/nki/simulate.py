@@ -25,6 +25,7 @@ from glia.nki.launch import (
     check_output,
     like_returned,
     outputs_of,
+    ranks_of,
 )
 from glia.nki.session import running
 from glia.nki.subset import check_language
@@ -44,9 +45,7 @@ class Simulated:
         self._ranks = ranks
 
     def __getitem__(self, grid: Any) -> Simulated:
-        from_grid: Any = getattr(self._kernel, "ranks_of", None)
-        ranks = from_grid(grid) if from_grid is not None else int(grid)
-        return Simulated(self._kernel, self._target, ranks)
+        return Simulated(self._kernel, self._target, ranks_of(self._kernel, grid))
 
     @in_python
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

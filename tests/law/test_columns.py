@@ -16,9 +16,9 @@ from glia.isa import DmaCompute, Memset, TensorCopy, TensorScalar
 from glia.isa.examples import chip, examples, hbm
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.isa.operand import Pattern, Signal, Wait
-from glia.machine import columns as module
-from glia.machine.columns import ACCESSES, Columns, Expressions, Span, columns_of, kinds, rows_alike
+from glia.machine.columns import ACCESSES, Columns, Expressions, Span, columns_of
 from glia.machine.ir import Loop, Statement
+from glia.machine.kinds import rows_alike
 from levels.generated_programs import instructions, program, programs
 
 
@@ -189,7 +189,7 @@ def test_an_integer_beyond_64_bits_is_an_error():
 def test_columns_are_made_once_for_a_program(monkeypatch: pytest.MonkeyPatch):
     tested = program([Loop("i", 3, (TensorCopy(dst=chip("a", 4, 4), src=chip("b", 4, 4)),))])
     assert columns_of(tested) is columns_of(tested)
-    monkeypatch.setattr(module, "MOST_KEPT", 0)
+    monkeypatch.setattr("glia.machine.columns.MOST_KEPT", 0)
     assert columns_of(replace(tested)) is not columns_of(replace(tested))
 
 
@@ -198,8 +198,8 @@ def test_columns_are_made_once_for_a_program(monkeypatch: pytest.MonkeyPatch):
 def test_reading_in_pieces_changes_nothing(listed, piece):
     whole = columns_of(program(listed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PIECE", piece)
-        patch.setattr(module, "FEW", 0)
+        patch.setattr("glia.machine.columns.PIECE", piece)
+        patch.setattr("glia.machine.kinds.FEW", 0)
         parts = columns_of(program(listed))
     for number in range(len(listed)):
         for reading in (patterns, waits, signals):
@@ -209,49 +209,3 @@ def test_reading_in_pieces_changes_nothing(listed, piece):
 
 def first_rows(rows: list[object]) -> list[int]:
     return [rows.index(row) for row in rows]
-
-
-INTEGERS = st.one_of(st.integers(-3, 3), st.integers(-(1 << 63), (1 << 63) - 1))
-
-
-WAYS = pytest.mark.parametrize("few", [0, module.FEW])  # as arrays, or one by one
-
-
-@WAYS
-@given(values=st.lists(INTEGERS, max_size=60))
-def test_rows_of_one_kind_hold_one_integer(few, values):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FEW", few)
-        found = kinds(np.array(values, np.int64))
-    assert found.first[found.number].tolist() == first_rows(values)
-    assert found.first.tolist() == sorted(set(first_rows(values)))
-
-
-@pytest.mark.parametrize("factors", [[0], [1, 1], [0, 0, 0]])
-def test_kinds_do_not_depend_on_the_factors(monkeypatch, factors: list[int]):
-    """A factor that lets all values meet in one place must only cost time."""
-    monkeypatch.setattr(module, "FEW", 0)
-    monkeypatch.setattr(module, "FACTORS", np.array(factors, np.uint64))
-    values = [7, -1, 7, 3, 1 << 60, -1, 3, 5]
-    found = kinds(np.array(values, np.int64))
-    assert found.first[found.number].tolist() == first_rows(values)
-
-
-@WAYS
-@given(
-    rows=st.integers(1, 5).flatmap(
-        lambda width: st.lists(st.tuples(*[INTEGERS] * width), min_size=1, max_size=30)
-    )
-)
-def test_rows_are_alike_where_all_columns_agree(few, rows):
-    columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FEW", few)
-        found = rows_alike(*columns)
-    assert found.first[found.number].tolist() == first_rows(rows)
-
-
-def test_objects_are_told_apart_by_identity():
-    values = [object() for _ in range(5)]
-    array = np.array(values, object)
-    assert module._identities(array).tolist() == [id(value) for value in values]

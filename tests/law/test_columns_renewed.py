@@ -10,17 +10,16 @@ import pytest
 
 from glia.kernels.matmul import matmul_tiled
 from glia.machine.columns import (
-    Alike,
     Columns,
     Expressions,
     Patterns,
     Signals,
-    Values,
     Waits,
     columns_of,
     kept_columns,
 )
 from glia.machine.ir import Program
+from glia.machine.kinds import Alike, Values
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.nki.trace import trace

@@ -9,57 +9,43 @@ instruction there is. `columns_of(program)` gives the columns; see `Columns` for
     cycles = [columns.instructions[row].cycles(arch) for row in alike.first.tolist()]
     total = np.bincount(alike.number) @ cycles  # one call for each form, shapes and dtypes
 
-Objects that repeat are numbered from 0 in the order in which they first appear (`Values`). Two have
-one number where they compare equal and are of one type, or are the same object; 0.0 and -0.0 are
-equal. Integers that do not fit in 64 bits raise InternalError.
+Objects that repeat are numbered as `machine.kinds` does it. Integers that do not fit in 64 bits
+raise InternalError.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, repeat
+from itertools import chain, repeat
 from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.errors import InternalError
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
-
-Array = np.ndarray[Any, Any]
+from glia.machine.kinds import (
+    Alike,
+    Array,
+    Values,
+    begins_of,
+    column_of,
+    integers,
+    kinds,
+    numbered,
+    ranks_of,
+    rows_alike,
+)
 
 ACCESSES = ("reads", "writes", "updates")
 READS, WRITES = 0, 1
 MOST_KEPT = 1_000_000  # instructions of a program whose columns stay with it, 400 bytes for each
 MOST_ABREAST = 8  # patterns of an instruction that are compared column by column
-HASHED_QUICKLY = {str, int, bool, float, tuple}
-COMPARED_QUICKLY = {str, type(None), tuple}  # and equal only to others of their class
+COMPARED_QUICKLY = {str, type(None), tuple}  # equal only to others of their class
 PIECE = 512  # instructions that are read field by field, as many as the cache keeps
-FEW = 48  # rows that are put into kinds sooner one by one than as an array
-MOST_JOINED = 1 << 24  # a column of greater numbers is numbered anew before it joins others
-# Odd, with bits all over: the whole parts of 2**64 times the fractions of square roots
-FACTORS = np.array(
-    [0x6A09E667F3BCC909, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1], np.uint64
-)
-
-
-@dataclass(frozen=True)
-class Values:
-    """A column of objects that repeat: row i holds `distinct[number[i]]`."""
-
-    number: Array
-    distinct: list[Any]
-
-    def map(self, function: Callable[[Any], int]) -> Array:
-        """What a function says of each row, asked once for each different object."""
-        return np.array([function(value) for value in self.distinct], np.int64)[self.number]
 
 
 @dataclass(frozen=True)
@@ -73,14 +59,6 @@ class Expressions:
     def varying(self) -> Array:
         """The rows that name loop variables or registers."""
         return np.flatnonzero(self.terms.map(bool))
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Rows put into kinds: `number[i]` is the kind of row i, `first[k]` the first row of kind k."""
-
-    number: Array
-    first: Array
 
 
 @dataclass(frozen=True)
@@ -173,7 +151,7 @@ class Columns:
             )
             rest = np.full(counts.size, -1)
             lists = [tuple(pattern[a:b].tolist()) for a, b in spans]
-            rest[long] = numbered(_objects(lists)).number
+            rest[long] = numbered(column_of(lists)).number
             number = rows_alike(number, rest).number
         return kinds(number)
 
@@ -204,146 +182,11 @@ def kept_columns(program: Program) -> Columns | None:
     return vars(program).get("_columns")
 
 
-def kinds(column: Array) -> Alike:
-    """Rows that hold the same integer are of one kind; kinds are in the order of their first row.
-
-    Every value looks up, in a table, the first row that came to the same place. The place of values
-    that lie far apart is a part of a product: those that met another there try again among
-    themselves with another factor.
-    """
-    if column.size < FEW or not column.size:
-        return _few_kinds(column.tolist())
-    low, high = int(column.min()), int(column.max())
-    everything = np.arange(column.size)
-    if low == high:
-        return Alike(np.zeros(column.size, np.int64), everything[:1])
-    if high - low <= 4 * column.size:
-        leader = _first_rows(column - low, everything, high - low + 1)
-    else:
-        leader = _leaders(column)
-    first = np.flatnonzero(leader == everything)
-    rank = np.zeros(column.size, np.int64)
-    rank[first] = np.arange(first.size)
-    return Alike(rank[leader], first)
-
-
-def _few_kinds(values: Sequence[object]) -> Alike:
-    numbers: dict[object, int] = {}
-    number = [numbers.setdefault(value, len(numbers)) for value in values]
-    first = [number.index(kind) for kind in range(len(numbers))]
-    return Alike(np.array(number, np.int64), np.array(first, np.int64))
-
-
-def _first_rows(places: Array, rows: Array, count: int) -> Array:
-    """For each of some ascending rows, which have places below `count`, the first at its place."""
-    table = np.full(count, rows[-1])
-    np.minimum.at(table, places, rows)
-    return table[places]
-
-
-def _leaders(column: Array) -> Array:
-    """For each row the first that holds the same integer."""
-    rows = np.arange(column.size)
-    leader = _meeting(column, rows, FACTORS[0])
-    rows = rows[column[leader] != column]
-    for factor in FACTORS[1:]:
-        if not rows.size:
-            return leader
-        values = column[rows]
-        leader[rows] = found = _meeting(values, rows, factor)
-        rows = rows[column[found] != values]
-    _, first, inverse = np.unique(column[rows], return_index=True, return_inverse=True)
-    leader[rows] = rows[first[inverse]]
-    return leader
-
-
-def _meeting(values: Array, rows: Array, factor: int) -> Array:
-    """For each value the first row whose value came to the same place, of the rows they are of."""
-    bits = int(2 * rows.size).bit_length()
-    places = (values.view(np.uint64) * factor >> np.uint64(64 - bits)).view(np.int64)
-    return _first_rows(places, rows, 1 << bits)
-
-
-def rows_alike(*columns: Array) -> Alike:
-    """Rows of one kind agree in every one of some columns of integers."""
-    if columns[0].size < FEW:
-        rows = list(zip(*(column.tolist() for column in columns), strict=True))
-        return _few_kinds(rows)
-    key, extent = np.zeros(columns[0].size, np.int64), 1
-    for column in columns:
-        low, high = int(column.min(initial=0)), int(column.max(initial=0))
-        if high - low >= MOST_JOINED:
-            column, low, high = kinds(column).number, 0, column.size
-        if extent * (high - low + 1) >= 1 << 62:
-            key, extent = kinds(key).number, key.size
-        key = key * (high - low + 1) + (column - low)
-        extent *= high - low + 1
-    return kinds(key)
-
-
-def numbered(objects: Array) -> Values:
-    """A column of these objects, given as an array of them."""
-    same = kinds(_identities(objects))
-    different = objects[same.first].tolist()
-    by_value = _numbers_by_value(different)
-    first = kinds(by_value).first.tolist()
-    return Values(by_value[same.number], [different[place] for place in first])
-
-
-def _numbers_by_value(values: list[Any]) -> Array:
-    types = set(map(type, values))
-    if types == {Affine}:  # whose own hash is slow
-        constant = _integers([value.constant for value in values], len(values))
-        return rows_alike(constant, numbered(_objects([v.terms for v in values])).number).number
-    numbers: defaultdict[object, int] = defaultdict(count().__next__)
-    if len(types) == 1 and types <= HASHED_QUICKLY:
-        return _integers(map(numbers.__getitem__, values), len(values))
-    return _integers([numbers[_key(value)] for value in values], len(values))
-
-
-def _key(value: object) -> object:
-    """Equal for values that are to have one number."""
-    try:
-        hash(value)
-    except TypeError:
-        return None, id(value)
-    return type(value), value
-
-
-def _objects(values: list[Any]) -> Array:
-    return np.fromiter(values, object, len(values))
-
-
-def _identities(objects: Array) -> Array:
-    """`id` of each object, which is the word that an array of objects holds for it."""
-    if not objects.size:
-        return np.zeros(0, np.int64)
-    words = (ctypes.c_int64 * objects.size).from_address(objects.ctypes.data)
-    return np.frombuffer(words, np.int64).copy()
-
-
-def _integers(values: Iterable[int], length: int) -> Array:
-    try:
-        return np.fromiter(values, np.int64, length)
-    except OverflowError as error:
-        raise InternalError("an integer of an instruction does not fit in 64 bits") from error
-
-
-def begins_of(counts: Array) -> Array:
-    """Where the rows of each begin when so many lie one behind the other, and where all end."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-
-
-def ranks_of(counts: Array) -> Array:
-    """0, 1, ... for each of so many rows."""
-    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
 def _columns(program: Program) -> Columns:
     instructions: list[Instr] = []
     body = _spans(program.body, instructions)
-    everything = _objects(instructions)
-    classes = numbered(_objects(list(map(type, instructions))))
+    everything = column_of(instructions)
+    classes = numbered(column_of(list(map(type, instructions))))
     reader = _Reader(len(instructions))
     for number, kind in enumerate(classes.distinct):
         rows = np.flatnonzero(classes.number == number)
@@ -425,11 +268,11 @@ def _values(pieces: list[Array | _Same]) -> Values:
     if len(pieces) == 1 and isinstance(pieces[0], _Same):
         return Values(np.zeros(pieces[0].length, np.int64), [pieces[0].value])
     if all(isinstance(piece, _Same) for piece in pieces):
-        same = numbered(_objects([piece.value for piece in pieces]))  # type: ignore[union-attr]
+        same = numbered(column_of([piece.value for piece in pieces]))  # type: ignore[union-attr]
         lengths = [piece.length for piece in pieces]  # type: ignore[union-attr]
         return Values(np.repeat(same.number, lengths), same.distinct)
     return numbered(np.concatenate([
-        np.repeat(_objects([piece.value]), piece.length) if isinstance(piece, _Same) else piece
+        np.repeat(column_of([piece.value]), piece.length) if isinstance(piece, _Same) else piece
         for piece in pieces
     ]))  # fmt: skip
 
@@ -475,7 +318,7 @@ class _Reader:
             (self.signals, [i.signals for i in piece], _signal_fields),
         ):
             if lists.count(()) < len(lists):
-                counts = _integers(map(len, lists), len(lists))
+                counts = integers(map(len, lists), len(lists))
                 flat = list(chain.from_iterable(lists))
                 table.pieces.append(fields(flat) | _owned(rows, counts))
         return told
@@ -493,8 +336,8 @@ class _Reader:
                 other: Array | _Same = _Same(None, rows.size)
                 place = {"owner": rows, "rank": rank.copy()}
             else:
-                count = _objects(taken.tolist())
-                other = _objects(values)
+                count = column_of(taken.tolist())
+                other = column_of(values)
                 other[taken > 0] = None
                 place = _owned(rows, taken)
                 place["rank"] += np.repeat(rank, taken)
@@ -554,14 +397,14 @@ def _told(values: list[Any]) -> Array | _Same:
     """A piece of a column that tells forms apart."""
     if type(values[0]) in COMPARED_QUICKLY and values.count(values[0]) == len(values):
         return _Same(values[0], len(values))
-    return _objects(values)
+    return column_of(values)
 
 
 def _patterns_in(values: list[Any], *, is_several: bool) -> tuple[Array, list[Pattern]]:
     """How many patterns each value of an operand is, and the patterns."""
     if is_several:
         lists = [value if _is_patterns(value) else () for value in values]
-        return _integers(map(len, lists), len(lists)), list(chain.from_iterable(lists))
+        return integers(map(len, lists), len(lists)), list(chain.from_iterable(lists))
     if set(map(type, values)) == {Pattern}:
         return np.ones(len(values), np.int64), values
     taken = np.array([type(value) is Pattern for value in values], np.int64)
@@ -579,9 +422,9 @@ def _owned(rows: Array, counts: Array) -> dict[str, Array]:
 
 def _pattern_fields(patterns: list[Pattern]) -> Piece:
     return {
-        "tile": _objects([pattern.tile for pattern in patterns]),
-        "dtype": _objects([pattern.dtype for pattern in patterns]),
-        "dims": _objects([pattern.dims for pattern in patterns]),
+        "tile": column_of([pattern.tile for pattern in patterns]),
+        "dtype": column_of([pattern.dtype for pattern in patterns]),
+        "dims": column_of([pattern.dims for pattern in patterns]),
         **_affine_fields("offset", [pattern.offset for pattern in patterns]),
         **_affine_fields("partition", [pattern.partition for pattern in patterns]),
     }
@@ -589,26 +432,26 @@ def _pattern_fields(patterns: list[Pattern]) -> Piece:
 
 def _wait_fields(waits: list[Wait]) -> Piece:
     return {
-        "semaphore": _objects([wait.semaphore for wait in waits]),
+        "semaphore": column_of([wait.semaphore for wait in waits]),
         **_affine_fields("value", [wait.value for wait in waits]),
     }
 
 
 def _signal_fields(signals: list[Signal]) -> Piece:
     return {
-        "semaphore": _objects([signal.semaphore for signal in signals]),
-        "amount": _integers([signal.amount for signal in signals], len(signals)),
+        "semaphore": column_of([signal.semaphore for signal in signals]),
+        "amount": integers([signal.amount for signal in signals], len(signals)),
     }
 
 
 def _affine_fields(name: str, values: list[Affine]) -> Piece:
     length = len(values)
     if length and all(map(is_, values, repeat(values[0]))):
-        constant = np.repeat(_integers([values[0].constant], 1), length)
+        constant = np.repeat(integers([values[0].constant], 1), length)
         return {name: constant, f"{name} terms": _Same(values[0].terms, length)}
     terms = [value.terms for value in values]
     is_constant = terms.count(()) == length
     return {
-        name: _integers([value.constant for value in values], length),
-        f"{name} terms": _Same((), length) if is_constant else _objects(terms),
+        name: integers([value.constant for value in values], length),
+        f"{name} terms": _Same((), length) if is_constant else column_of(terms),
     }

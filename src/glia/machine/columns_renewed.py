@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from typing import Any
-
-import numpy as np
 
 from glia.isa.operand import Signal, Wait
 from glia.machine.columns import (
@@ -16,12 +13,11 @@ from glia.machine.columns import (
     Signals,
     Span,
     Waits,
-    begins_of,
     keep_columns,
     kept_columns,
-    numbered,
 )
 from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
+from glia.machine.kinds import Array, begins_of, column_of, integers, numbered
 
 
 def with_body_of(program: Program, other: Program) -> Program:
@@ -37,34 +33,25 @@ def with_other_semaphores(program: Program, before: Columns) -> Program:
     waits: list[tuple[Wait, ...]] = [each.waits for each in instructions]
     signals: list[tuple[Signal, ...]] = [each.signals for each in instructions]
     awaited, given = [*chain.from_iterable(waits)], [*chain.from_iterable(signals)]
-    names = numbered(_column([each.semaphore for each in (*given, *awaited)]))
-    terms = numbered(_column([each.value.terms for each in awaited]))
-    constant = _integers(lambda each: each.value.constant, awaited)
+    names = numbered(column_of([each.semaphore for each in (*given, *awaited)]))
+    terms = numbered(column_of([each.value.terms for each in awaited]))
+    constant = integers([each.value.constant for each in awaited], len(awaited))
     values = Expressions(constant, terms)
+    amount = integers([each.amount for each in given], len(given))
     columns = replace(
         before,
         instructions=instructions,
         body=_renewed(before.body, program.body),
         waits=Waits(_begins(waits), names.number[len(given) :], values),
-        signals=Signals(
-            _begins(signals), names.number[: len(given)], _integers(lambda s: s.amount, given)
-        ),
+        signals=Signals(_begins(signals), names.number[: len(given)], amount),
         semaphores=names.distinct,
     )
     keep_columns(program, columns)
     return program
 
 
-def _column(values: list[Any]) -> np.ndarray:
-    return np.fromiter(values, object, len(values))
-
-
-def _integers(of: Callable[[Any], int], values: list[Any]) -> np.ndarray:
-    return np.fromiter(map(of, values), np.int64, len(values))
-
-
-def _begins(lists: list[Any]) -> np.ndarray:
-    return begins_of(_integers(len, lists))
+def _begins(lists: list[Any]) -> Array:
+    return begins_of(integers(map(len, lists), len(lists)))
 
 
 def _renewed(spans: tuple[Span, ...], body: Block) -> tuple[Span, ...]:

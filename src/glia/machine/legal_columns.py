@@ -19,8 +19,9 @@ from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Tile, reach
 from glia.isa.sync import register_variable
-from glia.machine.columns import READS, Array, Columns, Span, Values, columns_of, rows_alike
+from glia.machine.columns import READS, Columns, Span, columns_of
 from glia.machine.ir import Loop, Program, While
+from glia.machine.kinds import Array, Values, rows_alike
 from glia.machine.legal_instruction import violations
 
 MOST = 1 << 48  # greater numbers are left to Python's own integers

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.isa.kit import INSTRUCTIONS, Instr
-from glia.machine.columns import Array, rows_alike
 from glia.machine.ir import Program
+from glia.machine.kinds import Array, rows_alike
 from glia.sim.timing_costs import PS, Cost
 from glia.sim.timing_machine import Deadlock, Machine
 from glia.sim.timing_plan import Plan, make_plan

@@ -13,7 +13,8 @@ from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern
 from glia.isa.sync import Barrier
-from glia.machine.columns import Array, Columns, rows_alike
+from glia.machine.columns import Columns
+from glia.machine.kinds import Array, rows_alike
 
 if TYPE_CHECKING:
     from glia.arch import Arch

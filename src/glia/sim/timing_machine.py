@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.errors import CompileError, InternalError
-from glia.machine.columns import Array
+from glia.machine.kinds import Array
 from glia.sim import timing_events as rules
 from glia.sim.native import Library
 from glia.sim.timing_plan import Plan, PlannedWait

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.isa.kit import Instr
-from glia.machine.columns import Array, Columns, Span, columns_of
+from glia.machine.columns import Columns, Span, columns_of
 from glia.machine.ir import Branch, Loop, Program
+from glia.machine.kinds import Array
 from glia.sim.timing_costs import ENGINES, Cost, Costs, price
 from glia.sim.timing_steps import Record, Scopes, step_tables
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glia.base.errors import CompileError
-from glia.machine.columns import Array
+from glia.machine.kinds import Array
 from glia.sim import timing_events as rules
 from glia.sim.timing_machine import Machine
 from glia.sim.timing_plan import LoopStep, PlannedWait, loops_in

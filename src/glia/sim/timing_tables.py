@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glia.machine.columns import Array, Span
+from glia.machine.columns import Span
+from glia.machine.kinds import Array
 from glia.sim import timing_events as rules
 from glia.sim.timing_costs import PS, Cost, cycles_to_ps
 from glia.sim.timing_plan import BranchStep, LoopStep, Plan, PlanItem, WhileStep

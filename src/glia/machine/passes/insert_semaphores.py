@@ -19,13 +19,7 @@ from glia.base.frozen import made
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Signal, Tile, Wait
 from glia.isa.sync import Barrier
-from glia.machine.columns import (
-    READS,
-    WRITES,
-    Columns,
-    columns_of,
-    rows_alike,
-)
+from glia.machine.columns import READS, WRITES, Columns, columns_of
 from glia.machine.columns_renewed import with_other_semaphores
 from glia.machine.footprint import Footprint
 from glia.machine.ir import (
@@ -38,6 +32,7 @@ from glia.machine.ir import (
     walk,
     with_blocks,
 )
+from glia.machine.kinds import rows_alike
 
 MOST_ACCESSES = 24  # of one tile; more are remembered as accesses to the whole of it
 Counts = dict[str, "_Completion"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -115,6 +115,19 @@ def test_results_keep_the_structure_of_what_is_returned() -> None:
     result = both(kernel, [x, y])
     assert isinstance(result, list)
     np.testing.assert_array_equal(result[0], y)
+
+
+class Pair(NamedTuple):
+    weight: Any
+    factor: float
+
+
+def test_tensors_in_a_named_tuple_keep_their_names() -> None:
+    def kernel(pair: Pair) -> NkiTensor:
+        return stored(nl.multiply(nl.load(pair.weight), pair.factor))
+
+    x = normal(2, 3)
+    np.testing.assert_array_equal(both(kernel, Pair(x, 2.0)), 2 * x)
 
 
 def test_kernels_call_kernels() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
@@ -15,7 +15,6 @@ from glia.nki.errors import NotInNki
 
 JAX_KERNELS, TORCH_KERNELS = "glia.plugins.jax_kernels", "glia.plugins.torch_kernels"
 _TORCH_BITS = {2: "int16", 1: "uint8"}
-
 
 Call = Callable[[], Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -38,10 +37,10 @@ def call_by_framework(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     That is where JAX traces a function, and where tensors of PyTorch have no contents or ask for
     gradients.
     """
-    leaves = list(_leaves((*args, *kwargs.values())))
-    if any(_is_traced(each) for each in leaves):
+    given = list(leaves([args, kwargs]))
+    if any(_is_traced(each) for each in given):
         return partial(importlib.import_module(JAX_KERNELS).call, kernel, args, kwargs)
-    if any(_is_more_than_its_contents(each) for each in leaves):
+    if any(_is_more_than_its_contents(each) for each in given):
         return partial(importlib.import_module(TORCH_KERNELS).call, kernel, args, kwargs)
     return None
 
@@ -55,7 +54,12 @@ def _is_more_than_its_contents(value: Any) -> bool:
     if framework_of(value) != "torch":
         return False
     asks = value.requires_grad and sys.modules["torch"].is_grad_enabled()
-    return asks or value.is_meta or type(value).__name__ == "FakeTensor"
+    return asks or is_empty(value)
+
+
+def is_empty(tensor: Any) -> bool:
+    """Whether a tensor of PyTorch has a shape and no contents."""
+    return tensor.is_meta or type(tensor).__name__ == "FakeTensor"
 
 
 def in_python(function: Function) -> Function:
@@ -80,15 +84,29 @@ def nki_op(name: str, function: Any = None, /, **options: Any) -> Any:
     return importlib.import_module(TORCH_KERNELS).nki_op(name, function, **options)
 
 
-def _leaves(values: Iterable[Any]) -> Iterator[Any]:
-    """The values, those in tuples, lists and dicts one by one."""
-    for each in values:
-        if isinstance(each, tuple | list):
-            yield from _leaves(each)
-        elif isinstance(each, dict):
-            yield from _leaves(each.values())
-        else:
-            yield each
+def leaves(value: Any) -> Iterator[Any]:
+    """The value; of tuples, lists and dicts, whatever is in them."""
+    if isinstance(value, tuple | list):
+        for each in value:
+            yield from leaves(each)
+    elif isinstance(value, dict):
+        yield from leaves([*value.values()])
+    else:
+        yield value
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with all its leaves changed."""
+    if isinstance(value, tuple | list):
+        return rebuilt(value, [mapped(each, change) for each in value])
+    if isinstance(value, dict):
+        return {name: mapped(each, change) for name, each in value.items()}
+    return change(value)
+
+
+def rebuilt(value: Any, elements: list[Any]) -> Any:
+    """A tuple or list of the type of `value`, a named tuple too, with other elements."""
+    return type(value)(*elements) if hasattr(value, "_fields") else type(value)(elements)
 
 
 def to_numpy(value: Any) -> np.ndarray:

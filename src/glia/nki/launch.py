@@ -15,7 +15,7 @@ from glia.base.loc import Loc
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import BadLaunch, NotAnOutput, NotInNki
-from glia.nki.frameworks import framework_of, to_numpy
+from glia.nki.frameworks import framework_of, rebuilt, to_numpy
 from glia.nki.language_errors import advise
 from glia.nki.session import Session, current
 from glia.nki.tensor import NkiTensor
@@ -77,7 +77,7 @@ def _put(arguments: dict[str, Any], path: str, tensor: NkiTensor) -> None:
         return
     values = list(arguments[name])
     values[int(position)] = tensor
-    arguments[name] = tuple(values) if isinstance(arguments[name], tuple) else values
+    arguments[name] = rebuilt(arguments[name], values)
 
 
 def _checked(name: str, array: np.ndarray, home: Loc) -> np.ndarray:

@@ -27,7 +27,7 @@ from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.neff.kernels import write_kernel
 from glia.neff.package import Neff
 from glia.nki.errors import BadLaunch, NoDerivative
-from glia.nki.frameworks import framework_of
+from glia.nki.frameworks import framework_of, mapped
 from glia.nki.launch import Launch, bind, like_returned, program_key
 from glia.nki.targets import model_target
 from glia.nki.trace import Traced
@@ -106,8 +106,8 @@ def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     what tracing the kernel raises.
     """
     operands: dict[int, Any] = {}
-    shaped_args, shaped = _shaped([list(args), kwargs], operands, kernel)
-    launch = bind(kernel.function, tuple(shaped_args), shaped)
+    shaped = mapped([args, kwargs], lambda each: _shaped(each, operands, kernel))
+    launch = bind(kernel.function, *shaped)
     target = model_target()
     key = program_key(launch, target.name, *kernel.identity)
     trace = _trace if key is not None else _trace.__wrapped__
@@ -130,11 +130,7 @@ def _trace(request: _Request) -> TracedKernel:
 
 
 def _shaped(value: Any, operands: dict[int, Any], kernel: Kernel) -> Any:
-    """The arguments with an array of zeros for each of JAX's; `operands` are those by its id."""
-    if isinstance(value, tuple | list):
-        return type(value)(_shaped(each, operands, kernel) for each in value)
-    if isinstance(value, dict):
-        return {name: _shaped(each, operands, kernel) for name, each in value.items()}
+    """An argument, or zeros for an array, which is put in `operands` by the id of the zeros."""
     if not framework_of(value):
         return value
     if isinstance(value, jax.core.Tracer) and not value.shape:

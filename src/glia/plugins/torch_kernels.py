@@ -10,7 +10,7 @@ import torch
 
 from glia.nki.dtypes import DTYPES, dtype_name
 from glia.nki.errors import NoDerivative
-from glia.nki.frameworks import framework_of, torch_dtype
+from glia.nki.frameworks import framework_of, is_empty, leaves, mapped, torch_dtype
 from glia.nki.launch import bind, like_returned, outputs_of
 from glia.nki.targets import platform_target
 
@@ -36,10 +36,11 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     They belong to the graph of gradients as the arguments do, so that NoDerivative says where a
     gradient would be lost.
     """
-    given = _tensors([*args, kwargs])
-    if any(_is_empty(each) for each in given):
+    given = [each for each in leaves([args, kwargs]) if framework_of(each) == "torch"]
+    if any(is_empty(each) for each in given):
         return _without_contents(kernel, args, kwargs, given[0].device)
-    returned = kernel(*_mapped(list(args), _detached), **_mapped(kwargs, _detached))
+    args, kwargs = _tensors_mapped([args, kwargs], torch.Tensor.detach)
+    returned = kernel(*args, **kwargs)
     asking = [each for each in given if each.requires_grad]
     values = _Kernel.apply(kernel.__name__, outputs_of(returned, wrote=True), *asking)
     return like_returned(returned, list(values or ()))
@@ -60,16 +61,11 @@ class _Kernel(torch.autograd.Function):
         raise NoDerivative(kernel=ctx.name)
 
 
-def _is_empty(tensor: torch.Tensor) -> bool:
-    """Whether it has a shape and no contents."""
-    return tensor.is_meta or type(tensor).__name__ == "FakeTensor"
-
-
 def _without_contents(
     kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
 ) -> Any:
     """Tensors of the shapes and dtypes of the results, on a device."""
-    launch = bind(kernel.function, tuple(_mapped(list(args), _zeros)), _mapped(kwargs, _zeros))
+    launch = bind(kernel.function, *_tensors_mapped([args, kwargs], _zeros))
     traced = kernel.traced_launch(launch, platform_target(), synchronises=False)
     outputs = {b.name: b for program in traced.programs for b in program.outputs}
     results = [outputs[name] for name in traced.results]
@@ -88,21 +84,6 @@ def _zeros(tensor: torch.Tensor) -> np.ndarray:
     return np.zeros(tuple(int(each) for each in tensor.shape), dtype)
 
 
-def _detached(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach()
-
-
-def _mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+def _tensors_mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     """The value with every tensor changed, those in tuples, lists and dicts too."""
-    if isinstance(value, tuple | list):
-        return type(value)(_mapped(each, change) for each in value)
-    if isinstance(value, dict):
-        return {name: _mapped(each, change) for name, each in value.items()}
-    return change(value) if framework_of(value) == "torch" else value
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors of a value, also those in tuples, lists and dicts."""
-    found: list[torch.Tensor] = []
-    _mapped(value, found.append)
-    return found
+    return mapped(value, lambda each: change(each) if framework_of(each) == "torch" else each)

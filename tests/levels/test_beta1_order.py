@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glia.isa import DmaCopy
 from glia.machine.ir import Program
 from glia.machine.passes.schedule import schedule_as_given
 from glia.machine.program_builder import ProgramBuilder
 from glia.nki import beta1 as nki
 from glia.nki.beta1 import compiler as ncc
+from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.sim.run import run
 
@@ -109,3 +111,50 @@ def test_a_better_order_takes_less_time() -> None:
         each(X)
     free, strict = (each.benchmark_result.profile for each in timed)
     assert free.latency_us < strict.latency_us
+
+
+def copies(**named: Any) -> Any:
+    """Copies of one row, more of them than one engine has time for."""
+
+    @nki.jit(platform_target="trn1")
+    def kernel(x):
+        out = nl.ndarray((4, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        row = nl.load(x[0:128])
+        for i in nl.affine_range(4):
+            nl.store(out[i, 0:128], nisa.tensor_copy(row, **named))
+        return out
+
+    return kernel
+
+
+def engines(kernel: Any) -> set[str]:
+    """The compute engines of the program."""
+    timed = nki.benchmark(kernel)
+    timed(X)
+    instructions = timed.benchmark_result.profile.program.instructions()
+    return {i.runs_on for i in instructions if not isinstance(i, DmaCopy)}
+
+
+def test_copies_go_to_the_engine_that_is_free_unless_one_is_named() -> None:
+    assert engines(copies()) == {"vector", "scalar"}
+    assert engines(copies(engine=nisa.vector_engine)) == {"vector"}
+
+
+def test_turns_that_share_a_tile_overlap() -> None:
+    """A tile made before a loop is one storage; its turns still need not wait for each other."""
+
+    def kernel(x, apart):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tiles = nl.ndarray((4, nl.par_dim(128), 256), dtype=x.dtype, buffer=nl.sbuf)
+        for i in nl.affine_range(4):
+            tiles[i * apart] = nl.load(x[128 * i : 128 * (i + 1)])
+            nl.store(out[128 * i : 128 * (i + 1)], nl.exp(tiles[i * apart]))
+        return out
+
+    def latency_us(apart: int) -> float:
+        timed = nki.benchmark(kernel)
+        timed(X, apart)
+        return timed.benchmark_result.profile.latency_us
+
+    np.testing.assert_allclose(nki.baremetal(kernel)(X, 0), np.exp(X), rtol=1e-5)
+    assert latency_us(0) == pytest.approx(latency_us(1), rel=0.02)

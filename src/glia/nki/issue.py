@@ -84,6 +84,8 @@ def issue(
     on = _LEGAL.get(signature)
     if on is None:
         on = _choose(session.arch, function, kind, fields, chosen, loc, signature)
+    if chosen is not engine.unknown:
+        session.engines_chosen.add(loc)
     fields["on"] = on
     fields["loc"] = loc
     if kind.arrives_by_dma or issubclass(kind, Transfer):

@@ -58,6 +58,7 @@ class Session(ABC):
         self.ranks = ranks
         self.orders_strictly = False  # inside nl.no_reorder()
         self.keeps_order = False  # a kernel asked for program order somewhere
+        self.engines_chosen: set[Loc] = set()  # lines that name the engine of an instruction
         self.named: dict[str, list[Instr]] = {}  # instructions that have a name
         self.orders: list[Order] = []  # that data does not demand
         self.scattered: set[str] = set()  # tiles of PSUM with products at run-time offsets

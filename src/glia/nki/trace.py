@@ -8,6 +8,7 @@ on the device (nl.fori_loop, nl.while_loop, nl.dynamic_range, `while register:`)
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,11 +17,13 @@ import numpy as np
 
 from glia.arch import Target
 from glia.base.collection import collection_paused
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import HBM_ALIGNMENT, OnChipMemoryFull, place
+from glia.machine.passes.rename import rename
 from glia.machine.passes.schedule import schedule_as_given
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
@@ -89,7 +92,7 @@ def trace_launch(
         place_program = partial(_placed, session=session, shared=shared, others=programs)
         program = each.programs[0]
         if reorders and not (session.keeps_order or session.orders):
-            program = _reordered(program, place_program)
+            program = _reordered(program, session, place_program)
         else:
             program = place_program(program)
         after = waits(session.orders)
@@ -103,12 +106,22 @@ def trace_launch(
     return replace(traced[0], programs=tuple(programs), updated=updated, fixed=fixed)
 
 
-def _reordered(program: Program, place_program: Callable[[Program], Program]) -> Program:
-    """Placed in the order that keeps engines busy, or in program order where only that fits."""
-    try:
-        return place_program(schedule_as_given(program))
-    except OnChipMemoryFull:
-        return place_program(program)
+def _reordered(
+    program: Program, session: Recorder, place_program: Callable[[Program], Program]
+) -> Program:
+    """Placed in the order that keeps engines busy, or in program order where only that fits.
+
+    Instructions go to the engine that is free where the kernel names none, and contents to tiles
+    of their own as far as these fit.
+    """
+
+    def moves(instruction: Instr) -> bool:
+        return instruction.loc not in session.engines_chosen
+
+    for given in (rename(program), program):
+        with suppress(OnChipMemoryFull):
+            return place_program(schedule_as_given(given, moves))
+    return place_program(program)
 
 
 def _record(launch: Launch, session: Recorder) -> Traced:

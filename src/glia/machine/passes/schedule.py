@@ -8,7 +8,7 @@ dependents breaking ties, and gives it to the engine that would finish it first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
@@ -18,6 +18,7 @@ from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, usable_bytes_per_partition
+from glia.isa.scalar import Activation
 from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore
 from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from glia.machine.footprint import Footprint
@@ -60,17 +61,21 @@ def schedule(program: Program, options: CompileOptions) -> Program:
     """Reorder every straight-line run of every block and assign engines."""
     if options.optlevel < 2:
         return replace(program, body=_without_marks(program.body))
-    scheduler = _Scheduler(get_target(program.target).arch, WINDOWS[options.optlevel])
+    scheduler = Scheduler(get_target(program.target).arch, WINDOWS[options.optlevel])
     return replace(program, body=scheduler.block(program.body))
 
 
-def schedule_as_given(program: Program) -> Program:
+def schedule_as_given(program: Program, moves: Callable[[Instr], bool] | None = None) -> Program:
     """Reorder straight-line runs of a program whose engines, and some addresses, are chosen.
 
-    Tiles with addresses that overlap keep the order of their accesses.
+    Tiles with addresses that overlap keep the order of their accesses. Instructions that `moves`
+    holds for, none without it, may change to engines that give the same bits.
     """
-    scheduler = _Scheduler(
-        get_target(program.target).arch, WINDOWS[3], moves=False, sharing=_sharing(program)
+    scheduler = Scheduler(
+        get_target(program.target).arch,
+        WINDOWS[3],
+        moves=moves or (lambda _: False),
+        sharing=_sharing(program),
     )
     return replace(program, body=scheduler.block(program.body))
 
@@ -114,15 +119,15 @@ def _without_marks(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     return tuple(found)
 
 
-class _Scheduler:
-    """`moves` lets instructions change engines; `sharing` names tiles that share addresses."""
+class Scheduler:
+    """`moves` says which may change engines; `sharing` names tiles that share addresses."""
 
     def __init__(
         self,
         arch: Arch,
         window: int,
         *,
-        moves: bool = True,
+        moves: Callable[[Instr], bool] = lambda _: True,
         sharing: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.arch = arch
@@ -186,15 +191,16 @@ class _Scheduler:
     def variants(self, instruction: Instr) -> Iterator[Instr]:
         """The instruction, then the same on every other engine that gives the same result."""
         yield instruction
-        if not self.moves or not isinstance(instruction, MOVABLE) or not _is_float(instruction):
+        if not isinstance(instruction, MOVABLE) or not _is_float(instruction):
             return
-        for engine in instruction.engines:
-            if engine == instruction.runs_on:
-                continue
-            if engine == "gpsimd" and self.arch.generation <= SHARED_PORT_GENERATION:
-                continue
-            variant = replace(instruction, on=engine)
-            if not violations(variant, self.arch):
+        if not self.moves(instruction):
+            return
+        others = [replace(instruction, on=engine) for engine in instruction.engines]
+        if self.arch.generation <= SHARED_PORT_GENERATION:
+            others = [other for other in others if other.on != "gpsimd"]
+            others += _activations(instruction)
+        for variant in others:
+            if variant.on != instruction.runs_on and not violations(variant, self.arch):
                 yield variant
 
     def order(self, tasks: list[_Task]) -> list[Instr]:
@@ -274,6 +280,20 @@ def _finishing_first(task: _Task, free_ns: dict[str, float]) -> tuple[Instr, flo
         if start + duration < best_end:
             best, best_end = variant, start + duration
     return best, best_end
+
+
+def _activations(instruction: Instr) -> Iterator[Instr]:
+    """The same for the Scalar Engine, which has no copies and sums of its own at first."""
+    match instruction:
+        case TensorCopy(dst=dst, src=src, loc=loc):
+            yield Activation(dst=dst, data=src, function="copy", on="scalar", loc=loc)
+        case TensorScalar(dst=dst, data=data, operand0=by, op0="multiply", op1="", loc=loc):
+            if by is not None:
+                yield Activation(
+                    dst=dst, data=data, function="copy", scale=by, on="scalar", loc=loc
+                )
+        case TensorScalar(dst=dst, data=data, operand0=by, op0="add", op1="", loc=loc):
+            yield Activation(dst=dst, data=data, function="copy", bias=by, on="scalar", loc=loc)
 
 
 def _is_float(instruction: Instr) -> bool:

@@ -1,0 +1,134 @@
+"""Tiles of their own for contents that do not meet: the same values, in any order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glia.machine import ProgramBuilder, ds
+from glia.machine.ir import Program
+from glia.machine.passes import rename as module
+from glia.machine.passes.insert_semaphores import insert_semaphores
+from glia.machine.passes.place import place
+from glia.machine.passes.rename import rename
+from glia.machine.passes.schedule import schedule_as_given
+from glia.machine.program_builder import View
+from glia.sim.concurrent import run_concurrently
+from glia.sim.run import run
+
+ROWS, COLUMNS, TILES = 8, 12, 3
+Step = tuple[str, int, int, int, int]  # what, tile, other tile, first column, columns
+KINDS = ["load", "fill", "copy", "double", "store", "product", "more", "loop"]
+STEPS = st.tuples(
+    st.sampled_from(KINDS), st.integers(0, TILES - 1), st.integers(0, TILES - 1),
+    st.sampled_from((0, 0, 0, 4, 6)), st.sampled_from((12, 12, 6, 4)),
+)  # fmt: skip
+
+
+def program_of(steps: list[Step]) -> Program:
+    """A program that takes the steps on a few tiles, all of them filled before."""
+    b = ProgramBuilder("steps", target="trn1")
+    x = b.input("x", (ROWS * len(steps), COLUMNS))
+    y = b.output("y", (ROWS * (len(steps) + TILES), COLUMNS))
+    tiles = [b.sbuf((ROWS, COLUMNS), name=f"t{n}") for n in range(TILES)]
+    total = b.psum((COLUMNS, COLUMNS), name="total")
+    for tile in (*tiles, total):
+        b.memset(tile, 1.0)
+    for number, step in enumerate(steps):
+        _take(b, step, tiles, total, x[ds(ROWS * number, ROWS)], y[ds(ROWS * number, ROWS)])
+    for number, tile in enumerate(tiles):
+        b.dma_copy(y[ds(ROWS * (len(steps) + number), ROWS)], tile)
+    return replace(b.finish(synchronise=False), addresses={})
+
+
+def _take(b: Any, step: Step, tiles: list[View], total: View, x: View, y: View) -> None:
+    kind, first, second, start, count = step
+    here = slice(start, min(start + count, COLUMNS))
+    one, two = tiles[first][:, here], tiles[second][:, here]
+    if kind == "load":
+        b.dma_copy(one, x[:, here])
+    elif kind == "fill":
+        b.memset(one, float(count))
+    elif kind == "copy":
+        b.tensor_copy(one, two)
+    elif kind == "double":
+        b.tensor_tensor(one, one, two, op="add")
+    elif kind == "store":
+        b.dma_copy(y[:, here], one)
+    elif kind in ("product", "more"):
+        b.nc_matmul(total, tiles[first], tiles[second], accumulate=kind == "more")
+        b.tensor_copy(tiles[second], total[:ROWS])
+        b.tensor_scalar(tiles[second], tiles[second], 2.0**-6, "multiply")
+    else:
+        with b.loop(2):
+            b.tensor_copy(one, two)
+
+
+def inputs_of(program: Program) -> dict[str, np.ndarray]:
+    shape = program.inputs[0].shape
+    return {"x": np.random.default_rng(5).standard_normal(shape, np.float32)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(STEPS, min_size=2, max_size=14))
+def test_renaming_keeps_every_value(steps: list[Step]) -> None:
+    program = program_of(steps)
+    inputs = inputs_of(program)
+    expected = run(program, inputs)["y"]
+    renamed = rename(program)
+    np.testing.assert_array_equal(run(renamed, inputs)["y"], expected)
+    ordered = insert_semaphores(place(schedule_as_given(renamed, lambda _: True)))
+    np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
+
+
+TURNS: list[Step] = [("load", 0, 0, 0, 12), ("copy", 1, 0, 0, 12), ("store", 1, 0, 0, 12)] * 3
+PARTS: list[Step] = [("load", 0, 0, 0, 6), ("load", 0, 0, 6, 6), ("store", 0, 0, 0, 12)] * 2
+
+
+@pytest.mark.parametrize("steps", [TURNS, PARTS])
+def test_a_rule_that_forgets_what_is_read_later_changes_values(
+    steps: list[Step], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the law would hold of a pass whose rule is never asked."""
+    program = program_of([*steps, ("load", 0, 0, 0, 4)])
+    inputs = inputs_of(program)
+    expected = run(program, inputs)["y"]
+    monkeypatch.setattr(
+        module, "_beginnings", lambda accesses: {a.position for a in accesses if a.is_certain}
+    )
+    actual = run(rename(program), inputs)["y"]
+    assert not np.array_equal(actual, expected, equal_nan=True)
+
+
+def versions(program: Program) -> Counter:
+    """How many tiles there are of each stem."""
+    names = {p.tile.name for i in program.instructions() for _, _, p in i.operands()}
+    return Counter(name.partition("'")[0] for name in names)
+
+
+def test_every_turn_has_tiles_of_its_own() -> None:
+    found = versions(rename(program_of(TURNS)))
+    assert (found["t0"], found["t1"], found["t2"]) == (4, 4, 1)
+
+
+def test_what_is_filled_in_parts_or_in_place_stays() -> None:
+    steps: list[Step] = [("load", 0, 0, 0, 4), ("double", 0, 0, 0, 12), ("store", 0, 0, 0, 12)] * 2
+    assert versions(rename(program_of(steps)))["t0"] == 1
+
+
+def test_a_part_that_alone_is_read_is_enough() -> None:
+    steps: list[Step] = [("load", 0, 0, 0, 4), ("store", 0, 0, 0, 4)] * 3
+    steps += [("fill", 0, 0, 0, 12)]
+    assert versions(rename(program_of(steps)))["t0"] == 5
+
+
+def test_tiles_with_addresses_and_of_loops_stay() -> None:
+    program = replace(program_of([*TURNS, ("loop", 2, 1, 0, 12)]), addresses={"t0": 64})
+    found = versions(rename(program))
+    assert (found["t0"], found["t1"]) == (1, 1)

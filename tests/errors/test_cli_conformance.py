@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -233,3 +237,29 @@ def test_recipes_are_right_about_themselves() -> None:
             for each in trial.expected:
                 assert not np.isinf(each).any(), name
                 assert np.isnan(np.asarray(each, np.float64)).mean() < 0.1, name
+
+
+def test_the_cpu_stands_in_for_an_xla_device_where_torch_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from torch_xla.core import xla_model as xm\n"
+        "import torch_xla\n"
+        "xm.mark_step(), torch_xla.sync()\n"
+        "print(xm.xla_device(), torch_xla.device())\n"
+    )
+    run = "from glia.cli.conformance_xla import provide_xla; import runpy; provide_xla(); "
+    run += f"runpy.run_path({str(script)!r})"
+
+    def outcome() -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join((*sys.path, str(tmp_path)))
+        return subprocess.run(
+            [sys.executable, "-c", run], capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+
+    if importlib.util.find_spec("torch") is None:
+        assert "No module named 'torch_xla'" in outcome().stderr
+    (tmp_path / "torch.py").write_text("def device(name): return f'device {name}'\n")
+    assert outcome().stdout == "device cpu device cpu\n"

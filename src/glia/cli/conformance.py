@@ -33,6 +33,7 @@ from glia.cli.conformance_trials import (
     run_script,
     run_tests,
 )
+from glia.cli.conformance_xla import provide_xla
 
 SECONDS = 900  # that one kernel or test may take
 __all__ = ["find_files", "generation_of", "run_all", "run_file", "text_of_outcome"]
@@ -83,6 +84,7 @@ def run_file(path: Path) -> Iterator[Outcome]:
     assert tree is not None
     generation = generation_of(tree)
     provide_names()
+    provide_xla()
     with np.errstate(all="ignore"):
         if is_test(path, tree):
             yield from run_tests(path, tree, generation)

@@ -42,9 +42,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _cpu(*_: Any, **__: Any) -> Any:
-    import torch
-
-    return torch.device("cpu")
+    return importlib.import_module("torch").device("cpu")
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:

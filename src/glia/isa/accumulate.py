@@ -47,6 +47,11 @@ class Accumulating(Instr, is_abstract=True):
             return "reads"
         return self.idle_access if command == "idle" else ACCESS.get(command, "updates")
 
+    def read_cycles(self, arch: Arch) -> int:
+        """Cycles to read the accumulators out, where that is asked for."""
+        is_asked = getattr(self, "reduced", None) is not None
+        return round(arch.accumulator_read_cycles) if is_asked else 0
+
 
 class VectorAccumulating(Accumulating, is_abstract=True):
     """What the Vector Engine's instructions with a `command` share: idle forgets."""

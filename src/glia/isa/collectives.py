@@ -398,7 +398,17 @@ def _passed_on(participants: Sequence[Participant], bring: Callable[..., Array])
     return _each(participants, received)
 
 
-class CollectivePermuteImplicit(Collective):
+class _PassingOn(Collective, is_abstract=True):
+    """What the collectives share in which ranks send to their successors in a ring."""
+
+    assumed: ClassVar = (RING_ORDER,)
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One hop of the bytes."""
+        return _between_ranks(self, arch, self.moved_bytes(), 1)
+
+
+class CollectivePermuteImplicit(_PassingOn):
     """Every rank sends its srcs to its successor in a ring and takes its predecessor's into dsts.
 
     There is one tensor for each channel. Which way a ring goes is known only at run time.
@@ -408,7 +418,6 @@ class CollectivePermuteImplicit(Collective):
     dsts: tuple[Pattern, ...] = writes("HBM", "SBUF", several=True)
     channel_ids: tuple[int, ...] = (0,)
 
-    assumed: ClassVar = (RING_ORDER,)
     rules = (
         PAIRED, SAME_DTYPES, GROUPS, PRIORITY, CHANNELS, FEW_CHANNELS,
         Rule(
@@ -418,17 +427,13 @@ class CollectivePermuteImplicit(Collective):
         ),
     )  # fmt: skip
 
-    def transfer_nanoseconds(self, arch: Arch) -> float:
-        """One hop of the bytes."""
-        return _between_ranks(self, arch, self.moved_bytes(), 1)
-
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
         agreed(participants, "channel_ids")
         return _passed_on(participants, lambda p, number: p.operands["srcs"][number])
 
 
-class CollectivePermuteImplicitReduce(Collective):
+class CollectivePermuteImplicitReduce(_PassingOn):
     """As collective_permute_implicit, of srcs0 `op` srcs1, which every rank combines before."""
 
     srcs0: tuple[Pattern, ...] = reads("HBM", "SBUF", several=True)
@@ -437,7 +442,6 @@ class CollectivePermuteImplicitReduce(Collective):
     op: str
     channel_ids: tuple[int, ...] = (0,)
 
-    assumed: ClassVar = (RING_ORDER,)
     takes_packed: ClassVar = ()
     rules = (
         PAIRED, GROUPS, PRIORITY, REDUCES, CHANNELS, FEW_CHANNELS,
@@ -450,10 +454,6 @@ class CollectivePermuteImplicitReduce(Collective):
             f"{PAGE}.collective_permute_implicit_reduce",
         ),
     )  # fmt: skip
-
-    def transfer_nanoseconds(self, arch: Arch) -> float:
-        """One hop of the bytes."""
-        return _between_ranks(self, arch, self.moved_bytes(), 1)
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:

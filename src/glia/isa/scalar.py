@@ -36,10 +36,6 @@ class TableFunction(Accumulating, engine="scalar", is_abstract=True):
         """The function's argument, from the operands and attributes as `compute` takes them."""
         raise TypeError("an instruction must declare the argument of its function")
 
-    def read_cycles(self, arch: Arch) -> int:
-        """Cycles to read the accumulators out, where that is asked for."""
-        return round(arch.accumulator_read_cycles) if operand(self, "reduced") is not None else 0
-
 
 def _function_of(argument: Step | str, **settings: object) -> Form:
     """A function of the tables, of a scaled and shifted tensor."""

@@ -38,7 +38,6 @@ from glia.isa.rules import (
     column,
     dtypes,
     known_op,
-    operand,
     same_elements,
     unary_alone,
 )
@@ -179,9 +178,7 @@ class TensorScalarReduce(VectorAccumulating, engine="vector"):
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition, 64 more to read the accumulators."""
-        reading = operand(self, "reduced") is not None
-        extra = round(arch.accumulator_read_cycles) if reading else 0
-        return stream_cycles(arch, "vector", self.data.free) + extra
+        return stream_cycles(arch, "vector", self.data.free) + self.read_cycles(arch)
 
 
 class TensorScalarCumulative(VectorAccumulating, engine="vector"):

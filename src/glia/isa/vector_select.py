@@ -23,7 +23,6 @@ from glia.isa.rules import (
     column,
     dtypes,
     not_both_in_psum,
-    operand,
     same_elements,
 )
 
@@ -163,6 +162,4 @@ class SelectReduce(VectorAccumulating, engine="vector"):
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition, 64 more to read the accumulators."""
-        reading = operand(self, "reduced") is not None
-        extra = round(arch.accumulator_read_cycles) if reading else 0
-        return stream_cycles(arch, "vector", self.data.free) + extra
+        return stream_cycles(arch, "vector", self.data.free) + self.read_cycles(arch)

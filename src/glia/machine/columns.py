@@ -15,7 +15,6 @@ raise InternalError.
 
 from __future__ import annotations
 
-import gc
 from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import attrgetter, is_
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from glia.base.affine import Affine
+from glia.base.collection import collection_paused
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
@@ -160,13 +160,8 @@ def columns_of(program: Program) -> Columns:
     """The columns of a program; they are kept with it unless it is large."""
     columns = kept_columns(program)
     if columns is None:
-        is_collecting = gc.isenabled()
-        gc.disable()  # nothing here has a cycle, and to look for some in long lists takes long
-        try:
+        with collection_paused():
             columns = _columns(program)
-        finally:
-            if is_collecting:
-                gc.enable()
         keep_columns(program, columns)
     return columns
 

@@ -14,8 +14,9 @@ from glia.nki.beta1.errors import (
     OneDimensionalIndex,
     UnsupportedIndex,
 )
-from glia.nki.beta1.index import DynamicSlice, Index, broadcast_shape, is_integer
+from glia.nki.beta1.index import DynamicSlice, Index, broadcast_shape
 from glia.nki.session import caller
+from glia.nki.views import is_integer
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,10 @@ from glia.nki.beta1.errors import (
     UnsupportedMask,
 )
 from glia.nki.session import caller
+from glia.nki.views import is_integer
 
-Box = tuple[
-    tuple[int, int], ...
-]  # for every axis of a tile the first element and one past the last
-
-
-def is_integer(value: Any) -> bool:
-    """Whether a value is an integer of Python or NumPy."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
+# For every axis of a tile the first element and one past the last
+Box = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,6 +130,10 @@ def find_neighbours(path: Path) -> None:
     nearest = [p for p in (path.parent, *(each / "src" for each in above)) if p.is_dir()]
     sys.path[:0] = [str(p) for p in nearest]
     sys.path += [str(p) for p in above]
+    examples = next((p for p in path.parents if p.name == "examples"), None)
+    if examples is not None:  # which the product carries in its own package
+        docs = sys.modules["neuronxcc.nki.docs"] = types.ModuleType("neuronxcc.nki.docs")
+        docs.__path__ = [str(examples.parent)]
 
 
 def _name(path: Path, tree: ast.Module) -> str:

@@ -98,7 +98,7 @@ IN_ORDER = "ranks are combined in the order of their group's list, floats in flo
 RING_ORDER = "a ring goes through a group in the order of its list"
 
 
-class Collective(Meeting, Transfer, engine="gpsimd", engines=ISSUERS, is_abstract=True):
+class Collective(Meeting, Transfer, engine="gpsimd", is_abstract=True):
     """What all collectives share: groups of ranks that meet, each by itself."""
 
     groups: Groups

@@ -75,7 +75,7 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
         return max(1, round(arch.dma_issue_ns * arch.clocks_ghz[self.runs_on]))
 
 
-class DescribedTransfer(Transfer, engine="sync", engines=ISSUERS, is_abstract=True):
+class DescribedTransfer(Transfer, is_abstract=True):
     """A transfer that says where its descriptors come from, and how urgent it is.
 
     `dge_mode` is unknown (the compiler chooses), none (descriptors lie in memory before the program
@@ -114,7 +114,7 @@ INDEXED = (
 )
 
 
-class DmaCopy(DescribedTransfer, engine="sync", engines=ISSUERS):
+class DmaCopy(DescribedTransfer):
     """Copy src to dst, both in row-major order of their patterns, whatever their shapes.
 
     The same dtype is copied bit by bit; another is converted through float32.

@@ -46,7 +46,7 @@ def _hardware_takes(i: DmaTranspose, _: Arch) -> bool:
     return rows in HARDWARE_ROWS and rows * shape[-2] % 16 == 0 and last <= MOST_INNER
 
 
-class DmaTranspose(DescribedTransfer, engine="sync", engines=ISSUERS):
+class DmaTranspose(DescribedTransfer):
     """Transpose on the way: two dimensions to (1, 0), three to (2, 1, 0), four to (3, 1, 2, 0)."""
 
     dst: Pattern = writes("SBUF")
@@ -188,7 +188,7 @@ class DmaGatherTranspose(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
         return turned if dst is None else np.where(valid, turned, dst)
 
 
-class DmaCompute(Transfer, engine="sync", engines=ISSUERS):
+class DmaCompute(Transfer):
     """Add several sources, element by element: dst = srcs[0] * scales[0] + srcs[1] * scales[1] ...
 
     All have as many elements, in row-major order of their patterns. Sums are float32, from the

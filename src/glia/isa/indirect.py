@@ -22,7 +22,7 @@ ENGINES = ("vector", "scalar", "gpsimd")
 GROUPS = (16, 32)  # partitions that share a list: of Vector, Scalar, GpSimd; of the Tensor Engine
 
 
-class _Indirect(Instr, engine="vector", is_abstract=True):
+class _Indirect(Instr, engine="vector", engines=ENGINES, is_abstract=True):
     """What the gather and the scatter of an indirect view share."""
 
     arrives = "flat"
@@ -72,7 +72,7 @@ def _lists(index: Array, group: int, count: int, extent: int) -> list[tuple[slic
     return found
 
 
-class TensorGather(_Indirect, engine="vector", engines=ENGINES):
+class TensorGather(_Indirect):
     """Read an indirect view: element i of each partition of dst is src's at offset i.
 
     Groups of `group` partitions share a list of offsets, which lies in a snake through their
@@ -112,7 +112,7 @@ class TensorGather(_Indirect, engine="vector", engines=ENGINES):
         return np.concatenate([src[rows][:, offsets] for rows, offsets in lists])
 
 
-class TensorScatter(_Indirect, engine="vector", engines=ENGINES):
+class TensorScatter(_Indirect):
     """Write an indirect view: element i of each partition of src goes to dst's at offset i.
 
     Offsets are as in tensor_gather. Elements of dst that no offset names stay as they are; what two

@@ -193,8 +193,8 @@ class Instr:
         cls, engine: str = "", engines: tuple[str, ...] = (), is_abstract: bool = False
     ) -> None:
         super().__init_subclass__()
-        cls.engine = engine or cls.engine
-        cls.engines = engines or (cls.engine,)
+        if engine:
+            cls.engine, cls.engines = engine, engines or (engine,)
         dataclass(frozen=True, kw_only=True)(cls)
         declared = {f.name: f.metadata["operand"] for f in dataclasses.fields(cls) if f.metadata}
         cls.operand_declarations = declared

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from glia.arch import Target
 from glia.isa.operand import row_major
@@ -31,7 +30,7 @@ from glia.nki.session import running
 from glia.nki.subset import check_language
 from glia.nki.targets import platform_target
 from glia.nki.tensor import NkiTensor
-from glia.sim.run import run
+from glia.sim.run import one_blas_thread, run
 
 WIDE = "NKI_PRECISE_FP"  # 0 holds low-precision tensors in float32
 
@@ -86,7 +85,7 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
     check_language(launch.kernel, launch.bound)
     cores = Cores(max(1, ranks))
     keeps_wide = os.environ.get(WIDE, "1") == "0"
-    held = {name: _writable(array, keeps_wide) for name, array in launch.arrays.items()}
+    held = {name: writable(array, keeps_wide) for name, array in launch.arrays.items()}
     sessions = [
         Interpreter(target, rank, ranks, cores=cores, keeps_wide=keeps_wide, unwritten=unwritten)
         for rank in range(cores.count)
@@ -95,11 +94,11 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
     def program(session: Interpreter) -> Callable[[], Any]:
         return lambda: _run_core(session, launch, held)
 
-    with _blas().limit(limits=1, user_api="blas"):
+    with one_blas_thread():
         returned = cores.run([program(session) for session in sessions])[0]
     written = {name for session in sessions for name in session.written & held.keys()}
     for name in written:
-        _write_back(launch.arrays[name], held[name])
+        write_back(launch.arrays[name], held[name])
     with running(sessions[0]):
         given = outputs_of(returned, wrote=bool(written))
         outputs = [check_output(each, launch.home, is_eager=True) for each in given]
@@ -110,18 +109,13 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
 def _run_core(session: Interpreter, launch: Launch, held: dict[str, np.ndarray]) -> Any:
     """Run one core's program; what the kernel returns."""
     with running(session), np.errstate(all="ignore"):
-        returned = launch.call({n: _tensor(session, n, a, launch) for n, a in held.items()})
+        returned = launch.call({n: tensor_over(session, n, a, launch) for n, a in held.items()})
     check_loops(session, launch)
     return returned
 
 
-def _blas() -> ThreadpoolController:
-    """Control of BLAS: products the size of an instruction lose by being split over threads."""
-    return ThreadpoolController()
-
-
-def _writable(array: np.ndarray, keeps_wide: bool) -> np.ndarray:
-    """The array itself where a kernel can work in it, else a copy."""
+def writable(array: np.ndarray, keeps_wide: bool) -> np.ndarray:
+    """The array itself where a kernel can work in it, else a copy; with `keeps_wide` in float32."""
     name = dtype_name(array.dtype)
     if keeps_wide and name is not None and array.dtype.kind not in "iub":
         return np.array(array, dtype=np.float32, order="C")
@@ -130,8 +124,8 @@ def _writable(array: np.ndarray, keeps_wide: bool) -> np.ndarray:
     return np.array(array, order="C")
 
 
-def _tensor(session: Interpreter, name: str, array: np.ndarray, launch: Launch) -> NkiTensor:
-    """A tensor in HBM over the array's memory."""
+def tensor_over(session: Interpreter, name: str, array: np.ndarray, launch: Launch) -> NkiTensor:
+    """The tensor in HBM of an argument, over the memory of the array that holds it."""
     tile = session.bind(name, array)
     dtype = dtype_name(launch.arrays[name].dtype)
     assert dtype is not None
@@ -140,7 +134,7 @@ def _tensor(session: Interpreter, name: str, array: np.ndarray, launch: Launch) 
     return tensor._with(row_major(array.shape))
 
 
-def _write_back(array: np.ndarray, held: np.ndarray) -> None:
+def write_back(array: np.ndarray, held: np.ndarray) -> None:
     """Change an argument in place, unless the kernel worked in it already."""
     if held is not array and array.flags.writeable:
         array[...] = held.astype(array.dtype, copy=False)

@@ -25,6 +25,7 @@ from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import HBM_ALIGNMENT, OnChipMemoryFull, place
 from glia.machine.passes.rename import rename
 from glia.machine.passes.schedule import schedule_as_given
+from glia.machine.passes.use_both_memories import use_both_memories
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotAnOutput
@@ -35,8 +36,6 @@ from glia.nki.session import running
 from glia.nki.subset import check_language
 from glia.nki.targets import platform_target
 from glia.nki.tensor import NkiTensor, new_tensor
-
-Kernel = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,9 @@ class Traced:
     fixed: tuple[tuple[str, ...], ...] = ()
 
 
-def trace(kernel: Kernel, *arrays: Any, target: str = "trn2", **constants: Any) -> Program:
+def trace(
+    kernel: Callable[..., Any], *arrays: Any, target: str = "trn2", **constants: Any
+) -> Program:
     """The legal, placed program of a kernel for arguments of these shapes and dtypes.
 
     Arguments that are arrays become inputs named as the kernel's parameters, all others reach the
@@ -118,7 +119,8 @@ def _reordered(
     def moves(instruction: Instr) -> bool:
         return instruction.loc not in session.engines_chosen
 
-    for given in (rename(program), program):
+    renamed = rename(program)
+    for given in (use_both_memories(renamed), renamed, program):
         with suppress(OnChipMemoryFull):
             return place_program(schedule_as_given(given, moves))
     return place_program(program)

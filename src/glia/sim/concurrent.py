@@ -28,7 +28,7 @@ from glia.sim.happens_before import HappensBefore
 from glia.sim.memory import DeviceMemory
 from glia.sim.policy import ExecutionFault, Policy
 from glia.sim.race import Race
-from glia.sim.run import blas, run
+from glia.sim.run import one_blas_thread, run
 from glia.sim.wide import as_held
 from glia.sim.written import Writers
 
@@ -167,7 +167,7 @@ class ConcurrentMachine:
         for core in self.cores:
             core.prepare()
         try:
-            with np.errstate(all="ignore"), blas().limit(limits=1, user_api="blas"):
+            with np.errstate(all="ignore"), one_blas_thread():
                 while len(self._order.races) < MOST_RACES and self._advance():
                     pass
         except (ExecutionFault, InternalError, Unspecified) as error:

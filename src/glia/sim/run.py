@@ -7,6 +7,7 @@ execution; the meaning itself is the instruction's `compute`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
@@ -81,9 +82,13 @@ def run(
     return {b.name: executor.memories.read(b.tile, b.dtype, b.shape) for b in program.outputs}
 
 
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Products in one thread: those the size of an instruction lose by being split over several."""
+    return _blas().limit(limits=1, user_api="blas")
+
+
 @cache
-def blas() -> ThreadpoolController:
-    """Control of BLAS: products the size of an instruction lose by being split over threads."""
+def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
@@ -132,7 +137,7 @@ class Executor:
     def execute(self) -> None:
         """Run the program once, from its first instruction."""
         environment: Environment = {}
-        with np.errstate(all="ignore"), blas().limit(limits=1, user_api="blas"):
+        with np.errstate(all="ignore"), one_blas_thread():
             self._block(self.program.body)(environment)
 
     def step(self, instr: Instr, environment: Environment) -> None:

@@ -10,13 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from glia.arch import Target
-from glia.isa.operand import row_major
 from glia.nki.beta1.buffers import shared_hbm
 from glia.nki.beta1.creation import over, spmd_dim
-from glia.nki.beta1.dtypes import name_of, numpy_of
+from glia.nki.beta1.dtypes import numpy_of
 from glia.nki.beta1.errors import (
     AnnotationMismatch,
     MutableNotReturned,
@@ -32,9 +30,11 @@ from glia.nki.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.launch import Launch, bind, home_of, like_returned, outputs_of
 from glia.nki.session import caller, current, running
+from glia.nki.simulate import tensor_over, writable, write_back
 from glia.nki.targets import VARIABLE, platform_target
 from glia.nki.tensor import NkiTensor
 from glia.nki.trace import Traced, trace_launch
+from glia.sim.run import one_blas_thread
 
 DEFAULT_TARGET = "trn2"
 Grid = tuple[int, ...]
@@ -174,21 +174,21 @@ def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def stepped(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten) -> Any:
     """Run a launch instruction by instruction; fresh memory holds `unwritten`."""
     session = Interpreter(target, keeps_wide=True, unwritten=unwritten)
-    held = {name: _wide(array) for name, array in launch.arrays.items()}
+    held = {name: writable(array, keeps_wide=True) for name, array in launch.arrays.items()}
     frame = Frame(session, kernel.grid)
     try:
-        one_thread = ThreadpoolController().limit(limits=1, user_api="blas")
-        with one_thread, running(session), framed(frame), np.errstate(all="ignore"):
-            tensors = {name: _parameter(frame, name, array, launch) for name, array in held.items()}
+        with one_blas_thread(), running(session), framed(frame), np.errstate(all="ignore"):
+            tensors = {
+                name: over(frame, tensor_over(session, name, array, launch), name, shared_hbm)
+                for name, array in held.items()
+            }
             returned = run_programs(kernel, launch, frame, tensors)
             values = [_value(each, launch) for each in outputs_of(returned)]
     except IndexNotInTable as fault:
         raise IndexError(fault.message.format(**fault.facts)) from fault
     for name, tensor in tensors.items():
-        array = launch.arrays[name]
-        is_written = tensor.storage.physical(0).tensor.name in session.written
-        if is_written and array.flags.writeable and held[name] is not array:
-            array[...] = held[name].astype(array.dtype)
+        if tensor.storage.physical(0).tensor.name in session.written:
+            write_back(launch.arrays[name], held[name])
     return like_returned(returned, values)
 
 
@@ -206,24 +206,6 @@ def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str
     if not kernel.writes_parameters:
         _check_returned(launch, tensors, returned[0])
     return returned[0]
-
-
-def _wide(array: np.ndarray) -> np.ndarray:
-    """The array as it is held: floats in float32."""
-    if array.dtype.kind not in "iub":
-        return np.array(array, dtype=np.float32, order="C")
-    if array.flags.c_contiguous and array.flags.writeable:
-        return array
-    return np.array(array, order="C")
-
-
-def _parameter(frame: Frame, name: str, array: np.ndarray, launch: Launch) -> Tensor:
-    """A tensor in HBM over an array's memory."""
-    session = current("a kernel")
-    dtype = name_of(launch.arrays[name].dtype)
-    tile = session.bind(name, array)  # type: ignore[attr-defined]
-    whole = NkiTensor((array.size,), dtype, tile, shared_hbm.region)
-    return over(frame, whole._with(row_major(array.shape)), name, shared_hbm)
 
 
 def _value(value: Any, launch: Launch) -> Any:

@@ -64,6 +64,12 @@ def test_json_holds_the_critical_path(kernel: str) -> None:
     assert sum(row["share"] for row in found["critical_path"]) == pytest.approx(1)
 
 
+def test_a_dtype_has_also_the_name_that_numpy_gives_it(kernel: str) -> None:
+    for short, long in (("bf16", "bfloat16"), ("s32", "int32"), ("f8e4m3", "float8_e4m3")):
+        found = [profile(kernel, "--arg", f"x={name}[128,64]") for name in (short, long)]
+        assert found[0].exit_code == 0 and found[0].output == found[1].output
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from glia import nki
+from glia.nki import collectives
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.errors import (
@@ -148,6 +150,24 @@ REFUSED: list[tuple[Kernel, type[Exception], type[Exception]]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        (nl, "mulitply", "; did you mean multiply?"),
+        (nl, "qqqq", ""),
+        (nisa, "tensor_scaler", "; did you mean tensor_scalar?"),
+        (nisa, "qqqq", ""),
+        (collectives, "all_redcue", "; did you mean all_reduce?"),
+    ],
+)
+def test_a_misspelt_name_brings_the_one_most_like_it(
+    module: ModuleType, name: str, hint: str
+) -> None:
+    with pytest.raises(NoSuchName) as caught:
+        getattr(module, name)
+    assert f"has no {name}{hint}\n" in str(caught.value)
+
+
 @pytest.mark.parametrize(("kernel", "error", "known_as"), REFUSED)
 def test_both_ways_refuse_with_one_message(
     kernel: Kernel, error: type[Exception], known_as: type[Exception]
@@ -223,10 +243,14 @@ def _short(x: NkiTensor) -> None:
     nisa.tensor_copy(nl.ndarray((4, 4), nl.float32))
 
 
+def _first_of_equals(x: NkiTensor) -> None:
+    nisa.tensor_scalar(dst=x, data=x, op=nl.add, operand0=1.0)
+
+
 @pytest.mark.parametrize(
     ("kernel", "said"),
     [
-        (_misspelt, "nki.isa.tensor_copy: there is no parameter 'source'; did you mean 'src'?"),
+        (_misspelt, "nki.isa.tensor_copy: there is no parameter 'source'; did you mean src?"),
         (_short, "nki.isa.tensor_copy: missing a required argument: 'src'"),
     ],
 )
@@ -234,6 +258,11 @@ def test_arguments_that_do_not_fit_name_the_parameters(kernel: Kernel, said: str
     for failure in both_raise(kernel, WrongArguments, array(4, 4)):
         assert said in str(failure)
         assert "its parameters are dst, src, engine=unknown, name=None" in str(failure)
+
+
+def test_of_parameters_as_like_a_misspelt_one_the_first_is_named() -> None:
+    for failure in both_raise(_first_of_equals, WrongArguments, array(4, 4)):
+        assert "there is no parameter 'op'; did you mean op0?" in str(failure)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _INTERNAL = ("--internal-", "--no-internal-")
@@ -80,9 +79,3 @@ def _values_after(flag: str, following: Sequence[str]) -> int:
     if following[0].startswith("-"):
         return 0
     return 1 if flag in _ONE_VALUE else int(not os.path.exists(following[0]))
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for the known name most like `name`, or nothing."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]}?" if found else ""

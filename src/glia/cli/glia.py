@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glia import __version__
+from glia.base.spelling import nearest
 from glia.cli.errors import (
     BadCommandLine,
     CheckFailed,
@@ -21,7 +22,6 @@ from glia.cli.errors import (
     UnknownCode,
     UnknownPass,
 )
-from glia.cli.flags import nearest
 from glia.cli.guard import GuardedGroup, writing
 from glia.cli.neuronx_cc import TARGETS
 from glia.frontend.errors import FrameworkMissing

@@ -18,8 +18,8 @@ from typing import Any
 import click
 
 from glia.base.errors import CompileError, Unspecified
+from glia.base.spelling import nearest
 from glia.cli.errors import BadCommandLine, UnknownFlag, UnwritableOutput
-from glia.cli.flags import nearest
 
 SUCCESS = 0
 USER_ERROR = 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SEPARATOR = "::"
 MOST_LINES = 12
 _TENSOR = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]+)\]")
+_BY_NAME = DTYPES | {str(dtype.numpy): dtype for dtype in DTYPES.values()}  # f32 and float32
 MakeArray = Callable[[DType, tuple[int, ...]], np.ndarray]
 
 
@@ -111,10 +112,10 @@ class _Reader:
             return name, value
 
     def _tensor(self, text: str, dtype: str, shape: str) -> np.ndarray:
-        if dtype not in DTYPES:
-            raise self._wrong(f"--arg {text!r}: {dtype} is none of {', '.join(DTYPES)}")
+        if dtype not in _BY_NAME:
+            raise self._wrong(f"--arg {text!r}: {dtype} is none of {', '.join(_BY_NAME)}")
         extents = tuple(int(extent) for extent in shape.replace(",", " ").split())
-        return self.make(DTYPES[dtype], extents)
+        return self.make(_BY_NAME[dtype], extents)
 
     def _wrong(self, problem: str) -> BadCommandLine:
         return BadCommandLine(problem=problem, command=self.command)

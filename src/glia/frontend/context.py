@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 from glia.base.loc import UNKNOWN, Loc
+from glia.base.spelling import nearest
 from glia.frontend.build import Builder, Value, describe, flatten, matches
 from glia.frontend.errors import (
     BadCustomCall,
@@ -289,9 +289,3 @@ def structured(declared: Type, supply: Iterator[Node]) -> Value:
     if isinstance(declared, TensorType):
         return next(supply)
     return tuple(structured(element, supply) for element in declared.elements)
-
-
-def nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    """', did you mean ...?' for a misspelt name, or nothing."""
-    found = get_close_matches(name[:64], list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from glia.base.spelling import nearest
 from glia.frontend import expand
 from glia.frontend.build import Builder, Value
-from glia.frontend.context import Site, nearest
+from glia.frontend.context import Site
 from glia.frontend.errors import UnknownCustomCall
 from glia.frontend.resize import resize_bilinear, resize_nearest, resize_nearest_gradient
 from glia.graph import ops

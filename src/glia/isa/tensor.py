@@ -194,7 +194,12 @@ class NcMatmul(Instr, engine="tensor"):
         ),
         dtypes("stationary", FLOATS, source=MATMUL),
         dtypes("moving", FLOATS, source=MATMUL),
-        Rule("float32 and tf32 multiply only each other", _fp32_together, MATMUL),
+        Rule(
+            "float32 and tf32 multiply only each other",
+            _fp32_together,
+            MATMUL,
+            "copy one with tensor_copy into a tile of the other's dtype",
+        ),
         Rule("float8_e4m3 does not multiply float8_e4m3fn", _formats_mix, MATMUL),
         Rule(
             "dst must be float32 (bfloat16 too on generation 4), in transpose mode as stationary",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from glia import isa
+from glia.base.spelling import nearest
 from glia.nki.errors import NoSuchName, NotInNki
 from glia.nki.functions import make_function
 from glia.nki.issue import Arguments, attribute, issue
@@ -154,4 +155,5 @@ def rank_id(name: str | None = None) -> VirtualRegister:
 def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
-    raise NoSuchName(module=MODULE, name=name, hint="", loc=caller())
+    hint = nearest(name, __all__)
+    raise NoSuchName(module=MODULE, name=name, hint=hint, loc=caller())

@@ -7,11 +7,11 @@ the documented names and order of its parameters are all that is said of it.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from glia.base.spelling import nearest
 from glia.isa.kit import Instr
 from glia.nki.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
 from glia.nki.errors import NotInNki, WrongArguments
@@ -143,9 +143,7 @@ class Binder:
         except TypeError as problem:
             reason = str(problem)
             if unknown is not None:
-                near = difflib.get_close_matches(unknown, self._names, n=1)
-                reason = f"there is no parameter {unknown!r}"
-                reason += f"; did you mean {near[0]!r}?" if near else ""
+                reason = f"there is no parameter {unknown!r}{nearest(unknown, self._names)}"
             listed = ", ".join(map(_shown, self._signature.parameters.values()))
             raise WrongArguments(
                 function=self.name, problem=reason, parameters=listed, loc=caller()

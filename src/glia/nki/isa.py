@@ -6,6 +6,7 @@ Every function but those of registers is made from the declaration of its instru
 from __future__ import annotations
 
 from glia import isa
+from glia.base.spelling import nearest
 from glia.nki.arguments import (
     adds_to_sums,
     affine_steps,
@@ -336,4 +337,5 @@ def __getattr__(name: str) -> object:
         return _EARLIER[name]
     if name.startswith("__"):
         raise AttributeError(name)
-    raise NoSuchName(module="nki.isa", name=name, hint="", loc=caller())
+    hint = nearest(name, __all__)
+    raise NoSuchName(module="nki.isa", name=name, hint=hint, loc=caller())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from glia.base.spelling import nearest
 from glia.nki.creation import (
     empty_like,
     full,
@@ -314,4 +315,5 @@ def __getattr__(name: str) -> object:
 def _refuse(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
-    raise NoSuchName(module="nki.language", name=name, hint=_ADVICE.get(name, ""), loc=caller())
+    hint = _ADVICE.get(name) or nearest(name, __all__)
+    raise NoSuchName(module="nki.language", name=name, hint=hint, loc=caller())

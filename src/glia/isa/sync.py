@@ -36,7 +36,12 @@ REGISTER_OPS = {
 
 def register_variable(register: str) -> str:
     """The name a register has in affine expressions: `$` and its own name."""
-    return register if register.startswith("$") else "$" + register
+    return register if is_register(register) else "$" + register
+
+
+def is_register(variable: str) -> bool:
+    """Whether a variable of an affine expression is a register, not that of a loop."""
+    return variable.startswith("$")
 
 
 class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):

@@ -9,13 +9,14 @@ from typing import Any
 from glia.base.affine import ZERO, Affine
 from glia.base.frozen import made
 from glia.isa.operand import Dims, Memory, Pattern, Tile, reach
+from glia.isa.sync import is_register
 
 
 def _comparable(a: Affine, b: Affine) -> bool:
     """Whether two expressions differ by a constant; a register may hold another value by now."""
     if a.terms != b.terms:
         return False
-    return not a.terms or not any(name.startswith("$") for name, _ in a.terms)
+    return not a.terms or not any(is_register(name) for name, _ in a.terms)
 
 
 @dataclass(frozen=True)

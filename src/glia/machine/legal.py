@@ -10,7 +10,7 @@ from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, reach
-from glia.isa.sync import register_variable
+from glia.isa.sync import is_register, register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 from glia.machine.legal_columns import has_legal_instructions
 from glia.machine.legal_instruction import violations
@@ -189,7 +189,7 @@ class _Walk:
             expressions += [pattern.offset, pattern.partition]
         used = {variable for expression in expressions for variable in expression.variables}
         for variable in sorted(used - extents.keys() - self._registers):
-            kind = "register" if variable.startswith("$") else "loop variable"
+            kind = "register" if is_register(variable) else "loop variable"
             yield f"{kind} {variable} is not set here"
 
     def _pattern(self, pattern: Pattern, extents: dict[str, int]) -> Iterator[str]:

@@ -18,7 +18,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern
-from glia.isa.sync import register_variable
+from glia.isa.sync import is_register, register_variable
 from glia.machine.ir import Program
 from glia.machine.text import print_instruction
 from glia.sim.cells import granule_of
@@ -314,4 +314,4 @@ def _registers_read(instr: Instr) -> set[str]:
     expressions = [v for v in instr.attributes().values() if isinstance(v, Affine)]
     for _, _, pattern in instr.operands():
         expressions += [pattern.offset, pattern.partition]
-    return {v for e in expressions for v in e.variables if v.startswith("$")}
+    return {v for e in expressions for v in e.variables if is_register(v)}

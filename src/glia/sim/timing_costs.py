@@ -12,7 +12,7 @@ from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern
-from glia.isa.sync import Barrier
+from glia.isa.sync import Barrier, is_register
 from glia.machine.columns import Columns
 from glia.machine.kinds import Array, rows_alike
 
@@ -120,7 +120,7 @@ def price(columns: Columns, arch: Arch) -> Costs:
 
 
 def _has_register(terms: tuple[tuple[str, int], ...]) -> bool:
-    return any(variable.startswith("$") for variable, _ in terms)
+    return any(is_register(variable) for variable, _ in terms)
 
 
 def cycles_to_ps(cycles: float, engine: str, arch: Arch) -> int:
@@ -221,16 +221,11 @@ def _generator(instr: Transfer, arch: Arch) -> str:
         return GENERATORS[mode]
     patterns = [pattern for _, _, pattern in instr.operands()]
     has_indices = len(patterns) > len(instr.moved())
-    if not has_indices and not any(registers_of(pattern) for pattern in patterns):
+    places = [pattern.offset.terms + pattern.partition.terms for pattern in patterns]
+    if not has_indices and not any(map(_has_register, places)):
         return ""
     in_hardware = arch.dma_hardware_issue_ns and instr.runs_on in HARDWARE_GENERATORS
     return "hardware" if in_hardware else "software"
-
-
-def registers_of(pattern: Pattern) -> list[str]:
-    """Registers (with their $) that a pattern's place depends on."""
-    terms = pattern.offset.terms + pattern.partition.terms
-    return [variable for variable, _ in terms if variable.startswith("$")]
 
 
 def _shares(instr: Transfer) -> list[tuple[int, float]]:

@@ -7,15 +7,16 @@ Between meetings cores do not touch each other. See `glia.isa.meeting`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glia.base.errors import CompileError
-from glia.isa.kit import Instr
+from glia.machine.columns import Columns
 from glia.machine.ir import Program
+from glia.machine.kinds import Array
 from glia.sim import timing_events as rules
 from glia.sim.timing import (
     ALONE,
@@ -27,8 +28,8 @@ from glia.sim.timing import (
     summarize,
 )
 from glia.sim.timing_costs import ENGINES, PS
-from glia.sim.timing_machine import Deadlock, Machine
-from glia.sim.timing_plan import loops_in, make_plan
+from glia.sim.timing_machine import Machine
+from glia.sim.timing_plan import make_plan
 from glia.sim.timing_steady import skip_repetitions
 
 if TYPE_CHECKING:
@@ -59,40 +60,6 @@ class _Arrival:
     moment: int
 
 
-class _Machine(Machine):
-    """A core that says where it meets others."""
-
-    def start(self, joins: Callable[[Instr], bool]) -> None:
-        """Mark the steps at which it meets others, and bring every engine to its first one."""
-        plan, op, arg = self.plan, self.record["op"], self.record["arg"]
-        steps = range(len(plan.columns.instructions))
-        marked = np.array([*(joins(plan.instruction(step)) for step in steps), False])
-        is_step = op == rules.STEP
-        at_meeting = is_step & marked[np.where(is_step, arg, -1)]
-        self.record["op"] = np.where(at_meeting, rules.JOIN, op)
-        for loop in loops_in(plan.items):  # one in which cores meet is run turn by turn
-            if marked[slice(*loop.steps)].any():
-                self.record["watched"][loop.slot] = -1
-        self.call = self._bound()
-        self.call("begin")
-
-    def advance(self, *, skips: bool) -> int:
-        """Execute until all is done, nothing can move, or an engine comes to a meeting."""
-        while (reason := self.call("run")) in (rules.FULL, rules.MARKED):
-            if reason == rules.FULL:
-                self._grow()
-                continue
-            slot = int(self.record["core"][rules.MARK]) - 1
-            self.record["core"][rules.MARK] = 0
-            if skips and self.at_mark is not None:
-                self.at_mark(slot)
-        return reason
-
-    def deadlock(self) -> Deadlock:
-        """Why nothing can move."""
-        return self._deadlock()
-
-
 @dataclass
 class _Core:
     """One of `count` cores on its way from meeting to meeting."""
@@ -100,7 +67,7 @@ class _Core:
     index: int
     lnc: int
     count: int
-    machine: _Machine = field(init=False)
+    machine: Machine = field(init=False)
     held: list[_Arrival] = field(default_factory=list)
     waits: dict[tuple[str, int, str], int] = field(default_factory=dict)
     reason: int = rules.MARKED  # why it stopped last
@@ -109,8 +76,13 @@ class _Core:
         """The core's number within its logical core, or that of its logical core."""
         return self.index % self.lnc if among == "cores" else self.index // self.lnc
 
-    def joins(self, instr: Any) -> bool:
-        """Whether cores meet at an instruction, and all of them are timed."""
+    def meetings(self, columns: Columns) -> Array:
+        """The steps at which it meets others, all of them timed."""
+        shown = [columns.instructions[row] for row in columns.form.first.tolist()]
+        joins = np.array([self._joins(instr) for instr in shown], bool)
+        return np.flatnonzero(joins[columns.form.number])
+
+    def _joins(self, instr: Any) -> bool:
         if instr.arrives != "participants":
             return False
         present = self.lnc if instr.among == "cores" else -(-self.count // self.lnc)
@@ -156,14 +128,15 @@ def simulate_cores(
     """
     lnc = lnc or max(1, len(programs))
     cores = [_Core(index, lnc, len(programs)) for index in range(len(programs))]
-    if not any(core.joins(i) for core, p in zip(cores, programs, strict=True)
-               for i in p.instructions()):  # fmt: skip
+    plans = [make_plan(program, arch) for program in programs]
+    meetings = [core.meetings(plan.columns) for core, plan in zip(cores, plans, strict=True)]
+    if not any(each.size for each in meetings):
         options = {"skip": skip, "most_events": most_events, "is_native": is_native}
         return tuple(simulate_timing(p, arch, trace=trace, **options) for p in programs)
-    for core, program in zip(cores, programs, strict=True):
-        plan = make_plan(program, arch)
-        core.machine = _Machine(plan, arch, {}, most_events if trace else 0, is_native=is_native)
-        core.machine.start(core.joins)
+    for core, plan, steps in zip(cores, plans, meetings, strict=True):
+        core.machine = Machine(plan, arch, {}, most_events if trace else 0, is_native=is_native)
+        core.machine.hold_at(steps)
+        core.machine.call("begin")
         if skip:
             skip_repetitions(core.machine, 0 if trace else UNWATCHED)
     _run(cores)
@@ -180,9 +153,8 @@ def _run(cores: Sequence[_Core]) -> None:
     while running:
         for core in running:
             core.advance()
-        released = [core for group in _complete(cores) for core in group]
-        running = list(dict.fromkeys(each.index for each in released))
-        running = [cores[index] for index in running]
+        released = _complete(cores)
+        running = [core for core in cores if core.index in released]
         if not running:
             running = [core for core in cores if core.reason == rules.JOINED]
     for core in cores:
@@ -192,9 +164,9 @@ def _run(cores: Sequence[_Core]) -> None:
             raise core.machine.deadlock()
 
 
-def _complete(cores: Sequence[_Core]) -> list[list[_Core]]:
-    """Let go all who wait at a meeting to which everybody has come; returns who they are."""
-    found = []
+def _complete(cores: Sequence[_Core]) -> set[int]:
+    """Let go all who wait at a meeting to which everybody has come; the indices of their cores."""
+    found: set[int] = set()
     for core in cores:
         for arrival in list(core.held):
             if arrival not in core.held:
@@ -206,7 +178,7 @@ def _complete(cores: Sequence[_Core]) -> list[list[_Core]]:
             last = max(present, key=lambda each: (each.moment, -each.core.index))
             for each in present:
                 each.core.let_go(each, last)
-            found.append([each.core for each in present])
+            found.update(each.core.index for each in present)
     return found
 
 

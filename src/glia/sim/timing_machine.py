@@ -11,7 +11,7 @@ from glia.base.errors import CompileError, InternalError
 from glia.machine.kinds import Array
 from glia.sim import timing_events as rules
 from glia.sim.native import Library
-from glia.sim.timing_plan import Plan, PlannedWait
+from glia.sim.timing_plan import Plan, PlannedWait, loops_in
 from glia.sim.timing_tables import Trips, lay_out
 
 if TYPE_CHECKING:
@@ -69,15 +69,33 @@ class Machine:
     def run(self) -> None:
         """Execute the whole program; Deadlock when it cannot end."""
         self.call("begin")
-        while (reason := self.call("run")) != rules.DONE:
-            if reason == rules.STUCK:
-                raise self._deadlock()
+        if self.advance() == rules.STUCK:
+            raise self.deadlock()
+
+    def advance(self, *, skips: bool = True) -> int:
+        """Execute until all is done, nothing can move, or an engine comes to a meeting.
+
+        Loops that are watched are run as they are unless it `skips`.
+        """
+        while (reason := self.call("run")) in (rules.FULL, rules.MARKED):
             if reason == rules.FULL:
                 self._grow()
-            elif self.at_mark is not None:
-                slot = int(self.record["core"][rules.MARK]) - 1
-                self.record["core"][rules.MARK] = 0
+                continue
+            slot = int(self.record["core"][rules.MARK]) - 1
+            self.record["core"][rules.MARK] = 0
+            if skips and self.at_mark is not None:
                 self.at_mark(slot)
+        return reason
+
+    def hold_at(self, steps: Array) -> None:
+        """Let every engine be held up at these steps, as often as it comes to one."""
+        op, arg = self.record["op"], self.record["arg"]
+        self.record["op"] = np.where((op == rules.STEP) & np.isin(arg, steps), rules.JOIN, op)
+        for loop in loops_in(self.plan.items):  # one with such a step is run turn by turn
+            begin, end = np.searchsorted(steps, loop.steps)
+            if begin < end:
+                self.record["watched"][loop.slot] = -1
+        self.call = self._bound()
 
     @property
     def last(self) -> int:
@@ -125,7 +143,8 @@ class Machine:
         indices = np.arange(first, first + moments.size) & record["mask"][semaphore]
         record["ring"][record["base"][semaphore] + indices] = moments
 
-    def _deadlock(self) -> Deadlock:
+    def deadlock(self) -> Deadlock:
+        """Why nothing can move."""
         record = self.record
         blocked = np.flatnonzero(record["start"] == rules.BLOCKED)
         if not blocked.size:

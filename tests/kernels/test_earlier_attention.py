@@ -83,5 +83,5 @@ def test_what_the_kernels_do_not_compute_is_refused() -> None:
         flash_fwd[1, 1](q, q, q.swapaxes(2, 3).copy(), None, dropout_p=0.5)
     with pytest.raises(UnsupportedHere, match="a sink in flash_attn_bwd"):
         flash_attn_bwd[1, 1](q, q, q, q, q, normal(1, 1, 128, 1), None, sinks=normal(1, 1))
-    with pytest.raises(UnsupportedHere, match="sliding_window of attention_isa_kernel"):
+    with pytest.raises(UnsupportedHere, match="sliding_window in attention_isa_kernel"):
         nki.trace(attention_isa_kernel)(q[0], q[0], q[0], 1.0, q[0], sliding_window=8)

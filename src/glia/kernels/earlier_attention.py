@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from glia.kernels.earlier_grid import Range, refuse, share_of
 from glia.kernels.flash_attention import attend
 from glia.kernels.flash_attention_backward import attend_backward
 from glia.nki import isa as nisa
 from glia.nki import language as current
 from glia.nki.beta1 import jit
 from glia.nki.beta1 import language as nl
-from glia.nki.beta1.errors import UnsupportedHere
 from glia.nki.beta1.kernels import from_current
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.language import NkiTensor
-from glia.nki.session import caller
 
 ROWS = 128
-INSTEAD = "the attention of nki-samples and of the NKI Library has it"
-Range = tuple[int, int]  # first, count
+INSTEAD = "the attention of nki-samples and of the NKI Library"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def flash_fwd(
     logarithms of the sums of exponentials, comes when training; v is [B, G, D, T] when it
     should be transposed.
     """
-    _refuse("flash_fwd", logit_bias, dropout_p)
+    refuse("flash_fwd", {"logit_bias": logit_bias, "dropout": dropout_p > 0}, INSTEAD)
     config = config or FlashConfig()
     batch, heads, width, rows = q.shape
     out = nl.ndarray((batch, heads, rows, width), dtype=q.dtype, buffer=nl.shared_hbm)
@@ -69,9 +67,8 @@ def flash_attn_bwd(
 
     On a grid [B, G] each program has the heads that share keys.
     """
-    _refuse("flash_attn_bwd", logit_bias_ref, dropout_p)
-    if sinks is not None:
-        raise UnsupportedHere(what="a sink in flash_attn_bwd", why=INSTEAD, loc=caller())
+    options = {"logit_bias": logit_bias_ref, "dropout": dropout_p > 0, "a sink": sinks}
+    refuse("flash_attn_bwd", options, INSTEAD)
     dq, dk, dv = (
         nl.ndarray(each.shape, dtype=each.dtype, buffer=nl.shared_hbm)
         for each in (q_ref, k_ref, v_ref)
@@ -106,16 +103,11 @@ def attention_isa_kernel(
 
     It is causal where the kernel's name begins with Causal. The programs of a grid share N.
     """
-    if any(value is not None for value in kwargs.values()):
-        what = f"{sorted(kwargs)[0]} of attention_isa_kernel"
-        raise UnsupportedHere(what=what, why=INSTEAD, loc=caller())
-    count = q.shape[0]
-    programs = int(nl.num_programs(0)) if nl.program_ndim() else 1
-    number = int(nl.program_id(0)) if nl.program_ndim() else 0
-    first, end = count * number // programs, count * (number + 1) // programs
-    if end > first:
+    refuse("attention_isa_kernel", kwargs, INSTEAD)
+    own = share_of(q.shape[0])
+    if own[1]:
         is_causal = kernel_name.startswith("Causal")
-        _one_head(q, k, v, out, (first, end - first), scale, is_causal, is_small=False)
+        _one_head(q, k, v, out, own, scale, is_causal, is_small=False)
 
 
 # --- in the current generation -------------------------------------------------------------------
@@ -187,9 +179,3 @@ def _own(*sizes: int) -> tuple[Range, ...]:
     if not nl.program_ndim():
         return tuple((0, size) for size in sizes)
     return tuple((int(nl.program_id(axis)), 1) for axis in range(len(sizes)))
-
-
-def _refuse(function: str, logit_bias: Any, dropout: float) -> None:
-    if logit_bias is not None or dropout > 0:
-        what = "logit_bias" if logit_bias is not None else "dropout"
-        raise UnsupportedHere(what=f"{what} in {function}", why=INSTEAD, loc=caller())

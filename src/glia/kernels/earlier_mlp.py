@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from glia.kernels.earlier_grid import Range, refuse, share_of
 from glia.kernels.mlp import project, swiglu
 from glia.kernels.rmsnorm import rmsnorm
 from glia.nki import isa as nisa
 from glia.nki import language as current
 from glia.nki.beta1 import language as nl
-from glia.nki.beta1.errors import UnsupportedHere
 from glia.nki.beta1.kernels import from_current
 from glia.nki.language import NkiTensor
-from glia.nki.session import caller
 
-Range = tuple[int, int]  # first, count
+INSTEAD = "the NKI Library"
 
 
 def mlp_isa_kernel(
@@ -31,7 +30,7 @@ def mlp_isa_kernel(
 
     ln_w is [1, H], gate_w and up_w [H, I], down_w [I, H].
     """
-    _refuse("mlp_isa_kernel", kwargs)
+    refuse("mlp_isa_kernel", kwargs, INSTEAD)
     gain = _gain(hidden, ln_w, skip_gamma) if fused_rmsnorm else None
     own = _own(hidden)
     if own[1]:
@@ -43,7 +42,7 @@ def rmsnorm_qkv_isa_kernel(
     fused_rmsnorm: bool = True, bias: Any = None, skip_gamma: bool = False, **kwargs: Any,
 ) -> None:  # fmt: skip
     """out = x @ qkv_w for x [B, S, H], hidden or its RMS norm; ln_w is [1, H], qkv_w [H, I]."""
-    _refuse("rmsnorm_qkv_isa_kernel", {"bias": bias, **kwargs})
+    refuse("rmsnorm_qkv_isa_kernel", {"bias": bias, **kwargs}, INSTEAD)
     gain = _gain(hidden, ln_w, skip_gamma) if fused_rmsnorm else None
     own = _own(hidden)
     if own[1]:
@@ -83,18 +82,5 @@ def _gain(hidden: Any, ln_w: Any, skip_gamma: bool) -> Any:
 
 
 def _own(hidden: Any) -> Range:
-    """The tokens that a program of the grid has; all of them without a grid."""
-    tokens = hidden.shape[0] * hidden.shape[1]
-    if not nl.program_ndim():
-        return 0, tokens
-    number, programs = int(nl.program_id(0)), int(nl.num_programs(0))
-    first = tokens * number // programs
-    return first, tokens * (number + 1) // programs - first
-
-
-def _refuse(function: str, options: dict[str, Any]) -> None:
-    """UnsupportedHere for an option with a value other than none."""
-    for name, value in options.items():
-        if value is not None and value is not False:
-            why = "the kernels of the NKI Library have it"
-            raise UnsupportedHere(what=f"{name} in {function}", why=why, loc=caller())
+    """The tokens that a program of the grid has."""
+    return share_of(hidden.shape[0] * hidden.shape[1])

@@ -29,6 +29,10 @@ LAZY = {
 }
 
 
+# Modules ahead that a file names as text, to import them when they are needed
+NAMED = {"nki/frameworks.py": "a plugin loads when a kernel is given what its framework traces"}
+
+
 def layer(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
@@ -66,6 +70,18 @@ def test_imports_point_backwards() -> None:
             if parts[1] not in ORDER or ORDER.index(parts[1]) > ORDER.index(layer(path)):
                 wrong.append(f"{place(path, line)} imports {name}")
     assert not wrong, "\n".join(["", *wrong])
+
+
+def test_modules_named_as_text_stand_above_too() -> None:
+    layers = {module_of(path): layer(path) for path in python_files(PACKAGE)}
+    ahead = set()
+    for path in python_files(PACKAGE):
+        texts = (n.value for n in nodes_of(path) if isinstance(n, ast.Constant))
+        names = (text.partition(":")[0] for text in texts if isinstance(text, str))
+        named = {layers[name] for name in names if name in layers}
+        if layer(path) in ORDER and named & {*ORDER[ORDER.index(layer(path)) + 1 :]}:
+            ahead.add(path.relative_to(PACKAGE).as_posix())
+    assert ahead == NAMED.keys()
 
 
 def test_frameworks_are_imported_by_front_ends_and_plugins_only() -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dis
 import sys
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 _FOLDER = str(Path(__file__).parent)
-_OPEN: list[tuple[FrameType, int, int, Any]] = []  # frame, first and last offset, left side
+# Frame, first and last offset, left side
+_OPEN: ContextVar[tuple[FrameType, int, int, Any] | None] = ContextVar("conjunction", default=None)
 
 
 def opens_conjunction(mask: Any) -> bool:
@@ -23,15 +25,17 @@ def opens_conjunction(mask: Any) -> bool:
     end = _ends(frame.f_code).get(frame.f_lasti)
     if end is None:
         return False
-    _OPEN[:] = [(frame, frame.f_lasti, end, mask)]
+    _OPEN.set((frame, frame.f_lasti, end, mask))
     return True
 
 
 def joined(mask: Any) -> Any:
     """`mask`, with the left side of the `and` that it stands on the right of."""
-    if not _OPEN:
+    opened = _OPEN.get()
+    if opened is None:
         return mask
-    frame, first, end, left = _OPEN.pop()
+    _OPEN.set(None)
+    frame, first, end, left = opened
     here = _users_frame()
     is_right_side = here is frame and first < here.f_lasti < end
     return left & mask if is_right_side else mask

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from glia import nki
+from glia.machine.passes.place import OnChipMemoryFull
 from glia.nki import collectives
 from glia.nki import isa as nisa
 from glia.nki import language as nl
@@ -258,6 +259,33 @@ def test_arguments_that_do_not_fit_name_the_parameters(kernel: Kernel, said: str
     for failure in both_raise(kernel, WrongArguments, array(4, 4)):
         assert said in str(failure)
         assert "its parameters are dst, src, engine=unknown, name=None" in str(failure)
+
+
+def _summed_by_numpy(x: NkiTensor) -> NkiTensor:
+    return stored(np.sum(nl.load(x), axis=1))
+
+
+def test_numpy_on_a_tensor_is_refused_with_the_cure() -> None:
+    simulated, compiled = both_raise(_summed_by_numpy, TypeError, array(4, 4))
+    assert "an array of NumPy (compute with nl and nki.isa" in str(simulated)
+    assert "compute with functions of nl and nki.isa, not of NumPy" in str(compiled)
+    assert "(_summed_by_numpy)" in str(compiled)
+
+
+def _nine_banks(x: NkiTensor) -> NkiTensor:
+    banks = [nl.ndarray((128, 512), nl.float32, buffer=nl.psum) for _ in range(9)]
+    for bank in banks:
+        nisa.memset(bank, 1.0)
+    total = nl.zeros((128, 512), nl.float32, buffer=nl.sbuf)
+    for bank in banks:
+        nisa.tensor_tensor(total, total, bank, nl.add)
+    return stored(total)
+
+
+def test_a_full_memory_names_the_line_and_what_is_held() -> None:
+    with pytest.raises(OnChipMemoryFull, match="still used hold 16384") as caught:
+        nki.jit(_nine_banks)(array(4, 4))
+    assert "(_nine_banks)" in str(caught.value)
 
 
 def test_of_parameters_as_like_a_misspelt_one_the_first_is_named() -> None:

@@ -37,7 +37,7 @@ def test_a_program_is_compiled_again_until_it_fits(monkeypatch: pytest.MonkeyPat
     def refuse_twice(machine: object, options: object = None) -> object:
         tries.append(1)
         if len(tries) <= 2:
-            raise OnChipMemoryFull(memory="SBUF", tile="t", bytes=1, capacity=0)
+            raise OnChipMemoryFull(memory="SBUF", tile="t", bytes=1, capacity=0, held=0)
         return place(machine, options)
 
     monkeypatch.setattr(module, "place", refuse_twice)

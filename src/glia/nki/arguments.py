@@ -69,7 +69,10 @@ def reduced_axes(given: Arguments, _: Session) -> Arguments:
     rank = data.ndim if isinstance(data, NkiTensor) else 0
     count = last_axes(axis, rank)
     if count is None:
-        _refuse(f"nki.isa.tensor_reduce over axis {axis!r} of {rank} (not the last ones)")
+        _refuse(
+            f"nki.isa.tensor_reduce over axis {axis!r} of {rank} (give the last ones; "
+            "nki.isa.nc_matmul with a column of ones adds up partitions)"
+        )
     return {**given, "axes": count}
 
 

@@ -100,14 +100,17 @@ class UnknownWhenTraced(CompileError, TypeError):
     """Python asks for a value that exists only while the program runs.
 
     Cause: `if`, int() or range() on a register, or bool() or NumPy on a tensor's contents.
-    Fix: loop with nl.fori_loop or nl.while_loop; choose between values with
-    nki.isa.tensor_copy_predicated or nl.where.
+    Fix: compute with functions of nl and nki.isa in place of NumPy's; loop with nl.fori_loop or
+    nl.while_loop; choose between values with nki.isa.tensor_copy_predicated or nl.where.
     Example: `if register:` where register = nki.isa.register_alloc(1).
     """
 
     code = "GLIA607"
     message = "{value} is not known while the kernel is compiled: {use}"
-    help = "loop with nl.fori_loop or nl.while_loop; select values with nl.where"
+    help = (
+        "compute with functions of nl and nki.isa, not of NumPy; loop with nl.fori_loop or "
+        "nl.while_loop; select values with nl.where"
+    )
 
 
 class IndexNotInTable(CompileError, IndexError):

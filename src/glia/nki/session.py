@@ -28,7 +28,7 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.nki.errors import OutsideKernel, UnknownWhenTraced
 from glia.nki.language_errors import AfterItsLoop, advise
 
-_OWN_FOLDER = str(Path(__file__).parent)
+_NOT_THE_USERS = tuple(str(Path(module).parent) for module in (__file__, np.__file__))
 
 
 @dataclass(frozen=True)
@@ -208,22 +208,24 @@ def current(function: str) -> Session:
 
 def shown(value: object) -> str:
     """A value in a message: the same while a kernel is simulated and while it is compiled."""
+    if isinstance(value, np.ndarray):
+        return "an array of NumPy (compute with nl and nki.isa; nl.shared_constant holds constants)"
     is_plain = isinstance(value, int | float | str | tuple | list | None)
     return repr(value) if is_plain else f"a {type(value).__name__}"
 
 
-# By id of code: the code, and the places of its instructions; None for code of this package.
+# By id of code: the code, and the places of its instructions; None for code of no user.
 _PLACES: dict[int, tuple[CodeType, dict[int, Loc] | None]] = {}
 
 
 def caller(depth: int = 1) -> Loc:
-    """The user's source line: that of the nearest caller, `depth` calls up, not in this package."""
+    """The user's line: of the nearest caller, `depth` calls up, not in this package or NumPy."""
     frame = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         known = _PLACES.get(id(code))
         if known is None:
-            is_own = code.co_filename.startswith(_OWN_FOLDER)
+            is_own = code.co_filename.startswith(_NOT_THE_USERS)
             known = _PLACES[id(code)] = (code, None if is_own else {})
         places = known[1]
         if places is not None:

@@ -76,7 +76,9 @@ def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     dst, src, skips = given["dst"], given["src"], given["oob_mode"] is oob_mode.skip
     for name, tensor in (("dst", dst), ("src", src)):
         if tensor.tile.memory is Memory.PSUM:
-            refuse("dma_copy", f"dma_copy {name} must be in HBM or SBUF; here it is in PSUM")
+            cure = "copy it to SBUF first" if name == "src" else "copy to SBUF, and from there"
+            rule = f"dma_copy {name} must be in HBM or SBUF; here it is in PSUM"
+            refuse("dma_copy", f"{rule}\n  cure: {cure}, with tensor_copy")
     how = {"dge_mode": given["dge_mode"].name, "priority": given["priority"]}
     if earlier["dst_rmw_op"] is not None:
         return _add(session, dst, src, earlier, skips)

@@ -85,14 +85,15 @@ class ProgramFault(CompileError):
     """The program did something the machine cannot do, such as an access outside its tensor.
 
     Cause: An index in the input data is out of range, or the program in the NEFF is wrong.
-    Fix: Check the index inputs first; the message names the instruction and its source line.
+    Fix: Check the index inputs first; the message names the instruction and its source line, and of
+    a race the wait or the barrier that is missing.
     Example: an indirect load whose index input holds a row number beyond the table
     """
 
     status: ClassVar[Status] = Status.NRT_EXEC_COMPLETED_WITH_ERR
     code = "GLIA507"
     message = "NRT_EXEC_COMPLETED_WITH_ERR(1004): {reason}"
-    help = "check the inputs that hold indices; else report this with the model"
+    help = "follow the cure above where there is one; else check the inputs that hold indices"
 
 
 class NotEnoughCores(CompileError):

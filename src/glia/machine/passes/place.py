@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from glia.arch.instances import get_target
 from glia.base.errors import CompileError
+from glia.base.loc import UNKNOWN
 from glia.isa.operand import Memory, Tile
 from glia.machine.columns_renewed import with_body_of
 from glia.machine.ir import Program
@@ -20,14 +21,19 @@ FOREVER = 1 << 62  # a position after every instruction
 class OnChipMemoryFull(CompileError):
     """What one point of the program needs at the same time is more than SBUF or PSUM holds.
 
-    Cause: a nest whose smallest tiles still do not fit beside what has to stay on chip.
-    Fix: lower the tensor's innermost extent or split the operation.
+    Cause: a nest whose smallest tiles still do not fit beside what has to stay on chip, or a kernel
+    that keeps too many tiles until it uses them.
+    Fix: lower the tensor's innermost extent or split the operation; in a kernel copy what is done
+    with out of PSUM or SBUF before the next tile is written.
     Example: a row-wise reduction over a single row of many millions of elements.
     """
 
     code = "GLIA301"
-    message = "{memory} is full: tile {tile} needs {bytes} bytes per partition of {capacity}"
-    help = "split the operation, or compile for a target with a larger {memory}"
+    message = (
+        "{memory} is full: tile {tile} needs {bytes} bytes per partition of {capacity}, of which "
+        "tiles that are still used hold {held}"
+    )
+    help = "use smaller tiles, or fewer at one time; or a target with a larger {memory}"
 
 
 class DeviceMemoryFull(CompileError):
@@ -58,20 +64,18 @@ class _Space:
     cursor: int = 0
     peak: int = 0
 
-    def place(self, tile: Tile, life: Life) -> int:
-        """The address of a tile; space is handed out in rotation so that reuse comes late."""
+    def place(self, tile: Tile, life: Life) -> int | None:
+        """The address of a tile; space is handed out in rotation so that reuse comes late.
+
+        None when there is no room.
+        """
         self.active = [entry for entry in self.active if entry[2] >= life.first]
         bytes_needed = _round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
         address = self._find(bytes_needed, self.cursor)
         if address is None:
             address = self._find(bytes_needed, 0)
         if address is None:
-            raise OnChipMemoryFull(
-                memory=self.memory.value,
-                tile=tile.name,
-                bytes=tile.bytes_per_partition,
-                capacity=self.capacity,
-            )
+            return None
         insort(self.active, (address, address + bytes_needed, life.last))
         self.cursor = address + bytes_needed
         self.peak = max(self.peak, self.cursor)
@@ -118,10 +122,26 @@ def place(program: Program, options: object = None) -> Program:
     for name, life in sorted(lives.items(), key=lambda item: (item[1].first, item[0])):
         tile = program.tiles[name]
         if name not in addresses:
-            addresses[name] = spaces[tile.memory].place(tile, life)
+            address = spaces[tile.memory].place(tile, life)
+            if address is None:
+                raise _full(program, spaces[tile.memory], tile)
+            addresses[name] = address
     addresses |= _place_in_hbm(program)
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return with_body_of(replace(program, tiles=used, addresses=addresses), program)
+
+
+def _full(program: Program, space: _Space, tile: Tile) -> OnChipMemoryFull:
+    """The error for a tile without room, at the line that uses it first."""
+    uses = (i.loc for i in program.instructions() if tile in (p.tile for *_, p in i.operands()))
+    return OnChipMemoryFull(
+        memory=space.memory.value,
+        tile=tile.name,
+        bytes=tile.bytes_per_partition,
+        capacity=space.capacity,
+        held=sum(end - start for start, end, _ in space.active),
+        loc=next(uses, UNKNOWN),
+    )
 
 
 def _place_in_hbm(program: Program) -> dict[str, int]:

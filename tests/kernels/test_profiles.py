@@ -15,6 +15,7 @@ from glia.kernels.tensor_add import tensor_add
 from glia.machine.program_builder import ProgramBuilder
 from glia.nki import isa as nisa
 from glia.nki import language as nl
+from glia.nki.tensor import NkiTensor
 from glia.nki.testing import assert_engine_busy, assert_latency, assert_no_spill, profile_kernel
 from glia.profile.critical_path import critical_path
 from glia.profile.report import profile_program
@@ -62,6 +63,23 @@ def test_json_holds_the_critical_path(kernel: str) -> None:
     assert found["target"] == "trn1" and found["latency_us"] > 0
     assert {row["opcode"] for row in found["critical_path"]} == {"dma_copy", "tensor_scalar"}
     assert sum(row["share"] for row in found["critical_path"]) == pytest.approx(1)
+
+
+def test_time_on_a_queue_belongs_to_the_transfer_that_took_it() -> None:
+    def loads(x: NkiTensor) -> NkiTensor:
+        turned = nl.ndarray((64, 128), x.dtype, nl.sbuf)
+        nisa.dma_copy(turned, x.ap(pattern=[[1, 64], [64, 128]]))  # element by element
+        tile = nl.ndarray(x.shape, x.dtype, nl.sbuf)
+        nisa.dma_copy(tile, x)
+        nisa.tensor_copy(tile[0:64, 0:64], turned[:, 0:64])
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, tile)
+        return out
+
+    found = profile_kernel(loads, np.ones((128, 64), np.float32))
+    begin = loads.__code__.co_firstlineno
+    shares = {row.loc.line - begin: row.share for row in critical_path(found.timing)}
+    assert shares[2] > 5 * shares[4] > 0
 
 
 def test_a_dtype_has_also_the_name_that_numpy_gives_it(kernel: str) -> None:

@@ -4,6 +4,9 @@ From the last event of a timeline back to its first: what ended last of all that
 waited for is what held it up. That is the event before it on its own engine or queue, or one on an
 engine or queue whose semaphore it waits for. The time from the end of one to the end of the next
 belongs to the next one's source line.
+
+A transfer may begin on one DMA engine long before those that it has to wait for are done with the
+transfer before it on its queue, which then held it up, although they overlap.
 """
 
 from __future__ import annotations
@@ -36,11 +39,12 @@ def critical_path(timing: Timing) -> tuple[PathLine, ...]:
     in proportion to the rest.
     """
     by_track = _by_track(timing.events)
+    ahead = _ahead_on_queue(timing.events)
     last = max(timing.events, key=lambda event: event.end_ns, default=None)
     lines: dict[tuple[str, str], list[float]] = {}
     found: dict[tuple[str, str], Event] = {}
     while last is not None:
-        before = _held_up_by(last, by_track)
+        before = _held_up_by(last, by_track, ahead.get(id(last)))
         begin = before.end_ns if before is not None else timing.begin_ns
         key = str(last.instr.loc), last.instr.mnemonic()
         found.setdefault(key, last)
@@ -68,8 +72,24 @@ def _by_track(events: tuple[Event, ...]) -> dict[str, tuple[list[float], list[Ev
     return {name: ([e.end_ns for e in listed], listed) for name, listed in tracks.items()}
 
 
-def _held_up_by(event: Event, by_track: dict[str, tuple[list[float], list[Event]]]) -> Event | None:
+def _ahead_on_queue(events: tuple[Event, ...]) -> dict[int, Event]:
+    """By the id of a transfer the one before it on its queue."""
+    latest: dict[str, Event] = {}
+    ahead = {}
+    for event in events:
+        if event.track.startswith("dma "):
+            if event.track in latest:
+                ahead[id(event)] = latest[event.track]
+            latest[event.track] = event
+    return ahead
+
+
+def _held_up_by(
+    event: Event, by_track: dict[str, tuple[list[float], list[Event]]], ahead: Event | None
+) -> Event | None:
     """What ended last of all that the event could have waited for."""
+    if ahead is not None and event.is_behind and ahead.end_ns < event.end_ns:
+        return ahead
     names = {event.track} | {_track_of(wait.semaphore) for wait in event.instr.waits}
     if event.track.startswith("dma "):
         names.add(event.instr.runs_on)

@@ -99,6 +99,7 @@ class Event:
     start_ns: float
     end_ns: float
     instr: Instr
+    is_behind: bool = False  # a transfer that waited for the one before it on its queue
 
 
 @dataclass(frozen=True)
@@ -290,8 +291,14 @@ def _stalls(plan: Plan, stalled: Array) -> tuple[Stall, ...]:
 
 def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
     return tuple(
-        Event(_track(plan, plan.cost(step)), start / PS, end / PS, plan.instruction(step))
-        for step, start, end in machine.events()
+        Event(
+            _track(plan, plan.cost(step)),
+            start / PS,
+            end / PS,
+            plan.instruction(step),
+            bool(behind),
+        )
+        for step, start, end, behind in machine.events()
     )
 
 

@@ -252,7 +252,7 @@ def execute(m: Any, engine: int) -> int:
             m.port[port] = end
         port += 1
     m.free[engine] = end
-    return finish(m, step, start, end, end + m.latency[engine])
+    return finish(m, step, start, end, end + m.latency[engine], 0)
 
 
 def start_tensor(m: Any, step: int, start: int) -> int:
@@ -266,7 +266,7 @@ def start_tensor(m: Any, step: int, start: int) -> int:
         m.core[SWAP] = start
     end = start + throttle(m, step, start)
     m.free[TENSOR] = end
-    return finish(m, step, start, end, end + m.latency[TENSOR])
+    return finish(m, step, start, end, end + m.latency[TENSOR], 0)
 
 
 def hold(m: Any, step: int) -> int:
@@ -322,6 +322,7 @@ def transfer(m: Any, engine: int, step: int, start: int) -> int:
     m.queue_ready[m.queue[cost]] = ready
     first = -1
     end = ready
+    behind = 0
     share = m.cost_lane[cost]
     while share < m.cost_lane[cost + 1]:
         work = m.lane_work[share]
@@ -329,14 +330,20 @@ def transfer(m: Any, engine: int, step: int, start: int) -> int:
         lane = 0
         while members >> lane > 0:
             if members >> lane & 1:
-                begun = max(ready, m.lane[lane * m.parameter[QUEUES] + m.queue[cost]])
-                end = max(end, serve(m, lane, m.queue[cost], begun, work))
+                free = m.lane[lane * m.parameter[QUEUES] + m.queue[cost]]
+                begun = max(ready, free)
+                served = serve(m, lane, m.queue[cost], begun, work)
+                if served > end:
+                    end = served
+                    behind = 0
+                    if free > ready:
+                        behind = 1
                 if lane < LANES - 1 and (first < 0 or begun < first):
                     first = begun
             lane += 1
         share += 1
     end += m.skew[cost]
-    return finish(m, step, max(first, ready), end, end + m.parameter[DMA_DONE])
+    return finish(m, step, max(first, ready), end, end + m.parameter[DMA_DONE], behind)
 
 
 def serve(m: Any, lane: int, queue: int, begun: int, work: int) -> int:
@@ -359,8 +366,11 @@ def serve(m: Any, lane: int, queue: int, begun: int, work: int) -> int:
     return end
 
 
-def finish(m: Any, step: int, start: int, end: int, done: int) -> int:
-    """Record an instruction that ran from start to end and whose results count from `done` on."""
+def finish(m: Any, step: int, start: int, end: int, done: int, behind: int) -> int:
+    """Record an instruction that ran from start to end and whose results count from `done` on.
+
+    A transfer is behind another where what served it last had work of its queue left.
+    """
     m.visible[step] = done
     m.counts[step] += 1
     m.busied[step] += end - start
@@ -371,9 +381,10 @@ def finish(m: Any, step: int, start: int, end: int, done: int) -> int:
         m.core[HELD_TILE] = -1
     events = m.core[EVENTS]
     if events < m.parameter[MOST_EVENTS]:
-        m.event[3 * events] = step
-        m.event[3 * events + 1] = start
-        m.event[3 * events + 2] = end
+        m.event[4 * events] = step
+        m.event[4 * events + 1] = start
+        m.event[4 * events + 2] = end
+        m.event[4 * events + 3] = behind
         m.core[EVENTS] = events + 1
     one = m.step_signal[step]
     while one < m.step_signal[step + 1]:
@@ -474,7 +485,7 @@ def meet(m: Any) -> int:
     owner = m.engine[step]
     if m.binding[owner] >= 0:
         m.stalled[m.binding[owner]] += m.waited[owner] - m.free[owner]
-    finish(m, step, start, end, end)
+    finish(m, step, start, end, end, 0)
     engine = 0
     while engine < ENGINES:
         m.free[engine] = end

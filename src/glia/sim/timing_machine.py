@@ -111,10 +111,10 @@ class Machine:
         """Run-time control flow whose outcome nobody gave, by number."""
         return [int(number) for number in np.flatnonzero(self.record["is_assumed"])]
 
-    def events(self) -> list[tuple[int, int, int]]:
-        """(step, start, end) of the executions that were kept."""
-        kept = self.record["event"][: 3 * int(self.record["core"][rules.EVENTS])]
-        return [(step, start, end) for step, start, end in kept.reshape(-1, 3).tolist()]
+    def events(self) -> list[tuple[int, int, int, int]]:
+        """(step, start, end, whether behind another) of the executions that were kept."""
+        kept = self.record["event"][: 4 * int(self.record["core"][rules.EVENTS])]
+        return list(map(tuple, kept.reshape(-1, 4).tolist()))
 
     def _bound(self) -> Callable[[str], int]:
         """Call a rule by name; anew when an array was replaced."""

@@ -51,7 +51,7 @@ def lay_out(plan: Plan, arch: Arch, trips: Trips, most_events: int) -> Record:
     record = dict(plan.tables)
     record |= {name: record[name].copy() for name in ("parameter", "watched", "base", "mask")}
     record["parameter"][rules.MOST_EVENTS] = most_events
-    record["event"] = np.zeros(max(1, 3 * most_events), np.int64)
+    record["event"] = np.zeros(max(1, 4 * most_events), np.int64)
     for name in ("ring", "pending"):
         record[name] = np.zeros(int(record["mask"].sum()) + record["mask"].size, np.int64)
     record |= _outcomes(int(record["parameter"][rules.ORDINALS]), trips)

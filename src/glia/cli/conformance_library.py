@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from glia.cli.conformance_recipes import BFLOAT16, RECIPES, Array, Trial, floats, recipe, softmax
+from glia.cli.conformance_recipes import (
+    BFLOAT16,
+    RECIPES,
+    Array,
+    Trial,
+    floats,
+    recipe,
+    softmax,
+    turned,
+)
 
 __all__ = ["RECIPES"]  # those of the tutorials with those of the library
 
@@ -32,12 +41,8 @@ def _turned_halves(rng: np.random.Generator, file: str) -> tuple[Trial, ...]:
 def _turned_queries_and_keys(rng: np.random.Generator, file: str) -> Trial:
     q, k = floats(rng, 1, 4, 256, 64), floats(rng, 1, 2, 256, 64)
     cos, sin = floats(rng, 1, 256, 64), floats(rng, 1, 256, 64)
-
-    def turned(x: Array) -> Array:
-        half = np.concatenate([-x[..., 32:], x[..., :32]], axis=-1)
-        return x * cos[:, None] + half * sin[:, None]
-
-    return Trial((q, k, q * 0, k * 0, cos, sin), (turned(q), turned(k)))
+    expected = turned(q, cos, sin), turned(k, cos, sin)
+    return Trial((q, k, q * 0, k * 0, cos, sin), expected)
 
 
 @recipe("cascaded_max")

@@ -10,6 +10,8 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
+from glia.nki.subset_rules import last_name
+
 DECORATORS = ("jit", "nki_jit", "trace", "baremetal", "benchmark", "profile")
 FRAMEWORKS = (
     "torch",
@@ -93,19 +95,13 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def kernels_in(tree: ast.Module) -> list[str]:
-    """Functions that a decorator makes kernels, and wrappers that launch them on a grid."""
-    names = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            words = {_last_name(each) for each in node.decorator_list}
-            if words & set(DECORATORS):
-                names.append(node.name)
-    return names
-
-
-def _last_name(node: ast.expr) -> str:
-    target = node.func if isinstance(node, ast.Call) else node
-    return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+    """The functions of a file that a decorator makes kernels."""
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and any(last_name(each) in DECORATORS for each in node.decorator_list)
+    ]
 
 
 def load(path: Path, tree: ast.Module, *, is_whole: bool) -> types.ModuleType:

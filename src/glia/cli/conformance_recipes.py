@@ -227,16 +227,19 @@ def _trilinear(rng: np.random.Generator, file: str) -> Trial:
     return Trial((x,), (_twice(_twice(_twice(x, 2), 3), 4),))
 
 
+def turned(x: Array, cos: Array, sin: Array) -> Array:
+    """The rotary embedding of x [B, H, S, D], its halves turned by angles [B, S, D]."""
+    middle = x.shape[-1] // 2
+    half = np.concatenate([-x[..., middle:], x[..., :middle]], axis=-1)
+    return x * cos[:, None] + half * sin[:, None]
+
+
 @recipe("nki_apply_rotary_embedding")
 def _rotary(rng: np.random.Generator, file: str) -> Trial:
     q, k = rng.random((2, 1, 2, 256, 64), dtype=np.float32)
     cos, sin = rng.random((2, 1, 256, 64), dtype=np.float32)
-
-    def turned(x: Array) -> Array:
-        half = np.concatenate([-x[..., 32:], x[..., :32]], axis=-1)
-        return x * cos[:, None] + half * sin[:, None]
-
-    return Trial((q, k, cos, sin), (np.stack([turned(q), turned(k)]),), (1, 2))
+    expected = np.stack([turned(q, cos, sin), turned(k, cos, sin)])
+    return Trial((q, k, cos, sin), (expected,), (1, 2))
 
 
 @recipe("quantized_double_row_matmul")

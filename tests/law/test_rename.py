@@ -76,12 +76,16 @@ def inputs_of(program: Program) -> dict[str, np.ndarray]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(steps=st.lists(STEPS, min_size=2, max_size=14))
-def test_renaming_keeps_every_value(steps: list[Step]) -> None:
+@given(
+    steps=st.lists(STEPS, min_size=2, max_size=14), parts=st.sampled_from((1, module.MOST_PARTS))
+)
+def test_renaming_keeps_every_value(steps: list[Step], parts: int) -> None:
     program = program_of(steps)
     inputs = inputs_of(program)
     expected = run(program, inputs)["y"]
-    renamed = rename(program)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_PARTS", parts)
+        renamed = rename(program)
     np.testing.assert_array_equal(run(renamed, inputs)["y"], expected)
     ordered = insert_semaphores(place(schedule_as_given(renamed, lambda _: True)))
     np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
@@ -100,7 +104,7 @@ def test_a_rule_that_forgets_what_is_read_later_changes_values(
     inputs = inputs_of(program)
     expected = run(program, inputs)["y"]
     monkeypatch.setattr(
-        module, "_beginnings", lambda accesses: {a.position for a in accesses if a.is_certain}
+        module, "_beginnings", lambda _, accesses: {a.position for a in accesses if a.is_certain}
     )
     actual = run(rename(program), inputs)["y"]
     assert not np.array_equal(actual, expected, equal_nan=True)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count
 
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Program, walk
 from glia.machine.rewrite import substitute_instruction
+
+MOST_PARTS = 64  # of a tile that are remembered one by one
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,12 @@ def rename(program: Program) -> Program:
     tiles = dict(program.tiles)
     others: dict[int, dict[str, Tile]] = defaultdict(dict)  # by position: what replaces which tile
     for name, found in accesses.items():
-        current = tiles[name]
-        begins = _beginnings(found)
+        current, numbers = tiles[name], count(1)
+        begins = _beginnings(current, found)
         for access in found:
             if access.position in begins:
                 begins.remove(access.position)
-                current = _another(tiles, name)
+                current = _another(tiles, name, numbers)
             if current.name != name:
                 others[access.position][name] = current
     body = tuple(
@@ -82,10 +85,11 @@ def _accesses(instruction: Instr, position: int) -> Iterator[tuple[str, _Access]
         yield pattern.tile.name, found
 
 
-def _beginnings(accesses: list[_Access]) -> set[int]:
+def _beginnings(tile: Tile, accesses: list[_Access]) -> set[int]:
     """Positions from which on nothing is read that was in the tile before; the first is none.
 
-    Going back, `needed` is what is read later and not written in between.
+    Going back, `needed` is what is read later and not written in between: all of the tile where
+    that is in too many parts to go through them each time.
     """
     if sum(access.is_certain for access in accesses) < 2:
         return set()
@@ -102,13 +106,12 @@ def _beginnings(accesses: list[_Access]) -> set[int]:
         if not needed and not reads:
             found.add(position)
         needed += [read for read in reads if read not in needed]
+        if len(needed) > MOST_PARTS:
+            needed = [Footprint.whole(tile)]
     return found - {accesses[0].position}
 
 
-def _another(tiles: dict[str, Tile], name: str) -> Tile:
-    number = 1
-    while f"{name}'{number}" in tiles:
-        number += 1
-    made = replace(tiles[name], name=f"{name}'{number}")
-    tiles[made.name] = made
+def _another(tiles: dict[str, Tile], name: str, numbers: Iterator[int]) -> Tile:
+    fresh = next(each for each in (f"{name}'{n}" for n in numbers) if each not in tiles)
+    made = tiles[fresh] = replace(tiles[name], name=fresh)
     return made

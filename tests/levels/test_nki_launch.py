@@ -15,6 +15,7 @@ import pytest
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
+from glia.nki import session
 from glia.nki import typing as nt
 from glia.nki.collectives import ReplicaGroup, all_reduce, rank_id
 from glia.nki.errors import BadLaunch
@@ -337,3 +338,12 @@ def test_microscaled_products_are_close_to_the_exact_ones() -> None:
         b.astype(np.float32).reshape(128, 128, 4),
     )
     np.testing.assert_allclose(both(kernel, a, b), exact, atol=4)
+
+
+def test_code_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "MOST_CODES", 3)
+    for number in range(9):
+        names = {"caller": session.caller}
+        exec(compile("def place():\n    return caller()", f"cell{number}", "exec"), names)
+        assert names["place"]().file == f"cell{number}"
+        assert len(session._PLACES) <= 3

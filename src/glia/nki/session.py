@@ -214,6 +214,7 @@ def shown(value: object) -> str:
     return repr(value) if is_plain else f"a {type(value).__name__}"
 
 
+MOST_CODES = 1 << 12  # whose places are remembered
 # By id of code: the code, and the places of its instructions; None for code of no user.
 _PLACES: dict[int, tuple[CodeType, dict[int, Loc] | None]] = {}
 
@@ -225,6 +226,8 @@ def caller(depth: int = 1) -> Loc:
         code = frame.f_code
         known = _PLACES.get(id(code))
         if known is None:
+            if len(_PLACES) >= MOST_CODES:
+                _PLACES.clear()
             is_own = code.co_filename.startswith(_NOT_THE_USERS)
             known = _PLACES[id(code)] = (code, None if is_own else {})
         places = known[1]

@@ -153,15 +153,25 @@ def like_returned(returned: Any, values: list[Any]) -> Any:
     return values[0] if values else None
 
 
-def check_output(value: Any, home: Loc, *, is_eager: bool) -> NkiTensor:
+def region_of_arguments(session: Session) -> MemoryRegion:
+    """Where the tensors that a kernel is given are, as the simulator's guide has it: nl.hbm.
+
+    They are shared where two cores run the kernel.
+    """
+    return MemoryRegion.shared_hbm if session.ranks > 1 else MemoryRegion.private_hbm
+
+
+def check_output(value: Any, launch: Launch, *, is_eager: bool) -> NkiTensor:
     """`value` when the caller can read it; NotAnOutput otherwise, AfterItsLoop out of its scope.
 
-    A compiled program gives whole tensors of shared HBM; a simulated one any tensor in HBM, and a
-    warning where the compiled would not.
+    A compiled program gives whole tensors of shared HBM and arguments; a simulated one any tensor
+    in HBM, and a warning where the compiled would not.
     """
+    home = launch.home
     if not isinstance(value, NkiTensor):
         raise NotAnOutput(kernel=home.name, value=f"a {type(value).__name__}", loc=home)
-    is_shared = value.buffer is MemoryRegion.shared_hbm and value.is_whole
+    is_known = value.buffer is MemoryRegion.shared_hbm or value.tile.name in launch.arrays
+    is_shared = is_known and value.is_whole
     text = f"{value.name} of shape {value.shape} in {value.buffer.value}"
     if value.is_on_chip or not (is_eager or is_shared):
         raise NotAnOutput(kernel=home.name, value=text, loc=home)

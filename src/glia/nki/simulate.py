@@ -13,7 +13,6 @@ from glia.isa.operand import row_major
 from glia.machine.ir import Program
 from glia.nki.cores import Cores
 from glia.nki.dtypes import dtype_name
-from glia.nki.enums import MemoryRegion
 from glia.nki.frameworks import from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
 from glia.nki.launch import (
@@ -25,6 +24,7 @@ from glia.nki.launch import (
     like_returned,
     outputs_of,
     ranks_of,
+    region_of_arguments,
 )
 from glia.nki.session import running
 from glia.nki.subset import check_language
@@ -101,7 +101,7 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
         write_back(launch.arrays[name], held[name])
     with running(sessions[0]):
         given = outputs_of(returned, wrote=bool(written))
-        outputs = [check_output(each, launch.home, is_eager=True) for each in given]
+        outputs = [check_output(each, launch, is_eager=True) for each in given]
         values = [from_numpy(np.asarray(tensor), launch.framework) for tensor in outputs]
     return like_returned(returned, values)
 
@@ -129,8 +129,7 @@ def tensor_over(session: Interpreter, name: str, array: np.ndarray, launch: Laun
     tile = session.bind(name, array)
     dtype = dtype_name(launch.arrays[name].dtype)
     assert dtype is not None
-    region = MemoryRegion.shared_hbm
-    tensor = NkiTensor((array.size,), dtype, tile, region)
+    tensor = NkiTensor((array.size,), dtype, tile, region_of_arguments(session))
     return tensor._with(row_major(array.shape))
 
 

@@ -27,12 +27,19 @@ from glia.machine.passes.rename import rename
 from glia.machine.passes.schedule import schedule_as_given
 from glia.machine.passes.use_both_memories import use_both_memories
 from glia.nki.dtypes import dtype_name
-from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotAnOutput
-from glia.nki.launch import Launch, bind, check_cores, check_loops, check_output, outputs_of
+from glia.nki.launch import (
+    Launch,
+    bind,
+    check_cores,
+    check_loops,
+    check_output,
+    outputs_of,
+    region_of_arguments,
+)
 from glia.nki.recorder import Recorder
 from glia.nki.schedule import in_order, waits
-from glia.nki.session import running
+from glia.nki.session import current, running
 from glia.nki.subset import check_language
 from glia.nki.targets import platform_target
 from glia.nki.tensor import NkiTensor, new_tensor
@@ -189,12 +196,12 @@ def _shape_of(returned: Any) -> Any:
 def _input(name: str, array: np.ndarray) -> NkiTensor:
     dtype = dtype_name(array.dtype)
     assert dtype is not None
-    return new_tensor(array.shape, dtype, MemoryRegion.shared_hbm, name)
+    return new_tensor(array.shape, dtype, region_of_arguments(current("a kernel")), name)
 
 
 def _output(value: Any, session: Recorder, launch: Launch) -> NkiTensor:
     """`value` when it is a whole tensor of this kernel in shared_hbm; NotAnOutput otherwise."""
-    tensor = check_output(value, launch.home, is_eager=False)
+    tensor = check_output(value, launch, is_eager=False)
     if session.tiles.get(tensor.name) is not tensor.tile:
         text = f"{tensor.name} of another kernel"
         raise NotAnOutput(kernel=launch.home.name, value=text, loc=launch.home)

@@ -281,6 +281,10 @@ def test_calls_outside_a_kernel_and_bad_launches() -> None:
         nki.profile(lambda x: x, working_directory="here")(X)
     with pytest.raises(NoSuchName, match="neuronxcc"):
         _ = nl.no_such_name
+    with pytest.raises(NoSuchName, match=r"no sigmod; did you mean sigmoid\?"):
+        _ = nl.sigmod
+    with pytest.raises(NoSuchName, match=r"no tensor_tensr; did you mean tensor_tensor\?"):
+        _ = nisa.tensor_tensr
     with pytest.raises(NotAnOutput):
         nki.benchmark(lambda x: 1)(X)
 

@@ -197,3 +197,19 @@ def test_an_open_loop_and_a_loop_without_test_are_refused() -> None:
         b.finish()
     with pytest.raises(BrokenProgram, match="no test"), b.while_loop():
         pass
+
+
+def test_a_misspelt_instruction_brings_the_one_most_like_it() -> None:
+    with pytest.raises(AttributeError, match=r"did you mean tensor_scalar\?"):
+        _ = ProgramBuilder("wrong").tensor_scaler
+
+
+def test_a_program_and_what_is_made_of_it_are_shown_in_a_line() -> None:
+    b = ProgramBuilder("copy")
+    b.dma_copy(b.output("y", (2, 8), "f32"), b.input("x", (2, 8), "f32"))
+    program = b.finish()
+    assert repr(program) == "<program copy for trn2: 1 instructions>"
+    model = glia.load(program)
+    assert repr(model.neff) == "<neff copy for trn2: x f32[2, 8] -> y f32[2, 8]>"
+    assert repr(model) == f"<model of {model.neff!r} on device {model.device}>"
+    assert repr(model.profile()).startswith("<profile of copy: ")

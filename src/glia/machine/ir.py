@@ -77,6 +77,10 @@ class Program:
         """Every instruction once, in program order."""
         yield from walk(self.body)
 
+    def __repr__(self) -> str:
+        count = sum(1 for _ in self.instructions())
+        return f"<program {self.name} for {self.target}: {count} instructions>"
+
 
 def walk(body: Block) -> Iterator[Instr]:
     """Every instruction of a block once, in program order, entering loops and branches."""

@@ -25,6 +25,7 @@ from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import from_numpy
 from glia.base.options import CompileOptions
+from glia.base.spelling import nearest
 from glia.isa import INSTRUCTIONS
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
@@ -184,7 +185,8 @@ class ProgramBuilder:
     def __getattr__(self, name: str) -> Callable[..., Instr]:
         """The instruction with this mnemonic."""
         if name not in INSTRUCTIONS:
-            raise AttributeError(f"{name!r} is neither a method nor an instruction")
+            hint = nearest(name, dir(self))
+            raise AttributeError(f"{name!r} is neither a method nor an instruction{hint}")
         return partial(self._instruction, INSTRUCTIONS[name])
 
     def __dir__(self) -> list[str]:

@@ -28,6 +28,13 @@ class Neff:
     statistics: Mapping[str, float] = field(default_factory=dict)
     is_compressed: bool = True
 
+    def __repr__(self) -> str:
+        given, made = (
+            ", ".join(f"{b.name} {b.dtype}{list(b.shape)}" for b in bindings)
+            for bindings in (self.inputs, self.outputs)
+        )
+        return f"<neff {self.name} for {self.target}: {given} -> {made}>"
+
     @property
     def program(self) -> Program:
         """The first core's program; the only one unless the model is split over cores."""

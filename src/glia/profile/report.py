@@ -40,6 +40,10 @@ class Profile:
     timing: Timing
     cores: tuple[Profile, ...] = ()
 
+    def __repr__(self) -> str:
+        name, target = self.program.name, self.target.name
+        return f"<profile of {name}: {self.latency_us:.2f} us on {target} (simulated)>"
+
     @property
     def latency_us(self) -> float:
         """From the start of the program on the core to its end, pre- and postamble included."""

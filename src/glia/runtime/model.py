@@ -51,6 +51,9 @@ class Model:
         self.neff = neff
         self.device = device
 
+    def __repr__(self) -> str:
+        return f"<model of {self.neff!r} on device {self.device}>"
+
     @property
     def inputs(self) -> tuple[Binding, ...]:
         """Name, shape and dtype of every input, in order."""

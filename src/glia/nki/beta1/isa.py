@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NoReturn
 
+from glia.base.spelling import nearest
 from glia.nki.beta1.dtypes import fp32
 from glia.nki.beta1.frame import is_in_kernel
 from glia.nki.beta1.instructions import (
@@ -44,7 +46,8 @@ from glia.nki.beta1.instructions import (
     tensor_tensor_scan,
 )
 from glia.nki.beta1.transfers import dma_copy, dma_transpose
-from glia.nki.session import current
+from glia.nki.errors import NoSuchName
+from glia.nki.session import caller, current
 from glia.nki.targets import platform_target
 
 
@@ -106,6 +109,13 @@ def get_nc_version() -> nc_version:
     """The generation of the core that the kernel is for."""
     target = current("nki.isa.get_nc_version").target if is_in_kernel() else platform_target()
     return nc_version(max(2, target.arch.generation))
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    hint = nearest(name, __all__) or ": functions of the current generation are in `nki.isa`"
+    raise NoSuchName(module="neuronxcc.nki.isa", name=name, hint=hint, loc=caller())
 
 
 __all__ = [

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from glia.base.spelling import nearest
 from glia.nki.beta1 import constants
 from glia.nki.beta1.buffers import hbm, private_hbm, psum, sbuf, shared_hbm
 from glia.nki.beta1.creation import (
@@ -170,7 +171,7 @@ def __getattr__(name: str) -> object:
         return _UNDOCUMENTED[name]
     if name.startswith("__"):
         raise AttributeError(name)
-    hint = ": names of the current generation are in `nki.language`"
+    hint = nearest(name, __all__) or ": names of the current generation are in `nki.language`"
     raise NoSuchName(module="neuronxcc.nki.language", name=name, hint=hint, loc=caller())
 
 

@@ -218,7 +218,7 @@ class Scheduler:
             near = [tasks[position] for position in available if position < limit]
             roomy = [t for t in near if all(room.has(t.instruction) for room in rooms)]
             task = min(
-                roomy or near,
+                roomy or [tasks[next(iter(unissued))]],  # the oldest leads to tiles that end
                 key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),
             )
             available.remove(task.position)

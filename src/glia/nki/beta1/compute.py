@@ -171,11 +171,16 @@ def _row_of(view: NkiTensor) -> NkiTensor:
 
 def spread(frame: Frame, tensor: NkiTensor, partitions: int) -> NkiTensor:
     """One partition copied to many."""
-    whole = in_sbuf(frame, tensor)
     tile = tile_of(frame, (partitions, *tensor.shape[1:]), tensor.dtype)
-    repeated = whole._with(((0, partitions), *whole.dims[1:]))
-    issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": tile, "src": repeated})
+    spread_to(frame, tile, tensor)
     return tile
+
+
+def spread_to(frame: Frame, dst: NkiTensor, tensor: NkiTensor) -> None:
+    """One partition copied to all of a tile in SBUF of the same dtype."""
+    whole = in_sbuf(frame, tensor)
+    repeated = whole._with(((0, dst.shape[0]), *whole.dims[1:]))
+    issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": dst, "src": repeated})
 
 
 def in_sbuf(frame: Frame, tensor: NkiTensor) -> NkiTensor:
@@ -433,5 +438,5 @@ def _merged(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
 __all__ = [
     "ON_CHIP", "PSUM", "SBUF", "Cut", "Part", "assign", "both", "box_of", "check_partitions",
     "copy_into", "copy_tile", "defer", "fill", "fitted", "in_sbuf", "operand", "part_of", "put",
-    "reachable", "select", "spread", "starts_well", "tile_of", "transfer", "truth",
+    "reachable", "select", "spread", "spread_to", "starts_well", "tile_of", "transfer", "truth",
 ]  # fmt: skip

@@ -24,6 +24,7 @@ from glia.nki.beta1.compute import (
     in_sbuf,
     operand,
     part_of,
+    spread_to,
     tile_of,
     transfer,
 )
@@ -289,10 +290,16 @@ def broadcast_to(src: Any, *, shape: Any, **kwargs: Any) -> Tensor:
     """The tile repeated to a shape; one partition is copied to all."""
     frame = frame_of("nl.broadcast_to")
     data, wanted = operand("broadcast_to", "src", src), tuple(int(n) for n in shape)
-    return defer(
-        "nl.broadcast_to", wanted, src.name_of_dtype,
-        lambda dst, cut: copy_tile(frame, dst, fitted(data, wanted, frame)),
-    )  # fmt: skip
+
+    def write(dst: NkiTensor, _: Any) -> None:
+        row = (1, *wanted[1:])
+        is_plain = dst.tile.memory is Memory.SBUF and dst.stored is data.stored
+        if is_plain and wanted[0] > 1 and data.ndim == len(wanted) and data.shape[0] == 1:
+            spread_to(frame, dst, fitted(data, row, frame))
+        else:
+            copy_tile(frame, dst, fitted(data, wanted, frame))
+
+    return defer("nl.broadcast_to", wanted, src.name_of_dtype, write)
 
 
 def expand_dims(data: Any, axis: int) -> Tensor:

@@ -13,12 +13,12 @@ from glia.arch import Arch, get_target
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.isa import DmaCopy, Memory, NcMatmul, RegisterMove, TensorCopy, TensorTensor
-from glia.isa.kit import Instr
+from glia.isa.kit import ENGINES, Instr
 from glia.isa.operand import Pattern, Tile
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 from glia.sim import timing_steps
 from glia.sim import timing_writers as writers
-from glia.sim.timing_costs import ENGINES, cost_of
+from glia.sim.timing_costs import cost_of
 from glia.sim.timing_plan import Plan, make_plan
 from levels.generated_programs import AFFINE, instructions, program, programs
 

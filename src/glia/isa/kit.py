@@ -19,6 +19,7 @@ from glia.isa.operand import Memory, Pattern, Signal, Wait
 if TYPE_CHECKING:
     from glia.arch import Arch
 
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 INSTRUCTIONS: dict[str, type[Instr]] = {}
 
 

@@ -44,6 +44,7 @@ LATE_DTYPES = (F8E4M3FN, F8E8M0FNU, *PACKED_DTYPES)
 WORDS = (S32, U32)
 
 FREE_DIMS = 4
+MOST_DIMS = 1 + FREE_DIMS  # with that of the partitions
 
 
 def operand(instr: Instr, name: str) -> Pattern | None:
@@ -301,7 +302,7 @@ def _unit_partition_step(instr: Any, _: Arch) -> bool:
 
 
 def _few_free_dims(instr: Any, _: Arch) -> bool:
-    return all(len(p.dims) <= 1 + FREE_DIMS for p in _engine_patterns(instr))
+    return all(len(p.dims) <= MOST_DIMS for p in _engine_patterns(instr))
 
 
 def _positive_counts(instr: Any, _: Arch) -> bool:

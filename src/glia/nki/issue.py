@@ -20,6 +20,7 @@ from glia.base.loc import Loc
 from glia.isa.dma import DmaCopy, Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, merged
+from glia.isa.rules import MOST_DIMS
 from glia.isa.sync import RegisterAlu, RegisterLoad
 from glia.machine.emit.builder import QUEUE_OWNERS
 from glia.machine.legal import violations
@@ -36,7 +37,6 @@ from glia.nki.views import signature_of
 
 Arguments = dict[str, Any]
 MOST_KNOWN = 1 << 16  # legal signatures remembered
-MOST_DIMS = 5  # the partition and four free dimensions
 
 _LEGAL: dict[tuple[Any, ...], str] = {}  # signature -> the engine that runs it
 _BLANKS: dict[type[Instr], Arguments] = {}

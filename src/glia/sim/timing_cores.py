@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glia.base.errors import CompileError
+from glia.isa.kit import ENGINES
 from glia.machine.columns import Columns
 from glia.machine.ir import Program
 from glia.machine.kinds import Array
@@ -27,7 +28,7 @@ from glia.sim.timing import (
     simulate_timing,
     summarize,
 )
-from glia.sim.timing_costs import ENGINES, PS
+from glia.sim.timing_costs import PS
 from glia.sim.timing_machine import Machine
 from glia.sim.timing_plan import make_plan
 from glia.sim.timing_steady import skip_repetitions

@@ -10,7 +10,7 @@ import numpy as np
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
-from glia.isa.kit import Instr
+from glia.isa.kit import ENGINES, Instr
 from glia.isa.operand import Memory, Pattern
 from glia.isa.sync import Barrier, is_register
 from glia.machine.columns import Columns
@@ -19,7 +19,6 @@ from glia.machine.kinds import Array, rows_alike
 if TYPE_CHECKING:
     from glia.arch import Arch
 
-ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 DMA_ENGINES = 16
 PARTITIONS_PER_DMA_ENGINE = 8  # DMA overview: engine e serves partitions 8e .. 8e+7
 HBM_LANE = DMA_ENGINES  # the HBM interface is one more lane beside the DMA engines

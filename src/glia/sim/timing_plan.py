@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glia.isa.kit import Instr
+from glia.isa.kit import ENGINES, Instr
 from glia.machine.columns import Columns, Span, columns_of
 from glia.machine.ir import Branch, Loop, Program
 from glia.machine.kinds import Array
-from glia.sim.timing_costs import ENGINES, Cost, Costs, price
+from glia.sim.timing_costs import Cost, Costs, price
 from glia.sim.timing_steps import Record, Scopes, step_tables
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.affine import Affine
+from glia.isa.kit import ENGINES
 from glia.isa.operand import Dims, Memory
 from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, register_variable
 from glia.machine.columns import READS, Columns, Expressions
@@ -20,7 +21,7 @@ from glia.machine.ir import Program
 from glia.machine.kinds import Alike, Array, Values, begins_of, ranks_of, rows_alike
 from glia.sim import timing_writers as writers
 from glia.sim.native import Library
-from glia.sim.timing_costs import ENGINES, Costs
+from glia.sim.timing_costs import Costs
 
 if TYPE_CHECKING:
     from glia.arch import Arch

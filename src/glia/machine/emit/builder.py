@@ -13,10 +13,9 @@ from glia.base.loc import UNKNOWN, Loc
 from glia.isa.dma import DmaCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.rules import MOST_DIMS
 from glia.machine.emit.space import fold_together
 from glia.machine.ir import Loop, Statement
-
-MOST_DIMS = 5  # the partition and four free dimensions
 
 
 class Builder:

@@ -10,10 +10,10 @@ from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.affine import Affine
 from glia.base.options import CompileOptions
+from glia.isa.rules import FREE_DIMS
 from glia.tile.contraction import PARTITIONS, axes_of, can_turn, contraction_operands, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
 
-FREE_DIMS = 4
 LARGEST_SHARE = 0.3  # of SBUF, for one buffer that stays there
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
 SMALLEST_TILE = 512  # elements per partition below which fixed costs of instructions show

@@ -7,7 +7,7 @@ on the device (nl.fori_loop, nl.while_loop, nl.dynamic_range, `while register:`)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -120,17 +120,25 @@ def _reordered(
     """Placed in the order that keeps engines busy, or in program order where only that fits.
 
     Instructions go to the engine that is free where the kernel names none, and contents to tiles
-    of their own as far as these fit.
+    of their own as far as these fit. Where the kernel gives addresses, only the order changes.
     """
 
     def moves(instruction: Instr) -> bool:
-        return instruction.loc not in session.engines_chosen
+        return not program.addresses and instruction.loc not in session.engines_chosen
 
-    renamed = rename(program)
-    for given in (use_both_memories(renamed), renamed, program):
+    for given in _with_own_tiles(program):
         with suppress(OnChipMemoryFull):
             return place_program(schedule_as_given(given, moves))
     return place_program(program)
+
+
+def _with_own_tiles(program: Program) -> Iterator[Program]:
+    """The program with tiles where they suit engines best, then with fewer of them."""
+    if not program.addresses:
+        renamed = rename(program)
+        yield use_both_memories(renamed)
+        yield renamed
+    yield program
 
 
 def _record(launch: Launch, session: Recorder) -> Traced:

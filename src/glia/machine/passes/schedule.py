@@ -8,7 +8,7 @@ dependents breaking ties, and gives it to the engine that would finish it first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
@@ -76,6 +76,7 @@ def schedule_as_given(program: Program, moves: Callable[[Instr], bool] | None = 
         WINDOWS[3],
         moves=moves or (lambda _: False),
         sharing=_sharing(program),
+        placed=program.addresses,
     )
     return replace(program, body=scheduler.block(program.body))
 
@@ -120,7 +121,10 @@ def _without_marks(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
 
 class Scheduler:
-    """`moves` says which may change engines; `sharing` names tiles that share addresses."""
+    """`moves` says which may change engines; `sharing` names tiles that share addresses.
+
+    `placed` names tiles with addresses, which take no room from the others.
+    """
 
     def __init__(
         self,
@@ -129,11 +133,13 @@ class Scheduler:
         *,
         moves: Callable[[Instr], bool] = lambda _: True,
         sharing: Mapping[str, Sequence[str]] | None = None,
+        placed: Container[str] = (),
     ) -> None:
         self.arch = arch
         self.window = window
         self.moves = moves
         self.sharing = sharing or {}
+        self.placed = placed
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         result: list[Statement] = []
@@ -210,7 +216,7 @@ class Scheduler:
             task.height_ns = min(task.durations) + task.latency + below
         free_ns: dict[str, float] = {}
         unissued = dict.fromkeys(range(len(tasks)))
-        rooms = [_Use(tasks, Memory.SBUF, self.arch), _Use(tasks, Memory.PSUM, self.arch)]
+        rooms = [_Use(tasks, memory, self.arch, self.placed) for memory in RUN_SHARES]
         available = [task.position for task in tasks if not task.waiting_for]
         result = []
         while unissued:
@@ -240,8 +246,11 @@ class Scheduler:
 class _Use:
     """Which tiles of a memory are in use while a run is ordered: from first access to last."""
 
-    def __init__(self, tasks: Sequence[_Task], memory: Memory, arch: Arch) -> None:
+    def __init__(
+        self, tasks: Sequence[_Task], memory: Memory, arch: Arch, placed: Container[str]
+    ) -> None:
         self.memory = memory
+        self.placed = placed
         self.capacity = usable_bytes_per_partition(memory, arch) * RUN_SHARES[memory]
         self.left = Counter(name for t in tasks for name in self._tiles(t.instruction))
         self.live: dict[str, int] = {}
@@ -265,7 +274,11 @@ class _Use:
     def _tiles(self, instruction: Instr) -> dict[str, int]:
         """The tiles of this memory that an instruction accesses, with their bytes."""
         tiles = (pattern.tile for _, _, pattern in instruction.operands())
-        return {t.name: t.bytes_per_partition for t in tiles if t.memory is self.memory}
+        return {
+            t.name: t.bytes_per_partition
+            for t in tiles
+            if t.memory is self.memory and t.name not in self.placed
+        }
 
 
 def _stream(instruction: Instr) -> str:

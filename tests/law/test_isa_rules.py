@@ -169,6 +169,7 @@ PLANTED: list[tuple[Any, ...]] = [
     ("reciprocal", {"data": hbm("x", 64, 32)}, "data must be in SBUF or PSUM"),
     ("reciprocal", {"data": None}, "data is missing"),
     ("reciprocal", {"data": 1.0}, "data must be a pattern"),
+    ("reciprocal", {"data": Affine.of("i")}, "a register or loop variable"),
     ("all_reduce", {"srcs": ()}, "srcs must be one or more patterns"),
     *isa_planted_cores.PLANTED,
     *isa_planted_movement.PLANTED,

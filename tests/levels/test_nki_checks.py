@@ -232,3 +232,22 @@ def test_a_wrong_command_line_is_explained(place: str, arguments: list[str], sai
     found = CliRunner().invoke(main, ["check", f"{place}::scaled", *arguments])
     assert found.exit_code == 1
     assert said in found.output
+
+
+@jit
+def _half_stored(x: Any) -> Any:
+    out = nl.ndarray((256, 8), x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out[0:128], src=x)
+    return out
+
+
+def test_an_output_that_nothing_wrote_is_named_with_its_first_element() -> None:
+    (failure,) = check_kernel(_half_stored, X).failures
+    assert "output 0 changes" in failure.detail
+    assert failure.detail.endswith("1024 of 2048 elements, the first at [128, 0]")
+
+
+def test_a_race_is_reported_once_and_not_as_a_read_of_unwritten_memory() -> None:
+    report = check_kernel(handed_over[2], X, meets=False)
+    told = [check for check in report.checks if "race: " in check.detail]
+    assert len(told) == 1 and not told[0].is_remark

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from glia.arch import Arch
+from glia.base.affine import Affine
 from glia.isa.kit import Instr, Operand, Rule
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import COMMON_RULES
@@ -55,7 +56,15 @@ def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:
         if not declared.is_optional:
             yield f"{name} is missing"
     elif not declared.allows_immediate or not isinstance(value, int | float):
-        yield f"{name} must be a pattern; here it is {value!r}"
+        wanted = "a pattern or a number" if declared.allows_immediate else "a pattern"
+        yield f"{name} must be {wanted}; here it is {_instead(value)}"
+
+
+def _instead(value: object) -> str:
+    """What stands in place of an operand, and how to make one of it."""
+    if not isinstance(value, Affine):
+        return repr(value)
+    return "a register or loop variable\n  cure: store it in a tile first, with register_store"
 
 
 def _pattern_operand(name: str, pattern: Pattern, declared: Operand) -> Iterator[str]:

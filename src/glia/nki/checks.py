@@ -189,9 +189,9 @@ class _Checker:
         compiled = self._try(name, self.call.compile)
         if compiled is not None:
             self._enter(Check(name, True, _size_and_time(compiled, self.call.target)))
-            self._compare_ways(compiled, stepped)
+            runs = self._compare_ways(compiled, stepped)
             if stepped is not None:
-                self._look_for_unwritten(compiled, stepped)
+                self._look_for_unwritten(compiled if runs else None, stepped)
             self._run_in_orders(compiled, orders)
 
     def try_other_targets(self) -> None:
@@ -215,15 +215,15 @@ class _Checker:
         detail = "\n".join(["refused", *refused]) if refused else "taken"
         self._enter(Check("by the parser of NKI 0.2 to 0.6", True, detail, is_remark=True))
 
-    def _compare_ways(self, compiled: Traced, stepped: tuple[np.ndarray, ...] | None) -> None:
-        """The compiled kernel gives what it gives step by step."""
+    def _compare_ways(self, compiled: Traced, stepped: tuple[np.ndarray, ...] | None) -> bool:
+        """The compiled kernel gives what it gives step by step; whether it runs to its end."""
         name = "compiled gives the same"
         results = self._try(name, lambda: self.call.execute(compiled))
         if results is None:
-            return
+            return False
         self.results = results
         if stepped is None:
-            return
+            return True
         detail = "bit for bit"
         for number, (one, other) in enumerate(zip(results, stepped, strict=True)):
             wrong = _unequal(one, other)
@@ -234,18 +234,21 @@ class _Checker:
         if is_wide:
             detail += "; step by step this generation holds narrow floats in float32"
         self._enter(Check(name, detail == "bit for bit", detail, is_remark=is_wide))
+        return True
 
-    def _look_for_unwritten(self, compiled: Traced, stepped: tuple[np.ndarray, ...]) -> None:
-        """Outputs must not depend on what memory held before; reading it is only remarked."""
+    def _look_for_unwritten(self, compiled: Traced | None, stepped: tuple[np.ndarray, ...]) -> None:
+        """Outputs must not depend on what memory held before; reading it is only remarked.
+
+        A compiled kernel that runs says which instruction reads it.
+        """
         name = "memory is written before it is read"
         again = self._try(name, lambda: self.call.step(OTHER_CONTENTS))
         if again is None:
             return
         first = self._fault_of(compiled, WRITTEN)
-        pairs = zip(stepped, again, strict=True)
-        is_used = any(_unequal(one, other).any() for one, other in pairs)
-        if is_used:
-            said = str(first or "outputs change with what fresh memory holds")
+        changed = _changed(stepped, again)
+        if changed:
+            said = str(first or changed)
             self._enter(Check(name, False, said, getattr(first, "loc", UNKNOWN)))
         elif first is None:
             self._enter(Check(name, True))
@@ -256,8 +259,10 @@ class _Checker:
             said = f"read where the documentation gives no values:\n{fault}"
             self._enter(Check("activation functions", True, said, fault.loc, is_remark=True))
 
-    def _fault_of(self, compiled: Traced, policy: Policy) -> ExecutionFault | None:
+    def _fault_of(self, compiled: Traced | None, policy: Policy) -> ExecutionFault | None:
         """What a stricter run ends in."""
+        if compiled is None:
+            return None
         try:
             self.call.execute(compiled, 0, policy)
         except ExecutionFault as fault:
@@ -320,6 +325,19 @@ def _size_and_time(compiled: Traced, target: Target) -> str:
     profile = profile_programs(compiled.programs, target)
     cores = f" on each of {len(counts)} cores" if len(counts) > 1 else ""
     return f"{max(counts)} instructions{cores}, {profile.latency_us:.2f} us (simulated)"
+
+
+def _changed(stepped: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> str:
+    """The first output that two runs differ in, and where; nothing if they are equal."""
+    for number, (one, other) in enumerate(zip(stepped, again, strict=True)):
+        differs = _unequal(one, other)
+        if differs.any():
+            where = ", ".join(map(str, np.argwhere(differs)[0].tolist()))
+            return (
+                f"output {number} changes with what fresh memory holds: {int(differs.sum())} of "
+                f"{one.size} elements, the first at [{where}]"
+            )
+    return ""
 
 
 def _unequal(one: np.ndarray, other: np.ndarray) -> np.ndarray:

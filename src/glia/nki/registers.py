@@ -63,7 +63,10 @@ class VirtualRegister(NKIObject):
     __hash__ = object.__hash__
 
     def _arithmetic(self, *_: object) -> NoReturn:
-        feature = "arithmetic on a register (store it, compute on the tile, and load that)"
+        feature = (
+            "arithmetic on a register (let the loop count in these steps, "
+            "nl.fori_loop(0, rows, body, step=128); else store it, compute on the tile, load that)"
+        )
         raise NotInNki(feature=feature, loc=caller())
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _arithmetic

@@ -20,11 +20,11 @@ import click
 from glia.base.errors import CompileError, Unspecified
 from glia.base.spelling import nearest
 from glia.cli.errors import BadCommandLine, UnknownFlag, UnwritableOutput
+from glia.cli.start import INTERRUPTED
 
 SUCCESS = 0
 USER_ERROR = 1
 INTERNAL_ERROR = 70
-INTERRUPTED = 130
 
 
 class GuardedGroup(click.Group):

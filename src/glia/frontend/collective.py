@@ -118,13 +118,8 @@ def _done(site: Site) -> Value:
     return value
 
 
-_KINDS = (
-    "all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute",
-    "partition-id", "reduce-scatter", "replica-id",
-)  # fmt: skip
-
 COLLECTIVE: dict[str, Importer] = {
-    **{kind: _collective(kind) for kind in _KINDS},
+    **{kind: _collective(kind) for kind in ops.COLLECTIVE_KINDS},
     **{
         f"{kind}-start": _started(kind)
         for kind in ("all-gather", "all-reduce", "collective-permute")

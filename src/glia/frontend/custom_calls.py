@@ -13,11 +13,11 @@ from glia.frontend.errors import UnknownCustomCall
 from glia.frontend.resize import resize_bilinear, resize_nearest, resize_nearest_gradient
 from glia.graph import ops
 from glia.graph.ir import Node, TensorType
+from glia.graph.ops_control import KERNEL
 
 _LONGEST_CONFIG_INTEGER = 18
 
-KERNEL = "AwsNeuronCustomNativeKernel"  # a custom call that holds a kernel's program
-COMPOSITE = f"neuron.{KERNEL}"  # a composite that stands for one
+COMPOSITE = f"neuron.{KERNEL}"  # a composite that stands for the call of a kernel
 _COMPOSITE_CONFIG = re.compile(r'\{config = "([^"\\]*)"\}')
 
 

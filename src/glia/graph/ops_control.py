@@ -14,6 +14,8 @@ from glia.graph.rules import require, require_length, require_signature, tensor
 
 Array = np.ndarray[Any, Any]
 
+KERNEL = "AwsNeuronCustomNativeKernel"  # the target of a call that holds a kernel's program
+
 
 @op
 class While(Node):

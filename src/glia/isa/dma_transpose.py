@@ -8,6 +8,7 @@ import numpy as np
 
 from glia.base.dtype import U32
 from glia.isa.dma import (
+    COMPUTE,
     IN_HARDWARE,
     INDEXED,
     ISSUERS,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from glia.arch import Arch
 
 TRANSPOSE = "NKI nki.isa.dma_transpose"
-COMPUTE = "NKI nki.isa.dma_compute"
 AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}  # by the number of dimensions
 MOST_SOURCES = 16
 MOST_INNER = 128  # innermost elements that descriptors made at run time take

@@ -27,6 +27,7 @@ from glia.base.dtype import (
     DType,
 )
 from glia.isa.alu import ALU_OPS
+from glia.isa.alu import PAGE as ALU_PAGE
 from glia.isa.kit import Instr, Rule
 from glia.isa.operand import Memory, Pattern
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 ARCHITECTURE = "Trainium/Inferentia2 architecture guide, data layout and access patterns"
 DTYPE_PAGE = "NKI API common fields, Supported Data Types"
-ALU_PAGE = "NKI API common fields, Supported Math Operators for NKI ISA"
 
 FLOATS = (F32, TF32, BF16, F16, F8E5M2, F8E4M3, F8E4M3FN, F8E3M4)
 INTEGERS = (S32, U32, S16, U16, S8, U8, PRED)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from glia import __version__
 from glia.machine.ir import Program
 from glia.neff.archive import Member, pack_archive
 from glia.neff.encode import PAYLOAD_VERSION, encode_program
@@ -20,8 +21,7 @@ from glia.neff.metadata import (
     metrics,
 )
 
-TOOL_VERSION = "0.1.0"
-BUILD = f"{BUILD_PREFIX}{TOOL_VERSION} program-encoding-{PAYLOAD_VERSION}"
+BUILD = f"{BUILD_PREFIX}{__version__} program-encoding-{PAYLOAD_VERSION}"
 
 
 def neff_pieces(
@@ -79,7 +79,7 @@ def _header(programs: tuple[Program, ...], archive: list[bytes]) -> Header:
 
 def _info(programs: tuple[Program, ...], options: Mapping[str, object]) -> dict[str, object]:
     return {
-        "tool_version": f"{BUILD_PREFIX}{TOOL_VERSION}",
+        "tool_version": f"{BUILD_PREFIX}{__version__}",
         "TPBCount": len(programs),
         "target": programs[0].target,
         "options": dict(options),

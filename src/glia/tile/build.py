@@ -18,6 +18,7 @@ from glia.frontend.errors import UnsupportedOperator
 from glia.graph import ops
 from glia.graph.bodies import identity
 from glia.graph.ir import Graph, Node, Parameter, TensorType
+from glia.graph.ops_control import KERNEL
 from glia.tile.build_block import Block, Names, whole
 from glia.tile.build_index import (
     DynamicSliceValue,
@@ -50,8 +51,6 @@ from glia.tile.build_values import (
 )
 from glia.tile.errors import UnsupportedDtype
 from glia.tile.ir import Branch, Call, Program, While
-
-KERNEL = "AwsNeuronCustomNativeKernel"
 
 Values = dict[Node, list[Value]]
 

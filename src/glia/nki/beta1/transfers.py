@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from glia.isa.dma_transpose import AXES
 from glia.nki.beta1.compute import SBUF, box_of, defer, in_sbuf, part_of, transfer
 from glia.nki.beta1.dtypes import name_of
 from glia.nki.beta1.errors import IndirectNotSupported, UnsupportedHere
@@ -15,8 +16,6 @@ from glia.nki.enums import MemoryRegion, dge_mode, oob_mode
 from glia.nki.operators import operator_name
 from glia.nki.session import caller
 from glia.nki.tensor import NkiTensor
-
-_ORDERS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 
 
 def dma_copy(
@@ -73,7 +72,7 @@ def dma_transpose(
     frame = frame_of("nki.isa.dma_transpose")
     if src.dynamic is not None:
         raise IndirectNotSupported(loc=caller())
-    order = _ORDERS.get(src.ndim)
+    order = AXES.get(src.ndim)
     if order is None or (axes is not None and tuple(axes) != order):
         raise UnsupportedHere(
             what=f"dma_transpose of {src.shape} by axes {axes}",

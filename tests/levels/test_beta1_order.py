@@ -140,6 +140,24 @@ def test_copies_go_to_the_engine_that_is_free_unless_one_is_named() -> None:
     assert engines(copies(engine=nisa.vector_engine)) == {"vector"}
 
 
+def test_direct_allocation_keeps_the_engines() -> None:
+    @nki.jit(platform_target="trn1")
+    def kernel(x):
+        out = nl.ndarray((4, 128, 256), dtype=x.dtype, buffer=nl.shared_hbm)
+        row = nl.ndarray((128, 256), dtype=x.dtype, buffer=ncc.sbuf.mod_alloc(base_addr=0))
+        row[...] = nl.load(x[0:128])
+        copied = nl.ndarray(
+            (4, nl.par_dim(128), 256), dtype=x.dtype,
+            buffer=ncc.sbuf.mod_alloc(base_addr=1024, num_free_tiles=(4,)),
+        )  # fmt: skip
+        for i in nl.affine_range(4):
+            copied[i] = nisa.tensor_copy(row)
+            nl.store(out[i, 0:128], copied[i])
+        return out
+
+    assert engines(kernel) == {"vector"}
+
+
 def test_turns_that_share_a_tile_overlap() -> None:
     """A tile made before a loop is one storage; its turns still need not wait for each other."""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from glia import isa
 from glia.isa.operand import Memory
+from glia.isa.rules import start_partition_holds
 from glia.nki import isa as nisa
 from glia.nki.beta1.buffers import Buffer, sbuf
 from glia.nki.beta1.errors import (
@@ -33,7 +34,6 @@ from glia.nki.transfers import dma_copy
 
 SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
 ON_CHIP = (SBUF, PSUM)
-HALF, QUADRANT = 64, 32  # where tiles of at most so many partitions may start
 Cut = Callable[[NkiTensor], NkiTensor]
 Write = Callable[[NkiTensor, Cut], Any]
 
@@ -132,10 +132,7 @@ def starts_well(tensor: NkiTensor) -> bool:
     start = tensor.partition
     if count > 1 and step not in (0, 1):
         return False
-    if not isinstance(start, int) or start == 0:
-        return True
-    aligned = QUADRANT if count <= QUADRANT else HALF
-    return start % aligned == 0 and count <= HALF
+    return not isinstance(start, int) or start == 0 or start_partition_holds(tensor.pattern)
 
 
 def fitted(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> NkiTensor:

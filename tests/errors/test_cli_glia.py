@@ -152,6 +152,7 @@ WRONG = [
     (("inspect", "nope.neff"), "GLIA150", "No such file"),
     (("inspect", "/dev/null"), "GLIA150", "not a regular file"),
     (("explain", "GLIA999"), "GLIA208", "did you mean GLIA"),
+    (("explain", "tensor_scaler"), "GLIA208", "did you mean tensor_scalar?"),
     (("show", "model.pb", "--after", "nothing"), "GLIA207", "import"),
     (("show", "nope.pb", "--after", "import"), "GLIA101", "no such file"),
     (("frobnicate",), "GLIA201", "'frobnicate'"),

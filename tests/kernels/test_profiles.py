@@ -110,6 +110,12 @@ def test_a_file_that_fails_or_has_no_such_kernel_is_told(tmp_path: Path) -> None
     assert "has no kernel 'kernel'" in profile(f"{tmp_path / 'none.py'}::kernel").output
 
 
+def test_a_kernel_that_is_not_named_or_misspelt_is_found_in_the_file(kernel: str) -> None:
+    file = kernel.partition("::")[0]
+    assert f"; name one: {kernel}" in profile(f"{file}::").output
+    assert "did you mean double?" in profile(f"{file}::dubble").output
+
+
 def test_arguments_without_a_kernel_are_refused() -> None:
     told = profile("model.neff", "--arg", "x=f32[4]").output
     assert "--arg and --grid need a KERNEL.py::NAME" in told

@@ -328,6 +328,7 @@ def explain(subject: str | None) -> None:
     those that no public source gives first.
     """
     from glia.cli.catalogue import every_error, instruction_text, timing_constants
+    from glia.isa import INSTRUCTIONS
 
     if subject == "timing":
         click.echo("\n".join(timing_constants()))
@@ -344,7 +345,8 @@ def explain(subject: str | None) -> None:
     if found is not None:
         text = f"{found.code}: {inspect.cleandoc(found.__doc__ or '')}"
     if not text:
-        raise UnknownCode(name=subject, nearest=nearest(wanted, errors))
+        hint = nearest(wanted, errors) or nearest(subject, INSTRUCTIONS)
+        raise UnknownCode(name=subject, nearest=hint)
     click.echo(text)
 
 

@@ -10,11 +10,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glia.base.dtype import DTYPES, DType
+from glia.base.spelling import nearest
 from glia.cli.arrays import random_array, read_array
 from glia.cli.errors import BadCommandLine
 
@@ -82,7 +84,7 @@ class _Reader:
             raise self._wrong(text) from problem
         kernel = getattr(module, name, None)
         if not callable(kernel):
-            raise self._wrong(f"{path} has no kernel {name!r}")
+            raise self._wrong(f"{path} has no kernel {name!r}{_kernels_of(path, name, module)}")
         return self._launched(kernel, grid) if grid else kernel
 
     def arguments(self, texts: tuple[str, ...]) -> dict[str, Any]:
@@ -119,6 +121,18 @@ class _Reader:
 
     def _wrong(self, problem: str) -> BadCommandLine:
         return BadCommandLine(problem=problem, command=self.command)
+
+
+def _kernels_of(path: str, name: str, module: ModuleType) -> str:
+    """The kernel that a misspelt name is most like; without a name all that the file has."""
+    from glia.nki.beta1.launch import Kernel as Earlier
+    from glia.nki.kernel import Kernel
+
+    held = vars(module).items()
+    kernels = [known for known, value in held if isinstance(value, Kernel | Earlier)]
+    if name or not kernels:
+        return nearest(name, kernels)
+    return "; name one: " + ", ".join(f"{path}{SEPARATOR}{known}" for known in kernels)
 
 
 def _without_memory(dtype: DType, shape: tuple[int, ...]) -> np.ndarray:

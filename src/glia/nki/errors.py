@@ -37,7 +37,7 @@ class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, Assertion
 
     code = "GLIA602"
     message = "index {index} is outside dimension {dimension} of a tensor of shape {shape}"
-    help = "every slice must lie within the tensor and hold at least one element"
+    help = "every slice lies within the tensor and holds an element; min() bounds the last of a loop"
 
 
 class NotAnOutput(CompileError, NkiValidationError):

@@ -37,7 +37,7 @@ class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, Assertion
 
     code = "GLIA602"
     message = "index {index} is outside dimension {dimension} of a tensor of shape {shape}"
-    help = "every slice lies within the tensor and holds an element; min() bounds the last of a loop"
+    help = "every slice lies within the tensor and holds an element; bound the last with min()"
 
 
 class NotAnOutput(CompileError, NkiValidationError):

@@ -27,6 +27,11 @@ GOOD = adding_module().SerializeToString()
 # Files
 
 
+def test_a_device_without_end_is_refused() -> None:
+    with pytest.raises(errors.UnreadableFile, match="it is a device"):
+        load_hlo("/dev/zero")
+
+
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.UnreadableFile, match="no such file"):
         load_hlo(tmp_path / "missing.pb")

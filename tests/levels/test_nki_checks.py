@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +252,13 @@ def test_a_race_is_reported_once_and_not_as_a_read_of_unwritten_memory() -> None
     report = check_kernel(handed_over[2], X, meets=False)
     told = [check for check in report.checks if "race: " in check.detail]
     assert len(told) == 1 and not told[0].is_remark
+
+
+def test_references_that_grow_without_measure_are_refused(place: str, tmp_path: Path) -> None:
+    bomb = str(tmp_path / "bomb.npz")
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("y.npy", bytes(100 << 20))
+    given = ["check", f"{place}::scaled", "--arg", "x=f32[4,4]", "--expect", bomb]
+    found = CliRunner().invoke(main, given)
+    assert found.exit_code == 1
+    assert "bytes when unpacked" in found.output

@@ -1,11 +1,22 @@
-"""Writing files so that nobody sees half of one."""
+"""Writing files so that nobody sees half of one, and reading what comes to an end."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file or a pipe; OSError, also for a device, which may have no end."""
+    with path.open("rb") as stream:
+        mode = os.fstat(stream.fileno()).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
+        return stream.read()
 
 
 def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:

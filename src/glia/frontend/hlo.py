@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from glia.base.files import read_file
 from glia.frontend.collective import COLLECTIVE
 from glia.frontend.context import Importer, ModuleImporter
 from glia.frontend.contraction import CONTRACTION
@@ -88,7 +89,7 @@ def load_hlo(path: str | Path) -> Graph:
     Raises UnreadableFile, and what `import_hlo` raises.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_file(Path(path))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UnreadableFile(path=path, reason=reason.lower()) from error

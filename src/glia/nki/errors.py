@@ -37,13 +37,7 @@ class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, Assertion
 
     code = "GLIA602"
     message = "index {index} is outside dimension {dimension} of a tensor of shape {shape}"
-<<<<<<< Updated upstream
     help = "every slice lies within the tensor and holds an element; bound the last with min()"
-=======
-    help = (
-        "every slice lies within the tensor and holds an element; min() bounds the last of a loop"
-    )
->>>>>>> Stashed changes
 
 
 class NotAnOutput(CompileError, NkiValidationError):

@@ -15,8 +15,8 @@ from glia.isa.kit import Instr
 from glia.isa.meeting import Meeting
 from glia.isa.multicore import CoreBarrier, Sendrecv
 from glia.isa.operand import Memory, Pattern, Tile, row_major
-from glia.machine.emit.builder import QUEUE_OWNERS
 from glia.machine.ir import Binding, Block, Loop, Program, Statement, walk
+from glia.machine.queues import QUEUE_OWNERS
 from glia.machine.rewrite import renamed, variables
 
 

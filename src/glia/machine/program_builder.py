@@ -29,13 +29,14 @@ from glia.base.spelling import nearest
 from glia.isa import INSTRUCTIONS
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
-from glia.machine.emit.builder import QUEUE_OWNERS, Builder
+from glia.machine.emit.builder import Builder
 from glia.machine.errors import BrokenProgram, IllegalInstruction
 from glia.machine.ir import Binding, Branch, Loop, Program, While
 from glia.machine.legal import program_violations, violations
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
+from glia.machine.queues import QUEUE_OWNERS
 from glia.machine.source_line import caller
 from glia.machine.view import View, as_dtype
 

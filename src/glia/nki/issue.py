@@ -22,8 +22,8 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, merged
 from glia.isa.rules import MOST_DIMS
 from glia.isa.sync import RegisterAlu, RegisterLoad
-from glia.machine.emit.builder import QUEUE_OWNERS
 from glia.machine.legal import violations
+from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.dynamic import Indirection
 from glia.nki.enums import engine
 from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki

@@ -18,8 +18,8 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.sync import RegisterAlu, RegisterMove
 from glia.isa.vector import Memset
-from glia.machine.emit.builder import QUEUE_OWNERS
 from glia.machine.ir import Branch, Loop, Statement, While
+from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.dtypes import DTYPES
 from glia.nki.session import Session
 from glia.nki.sums import Sums

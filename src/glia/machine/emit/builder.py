@@ -16,6 +16,7 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.rules import MOST_DIMS
 from glia.machine.emit.space import fold_together
 from glia.machine.ir import Loop, Statement
+from glia.machine.queues import QUEUE_OWNERS
 
 
 class Builder:
@@ -81,9 +82,6 @@ class Builder:
             return
         with self.loop(dst.dims[1][1]) as index:
             self.dma(_select_outer(dst, index), _select_outer(src, index), queue)
-
-
-QUEUE_OWNERS = {"load": "sync", "store": "scalar"}  # one engine issues each queue, in order
 
 
 def _select_outer(pattern: Pattern, index: Affine) -> Pattern:

@@ -12,7 +12,7 @@ from glia.base.dtype import DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.box import find_box, storage
-from glia.machine.emit.builder import QUEUE_OWNERS, Builder
+from glia.machine.emit.builder import Builder
 from glia.machine.emit.cover import Prices
 from glia.machine.emit.indirect import IndirectAccess, is_varying
 from glia.machine.emit.select import Selector
@@ -27,6 +27,7 @@ from glia.machine.emit.space import (
     tile_pattern,
 )
 from glia.machine.emit.stage import Source, Stager
+from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.contraction import row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Schedule
 

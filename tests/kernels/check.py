@@ -40,6 +40,17 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, tolerance: float) -> 
     assert float(np.abs(_wide(actual) - _wide(expected)).max()) <= tolerance * greatest
 
 
+def assert_generations_agree(
+    kernel: Any, arguments: Sequence[np.ndarray], constants: dict[str, Any], tolerance: float
+) -> None:
+    """Every generation gives what Trn2 gives, up to `tolerance` of the greatest magnitude."""
+    of_trn2 = run_both(kernel, *arguments, target="trn2", **constants)
+    for target in ("trn1", "trn3"):
+        found = run_both(kernel, *arguments, target=target, **constants)
+        for one, other in zip(found, of_trn2, strict=True):
+            assert_close(one, other.astype(np.float64), tolerance)
+
+
 def span_ns(kernel: Any, *arrays: np.ndarray, target: str = "trn2", **constants: Any) -> float:
     """Nanoseconds from the first instruction to the last byte, without pre- and postamble."""
     program = trace(kernel.function, *arrays, target=target, **constants)

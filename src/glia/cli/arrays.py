@@ -15,9 +15,9 @@ from glia.base.dtype import DType
 from glia.base.files import write_atomically
 from glia.cli.errors import BadArrayFile
 from glia.machine.ir import Binding
+from glia.neff.archive import inflation_limit
 
 _HEADER_BYTES = 1 << 16
-_LARGEST_INFLATION, _LEAST_LIMIT = 100, 64 << 20  # times the file's bytes, and at least so many
 _LARGEST_ELEMENT = 16
 
 
@@ -39,7 +39,7 @@ def read_arrays(path: str) -> list[np.ndarray]:
         with archive:
             assert archive.zip is not None
             held = sum(member.file_size for member in archive.zip.infolist())
-            if held > max(_LEAST_LIMIT, _LARGEST_INFLATION * Path(path).stat().st_size):
+            if held > inflation_limit(Path(path).stat().st_size):
                 raise ValueError(f"it would be {held} bytes when unpacked")
             return [archive[name] for name in archive.files]
 

@@ -69,9 +69,14 @@ def unpack_archive(data: memoryview) -> dict[str, memoryview]:
     return members
 
 
+def inflation_limit(compressed_bytes: int) -> int:
+    """How many bytes a file of so many may inflate to."""
+    return max(INFLATION_FLOOR, INFLATION_LIMIT * compressed_bytes)
+
+
 def inflate(data: memoryview) -> memoryview:
     """Decompress one or several gzip members; DamagedNeff when broken or beyond the size limit."""
-    limit = max(INFLATION_FLOOR, INFLATION_LIMIT * len(data))
+    limit = inflation_limit(len(data))
     result = bytearray()
     position = 0
     while position < len(data):

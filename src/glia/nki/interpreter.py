@@ -138,7 +138,7 @@ class Interpreter(Session):
             elif pattern.memory is Memory.HBM:
                 self.written.add(pattern.tile.name)
         if self._cores.count > 1:
-            self._cores.take_turns(self.rank)
+            self._cores.take_turns()
 
     def _outside(self, instruction: Instr, fault: AccessOutOfBounds) -> IndexNotInTable:
         """What an access outside its tile is for the user: an index that names no element."""

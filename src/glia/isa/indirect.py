@@ -34,29 +34,33 @@ class _Indirect(Instr, engine="vector", engines=ENGINES, is_abstract=True):
         "offsets are integers of 16 or 32 bits; one outside the partition has no meaning",
     )
 
-    def streamed(self) -> int:
-        """Elements of a partition that pass."""
-        raise TypeError("an instruction must say what passes")
+    passes: ClassVar[str]  # the operand of which every element passes
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition, after a dispatch on GpSimd."""
+        elements = getattr(self, self.passes).free
         if self.runs_on == "gpsimd":
-            return round(arch.gpsimd_dispatch_cycles) + self.streamed()
-        return stream_cycles(arch, self.runs_on, self.streamed())
+            return round(arch.gpsimd_dispatch_cycles) + elements
+        return stream_cycles(arch, self.runs_on, elements)
 
 
-def _an_offset_for_each(operand: str) -> Rule:
-    """As many offsets as elements pass in each partition of an operand."""
+def _shared_rules(passes: str) -> tuple[Rule, ...]:
+    """The laws of both, with an offset for each element of the operand that passes."""
 
     def holds(i: Any, _: Arch) -> bool:
         is_whole = i.group in GROUPS and i.index.partitions % i.group == 0
-        return is_whole and getattr(i, operand).free <= i.index.free * i.group
+        return is_whole and getattr(i, passes).free <= i.index.free * i.group
 
     sentence = (
-        f"index must hold an offset for each element of a partition of {operand}, in whole groups "
+        f"index must hold an offset for each element of a partition of {passes}, in whole groups "
         "of 16 or 32 partitions"
     )
-    return Rule(sentence, holds, VIEW)
+    return (
+        same_partitions("dst", "src", "index", source=VIEW),
+        same_dtype("dst", "src", source=VIEW),
+        Rule(sentence, holds, VIEW),
+        dtypes("index", (U16, U32, S32), source="assumed"),
+    )
 
 
 def _lists(index: Array, group: int, count: int, extent: int) -> list[tuple[slice, Array]]:
@@ -85,22 +89,16 @@ class TensorGather(_Indirect):
     index: Pattern = reads("SBUF", raw=True)
     group: int = 16
 
+    passes = "dst"
     partly_written: ClassVar = ("src",)
     rules = (
-        same_partitions("dst", "src", "index", source=VIEW),
-        same_dtype("dst", "src", source=VIEW),
-        _an_offset_for_each("dst"),
-        dtypes("index", (U16, U32, S32), source="assumed"),
+        *_shared_rules(passes),
         Rule(
             "src and index must start on the same partition",
             lambda i, _: i.src.partition == i.index.partition,
             COPY,
         ),
     )
-
-    def streamed(self) -> int:
-        """The elements that are gathered."""
-        return self.dst.free
 
     def attributes(self) -> dict[str, Any]:
         """How many offsets count."""
@@ -124,22 +122,16 @@ class TensorScatter(_Indirect):
     index: Pattern = reads("SBUF", raw=True)
     group: int = 16
 
+    passes = "src"
     partly_written: ClassVar = ("dst",)
     rules = (
-        same_partitions("dst", "src", "index", source=VIEW),
-        same_dtype("dst", "src", source=VIEW),
-        _an_offset_for_each("src"),
-        dtypes("index", (U16, U32, S32), source="assumed"),
+        *_shared_rules(passes),
         Rule(
             "the Scalar Engine scatters to SBUF only",
             lambda i, _: i.runs_on != "scalar" or i.dst.memory is Memory.SBUF,
             COPY,
         ),
     )
-
-    def streamed(self) -> int:
-        """The elements that are scattered."""
-        return self.src.free
 
     @staticmethod
     def compute(dst: Array, src: Array, index: Array, group: int) -> Array:

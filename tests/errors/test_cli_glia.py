@@ -150,7 +150,7 @@ WRONG = [
     (("run", "probe.neff", "--device", "tpu"), "GLIA504", "'tpu'"),
     (("run", "probe.neff", "--ceck", "good.npz"), "GLIA202", "did you mean --check?"),
     (("inspect", "nope.neff"), "GLIA150", "No such file"),
-    (("inspect", "/dev/null"), "GLIA150", "not a regular file"),
+    (("inspect", "/dev/null"), "GLIA150", "it is a device"),
     (("explain", "GLIA999"), "GLIA208", "did you mean GLIA"),
     (("explain", "tensor_scaler"), "GLIA208", "did you mean tensor_scalar?"),
     (("show", "model.pb", "--after", "nothing"), "GLIA207", "import"),

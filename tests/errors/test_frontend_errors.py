@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glia.base.errors import ERRORS, CompileError
+from glia.base.files import read_file
 from glia.frontend import context, errors
 from glia.frontend.hlo import import_hlo, load_hlo
 from glia.frontend.hlo_proto import messages
@@ -30,6 +33,24 @@ GOOD = adding_module().SerializeToString()
 def test_a_device_without_end_is_refused() -> None:
     with pytest.raises(errors.UnreadableFile, match="it is a device"):
         load_hlo("/dev/zero")
+
+
+def test_no_more_is_read_of_a_file_than_it_may_hold(tmp_path: Path) -> None:
+    path = tmp_path / "held"
+    path.write_bytes(b"12345678")
+    assert read_file(path, 8) == b"12345678"
+    with pytest.raises(OSError, match="more than 7 bytes"):
+        read_file(path, 7)
+
+
+@pytest.mark.parametrize("most_bytes", [7, 8])
+def test_no_more_is_read_of_a_pipe_than_it_may_hold(most_bytes: int) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"12345678")
+    os.close(writer)
+    refused = pytest.raises(OSError, match="more than 7") if most_bytes < 8 else nullcontext()
+    with refused, os.fdopen(reader):
+        assert read_file(Path(f"/dev/fd/{reader}"), most_bytes) == b"12345678"
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:

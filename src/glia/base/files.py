@@ -1,4 +1,4 @@
-"""Writing files so that nobody sees half of one, and reading what comes to an end."""
+"""Writing files so that nobody sees half of one, and reading no more of one than it may hold."""
 
 from __future__ import annotations
 
@@ -6,17 +6,42 @@ import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+_PIECE_BYTES = 1 << 20
 
 
-def read_file(path: Path) -> bytes:
-    """The bytes of a file or a pipe; OSError, also for a device, which may have no end."""
-    with path.open("rb") as stream:
-        mode = os.fstat(stream.fileno()).st_mode
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
-        return stream.read()
+def read_file(path: Path, most_bytes: int) -> bytes:
+    """The bytes of a file or a pipe, at most so many.
+
+    OSError with its reason as `strerror`, also for a device, which may have no end, and for a path
+    that names nothing.
+    """
+    try:
+        with path.open("rb") as stream:
+            found = os.fstat(stream.fileno())
+            if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
+                raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
+            if not stat.S_ISREG(found.st_mode):
+                data = b"".join(_pieces(stream, most_bytes))
+                held = len(data)
+            elif (held := found.st_size) <= most_bytes:
+                data = stream.read(held)
+    except (ValueError, MemoryError) as problem:
+        reason = str(problem) or "it does not fit into memory"
+        raise OSError(errno.EINVAL, reason, str(path)) from problem
+    if held > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
+    return data
+
+
+def _pieces(stream: BinaryIO, left: int) -> Iterator[bytes]:
+    """What a pipe gives, up to so many bytes and a piece more."""
+    while left >= 0 and (piece := stream.read(_PIECE_BYTES)):
+        left -= len(piece)
+        yield piece
 
 
 def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:

@@ -290,9 +290,9 @@ def check(
 def inspect_command(neff: str, as_json: bool) -> None:
     """Print F.neff's header, tensors, members with their sizes, and instruction counts."""
     from glia.neff.inspect import describe_neff
-    from glia.neff.package import read_whole_file
+    from glia.neff.package import neff_bytes
 
-    described = describe_neff(read_whole_file(Path(neff)))
+    described = describe_neff(neff_bytes(Path(neff)))
     click.echo(json.dumps(described) if as_json else _inspect_text(described))
 
 

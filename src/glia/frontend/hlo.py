@@ -16,7 +16,7 @@ from glia.frontend.custom_calls import import_custom_call
 from glia.frontend.elementwise import ELEMENTWISE
 from glia.frontend.errors import MalformedModule, UnreadableFile
 from glia.frontend.expand import EXPANDED
-from glia.frontend.hlo_proto import parse_module
+from glia.frontend.hlo_proto import LARGEST_FILE_BYTES, parse_module
 from glia.frontend.movement import MOVEMENT
 from glia.frontend.shapes import leaves
 from glia.graph.ir import Graph, TensorType, Type
@@ -89,10 +89,9 @@ def load_hlo(path: str | Path) -> Graph:
     Raises UnreadableFile, and what `import_hlo` raises.
     """
     try:
-        data = read_file(Path(path))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UnreadableFile(path=path, reason=reason.lower()) from error
+        data = read_file(Path(path), LARGEST_FILE_BYTES)
+    except OSError as error:
+        raise UnreadableFile(path=path, reason=error.strerror.lower()) from error
     return import_hlo(data)
 
 

@@ -8,7 +8,7 @@ from glia.base.errors import CompileError
 class NeffError(CompileError):
     """A NEFF file cannot be opened; also the parent of every other error about NEFF files.
 
-    Cause: The path does not exist, is not a regular file, or may not be read.
+    Cause: The path does not exist, is a directory or a device, or may not be read.
     Fix: Give the path of a file that `neuronx-cc compile --output` or `Neff.save` wrote.
     Example: glia.load("no_such_file.neff")
     """

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from glia.base.files import write_atomically
+from glia.base.files import read_file, write_atomically
 from glia.machine.ir import Binding, Program
 from glia.neff.errors import NeffError
 from glia.neff.read import read_neff
 from glia.neff.write import neff_pieces
+
+MAXIMUM_BYTES = 1 << 38  # more than the HBM of any chip
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,7 @@ class Neff:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Neff:
         """Read a NEFF file; NeffError (or a subclass) when it is missing, damaged or not ours."""
-        return Neff.from_bytes(read_whole_file(Path(path)))
+        return Neff.from_bytes(neff_bytes(Path(path)))
 
     def _pieces(self) -> list[bytes]:
         return neff_pieces(self.programs, self.options, self.statistics, self.is_compressed)
@@ -94,13 +95,9 @@ def _distinct(bindings: Iterable[Binding]) -> tuple[Binding, ...]:
     return tuple(by_name.values())
 
 
-def read_whole_file(path: Path) -> bytes:
-    """The bytes of a regular file; NeffError when there is no such file."""
+def neff_bytes(path: Path) -> bytes:
+    """The bytes of a file; NeffError when it cannot be read, or no chip could hold its model."""
     try:
-        with path.open("rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise NeffError(path=path, reason="it is not a regular file")
-            return stream.read()
-    except (OSError, ValueError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        raise NeffError(path=path, reason=reason) from problem
+        return read_file(path, MAXIMUM_BYTES)
+    except OSError as problem:
+        raise NeffError(path=path, reason=problem.strerror) from problem

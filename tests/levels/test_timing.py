@@ -250,6 +250,19 @@ def test_rows_that_meet_in_the_same_channels_share_their_bandwidth():
     assert duration(4096, TRN2) == duration(512, TRN2)
 
 
+@pytest.mark.parametrize(("wide", "is_spread"), [(1008, False), (1024, True), (2048, True)])
+def test_rows_as_long_as_the_channels_take_to_recur_do_not_meet(wide: int, is_spread: bool):
+    """4 KiB of a row are on every channel, wherever it begins."""
+
+    def served(apart: int) -> int:
+        source, target = tile("source", "HBM", 1, 128 * apart), tile("t", "SBUF", 128, wide)
+        rows_apart = Pattern(source, F32, ((apart, 128), (1, wide)))
+        load = DmaCopy(dst=whole(target), src=rows_apart, queue="q")
+        return timed(load, arch=TRN1).latency_ns
+
+    assert (served(4096) == served(4096 + 16)) is is_spread
+
+
 def test_bytes_are_counted_by_direction():
     timing = simulate_timing(pipelined_matmul(3), TRN2)
     assert timing.hbm_read_bytes == 3 * 128 * 512 * 2 + 128 * 128 * 2

@@ -70,7 +70,7 @@ CONSTANTS = {
     "hbm_bytes_per_ns": Constant(410, "bytes/ns", f"{_PERFORMANCE}, fig. 27", "high"),
     "hbm_conflict_bytes": Constant(4096, "bytes", f"{_MATMUL}: rows 8 and 16 KiB apart", "low"),
     "hbm_conflict_rate": Constant(
-        0.255, "fraction", f"{_MATMUL}: 103 to 106 of 410 GB/s in four kernels", "low"
+        0.255, "fraction", f"{_MATMUL}: 103 to 106 of 410 GB/s, rows of 2 KiB or less", "low"
     ),
     "dma_engines": Constant(16, "engines", _GUIDE, "high"),
     "semaphores": Constant(256, "semaphores per core", "Neuron driver, device facts", "high"),

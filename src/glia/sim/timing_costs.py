@@ -202,10 +202,13 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
 
 
 def _rows_meet(pattern: Pattern, arch: Arch) -> bool:
-    """Whether contiguous rows of HBM lie so far apart that they fall on the same channels."""
-    if pattern.memory is not Memory.HBM:
-        return False
+    """Whether contiguous rows of HBM lie so far apart that they fall on the same channels.
+
+    A row as long as the distance after which channels recur is spread over all of them.
+    """
     run = pattern.contiguous_bytes
+    if pattern.memory is not Memory.HBM or run >= arch.hbm_conflict_bytes:
+        return False
     for step, count in reversed(pattern.dims):
         apart = abs(step) * pattern.dtype.bytes
         if count > 1 and apart > run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.abc
 import importlib.util
+import itertools
 import sys
 import types
 from collections.abc import Iterator
@@ -27,16 +28,16 @@ FRAMEWORKS = (
 def provide_names() -> None:
     """Let `import nki` and `import neuronxcc` find glia, unless the drop-in is installed."""
     for name, target in MODULES.items():
-        if name not in sys.modules:
-            sys.modules[name] = importlib.import_module(target)
-    for name in MODULES:
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, sys.modules[name])
+        path = [*itertools.accumulate(name.split("."), "{}.{}".format)]
+        for each in path:
+            sys.modules.setdefault(each, importlib.import_module(target))
+        for parent, each in itertools.pairwise(path):
+            setattr(sys.modules[parent], each.rpartition(".")[2], sys.modules[each])
     sys.modules.setdefault("torch_neuronx", types.ModuleType("torch_neuronx"))
     sys.modules["torch_neuronx"].nki_jit = importlib.import_module("glia.nki.beta1").jit  # type: ignore
 
 
+# A package that is not named is its first module here.
 MODULES = {
     "nki": "glia.nki",
     "nki.language": "glia.nki.language",
@@ -52,8 +53,6 @@ MODULES = {
     "neuronxcc.nki.isa.constants": "glia.nki.beta1.isa",
     "neuronxcc.nki.compiler": "glia.nki.beta1.compiler",
     "neuronxcc.nki.typing": "glia.nki.beta1.typing",
-    "neuronxcc.nki.compiler.backends": "glia.nki.beta1.internal",
-    "neuronxcc.nki.compiler.backends.neuron": "glia.nki.beta1.internal",
     "neuronxcc.nki.compiler.backends.neuron.dimensions": "glia.nki.beta1.internal",
     "neuronxcc.nki.compiler.backends.neuron.indexing": "glia.nki.beta1.internal",
     "neuronxcc.nki.compiler.backends.neuron.tensor": "glia.nki.beta1.internal",
@@ -67,12 +66,7 @@ MODULES = {
     "neuronxcc.nki._private_kernels.cumsum": "glia.kernels.earlier",
     "neuronxcc.nki._private_kernels.mlp": "glia.kernels.earlier_mlp",
     "neuronxcc.nki._private_kernels.qkv": "glia.kernels.earlier_mlp",
-    "neuronxcc.starfish": "glia.nki.beta1.starfish",
-    "neuronxcc.starfish.penguin": "glia.nki.beta1.starfish",
-    "neuronxcc.starfish.penguin.targets": "glia.nki.beta1.starfish",
-    "neuronxcc.starfish.penguin.targets.nki": "glia.nki.beta1.starfish",
     "neuronxcc.starfish.penguin.targets.nki.private_api": "glia.nki.beta1.starfish",
-    "neuronxcc.starfish.support": "glia.nki.beta1.starfish",
     "neuronxcc.starfish.support.dtype": "glia.nki.beta1.starfish",
 }
 

@@ -22,7 +22,7 @@ from glia.isa.scalar import Activation
 from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore
 from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from glia.machine.footprint import Footprint
-from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal import violations
 
 MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
@@ -107,16 +107,8 @@ def _without_marks(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     for statement in body:
         if isinstance(statement, Loop) and statement.is_fixed:
             found += statement.body
-        elif isinstance(statement, Loop):
-            found.append(replace(statement, body=_without_marks(statement.body)))
-        elif isinstance(statement, While):
-            condition = _without_marks(statement.condition)
-            found.append(While(condition, statement.register, _without_marks(statement.body)))
-        elif isinstance(statement, Branch):
-            arms = tuple(_without_marks(arm) for arm in statement.arms)
-            found.append(Branch(statement.register, arms))
         else:
-            found.append(statement)
+            found.append(with_blocks(statement, _without_marks))
     return tuple(found)
 
 
@@ -152,14 +144,8 @@ class Scheduler:
             run = []
             if isinstance(statement, Loop) and statement.is_fixed:
                 result += statement.body
-            elif isinstance(statement, Loop):
-                result.append(replace(statement, body=self.block(statement.body)))
-            elif isinstance(statement, While):
-                condition = self.block(statement.condition)
-                result.append(While(condition, statement.register, self.block(statement.body)))
             else:
-                arms = tuple(self.block(arm) for arm in statement.arms)
-                result.append(Branch(statement.register, arms))
+                result.append(with_blocks(statement, self.block))
         return (*result, *self.run(run))
 
     def run(self, instructions: Sequence[Instr]) -> list[Instr]:

@@ -223,7 +223,7 @@ def test_the_command_fills_tensors_from_the_seed(place: str) -> None:
     ("arguments", "said"),
     [
         (["--grid", "0"], "is not of the form N or N,N"),
-        (["--grid", "3"], "neither [1] nor [2]"),
+        (["--grid", "3"], "the grid [3] is neither [1] nor [2]"),
         (["--arg", "x"], "is not of the form NAME=DTYPE[N,N]"),
         (["--arg", "x=f31[2]"], "f31 is none of"),
         (["--arg", "x=/no/such.npy"], "No such file"),

@@ -25,6 +25,7 @@ from glia.nki.errors import (
     NkiValidationError,
     NoOperator,
     NoSuchName,
+    NotATensor,
     NotInNki,
     UnknownWhenTraced,
     WrongArguments,
@@ -209,6 +210,21 @@ def test_a_loop_on_the_device_cannot_be_left_by_break() -> None:
 
     with pytest.raises(NotInNki, match="break"):
         nki.jit(kernel)(array(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("x", "cure"),
+    [
+        (np.ones((4, 4)), "convert it to float32"),
+        (np.ones((4, 4), np.int64), "convert it to int32"),
+        (np.ones((4, 4), np.complex64), "convert it to a dtype of nki.language"),
+        (np.ones((0, 4), np.float32), "at least one element"),
+        (np.array(1.0, np.float32), "a number of Python"),
+    ],
+)
+def test_an_array_that_no_tensor_can_be_comes_with_its_cure(x: np.ndarray, cure: str) -> None:
+    with pytest.raises(NotATensor, match=f"help: .*{cure}"):
+        nki.simulate(nki.jit(lambda x: x))(x)
 
 
 def test_launches_that_do_not_exist_are_refused() -> None:

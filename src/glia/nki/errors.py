@@ -170,6 +170,19 @@ class BadSchedule(CompileError, ValueError):
     help = "name instructions with name=, and draw edges within one block of the program"
 
 
+class NotATensor(CompileError, TypeError):
+    """An argument of a kernel is an array that no tensor of the device can be.
+
+    Cause: a dtype that NKI does not have, as NumPy's float64 and int64; no dimension; no element.
+    Fix: convert it, in NumPy with x.astype(np.float32); give a single value as a Python number.
+    Example: kernel(np.ones((128, 512))), whose argument is float64.
+    """
+
+    code = "GLIA613"
+    message = "argument {name} is {dtype} of shape {shape}, which no tensor of a kernel can be"
+    help = "{cure}"
+
+
 class NoDerivative(CompileError, TypeError):
     """A kernel is differentiated, and nobody said what its derivative is.
 

@@ -14,11 +14,13 @@ from glia.arch import Target
 from glia.base.loc import Loc
 from glia.nki.dtypes import dtype_name
 from glia.nki.enums import MemoryRegion
-from glia.nki.errors import BadLaunch, NotAnOutput, NotInNki
+from glia.nki.errors import BadLaunch, NotAnOutput, NotATensor, NotInNki
 from glia.nki.frameworks import framework_of, rebuilt, to_numpy
 from glia.nki.language_errors import advise
 from glia.nki.session import Session, current
 from glia.nki.tensor import NkiTensor
+
+NEAREST = {"f": "float32", "i": "int32", "u": "uint32"}  # by the kind of a dtype that NKI has not
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Launch:
 
 
 def bind(kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launch:
-    """Bind arguments; BadLaunch when they do not fit, NotInNki for dtypes that NKI has not."""
+    """Bind arguments; BadLaunch when they do not fit, NotATensor for what no tensor can be."""
     home = home_of(kernel)
     try:
         bound = _signature(kernel).bind(*args, **kwargs)
@@ -81,10 +83,15 @@ def _put(arguments: dict[str, Any], path: str, tensor: NkiTensor) -> None:
 
 
 def _checked(name: str, array: np.ndarray, home: Loc) -> np.ndarray:
-    if dtype_name(array.dtype) is None or not array.size or not array.ndim:
-        what = f"{array.dtype} of shape {array.shape}"
-        raise NotInNki(feature=f"argument {name}, {what},", loc=home)
-    return array
+    if dtype_name(array.dtype) is None:
+        cure = f"convert it to {NEAREST.get(array.dtype.kind, 'a dtype of nki.language')}"
+    elif not array.ndim:
+        cure = "give a number of Python, or an array with dimensions"
+    elif not array.size:
+        cure = "give at least one element in each dimension"
+    else:
+        return array
+    raise NotATensor(name=name, dtype=array.dtype, shape=array.shape, cure=cure, loc=home)
 
 
 def home_of(kernel: Callable[..., Any]) -> Loc:
@@ -122,12 +129,12 @@ def _part(value: Any) -> Any:
 
 def ranks_of(kernel: Callable[..., Any], grid: Any) -> int:
     """The number of cores that a grid asks for; BadLaunch for others than 1 and 2."""
-    ranks = grid[0] if isinstance(grid, tuple | list) and len(grid) == 1 else grid
-    if isinstance(ranks, bool) or ranks not in (1, 2):
+    extents = grid if isinstance(grid, tuple | list) else (grid,)
+    if len(extents) != 1 or isinstance(extents[0], bool) or extents[0] not in (1, 2):
         home = home_of(kernel)
-        problem = f"the grid [{grid}] is neither [1] nor [2]"
+        problem = f"the grid [{', '.join(map(str, extents))}] is neither [1] nor [2]"
         raise BadLaunch(kernel=home.name, problem=problem, loc=home)
-    return int(ranks)
+    return int(extents[0])
 
 
 def check_cores(launch: Launch, target: Target, ranks: int) -> None:

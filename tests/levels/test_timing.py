@@ -129,6 +129,17 @@ def test_transfers_on_the_same_dma_engines_share_their_bandwidth():
     assert both.latency_ns - alone.latency_ns == pytest.approx(served, rel=0.2)
 
 
+def test_a_queue_is_busy_while_one_or_several_of_its_transfers_move():
+    source = tile("source", "HBM", 1, 128 * 512)
+    load = DmaCopy(dst=whole(A), src=rows(source, 0, 128, 512), queue="q", signals=signals(done=1))
+    other = replace(load, dst=whole(B), signals=())
+    behind, apart = timed(load, other), timed(load, replace(other, waits=waits(done=1)))
+    first, second = events(behind, "dma q")
+    assert second.start_ns < first.end_ns
+    assert behind.queue_busy_ns["q"] == pytest.approx(second.end_ns - first.start_ns)
+    assert apart.queue_busy_ns["q"] == pytest.approx(2 * timed(load).queue_busy_ns["q"])
+
+
 def test_a_short_transfer_takes_turns_with_a_long_one_of_another_queue():
     far = tile("far", "HBM", 1, 128 * 65536)
     wide = tile("wide", "SBUF", 128, 65536)

@@ -284,16 +284,14 @@ function fillCards() {
   }
 }
 function fillEngines() {
-  // transfers of one queue overlap: their times can add up to more than the program's
-  const share = (part) => (part > 1 ? part.toFixed(2) + " at a time" : percent(part));
   const rows = [...Object.entries(data.engines), ...Object.entries(data.queues).map(([n, e]) => ["dma " + n, e])];
   for (const [name, engine] of rows) {
     const row = element("div", undefined, "engine"), track = element("div", undefined, "track");
     const bar = element("div");
-    bar.style.width = Math.min(100, 100 * engine.utilization) + "%";
+    bar.style.width = 100 * engine.utilization + "%";
     bar.style.background = `var(--${name.startsWith("dma") ? "dma" : name})`;
     track.append(bar);
-    row.append(element("span", name), track, element("span", share(engine.utilization) + "  ·  " + time(engine.busy_us * 1000)));
+    row.append(element("span", name), track, element("span", percent(engine.utilization) + "  ·  " + time(engine.busy_us * 1000)));
     byId("engines").append(row);
   }
 }

@@ -60,7 +60,7 @@ class Profile:
 
     @property
     def queues(self) -> Mapping[str, EngineProfile]:
-        """By DMA queue; busy is the sum over its transfers from first to last byte."""
+        """By DMA queue; busy while a transfer of it is moved, or several at a time."""
         timing = self.timing
         counts: dict[str, int] = {}
         for row in timing.opcodes:

@@ -8,7 +8,7 @@ what is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -139,7 +139,7 @@ class OpcodeTime:
     engine: str  # or "dma QUEUE"
     opcode: str
     count: int
-    busy_ns: float
+    busy_ns: float  # added up, also over transfers that overlap
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Timing:
     hbm_read_bytes: int
     hbm_written_bytes: int
     moved_bytes: int
-    queue_busy_ns: Mapping[str, float]  # sum over transfers of first to last byte
+    queue_busy_ns: Mapping[str, float]  # while a transfer of it is moved, or several at a time
     matmul_flops: int
     transpose_flops: int
     flops_by_dtype: Mapping[str, int]
@@ -203,18 +203,18 @@ def summarize(machine: Machine, arch: Arch) -> Timing:
     )
     costs = [(cost, counts[cost.number], busied[cost.number]) for cost in plan.costs.listed]
     transfers = [(c.transfer, n) for c, n, _ in costs if c.transfer is not None]
-    on_engine = [(c.engine, busy) for c, _, busy in costs if c.queue < 0]
+    queue_busy = machine.record["queue_busy"][: len(plan.queues)].tolist()
     events = _events(plan, machine)
     return Timing(
         latency_ns=machine.last / PS + arch.postamble_ns,
         begin_ns=machine.begin / PS,
-        busy_ns=_sum_by(plan.engines, on_engine),
-        instructions=_counts_by_engine(plan, costs),
+        busy_ns=_nanoseconds(_by_engine(plan, [(c, b) for c, _, b in costs if c.queue < 0])),
+        instructions=_by_engine(plan, [(c, n) for c, n, _ in costs]),
         opcodes=_opcodes(plan, costs),
         hbm_read_bytes=sum(t.read_bytes * n for t, n in transfers),
         hbm_written_bytes=sum(t.written_bytes * n for t, n in transfers),
         moved_bytes=sum(t.moved_bytes * n for t, n in transfers),
-        queue_busy_ns=_sum_by(plan.queues, [(c.queue, b) for c, _, b in costs if c.queue >= 0]),
+        queue_busy_ns=_nanoseconds(dict(zip(plan.queues, queue_busy, strict=True))),
         matmul_flops=sum(c.flops * n for c, n, _ in costs),
         transpose_flops=sum(c.turned_flops * n for c, n, _ in costs),
         flops_by_dtype=_flops_by_dtype(costs),
@@ -236,18 +236,15 @@ def _by_cost(plan: Plan, values: Array) -> list[int]:
     return found.tolist()
 
 
-def _counts_by_engine(plan: Plan, costs: Executed) -> dict[str, int]:
-    found = [0] * len(plan.engines)
-    for cost, count, _ in costs:
-        found[cost.engine] += count
-    return dict(zip(plan.engines, found, strict=True))
+def _by_engine(plan: Plan, values: Iterable[tuple[Cost, int]]) -> dict[str, int]:
+    totals = dict.fromkeys(plan.engines, 0)
+    for cost, value in values:
+        totals[plan.engines[cost.engine]] += value
+    return totals
 
 
-def _sum_by(names: Sequence[str], values: Sequence[tuple[int, int]]) -> dict[str, float]:
-    totals = [0] * len(names)
-    for number, picoseconds in values:
-        totals[number] += picoseconds
-    return {name: total / PS for name, total in zip(names, totals, strict=True)}
+def _nanoseconds(picoseconds: Mapping[str, int]) -> dict[str, float]:
+    return {name: each / PS for name, each in picoseconds.items()}
 
 
 def _opcodes(plan: Plan, costs: Executed) -> tuple[OpcodeTime, ...]:

@@ -315,11 +315,12 @@ def throttle(m: Any, step: int, start: int) -> int:
 def transfer(m: Any, engine: int, step: int, start: int) -> int:
     """A DMA transfer: issued by its engine, in order on its queue, served by engines and HBM."""
     cost = m.cost[step]
+    queue = m.queue[cost]
     m.free[engine] = start + m.busy[cost]
     if m.generation[cost] > 0:
         m.generator[engine] = start + m.generation[cost]
-    ready = max(start + m.parameter[DMA_START], m.queue_ready[m.queue[cost]])
-    m.queue_ready[m.queue[cost]] = ready
+    ready = max(start + m.parameter[DMA_START], m.queue_ready[queue])
+    m.queue_ready[queue] = ready
     first = -1
     end = ready
     behind = 0
@@ -330,9 +331,9 @@ def transfer(m: Any, engine: int, step: int, start: int) -> int:
         lane = 0
         while members >> lane > 0:
             if members >> lane & 1:
-                free = m.lane[lane * m.parameter[QUEUES] + m.queue[cost]]
+                free = m.lane[lane * m.parameter[QUEUES] + queue]
                 begun = max(ready, free)
-                served = serve(m, lane, m.queue[cost], begun, work)
+                served = serve(m, lane, queue, begun, work)
                 if served > end:
                     end = served
                     behind = 0
@@ -343,6 +344,9 @@ def transfer(m: Any, engine: int, step: int, start: int) -> int:
             lane += 1
         share += 1
     end += m.skew[cost]
+    # in the order in which they are ready, so that each adds what the ones before do not cover
+    m.queue_busy[queue] += max(0, end - max(ready, m.queue_end[queue]))
+    m.queue_end[queue] = max(m.queue_end[queue], end)
     return finish(m, step, max(first, ready), end, end + m.parameter[DMA_DONE], behind)
 
 

@@ -27,6 +27,7 @@ ARRAYS = (
     "lane_work", "lane_members", "step_wait", "wait_semaphore", "wait_constant", "wait_is_unknown",
     "wait_term", "step_term", "term_slot", "term_factor", "unit", "visible", "counts", "busied",
     "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "count", "first",
+    "queue_end", "queue_busy",
     "latest", "base", "mask", "ring", "pending", "event", "full",
 )  # fmt: skip
 LIBRARY = Library(rules, rules.NAMES, ARRAYS)

@@ -293,10 +293,11 @@ def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Arr
     waits = np.arange(*tables["step_wait"][[first, end]])
     reads = np.unique(tables["read_step"][slice(*tables["step_read"][[first, end]])])
     touched = np.concatenate([steps, reads[reads < first]])
-    ahead = [at(name) for name in ("generator", "lane", "port", "queue_ready", "latest", "counted")]
-    ahead += [at("visible", touched), at("core", (rules.SWAP,))]
+    ahead = [at(name) for name in ("generator", "lane", "port", "queue_ready", "queue_end")]
+    ahead += [at("latest"), at("counted"), at("visible", touched), at("core", (rules.SWAP,))]
     same = [at(name) for name in ("place", "blocked", "seen", "left", "group_arrived")]
     totals = [at(name, steps) for name in ("counts", "busied", "table_loads", "throttled")]
+    totals += [at("stalled", waits), at("queue_busy"), at("core", (rules.EXECUTED,))]
     kinds = {
         "ahead": ahead,
         "same": [*same, at("core", STATE)],
@@ -307,7 +308,7 @@ def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Arr
         "moving": [at("core", MOVING)],
         "variable": [at("variable")],
         "count": [at("count")],
-        "totals": [*totals, at("stalled", waits), at("core", (rules.EXECUTED,))],
+        "totals": totals,
     }
     parts, positions, begin = {}, [], 0
     for name, lists in kinds.items():

@@ -33,8 +33,8 @@ KINDS = {
 CHANGING = (
     "core", "place", "start", "free", "generator", "waited", "counted", "blocked", "binding",
     "variable", "seen", "left", "group_arrived", "is_assumed", "visible", "counts", "busied",
-    "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "count", "first",
-    "latest",
+    "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "queue_end",
+    "queue_busy", "count", "first", "latest",
 )  # fmt: skip
 FEWEST_TRIPS = 8  # a shorter loop is not watched: it is run as it is
 NEVER = 1 << 62
@@ -264,7 +264,8 @@ def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
         "watched": streams.watched,
         "lane": [zero] * (rules.LANES * len(plan.queues)),
         "port": [zero] * (PSUM_PORT + arch.psum_banks),
-        "queue_ready": [zero] * len(plan.queues),
+        **{name: [zero] * len(plan.queues) for name in ("queue_ready", "queue_end")},
+        "queue_busy": [0] * len(plan.queues),
         "count": [0] * semaphores,
         "first": [0] * semaphores,
         "latest": [0] * semaphores,

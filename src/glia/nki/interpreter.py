@@ -10,7 +10,7 @@ import numpy as np
 
 from glia.arch import Target
 from glia.base.affine import Affine
-from glia.base.dtype import DType
+from glia.base.dtype import PRED, DType
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
@@ -230,7 +230,8 @@ class Interpreter(Session):
 
     def read(self, pattern: Pattern) -> np.ndarray | None:
         """A copy of the elements."""
-        return self._view(self._now(pattern)).copy()
+        view = self._view(self._now(pattern))
+        return view != 0 if pattern.dtype is PRED else view.copy()
 
     def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:
         """Write the contents to standard output at once."""

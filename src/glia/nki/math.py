@@ -44,6 +44,13 @@ def in_sbuf(x: NkiTensor) -> NkiTensor:
     return copied
 
 
+def converted(x: NkiTensor, dtype: str) -> NkiTensor:
+    """x in SBUF as another dtype."""
+    tile = tile_like(x, dtype)
+    issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": tile, "src": x})
+    return tile
+
+
 def scalar_step(
     dst: NkiTensor, data: NkiTensor, op0: str, operand0: Operand | None,
     op1: str = "", operand1: Operand | None = None, reverse0: bool = False,
@@ -251,6 +258,18 @@ def _tan(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
     return two_step(dst, _sin(above, x), _cos(below, x), "divide")
 
 
+def _whole_part(compute: Callable[[NkiTensor, NkiTensor], Any]) -> Callable[..., Any]:
+    """`compute` of x in float32, the only float in which it is exact; integers are whole."""
+
+    def function(dst: NkiTensor, x: NkiTensor) -> None:
+        if not DTYPES[x.dtype].is_float:
+            _copy(dst, x)
+            return
+        compute(dst, x if x.dtype == "float32" else converted(x, "float32"))
+
+    return function
+
+
 def _floor_of(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
     """The greatest whole number below: rounded, and one less where that went up.
 
@@ -285,9 +304,9 @@ reciprocal = _unary("reciprocal", "1 / x.", _reciprocal)
 sin = _unary("sin", "The sine of x, whole turns taken off first.", _sin)
 cos = _unary("cos", "The cosine of x, whole turns taken off first.", _cos)
 tan = _unary("tan", "The tangent of x.", _tan)
-floor = _unary("floor", "The greatest whole number not above x.", _floor_of)
-ceil = _unary("ceil", "The least whole number not below x.", _ceil)
-trunc = _unary("trunc", "x without its fraction.", _trunc)
+floor = _unary("floor", "The greatest whole number not above x.", _whole_part(_floor_of))
+ceil = _unary("ceil", "The least whole number not below x.", _whole_part(_ceil))
+trunc = _unary("trunc", "x without its fraction.", _whole_part(_trunc))
 
 average = Token("average")
 bypass = Token("bypass")

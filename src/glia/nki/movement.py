@@ -7,12 +7,13 @@ from glia.isa.operand import Memory
 from glia.nki.dtypes import DTYPES
 from glia.nki.enums import MemoryRegion
 from glia.nki.issue import issue, refuse
-from glia.nki.math import SBUF, in_sbuf, result_dtype, tile_like
+from glia.nki.math import SBUF, converted, in_sbuf, result_dtype
 from glia.nki.session import current
 from glia.nki.tensor import NkiTensor, new_tensor
 from glia.nki.transfers import dma_copy
 
 PSUM = MemoryRegion.psum
+BIT_EXACT = 3  # the generation whose Tensor Engine transposes without multiplying
 _FLOATS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # whose bits the Tensor Engine passes on
 
 
@@ -38,19 +39,30 @@ def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
     """A tile in PSUM with the contents of a tile of two dimensions, transposed."""
     session = current("nl.transpose")
     name = result_dtype(dtype, x)
-    data = in_sbuf(x) if name == x.dtype else _converted(x, name)
+    data = in_sbuf(x) if name == x.dtype else converted(x, name)
     turned = new_tensor((x.size // x.shape[0], x.shape[0]), name, PSUM, "transpose")
     is_float = DTYPES[name].is_float
+    if not is_float and session.arch.generation < BIT_EXACT:
+        _transposed_integers(data, turned)
+        return turned
     bits = _FLOATS[data.stored.bytes]
     dst, src = (t if is_float else t.view(bits) for t in (turned, data))
     issue(session, "nc_transpose", isa.NcTranspose, {"dst": dst, "data": src})
     return turned
 
 
-def _converted(x: NkiTensor, dtype: str) -> NkiTensor:
-    tile = tile_like(x, dtype)
-    issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": tile, "src": x})
-    return tile
+def _transposed_integers(data: NkiTensor, turned: NkiTensor) -> None:
+    """Transpose 16 bits at a time as numbers in float32, where products would change other bits."""
+    parts = [(data, turned)]
+    if data.stored.bytes == 4:
+        halves = data.view("uint16"), turned.view("uint16")
+        parts = [tuple(half[:, k::2] for half in halves) for k in range(2)]
+    for part, place in parts:
+        number = converted(part, "float32")
+        across = new_tensor(turned.shape, "float32", PSUM, "transpose")
+        issue(current("nl.transpose"), "nc_transpose", isa.NcTranspose,
+              {"dst": across, "data": number})  # fmt: skip
+        issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": place, "src": across})
 
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
@@ -102,7 +114,7 @@ def gather_flattened(
     fields = {"dst": result, "data": in_sbuf(data), "indices": indices}
     issue(current("nl.gather_flattened"), "nc_n_gather", isa.NcNGather, fields)
     name = result_dtype(dtype, data)
-    return result if name == data.dtype else _converted(result, name)
+    return result if name == data.dtype else converted(result, name)
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:

@@ -7,13 +7,13 @@ import math
 from glia import isa
 from glia.nki.arguments import last_axes
 from glia.nki.creation import ndarray
-from glia.nki.dtypes import DTYPES
 from glia.nki.errors import NotInNki
 from glia.nki.issue import issue
 from glia.nki.math import (
     SBUF,
     activate,
     broadcast_together,
+    converted,
     in_sbuf,
     result_dtype,
     scalar_step,
@@ -135,6 +135,9 @@ def where(
 ) -> NkiTensor:
     """x where the condition is not 0, y elsewhere."""
     session = current("nl.where")
+    tensors = [each for each in (x, y) if isinstance(each, NkiTensor)]
+    for each in tensors:
+        condition, _ = broadcast_together(condition, each)
     result = tile_like(condition, result_dtype(dtype, x, y))
     if isinstance(y, NkiTensor):
         source = broadcast_together(condition, y)[1]
@@ -142,9 +145,11 @@ def where(
     else:
         issue(session, "memset", isa.Memset, {"dst": result, "value": y})
     chosen = in_sbuf(condition)
-    if DTYPES[condition.dtype].is_float:
+    if not condition.dtype.startswith("uint"):
         chosen = scalar_step(tile_like(condition, "uint8"), condition, "not_equal", 0.0)
     value = broadcast_together(condition, x)[1] if isinstance(x, NkiTensor) else x
+    if isinstance(value, NkiTensor) and value.dtype != result.dtype:
+        value = converted(value, result.dtype)
     fields = {"dst": result, "src": value, "predicate": chosen}
     issue(session, "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
     return result

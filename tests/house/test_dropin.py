@@ -37,6 +37,8 @@ def _is_thin(node: ast.stmt) -> bool:
             return True
         case ast.Assign([ast.Name("__getattr__")], ast.Call(ast.Name("missing_kernel"))):
             return True
+        case ast.If():  # a module that is a command
+            return " ".join(ast.unparse(node).split()) == "if __name__ == '__main__': main()"
     return False
 
 

@@ -84,3 +84,12 @@ def test_images_are_resized_alone_and_each_by_a_program_of_a_grid() -> None:
     expected = image[:, np.arange(9) * 5 // 9][:, :, np.arange(7) * 4 // 7]
     np.testing.assert_array_equal(kernel(image, (3, 9, 7, 8)), expected)
     np.testing.assert_array_equal(kernel[3](image, (3, 9, 7, 8)), expected)
+
+
+def test_documented_kernels_are_launched_as_they_are_imported() -> None:
+    image = normal(2, 4, 4, 8)
+    twice = image.repeat(2, axis=1).repeat(2, axis=2)
+    np.testing.assert_array_equal(resize_nearest_fixed_dma_kernel[2](image, twice.shape), twice)
+    source = np.ones((2, 4, 2, 4), np.float32)
+    assert select_and_scatter_kernel(image, source).sum() == source.sum()
+    np.testing.assert_array_equal(cumsum(np.ones((3, 5), np.float32))[:, -1], [5, 5, 5])

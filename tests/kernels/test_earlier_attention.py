@@ -11,6 +11,7 @@ import glia.nki.beta1 as nki
 import glia.nki.beta1.language as nl
 from glia.kernels.earlier_attention import (
     FlashConfig,
+    allocated_fused_self_attn_for_SD_small_head_size,
     attention_isa_kernel,
     flash_attn_bwd,
     flash_fwd,
@@ -62,6 +63,16 @@ def test_small_heads_of_stable_diffusion() -> None:
     heads = (each[:, None] for each in (q, k.swapaxes(1, 2), v.swapaxes(1, 2)))
     expected = np.asarray(_attention(*heads, 0.125, False)[0])[:, 0]
     assert_close(found.swapaxes(1, 2), expected, 1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_small_heads_of_stable_diffusion_with_keys_and_results_turned(causal: bool) -> None:
+    q, k, v = (normal(2, 64, 256) for _ in range(3))
+    given = v.swapaxes(1, 2).copy()
+    launched = allocated_fused_self_attn_for_SD_small_head_size[2]
+    found = launched(q, k, given, use_causal_mask=causal)
+    expected = _attention(*(each[:, None] for each in (q, k, v)), 0.125, causal)[0]
+    assert_close(found, np.asarray(expected)[:, 0], 1e-5)
 
 
 @pytest.mark.parametrize("name", ["", "Causal"])

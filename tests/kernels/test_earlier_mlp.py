@@ -7,7 +7,11 @@ import pytest
 
 import glia.nki.beta1 as nki
 import glia.nki.beta1.language as nl
-from glia.kernels.earlier_mlp import mlp_isa_kernel, rmsnorm_qkv_isa_kernel
+from glia.kernels.earlier_mlp import (
+    allocated_fused_rms_norm_qkv,
+    mlp_isa_kernel,
+    rmsnorm_qkv_isa_kernel,
+)
 from glia.nki.beta1.errors import UnsupportedHere
 from kernels.check import assert_close, normal
 
@@ -40,6 +44,15 @@ def test_a_projection_to_queries_keys_and_values(fused: bool) -> None:
         x, weight, gain, out, kernel_name="QKV", eps=1e-6, fused_rmsnorm=fused, bias=None
     )
     assert_close(out, (_normalised(x, gain) if fused else x) @ weight, 1e-4)
+
+
+@pytest.mark.parametrize("grid", [(), (2,)])
+def test_a_projection_of_normed_rows_returns_its_result(grid: tuple[int, ...]) -> None:
+    x, weight = normal(2, 40, 256), normal(256, 192)
+    launched = allocated_fused_rms_norm_qkv[grid] if grid else allocated_fused_rms_norm_qkv
+    found = launched(x, weight, nl.float32, eps=1e-3)
+    expected = x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + 1e-3) @ weight
+    assert_close(found, expected, 1e-4)
 
 
 def test_what_the_layers_do_not_compute_is_refused() -> None:

@@ -60,6 +60,8 @@ MODULES = {
     "neuronxcc.nki.kernels.attention": "glia.kernels.earlier_attention",
     "neuronxcc.nki.kernels.cumsum": "glia.kernels.earlier",
     "neuronxcc.nki.kernels.vision": "glia.kernels.earlier",
+    "neuronxcc.nki._pre_prod_kernels": "glia.kernels.earlier_options",
+    "neuronxcc.nki._pre_prod_kernels.common_types": "glia.kernels.earlier_options",
     "neuronxcc.nki._private_kernels": "glia.kernels.earlier",
     "neuronxcc.nki._private_kernels.attention": "glia.kernels.earlier_attention",
     "neuronxcc.nki._private_kernels.conv": "glia.kernels.earlier",
@@ -68,6 +70,7 @@ MODULES = {
     "neuronxcc.nki._private_kernels.qkv": "glia.kernels.earlier_mlp",
     "neuronxcc.starfish.penguin.targets.nki.private_api": "glia.nki.beta1.starfish",
     "neuronxcc.starfish.support.dtype": "glia.nki.beta1.starfish",
+    "neuronxcc.starfish.support.util": "glia.nki.beta1.starfish",
 }
 
 

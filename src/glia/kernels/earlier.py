@@ -6,6 +6,7 @@ from glia.kernels import conv2d_layouts
 from glia.kernels.cumsum import cumsum as current_cumsum
 from glia.kernels.resize_nearest import resize_into
 from glia.kernels.select_and_scatter import select_and_scatter
+from glia.nki.beta1 import jit
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1.kernels import from_current
 from glia.nki.beta1.tensor import Tensor
@@ -16,6 +17,7 @@ conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh = from_current(  # noqa: N816, the docum
 )
 
 
+@jit
 @from_current
 def cumsum(x: NkiTensor, axis: int = -1) -> NkiTensor:
     """Sums of everything up to each element of the last dimension."""
@@ -30,6 +32,7 @@ def _resize_image(out: NkiTensor, image: NkiTensor, number: int, count: int) -> 
     resize_into(out[number : number + count], image[number : number + count])
 
 
+@jit
 def resize_nearest_fixed_dma_kernel(data_tensor: Tensor, out_shape: tuple[int, ...]) -> Tensor:
     """Images [N, H, W, C] in another shape, by nearest pixels; on a grid one for each program."""
     out = nl.ndarray(tuple(out_shape), dtype=data_tensor.dtype, buffer=nl.shared_hbm)
@@ -39,6 +42,7 @@ def resize_nearest_fixed_dma_kernel(data_tensor: Tensor, out_shape: tuple[int, .
     return out
 
 
+@jit
 @from_current
 def select_and_scatter_kernel(operand_tensor: NkiTensor, source_tensor: NkiTensor) -> NkiTensor:
     """The gradient of max pooling with 3 x 3 windows, 2 apart, border 1."""

@@ -95,6 +95,20 @@ def fused_self_attn_for_SD_small_head_size(  # noqa: N802, the documented name
     return out
 
 
+@jit
+def allocated_fused_self_attn_for_SD_small_head_size(  # noqa: N802, the documented name
+    q_ref: Any, k_ref: Any, v_ref: Any, use_causal_mask: bool = False, mixed_precision: bool = True
+) -> Tensor:
+    """Attention of q [B, D, S] to k [B, D, T] and v [B, T, D], scores times 0.125; [B, D, S].
+
+    On a grid [B] each program has one of the batch.
+    """
+    out = nl.ndarray(q_ref.shape, dtype=q_ref.dtype, buffer=nl.shared_hbm)
+    own = _own(q_ref.shape[0])[0]
+    _one_head(q_ref, k_ref, v_ref, out, own, 0.125, use_causal_mask, is_small=False)
+    return out
+
+
 def attention_isa_kernel(
     q: Any, k: Any, v: Any, scale: float, out: Any,
     kernel_name: str = "AttentionMMSoftmaxMMWithoutSwap", **kwargs: Any,

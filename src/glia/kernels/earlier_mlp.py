@@ -15,8 +15,10 @@ from glia.kernels.mlp import project, swiglu
 from glia.kernels.rmsnorm import rmsnorm
 from glia.nki import isa as nisa
 from glia.nki import language as current
+from glia.nki.beta1 import jit
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1.kernels import from_current
+from glia.nki.beta1.tensor import Tensor
 from glia.nki.language import NkiTensor
 
 INSTEAD = "the NKI Library"
@@ -47,6 +49,22 @@ def rmsnorm_qkv_isa_kernel(
     own = _own(hidden)
     if own[1]:
         _project(hidden, gain, qkv_w, out, own, eps)
+
+
+@jit
+def allocated_fused_rms_norm_qkv(
+    hidden: Any, weights: Any, norm_dtype: Any = nl.float32, eps: float = 1e-6
+) -> Tensor:
+    """The RMS norm of hidden [B, S, H] @ weights [H, I], which hold its gain; [B, S, I].
+
+    The norm is float32, whatever `norm_dtype` allows. The programs of a grid share the tokens.
+    """
+    shape = *hidden.shape[:2], weights.shape[1]
+    out = nl.ndarray(shape, dtype=hidden.dtype, buffer=nl.shared_hbm)
+    own = _own(hidden)
+    if own[1]:
+        _project(hidden, _gain(hidden, None, skip_gamma=True), weights, out, own, eps)
+    return out
 
 
 @from_current

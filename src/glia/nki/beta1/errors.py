@@ -339,7 +339,7 @@ class AllocatedKernelLimit(CompileError, SyntaxError):
 
 
 class NotShipped(CompileError, ImportError):
-    """A kernel that the vendor shipped inside neuronxcc, whose source is not public.
+    """A kernel, or a helper of one, that the vendor shipped inside neuronxcc, unpublished.
 
     Cause: neuronxcc.nki._private_kernels and _pre_prod_kernels hold compiled, unpublished code.
     Fix: use a kernel of the public nki-samples repository, or write one.
@@ -347,7 +347,7 @@ class NotShipped(CompileError, ImportError):
     """
 
     code = "GLIA673"
-    message = "{module}.{name} is a kernel of the vendor that glia does not have"
+    message = "{module}.{name} is the vendor's, and glia has nothing in its place"
     help = "use a kernel from the public nki-samples repository in its place"
 
 

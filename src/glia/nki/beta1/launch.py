@@ -53,7 +53,8 @@ class Kernel:
         self, function: Callable[..., Any], options: dict[str, Any], grid: Grid = ()
     ) -> None:
         functools.update_wrapper(self, function)
-        self.function = function
+        self.func = self.function = function
+        self.func_name = getattr(function, "__name__", "kernel")
         self.options = options
         self.grid = grid
 

@@ -1,8 +1,23 @@
 """Kernels that the vendor ships: those that glia has; others say that they are missing."""
 
-from glia.kernels.earlier_attention import flash_attn_bwd, flash_fwd
+from glia.kernels.earlier import resize_nearest_fixed_dma_kernel, select_and_scatter_kernel
+from glia.kernels.earlier_attention import (
+    allocated_fused_self_attn_for_SD_small_head_size,
+    flash_attn_bwd,
+    flash_fwd,
+    fused_self_attn_for_SD_small_head_size,
+)
+from glia.kernels.earlier_mlp import allocated_fused_rms_norm_qkv
 from glia.nki.beta1.kernels import missing_kernel
 
-__all__ = ["flash_attn_bwd", "flash_fwd"]
+__all__ = [
+    "allocated_fused_rms_norm_qkv",
+    "allocated_fused_self_attn_for_SD_small_head_size",
+    "flash_attn_bwd",
+    "flash_fwd",
+    "fused_self_attn_for_SD_small_head_size",
+    "resize_nearest_fixed_dma_kernel",
+    "select_and_scatter_kernel",
+]
 
 __getattr__ = missing_kernel("neuronxcc.nki.kernels")

@@ -2,4 +2,4 @@
 
 from glia.nki.beta1.kernels import missing_kernel
 
-__getattr__ = missing_kernel("neuronxcc.nki._pre_prod_kernels")
+__getattr__ = missing_kernel("neuronxcc.nki._pre_prod_kernels.blockwise_mm")

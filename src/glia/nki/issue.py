@@ -8,7 +8,7 @@ was found legal once is not asked again.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -58,36 +58,16 @@ def issue(
     when no engine may run it, NotInNki for arguments of the wrong type.
     """
     loc = caller()
-    fields: Arguments = {}
-    key: list[Any] = [kind, session.arch.name, chosen._value_, queue]
-    indirect: list[tuple[str, NkiTensor]] = []
-    asides: list[Chosen] = []
-    for name, value in arguments.items():
-        if value.__class__ is NkiTensor:
-            if value.indirection is not None and value.is_chosen:
-                asides.append(set_aside(name, value))
-                value = asides[-1].tile
-            fields[name] = value.pattern
-            key.append(value.signature)
-            if value.fault:
-                value.require_inside()
-            if value.indirection is not None:
-                indirect.append((name, value))
-            elif len(value.dims) > MOST_DIMS and kind.arrives != "natural":
-                fields[name] = folded(value.pattern)
-        else:
-            converted = value if value.__class__ is str else attribute(value, loc)
-            fields[name] = converted
-            key.append(converted if converted.__class__ is str else _keys(converted))
+    operands = _operands_of(kind, arguments, loc)
+    fields, indirect = operands.fields, operands.indirect
     loads = [_resolved(session, function, fields, name, tensor) for name, tensor in indirect]
-    signature = tuple(key)
+    signature = (kind, session.arch.name, chosen._value_, queue, *operands.signature)
     on = _LEGAL.get(signature)
     if on is None:
         on = _choose(session.arch, function, kind, fields, chosen, loc, signature)
     if chosen is not engine.unknown:
         session.engines_chosen.add(loc)
-    fields["on"] = on
-    fields["loc"] = loc
+    fields["on"], fields["loc"] = on, loc
     if kind.arrives_by_dma or issubclass(kind, Transfer):
         fields["queue"] = queue or f"dma.{on}"
         if kind is DmaCopy and chosen in (engine.unknown, engine.dma):
@@ -95,19 +75,49 @@ def issue(
             fields["queue"] = "store" if is_store else "load"
             fields["on"] = QUEUE_OWNERS[fields["queue"]]
     instruction = _built(kind, fields)
-    if asides and (broken := broken_rule(session.arch, instruction, asides)):
-        refuse(function, f"{function} {broken}", loc)
-    for each in asides:
-        if instruction.access(each.name) != "writes":
-            _transfer(session, function, instruction, each, is_write=False)
+    _gather(session, function, instruction, operands.asides)
     if indirect:
         _issue_indirect(session, instruction, indirect, loads, skips)
     else:
         session.issue(instruction)
-    for each in asides:
-        if instruction.access(each.name) != "reads":
-            _transfer(session, function, instruction, each, is_write=True)
+    _scatter(session, function, instruction, operands.asides)
     return NkiInstruction(instruction)
+
+
+@dataclass(slots=True)
+class _Operands:
+    """The arguments of a call as its instruction takes them, and what rules see of them."""
+
+    fields: Arguments
+    signature: list[Any]
+    indirect: list[tuple[str, NkiTensor]]  # that start where an index says
+    asides: list[Chosen]  # of which an index chooses the elements
+
+
+def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands:
+    """The arguments converted; NotInNki for one of the wrong type."""
+    fields: Arguments = {}
+    signature: list[Any] = []
+    indirect: list[tuple[str, NkiTensor]] = []
+    asides: list[Chosen] = []
+    for name, value in arguments.items():
+        if value.__class__ is not NkiTensor:
+            converted = value if value.__class__ is str else attribute(value, loc)
+            fields[name] = converted
+            signature.append(converted if converted.__class__ is str else _keys(converted))
+            continue
+        if value.indirection is not None and value.is_chosen:
+            asides.append(set_aside(name, value))
+            value = asides[-1].tile
+        fields[name] = value.pattern
+        signature.append(value.signature)
+        if value.fault:
+            value.require_inside()
+        if value.indirection is not None:
+            indirect.append((name, value))
+        elif len(value.dims) > MOST_DIMS and kind.arrives != "natural":
+            fields[name] = folded(value.pattern)
+    return _Operands(fields, signature, indirect, asides)
 
 
 def _keys(value: Any) -> Any:
@@ -227,15 +237,30 @@ def folded(pattern: Pattern) -> Pattern:
 # --- indices that only the running program knows ----------------------------------------------
 
 
+def _gather(session: Session, function: str, instruction: Instr, asides: list[Chosen]) -> None:
+    """Gather operands' elements into their tiles before the instruction, where rules let it."""
+    if asides and (broken := broken_rule(session.arch, instruction, asides)):
+        refuse(function, f"{function} {broken}", instruction.loc)
+    for each in asides:
+        if instruction.access(each.name) != "writes":
+            _transfer(session, function, instruction, each, is_write=False)
+
+
+def _scatter(session: Session, function: str, instruction: Instr, asides: list[Chosen]) -> None:
+    """Scatter operands' elements from their tiles after the instruction."""
+    for each in asides:
+        if instruction.access(each.name) != "reads":
+            _transfer(session, function, instruction, each, is_write=True)
+            if instruction.sums:
+                session.scattered.add(each.table.tile.name)
+
+
 def _transfer(
     session: Session, function: str, instruction: Instr, each: Chosen, is_write: bool
 ) -> None:
-    """Gather an operand's elements into its tile before the instruction, or scatter them after."""
     kind, fields = transfer(instruction, each, is_write)
     on = instruction.runs_on if instruction.runs_on in kind.engines else kind.engine
     issue(session, function, kind, fields, engine[on])
-    if is_write and instruction.sums:
-        session.scattered.add(each.table.tile.name)
 
 
 def _resolved(

@@ -208,14 +208,14 @@ class Scheduler:
         while unissued:
             limit = next(iter(unissued)) + self.window
             near = [tasks[position] for position in available if position < limit]
-            roomy = [t for t in near if all(room.has(t.instruction) for room in rooms)]
+            roomy = [t for t in near if all(room.has(t.position) for room in rooms)]
             task = min(
                 roomy or [tasks[next(iter(unissued))]],  # the oldest leads to tiles that end
                 key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),
             )
             available.remove(task.position)
             for room in rooms:
-                room.issue(task.instruction)
+                room.issue(task.position)
             del unissued[task.position]
             chosen, end = _finishing_first(task, free_ns)
             free_ns[_stream(chosen)] = end
@@ -235,21 +235,20 @@ class _Use:
     def __init__(
         self, tasks: Sequence[_Task], memory: Memory, arch: Arch, placed: Container[str]
     ) -> None:
-        self.memory = memory
-        self.placed = placed
         self.capacity = usable_bytes_per_partition(memory, arch) * RUN_SHARES[memory]
-        self.left = Counter(name for t in tasks for name in self._tiles(t.instruction))
+        self.tiles = [_tiles(task.instruction, memory, placed) for task in tasks]
+        self.left = Counter(name for tiles in self.tiles for name in tiles)
         self.live: dict[str, int] = {}
         self.held = 0  # bytes per partition of what is live
 
-    def has(self, instruction: Instr) -> bool:
-        """Whether the tiles an instruction begins fit beside those in use."""
-        begun = sum(b for n, b in self._tiles(instruction).items() if n not in self.live)
+    def has(self, position: int) -> bool:
+        """Whether the tiles that the instruction there begins fit beside those in use."""
+        begun = sum(b for n, b in self.tiles[position].items() if n not in self.live)
         return not begun or self.held + begun <= self.capacity
 
-    def issue(self, instruction: Instr) -> None:
-        """Take the tiles it begins, give back those it ends."""
-        for name, bytes_used in self._tiles(instruction).items():
+    def issue(self, position: int) -> None:
+        """Take the tiles that the instruction there begins, give back those it ends."""
+        for name, bytes_used in self.tiles[position].items():
             if name not in self.live:
                 self.live[name] = bytes_used
                 self.held += bytes_used
@@ -257,14 +256,13 @@ class _Use:
             if not self.left[name]:
                 self.held -= self.live.pop(name)
 
-    def _tiles(self, instruction: Instr) -> dict[str, int]:
-        """The tiles of this memory that an instruction accesses, with their bytes."""
-        tiles = (pattern.tile for _, _, pattern in instruction.operands())
-        return {
-            t.name: t.bytes_per_partition
-            for t in tiles
-            if t.memory is self.memory and t.name not in self.placed
-        }
+
+def _tiles(instruction: Instr, memory: Memory, placed: Container[str]) -> dict[str, int]:
+    """The tiles of a memory that an instruction accesses, with their bytes."""
+    tiles = (pattern.tile for _, _, pattern in instruction.operands())
+    return {
+        t.name: t.bytes_per_partition for t in tiles if t.memory is memory and t.name not in placed
+    }
 
 
 def _stream(instruction: Instr) -> str:

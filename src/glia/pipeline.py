@@ -11,6 +11,7 @@ import importlib
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -310,6 +311,15 @@ class UnsupportedLogicalCore(CompileError):
     help = "leave --logical-nc-config out, or give {supported}"
 
 
+def unheeded(options: CompileOptions) -> dict[str, str]:
+    """By option that asks for something and has no effect yet, what is the case instead."""
+    return {
+        name: instead
+        for name, (heeded, instead) in UNHEEDED.items()
+        if getattr(options, name) not in heeded
+    }
+
+
 def check_options(options: CompileOptions) -> None:
     """Raise BadOption or UnsupportedLogicalCore unless every option has a value it may have."""
     for name, known in CHOICES.items():
@@ -335,6 +345,21 @@ def _require(name: str, value: object, known: tuple[object, ...]) -> None:
 _RECOVERABLE = {each.recovery.to for each in PIPELINE if each.recovery}
 
 EFFECTIVE_OPTIONS = frozenset(name for each in PIPELINE for name in each.options)
+
+# Options that nothing obeys yet: values that ask for what is the case, and what that is.
+UNHEEDED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "model_type": (("generic",), "every model is compiled as a generic one"),
+    "saturate_infinity": ((False,), "infinities stay what they are"),
+    "implicit_integer_downcast": (
+        (CompileOptions().implicit_integer_downcast,),
+        "integers are narrowed where the default allows it",
+    ),
+    "distribution_strategy": (("",), "collectives are neither coalesced nor moved"),
+    "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
+    "num_parallel_jobs": ((8, 1), "a model is compiled in one process"),
+    "fast_context_switch": ((False,), "all weights are loaded with the model"),
+    "product_limits": ((False,), "what only the product refuses is compiled"),
+}
 
 # Options that do not change the program, and so are not written into the NEFF.
 _NOT_KEPT = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
@@ -365,10 +390,13 @@ def compile(
 
     `module` is what `read_module` takes; further keyword arguments are the fields of
     `CompileOptions`. Raises a CompileError for everything the user can cure, TypeError for an
-    unknown option.
+    unknown option; warns of one that has no effect yet.
     """
     chosen = CompileOptions(target=target, optlevel=optlevel, auto_cast=auto_cast, **options)
-    return compile_graph(read_module(module), chosen, observer)
+    neff = compile_graph(read_module(module), chosen, observer)
+    for name, instead in unheeded(chosen).items():
+        warnings.warn(f"{name} has no effect yet: {instead}", stacklevel=2)
+    return neff
 
 
 def read_module(module: object) -> Graph:

@@ -18,7 +18,7 @@ from glia.base.options import CompileOptions
 from glia.cli import neuronx_cc
 from glia.cli.flags import split_passed_flags
 from glia.neff.package import Neff
-from glia.pipeline import PIPELINE
+from glia.pipeline import PIPELINE, UNHEEDED
 from levels.corpus import PROGRAMS, assert_close, hlo_bytes
 from levels.neff_programs import example_neff
 
@@ -245,14 +245,33 @@ def test_the_log_file_has_everything_and_is_the_only_other_artifact(
     assert names == {"model.pb", "file.neff", "log-neuron-cc.txt"}
 
 
-def test_an_option_without_effect_is_named(
-    compiled_with: list[CompileOptions], monkeypatch: pytest.MonkeyPatch
+WITHOUT_EFFECT = {
+    "--model-type": "transformer",
+    "--enable-saturate-infinity": "",
+    "--implicit-integer-downcast": "none",
+    "--distribution-strategy": "fsdp",
+    "--logical-nc-config": "2",
+    "--num-parallel-jobs": "4",
+    "--enable-fast-context-switch": "",
+    "--product-limits": "",
+}
+
+
+def test_every_option_without_effect_is_named_with_what_is_the_case_instead(
+    compiled_with: list[CompileOptions],
 ) -> None:
-    monkeypatch.setattr(neuronx_cc, "EFFECTIVE_OPTIONS", frozenset({"optlevel"}))
-    result = invoke(*BASE, "-O1", "--enable-fast-context-switch", "--num-parallel-jobs", "8")
-    assert "--enable-fast-context-switch has no effect yet" in result.stderr
-    assert "optlevel" not in result.stderr
-    assert "parallel" not in result.stderr
+    given = [word for pair in WITHOUT_EFFECT.items() for word in pair if word]
+    lines = invoke(*BASE, *given).stderr.splitlines()
+    told = zip(WITHOUT_EFFECT, UNHEEDED.values(), strict=True)
+    expected = [f"WARNING: {flag} has no effect yet: {instead}" for flag, (_, instead) in told]
+    assert lines[: len(expected)] == expected
+
+
+def test_options_that_ask_for_what_is_the_case_say_nothing(
+    compiled_with: list[CompileOptions],
+) -> None:
+    result = invoke(*BASE, "-O1", "--lnc", "1", "--num-parallel-jobs", "1")
+    assert "has no effect" not in result.stderr
 
 
 def test_a_full_disk_is_an_error_with_a_code(compiled_with: list[CompileOptions]) -> None:

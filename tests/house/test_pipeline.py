@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 from glia.base.options import CompileOptions
-from glia.pipeline import EFFECTIVE_OPTIONS, PIPELINE, Pass
+from glia.pipeline import EFFECTIVE_OPTIONS, PIPELINE, UNHEEDED, Pass
 
 LEVELS = ("graph", "tile", "machine")
 
@@ -40,3 +40,11 @@ def test_a_pass_exists_and_says_what_it_does(each: Pass) -> None:
 
 def test_passes_obey_options_that_exist() -> None:
     assert {field.name for field in dataclasses.fields(CompileOptions)} >= EFFECTIVE_OPTIONS
+
+
+def test_an_option_is_obeyed_or_said_to_have_no_effect() -> None:
+    of_commands = {"framework", "logfile", "output", "verbose", "dump"}
+    of_compile = {"verify", "fast_loading_neuron_binaries"}
+    fields = {field.name for field in dataclasses.fields(CompileOptions)}
+    assert fields == EFFECTIVE_OPTIONS | of_commands | of_compile | UNHEEDED.keys()
+    assert not EFFECTIVE_OPTIONS & UNHEEDED.keys()

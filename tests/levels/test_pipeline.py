@@ -65,6 +65,11 @@ def test_unknown_options_are_type_errors() -> None:
         glia.compile(hlo_bytes(MATMUL), autocast="none")
 
 
+def test_an_option_without_effect_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="model_type has no effect yet: every model"):
+        glia.compile(hlo_bytes(MATMUL), model_type="transformer")
+
+
 def test_the_defaults_are_among_the_choices() -> None:
     check_options(CompileOptions())
     assert all(getattr(CompileOptions(), name) in known for name, known in CHOICES.items())

@@ -21,12 +21,12 @@ from glia.cli.guard import GuardedGroup, check_writable, writing
 from glia.pipeline import (
     CHOICES,
     DOWNCASTS,
-    EFFECTIVE_OPTIONS,
     Step,
     check_options,
     compile_graph,
     read_module,
     text_of,
+    unheeded,
 )
 
 TARGETS = tuple(map(str, CHOICES["target"]))
@@ -163,7 +163,7 @@ def _choice(option: str) -> click.Choice:
     type=int,
     default=0,
     metavar="1|2",
-    help="Physical cores for each logical core (1 on NeuronCore-v2, else 2).",
+    help="Physical cores for each logical core (1 on NeuronCore-v2, else 2); a model runs on one.",
 )
 @click.option("--optlevel", "-O", type=_choice("optlevel"), default="2", help="Effort.")
 @click.option("--enable-experimental-O1", "experimental_o1", is_flag=True, hidden=True)
@@ -241,20 +241,10 @@ def _options(context: click.Context, values: dict[str, Any], warnings: list[str]
     values["optlevel"] = int(values["optlevel"])
     options = CompileOptions(**values)
     check_options(options)
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        changed = getattr(options, name, None) != getattr(CompileOptions(), name, None)
-        if is_given(name) and changed and name not in EFFECTIVE_OPTIONS | _HERE:
-            warnings.append(f"{parameter.opts[0]} has no effect yet")
+    flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for name, instead in unheeded(options).items():
+        warnings.append(f"{flags[name]} has no effect yet: {instead}")
     return options
-
-
-# Options that this module, and not a pass, gives effect to.
-_HERE = {"model_files", "framework", "target", "output", "logfile", "verbose", "dump"} | {
-    "fast_loading_neuron_binaries",
-    "experimental_o1",
-    "verify",
-}
 
 
 def _check_outputs(model: Path, options: CompileOptions) -> None:

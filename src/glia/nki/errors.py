@@ -60,7 +60,7 @@ class NotInNki(CompileError, TypeError):
 
     Cause: a misspelt nl or nisa name, a wrong parameter, or an argument of the wrong type.
     Fix: compare the call with the documented signature, which help(nki.isa.<function>) prints.
-    Example: nki.isa.tensor_copy(dst, src, mask=m); masks belong to the earlier generation.
+    Example: nki.isa.register_move(register, 1.5), since registers hold integers.
     """
 
     code = "GLIA604"
@@ -123,8 +123,11 @@ class IndexNotInTable(CompileError, IndexError):
     """
 
     code = "GLIA608"
-    message = "index {index} is out of bounds for axis {axis} with size {size}"
-    help = "pass oob_mode=nki.isa.oob_mode.skip to leave out indices that name no row"
+    message = "{problem}"
+    help = (
+        "correct the index; nki.isa.dma_copy, dma_compute and dma_transpose leave out rows that do "
+        "not exist with oob_mode=nki.isa.oob_mode.skip"
+    )
 
 
 class BadLaunch(CompileError, TypeError, ValueError):
@@ -237,6 +240,24 @@ class WrongArguments(CompileError, TypeError):
     code = "GLIA641"
     message = "{function}: {problem}"
     help = "its parameters are {parameters}"
+
+
+class MaskNotSupported(CompileError, TypeError):
+    """A function of the current NKI is called with a mask.
+
+    Cause: mask= belongs to the earlier generation (`neuronxcc.nki`).
+    Fix: give a part of the operands in place of a mask that is a box, so that the last tile of
+    nl.load(x[rows, :], mask=rows < n) is nl.load(x[start:n, :]). Where the mask is no box compute
+    everything, and choose with nl.where or nki.isa.affine_select.
+    Example: nl.load(x, mask=rows < n), which is nl.load(x[0:n, :]).
+    """
+
+    code = "GLIA643"
+    message = "mask parameter is not supported: {function}"
+    help = (
+        "slice what the mask leaves, {function}(x[0:n, :], ...) for mask=rows < n; where it is no "
+        "box, compute all and choose with nl.where"
+    )
 
 
 class NoOperator(CompileError, TypeError):

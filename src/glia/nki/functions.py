@@ -11,10 +11,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from glia.base.spelling import nearest
 from glia.isa.kit import Instr
+from glia.nki.checked import require_fit
 from glia.nki.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
-from glia.nki.errors import NotInNki, WrongArguments
+from glia.nki.errors import MaskNotSupported, NotInNki
 from glia.nki.issue import Arguments, issue
 from glia.nki.objects import NkiInstruction
 from glia.nki.remember import Issuing, Sums, remembering
@@ -41,9 +41,9 @@ TYPES = {
     "tile_size": "tuple[int, int]", "scales": "list[float] | None",
 }  # fmt: skip
 REQUIRED = inspect.Parameter.empty  # a default for parameters that have none
-# What earlier releases took besides: only the value that changes nothing is taken now. The dtype of
-# a result is that of dst, whatever `dtype` says.
-EARLIER = {"mask": None, "dtype": None}
+# What earlier releases took besides: a mask that is None, and a dtype, though that of a result is
+# that of dst.
+EARLIER = ("mask", "dtype")
 
 
 def make_function(
@@ -114,12 +114,12 @@ class Binder:
         self._defaults = {p.name: p.default for p in parameters if p.default is not empty}
 
     def __call__(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
-        """Every parameter by name; WrongArguments, or NotInNki for what earlier releases took."""
+        """Every parameter by name; WrongArguments or MaskNotSupported where they do not fit."""
         given = {**self._defaults, **kwargs}
         if args:
             positional = self._names[: len(args)]
             if any(name in kwargs for name in positional):
-                self._refuse(args, kwargs)
+                require_fit(self.name, self._signature, args, kwargs)
             given.update(zip(positional, args, strict=False))
         if given.keys() != self._known or len(args) > len(self._names):
             return self._without_earlier(args, kwargs)
@@ -128,33 +128,11 @@ class Binder:
     def _without_earlier(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
         """Bind again without keywords of earlier releases that change nothing."""
         left = {k: v for k, v in kwargs.items() if k not in EARLIER or k in self._names}
-        for name in kwargs.keys() - left.keys():
-            if name != "dtype" and kwargs[name] != EARLIER[name]:
-                feature = f"{self.name} with the {name} parameter ({shown(kwargs[name])})"
-                raise NotInNki(feature=feature, loc=caller())
+        if kwargs.get("mask") is not None and "mask" not in self._names:
+            raise MaskNotSupported(function=self.name, loc=caller())
         if len(left) == len(kwargs):
-            self._refuse(args, kwargs)
+            require_fit(self.name, self._signature, args, kwargs)
         return self(args, left)
-
-    def _refuse(self, args: tuple[Any, ...], kwargs: Arguments) -> None:
-        unknown = next((name for name in kwargs if name not in self._known), None)
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as problem:
-            reason = str(problem)
-            if unknown is not None:
-                reason = f"there is no parameter {unknown!r}{nearest(unknown, self._names)}"
-            listed = ", ".join(map(_shown, self._signature.parameters.values()))
-            raise WrongArguments(
-                function=self.name, problem=reason, parameters=listed, loc=caller()
-            ) from problem
-
-
-def _shown(parameter: inspect.Parameter) -> str:
-    if parameter.default is inspect.Parameter.empty:
-        return parameter.name
-    default = parameter.default
-    return f"{parameter.name}={getattr(default, 'name', repr(default))}"
 
 
 def _signature(

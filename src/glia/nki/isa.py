@@ -11,12 +11,14 @@ from glia.nki.arguments import (
     adds_to_sums,
     affine_steps,
     always_reset_reduce,
+    between_cores,
     infer_accumulate,
     iota_steps,
     reduced_axes,
     sum_in,
     vector_unless_words,
 )
+from glia.nki.checked import checked
 from glia.nki.enums import (
     dge_mode,
     dma_engine,
@@ -314,19 +316,23 @@ topk = make_function("topk", isa.Topk, "val_dst idx_dst src n")
 
 # --- several cores -----------------------------------------------------------------------------
 
-sendrecv = make_function(
+_sendrecv = make_function(
     "sendrecv",
     isa.Sendrecv,
     "src dst send_to_rank recv_from_rank pipe_id dma_engine",
     defaults={"dma_engine": dma_engine.dma},
 )
-core_barrier = make_function(
+_core_barrier = make_function(
     "core_barrier",
     isa.CoreBarrier,
     "data cores engine",
     defaults={"cores": REQUIRED, "engine": engine.gpsimd},
 )
+sendrecv, core_barrier = between_cores(_sendrecv), between_cores(_core_barrier)
 
+
+for _name in ("register_alloc", "register_load", "register_move", "register_store"):
+    globals()[_name] = checked(globals()[_name], f"nki.isa.{_name}")
 
 # What release 0.2 called a copy whose source or destination a register or tensor places.
 _EARLIER = {"tensor_copy_dynamic_dst": tensor_copy, "tensor_copy_dynamic_src": tensor_copy}

@@ -5,9 +5,11 @@ Every function named like an operator of the engines stands for it where nki.isa
 
 from __future__ import annotations
 
+import inspect
 from typing import NoReturn
 
 from glia.base.spelling import nearest
+from glia.nki.checked import checked
 from glia.nki.creation import (
     empty_like,
     full,
@@ -293,6 +295,10 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+for _name in __all__:
+    if inspect.isfunction(globals()[_name]):
+        globals()[_name] = checked(globals()[_name], f"nl.{_name}")
 
 _ADVICE = {
     "par_dim": ": the first dimension of an on-chip tensor is the partitions",

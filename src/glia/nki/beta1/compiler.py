@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from glia.nki.beta1.buffers import psum, sbuf
-from glia.nki.session import current
+from glia.nki.beta1.directives import MultiBuffer, no_reorder
 
 
 def _decorator(func: Callable[..., Any] | None) -> Any:
@@ -34,13 +34,6 @@ def skip_middle_end_transformations(func: Callable[..., Any] | None = None) -> A
     return _decorator(func)
 
 
-class MultiBuffer:
-    """How many iterations of a loop have buffers of their own; a hint that changes no result."""
-
-    def __init__(self, factor: int = 2) -> None:
-        self.factor = factor
-
-
 def multi_buffer(factor: int = 2) -> MultiBuffer:
     """A directive of a loop: nl.sequential_range(n, directives=ncc.multi_buffer(2))."""
     return MultiBuffer(factor)
@@ -49,13 +42,6 @@ def multi_buffer(factor: int = 2) -> MultiBuffer:
 @contextmanager
 def allocation_scope() -> Iterator[None]:
     """A scope of the stack allocator; it changes no result."""
-    yield
-
-
-@contextmanager
-def no_reorder() -> Iterator[None]:
-    """What is inside runs in program order, and so does the kernel around it."""
-    current("ncc.no_reorder").keeps_order = True
     yield
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from glia.nki import creation as core
 from glia.nki.beta1.buffers import Buffer, sbuf, shared_hbm
 from glia.nki.beta1.compute import operand
+from glia.nki.beta1.directives import MultiBuffer, no_reorder
 from glia.nki.beta1.dtypes import name_of, numpy_of
 from glia.nki.beta1.errors import (
     AllocatedKernelLimit,
@@ -23,7 +24,7 @@ from glia.nki.beta1.index import LoopIndex
 from glia.nki.beta1.storage import Storage
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.enums import MemoryRegion
-from glia.nki.session import caller
+from glia.nki.session import caller, current
 from glia.nki.tensor import NkiTensor
 
 INITIALISED = "Creating SBUF/PSUM tensor with init value is not supported in allocated NKI kernels."
@@ -94,40 +95,34 @@ def _shared(frame: Any, shape: tuple[int, ...], dtype: str, name: str) -> Tensor
     return made
 
 
-def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any) -> Tensor:
+def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor without contents; nl.par_dim marks the partitions, dimensions before are blocks."""
     return _new(shape, dtype, buffer, name)
 
 
-def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any) -> Tensor:
+def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of zeros; in PSUM the first product overwrites them."""
     return _new(shape, dtype, buffer, name, 0)
 
 
-def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any) -> Tensor:
+def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of ones."""
     return _new(shape, dtype, buffer, name, 1)
 
 
-def full(
-    shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "", **kwargs: Any
-) -> Tensor:
+def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of one value."""
     value = np.asarray(fill_value).item()
     is_float = np.issubdtype(np.result_type(type(value)), np.floating)
     return _new(shape, dtype, buffer, name, value if is_float else int(value))
 
 
-def empty_like(
-    a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **kwargs: Any
-) -> Tensor:
+def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor without contents, with what is not given as `a` has it."""
     return _new(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name)
 
 
-def zeros_like(
-    a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "", **kwargs: Any
-) -> Tensor:
+def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of zeros, with what is not given as `a` has it."""
     return _new(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name, 0)
 
@@ -142,7 +137,7 @@ def over(frame: Any, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
     return Tensor.whole(Storage.of(frame, tensor, name, buffer))
 
 
-def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
+def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
     """A tensor in HBM that holds an array of the host from the start, in a dtype."""
     frame = frame_of("nl.shared_constant")
     frame.flush()
@@ -155,12 +150,12 @@ def shared_constant(constant: Any, dtype: Any = None, **kwargs: Any) -> Tensor:
     return over(frame, labelled, frame.label("", "constant"), shared_hbm)
 
 
-def shared_identity_matrix(n: int, dtype: Any = np.uint8, **kwargs: Any) -> Tensor:
+def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> Tensor:
     """The identity of n rows, in HBM."""
     return shared_constant(np.eye(int(n)), dtype=dtype)
 
 
-def rand(shape: Any, dtype: Any = np.float32, **kwargs: Any) -> Tensor:
+def rand(shape: Any, dtype: Any = np.float32) -> Tensor:
     """A tile of random numbers, uniform in [0, 1)."""
     frame = frame_of("nl.rand")
     frame.flush()
@@ -168,7 +163,7 @@ def rand(shape: Any, dtype: Any = np.float32, **kwargs: Any) -> Tensor:
     return over(frame, made, frame.label("", "rand"), sbuf)
 
 
-def random_seed(seed: Any, *, mask: Any = None, **kwargs: Any) -> None:
+def random_seed(seed: Any, *, mask: Any = None) -> None:
     """Seed the generator of nl.rand with a number, or one element of 32 bits."""
     frame = frame_of("nl.random_seed")
     if not isinstance(seed, Tensor):
@@ -244,14 +239,34 @@ def _traced(args: tuple[Any, ...], place: Any) -> Iterator[LoopIndex]:
             frame.flush()
 
 
-def affine_range(*args: Any, **kwargs: Any) -> Iterator[LoopIndex]:
+def affine_range(*args: Any, directives: Any = None) -> Iterator[LoopIndex]:
     """range(start, stop, step): iterations that may run in any order; here they run forward."""
+    _direct("nl.affine_range", directives)
     return _traced(args, caller())
 
 
-def sequential_range(*args: Any, **kwargs: Any) -> Iterator[LoopIndex]:
-    """range(start, stop, step): iterations that run one after the other."""
+def sequential_range(
+    *args: Any, directives: Any = None, body_no_reorder: bool = False
+) -> Iterator[LoopIndex]:
+    """range(start, stop, step): iterations that run one after the other.
+
+    `directives` is ncc.multi_buffer(...), which changes no result, or ncc.no_reorder(), as
+    `body_no_reorder` is too: the kernel runs in program order.
+    """
+    _direct("nl.sequential_range", no_reorder() if body_no_reorder else directives)
     return _traced(args, caller())
+
+
+def _direct(function: str, directives: Any) -> None:
+    """Follow the directives of a loop: one, several or none."""
+    given = directives if isinstance(directives, tuple | list) else (directives,)
+    for each in given:
+        if isinstance(each, no_reorder):
+            current(function).keeps_order = True
+        elif each is not None and not isinstance(each, MultiBuffer):
+            what = f"{function} with directives={each!r}"
+            why = "they are made by ncc.multi_buffer and ncc.no_reorder"
+            raise UnsupportedHere(what=what, why=why, loc=caller())
 
 
 def static_range(*args: Any) -> Iterator[LoopIndex]:

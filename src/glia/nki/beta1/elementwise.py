@@ -62,7 +62,6 @@ def binary(name: str, text: str, default_dtype: str | None = None) -> Callable[.
 
     def function(
         x: Any, y: Any, *, dtype: Any = None, mask: Any = None, spreads_partitions: bool = True,
-        **kwargs: Any,
     ) -> Tensor:  # fmt: skip
         result = default_dtype if dtype is None and default_dtype else _result_dtype(dtype, x, y)
         if name == "divide" and dtype is None:
@@ -193,7 +192,7 @@ def unary(
 ) -> Callable[..., Tensor]:  # fmt: skip
     """A function of one tile."""
 
-    def function(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+    def function(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
         frame = frame_of(f"nl.{name}")
         result = default_dtype if dtype is None and default_dtype else _result_dtype(dtype, x)
         data = operand(name, "x", x)
@@ -241,9 +240,7 @@ def _copy(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
     issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": dst, "src": x})
 
 
-def where(
-    condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
-) -> Tensor:
+def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """x where the condition is not 0, y elsewhere; both are tiles or numbers."""
     frame = frame_of("nl.where")
     result = _result_dtype(dtype, x, y)
@@ -346,7 +343,7 @@ _copied = unary("copy", "x in another tile.", _copy)
 
 
 @names_operator("copy")
-def copy(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Tensor:
+def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """The contents of a tile in another one, converted to a dtype."""
     return _copied(src, dtype=dtype, mask=mask)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from glia.nki import enums
 from glia.nki import isa as nisa
-from glia.nki.beta1.buffers import psum, sbuf
+from glia.nki.beta1.buffers import Buffer, psum, sbuf
 from glia.nki.beta1.compute import (
     ON_CHIP,
     PSUM,
@@ -60,6 +60,7 @@ from glia.nki.tensor import NkiTensor
 
 Fields = dict[str, Any]
 IDLE = enums.reduce_cmd.idle
+DOUBLE_ROW = ("double_row", "double_row_gen3")  # one mode, under the names that kernels write
 EXACT = ("add", "subtract", "multiply", "power", "divide", "mod", "fmod")  # GpSimd, if it can
 VECTORS = ("operand0", "operand1", "scale", "initial", "bound0", "bound1")  # in float32
 
@@ -96,7 +97,7 @@ def written(value: Any) -> Any:
 def compute(
     name: str, data: Tensor, fields: Fields, *, dtype: Any, mask: Any,
     outputs: Fields | None = None, shape: tuple[int, ...] | None = None,
-    regions: tuple[Any, ...] = ON_CHIP,
+    regions: tuple[Any, ...] = ON_CHIP, buffer: Buffer = sbuf,
 ) -> Tensor:  # fmt: skip
     """The result of an instruction, by default of the shape and dtype of `data`."""
     given = {each: ready(name, each, value) for each, value in fields.items()}
@@ -110,7 +111,7 @@ def compute(
 
     return defer(
         f"nki.isa.{name}", shape or data.shape, result, write, mask=mask, masked=data.shape,
-        regions=regions, splits=not outputs and shape is None,
+        regions=regions, splits=not outputs and shape is None, buffer=buffer,
     )  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def nc_matmul(
     stationary: Any, moving: Any, *, is_stationary_onezero: bool = False,
     is_moving_onezero: bool = False, is_transpose: bool = False,
     tile_position: tuple[int, ...] = (), tile_size: tuple[int, ...] = (), mask: Any = None,
-    perf_mode: str = "none", **kwargs: Any,
+    perf_mode: str = "none",
 ) -> Tensor:  # fmt: skip
     """stationary.T @ moving, a tile in PSUM; `+=` into a tile in PSUM accumulates.
 
@@ -147,8 +148,11 @@ def nc_matmul(
     first = operand("nc_matmul", "stationary", stationary)
     second = operand("nc_matmul", "moving", moving)
     check_partitions("nc_matmul", stationary=first, moving=second)
-    if str(perf_mode).startswith("double_row"):
+    if perf_mode in DOUBLE_ROW:
         return _double_row(frame, first, second)
+    if perf_mode not in (None, "none"):
+        why = f"the modes are none, {', '.join(DOUBLE_ROW)}"
+        raise UnsupportedHere(what=f"nc_matmul with perf_mode={perf_mode!r}", why=why, loc=caller())
     options: Fields = {"is_transpose": is_transpose}
     if tile_size:
         options |= {"tile_position": tuple(tile_position), "tile_size": tuple(tile_size)}
@@ -206,7 +210,6 @@ def _offered(
 
 def nc_transpose(
     data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = enums.engine.unknown,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """A tile transposed: by the Tensor Engine into PSUM, or up to 32 x 32 by the Vector Engine."""
     frame = frame_of("nki.isa.nc_transpose")
@@ -287,21 +290,25 @@ def _check_activation(data: Tensor, bias: Any, scale: Any) -> None:
 def activation(
     op: Any, data: Any, *, bias: Any = None, scale: Any = 1.0, reduce_op: Any = None,
     reduce_res: Any = None, reduce_cmd: Any = IDLE, mask: Any = None, dtype: Any = None,
-    **kwargs: Any,
+    buffer: Buffer = sbuf,
 ) -> Tensor:  # fmt: skip
-    """op(data * scale + bias), and with reduce_op a reduction of it in the engine's registers."""
+    """op(data * scale + bias), and with reduce_op a reduction of it in the engine's registers.
+
+    `buffer`, which no document has, is the memory that the result goes to.
+    """
     _check_activation(data, bias, scale)
     fields = {"op": op, "data": data, "bias": bias, "scale": scale}
     if reduce_op is not None:
         fields |= {"reduce_op": reduce_op, "reduce_cmd": reduce_cmd}
     return compute(
-        "activation", data, fields, dtype=dtype, mask=mask, outputs={"reduce_res": reduce_res}
-    )
+        "activation", data, fields, dtype=dtype, mask=mask, outputs={"reduce_res": reduce_res},
+        buffer=buffer,
+    )  # fmt: skip
 
 
 def activation_reduce(
     op: Any, data: Any, *, reduce_op: Any, reduce_res: Any, bias: Any = None, scale: Any = 1.0,
-    mask: Any = None, dtype: Any = None, **kwargs: Any,
+    mask: Any = None, dtype: Any = None,
 ) -> Tensor:  # fmt: skip
     """op(data * scale + bias); reduce_res takes its reduction along all free axes."""
     _check_activation(data, bias, scale)
@@ -317,7 +324,6 @@ def activation_reduce(
 
 def tensor_copy(
     src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = enums.engine.unknown,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """A copy of a tile."""
     fields = {"src": src, "engine": engine}
@@ -326,7 +332,6 @@ def tensor_copy(
 
 def tensor_copy_dynamic_src(
     src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = enums.engine.unknown,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """A copy of a tile that starts where an index in memory says."""
     source, chosen = src.nki(), ready("tensor_copy", "engine", engine)
@@ -340,7 +345,7 @@ def tensor_copy_dynamic_src(
 
 def tensor_copy_dynamic_dst(
     *, dst: Any, src: Any, mask: Any = None, dtype: Any = None,
-    engine: Any = enums.engine.unknown, **kwargs: Any,
+    engine: Any = enums.engine.unknown,
 ) -> None:  # fmt: skip
     """Copy a tile to where an index in memory says."""
     source, chosen = operand("tensor_copy", "src", src), ready("tensor_copy", "engine", engine)
@@ -352,7 +357,7 @@ def tensor_copy_dynamic_dst(
 
 def tensor_copy_predicated(
     *, src: Any, dst: Any, predicate: Any, reverse_pred: bool = False, mask: Any = None,
-    dtype: Any = None, **kwargs: Any,
+    dtype: Any = None,
 ) -> Tensor:  # fmt: skip
     """dst takes src where the predicate is not 0 (with reverse_pred where it is 0)."""
     fields = {"src": src, "predicate": predicate, "reverse_pred": reverse_pred}
@@ -361,7 +366,6 @@ def tensor_copy_predicated(
 
 def memset(
     shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = enums.engine.unknown,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """A tile of one value."""
     frame = frame_of("nki.isa.memset")
@@ -373,7 +377,7 @@ def memset(
 
 def tensor_tensor(
     data1: Any, data2: Any, op: Any, *, dtype: Any = None, mask: Any = None,
-    engine: Any = enums.engine.unknown, **kwargs: Any,
+    engine: Any = enums.engine.unknown,
 ) -> Tensor:  # fmt: skip
     """data1 op data2, of the same partitions; a free dimension of one element repeats."""
     frame = frame_of("nki.isa.tensor_tensor")
@@ -399,7 +403,7 @@ def tensor_tensor(
 def tensor_scalar(
     data: Any, op0: Any, operand0: Any, reverse0: bool = False, op1: Any = None,
     operand1: Any = None, reverse1: bool = False, *, dtype: Any = None, mask: Any = None,
-    engine: Any = enums.engine.unknown, **kwargs: Any,
+    engine: Any = enums.engine.unknown,
 ) -> Tensor:  # fmt: skip
     """(data op0 operand0) op1 operand1, each operand a number or one of each partition."""
     fields = {
@@ -411,7 +415,7 @@ def tensor_scalar(
 
 def scalar_tensor_tensor(
     *, data: Any, op0: Any, operand0: Any, op1: Any, operand1: Any, reverse0: bool = False,
-    reverse1: bool = False, dtype: Any = None, mask: Any = None, **kwargs: Any,
+    reverse1: bool = False, dtype: Any = None, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """(data op0 operand0) op1 operand1, with operand1 a tile."""
     fields = {
@@ -423,7 +427,7 @@ def scalar_tensor_tensor(
 
 def tensor_reduce(
     op: Any, data: Any, axis: Any, *, mask: Any = None, dtype: Any = None, negate: bool = False,
-    keepdims: bool = False, **kwargs: Any,
+    keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
     """The reduction along free axes, with negate minus that."""
     name = ready("tensor_reduce", "op", op)
@@ -431,9 +435,7 @@ def tensor_reduce(
     return reduction(function, name, data, axis, dtype, mask, keepdims, negate)
 
 
-def tensor_partition_reduce(
-    op: Any, data: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any
-) -> Tensor:
+def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """The reduction over the partitions, a tile of one."""
     frame = frame_of("nki.isa.tensor_partition_reduce")
     source = in_sbuf(frame, operand("tensor_partition_reduce", "data", data))
@@ -457,7 +459,7 @@ def tensor_partition_reduce(
 
 def tensor_scalar_reduce(
     *, data: Any, op0: Any, operand0: Any, reduce_op: Any, reduce_res: Any,
-    reverse0: bool = False, dtype: Any = None, mask: Any = None, **kwargs: Any,
+    reverse0: bool = False, dtype: Any = None, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """data op0 operand0; reduce_res takes its reduction along all free axes."""
     fields = {
@@ -470,7 +472,7 @@ def tensor_scalar_reduce(
 
 def tensor_scalar_cumulative(
     *, dst: Any, src: Any, op0: Any, op1: Any, imm0: Any, imm1: Any = None,
-    reduce_cmd: Any = enums.reduce_cmd.reset_reduce, mask: Any = None, **kwargs: Any,
+    reduce_cmd: Any = enums.reduce_cmd.reset_reduce, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """dst takes the running op1 of src op0 imm0, with load_reduce from imm1 on."""
     command = ready("tensor_scalar_cumulative", "reduce_cmd", reduce_cmd)
@@ -483,7 +485,7 @@ def tensor_scalar_cumulative(
 
 def tensor_tensor_scan(
     data0: Any, data1: Any, initial: Any, op0: Any, op1: Any, reverse0: bool = False,
-    reverse1: bool = False, *, dtype: Any = None, mask: Any = None, **kwargs: Any,
+    reverse1: bool = False, *, dtype: Any = None, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """s = op1(op0(data0, s before), data1) along the free dimensions."""
     fields = {
@@ -493,30 +495,28 @@ def tensor_tensor_scan(
     return compute("tensor_tensor_scan", data0, fields, dtype=dtype, mask=mask)
 
 
-def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """1 / data."""
     return compute("reciprocal", data, {"data": data}, dtype=dtype, mask=mask)
 
 
-def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Tensor:
+def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """(count, mean, variance * count) of the even elements, then of the odd ones."""
     shape = (data.shape[0], 6)
     return _rows_only("bn_stats", data, {"data": data}, shape, dtype, mask)
 
 
-def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Tensor:
+def bn_aggr(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """(mean, variance) of triples as bn_stats gives them."""
     return _rows_only("bn_aggr", data, {"data": data}, (data.shape[0], 2), dtype, mask)
 
 
-def max8(*, src: Any, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Tensor:
+def max8(*, src: Any, mask: Any = None, dtype: Any = None) -> Tensor:
     """The eight greatest elements of each partition, greatest first."""
     return _rows_only("max8", src, {"src": src}, (src.shape[0], 8), dtype, mask)
 
 
-def nc_find_index8(
-    *, data: Any, vals: Any, mask: Any = None, dtype: Any = None, **kwargs: Any
-) -> Tensor:
+def nc_find_index8(*, data: Any, vals: Any, mask: Any = None, dtype: Any = None) -> Tensor:
     """The index in data of the first occurrence of each of eight values."""
     fields = {"data": data, "vals": vals}
     shape = (data.shape[0], 8)
@@ -553,7 +553,6 @@ def _cut_as(data: Tensor, part: Any, value: NkiTensor) -> NkiTensor:
 
 def nc_match_replace8(
     *, data: Any, vals: Any, imm: Any, dst_idx: Any = None, mask: Any = None, dtype: Any = None,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """data with the first occurrence of each of eight values replaced; dst_idx says where."""
     given = {
@@ -573,7 +572,7 @@ def nc_match_replace8(
 
 
 def nc_stream_shuffle(
-    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
+    src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None
 ) -> Tensor:
     """Partition p of dst in each group of 32 takes partition shuffle_mask[p] of src; 255 none."""
     frame = frame_of("nki.isa.nc_stream_shuffle")
@@ -597,7 +596,6 @@ def range_select(
     *, on_true_tile: Any, comp_op0: Any, comp_op1: Any, bound0: Any, bound1: Any,
     reduce_cmd: Any = IDLE, reduce_res: Any = None, reduce_op: Any = np.amax,
     range_start: int = 0, on_false_value: float = fp32.min, mask: Any = None, dtype: Any = None,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """on_true_tile where range_start + the element's number compares with both bounds."""
     fields = {
@@ -612,7 +610,7 @@ def range_select(
 def select_reduce(
     *, dst: Any, predicate: Any, on_true: Any, on_false: Any, reduce_res: Any = None,
     reduce_cmd: Any = IDLE, reduce_op: Any = np.amax, reverse_pred: bool = False,
-    mask: Any = None, dtype: Any = None, **kwargs: Any,
+    mask: Any = None, dtype: Any = None,
 ) -> Tensor:  # fmt: skip
     """dst takes on_true where the predicate is not 0, on_false elsewhere, and its maximum."""
     fields = {
@@ -622,7 +620,7 @@ def select_reduce(
     return in_place("select_reduce", dst, fields, mask, {"reduce_res": reduce_res})
 
 
-def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Tensor:
+def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """data with elements replaced by 0, each with a probability."""
     fields = {"data": data, "prob": prob}
     return compute("dropout", data, fields, dtype=dtype, mask=mask)
@@ -631,7 +629,7 @@ def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None, **kwar
 # --- GpSimd ------------------------------------------------------------------------------------
 
 
-def iota(expr: Any, dtype: Any, *, mask: Any = None, **kwargs: Any) -> Tensor:
+def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
     """A tile of the values of an index."""
     frame = frame_of("nki.isa.iota")
     index = expr if isinstance(expr, Index) else Index((1, 1), (0, 0), int(expr))
@@ -652,7 +650,6 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None, **kwargs: Any) -> Tensor:
 
 def affine_select(
     pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """on_true_tile where comparisons of indices hold, a number elsewhere."""
     frame = frame_of("nki.isa.affine_select")
@@ -732,7 +729,7 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tensor:
 
 def builtin_custom_op(
     function_name: str, lib_file_name: str, ulib_to_ucode_version: str, ulib_to_isa_version: str,
-    srcs: Any, dsts: Any, **kwargs: Any,
+    srcs: Any, dsts: Any,
 ) -> None:  # fmt: skip
     """Code for GpSimd in a library of the vendor, which is not public: UnsupportedHere."""
     raise UnsupportedHere(

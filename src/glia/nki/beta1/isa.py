@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import inspect
 from enum import IntEnum
 from typing import NoReturn
 
 from glia.base.spelling import nearest
 from glia.nki.beta1.dtypes import fp32
 from glia.nki.beta1.frame import is_in_kernel
+from glia.nki.beta1.hints import with_hints
 from glia.nki.beta1.instructions import (
     activation,
     activation_reduce,
@@ -167,3 +169,7 @@ __all__ = [
     "unknown_engine",
     "vector_engine",
 ]
+
+for _name in __all__:
+    if inspect.isfunction(globals()[_name]):
+        globals()[_name] = with_hints(globals()[_name], _name, "nki.isa")

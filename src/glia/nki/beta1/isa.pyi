@@ -1,5 +1,6 @@
 """Written by glia.nki.stubs; the module itself holds the documentation."""
 
+from glia.nki.beta1.buffers import Buffer as _Buffer
 from glia.nki.beta1.isa import dge_mode as dge_mode
 from glia.nki.beta1.isa import engine as _engine
 from glia.nki.beta1.isa import engine as engine
@@ -23,7 +24,8 @@ def activation(
     reduce_cmd: _Any = ...,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    buffer: _Buffer = ...,
+    name: _Any = None,
 ) -> _Tensor:
     """op(data * scale + bias), and with reduce_op a reduction of it in the engine's registers."""
 def activation_reduce(
@@ -36,7 +38,7 @@ def activation_reduce(
     scale: _Any = 1.0,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """op(data * scale + bias); reduce_res takes its reduction along all free axes."""
 def affine_select(
@@ -46,12 +48,12 @@ def affine_select(
     *,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """on_true_tile where comparisons of indices hold, a number elsewhere."""
-def bn_aggr(data: _Any, *, mask: _Any = None, dtype: _Any = None, **kwargs: _Any) -> _Tensor:
+def bn_aggr(data: _Any, *, mask: _Any = None, dtype: _Any = None, name: _Any = None) -> _Tensor:
     """(mean, variance) of triples as bn_stats gives them."""
-def bn_stats(data: _Any, *, mask: _Any = None, dtype: _Any = None, **kwargs: _Any) -> _Tensor:
+def bn_stats(data: _Any, *, mask: _Any = None, dtype: _Any = None, name: _Any = None) -> _Tensor:
     """(count, mean, variance * count) of the even elements, then of the odd ones."""
 def builtin_custom_op(
     function_name: str,
@@ -60,7 +62,8 @@ def builtin_custom_op(
     ulib_to_isa_version: str,
     srcs: _Any,
     dsts: _Any,
-    **kwargs: _Any,
+    *,
+    name: _Any = None,
 ) -> None:
     """Code for GpSimd in a library of the vendor, which is not public: UnsupportedHere."""
 def dma_copy(
@@ -71,7 +74,7 @@ def dma_copy(
     dst_rmw_op: _Any = None,
     oob_mode: _Any = ...,
     dge_mode: _Any = ...,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> None:
     """Copy between memories, rows chosen by indices where asked for; dst_rmw_op adds to dst."""
 dma_engine: _engine
@@ -81,7 +84,7 @@ def dma_transpose(
     axes: _Any = None,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Any:
     """A tile in SBUF with a tensor of two to four dimensions in another order."""
 def dropout(
@@ -90,14 +93,14 @@ def dropout(
     *,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """data with elements replaced by 0, each with a probability."""
 fp32: _Any
 def get_nc_version() -> _nc_version:
     """The generation of the core that the kernel is for."""
 gpsimd_engine: _engine
-def iota(expr: _Any, dtype: _Any, *, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def iota(expr: _Any, dtype: _Any, *, mask: _Any = None, name: _Any = None) -> _Tensor:
     """A tile of the values of an index."""
 def local_gather(
     src_buffer: _Any,
@@ -106,9 +109,10 @@ def local_gather(
     num_valid_indices: int | None = None,
     *,
     mask: _Any = None,
+    name: _Any = None,
 ) -> _Tensor:
     """In each group of 16 partitions the elements that the group's indices name."""
-def max8(*, src: _Any, mask: _Any = None, dtype: _Any = None, **kwargs: _Any) -> _Tensor:
+def max8(*, src: _Any, mask: _Any = None, dtype: _Any = None, name: _Any = None) -> _Tensor:
     """The eight greatest elements of each partition, greatest first."""
 def memset(
     shape: _Any,
@@ -117,7 +121,7 @@ def memset(
     *,
     mask: _Any = None,
     engine: _Any = ...,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """A tile of one value."""
 def nc_find_index8(
@@ -126,7 +130,7 @@ def nc_find_index8(
     vals: _Any,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The index in data of the first occurrence of each of eight values."""
 def nc_match_replace8(
@@ -137,7 +141,7 @@ def nc_match_replace8(
     dst_idx: _Any = None,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """data with the first occurrence of each of eight values replaced; dst_idx says where."""
 def nc_matmul(
@@ -151,7 +155,7 @@ def nc_matmul(
     tile_size: tuple[int, ...] = (),
     mask: _Any = None,
     perf_mode: str = 'none',
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """stationary.T @ moving, a tile in PSUM; `+=` into a tile in PSUM accumulates."""
 def nc_stream_shuffle(
@@ -161,7 +165,7 @@ def nc_stream_shuffle(
     *,
     dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Partition p of dst in each group of 32 takes partition shuffle_mask[p] of src; 255 none."""
 def nc_transpose(
@@ -170,7 +174,7 @@ def nc_transpose(
     mask: _Any = None,
     dtype: _Any = None,
     engine: _Any = ...,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """A tile transposed: by the Tensor Engine into PSUM, or up to 32 x 32 by the Vector Engine."""
 def range_select(
@@ -187,10 +191,10 @@ def range_select(
     on_false_value: float = -3.4028234663852886e+38,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """on_true_tile where range_start + the element's number compares with both bounds."""
-def reciprocal(data: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def reciprocal(data: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """1 / data."""
 scalar_engine: _engine
 def scalar_tensor_tensor(
@@ -204,7 +208,7 @@ def scalar_tensor_tensor(
     reverse1: bool = False,
     dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """(data op0 operand0) op1 operand1, with operand1 a tile."""
 def select_reduce(
@@ -219,10 +223,10 @@ def select_reduce(
     reverse_pred: bool = False,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """dst takes on_true where the predicate is not 0, on_false elsewhere, and its maximum."""
-def sequence_bounds(*, segment_ids: _Any, dtype: _Any = None) -> _Tensor:
+def sequence_bounds(*, segment_ids: _Any, dtype: _Any = None, name: _Any = None) -> _Tensor:
     """For each element of a sequence of segments where its segment begins and ends."""
 def tensor_copy(
     src: _Any,
@@ -230,7 +234,7 @@ def tensor_copy(
     mask: _Any = None,
     dtype: _Any = None,
     engine: _Any = ...,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """A copy of a tile."""
 def tensor_copy_dynamic_dst(
@@ -240,7 +244,7 @@ def tensor_copy_dynamic_dst(
     mask: _Any = None,
     dtype: _Any = None,
     engine: _Any = ...,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> None:
     """Copy a tile to where an index in memory says."""
 def tensor_copy_dynamic_src(
@@ -249,7 +253,7 @@ def tensor_copy_dynamic_src(
     mask: _Any = None,
     dtype: _Any = None,
     engine: _Any = ...,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """A copy of a tile that starts where an index in memory says."""
 def tensor_copy_predicated(
@@ -260,7 +264,7 @@ def tensor_copy_predicated(
     reverse_pred: bool = False,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """dst takes src where the predicate is not 0 (with reverse_pred where it is 0)."""
 tensor_engine: _engine
@@ -270,7 +274,7 @@ def tensor_partition_reduce(
     *,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The reduction over the partitions, a tile of one."""
 def tensor_reduce(
@@ -282,7 +286,7 @@ def tensor_reduce(
     dtype: _Any = None,
     negate: bool = False,
     keepdims: bool = False,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The reduction along free axes, with negate minus that."""
 def tensor_scalar(
@@ -297,7 +301,7 @@ def tensor_scalar(
     dtype: _Any = None,
     mask: _Any = None,
     engine: _Any = ...,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """(data op0 operand0) op1 operand1, each operand a number or one of each partition."""
 def tensor_scalar_cumulative(
@@ -310,7 +314,7 @@ def tensor_scalar_cumulative(
     imm1: _Any = None,
     reduce_cmd: _Any = ...,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """dst takes the running op1 of src op0 imm0, with load_reduce from imm1 on."""
 def tensor_scalar_reduce(
@@ -323,7 +327,7 @@ def tensor_scalar_reduce(
     reverse0: bool = False,
     dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """data op0 operand0; reduce_res takes its reduction along all free axes."""
 def tensor_tensor(
@@ -334,7 +338,7 @@ def tensor_tensor(
     dtype: _Any = None,
     mask: _Any = None,
     engine: _Any = ...,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """data1 op data2, of the same partitions; a free dimension of one element repeats."""
 def tensor_tensor_scan(
@@ -348,7 +352,7 @@ def tensor_tensor_scan(
     *,
     dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """s = op1(op0(data0, s before), data1) along the free dimensions."""
 unknown_engine: _engine

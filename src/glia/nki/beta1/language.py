@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,7 @@ from glia.nki.beta1.elementwise import (
     trunc,
     where,
 )
+from glia.nki.beta1.hints import with_hints
 from glia.nki.beta1.index import Grid, arange, ds, mgrid
 from glia.nki.beta1.instructions import dropout as _dropout
 from glia.nki.beta1.movement import (
@@ -141,7 +143,7 @@ float16 = np.float16
 float32 = np.float32
 
 
-def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+def dropout(x: Any, rate: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """x with elements replaced by 0, each with the probability `rate`."""
     return _dropout(x, rate, dtype=dtype, mask=mask)
 
@@ -302,3 +304,7 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+for _name in __all__:
+    if inspect.isfunction(globals()[_name]):
+        globals()[_name] = with_hints(globals()[_name], _name, "nl")

@@ -27,7 +27,7 @@ from typing import Any as _Any
 
 __all__ = ["abs", "add", "affine_range", "all", "all_reduce", "arange", "arctan", "atomic_rmw", "bfloat16", "bfp16", "bitwise_and", "bitwise_or", "bitwise_xor", "bool_", "broadcast_to", "ceil", "copy", "cos", "device_print", "divide", "dropout", "ds", "empty_like", "equal", "erf", "erf_dx", "exp", "expand_dims", "finfo", "float16", "float32", "float8_e4m3", "float8_e5m2", "floor", "fmod", "fp32", "full", "gather_flattened", "gelu", "gelu_apprx_sigmoid", "gelu_apprx_tanh", "gelu_dx", "gemm_grid", "gemm_stationary_grid", "greater", "greater_equal", "hbm", "int16", "int32", "int8", "invert", "left_shift", "less", "less_equal", "load", "load_transpose2d", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "loop_reduce", "matmul", "max", "maximum", "mean", "mgrid", "min", "minimum", "mish", "mod", "multiply", "nc", "ndarray", "negative", "not_equal", "num_programs", "ones", "par_dim", "power", "private_hbm", "prod", "program_id", "program_ndim", "psum", "rand", "random_seed", "reciprocal", "relu", "right_shift", "rms_norm", "rsqrt", "sbuf", "sequential_range", "shared_constant", "shared_hbm", "shared_identity_matrix", "sigmoid", "sign", "silu", "silu_dx", "sin", "softmax", "softplus", "spmd_dim", "sqrt", "square", "static_cast", "static_range", "store", "subtract", "sum", "tan", "tanh", "tfloat32", "tile_size", "transpose", "trunc", "uint16", "uint32", "uint8", "var", "where", "zeros", "zeros_like"]
 
-def abs(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def abs(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """The magnitude of x. `mask` leaves elements out; as an operator, abs."""
 def add(
     x: _Any,
@@ -36,12 +36,24 @@ def add(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    max_free_vec_size: _Any = None,
+    name: _Any = None,
 ) -> _Tensor:
     """x + y. `mask` leaves elements out; as an operator, add."""
-def affine_range(*args: _Any, **kwargs: _Any) -> _Iterator[_LoopIndex]:
+def affine_range(
+    *args: _Any,
+    directives: _Any = None,
+    precise_schedule: _Any = None,
+) -> _Iterator[_LoopIndex]:
     """range(start, stop, step): iterations that may run in any order; here they run forward."""
-def all(x: _Any, axis: _Axis, *, dtype: _Any = ..., mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def all(
+    x: _Any,
+    axis: _Axis,
+    *,
+    dtype: _Any = ...,
+    mask: _Any = None,
+    name: _Any = None,
+) -> _Tensor:
     """Whether no element is 0 along free axes."""
 def all_reduce(
     x: _Any,
@@ -52,14 +64,14 @@ def all_reduce(
     mask: _Any = None,
     parallel_reduce: bool = True,
     asynchronous: bool = False,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The tiles of all programs along axes of the grid combined by `op`, the same in each of them."""
 def arange(*args: int) -> _Index:
     """The numbers from start (0) below stop by step (1), along one axis."""
-def arctan(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def arctan(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """arctan of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, arctan."""
-def atomic_rmw(dst: _Any, value: _Any, op: _Any, *, mask: _Any = None, **kwargs: _Any) -> None:
+def atomic_rmw(dst: _Any, value: _Any, op: _Any, *, mask: _Any = None, name: _Any = None) -> None:
     """Add a tile to rows of a tensor in HBM that indices choose; equal indices add up."""
 bfloat16: _Any
 bfp16: _Any
@@ -70,7 +82,7 @@ def bitwise_and(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The bits that x and y both have. `mask` leaves elements out; as an operator, bitwise_and."""
 def bitwise_or(
@@ -80,7 +92,7 @@ def bitwise_or(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The bits that x or y has. `mask` leaves elements out; as an operator, bitwise_or."""
 def bitwise_xor(
@@ -90,18 +102,18 @@ def bitwise_xor(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The bits that one of x and y has. `mask` leaves elements out; as an operator, bitwise_xor."""
-def broadcast_to(src: _Any, *, shape: _Any, **kwargs: _Any) -> _Tensor:
+def broadcast_to(src: _Any, *, shape: _Any, name: _Any = None) -> _Tensor:
     """The tile repeated to a shape; one partition is copied to all."""
-def ceil(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def ceil(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """The least whole number not below x. `mask` leaves elements out; as an operator, ceil."""
-def copy(src: _Any, *, mask: _Any = None, dtype: _Any = None, **kwargs: _Any) -> _Tensor:
+def copy(src: _Any, *, mask: _Any = None, dtype: _Any = None, name: _Any = None) -> _Tensor:
     """The contents of a tile in another one, converted to a dtype."""
-def cos(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def cos(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """The cosine of x, whole turns taken off first. `mask` leaves elements out; as an operator, cos."""
-def device_print(prefix: str, x: _Any, *, mask: _Any = None, **kwargs: _Any) -> None:
+def device_print(prefix: str, x: _Any, *, mask: _Any = None, name: _Any = None) -> None:
     """Show a tensor under a prefix: at once while simulated, else when the program has run."""
 def divide(
     x: _Any,
@@ -110,7 +122,8 @@ def divide(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    max_free_vec_size: _Any = None,
+    name: _Any = None,
 ) -> _Tensor:
     """x / y. `mask` leaves elements out; as an operator, divide."""
 def dropout(
@@ -119,7 +132,7 @@ def dropout(
     *,
     dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """x with elements replaced by 0, each with the probability `rate`."""
 def ds(start: _Any, size: int) -> slice | _DynamicSlice:
@@ -130,7 +143,7 @@ def empty_like(
     *,
     buffer: _Any = None,
     name: str = '',
-    **kwargs: _Any,
+    lazy_initialization: _Any = None,
 ) -> _Tensor:
     """A tensor without contents, with what is not given as `a` has it."""
 def equal(
@@ -140,22 +153,22 @@ def equal(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether x == y. `mask` leaves elements out; as an operator, equal."""
-def erf(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def erf(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """erf of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, erf."""
-def erf_dx(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def erf_dx(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """erf_dx of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, erf_dx."""
-def exp(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def exp(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """exp of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, exp."""
-def expand_dims(data: _Any, axis: int) -> _Tensor:
+def expand_dims(data: _Any, axis: int, *, name: _Any = None) -> _Tensor:
     """A view with a dimension of one element at a position."""
 def finfo(dtype: _Any) -> _Any:
     """What numpy.finfo says of a float, also of those of ml_dtypes."""
 float8_e4m3: _Any
 float8_e5m2: _Any
-def floor(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def floor(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """The greatest whole number not above x. `mask` leaves elements out; as an operator, floor."""
 def fmod(
     x: _Any,
@@ -164,7 +177,7 @@ def fmod(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The remainder of x / y with the sign of x. `mask` leaves elements out; as an operator, fmod."""
 fp32: _Any
@@ -175,7 +188,7 @@ def full(
     *,
     buffer: _Any = None,
     name: str = '',
-    **kwargs: _Any,
+    lazy_initialization: _Any = None,
 ) -> _Tensor:
     """A tensor of one value."""
 def gather_flattened(
@@ -184,22 +197,28 @@ def gather_flattened(
     *,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """In each partition the elements that indices name, of its free dimensions as one."""
-def gelu(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def gelu(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """gelu of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, gelu."""
 def gelu_apprx_sigmoid(
     x: _Any,
     *,
     dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """gelu_apprx_sigmoid of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, gelu_apprx_sigmoid."""
-def gelu_apprx_tanh(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def gelu_apprx_tanh(
+    x: _Any,
+    *,
+    dtype: _Any = None,
+    mask: _Any = None,
+    name: _Any = None,
+) -> _Tensor:
     """gelu_apprx_tanh of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, gelu_apprx_tanh."""
-def gelu_dx(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def gelu_dx(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """gelu_dx of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, gelu_dx."""
 def gemm_grid() -> _Grid:
     """The indices of a moving tile of the largest size."""
@@ -212,7 +231,7 @@ def greater(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether x > y. `mask` leaves elements out; as an operator, greater."""
 def greater_equal(
@@ -222,11 +241,11 @@ def greater_equal(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether x >= y. `mask` leaves elements out; as an operator, greater_equal."""
 hbm: _Buffer
-def invert(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def invert(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """x with every bit turned. `mask` leaves elements out; as an operator, invert."""
 def left_shift(
     x: _Any,
@@ -235,7 +254,7 @@ def left_shift(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """x with its bits y places to the left. `mask` leaves elements out; as an operator, left_shift."""
 def less(
@@ -245,7 +264,7 @@ def less(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether x < y. `mask` leaves elements out; as an operator, less."""
 def less_equal(
@@ -255,20 +274,27 @@ def less_equal(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether x <= y. `mask` leaves elements out; as an operator, less_equal."""
-def load(src: _Any, *, mask: _Any = None, dtype: _Any = None, **kwargs: _Any) -> _Tensor:
+def load(
+    src: _Any,
+    *,
+    mask: _Any = None,
+    dtype: _Any = None,
+    mode: _Any = ...,
+    name: _Any = None,
+) -> _Tensor:
     """A tile in SBUF with the contents of a tensor in HBM, converted to a dtype."""
 def load_transpose2d(
     src: _Any,
     *,
     mask: _Any = None,
     dtype: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """A tile in SBUF with a tensor of two dimensions in HBM, transposed."""
-def log(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def log(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """log of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, log."""
 def logical_and(
     x: _Any,
@@ -277,10 +303,10 @@ def logical_and(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether neither x nor y is 0. `mask` leaves elements out; as an operator, logical_and."""
-def logical_not(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def logical_not(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """Whether x is 0. `mask` leaves elements out; as an operator, logical_not."""
 def logical_or(
     x: _Any,
@@ -289,7 +315,7 @@ def logical_or(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether x or y is not 0. `mask` leaves elements out; as an operator, logical_or."""
 def logical_xor(
@@ -299,7 +325,7 @@ def logical_xor(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether one of x and y is 0. `mask` leaves elements out; as an operator, logical_xor."""
 def loop_reduce(
@@ -309,7 +335,7 @@ def loop_reduce(
     *,
     dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _LoopReduction:
     """x combined by `op` over the loops of the indices, into the slot that it is assigned to."""
 def matmul(
@@ -318,7 +344,7 @@ def matmul(
     *,
     transpose_x: bool = False,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
 def max(
@@ -328,7 +354,7 @@ def max(
     dtype: _Any = None,
     mask: _Any = None,
     keepdims: bool = False,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The greatest along free axes; as an operator, maximum."""
 def maximum(
@@ -338,7 +364,7 @@ def maximum(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The greater of x and y. `mask` leaves elements out; as an operator, maximum."""
 def mean(
@@ -348,7 +374,7 @@ def mean(
     dtype: _Any = None,
     mask: _Any = None,
     keepdims: bool = False,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The mean along free axes, computed in float32."""
 mgrid: _Any
@@ -359,7 +385,7 @@ def min(
     dtype: _Any = None,
     mask: _Any = None,
     keepdims: bool = False,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The least along free axes; as an operator, minimum."""
 def minimum(
@@ -369,10 +395,10 @@ def minimum(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The lesser of x and y. `mask` leaves elements out; as an operator, minimum."""
-def mish(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def mish(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """mish of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, mish."""
 def mod(
     x: _Any,
@@ -381,7 +407,7 @@ def mod(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The remainder of x / y with the sign of y. `mask` leaves elements out; as an operator, mod."""
 def multiply(
@@ -391,7 +417,8 @@ def multiply(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    max_free_vec_size: _Any = None,
+    name: _Any = None,
 ) -> _Tensor:
     """x * y. `mask` leaves elements out; as an operator, multiply."""
 def nc(cores: int) -> _NcDim:
@@ -402,10 +429,10 @@ def ndarray(
     *,
     buffer: _Any = None,
     name: str = '',
-    **kwargs: _Any,
+    lazy_initialization: _Any = None,
 ) -> _Tensor:
     """A tensor without contents; nl.par_dim marks the partitions, dimensions before are blocks."""
-def negative(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def negative(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """-x. `mask` leaves elements out; as an operator, negative."""
 def not_equal(
     x: _Any,
@@ -414,7 +441,7 @@ def not_equal(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """Whether x != y. `mask` leaves elements out; as an operator, not_equal."""
 def num_programs(axes: _Any = None) -> int:
@@ -425,7 +452,7 @@ def ones(
     *,
     buffer: _Any = None,
     name: str = '',
-    **kwargs: _Any,
+    lazy_initialization: _Any = None,
 ) -> _Tensor:
     """A tensor of ones."""
 def power(
@@ -435,7 +462,7 @@ def power(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """x to the power y. `mask` leaves elements out; as an operator, power."""
 private_hbm: _Buffer
@@ -446,7 +473,7 @@ def prod(
     dtype: _Any = None,
     mask: _Any = None,
     keepdims: bool = False,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The product along free axes; as an operator, multiply."""
 def program_id(axis: int = 0) -> int:
@@ -454,13 +481,13 @@ def program_id(axis: int = 0) -> int:
 def program_ndim() -> int:
     """Dimensions of the grid; 0 without one."""
 psum: _PsumAllocator
-def rand(shape: _Any, dtype: _Any = ..., **kwargs: _Any) -> _Tensor:
+def rand(shape: _Any, dtype: _Any = ..., *, name: _Any = None) -> _Tensor:
     """A tile of random numbers, uniform in [0, 1)."""
-def random_seed(seed: _Any, *, mask: _Any = None, **kwargs: _Any) -> None:
+def random_seed(seed: _Any, *, mask: _Any = None, name: _Any = None) -> None:
     """Seed the generator of nl.rand with a number, or one element of 32 bits."""
-def reciprocal(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def reciprocal(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """1 / x. `mask` leaves elements out; as an operator, reciprocal."""
-def relu(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def relu(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """relu of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, relu."""
 def right_shift(
     x: _Any,
@@ -469,7 +496,7 @@ def right_shift(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """x with its bits y places to the right, zeros from the left. `mask` leaves elements out; as an operator, right_shift."""
 def rms_norm(
@@ -482,28 +509,33 @@ def rms_norm(
     dtype: _Any = None,
     compute_dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """x over the root of (its squares' sum / n + epsilon) along free axes, times w."""
-def rsqrt(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def rsqrt(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """rsqrt of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, rsqrt."""
 sbuf: _SbufAllocator
-def sequential_range(*args: _Any, **kwargs: _Any) -> _Iterator[_LoopIndex]:
+def sequential_range(
+    *args: _Any,
+    directives: _Any = None,
+    body_no_reorder: bool = False,
+    precise_schedule: _Any = None,
+) -> _Iterator[_LoopIndex]:
     """range(start, stop, step): iterations that run one after the other."""
-def shared_constant(constant: _Any, dtype: _Any = None, **kwargs: _Any) -> _Tensor:
+def shared_constant(constant: _Any, dtype: _Any = None, *, name: _Any = None) -> _Tensor:
     """A tensor in HBM that holds an array of the host from the start, in a dtype."""
 shared_hbm: _Buffer
-def shared_identity_matrix(n: int, dtype: _Any = ..., **kwargs: _Any) -> _Tensor:
+def shared_identity_matrix(n: int, dtype: _Any = ..., *, name: _Any = None) -> _Tensor:
     """The identity of n rows, in HBM."""
-def sigmoid(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def sigmoid(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """sigmoid of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, sigmoid."""
-def sign(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def sign(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """sign of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, sign."""
-def silu(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def silu(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """silu of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, silu."""
-def silu_dx(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def silu_dx(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """silu_dx of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, silu_dx."""
-def sin(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def sin(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """The sine of x, whole turns taken off first. `mask` leaves elements out; as an operator, sin."""
 def softmax(
     x: _Any,
@@ -512,23 +544,30 @@ def softmax(
     dtype: _Any = None,
     compute_dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """exp(x - greatest) over its sum along free axes."""
-def softplus(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def softplus(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """softplus of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, softplus."""
 def spmd_dim(*parts: int) -> int:
     """A dimension of the grid made of several, some of which may be nl.nc(...)."""
-def sqrt(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def sqrt(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """sqrt of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, sqrt."""
-def square(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def square(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """square of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, square."""
 def static_cast(input_data: _Any, dtype: _Any) -> _Any:
     """An array or number of the host in another dtype; tfloat32 is float32 there."""
 def static_range(*args: _Any) -> _Iterator[_LoopIndex]:
     """range(start, stop, step), unrolled when the kernel is compiled."""
-def store(dst: _Any, value: _Any, *, mask: _Any = None, **kwargs: _Any) -> None:
-    """Write a tile, or a number, to a tensor in HBM."""
+def store(
+    dst: _Any,
+    value: _Any,
+    *,
+    mask: _Any = None,
+    mode: _Any = ...,
+    name: _Any = None,
+) -> None:
+    """Write a tile, or a number, to a tensor in HBM; `mode` as in nl.load."""
 def subtract(
     x: _Any,
     y: _Any,
@@ -536,7 +575,8 @@ def subtract(
     dtype: _Any = None,
     mask: _Any = None,
     spreads_partitions: bool = True,
-    **kwargs: _Any,
+    max_free_vec_size: _Any = None,
+    name: _Any = None,
 ) -> _Tensor:
     """x - y. `mask` leaves elements out; as an operator, subtract."""
 def sum(
@@ -546,20 +586,27 @@ def sum(
     dtype: _Any = None,
     mask: _Any = None,
     keepdims: bool = False,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """The sum along free axes; as an operator, add."""
-def tan(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def tan(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """The tangent of x. `mask` leaves elements out; as an operator, tan."""
-def tanh(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def tanh(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """tanh of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, tanh."""
 tfloat32: _Any
 tile_size: _TileSize
-def transpose(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def transpose(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """A tile in SBUF with a tile of two dimensions, transposed."""
-def trunc(x: _Any, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def trunc(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """x without its fraction. `mask` leaves elements out; as an operator, trunc."""
-def var(x: _Any, axis: _Axis, *, dtype: _Any = None, mask: _Any = None, **kwargs: _Any) -> _Tensor:
+def var(
+    x: _Any,
+    axis: _Axis,
+    *,
+    dtype: _Any = None,
+    mask: _Any = None,
+    name: _Any = None,
+) -> _Tensor:
     """The mean square distance from the mean along free axes."""
 def where(
     condition: _Tensor,
@@ -568,7 +615,7 @@ def where(
     *,
     dtype: _Any = None,
     mask: _Any = None,
-    **kwargs: _Any,
+    name: _Any = None,
 ) -> _Tensor:
     """x where the condition is not 0, y elsewhere; both are tiles or numbers."""
 def zeros(
@@ -577,7 +624,7 @@ def zeros(
     *,
     buffer: _Any = None,
     name: str = '',
-    **kwargs: _Any,
+    lazy_initialization: _Any = None,
 ) -> _Tensor:
     """A tensor of zeros; in PSUM the first product overwrites them."""
 def zeros_like(
@@ -586,6 +633,6 @@ def zeros_like(
     *,
     buffer: _Any = None,
     name: str = '',
-    **kwargs: _Any,
+    lazy_initialization: _Any = None,
 ) -> _Tensor:
     """A tensor of zeros, with what is not given as `a` has it."""

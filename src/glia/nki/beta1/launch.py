@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from glia.arch import Target
+from glia.base.spelling import nearest
 from glia.nki.beta1.buffers import shared_hbm
 from glia.nki.beta1.creation import over, spmd_dim
 from glia.nki.beta1.dtypes import numpy_of
@@ -37,6 +38,14 @@ from glia.nki.trace import Traced, trace_launch
 from glia.sim.run import one_blas_thread
 
 DEFAULT_TARGET = "trn2"
+# What decorators of kernels take, as documented and as public kernels write them.
+OPTIONS = {
+    "additional_compile_opt", "artifacts_dir", "debug_kernel", "disable_allocation_opt",
+    "enable_out_of_bound_check", "experimental_flags", "iters", "kernel_return", "mode",
+    "n_iterations", "num_execs", "overwrite", "platform_target", "profile_nth", "save_neff_name",
+    "save_trace_name", "show_compiler_tb", "warmup", "working_directory",
+}  # fmt: skip
+MODES = ("auto", "baremetal", "benchmark", "jax", "simulation", "torchxla", "trace")
 Grid = tuple[int, ...]
 
 
@@ -52,6 +61,7 @@ class Kernel:
     def __init__(
         self, function: Callable[..., Any], options: dict[str, Any], grid: Grid = ()
     ) -> None:
+        check_options(function, options)
         functools.update_wrapper(self, function)
         self.func = self.function = function
         self.func_name = getattr(function, "__name__", "kernel")
@@ -117,6 +127,19 @@ class Kernel:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
+
+
+def check_options(function: Any, options: dict[str, Any]) -> None:
+    """BadLaunch for an option of a decorator, or a mode, that there is not."""
+    problem = ""
+    mode = options.get("mode", "auto")
+    for name in options.keys() - OPTIONS:
+        problem = f"a kernel has no option {name!r}{nearest(name, sorted(OPTIONS))}"
+    if mode not in MODES:
+        problem = f"there is no mode {mode!r}{nearest(str(mode), MODES)}"
+    if problem:
+        home = home_of(function)
+        raise BadLaunch(kernel=home.name, problem=problem, loc=home)
 
 
 def target_of(options: dict[str, Any]) -> Target:

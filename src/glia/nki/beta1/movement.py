@@ -84,9 +84,13 @@ def boxes(part: Part) -> Iterator[Box | None]:
     yield from part.rest.boxes(box)
 
 
-def load(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Tensor:
-    """A tile in SBUF with the contents of a tensor in HBM, converted to a dtype."""
+def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.error) -> Tensor:
+    """A tile in SBUF with the contents of a tensor in HBM, converted to a dtype.
+
+    `mode` is an oob_mode of nki.isa: what becomes of indices in memory that name no row.
+    """
     frame = frame_of("nl.load")
+    outside = _mode_of("nl.load", mode)
     source = in_hbm("load", "src", src)
     shape = tile_shape(frame, source.shape)
     name = source.name_of_dtype if dtype is None else name_of(dtype)
@@ -97,9 +101,11 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Ten
         for box in boxes(part):
             place = _cut(dst, box)
             view = source.nki(box)
-            transfer(frame, place, view if view.ndim > 1 else view.expand_dim(1))
+            shaped = view if view.ndim > 1 else view.expand_dim(1)
+            transfer(frame, place, shaped, oob_mode=outside)
 
-    return _deferred("nl.load", shape, name, write, part)
+    skips = outside is oob_mode.skip
+    return _deferred("nl.load", shape, name, write, part, skips=skips)
 
 
 def _cut(tensor: NkiTensor, box: Box | None) -> NkiTensor:
@@ -108,16 +114,26 @@ def _cut(tensor: NkiTensor, box: Box | None) -> NkiTensor:
     return tensor
 
 
-def store(dst: Any, value: Any, *, mask: Any = None, **kwargs: Any) -> None:
-    """Write a tile, or a number, to a tensor in HBM."""
+def _mode_of(function: str, mode: Any) -> oob_mode:
+    """The mode of the core that one of this generation is."""
+    found = getattr(mode, "name", None)
+    if found not in oob_mode.__members__:
+        why = "the modes are nisa.oob_mode.error and nisa.oob_mode.skip"
+        raise UnsupportedHere(what=f"{function} with mode={mode!r}", why=why, loc=caller())
+    return oob_mode[found]
+
+
+def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error) -> None:
+    """Write a tile, or a number, to a tensor in HBM; `mode` as in nl.load."""
     frame = frame_of("nl.store")
+    outside = _mode_of("nl.store", mode)
     target = in_hbm("store", "dst", dst)
     part = part_of(mask, target.shape)
     source = _stored_tile(frame, target, value)
     for box in boxes(part):
-        place = target.nki_to_write(box)
+        place = target.nki_to_write(box, is_partial=outside is oob_mode.skip)
         kept = _cut(source, box if source.ndim == target.ndim else None)
-        transfer(frame, place, kept)
+        transfer(frame, place, kept, oob_mode=outside)
 
 
 def _stored_tile(frame: Frame, target: Tensor, value: Any) -> NkiTensor:
@@ -140,7 +156,7 @@ def _stored_tile(frame: Frame, target: Tensor, value: Any) -> NkiTensor:
     return tile if tile.size == target.size else fitted(tile, shape, frame)
 
 
-def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any) -> Tensor:
+def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A tile in SBUF with a tensor of two dimensions in HBM, transposed."""
     frame = frame_of("nl.load_transpose2d")
     source = in_hbm("load_transpose2d", "src", src)
@@ -163,9 +179,11 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None, **kwargs:
     return _deferred("nl.load_transpose2d", shape, name, write, part)
 
 
-def _deferred(function: str, shape: tuple[int, ...], name: str, write: Any, part: Part) -> Tensor:
+def _deferred(
+    function: str, shape: tuple[int, ...], name: str, write: Any, part: Part, *, skips: bool = False
+) -> Tensor:
     """A transfer into SBUF that waits and cuts its destination itself."""
-    is_partial = part.is_empty or part.box is not None or part.rest is not None
+    is_partial = skips or part.is_empty or part.box is not None or part.rest is not None
     return defer(function, shape, name, write, regions=(SBUF,), by_dma=True, is_partial=is_partial)
 
 
@@ -177,7 +195,7 @@ def transposed(frame: Frame, dst: NkiTensor, data: NkiTensor) -> None:
     issue(frame.session, "nc_transpose", isa.NcTranspose, fields)
 
 
-def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """A tile in SBUF with a tile of two dimensions, transposed."""
     frame = frame_of("nl.transpose")
     data = operand("transpose", "x", x)
@@ -200,7 +218,7 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> 
     return defer("nl.transpose", data.shape[::-1], name, write)
 
 
-def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None, **kwargs: Any) -> Tensor:
+def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Tensor:
     """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
     frame = frame_of("nl.matmul")
     if not transpose_x:
@@ -286,7 +304,7 @@ def _check_columns(frame: Frame, function: str, stationary: NkiTensor, moving: N
             )  # fmt: skip
 
 
-def broadcast_to(src: Any, *, shape: Any, **kwargs: Any) -> Tensor:
+def broadcast_to(src: Any, *, shape: Any) -> Tensor:
     """The tile repeated to a shape; one partition is copied to all."""
     frame = frame_of("nl.broadcast_to")
     data, wanted = operand("broadcast_to", "src", src), tuple(int(n) for n in shape)
@@ -307,9 +325,7 @@ def expand_dims(data: Any, axis: int) -> Tensor:
     return data.expand_dims(axis)
 
 
-def gather_flattened(
-    data: Any, indices: Any, *, mask: Any = None, dtype: Any = None, **kwargs: Any
-) -> Tensor:
+def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """In each partition the elements that indices name, of its free dimensions as one."""
     source, chosen = operand("gather_flattened", "data", data), indices.nki()
     name = data.name_of_dtype if dtype is None else name_of(dtype)
@@ -331,7 +347,7 @@ def function_of_core(name: str) -> Any:
     return found
 
 
-def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None, **kwargs: Any) -> None:
+def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     """Add a tile to rows of a tensor in HBM that indices choose; equal indices add up."""
     frame = frame_of("nl.atomic_rmw")
     target = in_hbm("atomic_rmw", "dst", dst)
@@ -353,7 +369,7 @@ def add_rows(frame: Frame, target: Tensor, box: Any, source: NkiTensor, *, skips
     dma_compute(place, [place, source], "add", oob_mode=mode)
 
 
-def device_print(prefix: str, x: Any, *, mask: Any = None, **kwargs: Any) -> None:
+def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     """Show a tensor under a prefix: at once while simulated, else when the program has run."""
     frame = frame_of("nl.device_print")
     held = x.nki()

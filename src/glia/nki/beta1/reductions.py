@@ -122,7 +122,6 @@ def _masked(frame: Any, data: NkiTensor, mask: Any, op: str) -> NkiTensor:
 def _named(name: str, op: str, text: str) -> Callable[..., Tensor]:
     def function(
         x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
-        **kwargs: Any,
     ) -> Tensor:  # fmt: skip
         return reduction(f"nl.{name}", op, x, axis, dtype, mask, keepdims)
 
@@ -138,7 +137,7 @@ prod = _named("prod", "multiply", "The product")
 
 
 @names_operator("logical_and")
-def all(x: Any, axis: Axis, *, dtype: Any = bool, mask: Any = None, **kwargs: Any) -> Tensor:
+def all(x: Any, axis: Axis, *, dtype: Any = bool, mask: Any = None) -> Tensor:
     """Whether no element is 0 along free axes."""
     return reduction("nl.all", "logical_and", x, axis, dtype, mask, False)
 
@@ -151,7 +150,6 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...], mask: Any) -> int:
 
 def mean(
     x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """The mean along free axes, computed in float32."""
     frame = frame_of("nl.mean")
@@ -166,7 +164,7 @@ def mean(
     )  # fmt: skip
 
 
-def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None, **kwargs: Any) -> Tensor:
+def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """The mean square distance from the mean along free axes."""
     frame = frame_of("nl.var")
     data, axes = operand("var", "x", x), free_axes(axis, x.ndim)
@@ -190,7 +188,6 @@ def _between(frame: Any, data: NkiTensor, column: NkiTensor, op: str) -> NkiTens
 
 def softmax(
     x: Any, axis: Axis, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None,
-    **kwargs: Any,
 ) -> Tensor:  # fmt: skip
     """exp(x - greatest) over its sum along free axes."""
     frame = frame_of("nl.softmax")
@@ -215,7 +212,7 @@ def softmax(
 
 def rms_norm(
     x: Any, w: Any, axis: Axis, n: int, epsilon: float = 1e-6, *, dtype: Any = None,
-    compute_dtype: Any = None, mask: Any = None, **kwargs: Any,
+    compute_dtype: Any = None, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """x over the root of (its squares' sum / n + epsilon) along free axes, times w."""
     frame = frame_of("nl.rms_norm")
@@ -267,7 +264,7 @@ class LoopReduction:
 
 
 def loop_reduce(
-    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None, **kwargs: Any
+    x: Any, op: Any, loop_indices: Any, *, dtype: Any = None, mask: Any = None
 ) -> LoopReduction:
     """x combined by `op` over the loops of the indices, into the slot that it is assigned to."""
     name = operator_name(op)
@@ -290,7 +287,7 @@ def loop_reduce(
 
 def all_reduce(
     x: Any, op: Any, program_axes: Any, *, dtype: Any = None, mask: Any = None,
-    parallel_reduce: bool = True, asynchronous: bool = False, **kwargs: Any,
+    parallel_reduce: bool = True, asynchronous: bool = False,
 ) -> Tensor:  # fmt: skip
     """The tiles of all programs along axes of the grid combined by `op`, the same in each of them.
 

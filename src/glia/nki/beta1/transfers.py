@@ -20,7 +20,7 @@ from glia.nki.tensor import NkiTensor
 
 def dma_copy(
     *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
-    oob_mode: Any = oob_mode.error, dge_mode: Any = dge_mode.unknown, **kwargs: Any,
+    oob_mode: Any = oob_mode.error, dge_mode: Any = dge_mode.unknown,
 ) -> None:  # fmt: skip
     """Copy between memories, rows chosen by indices where asked for; dst_rmw_op adds to dst.
 
@@ -65,9 +65,7 @@ def _skips(modes: dict[str, Any]) -> bool:
     return modes["oob_mode"] is oob_mode.skip
 
 
-def dma_transpose(
-    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None, **kwargs: Any
-) -> Any:
+def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None) -> Any:
     """A tile in SBUF with a tensor of two to four dimensions in another order."""
     frame = frame_of("nki.isa.dma_transpose")
     if src.dynamic is not None:

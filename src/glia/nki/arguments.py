@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from typing import Any, NoReturn
 
 from glia.base.affine import Affine
@@ -13,9 +15,9 @@ from glia.isa.rules import WORDS
 from glia.nki.enums import engine, reduce_cmd
 from glia.nki.errors import NotInNki
 from glia.nki.indirect import whole_of
-from glia.nki.issue import Arguments
+from glia.nki.issue import Arguments, refuse
 from glia.nki.operators import operator_name
-from glia.nki.session import Session, caller
+from glia.nki.session import Session, caller, session_or_none
 from glia.nki.tensor import NkiTensor
 
 
@@ -60,6 +62,20 @@ def vector_unless_words(given: Arguments, _: Session) -> Arguments:
     if all(isinstance(tile, NkiTensor) and tile.stored in WORDS for tile in tiles):
         return given
     return {**given, "engine": engine.vector}
+
+
+def between_cores(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which a kernel on one core cannot call."""
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        session = session_or_none()
+        if session is not None and session.ranks < 2:
+            name = function.__name__
+            refuse(name, f"{name} needs two cores; launch the kernel on them, as kernel[2](...)")
+        return function(*args, **kwargs)
+
+    return called
 
 
 def reduced_axes(given: Arguments, _: Session) -> Arguments:

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from glia.arch import Target
 from glia.base.affine import Affine
 from glia.base.dtype import PRED, DType
+from glia.base.errors import InternalError
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Program
 from glia.nki.cores import Cores
 from glia.nki.dtypes import DTYPES
-from glia.nki.errors import IndexNotInTable, NotInNki
+from glia.nki.errors import IndexNotInTable
+from glia.nki.refusals import (
+    WITHOUT_BANKS,
+    at_moment,
+    constant_written,
+    crosses_bank,
+    outside,
+    unset,
+)
 from glia.nki.session import Session
 from glia.nki.sums import Sums
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
@@ -62,6 +71,7 @@ class Interpreter(Session):
         self._unwritten = unwritten
         self.keeps_wide = keeps_wide
         self.environment: dict[str, int] = {}
+        self._free_names: dict[tuple[Loc, bool], str] = {}  # of the indices of loops that ended
         self._whiles: dict[object, None] = {}  # places of `while` statements that go on
         self.written: set[str] = set()  # HBM tiles that an instruction wrote
         self._cores = cores or Cores(1)
@@ -73,6 +83,8 @@ class Interpreter(Session):
             self._executor.meet = self._cores.meet
         self._chips: dict[Memory, np.ndarray] = {}
         self._sums = Sums()
+        self._constants: set[str] = set()  # HBM tiles that no instruction may write
+        self._has_banks = target.arch.generation < WITHOUT_BANKS
 
     # --- tiles ---------------------------------------------------------------------------------
 
@@ -114,7 +126,9 @@ class Interpreter(Session):
 
     def constant(self, name: str, array: np.ndarray) -> Tile:
         """A tile of HBM that holds a copy of the array."""
-        return self.bind(name, np.array(array, order="C"))
+        tile = self.bind(name, np.array(array, order="C"))
+        self._constants.add(tile.name)
+        return tile
 
     def bind(self, name: str, array: np.ndarray) -> Tile:
         """A tile of HBM whose memory is that of a contiguous array."""
@@ -128,31 +142,36 @@ class Interpreter(Session):
         """Execute an instruction; IndexNotInTable when an address of its registers is outside."""
         if self.has_ended:
             self.require_scope(pattern.tile for _, _, pattern in instruction.operands())
+        if self._has_banks and instruction.runs_on == "tensor":
+            self._require_one_bank(instruction)
         try:
             self._executor.step(instruction, self.environment)
-        except AccessOutOfBounds as fault:
-            raise self._outside(instruction, fault) from fault
+        except (AccessOutOfBounds, InternalError) as fault:
+            raise self._refusal(instruction, fault) from fault
         for pattern in instruction.written_patterns():
             if pattern.memory is Memory.PSUM:
                 self._sums.mark(self._now(pattern), bool(instruction.sums) and instruction.is_sum)
             elif pattern.memory is Memory.HBM:
                 self.written.add(pattern.tile.name)
+                if pattern.tile.name in self._constants:
+                    raise constant_written(instruction.loc)
         if self._cores.count > 1:
             self._cores.take_turns()
 
-    def _outside(self, instruction: Instr, fault: AccessOutOfBounds) -> IndexNotInTable:
-        """What an access outside its tile is for the user: an index that names no element."""
-        for _, _, pattern in instruction.operands():
-            now = self._now(pattern)
-            is_hbm = pattern.memory is Memory.HBM
-            limit = pattern.tile.bytes if is_hbm else pattern.tile.bytes_per_partition
-            limit //= pattern.dtype.bytes
-            first = now.offset.constant
-            last = first + sum(s * (n - 1) for s, n in (now.dims if is_hbm else now.dims[1:]))
-            if first < 0 or last >= limit:
-                index = first if first < 0 or first >= limit else last
-                return IndexNotInTable(index=index, axis=0, size=limit, loc=instruction.loc)
-        return IndexNotInTable(index=fault.message, axis=0, size="its", loc=instruction.loc)
+    def _refusal(self, instruction: Instr, fault: Exception) -> Exception:
+        """What an access outside its tile, or to a register nobody set, is for the user."""
+        if isinstance(fault, AccessOutOfBounds):
+            found = outside(instruction, self.environment)
+            return found or IndexNotInTable(problem=fault.message, loc=instruction.loc)
+        return unset(instruction.loc) if isinstance(fault.__cause__, KeyError) else fault
+
+    def _require_one_bank(self, instruction: Instr) -> None:
+        def address(tile: Tile) -> int:
+            return tile.region.start if isinstance(tile, HeldTile) else 0
+
+        crossed = crosses_bank(instruction, self.environment, self.arch, address)
+        if crossed is not None:
+            raise crossed
 
     def issue_if(self, condition: Affine, instruction: Instr) -> None:
         """Execute the instruction when the condition holds now."""
@@ -173,11 +192,7 @@ class Interpreter(Session):
 
     def _now(self, pattern: Pattern) -> Pattern:
         """The pattern with the registers' values of this moment."""
-        if pattern.offset.is_constant and pattern.partition.is_constant:
-            return pattern
-        offset = Affine.of(pattern.offset.evaluate(self.environment))
-        partition = Affine.of(pattern.partition.evaluate(self.environment))
-        return replace(pattern, offset=offset, partition=partition)
+        return at_moment(pattern, self.environment)
 
     def _view(self, pattern: Pattern) -> np.ndarray:
         tile = pattern.tile
@@ -189,21 +204,34 @@ class Interpreter(Session):
     def loop(
         self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
     ) -> Iterator[Affine]:
-        """Python's own loop; the index is in a register of the machine."""
-        register = self.new_register("i")
-        first, last = (Affine.of(end).evaluate(self.environment) for end in (lower, upper))
-        for value in range(first, last, step):
-            self.environment[register] = value
-            yield Affine.of(register)
+        """Python's own loop; its index is what it is in a program, and the law sees the same."""
+        is_fixed = isinstance(lower, int) and isinstance(upper, int)
+        first, last = (self._bound(end, loc) for end in (lower, upper))
+        values = range(first, last, step)
+        name = self._free_names.pop((loc, is_fixed), None)
+        if name is None and values:
+            name = self.unique("i") if is_fixed else self.new_register("i")
+        for turn, value in enumerate(values):
+            assert name is not None
+            self.environment[name] = turn if is_fixed else value
+            yield Affine.of(name) * step + first if is_fixed else Affine.of(name)
+        if name is not None:
+            self._free_names[loc, is_fixed] = name
+
+    def _bound(self, end: int | Affine, loc: Loc) -> int:
+        value = self.value_of(Affine.of(end))
+        if value is None:
+            raise unset(loc)
+        return value
 
     def repeat(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
         """Python's own loop."""
-        while self._value(register, loc):
+        while self._bound(register, loc):
             body()
 
     def continues(self, register: Affine, place: object, loc: Loc) -> bool:
         """Whether the register is not 0."""
-        is_true = self._value(register, loc) != 0
+        is_true = self._bound(register, loc) != 0
         if is_true:
             self._whiles[place] = None
         else:
@@ -213,12 +241,6 @@ class Interpreter(Session):
     def open_while(self) -> object | None:
         """The place of a `while` whose last condition was true."""
         return next(iter(self._whiles), None)
-
-    def _value(self, register: Affine, loc: Loc) -> int:
-        value = self.value_of(register)
-        if value is None:
-            raise NotInNki(feature="a register that nothing has set", loc=loc)
-        return value
 
     # --- what is known now -----------------------------------------------------------------------
 

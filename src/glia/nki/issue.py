@@ -30,6 +30,7 @@ from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki
 from glia.nki.indirect import Chosen, broken_rule, set_aside, transfer
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import Token, operator_name
+from glia.nki.refusals import no_such
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import Session, caller
 from glia.nki.tensor import NkiTensor
@@ -353,4 +354,5 @@ def refuse_index(tensor: NkiTensor, row: int, loc: Loc) -> NoReturn:
     indirection = tensor.indirection
     assert indirection is not None
     step, rows = indirection.step, indirection.rows
-    raise IndexNotInTable(index=row * step, axis=0, size=rows * step, loc=loc)
+    problem = f"{no_such(row * step, rows * step)}: row {row} of {rows}"
+    raise IndexNotInTable(problem=problem, loc=loc)

@@ -58,6 +58,8 @@ class VirtualRegister(NKIObject):
     __float__ = __int__
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | float | VirtualRegister) and other is not self:
+            self._refuse("a comparison by == or !=")
         return self is other
 
     __hash__ = object.__hash__

@@ -20,7 +20,6 @@ from glia.base.collection import collection_paused
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
-from glia.machine.legal import verify
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import HBM_ALIGNMENT, OnChipMemoryFull, place
 from glia.machine.passes.rename import rename
@@ -38,6 +37,7 @@ from glia.nki.launch import (
     region_of_arguments,
 )
 from glia.nki.recorder import Recorder
+from glia.nki.refusals import require_legal
 from glia.nki.schedule import in_order, waits
 from glia.nki.session import current, running
 from glia.nki.subset import check_language
@@ -105,7 +105,7 @@ def trace_launch(
             program = place_program(program)
         after = waits(session.orders)
         programs.append(insert_semaphores(program, after=after) if synchronises else program)
-        verify(programs[-1])
+        require_legal(programs[-1], target)
         traced.append(each)
         if not shared:
             shared = {name: program.addresses[name] for name in session.shared}

@@ -135,3 +135,16 @@ class KernelFailed(CompileError):
     code = "GLIA210"
     message = "{failed} of {total} checks of kernel {kernel} failed"
     help = "read the lines that begin with FAIL"
+
+
+class KernelRaised(CompileError):
+    """The code of a kernel itself raised an exception while it was run.
+
+    Cause: An assertion of the kernel does not hold for these arguments, or its Python is wrong.
+    Fix: Give arguments that the kernel takes, or mend the line that is named.
+    Example: glia profile kernel.py::tiled --arg x=f32[100,512], which asserts multiples of 128
+    """
+
+    code = "GLIA211"
+    message = "kernel {kernel} raises {kind}: {text}"
+    help = "the line above is the kernel's own: give other arguments, or mend it"

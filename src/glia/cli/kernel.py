@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import linecache
 import re
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glia.base.dtype import DTYPES, DType
+from glia.base.errors import CompileError
+from glia.base.loc import Loc
 from glia.base.spelling import nearest
 from glia.cli.arrays import random_array, read_array
-from glia.cli.errors import BadCommandLine
+from glia.cli.errors import BadCommandLine, KernelRaised
 
 if TYPE_CHECKING:
     from glia.nki.checks import Report
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 
 SEPARATOR = "::"
 MOST_LINES = 12
+_PACKAGE = Path(__file__).parents[1]
 _TENSOR = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]+)\]")
 _BY_NAME = DTYPES | {str(dtype.numpy): dtype for dtype in DTYPES.values()}  # f32 and float32
 MakeArray = Callable[[DType, tuple[int, ...]], np.ndarray]
@@ -42,7 +48,10 @@ def profile_kernel_file(
     from glia.nki.testing import profile_kernel
 
     reader = _Reader("glia profile", _without_memory)
-    return profile_kernel(reader.kernel(place, grid), target=target, **reader.arguments(arguments))
+    kernel = reader.kernel(place, grid)
+    given = reader.arguments(arguments, kernel)
+    with _blaming(place):
+        return profile_kernel(kernel, target=target, **given)
 
 
 def check_kernel_file(
@@ -57,7 +66,9 @@ def check_kernel_file(
     generator = np.random.default_rng(seed)
     reader = _Reader("glia check", lambda dtype, shape: random_array(dtype, shape, generator))
     kernel = reader.kernel(place, grid)
-    return check_kernel(kernel, **options, **reader.arguments(arguments))
+    given = reader.arguments(arguments, kernel)
+    with _blaming(place):
+        return check_kernel(kernel, **options, **given)
 
 
 @dataclass(frozen=True)
@@ -87,9 +98,22 @@ class _Reader:
             raise self._wrong(f"{path} has no kernel {name!r}{_kernels_of(path, name, module)}")
         return self._launched(kernel, grid) if grid else kernel
 
-    def arguments(self, texts: tuple[str, ...]) -> dict[str, Any]:
-        """The arguments by name."""
-        return dict(map(self._argument, texts))
+    def arguments(self, texts: tuple[str, ...], kernel: Any) -> dict[str, Any]:
+        """The arguments by name, each of which is a parameter of the kernel."""
+        given: dict[str, Any] = {}
+        for text in texts:
+            name, value = self._argument(text)
+            if name in given:
+                raise self._wrong(f"--arg {name} is given twice")
+            given[name] = value
+        parameters = inspect.signature(kernel).parameters.values()
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            known = [each.name for each in parameters]
+            for name in given.keys() - set(known):
+                taken = f"; it takes {', '.join(known)}" if known else ""
+                meant = nearest(name, known) or taken
+                raise self._wrong(f"the kernel has no parameter {name!r}{meant}")
+        return given
 
     def _launched(self, kernel: Any, grid: str) -> Any:
         from glia.nki.kernel import as_kernel
@@ -111,6 +135,9 @@ class _Reader:
         try:
             return name, ast.literal_eval(value)
         except (ValueError, SyntaxError):
+            dtype, bracket, _ = value.partition("[")
+            if bracket and dtype.strip() in _BY_NAME:
+                raise self._wrong(f"--arg {text!r} is not of the form NAME=DTYPE[N,N]") from None
             return name, value
 
     def _tensor(self, text: str, dtype: str, shape: str) -> np.ndarray:
@@ -121,6 +148,33 @@ class _Reader:
 
     def _wrong(self, problem: str) -> BadCommandLine:
         return BadCommandLine(problem=problem, command=self.command)
+
+
+@contextmanager
+def _blaming(place: str) -> Iterator[None]:
+    """Turn an exception that the kernel's own file raises, or what it calls, into KernelRaised."""
+    path, _, name = place.partition(SEPARATOR)
+    try:
+        yield
+    except CompileError:
+        raise
+    except Exception as error:
+        loc = _raised_at(error, Path(path).resolve())
+        if loc is None:
+            raise
+        kind, text = type(error).__name__, str(error) or "without a message"
+        raise KernelRaised(kernel=name, kind=kind, text=text, loc=loc) from error
+
+
+def _raised_at(error: Exception, path: Path) -> Loc | None:
+    """The line of a file that raised, itself or in a library; None where glia did."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename).resolve()
+        if file == path:
+            return Loc(frame.filename, frame.lineno or 0, frame.name)
+        if _PACKAGE in file.parents and _PACKAGE / "kernels" not in file.parents:
+            return None
+    return None
 
 
 def _kernels_of(path: str, name: str, module: ModuleType) -> str:

@@ -56,7 +56,7 @@ class Core(Executor):
         self.ahead: dict[str, deque[Execution]] = {name: deque() for name in self.engines}
         self.running: dict[str, Execution | None] = dict.fromkeys(self.engines)
         self.queues: dict[str, deque[Execution]] = {name: deque() for name in queues_of(program)}
-        self.is_finished = False
+        self.is_finished = not self.engines
         self._numbers = numbers
         self._steps: dict[int, Step] = {}
         self._waits = {

@@ -125,8 +125,8 @@ class IndexNotInTable(CompileError, IndexError):
     code = "GLIA608"
     message = "{problem}"
     help = (
-        "correct the index; nki.isa.dma_copy, dma_compute and dma_transpose leave out rows that do "
-        "not exist with oob_mode=nki.isa.oob_mode.skip"
+        "correct the index{row}; nki.isa.dma_copy, dma_compute and dma_transpose leave out rows "
+        "that do not exist with oob_mode=nki.isa.oob_mode.skip"
     )
 
 

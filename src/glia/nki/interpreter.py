@@ -162,7 +162,7 @@ class Interpreter(Session):
         """What an access outside its tile, or to a register nobody set, is for the user."""
         if isinstance(fault, AccessOutOfBounds):
             found = outside(instruction, self.environment)
-            return found or IndexNotInTable(problem=fault.message, loc=instruction.loc)
+            return found or IndexNotInTable(problem=fault.message, row="", loc=instruction.loc)
         return unset(instruction.loc) if isinstance(fault.__cause__, KeyError) else fault
 
     def _require_one_bank(self, instruction: Instr) -> None:

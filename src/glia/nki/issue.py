@@ -354,5 +354,5 @@ def refuse_index(tensor: NkiTensor, row: int, loc: Loc) -> NoReturn:
     indirection = tensor.indirection
     assert indirection is not None
     step, rows = indirection.step, indirection.rows
-    problem = f"{no_such(row * step, rows * step)}: row {row} of {rows}"
-    raise IndexNotInTable(problem=problem, loc=loc)
+    problem, place = no_such(row * step, rows * step), f", which names row {row} of {rows}"
+    raise IndexNotInTable(problem=problem, row=place, loc=loc)

@@ -170,7 +170,7 @@ def outside(instr: Instr, now: Mapping[str, int]) -> IndexNotInTable | None:
             last = first + sum(step * (count - 1) for step, count in steps)
             if first < 0 or last >= limit:
                 index = last if 0 <= first < limit else first
-                return IndexNotInTable(problem=no_such(index, limit), loc=instr.loc)
+                return IndexNotInTable(problem=no_such(index, limit), row="", loc=instr.loc)
     return None
 
 

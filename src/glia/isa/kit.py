@@ -145,6 +145,16 @@ class Indirect:
     rules: tuple[tuple[str, Callable[[Any, Mapping[str, Pattern]], bool]], ...] = ()
 
 
+def register_variable(register: str) -> str:
+    """The name a register has in affine expressions: `$` and its own name."""
+    return register if is_register(register) else "$" + register
+
+
+def is_register(variable: str) -> bool:
+    """Whether a variable of an affine expression is a register, not that of a loop."""
+    return variable.startswith("$")
+
+
 @dataclass(frozen=True)
 class Instr:
     """One instruction; subclasses declare operands, attributes, rules, compute and cycles.
@@ -259,6 +269,21 @@ class Instr:
         """Not 0 where an operand that is read is read whole; a sum that only a run tells is not."""
         value = getattr(self, self.read_when.get(name, ""), True)
         return Affine.of(False if value is None else value)
+
+    def variables(self) -> tuple[str, ...]:
+        """The loop variables and registers that its operands and attributes depend on, each once.
+
+        Those that its waits count by are not among them.
+        """
+        varying: list[Affine | Pattern] = [pattern for _, _, pattern in self.operands()]
+        varying += [v for v in self.attributes().values() if isinstance(v, Affine)]
+        return tuple(dict.fromkeys(name for each in varying for name in each.variables))
+
+    @property
+    def sets_register(self) -> str | None:
+        """The variable of the register that it sets; None for an instruction that sets none."""
+        register = getattr(self, "register", None)
+        return register_variable(register) if isinstance(register, str) else None
 
     def read_patterns(self) -> Iterator[Pattern]:
         """Patterns this instruction reads."""

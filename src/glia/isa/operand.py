@@ -102,6 +102,11 @@ class Pattern:
         return self.partitions * self.free
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """The loop variables and registers that say where it begins."""
+        return (*self.offset.variables, *self.partition.variables)
+
+    @property
     def bytes(self) -> int:
         return self.elements * self.dtype.bytes
 

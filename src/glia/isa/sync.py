@@ -34,16 +34,6 @@ REGISTER_OPS = {
 }
 
 
-def register_variable(register: str) -> str:
-    """The name a register has in affine expressions: `$` and its own name."""
-    return register if is_register(register) else "$" + register
-
-
-def is_register(variable: str) -> bool:
-    """Whether a variable of an affine expression is a register, not that of a loop."""
-    return variable.startswith("$")
-
-
 class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
     """Load one integer of up to 32 bits from memory into a register of the engine's sequencer."""
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from glia.base.affine import ZERO, Affine
 from glia.base.frozen import made
+from glia.isa.kit import is_register
 from glia.isa.operand import Dims, Memory, Pattern, Tile, reach
-from glia.isa.sync import is_register
 
 
 def _comparable(a: Affine, b: Affine) -> bool:

@@ -8,9 +8,8 @@ from itertools import pairwise
 from glia.arch import Arch, Target, get_target
 from glia.base.affine import Affine
 from glia.base.errors import InternalError
-from glia.isa.kit import Instr
+from glia.isa.kit import Instr, is_register, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
-from glia.isa.sync import is_register, register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 from glia.machine.legal_columns import has_legal_instructions
 from glia.machine.legal_instruction import violations
@@ -175,19 +174,14 @@ class _Walk:
             *self._banks(instr),
             *self._constants(instr),
         ]
-        register = getattr(instr, "register", None)
-        if isinstance(register, str):
-            self._registers.add(register_variable(register))
+        if instr.sets_register:
+            self._registers.add(instr.sets_register)
         for text in found:
             where = f" at {instr.loc}" if str(instr.loc) else ""
             yield f"{print_instruction(instr)}{where}: {text}"
 
     def _scopes(self, instr: Instr, extents: dict[str, int]) -> Iterator[str]:
-        expressions: list[Affine] = [wait.value for wait in instr.waits]
-        expressions += [v for v in instr.attributes().values() if isinstance(v, Affine)]
-        for _, _, pattern in instr.operands():
-            expressions += [pattern.offset, pattern.partition]
-        used = {variable for expression in expressions for variable in expression.variables}
+        used = {*instr.variables(), *(v for wait in instr.waits for v in wait.value.variables)}
         for variable in sorted(used - extents.keys() - self._registers):
             kind = "register" if is_register(variable) else "loop variable"
             yield f"{kind} {variable} is not set here"

@@ -17,8 +17,8 @@ import numpy as np
 from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.base.errors import InternalError
+from glia.isa.kit import register_variable
 from glia.isa.operand import Memory, Tile, reach
-from glia.isa.sync import register_variable
 from glia.machine.columns import READS, Columns, Span, columns_of
 from glia.machine.ir import Loop, Program, While
 from glia.machine.kinds import Array, Values, rows_alike
@@ -71,13 +71,10 @@ class _Check:
 
     def _registers(self) -> dict[str, int]:
         """The first instruction that sets each register, by the name of its variable."""
-        named = [getattr(form, "register", None) for form in self.forms]
-        setting = [number for number, name in enumerate(named) if isinstance(name, str)]
         found: dict[str, int] = {}
-        for number in setting:
-            name = register_variable(named[number])
-            first = int(self.columns.form.first[number])
-            found[name] = min(first, found.get(name, first))
+        for form, first in zip(self.forms, self.columns.form.first.tolist(), strict=True):
+            if name := form.sets_register:
+                found[name] = min(first, found.get(name, first))
         return found
 
     def _block(self, spans: tuple[Span, ...], around: int) -> None:

@@ -13,9 +13,8 @@ from glia.arch import Arch, Target
 from glia.base.affine import Affine
 from glia.base.errors import CompileError, InternalError
 from glia.base.loc import Loc
-from glia.isa.kit import Instr
+from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Memory, Pattern, Tile, reach
-from glia.isa.sync import is_register, register_variable
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import verify
 from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki
@@ -94,12 +93,11 @@ class _Walk:
     def _instruction(
         self, instr: Instr, extents: Extents
     ) -> Iterator[tuple[Extents, CompileError]]:
-        for variable in _variables(instr):
+        for variable in instr.variables():
             if is_register(variable) and variable not in self.registers:
                 yield {}, unset(instr.loc)
-        register = getattr(instr, "register", None)
-        if isinstance(register, str):
-            self.registers.add(register_variable(register))
+        if instr.sets_register:
+            self.registers.add(instr.sets_register)
         for pattern in instr.written_patterns():
             if pattern.tile.name in self.program.constants:
                 yield {}, constant_written(instr.loc)
@@ -115,19 +113,11 @@ class _Walk:
         return crosses_bank(instr, now, self.arch, lambda tile: addresses.get(tile.name, 0))
 
 
-def _variables(instr: Instr) -> Iterator[str]:
-    expressions = [v for v in instr.attributes().values() if isinstance(v, Affine)]
-    for _, _, pattern in instr.operands():
-        expressions += [pattern.offset, pattern.partition]
-    for expression in expressions:
-        yield from expression.variables
-
-
 def _first_turn(
     instr: Instr, extents: Extents, problem: Callable[[Instr, Mapping[str, int]], object]
 ) -> Extents | None:
     """The first turn of the loops around an instruction in which it has the problem."""
-    used = set(_variables(instr))
+    used = set(instr.variables())
     if any(variable not in extents for variable in used):
         return None
     loops = [(variable, trips) for variable, trips in extents.items() if variable in used]

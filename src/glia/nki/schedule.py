@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from glia.base.affine import Affine
 from glia.base.loc import Loc
-from glia.isa.kit import Instr
+from glia.isa.kit import Instr, is_register
 from glia.isa.meeting import Meeting
 from glia.isa.sync import Barrier
 from glia.machine.ir import Statement, walk, with_blocks
@@ -158,11 +157,8 @@ def _position(statements: list[Statement], instruction: Instr) -> int | None:
 
 
 def _uses_registers(instruction: Instr) -> bool:
-    values = list(instruction.attributes().values())
-    for _, _, pattern in instruction.operands():
-        values += pattern.offset, pattern.partition
-    variables = [v for each in values if isinstance(each, Affine) for v in each.variables]
-    return "register" in instruction.attribute_names or any(v[0] == "$" for v in variables)
+    is_set = instruction.sets_register is not None
+    return is_set or any(map(is_register, instruction.variables()))
 
 
 def _refuse(order: Order, reason: str) -> NoReturn:

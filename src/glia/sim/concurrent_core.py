@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from glia.base.errors import InternalError
+from glia.isa.kit import register_variable
 from glia.isa.meeting import Participant
 from glia.isa.operand import Wait
-from glia.isa.sync import Barrier, register_variable
+from glia.isa.sync import Barrier
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.sim.execution import Execution
 from glia.sim.memory import evaluator
@@ -104,9 +105,8 @@ class Core(Executor):
 
     def keep_register(self, execution: Execution) -> None:
         """Take over the register that an execution has set."""
-        register = getattr(execution.instr, "register", None)
-        if register is not None:
-            variable = register_variable(register)
+        variable = execution.instr.sets_register
+        if variable is not None:
             self.registers[variable] = execution.environment[variable]
 
     def signal(self, execution: Execution) -> None:

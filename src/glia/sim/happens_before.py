@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from glia.base.affine import Affine
-from glia.isa.kit import Instr
+from glia.isa.kit import is_register
 from glia.isa.operand import Pattern
-from glia.isa.sync import is_register, register_variable
 from glia.machine.ir import Program
 from glia.machine.text import print_instruction
 from glia.sim.cells import granule_of
@@ -221,14 +219,14 @@ class HappensBefore:
             pairs.reverse()
         (first, one), (second, two) = pairs
         shared = place.shared
-        is_register = isinstance(shared, str)
-        cure = unordered_register(shared) if is_register else missing_wait(first, second)
+        is_named = isinstance(shared, str)
+        cure = unordered_register(shared) if is_named else missing_wait(first, second)
         self.races.append(Race(first, second, place, (one, two), cure))
 
     def _check_registers(self, execution: Execution) -> None:
         """A register is its engine's own until the engines meet."""
         instr, core = execution.instr, execution.core
-        for name in _registers_read(instr):
+        for name in filter(is_register, instr.variables()):
             register = self._registers.setdefault((core, name), _Register())
             if register.set_by is not None and register.set_by.engine != execution.engine:
                 place = Place(name)
@@ -241,9 +239,9 @@ class HappensBefore:
                     loc=instr.loc,
                 )
             register.read_by[execution.engine] = execution
-        if getattr(instr, "register", None) is None:
+        if instr.sets_register is None:
             return
-        name = register_variable(instr.register)  # type: ignore[attr-defined]
+        name = instr.sets_register
         register = self._registers.setdefault((core, name), _Register())
         users = [*register.read_by.values(), *([register.set_by] if register.set_by else [])]
         for other in users:
@@ -308,10 +306,3 @@ def _span(execution: Execution, access: _Access) -> Span:
     except OutOfTile as error:
         text = print_instruction(instr)
         raise AccessOutOfBounds(str(error), instruction=text, loc=instr.loc) from error
-
-
-def _registers_read(instr: Instr) -> set[str]:
-    expressions = [v for v in instr.attributes().values() if isinstance(v, Affine)]
-    for _, _, pattern in instr.operands():
-        expressions += [pattern.offset, pattern.partition]
-    return {v for e in expressions for v in e.variables if is_register(v)}

@@ -20,12 +20,11 @@ from glia.base.dtype import PRED, DType, from_numpy
 from glia.base.errors import InternalError, Unspecified
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.dma import OutOfBounds
-from glia.isa.kit import Instr, Operand
+from glia.isa.kit import Instr, Operand, register_variable
 from glia.isa.meeting import Participant
 from glia.isa.numerics import bits_of, narrow, widen
 from glia.isa.operand import Memory, Pattern
 from glia.isa.scalar import TableFunction
-from glia.isa.sync import register_variable
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
 from glia.machine.text import print_instruction
 from glia.sim.banks import bank_checks
@@ -363,9 +362,8 @@ class Executor:
                 continue
             is_here = isinstance(value, Pattern)
             stores.append(self._store(instr, name, value) if is_here else _no_store)
-        register = getattr(instr, "register", None)
-        if register is not None:
-            stores.append(_register_store(register_variable(register)))
+        if instr.sets_register is not None:
+            stores.append(_register_store(instr.sets_register))
         stores += [self._state_store(instr, name) for name in instr.states]
         return stores or [_no_store]
 

@@ -15,7 +15,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.isa.kit import ENGINES
 from glia.isa.operand import Dims, Memory
-from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, register_variable
+from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove
 from glia.machine.columns import READS, Columns, Expressions
 from glia.machine.ir import Program
 from glia.machine.kinds import Alike, Array, Values, begins_of, ranks_of, rows_alike
@@ -303,7 +303,7 @@ def _registers(columns: Columns, engine: Array) -> Record:
     register_set = np.full(engine.size, -1)
     shown = [isinstance(instructions[row], SETTERS) for row in columns.family.first.tolist()]
     for step in np.flatnonzero(np.array(shown, bool)[columns.family.number]).tolist():
-        name = register_variable(instructions[step].register)  # type: ignore[attr-defined]
+        name = str(instructions[step].sets_register)
         register_set[step] = numbers.setdefault((int(engine[step]), name), len(numbers))
     owners, read = [], []
     for expressions in (patterns.offset, patterns.partition) if numbers else ():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN, Loc
-from glia.isa.sync import register_variable
+from glia.isa.kit import register_variable
 from glia.machine.ir import While, walk
 from glia.sim.policy import Policy
 
@@ -42,7 +42,5 @@ class Watchdog:
 def _home(loop: While) -> Loc:
     """The source of what sets the loop's register."""
     variable = register_variable(loop.register)
-    setters = [
-        i for i in walk(loop.condition) if register_variable(getattr(i, "register", "")) == variable
-    ]
+    setters = [i for i in walk(loop.condition) if i.sets_register == variable]
     return next((i.loc for i in reversed(setters) if str(i.loc)), UNKNOWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,6 +187,52 @@ def test_tensors_are_printed_in_both_ways(
     kernel(x)
     (kept,) = (tmp_path / "tile").rglob("*.npy")
     np.testing.assert_array_equal(np.load(kept), x)
+
+
+def _printed(capsys: pytest.CaptureFixture[str], *ways: Callable[..., Any]) -> list[str]:
+    """What each way to run prints."""
+    shown = []
+    for way in ways:
+        way(np.arange(8, dtype=np.float32).reshape(1, 8))
+        shown.append(capsys.readouterr().out)
+    return shown
+
+
+def test_every_turn_of_a_loop_is_printed_in_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        tile = nl.load(x)
+
+        def outer(i: nisa.VirtualRegister) -> None:
+            def inner(j: nisa.VirtualRegister) -> None:
+                nisa.tensor_scalar(tile, tile, nl.add, 10.0)
+                nl.device_print("turn", tile[:, nl.ds(j, 2)])
+
+            nl.fori_loop(0, 4, inner, step=2)
+
+        nl.fori_loop(0, 3, outer)
+        return stored(tile)
+
+    simulated, compiled = _printed(capsys, nki.simulate(kernel), nki.jit(kernel))
+    assert simulated == compiled
+    assert [line.split()[1] for line in simulated.splitlines()[:3]] == ["[[10.", "[[22.", "[[30."]
+    assert simulated.count("turn") == 6
+
+
+def test_every_core_prints_in_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    @nki.jit
+    def kernel(x: NkiTensor) -> NkiTensor:
+        rank = nl.program_id(0)
+        out = nl.ndarray((2, *x.shape), x.dtype, buffer=nl.shared_hbm)
+        tile = nl.add(nl.load(x), 100.0 * rank)
+        nl.device_print("core", tile[:, :2])
+        if rank:
+            nl.device_print("other", tile[:, 2:3])
+        nisa.dma_copy(out[rank], tile)
+        return out
+
+    simulated, compiled = _printed(capsys, nki.simulate(kernel[2]), kernel[2])
+    assert sorted(simulated.splitlines()) == sorted(compiled.splitlines())
+    assert compiled.splitlines() == ["core [[0. 1.]]", "core [[100. 101.]]", "other [[102.]]"]
 
 
 def test_tensors_and_registers_can_be_looked_at_while_simulated() -> None:

@@ -22,7 +22,7 @@ from glia.nki.schedule import edges_of, scheduled
 from glia.nki.session import caller, is_running
 from glia.nki.simulate import execute
 from glia.nki.targets import platform_target
-from glia.nki.trace import Traced, trace_launch
+from glia.nki.trace import Shown, Traced, trace_launch
 from glia.runtime.model import Model, load
 
 SIMULATOR = "NKI_SIMULATOR"
@@ -162,8 +162,8 @@ class _Compiled:
         for name, output in traced.updated:
             if launch.arrays[name].flags.writeable:
                 launch.arrays[name][...] = results[output]
-        for number, (prefix, name) in enumerate(traced.printed):
-            _show(prefix, results[name], number)
+        for number, shown in enumerate(traced.printed):
+            _show(shown, results[shown.output], number)
         values = [from_numpy(results[name], launch.framework) for name in traced.results]
         return like_returned(traced.structure, values)
 
@@ -173,15 +173,16 @@ class _Compiled:
         return self._model.run(arrays)
 
 
-def _show(prefix: str, array: np.ndarray, number: int) -> None:
+def _show(shown: Shown, array: np.ndarray, number: int) -> None:
     """Print what nl.device_print shows, or keep it where the environment says."""
     folder = os.environ.get(PRINTED)
-    if not folder:
-        sys.stdout.write(f"{prefix} {array}\n")
-        return
-    place = Path(folder) / prefix / "core_0" / "0"
-    place.mkdir(parents=True, exist_ok=True)
-    np.save(place / f"{number}.npy", array, allow_pickle=False)
+    for turn, index in enumerate(np.ndindex(shown.turns)):
+        if not folder:
+            sys.stdout.write(f"{shown.prefix} {array[index]}\n")
+            continue
+        place = Path(folder) / shown.prefix / f"core_{shown.core}" / str(turn)
+        place.mkdir(parents=True, exist_ok=True)
+        np.save(place / f"{number}.npy", array[index], allow_pickle=False)
 
 
 class _Cache:

@@ -118,7 +118,13 @@ def gather_flattened(
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
-    """Show a tensor under a prefix: at once while simulated, else when the program has run."""
+    """Show a tensor under a prefix: at once while simulated, else when the program has run.
+
+    It is shown of every turn of a loop; of one whose turns only the running program counts, a
+    compiled kernel shows that of the last turn.
+    """
+    if not isinstance(print_prefix, str):
+        refuse("device_print", "device_print takes a string as its prefix")
     if not isinstance(tensor, NkiTensor) or tensor.tile.memory is Memory.PSUM:
         refuse("device_print", "device_print takes a tensor in SBUF or HBM")
     current("nl.device_print").print_tensor(print_prefix, tensor.readable, tensor.dtype)

@@ -15,7 +15,7 @@ from glia.base.frozen import made
 from glia.base.loc import Loc
 from glia.isa.dma import DmaCopy
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.operand import Memory, Pattern, Tile, row_major
 from glia.isa.sync import RegisterAlu, RegisterMove
 from glia.isa.vector import Memset
 from glia.machine.ir import Branch, Loop, Statement, While
@@ -29,11 +29,16 @@ _PSUM, _HBM = Memory.PSUM, Memory.HBM  # where it is asked of every instruction
 
 @dataclass(frozen=True)
 class Printed:
-    """A tensor that nl.device_print shows: an HBM tile that holds it when the program ends."""
+    """A tensor that nl.device_print shows: an HBM tile that holds it when the program ends.
+
+    It holds that of every turn of the loops around, `turns` of each, where these are known before
+    the program runs; of others that of the last turn.
+    """
 
     prefix: str
     tile: Tile
     shape: tuple[int, ...]
+    turns: tuple[int, ...]
 
 
 @dataclass(eq=False)
@@ -42,6 +47,8 @@ class _OpenLoop:
 
     outer: list[Statement]
     place: object = None
+    variable: str = ""  # counts the turns where they are known
+    trips: int = 1
 
 
 class Recorder(Session):
@@ -172,7 +179,7 @@ class Recorder(Session):
             trips = len(range(lower, upper, step))
             if trips:
                 variable = self.unique("i")
-                loop = self._open()
+                loop = self._open(variable, trips)
                 yield Affine.of(variable) * step + lower
                 body = self._close(loop)
                 self.body.append(Loop(variable, trips, body))
@@ -212,8 +219,8 @@ class Recorder(Session):
         body = self._close(loop)
         self.body.append(While((test,), more, body))
 
-    def _open(self) -> _OpenLoop:
-        loop = _OpenLoop(self.body)
+    def _open(self, variable: str = "", trips: int = 1) -> _OpenLoop:
+        loop = _OpenLoop(self.body, variable=variable, trips=trips)
         self._loops.append(loop)
         self.body = []
         return loop
@@ -236,14 +243,15 @@ class Recorder(Session):
 
     def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:
         """Copy the tensor to HBM, from where it is shown when the program has run."""
-        tile = self.new_tile("printed", Memory.HBM, pattern.dtype, 1, pattern.elements)
-        dims, step = [], pattern.elements
-        for _, count in pattern.dims:
-            step //= count
-            dims.append((step, count))
-        dst = Pattern(tile, pattern.dtype, tuple(dims))
+        turns = [(loop.variable, loop.trips) for loop in self._loops if loop.variable]
+        trips = tuple(count for _, count in turns)
+        steps = row_major((*trips, pattern.elements))
+        stem = f"core{self.rank}.printed" if self.rank else "printed"
+        tile = self.new_tile(stem, Memory.HBM, pattern.dtype, 1, steps[0][0] * steps[0][1])
+        offset = Affine.build({v: s for (v, _), (s, _) in zip(turns, steps, strict=False)})
+        dst = Pattern(tile, pattern.dtype, row_major(pattern.shape), offset)
         self.issue(DmaCopy(dst=dst, src=pattern, queue="store", on=QUEUE_OWNERS["store"]))
-        self.printed.append(Printed(prefix, tile, pattern.shape))
+        self.printed.append(Printed(prefix, tile, (*trips, *pattern.shape), trips))
 
 
 @cache

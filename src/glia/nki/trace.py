@@ -46,12 +46,22 @@ from glia.nki.tensor import NkiTensor, new_tensor
 
 
 @dataclass(frozen=True)
+class Shown:
+    """What nl.device_print shows: an output under a prefix, of a core, for each of its turns."""
+
+    prefix: str
+    output: str
+    core: int
+    turns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Traced:
     """A kernel compiled for arguments of certain shapes, dtypes and values.
 
     `programs` has one for each core. Their outputs are what the kernel returns, in order, named
     `results`; then the arguments it writes, (argument, output) in `updated`; then what it prints,
-    each (prefix, output). `structure` is what it returned, with None for each tensor; `fixed`
+    each as Shown. `structure` is what it returned, with None for each tensor; `fixed`
     are each program's tiles with addresses that the kernel gave them.
     """
 
@@ -59,7 +69,7 @@ class Traced:
     structure: Any
     results: tuple[str, ...]
     updated: tuple[tuple[str, str], ...]
-    printed: tuple[tuple[str, str], ...]
+    printed: tuple[Shown, ...]
     fixed: tuple[tuple[str, ...], ...] = ()
 
 
@@ -111,7 +121,10 @@ def trace_launch(
             shared = {name: program.addresses[name] for name in session.shared}
     fixed = tuple(names for each in traced for names in each.fixed)
     updated = tuple(dict.fromkeys(pair for each in traced for pair in each.updated))
-    return replace(traced[0], programs=tuple(programs), updated=updated, fixed=fixed)
+    printed = tuple(shown for each in traced for shown in each.printed)
+    return replace(
+        traced[0], programs=tuple(programs), updated=updated, printed=printed, fixed=fixed
+    )
 
 
 def _reordered(
@@ -169,7 +182,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         _shape_of(returned),
         tuple(binding.name for binding in results),
         tuple((name, tensor.name) for name, tensor in updated.items()),
-        tuple((each.prefix, each.tile.name) for each in session.printed),
+        tuple(Shown(p.prefix, p.tile.name, session.rank, p.turns) for p in session.printed),
         (tuple(session.addresses),),
     )
 

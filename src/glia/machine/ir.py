@@ -44,6 +44,11 @@ class Branch:
     register: str
     arms: tuple[tuple[Statement, ...], ...]
 
+    def arm(self, value: int) -> int:
+        """Which arm runs when the register holds `value`."""
+        last = len(self.arms) - 1
+        return value if 0 <= value < last else last
+
 
 Statement = Instr | Loop | While | Branch
 Block = tuple[Statement, ...]

@@ -109,15 +109,9 @@ def run_cores(
     programs, inputs = as_held(programs, inputs, policy)
     machine = ConcurrentMachine(programs, lnc=lnc, seed=seed, policy=policy)
     for core, given in zip(machine.cores, inputs, strict=True):
-        for binding in core.program.inputs:
-            if binding.name not in given:
-                raise InternalError(f"input {binding.name} is missing")
-            core.set_input(binding, np.asarray(given[binding.name]))
+        core.set_inputs(given)
     machine.execute()
-    return [
-        {b.name: core.memories.read(b.tile, b.dtype, b.shape) for b in core.program.outputs}
-        for core in machine.cores
-    ]
+    return [core.outputs() for core in machine.cores]
 
 
 def streams_of(*programs: Program) -> tuple[str, ...]:

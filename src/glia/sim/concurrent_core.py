@@ -150,8 +150,7 @@ class Core(Executor):
                 yield from self._repeat(statement, variables)
             elif isinstance(statement, Branch):
                 yield _DECISION
-                index = self.registers[register_variable(statement.register)]
-                arm = index if 0 <= index < len(statement.arms) else -1
+                arm = statement.arm(self.registers[register_variable(statement.register)])
                 yield from self._sequence(statement.arms[arm], variables)
             else:
                 engine = self.positions[statement.runs_on]

@@ -73,12 +73,9 @@ def run(
     (program,), (inputs,) = as_held([program], [inputs], policy)
     executor = Executor(program, policy=policy)
     executor.states = states or executor.states
-    for binding in program.inputs:
-        if binding.name not in inputs:
-            raise InternalError(f"input {binding.name} is missing")
-        executor.set_input(binding, inputs[binding.name])
+    executor.set_inputs(inputs)
     executor.execute()
-    return {b.name: executor.memories.read(b.tile, b.dtype, b.shape) for b in program.outputs}
+    return executor.outputs()
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -123,6 +120,13 @@ class Executor:
         for name, array in program.constants.items():
             self._bind(program.tiles[name], np.asarray(array))
 
+    def set_inputs(self, arrays: Mapping[str, Array]) -> None:
+        """Give every input its value, by name; InternalError for one that is missing or wrong."""
+        for binding in self.program.inputs:
+            if binding.name not in arrays:
+                raise InternalError(f"input {binding.name} is missing")
+            self.set_input(binding, arrays[binding.name])
+
     def set_input(self, binding: Binding, array: Array) -> None:
         """Give an input its value; InternalError when shape or dtype differ."""
         array = np.asarray(array)
@@ -138,6 +142,11 @@ class Executor:
         environment: Environment = {}
         with np.errstate(all="ignore"), one_blas_thread():
             self._block(self.program.body)(environment)
+
+    def outputs(self) -> dict[str, Array]:
+        """What the outputs hold, by name."""
+        read = self.memories.read
+        return {b.name: read(b.tile, b.dtype, b.shape) for b in self.program.outputs}
 
     def step(self, instr: Instr, environment: Environment) -> None:
         """Execute one instruction by itself, with these registers and loop variables."""
@@ -197,8 +206,7 @@ class Executor:
         register = register_variable(branch.register)
 
         def run_branch(environment: Environment) -> None:
-            index = environment[register]
-            arms[index if 0 <= index < len(arms) else -1](environment)
+            arms[branch.arm(environment[register])](environment)
 
         return run_branch
 
@@ -285,10 +293,7 @@ class Executor:
         for name, _, pattern in instr.operands():
             views.setdefault(name, []).append(self.memories.viewer(pattern))
         several = {n for n, declared in instr.operand_declarations.items() if declared.is_several}
-        attributes = {
-            name: evaluator(value) if isinstance(value, Affine) else _constant(value)
-            for name, value in instr.attributes().items()
-        }
+        attributes = {name: _fetched(value) for name, value in instr.attributes().items()}
 
         def brought(environment: Environment) -> Participant:
             arrays = {n: tuple(np.array(v(environment)) for v in vs) for n, vs in views.items()}
@@ -300,19 +305,12 @@ class Executor:
 
     def take(self, instr: Instr) -> Callable[[Environment, tuple[Any, ...]], None]:
         """Store what a meeting gave this core."""
-        stores = self._stores(instr)
-
-        def taken(environment: Environment, results: tuple[Any, ...]) -> None:
-            for store, value in zip(stores, results, strict=True):
-                if value is not None:
-                    store(environment, value)
-
-        return taken
+        return _store_each(self._stores(instr))
 
     def _attribute_fetches(self, instr: Instr) -> dict[str, Fetch]:
         """How each attribute that `compute` takes gets its value."""
         fetches: dict[str, Fetch] = {
-            name: evaluator(value) if isinstance(value, Affine) else _constant(value)
+            name: _fetched(value)
             for name, value in instr.attributes().items()
             if name not in instr.hints
         }
@@ -498,6 +496,11 @@ def _known(instr: Instr, name: str, unknown: Callable[[Environment], int]) -> St
             )
 
     return check
+
+
+def _fetched(value: Any) -> Fetch:
+    """How an attribute gets its value."""
+    return evaluator(value) if isinstance(value, Affine) else _constant(value)
 
 
 def _constant(value: Any) -> Fetch:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from glia.base.dtype import BF16, F8E3M4, F8E4M3, F8E4M3FN, F8E5M2, F32, TF32, DType
 from glia.base.errors import InternalError
-from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern, Tile
-from glia.machine.ir import Binding, Program, Statement, walk, with_blocks
+from glia.isa.operand import Memory, Pattern
+from glia.machine.ir import Binding, Program, walk
+from glia.machine.rewrite import map_patterns
+from glia.sim.memory import DeviceMemory
 from glia.sim.policy import Policy
 
 Array = np.ndarray[Any, Any]
+_Held = TypeVar("_Held", Binding, Pattern)
 LOW_PRECISION = (TF32, BF16, F8E5M2, F8E4M3, F8E4M3FN, F8E3M4)
 
 
@@ -44,19 +46,24 @@ def keep_wide(program: Program) -> Program:
     A tile whose bits are also read or written as another dtype stays as it is, and so does one in
     HBM that shares bytes with another.
     """
-    wide = {name: _wide_tile(program.tiles[name]) for name in _widened(program)}
+    wide = {name: replace(program.tiles[name], dtype=F32) for name in _widened(program)}
     addresses = {name: at for name, at in program.addresses.items() if name not in wide}
     constants = {
         name: np.asarray(array).astype(np.float32) if name in wide else array
         for name, array in program.constants.items()
     }
+
+    def widened(held: _Held) -> _Held:
+        tile = wide.get(held.tile.name)
+        return held if tile is None else replace(held, tile=tile, dtype=F32)
+
     return replace(
         program,
         tiles={name: wide.get(name, tile) for name, tile in program.tiles.items()},
-        inputs=tuple(_wide_binding(binding, wide) for binding in program.inputs),
-        outputs=tuple(_wide_binding(binding, wide) for binding in program.outputs),
+        inputs=tuple(widened(binding) for binding in program.inputs),
+        outputs=tuple(widened(binding) for binding in program.outputs),
         constants=constants,
-        body=_block(program.body, wide),
+        body=tuple(map_patterns(statement, widened) for statement in program.body),
         addresses=addresses,
     )
 
@@ -88,51 +95,6 @@ def _widened(program: Program) -> set[str]:
 
 def _sharing_hbm(program: Program) -> set[str]:
     """HBM tiles that overlap another by address."""
-    placed = sorted(
-        (program.addresses[tile.name], tile.bytes, tile.name)
-        for tile in program.tiles.values()
-        if tile.memory is Memory.HBM and tile.name in program.addresses
-    )
-    shared: set[str] = set()
-    end, last = 0, ""
-    for start, count, name in placed:
-        if start < end:
-            shared |= {name, last}
-        if start + count > end:
-            end, last = start + count, name
-    return shared
-
-
-def _wide_tile(tile: Tile) -> Tile:
-    return replace(tile, dtype=F32)
-
-
-def _wide_binding(binding: Binding, wide: Mapping[str, Tile]) -> Binding:
-    tile = wide.get(binding.tile.name)
-    return binding if tile is None else replace(binding, tile=tile, dtype=F32)
-
-
-def _block(body: tuple[Statement, ...], wide: Mapping[str, Tile]) -> tuple[Statement, ...]:
-    return tuple(_statement(statement, wide) for statement in body)
-
-
-def _statement(statement: Statement, wide: Mapping[str, Tile]) -> Statement:
-    if isinstance(statement, Instr):
-        return _instruction(statement, wide)
-    return with_blocks(statement, lambda block: _block(block, wide))
-
-
-def _instruction(instr: Instr, wide: Mapping[str, Tile]) -> Instr:
-    changes: dict[str, Any] = {}
-    for name, declared in instr.operand_declarations.items():
-        value = getattr(instr, name)
-        if declared.is_several:
-            changes[name] = tuple(_pattern(each, wide) for each in value)
-        elif isinstance(value, Pattern):
-            changes[name] = _pattern(value, wide)
-    return replace(instr, **changes)
-
-
-def _pattern(pattern: Pattern, wide: Mapping[str, Tile]) -> Pattern:
-    tile = wide.get(pattern.tile.name)
-    return pattern if tile is None else replace(pattern, tile=tile, dtype=F32)
+    hbm, addresses = DeviceMemory([program]), program.addresses
+    in_hbm = [name for name, tile in program.tiles.items() if tile.memory is Memory.HBM]
+    return {n for n in in_hbm if n in addresses and not hbm.is_alone(addresses[n])}

@@ -32,7 +32,9 @@ def _is_thin(node: ast.stmt) -> bool:
         case ast.Expr(ast.Constant(str())):
             return True
         case ast.ImportFrom(module=str(module)):
-            return module.partition(".")[0] in ROOTS
+            return module.partition(".")[0] in ROOTS | {"typing"}
+        case ast.If(test=ast.UnaryOp(ast.Not(), ast.Name("TYPE_CHECKING")), body=body):
+            return all(map(_is_thin, body))
         case ast.Assign([ast.Name("__all__")], ast.List()):
             return True
         case ast.Assign([ast.Name("__getattr__")], ast.Call(ast.Name("missing_kernel"))):
@@ -47,6 +49,18 @@ def test_a_module_only_imports(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert ast.get_docstring(tree)
     assert [ast.unparse(node) for node in tree.body if not _is_thin(node)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=[_name(path) for path in FILES])
+def test_checkers_of_types_see_which_names_a_module_does_not_have(path: Path) -> None:
+    """A module with a `__getattr__` has every name, as far as they can tell."""
+    taken = [
+        alias.name
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    assert "__getattr__" not in taken
 
 
 def test_its_version_is_that_of_glia_and_accepts_no_other() -> None:

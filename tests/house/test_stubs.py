@@ -25,7 +25,7 @@ def test_a_stub_has_every_public_name(name: str) -> None:
     tree = ast.parse(STUBS[f"{name.replace('.', '/')}.pyi"])
     found: set[str] = set()
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             found.add(node.target.id)
@@ -43,6 +43,18 @@ def test_a_function_says_its_parameters_and_what_it_is() -> None:
     assert [each.arg for each in product.args.args][:3] == ["dst", "stationary", "moving"]
     assert ast.unparse(product.args.args[0].annotation) == "_NkiTensor"
     assert ast.get_docstring(product)
+
+
+@pytest.mark.parametrize("path", STUBS)
+def test_a_stub_imports_nothing_from_itself(path: str) -> None:
+    module = f"glia.nki.{path.removesuffix('.pyi').replace('/', '.')}"
+    assert f"from {module} import" not in STUBS[path]
+
+
+def test_enumerations_of_the_earlier_generation_have_their_members() -> None:
+    tree = ast.parse(STUBS["beta1/isa.pyi"])
+    classes = {n.name: ast.unparse(n) for n in tree.body if isinstance(n, ast.ClassDef)}
+    assert classes["oob_mode"].splitlines()[1:] == ["    error = 0", "    skip = 1"]
 
 
 def test_every_package_says_that_it_is_typed() -> None:

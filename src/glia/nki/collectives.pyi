@@ -1,12 +1,13 @@
 """Written by glia.nki.stubs; the module itself holds the documentation."""
 
+from collections.abc import Sequence as _Sequence
 from glia.isa.meeting import Groups as _Groups
-from glia.nki.collectives import ReplicaGroup as ReplicaGroup
-from glia.nki.collectives import ReplicaGroup as _ReplicaGroup
+from glia.nki.objects import NKIObject as _NKIObject
 from glia.nki.objects import NkiInstruction as _NkiInstruction
 from glia.nki.operators import Op as _Op
 from glia.nki.registers import VirtualRegister as _VirtualRegister
 from glia.nki.tensor import NkiTensor as _NkiTensor
+from typing import Any as _Any
 
 __all__ = ["ReplicaGroup", "all_gather", "all_gather_v", "all_reduce", "all_to_all", "all_to_all_v", "collective_permute", "collective_permute_implicit", "collective_permute_implicit_current_processing_rank_id", "collective_permute_implicit_reduce", "rank_id", "reduce_scatter"]
 
@@ -106,3 +107,7 @@ def reduce_scatter(
     name: str | None = None,
 ) -> _NkiInstruction:
     """The srcs of a group are combined with `op`; rank number i of it gets piece i of the result."""
+class ReplicaGroup(_NKIObject):
+    def __init__(self: _Any, groups: _Sequence[_Sequence[int]]) -> None:
+        """Initialize self.  See help(type(self)) for accurate signature."""
+_ReplicaGroup = ReplicaGroup

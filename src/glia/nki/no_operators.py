@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from glia.nki.errors import NoOperator
 from glia.nki.objects import NKIObject
@@ -37,6 +37,10 @@ class WithoutOperators(NKIObject):
     """Refuses every operator, naming what to call."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # the brackets of an annotation, `nt.tensor[128, 512]`
+
+        def __class_getitem__(cls, shape: Any) -> Any: ...
 
 
 def _refusing(sign: str, function: str, arguments: str) -> Any:

@@ -12,6 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ def stub_of(module: Any) -> str:
     """The stub of a module: its public names, functions with parameters and first sentences."""
     imports: set[str] = set()
     bodies = [_entry(name, getattr(module, name), imports) for name in sorted(module.__all__)]
+    own = sorted(line for line in imports if line.startswith(f"from {module.__name__} import "))
+    bodies += [_defined(module, *line.split()[3::2], imports) for line in own]
+    imports = imports.difference(own)
     names = ", ".join(f'"{name}"' for name in sorted(module.__all__))
     lines = (HEADER, "", *sorted(imports), "", f"__all__ = [{names}]", "", *filter(None, bodies))
     return "\n".join((*lines, ""))
@@ -44,6 +48,20 @@ def _entry(name: str, value: Any, imports: set[str]) -> str:
         imports.add(_imported(kind, f"_{kind.__name__}"))
         return f"{name}: _{kind.__name__}"
     return _function(name, value, imports)
+
+
+def _defined(module: Any, name: str, alias: str, imports: set[str]) -> str:
+    """A class of the module itself, or another name for one."""
+    if name != alias:
+        return f"{alias} = {name}"
+    kind = getattr(module, name)
+    (base,) = kind.__bases__
+    imports.add(_imported(base, f"_{base.__name__}"))
+    if issubclass(kind, Enum):
+        lines = [f"{each} = {member.value!r}" for each, member in kind.__members__.items()]
+    else:
+        lines = _function("__init__", kind.__init__, imports).splitlines()
+    return "\n".join((f"class {name}(_{base.__name__}):", *(f"    {line}" for line in lines)))
 
 
 def _imported(kind: type, name: str) -> str:
@@ -96,7 +114,9 @@ def _named(name: str, function: Any, imports: set[str]) -> str:
     """What a stub calls a name of an annotation, which it imports from where it is defined."""
     if hasattr(builtins, name):
         return name
-    for home in (*_HOMES, inspect.unwrap(function).__module__):
+    own = inspect.unwrap(function).__module__
+    is_class_of_its_own = inspect.isclass(getattr(sys.modules.get(own), name, None))
+    for home in (own, *_HOMES) if is_class_of_its_own else (*_HOMES, own):
         value = getattr(importlib.import_module(home), name, None)
         if value is not None:
             place = value.__module__ if inspect.isclass(value) else home

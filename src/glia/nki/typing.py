@@ -1,7 +1,8 @@
 """What a kernel imports as `nt`: annotations of its parameters.
 
 `nt.tensor` and `nt.tensor[128, 512]` say that a parameter is a tensor, `nt.mutable_tensor` that
-the kernel writes it, `nt.scalar` that it is a number. They are checked by nobody.
+the kernel writes it, `nt.scalar` that it is a number. They are checked by nobody; to editors and
+type checkers a tensor is what the kernel gets, an NkiTensor.
 """
 
 # The names are those that kernels write.
@@ -9,7 +10,7 @@ the kernel writes it, `nt.scalar` that it is a number. They are checked by nobod
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class Annotation:
@@ -26,20 +27,26 @@ class Annotation:
         return type(cls.__name__, (cls,), {"shape": sizes, "dtype": dtype})
 
 
-class tensor(Annotation):
-    """A tensor."""
+if TYPE_CHECKING:
+    from glia.nki.tensor import NkiTensor
 
+    immutable = NkiTensor
+    mutable = NkiTensor
+    mutable_tensor = NkiTensor
+    tensor = NkiTensor
+else:
 
-class mutable_tensor(Annotation):
-    """A tensor that the kernel writes."""
+    class tensor(Annotation):
+        """A tensor."""
 
+    class mutable_tensor(Annotation):
+        """A tensor that the kernel writes."""
 
-class mutable(Annotation):
-    """What the kernel writes."""
+    class mutable(Annotation):
+        """What the kernel writes."""
 
-
-class immutable(Annotation):
-    """What the kernel only reads."""
+    class immutable(Annotation):
+        """What the kernel only reads."""
 
 
 class scalar(Annotation):

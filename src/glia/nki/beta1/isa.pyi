@@ -1,14 +1,8 @@
 """Written by glia.nki.stubs; the module itself holds the documentation."""
 
+from enum import IntEnum as _IntEnum
 from glia.nki.beta1.buffers import Buffer as _Buffer
-from glia.nki.beta1.isa import dge_mode as dge_mode
-from glia.nki.beta1.isa import engine as _engine
-from glia.nki.beta1.isa import engine as engine
-from glia.nki.beta1.isa import nc_version as nc_version
-from glia.nki.beta1.isa import oob_mode as oob_mode
-from glia.nki.beta1.isa import reduce_cmd as reduce_cmd
 from glia.nki.beta1.tensor import Tensor as _Tensor
-from glia.nki.enums import nc_version as _nc_version
 from typing import Any as _Any
 
 __all__ = ["activation", "activation_reduce", "affine_select", "bn_aggr", "bn_stats", "builtin_custom_op", "dge_mode", "dma_copy", "dma_engine", "dma_transpose", "dropout", "engine", "fp32", "get_nc_version", "gpsimd_engine", "iota", "local_gather", "max8", "memset", "nc_find_index8", "nc_match_replace8", "nc_matmul", "nc_stream_shuffle", "nc_transpose", "nc_version", "oob_mode", "range_select", "reciprocal", "reduce_cmd", "scalar_engine", "scalar_tensor_tensor", "select_reduce", "sequence_bounds", "tensor_copy", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src", "tensor_copy_predicated", "tensor_engine", "tensor_partition_reduce", "tensor_reduce", "tensor_scalar", "tensor_scalar_cumulative", "tensor_scalar_reduce", "tensor_tensor", "tensor_tensor_scan", "unknown_engine", "vector_engine"]
@@ -357,3 +351,31 @@ def tensor_tensor_scan(
     """s = op1(op0(data0, s before), data1) along the free dimensions."""
 unknown_engine: _engine
 vector_engine: _engine
+class dge_mode(_IntEnum):
+    none = 0
+    swdge = 1
+    hwdge = 2
+    unknown = 3
+_engine = engine
+class engine(_IntEnum):
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    dma = 4
+    vector = 5
+    sync = 6
+_nc_version = nc_version
+class nc_version(_IntEnum):
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+class oob_mode(_IntEnum):
+    error = 0
+    skip = 1
+class reduce_cmd(_IntEnum):
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4

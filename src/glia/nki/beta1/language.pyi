@@ -6,13 +6,13 @@ from glia.nki.beta1.buffers import PsumAllocator as _PsumAllocator
 from glia.nki.beta1.buffers import SbufAllocator as _SbufAllocator
 from glia.nki.beta1.creation import NcDim as _NcDim
 from glia.nki.beta1.creation import par_dim as par_dim
+from glia.nki.beta1.index import DynamicSlice as _DynamicSlice
 from glia.nki.beta1.index import Grid as _Grid
 from glia.nki.beta1.index import Index as _Index
 from glia.nki.beta1.index import LoopIndex as _LoopIndex
 from glia.nki.beta1.reductions import Axis as _Axis
 from glia.nki.beta1.reductions import LoopReduction as _LoopReduction
 from glia.nki.beta1.tensor import Tensor as _Tensor
-from glia.nki.dynamic import DynamicSlice as _DynamicSlice
 from glia.nki.sizes import TileSize as _TileSize
 from numpy import bool as bool_
 from numpy import float16 as float16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -69,6 +69,10 @@ class Tensor:
         "partition", "start", "storage", "stored",
     )  # fmt: skip
     __hash__ = object.__hash__
+
+    if TYPE_CHECKING:  # the brackets of an annotation, `nt.tensor[128, 512]`
+
+        def __class_getitem__(cls, shape: Any) -> Any: ...
 
     def __init__(
         self,

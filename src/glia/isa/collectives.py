@@ -56,6 +56,14 @@ def _same_dtypes(i: Any, _: Arch) -> bool:
     return all(src.dtype is dst.dtype for src, dst in zip(i.srcs, i.dsts, strict=False))
 
 
+def _same_shapes(function: str) -> Rule:
+    return Rule(
+        "a dst must have the shape of its src",
+        lambda i, _: all(s.shape == d.shape for s, d in zip(i.srcs, i.dsts, strict=False)),
+        f"{PAGE}.{function}",
+    )
+
+
 def _groups_hold(i: Any, _: Arch) -> bool:
     ranks = [rank for group in i.groups for rank in group]
     sizes = {len(group) for group in i.groups}
@@ -192,11 +200,7 @@ class AllReduce(Collective):
     takes_packed: ClassVar = ()
     rules = (
         PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
-        Rule(
-            "a dst must have the shape of its src",
-            lambda i, _: all(s.shape == d.shape for s, d in zip(i.srcs, i.dsts, strict=False)),
-            f"{PAGE}.all_reduce",
-        ),
+        _same_shapes("all_reduce"),
     )  # fmt: skip
 
     @staticmethod
@@ -321,7 +325,15 @@ class AllToAll(Collective):
         return _each(participants, received)
 
 
-class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
+class _OneHop(Transfer, is_abstract=True):
+    """What all share in which every rank sends its bytes to at most one other."""
+
+    def transfer_nanoseconds(self, arch: Arch) -> float:
+        """One hop of the bytes."""
+        return _between_ranks(self, arch, self.moved_bytes(), 1)
+
+
+class CollectivePermute(Meeting, _OneHop, engine="gpsimd", engines=ISSUERS):
     """For each pair (source, target) of ranks: the target's dst takes the source's src."""
 
     srcs: tuple[Pattern, ...] = reads("HBM", several=True)
@@ -342,11 +354,7 @@ class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
                                                                 strict=True)),
             "assumed",
         ),
-        Rule(
-            "a dst must have the shape of its src",
-            lambda i, _: all(s.shape == d.shape for s, d in zip(i.srcs, i.dsts, strict=False)),
-            f"{PAGE}.collective_permute",
-        ),
+        _same_shapes("collective_permute"),
     )  # fmt: skip
 
     def ranks(self, rank: int) -> tuple[int, ...]:
@@ -367,10 +375,6 @@ class CollectivePermute(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
             return None if sender is None else at[sender].operands["srcs"][number]
 
         return _each(participants, received)
-
-    def transfer_nanoseconds(self, arch: Arch) -> float:
-        """One hop of the bytes."""
-        return _between_ranks(self, arch, self.moved_bytes(), 1)
 
 
 def _channels_hold(i: Any, _: Arch) -> bool:
@@ -398,14 +402,10 @@ def _passed_on(participants: Sequence[Participant], bring: Callable[..., Array])
     return _each(participants, received)
 
 
-class _PassingOn(Collective, is_abstract=True):
+class _PassingOn(_OneHop, Collective, is_abstract=True):
     """What the collectives share in which ranks send to their successors in a ring."""
 
     assumed: ClassVar = (RING_ORDER,)
-
-    def transfer_nanoseconds(self, arch: Arch) -> float:
-        """One hop of the bytes."""
-        return _between_ranks(self, arch, self.moved_bytes(), 1)
 
 
 class CollectivePermuteImplicit(_PassingOn):
@@ -420,11 +420,7 @@ class CollectivePermuteImplicit(_PassingOn):
 
     rules = (
         PAIRED, SAME_DTYPES, GROUPS, PRIORITY, CHANNELS, FEW_CHANNELS,
-        Rule(
-            "a dst must have the shape of its src",
-            lambda i, _: all(s.shape == d.shape for s, d in zip(i.srcs, i.dsts, strict=False)),
-            f"{PAGE}.collective_permute_implicit",
-        ),
+        _same_shapes("collective_permute_implicit"),
     )  # fmt: skip
 
     @staticmethod

@@ -51,8 +51,20 @@ def is_contiguous(pattern: Pattern) -> bool:
     return not steps or steps[-1] == 1
 
 
-def copy_speedup(arch: Arch, engine: str, dst: Pattern, src: Pattern) -> float:
-    """How many elements per cycle a copy or a tensor-scalar operation moves in each partition."""
+def dispatched_cycles(arch: Arch, elements: int) -> int:
+    """Cycles of GpSimd: a dispatch, then one for each element of a partition."""
+    return round(arch.gpsimd_dispatch_cycles) + elements
+
+
+def copy_cycles(arch: Arch, engine: str, dst: Pattern, src: Pattern) -> int:
+    """Cycles of a copy or a tensor-scalar operation."""
+    if engine == "gpsimd":
+        return dispatched_cycles(arch, src.free)
+    return stream_cycles(arch, engine, src.free / _copy_speedup(arch, engine, dst, src))
+
+
+def _copy_speedup(arch: Arch, engine: str, dst: Pattern, src: Pattern) -> float:
+    """How many elements per cycle a copy moves in each partition."""
     halves = dst.dtype in HALF and src.dtype in HALF
     if engine == "scalar":
         return arch.scalar_half_speedup if halves else 1.0

@@ -156,13 +156,6 @@ class DmaCopy(DescribedTransfer):
         return src
 
 
-def _row_elements(table: Pattern) -> int:
-    count = 1
-    for _, extent in table.dims[1:]:
-        count *= extent
-    return count
-
-
 def selected(indices: Array, rows: int, out_of_bounds: str) -> Array:
     """Which partitions have a valid index; OutOfBounds when one has not and that is an error."""
     valid = (indices >= 0) & (indices < rows)
@@ -205,7 +198,7 @@ class DmaGather(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     rules = (
         Rule(
             "a partition of dst must hold one row of src",
-            lambda i, _: i.dst.free == _row_elements(i.src),
+            lambda i, _: i.dst.free == i.src.free,
             COPY,
         ),
         column("indices", "dst", source=COPY),
@@ -274,7 +267,7 @@ class DmaScatter(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     rules = (
         Rule(
             "a partition of src must hold one row of dst",
-            lambda i, _: i.src.free == _row_elements(i.dst),
+            lambda i, _: i.src.free == i.dst.free,
             COMPUTE,
         ),
         column("indices", "src", source=COMPUTE),

@@ -10,6 +10,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import from_numpy
 from glia.isa.alu import ALU_OPS, COMPARISONS, reduce_along
+from glia.isa.cost import dispatched_cycles
 from glia.isa.kit import Array, Instr, Rule, reads, writes
 from glia.isa.numerics import narrow
 from glia.isa.operand import Pattern
@@ -106,7 +107,7 @@ class Iota(Instr, engine="gpsimd"):
 
     def cycles(self, arch: Arch) -> int:
         """A dispatch and one element per cycle and partition."""
-        return round(arch.gpsimd_dispatch_cycles) + self.dst.free
+        return dispatched_cycles(arch, self.dst.free)
 
 
 class AffineSelect(Instr, engine="gpsimd"):
@@ -157,7 +158,7 @@ class AffineSelect(Instr, engine="gpsimd"):
 
     def cycles(self, arch: Arch) -> int:
         """A dispatch and one element per cycle and partition."""
-        return round(arch.gpsimd_dispatch_cycles) + self.dst.free
+        return dispatched_cycles(arch, self.dst.free)
 
 
 class TensorPartitionReduce(Instr, engine="gpsimd"):
@@ -205,4 +206,4 @@ class TensorPartitionReduce(Instr, engine="gpsimd"):
 
     def cycles(self, arch: Arch) -> int:
         """A dispatch, then sixteen partitions at a time, each element once per partition."""
-        return round(arch.gpsimd_dispatch_cycles) + 16 * self.data.free
+        return dispatched_cycles(arch, 16 * self.data.free)

@@ -8,6 +8,7 @@ import numpy as np
 
 from glia.base.dtype import BF16, F32, S32, U16, U32
 from glia.base.errors import Unspecified
+from glia.isa.cost import dispatched_cycles
 from glia.isa.dma import OutOfBounds
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import widen
@@ -186,7 +187,7 @@ class NonzeroWithCount(Instr, engine="gpsimd"):
 
     def cycles(self, arch: Arch) -> int:
         """A dispatch, then every element of a partition."""
-        return round(arch.gpsimd_dispatch_cycles) + self.src.free
+        return dispatched_cycles(arch, self.src.free)
 
 
 class SequenceBounds(Instr, engine="gpsimd"):
@@ -228,7 +229,7 @@ class SequenceBounds(Instr, engine="gpsimd"):
 
     def cycles(self, arch: Arch) -> int:
         """A dispatch, and two passes over the elements."""
-        return round(arch.gpsimd_dispatch_cycles) + 2 * self.segment_ids.free
+        return dispatched_cycles(arch, 2 * self.segment_ids.free)
 
 
 class Topk(Instr, engine="gpsimd"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from glia.base.dtype import S32, U16, U32
 from glia.base.errors import Unspecified
-from glia.isa.cost import stream_cycles
+from glia.isa.cost import dispatched_cycles, stream_cycles
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import dtypes, same_dtype, same_partitions
@@ -40,7 +40,7 @@ class _Indirect(Instr, engine="vector", engines=ENGINES, is_abstract=True):
         """One element per cycle and partition, after a dispatch on GpSimd."""
         elements = getattr(self, self.passes).free
         if self.runs_on == "gpsimd":
-            return round(arch.gpsimd_dispatch_cycles) + elements
+            return dispatched_cycles(arch, elements)
         return stream_cycles(arch, self.runs_on, elements)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from glia.base.dtype import BF16, PRED, S32, U8, U16, U32
 from glia.isa.alu import ALU_OPS, apply, reduce_along
-from glia.isa.cost import copy_speedup, stream_cycles, two_input_factor
+from glia.isa.cost import copy_cycles, dispatched_cycles, stream_cycles, two_input_factor
 from glia.isa.form import (
     ANY,
     ARITHMETIC,
@@ -98,7 +98,7 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
     def cycles(self, arch: Arch) -> int:
         """Two cycles per element, one with inputs from both memories, less in fast modes."""
         if self.runs_on == "gpsimd":
-            return round(arch.gpsimd_dispatch_cycles) + 2 * self.data1.free
+            return dispatched_cycles(arch, 2 * self.data1.free)
         factor = two_input_factor(arch, self.op, self.data1, self.data2, self.dst)
         return stream_cycles(arch, "vector", factor * self.data1.free)
 
@@ -186,10 +186,7 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition, two or four in the fast modes."""
-        if self.runs_on == "gpsimd":
-            return round(arch.gpsimd_dispatch_cycles) + self.data.free
-        speedup = copy_speedup(arch, self.runs_on, self.dst, self.data)
-        return stream_cycles(arch, self.runs_on, self.data.free / speedup)
+        return copy_cycles(arch, self.runs_on, self.dst, self.data)
 
 
 def _has_operand(op: str, value: Pattern | float | None) -> bool:
@@ -342,10 +339,7 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition, two or four in the fast modes."""
-        if self.runs_on == "gpsimd":
-            return round(arch.gpsimd_dispatch_cycles) + self.src.free
-        speedup = copy_speedup(arch, self.runs_on, self.dst, self.src)
-        return stream_cycles(arch, self.runs_on, self.src.free / speedup)
+        return copy_cycles(arch, self.runs_on, self.dst, self.src)
 
 
 class TensorCopyPredicated(Instr, engine="vector"):

@@ -13,8 +13,11 @@ from glia.cli.glia import main
 from glia.kernels.matmul import matmul_fully_blocked
 from glia.kernels.tensor_add import tensor_add
 from glia.machine.program_builder import ProgramBuilder
+from glia.nki import beta1
 from glia.nki import isa as nisa
 from glia.nki import language as nl
+from glia.nki.beta1 import language as earlier
+from glia.nki.checks import check_kernel
 from glia.nki.tensor import NkiTensor
 from glia.nki.testing import assert_engine_busy, assert_latency, assert_no_spill, profile_kernel
 from glia.profile.critical_path import critical_path
@@ -94,7 +97,7 @@ def test_a_dtype_has_also_the_name_that_numpy_gives_it(kernel: str) -> None:
         (("nowhere.py::f",), "there is no file nowhere.py"),
         (("--arg", "x"), "is not of the form"),
         (("--arg", "x=f33[4]"), "f33 is none of"),
-        (("--arg", "y=f32[4]"), "missing a required argument: 'x'"),
+        (("--arg", "y=f32[4]"), "no parameter 'y'; it takes x, factor"),
     ],
 )
 def test_what_is_wrong_is_said(kernel: str, arguments: tuple[str, ...], problem: str) -> None:
@@ -177,3 +180,36 @@ def test_a_tensor_that_goes_to_hbm_and_back_is_a_spill() -> None:
     assert_no_spill(profile_kernel(tensor_add, x, x))
     with pytest.raises(AssertionError, match="spills 8192 bytes: between"):
         assert_no_spill(profile_kernel(by_hbm, x))
+
+
+def _negative(x):  # type: ignore[no-untyped-def]
+    out = earlier.ndarray(x.shape, dtype=x.dtype, buffer=earlier.shared_hbm)
+    earlier.store(out, value=earlier.negative(earlier.load(x)))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "expected"),
+    [
+        (None, None, "trn2"),
+        (None, "trn1", "trn1"),
+        ("trn1", None, "trn1"),
+        ("trn1", "trn2", "trn1"),
+    ],
+)
+def test_a_kernel_of_the_earlier_generation_is_timed_where_it_would_run(
+    own: str | None, asked: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE", raising=False)
+    x = np.ones((128, 512), np.float32)
+    kernel = beta1.jit(platform_target=own)(_negative) if own else beta1.jit(_negative)
+    found = profile_kernel(kernel, x, target=asked)
+    plain = profile_kernel(_negative_of(expected), x, target=expected)
+    assert (found.target.name, found.latency_us) == (expected, plain.latency_us)
+    (compiled,) = (c for c in check_kernel(kernel, x, target=asked).checks if "us" in c.detail)
+    assert compiled.name == f"compile for {expected}"
+    assert f"{plain.latency_us:.2f} us" in compiled.detail
+
+
+def _negative_of(target: str) -> beta1.launch.Kernel:
+    return beta1.jit(platform_target=target)(_negative)

@@ -25,7 +25,7 @@ from glia.nki.interpreter import UNWRITTEN, Unwritten
 from glia.nki.kernel import as_kernel
 from glia.nki.launch import Launch, bind, outputs_of
 from glia.nki.subset import findings
-from glia.nki.targets import platform_target
+from glia.nki.targets import own_target, target_of_kernel
 from glia.nki.trace import Traced
 from glia.profile.report import profile_programs
 from glia.sim.concurrent import run_cores, streams_of
@@ -96,13 +96,15 @@ def check_kernel(
     says which refuse it. Each check is given to `on_check` as it ends; one that fails leaves out
     those that need its result.
     """
-    call = _Call(as_kernel(kernel), arrays, constants, platform_target(target))
+    known = as_kernel(kernel)
+    call = _Call(known, arrays, constants, target_of_kernel(known, target))
     checker = _Checker(call, on_check or (lambda _: None))
     checker.run(orders)
     checker.look_for_nan()
     checker.compare(expected or (), rtol, atol)
     if other_targets:
-        checker.try_other_targets()
+        if not own_target(known):
+            checker.try_other_targets()
         checker.ask_the_parser()
     return Report(call.kernel.__name__, tuple(checker.checks), checker.results)
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from glia.arch import Target, get_target
 from glia.nki.errors import BadLaunch
@@ -50,3 +51,14 @@ def platform_target(name: str | None = None) -> Target:
         known = ", ".join(NAMES)
         raise BadLaunch(kernel="", problem=f"target {given!r} is none of {known}")
     return get_target(NAMES[given])
+
+
+def own_target(kernel: Any) -> str:
+    """The platform_target= that a kernel of the earlier generation was given, "" for none."""
+    return str(getattr(kernel, "options", {}).get("platform_target") or "")
+
+
+def target_of_kernel(kernel: Any, name: str | None = None) -> Target:
+    """The target that a kernel has of its own, else that of this name, else where a call runs."""
+    chosen = own_target(kernel) or name
+    return platform_target(chosen) if chosen else getattr(kernel, "target", platform_target)()

@@ -8,7 +8,7 @@ from glia.isa.operand import Memory
 from glia.machine.ir import Program
 from glia.nki.kernel import as_kernel
 from glia.nki.launch import bind
-from glia.nki.targets import platform_target
+from glia.nki.targets import target_of_kernel
 from glia.profile.report import Profile, profile_programs
 
 
@@ -17,11 +17,12 @@ def profile_kernel(
 ) -> Profile:
     """The simulated time of a kernel for arguments of these shapes, dtypes and values.
 
-    `kernel` is a function, decorated for either generation or not. The device is `target`, else
-    what the environment says. Nothing is computed, so large arguments cost no more than small ones.
+    `kernel` is a function, decorated for either generation or not. The device is what a kernel of
+    the earlier one has as platform_target=, else `target`, else that on which a call would run.
+    Nothing is computed, so large arguments cost no more than small ones.
     """
-    chosen = platform_target(target)
     known = as_kernel(kernel)
+    chosen = target_of_kernel(known, target)
     traced = known.traced_launch(bind(known.function, arrays, constants), chosen)
     return profile_programs(traced.programs, chosen)
 

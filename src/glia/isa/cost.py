@@ -26,7 +26,7 @@ def engine_cycles(instr: Instr, arch: Arch) -> float:
     if instr.runs_on == "tensor":
         parts = {p.dtype.bytes for p in instr.read_patterns()}
         return cycles + arch.issue_gap_cycles["tensor"] * (2 if 4 in parts else 1)
-    if any(_inner_stride(p) >= arch.strided_access_bytes for _, _, p in instr.operands()):
+    if any(_inner_stride(p) >= arch.strided_access_bytes for p in instr.patterns()):
         return cycles / arch.strided_access_rate
     return cycles
 

@@ -234,6 +234,10 @@ class Instr:
                 if isinstance(pattern, Pattern):
                     yield name, declared, pattern
 
+    def patterns(self) -> Iterator[Pattern]:
+        """The pattern of every operand that is one."""
+        return (pattern for _, _, pattern in self.operands())
+
     def access(self, name: str) -> str:
         """What this very instruction does to an operand: "reads", "writes" or "updates"."""
         condition = self.read_when.get(name)
@@ -275,7 +279,7 @@ class Instr:
 
         Those that its waits count by are not among them.
         """
-        varying: list[Affine | Pattern] = [pattern for _, _, pattern in self.operands()]
+        varying: list[Affine | Pattern] = [*self.patterns()]
         varying += [v for v in self.attributes().values() if isinstance(v, Affine)]
         return tuple(dict.fromkeys(name for each in varying for name in each.variables))
 

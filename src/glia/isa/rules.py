@@ -283,7 +283,7 @@ def not_both_in_psum(first: str, second: str, *, source: str) -> Rule:
 
 
 def _engine_patterns(instr: Instr) -> list[Pattern]:
-    return [pattern for _, _, pattern in instr.operands() if is_on_chip(pattern)]
+    return [pattern for pattern in instr.patterns() if is_on_chip(pattern)]
 
 
 def _within_partitions(instr: Any, arch: Arch) -> bool:
@@ -306,7 +306,7 @@ def _few_free_dims(instr: Any, _: Arch) -> bool:
 
 
 def _positive_counts(instr: Any, _: Arch) -> bool:
-    return all(count >= 1 for _, _, p in instr.operands() for _, count in p.dims)
+    return all(count >= 1 for p in instr.patterns() for _, count in p.dims)
 
 
 def _no_broadcast_write(instr: Any, _: Arch) -> bool:

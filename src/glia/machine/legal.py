@@ -170,7 +170,7 @@ class _Walk:
         found = [
             *violations(instr, self._arch),
             *self._scopes(instr, extents),
-            *(text for _, _, p in instr.operands() for text in self._pattern(p, extents)),
+            *(text for p in instr.patterns() for text in self._pattern(p, extents)),
             *self._banks(instr),
             *self._constants(instr),
         ]

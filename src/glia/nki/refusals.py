@@ -148,7 +148,7 @@ def at_moment(pattern: Pattern, now: Mapping[str, int]) -> Pattern:
 
 def outside(instr: Instr, now: Mapping[str, int]) -> IndexNotInTable | None:
     """The first operand's index that names no element, or no partition, of its tile."""
-    for _, _, pattern in instr.operands():
+    for pattern in instr.patterns():
         here = at_moment(pattern, now)
         is_hbm = here.memory is Memory.HBM
         dims = here.dims if is_hbm else here.dims[1:]

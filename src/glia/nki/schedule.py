@@ -141,7 +141,7 @@ class _Orderer:
     def _share(self, writer: Instr, other: Instr) -> bool:
         """Whether one writes memory that the other touches."""
         written = {p.tile.name for p in writer.written_patterns()}
-        touched = {p.tile.name for _, _, p in other.operands()}
+        touched = {p.tile.name for p in other.patterns()}
         return bool(written & touched) or bool(written & self.fixed and touched & self.fixed)
 
 

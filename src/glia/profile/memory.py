@@ -52,7 +52,7 @@ def _spans(timing: Timing) -> dict[str, tuple[float, float]]:
     for event in timing.events:
         names = touched.get(id(event.instr))
         if names is None:
-            names = tuple({p.tile.name for _, _, p in event.instr.operands()})
+            names = tuple({p.tile.name for p in event.instr.patterns()})
             touched[id(event.instr)] = names
         for name in names:
             start, end = spans.get(name, (event.start_ns, event.end_ns))

@@ -68,7 +68,7 @@ def granule_of(programs: Iterable[Program]) -> int:
         for tile in program.tiles.values():
             granule = math.gcd(granule, tile.dtype.bytes, _start(program, tile))
         for instr in program.instructions():
-            granule = math.gcd(granule, *(p.dtype.bytes for _, _, p in instr.operands()))
+            granule = math.gcd(granule, *(p.dtype.bytes for p in instr.patterns()))
     return granule
 
 

@@ -221,7 +221,7 @@ def _generator(instr: Transfer, arch: Arch) -> str:
     mode = getattr(instr, "dge_mode", "unknown")
     if mode in GENERATORS:
         return GENERATORS[mode]
-    patterns = [pattern for _, _, pattern in instr.operands()]
+    patterns = [*instr.patterns()]
     has_indices = len(patterns) > len(instr.moved())
     places = [pattern.offset.terms + pattern.partition.terms for pattern in patterns]
     if not has_indices and not any(map(_has_register, places)):

@@ -81,7 +81,7 @@ def _widened(program: Program) -> set[str]:
     """The tiles that are only ever used as floats of low precision, in bytes of their own."""
     seen: dict[str, set[DType]] = {name: {tile.dtype} for name, tile in program.tiles.items()}
     for instr in walk(program.body):
-        for _, _, pattern in instr.operands():
+        for pattern in instr.patterns():
             seen[pattern.tile.name].add(pattern.dtype)
     for binding in (*program.inputs, *program.outputs):
         seen[binding.tile.name].add(binding.dtype)

@@ -57,7 +57,7 @@ class ProgramEmitter:
 
     def _used_tiles(self, body: tuple[Statement, ...]) -> dict[str, Tile]:
         """The tiles that instructions or the outside name; a constant may be read packed only."""
-        used = {p.tile.name for i in walk(body) for _, _, p in i.operands()}
+        used = {p.tile.name for i in walk(body) for p in i.patterns()}
         used |= {self._tile(n).name for n in (*self.program.inputs, *self.program.outputs)}
         return {name: made for name, made in self.builder.tiles.items() if name in used}
 

@@ -41,7 +41,7 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
     uses = Counter(
         pattern.tile.name
         for instruction in program.instructions()
-        for _, _, pattern in instruction.operands()
+        for pattern in instruction.patterns()
     )
     tiles = dict(program.tiles)
     arch = get_target(program.target).arch
@@ -115,9 +115,7 @@ class _Copier:
         self.uses = uses
         self.tiles = tiles
         self.inside = Counter(
-            pattern.tile.name
-            for instruction in walk(body)
-            for _, _, pattern in instruction.operands()
+            pattern.tile.name for instruction in walk(body) for pattern in instruction.patterns()
         )
         on_chip = (name for name in self.inside if tiles[name].memory is not Memory.HBM)
         self.private = [name for name in on_chip if self.inside[name] == uses[name]]

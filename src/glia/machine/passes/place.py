@@ -133,7 +133,7 @@ def place(program: Program, options: object = None) -> Program:
 
 def _full(program: Program, space: _Space, tile: Tile) -> OnChipMemoryFull:
     """The error for a tile without room, at the line that uses it first."""
-    uses = (i.loc for i in program.instructions() if tile in (p.tile for *_, p in i.operands()))
+    uses = (i.loc for i in program.instructions() if tile in (p.tile for p in i.patterns()))
     return OnChipMemoryFull(
         memory=space.memory.value,
         tile=tile.name,

@@ -65,11 +65,7 @@ def rename(program: Program) -> Program:
 def _accessed_inside(program: Program) -> set[str]:
     """The tiles that instructions under loops and branches access."""
     nested = tuple(each for each in program.body if not isinstance(each, Instr))
-    return {
-        pattern.tile.name
-        for instruction in walk(nested)
-        for _, _, pattern in instruction.operands()
-    }
+    return {pattern.tile.name for instruction in walk(nested) for pattern in instruction.patterns()}
 
 
 def _accesses(instruction: Instr, position: int) -> Iterator[tuple[str, _Access]]:

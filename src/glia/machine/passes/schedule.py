@@ -16,7 +16,7 @@ from glia.arch.instances import get_target
 from glia.base.options import CompileOptions
 from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
-from glia.isa.kit import Instr
+from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.isa.scalar import Activation
 from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore
@@ -259,7 +259,7 @@ class _Use:
 
 def _tiles(instruction: Instr, memory: Memory, placed: Container[str]) -> dict[str, int]:
     """The tiles of a memory that an instruction accesses, with their bytes."""
-    tiles = (pattern.tile for _, _, pattern in instruction.operands())
+    tiles = (pattern.tile for pattern in instruction.patterns())
     return {
         t.name: t.bytes_per_partition for t in tiles if t.memory is memory and t.name not in placed
     }
@@ -295,7 +295,7 @@ def _activations(instruction: Instr) -> Iterator[Instr]:
 
 def _is_float(instruction: Instr) -> bool:
     """Whether every tensor holds floats: engines differ in how they treat integers and raw bits."""
-    patterns = [pattern for _, _, pattern in instruction.operands()]
+    patterns = [*instruction.patterns()]
     return all(p.dtype.is_float and p.dtype is p.tile.dtype for p in patterns)
 
 
@@ -338,8 +338,4 @@ def _connect(tasks: list[_Task], sharing: Mapping[str, Sequence[str]]) -> None:
 
 
 def _names_register(instruction: Instr) -> bool:
-    return any(
-        name.startswith("$")
-        for _, _, pattern in instruction.operands()
-        for name in (*pattern.offset.variables, *pattern.partition.variables)
-    )
+    return any(is_register(name) for p in instruction.patterns() for name in p.variables)

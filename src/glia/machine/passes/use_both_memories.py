@@ -40,7 +40,7 @@ def use_both_memories(program: Program) -> Program:
         return program
     users: dict[str, list[int]] = defaultdict(list)
     for position, instruction in enumerate(program.instructions()):
-        for name in dict.fromkeys(p.tile.name for _, _, p in instruction.operands()):
+        for name in dict.fromkeys(p.tile.name for p in instruction.patterns()):
             users[name].append(position)
     tiles, lives = dict(program.tiles), find_lives(program)
     held = np.zeros(len(body), np.int64)  # bytes per partition of PSUM

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from glia.base.loc import Loc
-from glia.sim.timing import Event, Timing
+from glia.sim.timing import Event, Timing, is_queue, queue_track
 
 TOLERANCE_NS = 1.0  # times are rounded to picoseconds
 
@@ -26,7 +26,7 @@ class PathLine:
 
     loc: Loc
     opcode: str
-    track: str  # of its last instruction: an engine, or "dma QUEUE"
+    track: str  # of its last instruction: an engine, or a `queue_track`
     ns: float
     share: float  # of the path
     count: int  # instructions of it on the path
@@ -77,7 +77,7 @@ def _ahead_on_queue(events: tuple[Event, ...]) -> dict[int, Event]:
     latest: dict[str, Event] = {}
     ahead = {}
     for event in events:
-        if event.track.startswith("dma "):
+        if is_queue(event.track):
             if event.track in latest:
                 ahead[id(event)] = latest[event.track]
             latest[event.track] = event
@@ -91,7 +91,7 @@ def _held_up_by(
     if ahead is not None and event.is_behind and ahead.end_ns < event.end_ns:
         return ahead
     names = {event.track} | {_track_of(wait.semaphore) for wait in event.instr.waits}
-    if event.track.startswith("dma "):
+    if is_queue(event.track):
         names.add(event.instr.runs_on)
     candidates = []
     for ends, events in (by_track[name] for name in names if name in by_track):
@@ -103,7 +103,9 @@ def _held_up_by(
 
 def _track_of(semaphore: str) -> str:
     """The track that counts in a semaphore."""
-    return f"dma {semaphore[6:]}" if semaphore.startswith("queue.") else semaphore
+    if not semaphore.startswith("queue."):
+        return semaphore
+    return queue_track(semaphore.removeprefix("queue."))
 
 
 def _skipped(timing: Timing, begin: float, end: float) -> float:

@@ -51,9 +51,7 @@ class Axis:
 
 def render_svg(name: str, target: str, timing: Timing) -> str:
     """The timeline of every engine and queue that did something, between pre- and postamble."""
-    tracks = [*timing.busy_ns, *(f"dma {queue}" for queue in timing.queue_busy_ns)]
-    used = {event.track for event in timing.events}
-    tracks = [track for track in tracks if track in used]
+    tracks = timing.used_tracks
     last = max((event.end_ns for event in timing.events), default=timing.begin_ns + 1)
     axis = Axis(timing.begin_ns, last, timing.skips)
     height = HEAD + len(tracks) * (ROW + GAP) + FOOT

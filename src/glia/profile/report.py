@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from glia.profile.memory import Residence, residences
 from glia.profile.page import render_page
 from glia.profile.picture import render_svg
 from glia.profile.trace import perfetto_events
-from glia.sim.timing import Timing, simulate_timing
+from glia.sim.timing import Timing, queue_track, simulate_timing
 from glia.sim.timing_cores import simulate_cores
 
 
@@ -62,12 +63,11 @@ class Profile:
     def queues(self) -> Mapping[str, EngineProfile]:
         """By DMA queue; busy while a transfer of it is moved, or several at a time."""
         timing = self.timing
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for row in timing.opcodes:
-            if row.engine.startswith("dma "):
-                counts[row.engine[4:]] = counts.get(row.engine[4:], 0) + row.count
+            counts[row.engine] += row.count
         return {
-            name: EngineProfile(busy / 1000, busy / timing.latency_ns, counts.get(name, 0))
+            name: EngineProfile(busy / 1000, busy / timing.latency_ns, counts[queue_track(name)])
             for name, busy in timing.queue_busy_ns.items()
         }
 
@@ -194,10 +194,8 @@ class Profile:
         """(title, timing, track) of everything that did something, core by core."""
         found = []
         for number, core in enumerate(self.cores or (self,)):
-            used = {event.track for event in core.timing.events}
-            tracks = dict.fromkeys([*core.engines, *(f"dma {q}" for q in core.queues)])
             title = f"core {number} " if self.cores else ""
-            found += [(title + track, core.timing, track) for track in tracks if track in used]
+            found += [(title + track, core.timing, track) for track in core.timing.used_tracks]
         return found
 
     def _page_data(self) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from glia.profile.describe import operands_text
-from glia.sim.timing import Timing
+from glia.sim.timing import Timing, is_queue
 
 ENGINE_PROCESS, DMA_PROCESS, SUMMARY_PROCESS = 1, 2, 3
 PROCESSES = 3  # of each core
@@ -28,8 +28,7 @@ def perfetto_events(name: str, *timings: Timing) -> dict[str, object]:
 
 def _events_of(name: str, timing: Timing) -> list[dict[str, Any]]:
     """The events of one core."""
-    tracks = [*timing.busy_ns, *(f"dma {queue}" for queue in timing.queue_busy_ns)]
-    threads = {track: number for number, track in enumerate(tracks, 1)}
+    threads = {track: number for number, track in enumerate(timing.tracks, 1)}
     events = [
         _metadata("process_name", ENGINE_PROCESS, 0, f"{name}: engines"),
         _metadata("process_name", DMA_PROCESS, 0, f"{name}: DMA queues"),
@@ -52,7 +51,7 @@ def _events_of(name: str, timing: Timing) -> list[dict[str, Any]]:
 
 
 def _process(track: str) -> int:
-    return DMA_PROCESS if track.startswith("dma ") else ENGINE_PROCESS
+    return DMA_PROCESS if is_queue(track) else ENGINE_PROCESS
 
 
 def _metadata(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def _complete(
 def _transfers_in_flight(timing: Timing) -> list[dict[str, Any]]:
     changes = []
     for event in timing.events:
-        if event.track.startswith("dma "):
+        if is_queue(event.track):
             changes += [(event.start_ns, 1), (event.end_ns, -1)]
     found: list[dict[str, Any]] = []
     count = 0

@@ -91,9 +91,19 @@ TIMED_CONSTANTS = (
 )
 
 
+def queue_track(queue: str) -> str:
+    """The time line of a DMA queue; that of an engine has the engine's name."""
+    return f"dma {queue}"
+
+
+def is_queue(track: str) -> bool:
+    """Whether a time line is that of a DMA queue."""
+    return track.startswith("dma ")
+
+
 @dataclass(frozen=True)
 class Event:
-    """One executed instruction on its time line; `track` is an engine or "dma QUEUE"."""
+    """One executed instruction on its time line; `track` is an engine or a `queue_track`."""
 
     track: str
     start_ns: float
@@ -136,7 +146,7 @@ class CoreWait:
 class OpcodeTime:
     """All executions of one opcode on one engine."""
 
-    engine: str  # or "dma QUEUE"
+    engine: str  # or a `queue_track`
     opcode: str
     count: int
     busy_ns: float  # added up, also over transfers that overlap
@@ -166,6 +176,17 @@ class Timing:
     begin_ns: float = 0.0  # end of the preamble
     core_waits: tuple[CoreWait, ...] = ()  # longest first; only from `simulate_cores`
     not_modelled: tuple[str, ...] = field(default=NOT_MODELLED)
+
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """The time lines of all engines and queues."""
+        return (*self.busy_ns, *map(queue_track, self.queue_busy_ns))
+
+    @property
+    def used_tracks(self) -> list[str]:
+        """The time lines that have events."""
+        used = {event.track for event in self.events}
+        return [track for track in self.tracks if track in used]
 
 
 def simulate_timing(
@@ -258,7 +279,7 @@ def _opcodes(plan: Plan, costs: Executed) -> tuple[OpcodeTime, ...]:
 
 
 def _track(plan: Plan, cost: Cost) -> str:
-    return plan.engines[cost.engine] if cost.queue < 0 else f"dma {plan.queues[cost.queue]}"
+    return plan.engines[cost.engine] if cost.queue < 0 else queue_track(plan.queues[cost.queue])
 
 
 def _flops_by_dtype(costs: Executed) -> dict[str, int]:

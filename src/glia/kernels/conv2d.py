@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from glia.kernels.rows import Ring, bytes_of, ceiling, clear_border, split
 from glia.nki import isa as nisa
@@ -80,13 +81,13 @@ class Plan:
     spacing: int
     copies: int = 1
 
-    @property
+    @cached_property
     def rows(self) -> tuple[int, int]:
         """The first and last input row that t = 0 meets."""
         found = [tap.row for part in self.parts for tap in part.taps]
         return min(found), max(found) + self.copies - 1
 
-    @property
+    @cached_property
     def columns(self) -> tuple[int, int]:
         """The first and last input column that q = 0 meets."""
         found = [tap.column for part in self.parts for tap in part.taps]

@@ -188,10 +188,11 @@ def _products(
         for _ in rows
     ]
     for held, streamed in loaded:
+        columns = [streamed[:, at : at + COLUMNS] for at in range(0, wide, COLUMNS)]
         for row, banks in zip(rows, totals, strict=True):
-            for number, total in enumerate(banks):
-                columns = streamed[:, COLUMNS * number : COLUMNS * (number + 1)]
-                nisa.nc_matmul(total, held[:, row : row + ROWS], columns)
+            stationary = held[:, row : row + ROWS]
+            for total, moving in zip(banks, columns, strict=True):
+                nisa.nc_matmul(total, stationary, moving)
     return totals
 
 

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from glia.base.dtype import DType
-from glia.isa.operand import Tile
+from glia.isa.operand import Memory, Tile
 from glia.nki.dtypes import DTYPES, dtype_name
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import ImpossibleTensor, NotInNki
 from glia.nki.registers import integer_or_register
 from glia.nki.session import Session, caller, current
-from glia.nki.views import Layout, is_integer, whole
+from glia.nki.views import Layout, holding_of, is_integer, whole
 
 
 @dataclass(frozen=True)
 class Form:
     """What tensors of one shape, dtype and buffer have in common; `refusal` says why none can be.
 
-    `dtype` is NKI's name, `stored` what the elements are in memory.
+    `dtype` is NKI's name, `stored` what the elements are in memory, `stem` what tiles are named
+    unless they have names of their own, `is_shared` whether all cores have the same one.
     """
 
     shape: tuple[int, ...]
@@ -31,23 +32,26 @@ class Form:
     elements: int
     layout: Layout
     refusal: str
+    stem: str
+    memory: Memory
+    is_shared: bool
 
 
 def form_of(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
     """The form of a tensor; ImpossibleTensor for what is no shape or dtype, NotInNki no buffer."""
-    if not isinstance(buffer, MemoryRegion):
-        raise NotInNki(feature=f"buffer {buffer!r} (give nl.sbuf, nl.psum, ...)", loc=caller())
     try:
-        key = (buffer._value_, dtype, tuple(shape), *map(type, shape))
-        known = session.forms.get(key)
+        known = session.forms.get((buffer, dtype, tuple(shape), *map(type, shape)))
     except TypeError:  # an extent or a dtype that cannot be compared, or no shape at all
         return _form(session, shape, dtype, buffer)
     if known is None:
-        known = session.forms[key] = _form(session, shape, dtype, buffer)
+        known = _form(session, shape, dtype, buffer)
+        session.forms[buffer, dtype, tuple(shape), *map(type, shape)] = known
     return known
 
 
-def _form(session: Session, shape: Any, dtype: Any, buffer: MemoryRegion) -> Form:
+def _form(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
+    if not isinstance(buffer, MemoryRegion):
+        raise NotInNki(feature=f"buffer {buffer!r} (give nl.sbuf, nl.psum, ...)", loc=caller())
     sizes = checked_shape(shape, dtype, buffer)
     name = checked_dtype(dtype, sizes, buffer)
     stored = DTYPES[name]
@@ -57,20 +61,23 @@ def _form(session: Session, shape: Any, dtype: Any, buffer: MemoryRegion) -> For
     elements, capacity = math.prod(sizes[fixed:]), _capacity(buffer)
     needed = elements * stored.bytes
     refusal = f"it needs {needed} bytes of {capacity}" if needed > capacity else ""
-    layout = whole(sizes, buffer.is_on_chip)
-    return Form(sizes, name, stored, buffer, math.prod(sizes[:fixed]), elements, layout, refusal)
+    partitions = math.prod(sizes[:fixed])
+    layout = whole(sizes, holding_of(buffer.memory, stored, partitions))
+    return Form(
+        sizes, name, stored, buffer, partitions, elements, layout, refusal,
+        buffer.value, buffer.memory, buffer is MemoryRegion.shared_hbm,
+    )  # fmt: skip
 
 
 def new_tile(
     session: Session, form: Form, name: str, first: int = 0, byte: int | None = None
 ) -> Tile:
     """A tile for a tensor of its own; ImpossibleTensor when the memory cannot hold it."""
-    buffer = form.buffer
     if form.refusal:
-        refuse_tensor(form.shape, form.dtype, buffer, form.refusal)
+        refuse_tensor(form.shape, form.dtype, form.buffer, form.refusal)
     tile = session.new_tile(
-        name or buffer._value_, buffer.memory, form.stored, first + form.partitions,
-        form.elements, byte, buffer is MemoryRegion.shared_hbm,
+        name or form.stem, form.memory, form.stored, first + form.partitions,
+        form.elements, byte, form.is_shared,
     )  # fmt: skip
     if session.bodies:
         session.bodies[-1][tile.name] = tile

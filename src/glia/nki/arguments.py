@@ -12,6 +12,7 @@ from glia.base.loc import Loc
 from glia.isa.alu import ALU_OPS
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import WORDS
+from glia.nki.dynamic import Indirection
 from glia.nki.enums import engine, reduce_cmd
 from glia.nki.errors import NotInNki
 from glia.nki.indirect import whole_of
@@ -134,14 +135,13 @@ def sum_in(dst: NkiTensor, session: Session, loc: Loc) -> bool | None:
     """What `accumulate` is where it is not given."""
     if dst.tile.name in session.scattered:
         return _known_sum(dst, session)
-    return session.accumulates(_place(dst, session), loc)
+    place = dst.pattern if dst.indirection is None else _place(dst, dst.indirection, session)
+    return session.accumulates(place, loc)
 
 
-def _place(dst: NkiTensor, session: Session) -> Pattern:
+def _place(dst: NkiTensor, indirection: Indirection, session: Session) -> Pattern:
     """Where products go: where its index says, in a register that is not loaded yet."""
-    indirection, pattern = dst.indirection, dst.pattern
-    if indirection is None:
-        return pattern
+    pattern = dst.pattern
     held = session.read(indirection.index.pattern)
     at = Affine.of("$index") if held is None else Affine.of(int(held.item()))
     distance = at * indirection.step

@@ -11,7 +11,13 @@ from functools import total_ordering
 from glia.isa.operand import Memory
 
 
-class engine(Enum):
+class _Enum(Enum):
+    """An enumeration whose members are looked up fast: Enum's own hash is a function of Python."""
+
+    __hash__ = object.__hash__
+
+
+class engine(_Enum):
     """Which engine runs an instruction; `unknown` leaves the choice to the compiler."""
 
     tensor = 1
@@ -23,7 +29,7 @@ class engine(Enum):
     unknown = 0
 
 
-class reduce_cmd(Enum):
+class reduce_cmd(_Enum):
     """What a reducing instruction does with the accumulators of its engine."""
 
     idle = 0
@@ -33,7 +39,7 @@ class reduce_cmd(Enum):
     load_reduce = 4
 
 
-class dge_mode(Enum):
+class dge_mode(_Enum):
     """Who makes the descriptors of a transfer; `unknown` leaves the choice to the compiler."""
 
     unknown = 0
@@ -42,14 +48,14 @@ class dge_mode(Enum):
     none = 3
 
 
-class oob_mode(Enum):
+class oob_mode(_Enum):
     """What a transfer does with an index that names no row."""
 
     error = 0
     skip = 1
 
 
-class matmul_perf_mode(Enum):
+class matmul_perf_mode(_Enum):
     """How nc_matmul uses the array; `double_row` multiplies two rows of 8-bit floats at once."""
 
     none = "none"
@@ -57,7 +63,7 @@ class matmul_perf_mode(Enum):
 
 
 @total_ordering
-class nc_version(Enum):
+class nc_version(_Enum):
     """Generations of the NeuronCore, in order."""
 
     gen2 = 2
@@ -68,14 +74,14 @@ class nc_version(Enum):
         return isinstance(other, nc_version) and self.value < other.value
 
 
-class dma_engine(Enum):
+class dma_engine(_Enum):
     """Which engines move the data of sendrecv."""
 
     dma = 1
     gpsimd_dma = 2
 
 
-class MemoryRegion(Enum):
+class MemoryRegion(_Enum):
     """Where a tensor lives; HBM is shared with the caller or private to one program.
 
     `memory` is the memory of the machine that it is part of; `is_on_chip` that this is not HBM.

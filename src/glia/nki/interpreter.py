@@ -138,7 +138,7 @@ class Interpreter(Session):
 
     # --- instructions --------------------------------------------------------------------------
 
-    def issue(self, instruction: Instr) -> None:
+    def issue(self, instruction: Instr, is_noted: bool = True) -> None:
         """Execute an instruction; IndexNotInTable when an address of its registers is outside."""
         if self.has_ended:
             self.require_scope(pattern.tile for _, _, pattern in instruction.operands())
@@ -148,7 +148,7 @@ class Interpreter(Session):
             self._executor.step(instruction, self.environment)
         except (AccessOutOfBounds, InternalError) as fault:
             raise self._refusal(instruction, fault) from fault
-        for pattern in instruction.written_patterns():
+        for pattern in instruction.written_patterns() if is_noted else ():
             if pattern.memory is Memory.PSUM:
                 self._sums.mark(self._now(pattern), bool(instruction.sums) and instruction.is_sum)
             elif pattern.memory is Memory.HBM:

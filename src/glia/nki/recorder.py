@@ -54,6 +54,8 @@ class _OpenLoop:
 class Recorder(Session):
     """The program of one core while its kernel is traced."""
 
+    new_scope = dict
+
     def __init__(self, target: Target, rank: int = 0, ranks: int = 0) -> None:
         super().__init__(target, rank, ranks)
         self.tiles: dict[str, Tile] = {}
@@ -105,32 +107,30 @@ class Recorder(Session):
 
     # --- instructions --------------------------------------------------------------------------
 
-    def issue(self, instruction: Instr) -> None:
+    def issue(self, instruction: Instr, is_noted: bool = True) -> None:
         """Append an instruction."""
         if self.has_ended:
             self.require_scope(pattern.tile for _, _, pattern in instruction.operands())
         self.body.append(instruction)
-        self._write(instruction)
+        if is_noted:
+            self._write(instruction)
 
     def _write(self, instruction: Instr) -> None:
         """Note what an instruction writes in HBM; in PSUM that starts a sum, or ends one."""
-        kind = instruction.__class__
-        for name in _written(kind):
+        for name, may_sum in _written(instruction.__class__):
             pattern = getattr(instruction, name)
             if pattern.__class__ is Pattern:
                 memory = pattern.tile.memory
                 if memory is _PSUM:
-                    self._written_to(pattern, name in kind.sums and instruction.is_sum)
+                    is_sum = may_sum and instruction.is_sum
+                    if _is_fixed(pattern):
+                        self._sums.mark(pattern, is_sum)
+                    if not is_sum:
+                        self._homes[pattern.tile.name] = list(self._loops)
                 elif memory is _HBM:
                     self.written.add(pattern.tile.name)
             elif pattern.__class__ is tuple:
                 self.written.update([each.tile.name for each in pattern])
-
-    def _written_to(self, pattern: Pattern, is_sum: bool) -> None:
-        if not pattern.offset.terms and not pattern.partition.terms:
-            self._sums.mark(pattern, is_sum)
-        if not is_sum:
-            self._homes[pattern.tile.name] = list(self._loops)
 
     def issue_if(self, condition: Affine, instruction: Instr) -> None:
         """A branch around the instruction."""
@@ -141,6 +141,8 @@ class Recorder(Session):
 
     def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
         """Whether a product adds; None where only the running program tells, in a loop."""
+        if self._sums.latest.get(pattern.tile.name) is pattern:
+            return True
         has_sum = self.has_sum(pattern)
         if has_sum is not None:
             return has_sum
@@ -162,12 +164,11 @@ class Recorder(Session):
 
     def has_sum(self, pattern: Pattern) -> bool | None:
         """Whether elements hold sums; None too where that changes with the turns of a loop."""
-        is_outside = False
-        if self._loops:
-            home = self._homes.get(pattern.tile.name, [])
-            is_outside = any(loop not in home for loop in self._loops)
         has_sum = self._sums.has_sum(pattern) if _is_fixed(pattern) else None
-        return has_sum if has_sum or not is_outside else None
+        if has_sum or not self._loops:
+            return has_sum
+        home = self._homes.get(pattern.tile.name, [])
+        return None if any(loop not in home for loop in self._loops) else has_sum
 
     # --- loops ---------------------------------------------------------------------------------
 
@@ -255,11 +256,11 @@ class Recorder(Session):
 
 
 @cache
-def _written(kind: type[Instr]) -> tuple[str, ...]:
-    """The operands that an instruction of this kind writes."""
+def _written(kind: type[Instr]) -> tuple[tuple[str, bool], ...]:
+    """The operands that an instruction of this kind writes, and whether it may add up in them."""
     declared = kind.operand_declarations.items()
-    return tuple(name for name, operand in declared if operand.access != "reads")
+    return tuple((name, name in kind.sums) for name, each in declared if each.access != "reads")
 
 
 def _is_fixed(pattern: Pattern) -> bool:
-    return pattern.offset.is_constant and pattern.partition.is_constant
+    return not (pattern.offset.terms or pattern.partition.terms)

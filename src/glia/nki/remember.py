@@ -18,6 +18,7 @@ import numpy as np
 
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
+from glia.isa.operand import Memory
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import Token
 from glia.nki.session import CURRENT, Session, caller
@@ -61,13 +62,14 @@ class _Plan:
     """An instruction but for the tensors and floats of its arguments, fields by their positions.
 
     `fields` are the others, by what `accumulate` is where sums in the argument at `asked` decide,
-    else by None.
+    else by None. `is_noted` says whether it writes other memory than SBUF.
     """
 
     kind: type[Instr]
     tensors: tuple[tuple[str, int], ...]
     floats: tuple[tuple[str, int], ...]
     asked: int | None
+    is_noted: bool
     fields: dict[bool | None, Arguments] = field(default_factory=dict)
 
 
@@ -81,42 +83,46 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         session = running_session()
         if session is None:
             return anew(args, kwargs)
-        name = kwargs.pop("name", None)
-        if name is not None:
-            return _named(session, name, function(*args, **kwargs))
+        if "name" in kwargs:
+            name = kwargs.pop("name")
+            made = function(*args, **kwargs)
+            return made if name is None else _named(session, name, made)
         values = (*args, *kwargs.values()) if kwargs else args
         key: list[Any] = [session.arch_name, len(args), *kwargs]
         for value in values:
             if value.__class__ is NkiTensor:
                 if value.indirection is not None or value.fault:
                     return anew(args, kwargs)
-                key += value.holding, value.layout, value.partition
+                key.append(value.layout)
             elif value.__class__ is tuple:
                 key += tuple, value, *map(type, value)
             else:
                 key += value.__class__, value
+        at = tuple(key)
         try:
-            plan = plans.get(tuple(key))
+            plan = plans.get(at)
         except TypeError:  # an argument that cannot be compared
             return anew(args, kwargs)
         loc = caller(2)
-        fields = None
+        fields = adds = None
         if plan is not None:
-            asked = plan.asked
-            fields = plan.fields.get(None if asked is None else answer(values[asked], session, loc))
+            if plan.asked is not None:
+                adds = answer(values[plan.asked], session, loc)
+            fields = plan.fields.get(adds)
         if plan is None or fields is None:
             made = anew(args, kwargs)
-            _learn(plans, tuple(key), issuing, args, kwargs, made.handle)
+            _learn(plans, at, issuing, args, kwargs, made.handle)
             return made
         instruction = _new(plan.kind)
         given = instruction.__dict__
         given.update(fields)
         for name, position in plan.tensors:
-            given[name] = values[position].pattern
+            value = values[position]
+            given[name] = value._pattern or value.pattern
         for name, position in plan.floats:
             given[name] = values[position]
         given["loc"] = loc
-        session.issue(instruction)
+        session.issue(instruction, plan.is_noted and not adds)  # sums that go on stay sums
         result = _new(NkiInstruction)
         result.handle = instruction
         return result
@@ -165,7 +171,11 @@ def _learn(
     asked = list(given).index("dst") if is_asked else None
     if len(plans) >= MOST_PLANS:
         plans.clear()
-    plan = plans.setdefault(key, _Plan(type(made), tuple(tensors), tuple(floats), asked))
+    is_noted = any(each.memory is not Memory.SBUF for each in made.written_patterns())
+    plan = plans.get(key)
+    if plan is None:
+        plan = _Plan(type(made), tuple(tensors), tuple(floats), asked, is_noted)
+        plans[key] = plan
     plan.fields[made.accumulate if is_asked else None] = dict(made.__dict__)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -49,6 +49,8 @@ class Session(ABC):
 
     is_eager = False
     keeps_wide = False  # low-precision tensors are held in float32
+    # Tiles by name, which a session that does not need them all does not keep.
+    new_scope: Callable[[], MutableMapping[str, Tile]] = WeakValueDictionary
 
     def __init__(self, target: Target, rank: int = 0, ranks: int = 0) -> None:
         self.target = target
@@ -64,8 +66,8 @@ class Session(ABC):
         self.scattered: set[str] = set()  # tiles of PSUM with products at run-time offsets
         self._counts: dict[str, int] = {}
         # Tiles made in the bodies of nl.fori_loop and nl.while_loop that run, and that have ended.
-        self.bodies: list[WeakValueDictionary[str, Tile]] = []
-        self.ended: WeakValueDictionary[str, Tile] = WeakValueDictionary()
+        self.bodies: list[MutableMapping[str, Tile]] = []
+        self.ended = self.new_scope()
         self.has_ended = False
         self.left_early: list[Loc] = []  # loops on the device that Python left by break or return
 
@@ -97,7 +99,7 @@ class Session(ABC):
     @contextmanager
     def turn(self) -> Iterator[None]:
         """One turn of a loop on the device: tiles made in it end with it."""
-        self.bodies.append(WeakValueDictionary())
+        self.bodies.append(self.new_scope())
         try:
             yield
         finally:
@@ -126,8 +128,8 @@ class Session(ABC):
         """A tile of HBM that holds the array from the start."""
 
     @abstractmethod
-    def issue(self, instruction: Instr) -> None:
-        """Record or execute one instruction, which is legal."""
+    def issue(self, instruction: Instr, is_noted: bool = True) -> None:
+        """Record or execute one instruction, which is legal; unless noted it writes SBUF only."""
 
     @abstractmethod
     def issue_if(self, condition: Affine, instruction: Instr) -> None:

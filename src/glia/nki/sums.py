@@ -17,26 +17,32 @@ class _Marks:
 
     places: dict[Place, bool] = field(default_factory=dict)
     by_byte: np.ndarray | None = None
-    latest: tuple[Pattern, bool] | None = None  # what was marked last, and as what
 
 
 class Sums:
-    """Which elements of each PSUM tile products have written since anything else did."""
+    """Which elements of each PSUM tile products have written since anything else did.
+
+    `latest` is by tile what was written last, where that was a sum.
+    """
 
     def __init__(self) -> None:
+        self.latest: dict[str, Pattern] = {}
         self._tiles: dict[str, _Marks] = {}
 
     def mark(self, pattern: Pattern, is_sum: bool) -> None:
         """Note that a product, or something else, has written the elements."""
-        marks = self._tiles.get(pattern.tile.name)
+        name = pattern.tile.name
+        if is_sum and self.latest.get(name) is pattern:
+            return
+        marks = self._tiles.get(name)
         if marks is None:
             if not is_sum:
                 return
-            marks = self._tiles[pattern.tile.name] = _Marks()
-        latest = marks.latest
-        if latest is not None and latest[0] is pattern and latest[1] is is_sum:
-            return
-        marks.latest = pattern, is_sum
+            marks = self._tiles[name] = _Marks()
+        if is_sum:
+            self.latest[name] = pattern
+        else:
+            self.latest.pop(name, None)
         if _is_apart(marks, pattern):
             marks.places[_place(pattern)] = is_sum
         else:
@@ -44,11 +50,12 @@ class Sums:
 
     def has_sum(self, pattern: Pattern) -> bool | None:
         """Whether products have written the elements: all (True), none (False) or some (None)."""
-        marks = self._tiles.get(pattern.tile.name)
+        name = pattern.tile.name
+        if self.latest.get(name) is pattern:
+            return True
+        marks = self._tiles.get(name)
         if marks is None:
             return False
-        if marks.latest is not None and marks.latest[0] is pattern:
-            return marks.latest[1]
         if _is_apart(marks, pattern):
             return marks.places.get(_place(pattern), False)
         held = _bytes(marks, pattern)

@@ -9,7 +9,6 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
-from glia.base.frozen import made
 from glia.isa.operand import Dims, Memory, Pattern, Tile, reach, regrouped, row_major
 from glia.nki.allocate import (
     checked_address,
@@ -19,14 +18,16 @@ from glia.nki.allocate import (
     refuse_tensor,
 )
 from glia.nki.dtypes import DTYPES
-from glia.nki.dynamic import DynamicSlice, Indirection
+from glia.nki.dynamic import Indirection
 from glia.nki.earlier import earlier_names
 from glia.nki.enums import MemoryRegion
-from glia.nki.errors import IndexOutsideTensor, NotInNki
+from glia.nki.errors import NotInNki
+from glia.nki.indexing import chosen, entry_of_each, require_inside
 from glia.nki.no_operators import WithoutOperators
 from glia.nki.registers import VirtualRegister
 from glia.nki.session import caller, contents_of, current, session_or_none, truth_of
 from glia.nki.views import (
+    EXPRESSIONS,
     Layout,
     expression,
     group_names,
@@ -52,10 +53,8 @@ class NkiTensor(WithoutOperators):
         "buffer",
         "dtype",
         "fault",
-        "holding",
         "indirection",
         "layout",
-        "partition",
         "start",
         "stored",
         "tile",
@@ -70,8 +69,8 @@ class NkiTensor(WithoutOperators):
         name: str = "",
     ) -> None:
         if isinstance(storage, Tile):
-            layout = whole(tuple(shape), buffer.is_on_chip)
-            self._set(storage, dtype, storage.dtype, buffer, layout)
+            holding = holding_of(storage.memory, storage.dtype, storage.partitions)
+            self._set(storage, dtype, storage.dtype, buffer, whole(tuple(shape), holding))
         else:
             session = current("nl.ndarray")
             form = form_of(session, shape, dtype, buffer)
@@ -79,23 +78,15 @@ class NkiTensor(WithoutOperators):
             self._set(tile, form.dtype, form.stored, buffer, form.layout)
 
     def _set(
-        self,
-        tile: Tile,
-        dtype: str,
-        stored: DType,
-        buffer: MemoryRegion,
-        layout: Layout,
-        partition: int = 0,
+        self, tile: Tile, dtype: str, stored: DType, buffer: MemoryRegion, layout: Layout
     ) -> None:
         """`stored` is the dtype of the elements in memory: float32 for all of a wide session."""
         self.tile = tile
         self.dtype = dtype
         self.stored = stored
         self.buffer = buffer
-        self.holding = holding_of(tile, stored)
         self.layout = layout
         self.start: int | Affine = 0
-        self.partition: int | Affine = partition
         self.indirection: Indirection | None = None
         self.fault = ""  # why an instruction cannot use it
         self._pattern: Pattern | None = None
@@ -111,30 +102,29 @@ class NkiTensor(WithoutOperators):
         indirection: Indirection | None = None,
     ) -> NkiTensor:
         """A view with other dimensions; what is not given stays."""
-        view = self._at(
-            layout_of(dims, self.layout.is_on_chip),
-            self.start if start is None else start,
-            self.partition if partition is None else partition,
-        )
+        layout, tile = self.layout, self.tile
+        holding = layout.holding
+        if stored is not None:
+            holding = holding_of(tile.memory, stored, tile.partitions)
+        row = layout.partition if partition is None else partition
+        view = self._at(layout_of(dims, holding, row), self.start if start is None else start)
         if dtype is not None:
             view.dtype = dtype
         if stored is not None:
-            view.stored, view.holding = stored, holding_of(self.tile, stored)
+            view.stored = stored
         if indirection is not None:
             view.indirection = indirection
         return view
 
-    def _at(self, layout: Layout, start: int | Affine, partition: int | Affine) -> NkiTensor:
-        """A view of the storage from another place on."""
+    def _at(self, layout: Layout, start: int | Affine) -> NkiTensor:
+        """A view of the storage that lies so, from an element on."""
         view: NkiTensor = _new(NkiTensor)
         view.tile = self.tile
         view.dtype = self.dtype
         view.stored = self.stored
         view.buffer = self.buffer
-        view.holding = self.holding
         view.layout = layout
         view.start = start
-        view.partition = partition
         view.indirection = self.indirection
         view.fault = self.fault
         view._pattern = None
@@ -151,6 +141,11 @@ class NkiTensor(WithoutOperators):
     def shape(self) -> tuple[int, ...]:
         """The extent of each dimension."""
         return self.layout.shape
+
+    @property
+    def partition(self) -> int | Affine:
+        """The first of its partitions on chip."""
+        return self.layout.partition
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -190,15 +185,18 @@ class NkiTensor(WithoutOperators):
     @property
     def pattern(self) -> Pattern:
         """The access pattern of an operand that names this tensor, without its indirection."""
-        if self._pattern is None:
-            self._pattern = made(
-                Pattern,
-                {
-                    "tile": self.tile, "dtype": self.stored, "dims": self.layout.named,
-                    "offset": expression(self.start), "partition": expression(self.partition),
-                },
-            )  # fmt: skip
-        return self._pattern
+        pattern = self._pattern
+        if pattern is None:
+            layout, start = self.layout, self.start
+            offset = EXPRESSIONS.get(start) if start.__class__ is int else start
+            pattern = self._pattern = _new(Pattern)
+            fields = pattern.__dict__  # no initialiser of a frozen dataclass is as fast
+            fields["tile"] = self.tile
+            fields["dtype"] = self.stored
+            fields["dims"] = layout.named
+            fields["offset"] = expression(start) if offset is None else offset
+            fields["partition"] = layout.row
+        return pattern
 
     @property
     def readable(self) -> Pattern:
@@ -208,9 +206,9 @@ class NkiTensor(WithoutOperators):
         return self.pattern
 
     @property
-    def signature(self) -> tuple[Any, ...]:
+    def signature(self) -> Layout:
         """What the rules of an instruction see of it: all but where in its tile it lies."""
-        return self.holding, self.layout, self.partition
+        return self.layout
 
     @property
     def _row(self) -> int:
@@ -262,49 +260,61 @@ class NkiTensor(WithoutOperators):
         least one free dimension. IndexOutsideTensor when an index is out of range.
         """
         entries = key if key.__class__ is tuple else (key,)
+        layout, start = self.layout, self.start
         if self.indirection is not None:
             return self._indexed(entries)
-        layout, start, partition = self.layout, self.start, self.partition
-        is_partition = layout.is_on_chip  # whether the next dimension is that of the partitions
-        counts: list[int | tuple[int, int]] = []
-        for (distance, extent), entry in zip(layout.dims, entries, strict=False):
+        cut: list[int | tuple[int, int]] = [0]
+        for (distance, extent), entry in zip(layout.dims, entries):  # noqa: B905 (twice the time)
             if entry.__class__ is slice:
-                first = 0 if entry.start is None else entry.start
-                stop = extent if entry.stop is None else entry.stop
+                first, stop, step = entry.start, entry.stop, entry.step
+                if first is None:
+                    first = 0
+                if stop is None:
+                    stop = extent
                 if not (first.__class__ is int is stop.__class__ and 0 <= first < stop <= extent):
                     break
-                step = entry.step
                 if step is None:
-                    counts.append(stop - first)
+                    cut.append(stop - first)
                 elif step.__class__ is int and step > 0:
-                    counts.append((-(-(stop - first) // step), step))
+                    cut.append((-(-(stop - first) // step), step))
                 else:
                     break
             elif entry.__class__ is int and 0 <= entry < extent:
                 first = entry
-                counts.append(0)
+                cut.append(0)
             else:
                 break
-            if is_partition:
-                is_partition = False
-                partition += first * distance
-            elif first:
-                start += first * distance
-        if len(counts) != len(entries):
+            if first:
+                if layout.is_on_chip and len(cut) == 2:
+                    cut[0] = first * distance
+                else:
+                    start += first * distance
+        if len(cut) <= len(entries):
             return self._indexed(entries)
-        return self._at(layout.cut(tuple(counts)), start, partition)
+        cut_to = tuple(cut)
+        view: NkiTensor = _new(NkiTensor)
+        view.tile = self.tile
+        view.dtype = self.dtype
+        view.stored = self.stored
+        view.buffer = self.buffer
+        view.layout = layout.cuts.get(cut_to) or layout.cut(cut_to)
+        view.start = start
+        view.indirection = None
+        view.fault = self.fault
+        view._pattern = None
+        return view
 
     def _indexed(self, entries: tuple[Any, ...]) -> NkiTensor:
         """The view that an index of any kind chooses."""
         if len(entries) != self.ndim or Ellipsis in entries:
-            entries = self._entries(entries)
+            entries = entry_of_each(entries, self.shape)
         on_chip = self.is_on_chip
         start, partition = self.start, self.partition
         dims: list[tuple[int, int]] = []
         dropped: list[int] = []
         for dimension, entry in enumerate(entries):
             distance, extent = self.dims[dimension]
-            first, step, count, is_integer = self._range(dimension, entry, extent)
+            first, step, count, is_integer = chosen(entry, dimension, self.shape)
             if self.is_chosen and (first != 0 or step != 1 or count != extent):
                 self._refuse("a view that an index on chip chooses cannot be sliced")
             if first.__class__ is not int or first:
@@ -318,7 +328,7 @@ class NkiTensor(WithoutOperators):
                 dropped.append(dimension)
         if dropped:
             dims = without_dims(dims, dropped, on_chip)
-        return self._at(layout_of(tuple(dims), on_chip), start, partition)
+        return self._with(tuple(dims), start=start, partition=partition)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         feature = "lvalue assignment (t[i] = x; write with an nki.isa function instead)"
@@ -333,7 +343,8 @@ class NkiTensor(WithoutOperators):
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """Elements start, start + step, ... below `end` of a dimension; nothing is clamped."""
         dim = self._dimension(dim)
-        self._require(0 <= start < end <= self.shape[dim] and step >= 1, dim, f"{start}:{end}")
+        is_inside = 0 <= start < end <= self.shape[dim] and step >= 1
+        require_inside(is_inside, dim, f"{start}:{end}", self.shape)
         return self._sliced(dim, start, -(-(end - start) // step), step)
 
     def select(self, dim: int, index: int | NkiTensor) -> NkiTensor:
@@ -346,7 +357,7 @@ class NkiTensor(WithoutOperators):
         if isinstance(index, NkiTensor | VirtualRegister):
             return self._select_dynamic(dim, index)
         position = int(index) + (self.shape[dim] if index < 0 else 0)
-        self._require(0 <= position < self.shape[dim], dim, index)
+        require_inside(0 <= position < self.shape[dim], dim, index, self.shape)
         return self._sliced(dim, position, 1, 1)._without(dim)
 
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
@@ -606,59 +617,6 @@ class NkiTensor(WithoutOperators):
 
     # --- checks --------------------------------------------------------------------------------
 
-    def _entries(self, index: tuple[Any, ...]) -> list[Any]:
-        """One entry for each dimension."""
-        positions = [i for i, entry in enumerate(index) if entry is Ellipsis]
-        given = len(index) - len(positions)
-        if len(positions) > 1 or given > self.ndim:
-            raise IndexOutsideTensor(
-                index=len(index) - 1, dimension=given - 1, shape=self.shape, loc=caller()
-            )
-        at = positions[0] if positions else len(index)
-        missing = [slice(None)] * (self.ndim - given)
-        return [*index[:at], *missing, *index[at + 1 :]]
-
-    def _range(
-        self, dimension: int, entry: Any, extent: int
-    ) -> tuple[int | Affine, int, int, bool]:
-        """(start, step, count, whether it was an integer) of one entry of an index."""
-        if isinstance(entry, slice):
-            return self._range_of_slice(dimension, entry, extent)
-        if isinstance(entry, DynamicSlice):
-            self._require(0 < entry.count <= extent, dimension, f"nl.ds(register, {entry.count})")
-            return entry.start.expression, 1, entry.count, False
-        if isinstance(entry, VirtualRegister):
-            return entry.expression, 1, 1, True
-        if not is_integer(entry):
-            raise NotInNki(feature=f"indexing a tensor by {type(entry).__name__}", loc=caller())
-        position = int(entry) + (extent if entry < 0 else 0)
-        self._require(0 <= position < extent, dimension, entry)
-        return position, 1, 1, True
-
-    def _range_of_slice(
-        self, dimension: int, entry: slice, extent: int
-    ) -> tuple[int | Affine, int, int, bool]:
-        parts = (entry.start, entry.stop, entry.step)
-        if not all(part is None or is_integer(part) for part in parts):
-            raise NotInNki(feature=f"a slice of other than integers ({entry})", loc=caller())
-        step = 1 if entry.step is None else int(entry.step)
-        if step < 1:
-            raise NotInNki(feature=f"a slice with step {step} (give 1 or more)", loc=caller())
-        start = 0 if entry.start is None else int(entry.start)
-        stop = extent if entry.stop is None else int(entry.stop)
-        start = start + extent if start < 0 else start
-        stop = stop + extent if stop < 0 else stop
-        if not 0 <= start < stop <= extent:
-            text = f"{'' if entry.start is None else entry.start}:{stop}"
-            self._require(False, dimension, text)
-        return start, step, -(-(stop - start) // step), False
-
-    def _require(self, holds: bool, dimension: int, index: object) -> None:
-        if not holds:
-            raise IndexOutsideTensor(
-                index=index, dimension=dimension, shape=self.shape, loc=caller()
-            )
-
     def _require_direct(self, done: str) -> None:
         if self.is_chosen:
             self._refuse(f"a view that an index on chip chooses cannot be {done}")
@@ -770,10 +728,13 @@ def new_tensor(
     """
     session = current("nl.ndarray")
     form = form_of(session, shape, dtype, buffer)
-    partition, byte = 0, None
-    if address is not None:
-        partition, byte = checked_address(address, form.shape, form.dtype, buffer)
     tensor = _new(NkiTensor)
+    if address is None:
+        tensor._set(new_tile(session, form, name), form.dtype, form.stored, buffer, form.layout)
+        return tensor
+    partition, byte = checked_address(address, form.shape, form.dtype, buffer)
     tile = new_tile(session, form, name, partition, byte)
-    tensor._set(tile, form.dtype, form.stored, buffer, form.layout, partition)
+    holding = holding_of(tile.memory, form.stored, tile.partitions)
+    layout = layout_of(form.layout.dims, holding, partition)
+    tensor._set(tile, form.dtype, form.stored, buffer, layout)
     return tensor

@@ -8,35 +8,64 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
-from glia.isa.operand import Dims, Pattern, Tile, row_major
+from glia.isa.operand import Dims, Memory, Pattern, row_major
 
-MOST_EXPRESSIONS = 1 << 16
+MOSTEXPRESSIONS = 1 << 16
 MOST_LAYOUTS = 1 << 16
 MOST_CUTS = 1 << 12  # remembered of one layout
+Cut = tuple[int | tuple[int, int], ...]
+
+
+class Holding:
+    """What all storage of one memory, dtype and count of partitions has in common."""
+
+    __slots__ = ("is_on_chip",)
+
+    def __init__(self, is_on_chip: bool) -> None:
+        self.is_on_chip = is_on_chip
+
+
+_HOLDINGS: dict[tuple[str, str, int], Holding] = {}
+
+
+def holding_of(memory: Memory, stored: DType, partitions: int) -> Holding:
+    """The holding of such storage, made once."""
+    key = memory._value_, stored.name, partitions
+    known = _HOLDINGS.get(key)
+    if known is None:
+        known = _HOLDINGS[key] = Holding(memory is not Memory.HBM)
+    return known
 
 
 class Layout:
-    """The dimensions of views, made once for all that have the same, with what cutting them gives.
+    """How views lie in their tiles, made once for all that lie alike, with what cutting them gives.
 
-    `named` are the dimensions of an operand that names such a view: on chip one is free.
+    It is all that the rules of an instruction see of a view, which has a tile and a start besides.
+    `named` and `row` are the dimensions and the first partition of an operand that names such a
+    view: on chip one dimension is free.
     """
 
-    __slots__ = ("_cuts", "dims", "is_on_chip", "named", "shape")
+    __slots__ = ("cuts", "dims", "holding", "is_on_chip", "named", "partition", "row", "shape")
 
-    def __init__(self, dims: Dims, is_on_chip: bool) -> None:
+    def __init__(self, dims: Dims, holding: Holding, partition: int | Affine) -> None:
         self.dims = dims
-        self.is_on_chip = is_on_chip
+        self.holding = holding
+        self.partition = partition
+        self.is_on_chip = holding.is_on_chip
         self.shape = tuple([count for _, count in dims])
-        self.named: Dims = (*dims, (1, 1)) if is_on_chip and len(dims) < 2 else dims
-        self._cuts: dict[tuple[int | tuple[int, int], ...], Layout] = {}
+        self.named: Dims = (*dims, (1, 1)) if self.is_on_chip and len(dims) < 2 else dims
+        self.row = expression(partition)
+        self.cuts: dict[Cut, Layout] = {}
 
-    def cut(self, counts: tuple[int | tuple[int, int], ...]) -> Layout:
-        """With so many elements of each leading dimension, or (elements, step).
+    def cut(self, cut: Cut) -> Layout:
+        """From a partition on, and with so many elements of each leading dimension.
 
-        0 is one element, whose dimension goes.
+        Or with (elements, step); 0 is one element, whose dimension goes.
         """
-        known = self._cuts.get(counts)
+        known = self.cuts.get(cut)
         if known is None:
+            first, *counts = cut
+            assert isinstance(first, int)
             dims = []
             for (step, _), count in zip(self.dims, counts, strict=False):
                 elements, every = count if isinstance(count, tuple) else (count or 1, 1)
@@ -45,38 +74,30 @@ class Layout:
             dropped = [dimension for dimension, count in enumerate(counts) if not count]
             if dropped:
                 dims = without_dims(dims, dropped, self.is_on_chip)
-            known = layout_of(tuple(dims), self.is_on_chip)
-            if len(self._cuts) < MOST_CUTS:
-                self._cuts[counts] = known
+            known = layout_of(tuple(dims), self.holding, self.partition + first)
+            if len(self.cuts) < MOST_CUTS:
+                self.cuts[cut] = known
         return known
 
 
-_LAYOUTS: dict[tuple[Dims, bool], Layout] = {}
+_LAYOUTS: dict[tuple[Dims, Holding, int | Affine], Layout] = {}
 
 
-def layout_of(dims: Dims, is_on_chip: bool) -> Layout:
-    """The layout of these dimensions."""
-    known = _LAYOUTS.get((dims, is_on_chip))
+def layout_of(dims: Dims, holding: Holding, partition: int | Affine = 0) -> Layout:
+    """The layout of these dimensions from a partition on."""
+    known = _LAYOUTS.get((dims, holding, partition))
     if known is None:
         if len(_LAYOUTS) >= MOST_LAYOUTS:
             _LAYOUTS.clear()
-        known = _LAYOUTS[dims, is_on_chip] = Layout(dims, is_on_chip)
+        known = _LAYOUTS[dims, holding, partition] = Layout(dims, holding, partition)
     return known
 
 
-def whole(shape: tuple[int, ...], is_on_chip: bool) -> Layout:
+def whole(shape: tuple[int, ...], holding: Holding) -> Layout:
     """The layout of a tensor with storage of its own: row-major, on chip in each partition."""
-    fixed = 1 if is_on_chip else 0
+    fixed = 1 if holding.is_on_chip else 0
     first = tuple([(1, count) for count in shape[:fixed]])
-    return layout_of((*first, *row_major(shape[fixed:])), is_on_chip)
-
-
-_HOLDINGS: dict[tuple[str, str, int], int] = {}
-
-
-def holding_of(tile: Tile, stored: DType) -> int:
-    """A number for all storage of one memory, dtype and count of partitions."""
-    return _HOLDINGS.setdefault((tile.memory._value_, stored.name, tile.partitions), len(_HOLDINGS))
+    return layout_of((*first, *row_major(shape[fixed:])), holding)
 
 
 def is_integer(value: Any) -> bool:
@@ -98,18 +119,18 @@ def without_dims(
     return [dim for dim, keeps in zip(dims, kept, strict=True) if keeps]
 
 
-_EXPRESSIONS: dict[int, Affine] = {}
+EXPRESSIONS: dict[int, Affine] = {}  # of small numbers, made once
 
 
 def expression(value: int | Affine) -> Affine:
     """An offset as an expression; those of small numbers are made once."""
     if value.__class__ is not int:
         return Affine.of(value)
-    known = _EXPRESSIONS.get(value)  # type: ignore[arg-type]
+    known = EXPRESSIONS.get(value)  # type: ignore[arg-type]
     if known is None:
         known = Affine((), value)  # type: ignore[arg-type]
-        if len(_EXPRESSIONS) < MOST_EXPRESSIONS:
-            _EXPRESSIONS[value] = known  # type: ignore[index]
+        if len(EXPRESSIONS) < MOSTEXPRESSIONS:
+            EXPRESSIONS[value] = known  # type: ignore[index]
     return known
 
 

@@ -1,5 +1,18 @@
-"""The DMA queues that programs have unless they name others."""
+"""Queues that programs have unless they name others, and the streams that complete in order."""
 
 from __future__ import annotations
 
+from glia.isa.kit import Instr
+
 QUEUE_OWNERS = {"load": "sync", "store": "scalar"}  # one engine issues each queue, in order
+_QUEUE = "queue."
+
+
+def stream_of(instruction: Instr) -> str:
+    """Where an instruction completes in order: its DMA queue, else its engine."""
+    return _QUEUE + instruction.queue if instruction.queue else instruction.runs_on
+
+
+def queue_of(stream: str) -> str:
+    """The DMA queue that a stream is; nothing for an engine."""
+    return stream.removeprefix(_QUEUE) if stream.startswith(_QUEUE) else ""

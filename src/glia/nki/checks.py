@@ -18,7 +18,7 @@ from glia.arch import TARGETS, Target
 from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN, Loc
 from glia.machine.ir import Program
-from glia.machine.passes.insert_semaphores import stream_of
+from glia.machine.queues import stream_of
 from glia.nki.definitions import plain
 from glia.nki.errors import UnsoundKernel
 from glia.nki.interpreter import UNWRITTEN, Unwritten

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from glia.base.loc import Loc
+from glia.machine.queues import queue_of
 from glia.sim.timing import Event, Timing, is_queue, queue_track
 
 TOLERANCE_NS = 1.0  # times are rounded to picoseconds
@@ -103,9 +104,8 @@ def _held_up_by(
 
 def _track_of(semaphore: str) -> str:
     """The track that counts in a semaphore."""
-    if not semaphore.startswith("queue."):
-        return semaphore
-    return queue_track(semaphore.removeprefix("queue."))
+    queue = queue_of(semaphore)
+    return queue_track(queue) if queue else semaphore
 
 
 def _skipped(timing: Timing, begin: float, end: float) -> float:

@@ -21,6 +21,7 @@ from glia.base.errors import InternalError, Unspecified
 from glia.isa.kit import Instr
 from glia.isa.sync import Barrier
 from glia.machine.ir import Program
+from glia.machine.queues import stream_of
 from glia.sim.concurrent_core import Core, engines_of, queues_of
 from glia.sim.deadlock import Deadlock, explain
 from glia.sim.execution import Execution, Stream
@@ -231,14 +232,14 @@ class ConcurrentMachine:
         instr = execution.instr
         if _is_meeting(instr):
             self._order.issue(execution)
-            core.queues[f"queue.{instr.queue}"].append(execution)
+            core.queues[stream_of(instr)].append(execution)
             return
         self._order.start(execution)
         execution.is_early = self._random.random() < 0.5
         if execution.is_early:
             self._perform(core, execution)
         if instr.queue:
-            core.queues[f"queue.{instr.queue}"].append(execution)
+            core.queues[stream_of(instr)].append(execution)
         else:
             core.running[instr.runs_on] = execution
 
@@ -288,7 +289,7 @@ class ConcurrentMachine:
         for execution in together:
             core = self.cores[execution.core]
             if execution.instr.queue:
-                core.queues[f"queue.{execution.instr.queue}"].popleft()
+                core.queues[stream_of(execution.instr)].popleft()
             else:
                 core.ahead[execution.instr.runs_on].popleft()
                 core.begin(execution)

@@ -12,6 +12,7 @@ from glia.isa.meeting import Participant
 from glia.isa.operand import Wait
 from glia.isa.sync import Barrier
 from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.queues import stream_of
 from glia.sim.execution import Execution
 from glia.sim.memory import evaluator
 from glia.sim.policy import Policy
@@ -28,7 +29,7 @@ def engines_of(program: Program) -> tuple[str, ...]:
 
 def queues_of(program: Program) -> tuple[str, ...]:
     """The streams of the DMA queues that a program uses, by name."""
-    return tuple(sorted({f"queue.{i.queue}" for i in program.instructions() if i.queue}))
+    return tuple(sorted({stream_of(i) for i in program.instructions() if i.queue}))
 
 
 class Core(Executor):
@@ -154,8 +155,7 @@ class Core(Executor):
                 yield from self._sequence(statement.arms[arm], variables)
             else:
                 engine = self.positions[statement.runs_on]
-                queue = statement.queue
-                stream = self.positions[f"queue.{queue}"] if queue else engine
+                stream = self.positions[stream_of(statement)]
                 number = next(self._numbers)
                 yield Execution(number, self.index, engine, stream, statement, variables)
 

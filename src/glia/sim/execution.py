@@ -10,6 +10,7 @@ import numpy as np
 
 from glia.base.loc import UNKNOWN
 from glia.isa.kit import Instr
+from glia.machine.queues import queue_of
 from glia.machine.text import print_instruction
 from glia.sim.memory import Environment
 
@@ -21,11 +22,11 @@ class Stream:
     """What completes in order: an engine of a core, or one of its DMA queues."""
 
     core: int
-    name: str  # of the engine, or "queue." and the name of the queue
+    name: str  # as `stream_of` has it
 
     @property
     def is_queue(self) -> bool:
-        return self.name.startswith("queue.")
+        return bool(queue_of(self.name))
 
 
 @dataclass(eq=False, slots=True)

@@ -33,6 +33,7 @@ from glia.machine.ir import (
     with_blocks,
 )
 from glia.machine.kinds import rows_alike
+from glia.machine.queues import stream_of
 
 MOST_ACCESSES = 24  # of one tile; more are remembered as accesses to the whole of it
 Counts = dict[str, "_Completion"]
@@ -41,11 +42,6 @@ After = Mapping[int, Sequence[Instr]]
 NOTHING: After = MappingProxyType({})
 Needs = dict[str, Greatest]  # by stream
 Known = dict[tuple[str, str], Greatest]  # by the engine that has waited and the stream
-
-
-def stream_of(instruction: Instr) -> str:
-    """Where an instruction completes in order: its DMA queue, else its engine."""
-    return f"queue.{instruction.queue}" if instruction.queue else instruction.runs_on
 
 
 class _Completion:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3FN_X4, F8E8M0FNU, F32, S32, U16, U32, DType
 from glia.isa import (
@@ -76,6 +78,7 @@ from glia.isa import (
     Tile,
     Topk,
 )
+from glia.isa.operand import row_major
 
 
 def chip(
@@ -87,22 +90,15 @@ def chip(
     offset: int | Affine = 0,
 ) -> Pattern:
     """A contiguous on-chip pattern [partitions, ...] of a tile just large enough and 128 high."""
-    elements, dims = 1, []
-    for count in reversed(shape[1:]):
-        dims.append((elements, count))
-        elements *= count
-    tile = Tile(name, Memory(memory), dtype, 128, max(elements, 1))
-    dims = [(1, shape[0]), *reversed(dims)]
-    return Pattern(tile, dtype, tuple(dims), Affine.of(offset), Affine.of(partition))
+    tile = Tile(name, Memory(memory), dtype, 128, max(1, math.prod(shape[1:])))
+    dims = ((1, shape[0]), *row_major(shape[1:]))
+    return Pattern(tile, dtype, dims, Affine.of(offset), Affine.of(partition))
 
 
 def hbm(name: str, *shape: int, dtype: DType = F32) -> Pattern:
     """A contiguous pattern over a whole HBM tile."""
-    elements, dims = 1, []
-    for count in reversed(shape):
-        dims.append((elements, count))
-        elements *= count
-    return Pattern(Tile(name, Memory.HBM, dtype, 1, elements), dtype, tuple(reversed(dims)))
+    tile = Tile(name, Memory.HBM, dtype, 1, math.prod(shape))
+    return Pattern(tile, dtype, row_major(shape))
 
 
 def examples() -> dict[str, Instr]:

@@ -124,6 +124,11 @@ class Pattern:
         return run * self.dtype.bytes
 
 
+def whole(tile: Tile) -> Pattern:
+    """All of a tile on chip, elements in order."""
+    return Pattern(tile, tile.dtype, ((1, tile.partitions), (1, tile.elements)))
+
+
 def row_major(shape: tuple[int, ...]) -> Dims:
     """(step, count) of each dimension of a row-major array."""
     dims: list[tuple[int, int]] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from glia.base.affine import Affine
 from glia.base.dtype import (
     BF16,
     F8E3M4,
@@ -62,18 +61,22 @@ def is_on_chip(pattern: Pattern) -> bool:
     return pattern.memory is not Memory.HBM
 
 
+def may_start_at(partition: int, partitions: int) -> bool:
+    """Whether an engine can start at this partition when it touches so many."""
+    if partitions > 64:
+        return partition == 0
+    return partition % (64 if partitions > 32 else 32) == 0
+
+
 def start_partition_holds(pattern: Pattern, partitions: int = 0) -> bool:
     """Whether an engine can start reading or writing at the pattern's first partition.
 
     It touches so many `partitions`, as many as the pattern has unless more are named.
     """
     partitions = max(partitions, pattern.partitions)
-    quadrants = 4 if partitions > 64 else 2 if partitions > 32 else 1
     start = pattern.partition
-    if quadrants == 4:
-        return start == Affine()
-    unit = 32 * quadrants
-    return all(value % unit == 0 for value in (start.constant, *(c for _, c in start.terms)))
+    moves = (start.constant, *(coefficient for _, coefficient in start.terms))
+    return all(may_start_at(each, partitions) for each in moves)
 
 
 def same_elements(*names: str, source: str) -> Rule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -106,9 +107,7 @@ def _bindings(program: Program) -> Iterator[str]:
 
 
 def _binding(binding: Binding, program: Program) -> Iterator[str]:
-    elements = 1
-    for extent in binding.shape:
-        elements *= extent
+    elements = math.prod(binding.shape)
     if program.tiles.get(binding.tile.name) != binding.tile:
         yield f"{binding.name} is bound to {binding.tile.name}, which is not a tile of the program"
     elif binding.tile.memory is not Memory.HBM:

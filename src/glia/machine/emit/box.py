@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,10 +35,7 @@ class Box:
     @property
     def elements(self) -> int:
         """Elements per partition of one block."""
-        count = 1
-        for dim in self.dims:
-            count *= dim.extent
-        return count
+        return math.prod(dim.extent for dim in self.dims)
 
     @property
     def blocks(self) -> int:

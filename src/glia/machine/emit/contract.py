@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from glia.base.affine import ZERO
@@ -54,9 +55,7 @@ class ContractNest(NestEmitter):
             if a.name != self.partition and spans[a.name].extent > 1
         ]  # fmt: skip
         point = Point(spans, self.partition, tuple(columns))
-        count = 1
-        for extent in point.extents(columns):
-            count *= extent
+        count = math.prod(point.extents(columns))
         tile = self.builder.tile("product", Memory.PSUM, F32, point.partitions, count)
         total = tile_pattern(tile, point, columns)
         inner = tuple(a for a in self.order if a in self.nest.reduction.axes)

@@ -10,7 +10,7 @@ from glia.base.affine import ZERO, Affine
 from glia.base.dtype import PRED, S32, DType
 from glia.base.errors import InternalError
 from glia.isa.dma import DmaGather, DmaScatter
-from glia.isa.operand import Memory, Pattern
+from glia.isa.operand import Memory, Pattern, row_major, whole
 from glia.isa.sync import RegisterAlu, RegisterLoad
 from glia.isa.vector import Memset, TensorTensor
 from glia.machine.emit.box import storage
@@ -24,6 +24,7 @@ from glia.machine.emit.space import (
     hbm_pattern,
     linearise,
     partition_scalar,
+    swept_once,
     tile_pattern,
 )
 from glia.machine.emit.stage import Source
@@ -89,10 +90,10 @@ class IndirectAccess:
             load.buffer, Memory.SBUF, storage(load.dtype), point.partitions, table.row_elements
         )
         dst = tile_pattern(tile, point, table.row_axes)
-        rows = replace(dst, dims=_swept_once(dst.dims))
+        (rows,) = fold_together((swept_once(dst),))
         self.builder.emit(
             DmaGather(
-                dst=fold_together((rows,))[0], src=replace(table.pattern, dtype=tile.dtype),
+                dst=rows, src=replace(table.pattern, dtype=tile.dtype),
                 indices=table.indices, queue="gather", on="gpsimd", out_of_bounds="error",
                 loc=self.builder.loc,
             )
@@ -125,7 +126,7 @@ class IndirectAccess:
         tile = self.builder.tile(
             "row", Memory.SBUF, update.dtype, update.partitions, table.row_elements
         )
-        row = Pattern(tile, tile.dtype, ((1, update.partitions), (1, table.row_elements)))
+        row = whole(tile)
         self.builder.emit(Memset(dst=row, value=0, on="gpsimd", loc=loc))
         self.builder.emit(
             DmaGather(
@@ -155,7 +156,7 @@ class IndirectAccess:
         row_axes = tuple(a for a in point.free if point.env[a].extent > 1)
         if varying & set(row_axes):
             raise InternalError(f"an index of {buffer} varies along free axes")
-        strides = _strides(source.shape)
+        strides = [step for step, _ in row_major(source.shape)]
         along = linearise(index, source.shape).coefficient(point.partition)
         chosen = [strides[o.dimension] for o in dynamic]
         unit = math.gcd(along, *chosen)
@@ -187,18 +188,6 @@ class Table:
     indices: Pattern
     row_axes: tuple[str, ...]
     row_elements: int
-
-
-def _strides(shape: tuple[int, ...]) -> list[int]:
-    strides = [1]
-    for extent in reversed(shape[1:]):
-        strides.insert(0, strides[0] * extent)
-    return strides
-
-
-def _swept_once(dims: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """The dimensions of a replicated tile that cover each of its elements once."""
-    return (dims[0], *((s, n) if s else (1, 1) for s, n in dims[1:]))
 
 
 def is_varying(offset: Dynamic) -> bool:

@@ -7,6 +7,7 @@ into trees; each tree's cheapest cover follows from those of its operands.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from glia.base.dtype import F32, S32, U32, DType
 from glia.base.errors import InternalError
 from glia.isa.gpsimd import Iota
 from glia.isa.kit import Instr
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.operand import Memory, Pattern, Tile, row_major
 from glia.isa.vector import Memset, TensorCopy
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
@@ -24,6 +25,7 @@ from glia.machine.emit.space import (
     bases,
     fold_together,
     partition_scalar,
+    swept_once,
     tile_pattern,
 )
 from glia.tile.ir import Accumulator, Apply, Expr, Index, Literal, Load
@@ -140,7 +142,7 @@ class Selector:
 
     def store_value(self, value: Value, dst: Pattern) -> None:
         """Copy an already computed value to a tile, once per element it varies over."""
-        target = self._own(dst)
+        target = swept_once(dst)
         if isinstance(value, Pattern):
             self._emit(TensorCopy, "vector", dst=target, src=value)
         else:
@@ -153,15 +155,7 @@ class Selector:
         return tile_pattern(tile, self.point, axes)
 
     def _elements(self, axes: Sequence[str]) -> int:
-        elements = 1
-        for axis in axes:
-            elements *= self.point.env[axis].extent
-        return elements
-
-    def _own(self, dst: Pattern) -> Pattern:
-        """The pattern that covers each element of a replicated tile once."""
-        dims = tuple((1, 1) if s == 0 and i else (s, n) for i, (s, n) in enumerate(dst.dims))
-        return replace(dst, dims=dims)
+        return math.prod(self.point.extents(axes))
 
     # --- what is computed, and once -------------------------------------------------------------
 
@@ -221,7 +215,7 @@ class Selector:
         if is_view(expression):
             return self._viewed(self._values[id(expression.args[0])][1], expression.dtype)
         dst = self.temporary(expression.dtype, self.axes_of(expression))
-        self._apply(self._plan(expression), self._own(dst))
+        self._apply(self._plan(expression), swept_once(dst))
         return dst
 
     @staticmethod
@@ -240,11 +234,7 @@ class Selector:
         offset = expression.expression.substitute(bases(self.point.env))
         steps = tuple(expression.expression.coefficient(a) for a in axes) or (0,)
         count = tuple(self.point.env[a].extent for a in axes) or (1,)
-        dims, stride = [], 1
-        for extent in reversed(count):
-            dims.append((stride, extent))
-            stride *= extent
-        target = replace(dst, dims=(dst.dims[0], *reversed(dims)))
+        target = replace(dst, dims=(dst.dims[0], *row_major(count)))
         along_rows = expression.expression.coefficient(self.point.partition)
         self._emit(
             Iota, "gpsimd", dst=target, offset=offset, channel_multiplier=along_rows, steps=steps
@@ -252,7 +242,7 @@ class Selector:
         if expression.dtype in (S32, U32):  # arithmetic on both kinds at once is not exact
             return replace(dst, dtype=expression.dtype)
         cast = self.temporary(expression.dtype, axes)
-        self._emit(TensorCopy, "vector", dst=self._own(cast), src=dst)
+        self._emit(TensorCopy, "vector", dst=swept_once(cast), src=dst)
         return cast
 
     # --- the cheapest cover ---------------------------------------------------------------------
@@ -261,7 +251,7 @@ class Selector:
         """The cheapest plan to compute a function into a tile of its own."""
         if id(expression) not in self._plans:
             for part in self._unplanned(expression):
-                plan = self._plan_into(part, self._own(self._expected(part)))
+                plan = self._plan_into(part, swept_once(self._expected(part)))
                 self._plans[id(part)] = (part, plan)
         return self._plans[id(expression)][1]
 
@@ -407,7 +397,7 @@ class Selector:
 
     def _copy_cost(self, pattern: Pattern) -> float:
         arch = self.prices.arch
-        own = self._own(pattern)
+        own = swept_once(pattern)
         cycles = TensorCopy(dst=replace(own, tile=_unnamed(own.dtype, 1, 1)), src=own).cycles(arch)
         return cycles / arch.clocks_ghz["vector"]
 

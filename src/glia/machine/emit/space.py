@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from glia.base.affine import ZERO, Affine
 from glia.isa.operand import Pattern, Tile
+from glia.isa.rules import may_start_at
 from glia.tile.contraction import PARTITIONS
 
 
@@ -126,23 +127,22 @@ def _partition_row(home: Home, index: Sequence[Affine], point: Point) -> tuple[i
     if any(coefficient % home.block for _, coefficient in start.terms):
         return None
     row = start.constant % home.block
-    if row + point.partitions > home.block or not is_legal_start(row, point.partitions):
+    if row + point.partitions > home.block or not may_start_at(row, point.partitions):
         return None
     terms = tuple((v, c // home.block) for v, c in start.terms)
     return row, Affine(terms, start.constant // home.block)
-
-
-def is_legal_start(row: int, partitions: int) -> bool:
-    """Instructions start at partition 0, 32, 64 or 96, and stay in what follows."""
-    if partitions > 64:
-        return row == 0
-    return row % (64 if partitions > 32 else 32) == 0
 
 
 def partition_scalar(pattern: Pattern) -> Pattern:
     """The [P, 1] pattern of a value that does not vary along the free dimensions."""
     dims = (pattern.dims[0], (1, 1))
     return Pattern(pattern.tile, pattern.dtype, dims, pattern.offset, pattern.partition)
+
+
+def swept_once(pattern: Pattern) -> Pattern:
+    """The pattern that covers each element of a replicated tile once."""
+    free = ((step, count) if step else (1, 1) for step, count in pattern.dims[1:])
+    return replace(pattern, dims=(pattern.dims[0], *free))
 
 
 def fold_together(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.base.errors import InternalError
-from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.operand import Memory, Pattern, Tile, whole
 from glia.isa.tensor import NcTranspose
 from glia.isa.vector import Memset, TensorCopy
 from glia.machine.emit.box import Box, find_box, storage
@@ -87,15 +87,12 @@ class Stager:
 
     def _copy_packed(self, home: Home, packed: Pattern) -> None:
         """One contiguous run for every partition."""
-        tile = home.tile
-        whole = Pattern(tile, tile.dtype, ((1, tile.partitions), (1, tile.elements)))
-        dims = ((packed.dims[0][0], tile.partitions), packed.dims[1])
-        self.builder.dma(whole, replace(packed, dims=dims), "load")
+        dims = ((packed.dims[0][0], home.tile.partitions), packed.dims[1])
+        self.builder.dma(whole(home.tile), replace(packed, dims=dims), "load")
 
     def _fill(self, home: Home, load: Load, partitions: int) -> None:
-        tile = home.tile
-        whole = Pattern(tile, tile.dtype, ((1, tile.partitions), (1, tile.elements)))
-        self.builder.emit(Memset(dst=whole, value=load.fill, on="gpsimd", loc=self.builder.loc))
+        filled, loc = whole(home.tile), self.builder.loc
+        self.builder.emit(Memset(dst=filled, value=load.fill, on="gpsimd", loc=loc))
 
     def _is_clipped(self, load: Load, box: Box) -> bool:
         return any(True for _ in self._clipped_dims(load, box))
@@ -291,10 +288,9 @@ class Stager:
         turned = self.builder.tile(
             "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
         )
-        whole = Pattern(turned, turned.dtype, ((1, dst.partitions), (1, data.partitions)))
         loc = self.builder.loc
-        self.builder.emit(NcTranspose(dst=whole, data=data, loc=loc))
-        self.builder.emit(TensorCopy(dst=dst, src=whole, on="vector", loc=loc))
+        self.builder.emit(NcTranspose(dst=whole(turned), data=data, loc=loc))
+        self.builder.emit(TensorCopy(dst=dst, src=whole(turned), on="vector", loc=loc))
 
 
 def _as_float(pattern: Pattern) -> Pattern:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from glia.base.dtype import DType
-from glia.isa.operand import Dims, Memory, Pattern, merged
+from glia.isa.operand import Dims, Memory, Pattern, merged, whole
 from glia.isa.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.machine.emit.box import storage
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
@@ -54,9 +55,7 @@ class VectorNest(NestEmitter):
         self.finish_point(result, accumulator, finish)
 
     def _accumulator(self, point: Point, dtype: DType) -> Pattern:
-        count = 1
-        for extent in point.extents(point.free):
-            count *= extent
+        count = math.prod(point.extents(point.free))
         tile = self.builder.tile("sum", Memory.SBUF, storage(dtype), point.partitions, count)
         return tile_pattern(tile, point, point.free)
 
@@ -64,9 +63,8 @@ class VectorNest(NestEmitter):
         reduction = self.nest.reduction
         assert reduction is not None
         value = identity(reduction.function, reduction.dtype)
-        tile = accumulator.tile
-        whole = Pattern(tile, tile.dtype, ((1, tile.partitions), (1, tile.elements)))
-        self.builder.emit(Memset(dst=whole, value=value, on="vector", loc=self.builder.loc))
+        cleared = whole(accumulator.tile)
+        self.builder.emit(Memset(dst=cleared, value=value, on="vector", loc=self.builder.loc))
 
     def _reduce_point(self, env: Env, result: Point, total: Pattern, accumulates: bool) -> None:
         reduction = self.nest.reduction
@@ -114,18 +112,13 @@ class VectorNest(NestEmitter):
         """Exact integer reduction: halve the swept elements until one is left."""
         assert self.nest.reduction is not None
         split = len(value.dims) - axes
-        kept_count, count = 1, 1
-        for _, extent in value.dims[1:split]:
-            kept_count *= extent
-        for _, extent in value.dims[split:]:
-            count *= extent
+        kept_count, count = math.prod(value.shape[1:split]), math.prod(value.shape[split:])
         work = self.builder.tile(
             "fold", Memory.SBUF, dst.dtype, value.partitions, kept_count * count
         )
         loc = self.builder.loc
         rows = ((1, value.partitions), (count, kept_count))
-        whole = Pattern(work, work.dtype, ((1, value.partitions), (1, kept_count * count)))
-        self._emit(TensorCopy(dst=whole, src=value, on="gpsimd", loc=loc))
+        self._emit(TensorCopy(dst=whole(work), src=value, on="gpsimd", loc=loc))
         op = reduce_op(self.nest.reduction.function, self.nest.reduction.dtype)
         while count > 1:
             half = count // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +28,7 @@ from glia.nki.refusals import (
     outside,
     unset,
 )
+from glia.nki.repeated import Repeated
 from glia.nki.session import Session
 from glia.nki.sums import Sums
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
@@ -72,7 +74,8 @@ class Interpreter(Session):
         self.keeps_wide = keeps_wide
         self.environment: dict[str, int] = {}
         self._free_names: dict[tuple[Loc, bool], str] = {}  # of the indices of loops that ended
-        self._whiles: dict[object, None] = {}  # places of `while` statements that go on
+        self._whiles: dict[object, Repeated] = {}  # `while` statements that go on, by place
+        self._repeated: list[Repeated] = []  # loops on the device that run
         self.written: set[str] = set()  # HBM tiles that an instruction wrote
         self._cores = cores or Cores(1)
         program = Program("kernel", target.name, {}, (), (), {}, ())
@@ -94,6 +97,8 @@ class Interpreter(Session):
     ) -> Tile:  # fmt: skip
         """A tile filled with NaN or 4, so that reading what nobody wrote shows."""
         unique = self.unique(name)
+        if self._repeated:
+            self._repeated[-1].make(unique)
         pitch = elements * dtype.bytes
         if address is not None:
             return HeldTile(
@@ -140,6 +145,11 @@ class Interpreter(Session):
 
     def issue(self, instruction: Instr, is_noted: bool = True) -> None:
         """Execute an instruction; IndexNotInTable when an address of its registers is outside."""
+        if self._repeated:
+            self._repeated[-1].issue(instruction)
+        self._execute(instruction, is_noted)
+
+    def _execute(self, instruction: Instr, is_noted: bool = True) -> None:
         if self.has_ended:
             self.require_scope(pattern.tile for _, _, pattern in instruction.operands())
         if self._has_banks and instruction.runs_on == "tensor":
@@ -175,8 +185,10 @@ class Interpreter(Session):
 
     def issue_if(self, condition: Affine, instruction: Instr) -> None:
         """Execute the instruction when the condition holds now."""
+        if self._repeated:
+            self._repeated[-1].issue(instruction)
         if condition.evaluate(self.environment):
-            self.issue(instruction)
+            self._execute(instruction)
 
     def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
         """Whether a product adds; elements without a sum among others become 0 first."""
@@ -211,12 +223,24 @@ class Interpreter(Session):
         name = self._free_names.pop((loc, is_fixed), None)
         if name is None and values:
             name = self.unique("i") if is_fixed else self.new_register("i")
-        for turn, value in enumerate(values):
-            assert name is not None
-            self.environment[name] = turn if is_fixed else value
-            yield Affine.of(name) * step + first if is_fixed else Affine.of(name)
+        with self._repeating() as repeated:
+            for turn, value in enumerate(values):
+                assert name is not None
+                self.environment[name] = turn if is_fixed else value
+                repeated.begin()
+                yield Affine.of(name) * step + first if is_fixed else Affine.of(name)
         if name is not None:
             self._free_names[loc, is_fixed] = name
+
+    @contextmanager
+    def _repeating(self) -> Iterator[Repeated]:
+        """A loop that runs while the block does."""
+        repeated = Repeated()
+        self._repeated.append(repeated)
+        try:
+            yield repeated
+        finally:
+            self._repeated.remove(repeated)
 
     def _bound(self, end: int | Affine, loc: Loc) -> int:
         value = self.value_of(Affine.of(end))
@@ -226,17 +250,24 @@ class Interpreter(Session):
 
     def repeat(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
         """Python's own loop."""
-        while self._bound(register, loc):
-            body()
+        with self._repeating() as repeated:
+            while self._bound(register, loc):
+                repeated.begin()
+                body()
 
     def continues(self, register: Affine, place: object, loc: Loc) -> bool:
         """Whether the register is not 0."""
         is_true = self._bound(register, loc) != 0
-        if is_true:
-            self._whiles[place] = None
-        else:
-            self._whiles.pop(place, None)
-        return is_true
+        if not is_true:
+            repeated = self._whiles.pop(place, None)
+            if repeated is not None:
+                self._repeated.remove(repeated)
+            return False
+        if place not in self._whiles:
+            self._whiles[place] = Repeated()
+            self._repeated.append(self._whiles[place])
+        self._whiles[place].begin()
+        return True
 
     def open_while(self) -> object | None:
         """The place of a `while` whose last condition was true."""

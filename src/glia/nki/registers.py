@@ -44,9 +44,10 @@ class VirtualRegister(NKIObject):
 
     def __bool__(self) -> bool:
         frame = sys._getframe(1)
-        place = _while_statement(frame.f_code, frame.f_lasti)
-        if place is None:
+        statement = while_statement(frame.f_code, frame.f_lasti)
+        if statement is None or not isinstance(statement.test, _WHOLE):
             self._refuse("a condition of `if`, `and`, `not` or assert")
+        place = frame.f_code.co_filename, statement.lineno, statement.col_offset
         loc = caller()
         advise("`while register:` is gone in NKI 0.7: call nl.while_loop(register, body)", loc)
         return current("while").continues(self.expression, place, loc)
@@ -98,15 +99,14 @@ def integer_or_register(value: Any, where: str) -> int | Affine:
 
 
 @lru_cache(maxsize=4096)
-def _while_statement(code: CodeType, instruction: int) -> tuple[str, int, int] | None:
-    """The place of the `while` whose whole condition an instruction of `code` evaluates."""
+def while_statement(code: CodeType, instruction: int) -> ast.While | None:
+    """The `while` whose whole condition an instruction of `code` evaluates."""
     here = list(code.co_positions())[instruction // 2]
     tree = _tree(code.co_filename)
     for node in ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, ast.While) or not isinstance(node.test, _WHOLE):
-            continue
-        if here in (_positions(node), _positions(node.test)):
-            return code.co_filename, node.lineno, node.col_offset
+        is_while = isinstance(node, ast.While)
+        if is_while and here in (_positions(node), _positions(node.test)):
+            return node
     return None
 
 

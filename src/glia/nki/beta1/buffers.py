@@ -23,6 +23,11 @@ class Buffer:
         self.name = name
         self.choose = choose
 
+    @property
+    def plain(self) -> Buffer:
+        """The same memory without an address."""
+        return self if self.choose is None else Buffer(self.region, self.name)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Buffer) and self.name == other.name
 

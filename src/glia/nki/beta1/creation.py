@@ -22,7 +22,7 @@ from glia.nki.beta1.errors import (
 from glia.nki.beta1.frame import frame_of
 from glia.nki.beta1.index import LoopIndex
 from glia.nki.beta1.storage import Storage
-from glia.nki.beta1.tensor import Tensor
+from glia.nki.beta1.tensor import FUNCTIONS, Tensor
 from glia.nki.enums import MemoryRegion
 from glia.nki.session import caller, current
 from glia.nki.tensor import NkiTensor
@@ -115,6 +115,9 @@ def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: s
     value = np.asarray(fill_value).item()
     is_float = np.issubdtype(np.result_type(type(value)), np.floating)
     return _new(shape, dtype, buffer, name, value if is_float else int(value))
+
+
+FUNCTIONS["full"] = full
 
 
 def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:

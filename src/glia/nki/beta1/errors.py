@@ -443,3 +443,56 @@ class OutputNotWritten(CompileError, SyntaxError):
     code = "GLIA693"
     message = "Tensor `{name}` is returned by the kernel but never written to"
     help = "write all of it, also when loops have no turns (err_tensor_output_not_written_to)"
+
+
+class WhileNeedsEntry(CompileError, ValueError):
+    """A kernel asks for a condition before the first turn of a while loop.
+
+    Cause: `while` on an nt.scalar of a tile, which only the running program knows.
+    Fix: begin with cond = nt.scalar(True), and set cond at the end of every turn.
+    Example: `while nt.scalar(tile) < 10:`.
+    """
+
+    code = "GLIA694"
+    message = "Traditional while loops are not supported - use do-while pattern instead."
+    help = "set cond = nt.scalar(True) before it (err_while_loop_requires_unconditional_entry)"
+
+
+class EndlessWhile(CompileError, SyntaxError):
+    """No turn of a while loop on the device can be the last.
+
+    Cause: the condition is true whatever the turn computes, as nt.scalar(True) is.
+    Fix: set the condition in the body to a comparison of an nt.scalar of a tile.
+    Example: `while cond:` where cond = nt.scalar(True) and the body does not set cond.
+    """
+
+    code = "GLIA695"
+    message = "the condition of a while loop is still true, without any tile, after a turn"
+    help = "set it in the body, cond = nt.scalar(tile) < 10"
+
+
+class PythonChanges(CompileError, SyntaxError):
+    """The body of a while loop changes a value of Python for its next turn.
+
+    Cause: the loop is traced once, so that Python's numbers, lists and the like stay as they are
+    in the first turn; tiles and nt.scalar are carried to the next, where shape and dtype stay.
+    Fix: count in an nt.scalar or in a tile, and index with a tile of one element.
+    Example: `n = n + 1` in the body of `while cond:`, where n is an int.
+    """
+
+    code = "GLIA696"
+    message = "`{name}` changes in the body of a while loop: {why}"
+    help = "keep it in a tile that is made before the loop, and assign to tile[...]"
+
+
+class SumsChangeInWhile(CompileError, SyntaxError):
+    """A tile in PSUM holds sums of products when a while loop begins, and other contents behind it.
+
+    Cause: the body adds products to a tile and then assigns to it, or to a block at its address.
+    Fix: make the tile with nl.zeros in the body, or copy the sums to SBUF and compute there.
+    Example: acc += nl.matmul(x, y), then acc[...] = 0, in the body of `while cond:`.
+    """
+
+    code = "GLIA697"
+    message = "tile {name} in PSUM holds sums before a turn of a while loop and none behind it"
+    help = "make the tile in the body of the loop, nl.zeros(..., buffer=nl.psum)"

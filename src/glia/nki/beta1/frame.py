@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+from weakref import WeakValueDictionary
 
 from glia.nki.errors import OutsideKernel
 from glia.nki.language_errors import EarlierInKernel
@@ -63,9 +64,12 @@ class Frame:
         self.spans: list[Any] = []  # tiles at chosen addresses
         self.pending: Any = None  # the storage whose instruction waits
         self.number = 0
+        self._stored = 0
         self.ignores_allocation = False  # the compiler chooses all addresses
         self.bodies: list[Body] = [Body()]  # of the loops that run, the kernel's own first
         self.programs: Any = None  # of the grid, while they run
+        self.whiles: list[Any] = []  # those on the device that run
+        self._storages: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     def begin(self, position: tuple[int, ...]) -> None:
         """The next program of the grid starts."""
@@ -85,6 +89,22 @@ class Frame:
             body.end()
             if body in self.bodies:  # not where a loop around it was left
                 self.bodies = self.bodies[: self.bodies.index(body)]
+
+    def keep(self, storage: Any) -> None:
+        """Know a storage, as long as something else holds it."""
+        self._stored += 1
+        self._storages[self._stored] = storage
+
+    def known(self) -> list[Any]:
+        """The storages that are still held, in the order in which they were made."""
+        return [storage for _, storage in sorted(self._storages.items())]
+
+    def settle(self) -> None:
+        """Issue all that was put off, before instructions that run several times."""
+        self.flush()
+        for storage in self.known():
+            storage.settle_contents()
+        self.flush()
 
     def flush(self) -> None:
         """Issue the instruction that waits, to a tile of its own."""

@@ -29,7 +29,7 @@ from glia.nki.beta1.tensor import Tensor
 from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
 from glia.nki.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
-from glia.nki.launch import Launch, bind, home_of, like_returned, outputs_of
+from glia.nki.launch import Launch, bind, check_loops, home_of, like_returned, outputs_of
 from glia.nki.session import caller, current, running
 from glia.nki.simulate import tensor_over, writable, write_back
 from glia.nki.targets import VARIABLE, platform_target
@@ -207,6 +207,7 @@ def stepped(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten
                 for name, array in held.items()
             }
             returned = run_programs(kernel, launch, frame, tensors)
+            check_loops(session, launch)
             values = [_value(each, launch) for each in outputs_of(returned)]
     except IndexNotInTable as fault:
         raise IndexError(fault.message.format(**fault.facts)) from fault

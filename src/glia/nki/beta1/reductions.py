@@ -302,6 +302,9 @@ def all_reduce(
             why="it takes operators that reduce, as np.add and np.maximum",
             loc=caller(),
         )
+    if frame.whiles:
+        what, why = "nl.all_reduce in a while loop on the device", "call it behind the loop"
+        raise UnsupportedHere(what=what, why=why, loc=caller())
     group = _group(frame, program_axes)
     topic = ("nl.all_reduce", name, data.shape, data.dtype)
     total = frame.programs.meet(group, topic, data, lambda tiles: _total(frame, tiles, name))

@@ -71,6 +71,7 @@ class Storage:
         self.shape = shape
         self.fill = fill
         self.scope = frame.bodies[-1].scope
+        self.writes = 0  # how often something wrote to it
         self.is_constant = False  # a parameter that the kernel must not write
         self.offer: Offer | None = None
         self.whole: Any = None  # the tensor of all of it, while an offer waits
@@ -78,6 +79,7 @@ class Storage:
         self.guests: weakref.WeakSet[Storage] = weakref.WeakSet()  # those whose home is here
         self._tiles: dict[int, Physical] = {}
         self._places: dict[tuple[int, int], Physical] = {}
+        frame.keep(self)
         most = frame.session.arch.partitions
         if buffer.region.is_on_chip and shape[0] > most:
             raise TooManyPartitions(count=shape[0], most=most, loc=caller())
@@ -121,12 +123,25 @@ class Storage:
         slot, self.home = self.home, None
         if slot is not None:
             slot.storage.guests.discard(self)
+            writes = self.writes
             slot.copy_to(self)
+            self.writes = writes
 
     def before_write(self) -> None:
         """Let every tensor whose contents lie here take its copy."""
         for guest in list(self.guests):
             guest.come_home()
+
+    def settle_contents(self) -> None:
+        """Take a copy of contents that lie elsewhere, and write those that were put off."""
+        self.come_home()
+        if self.fill is not None:
+            for block in range(math.prod(self.blocks)):
+                fill_now(self.frame, self.physical(block))
+
+    def tiles_in_psum(self) -> list[Physical]:
+        """The tiles that there are, where they hold sums."""
+        return list(self._tiles.values()) if self.region is MemoryRegion.psum else []
 
     # --- tiles ---------------------------------------------------------------------------------
 

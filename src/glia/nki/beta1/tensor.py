@@ -328,6 +328,7 @@ class Tensor:
         if self.storage.is_constant:
             raise ImmutableParameter(name=self.name, loc=caller())
         self.storage.before_write()
+        self.storage.writes += 1
         found = self._physical()
         view = self.view_of(found.tensor, box)
         if is_sum:

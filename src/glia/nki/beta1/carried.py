@@ -1,0 +1,99 @@
+"""Which names of Python a `while` carries from one turn to the next."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import lru_cache
+
+Names = frozenset[str]
+_NOWHERE: Names = frozenset()
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_BRANCHES = ("body", "orelse", "finalbody", "handlers", "cases")
+
+
+@lru_cache(maxsize=1024)
+def carried_names(loop: ast.While) -> tuple[str, ...]:
+    """Names that a turn sets and that the next may read before it sets them, in order."""
+    before = _Reads()
+    before.block((*loop.body, loop.test))  # the first turn runs without a test
+    return tuple(sorted(before.found & stored_names(loop)))
+
+
+@lru_cache(maxsize=1024)
+def stored_names(loop: ast.While) -> Names:
+    """Names that a turn sets."""
+    nodes = [node for node in ast.walk(loop) if isinstance(node, ast.Name)]
+    return frozenset(node.id for node in nodes if not isinstance(node.ctx, ast.Load))
+
+
+@lru_cache(maxsize=1024)
+def assigned_names(loop: ast.While) -> Names:
+    """Names that a turn sets other than in place, by `+=` and the like."""
+    updates = {node.target for node in ast.walk(loop) if isinstance(node, ast.AugAssign)}
+    nodes = [node for node in ast.walk(loop) if isinstance(node, ast.Name)]
+    set_anew = [n for n in nodes if not isinstance(n.ctx, ast.Load) and n not in updates]
+    return frozenset(node.id for node in set_anew)
+
+
+class _Reads(ast.NodeVisitor):
+    """Finds names that statements may read before they are set, in the order of evaluation."""
+
+    def __init__(self, known: Names = _NOWHERE) -> None:
+        self.found: set[str] = set()
+        self.known = set(known)  # set in any case by what came before
+
+    def block(self, statements: Iterable[ast.AST]) -> None:
+        """Visit statements that follow each other."""
+        for each in statements:
+            self.visit(each)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            if node.id not in self.known:
+                self.found.add(node.id)
+        else:
+            self.known.add(node.id)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.block((node.value, *node.targets))
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.block((node.value, node.target))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            self.visit(ast.Name(node.target.id, ast.Load()))
+        self.block((node.value, node.target))
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.block((node.value, node.target))
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        self._maybe((node.target, *node.body))
+        self._maybe(node.orelse)
+
+    def generic_visit(self, node: ast.AST) -> None:
+        """What a statement evaluates first, then its blocks, any of which may not run."""
+        is_scope = isinstance(node, _SCOPES) or hasattr(node, "generators")
+        for name, value in ast.iter_fields(node):
+            parts = value if isinstance(value, list) else [value]
+            nodes = [each for each in parts if isinstance(each, ast.AST)]
+            if is_scope or (name in _BRANCHES and not isinstance(node, ast.With)):
+                self._maybe(nodes)
+            else:
+                self.block(nodes)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        both = [self._maybe(branch) for branch in (node.body, node.orelse)]
+        self.known |= both[0] & both[1]
+
+    def _maybe(self, statements: Iterable[ast.AST]) -> set[str]:
+        """Visit what may not run; the names that are set where it does."""
+        inner = _Reads(frozenset(self.known))
+        inner.block(statements)
+        self.found |= inner.found
+        return inner.known

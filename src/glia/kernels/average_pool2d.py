@@ -39,6 +39,7 @@ BUFFERS = 3
 def average_pool2d(image: NkiTensor, pool: int) -> NkiTensor:
     """Mean of each pool x pool window: [C, H, W] -> [C, H // pool, W // pool]."""
     channels, height, width = image.shape
+    assert pool >= 1, f"no windows of {pool}"
     high, wide = height // pool, width // pool
     assert high and wide, f"a window of {pool} does not fit an image of {height} x {width}"
     out = nl.ndarray((channels, high, wide), image.dtype, buffer=nl.shared_hbm, name="out")

@@ -94,12 +94,24 @@ class Plan:
         return min(found), max(found)
 
 
+def output_shape(
+    image: tuple[int, ...], weights: tuple[int, ...], stride: int, padding: int
+) -> tuple[int, ...]:
+    """[N, O, HO, WO] of images and filters of these shapes, which must belong together."""
+    assert image[1] == weights[1], f"images {image} and filters {weights} differ in channels"
+    extents = [extent + 2 * padding for extent in image[2:]]
+    fits = all(taps <= extent for taps, extent in zip(weights[2:], extents, strict=True))
+    assert fits, f"filters {weights} are larger than images {image} with a border of {padding}"
+    high, wide = (
+        (extent - taps) // stride + 1 for extent, taps in zip(extents, weights[2:], strict=True)
+    )
+    return image[0], weights[0], high, wide
+
+
 @jit
 def conv2d(image: NkiTensor, weights: NkiTensor, stride: int = 1, padding: int = 0) -> NkiTensor:
     """Convolve [N, C, H, W] with [O, C, KH, KW]."""
-    extents = zip(image.shape[2:], weights.shape[2:], strict=True)
-    high, wide = ((extent + 2 * padding - taps) // stride + 1 for extent, taps in extents)
-    shape = image.shape[0], weights.shape[0], high, wide
+    shape = output_shape(image.shape, weights.shape, stride, padding)
     out = nl.ndarray(shape, image.dtype, buffer=nl.shared_hbm, name="out")
     convolve(image, weights, out, stride, (padding, padding))
     return out
@@ -114,6 +126,8 @@ def conv2d_image_gradient(
     padding: int = 0,
 ) -> NkiTensor:
     """The gradient for an image of this shape from that of conv2d's output."""
+    expected = output_shape(tuple(shape), weights.shape, stride, padding)
+    assert gradient.shape == expected, f"gradient {gradient.shape} is not {expected}"
     out = nl.ndarray(tuple(shape), gradient.dtype, buffer=nl.shared_hbm, name="out")
     high, wide = weights.shape[2:]
     parts = []

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from glia.kernels.conv2d import output_shape
 from glia.kernels.rows import Ring, bytes_of, ceiling, clear_border, split
 from glia.nki import isa as nisa
 from glia.nki import jit
@@ -49,6 +50,8 @@ def conv2d_weight_gradient(
 ) -> NkiTensor:
     """The gradient for weights [O, C, *taps] from that of conv2d's output, [N, O, HO, WO]."""
     shape = gradient.shape[1], image.shape[1], *taps
+    expected = output_shape(image.shape, shape, stride, padding)
+    assert gradient.shape == expected, f"gradient {gradient.shape} is not {expected}"
     out = nl.ndarray(shape, image.dtype, buffer=nl.shared_hbm, name="out")
     add_up_pixels(image, gradient, out, stride, (padding, padding))
     return out

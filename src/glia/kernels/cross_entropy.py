@@ -42,6 +42,7 @@ BUFFERS = 3
 def cross_entropy_forward(logits: NkiTensor, targets: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
     """(loss, lse) of [positions, vocabulary], each [positions] in float32."""
     positions, vocabulary = logits.shape
+    assert targets.shape == (positions,), f"targets {targets.shape} for {positions} positions"
     loss, lse = (
         nl.ndarray((positions, 1), nl.float32, buffer=nl.shared_hbm, name=name)
         for name in ("loss", "lse")
@@ -76,6 +77,10 @@ def cross_entropy_backward(
 ) -> NkiTensor:
     """The gradient of scale * sum(loss) for the logits; scale > 0."""
     positions, vocabulary = logits.shape
+    assert targets.shape == lse.shape == (positions,), (
+        f"not {positions}: {targets.shape}, {lse.shape}"
+    )
+    assert scale > 0, f"scale is {scale}, whose logarithm is taken"
     gradient = nl.ndarray(logits.shape, logits.dtype, buffer=nl.shared_hbm, name="gradient")
     shape = min(nl.tile_size.pmax, positions), min(CHUNK, vocabulary)
     loaded, stored = (Ring(BUFFERS, shape, logits.dtype) for _ in range(2))

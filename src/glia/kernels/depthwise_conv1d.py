@@ -39,7 +39,8 @@ def depthwise_conv1d(image: NkiTensor, taps: NkiTensor) -> NkiTensor:
     batch, channels, width = image.shape
     length = taps.shape[1]
     columns = width - length + 1
-    assert taps.shape[0] == channels and columns > 0
+    assert taps.shape[0] == channels, f"{taps.shape[0]} filters for {channels} channels"
+    assert columns > 0, f"filters of {length} are longer than {width} elements"
     out = nl.ndarray((batch, channels, columns), image.dtype, buffer=nl.shared_hbm, name="out")
     pmax = min(nl.tile_size.pmax, channels)
     wide = min(TILE_BYTES // bytes_of(image.dtype), columns)

@@ -6,7 +6,9 @@ sum of exponentials, which the gradient needs.
 
 Shapes: q [B, H, D, S], k [B, G, D, T] and v [B, G, T, D] in HBM, of one floating dtype, D at most
 128; out [B, H, S, D], lse [B, H, S] float32. G divides H: so many heads of q share the keys and
-values of one. S and T may be any numbers; a window needs S <= T.
+values of one. S and T may be any numbers, as long as q, k and v of one head fit into SBUF together
+(in bfloat16 with D = 128, 26 thousand of each on Trainium1, 30 thousand on Trainium2); a window
+needs S <= T.
 
 Layout: q and k come with d first, because the scores add over it. 128 rows of q are stationary, so
 that a row of scores lies in one partition: its maximum and its sum go along the free dimension. The

@@ -7,6 +7,8 @@ where delta[s] is the sum over d of out[s, d] * g[s, d].
 Shapes: q [B, H, D, S], k [B, G, D, T], v [B, G, T, D] and the results of flash_attention, out
 [B, H, S, D] and lse [B, H, S], and g like out; dq [B, H, S, D], dk and dv [B, G, T, D]. S and T are
 multiples of 128, D is at most 128, G divides H; the heads that share keys add to one dk and dv.
+All of a head has to fit into SBUF: in bfloat16 with D = 128, S = T = 6 thousand on Trainium1 and
+7 thousand on Trainium2.
 
 Layout: scores and dp add over d, the others over rows or keys, so that every operand but v is
 needed both ways; the Tensor Engine turns q, k, v and g once for each head. Rows are on the

@@ -49,6 +49,10 @@ def mamba(delta: NkiTensor, u: NkiTensor, a: NkiTensor, b: NkiTensor, c: NkiTens
     batch, channels, time = delta.shape
     states = a.shape[1]
     assert states <= nl.tile_size.pmax, f"{states} states are more than there are partitions"
+    assert u.shape == delta.shape, f"u {u.shape} and delta {delta.shape} differ"
+    assert a.shape == (channels, states), f"a {a.shape} is not for {channels} channels"
+    expected = batch, states, time
+    assert b.shape == c.shape == expected, f"b {b.shape} and c {c.shape} are not {expected}"
     out = nl.ndarray(delta.shape, delta.dtype, buffer=nl.shared_hbm, name="out")
     pmax = nl.tile_size.pmax
     buffers = _Buffers((min(pmax, channels), min(nl.tile_size.psum_bank_fmax, time)), states)

@@ -57,6 +57,12 @@ def moe_blocks(
     """The sum over all experts of each token, [T + 1, H]."""
     width, inner = hidden.shape[1], down.shape[1]
     assert width % ROWS == inner % ROWS == block % ROWS == 0, "H, I and B are multiples of 128"
+    count = down.shape[0]
+    assert gate_up.shape == (count, width, 2, inner), f"gate_up {gate_up.shape}, down {down.shape}"
+    assert affinities.shape == (hidden.shape[0] * count, 1), f"affinities {affinities.shape}"
+    assert positions.shape == (experts.shape[0] * block,), (
+        f"{positions.shape[0]} positions are not {experts.shape[0]} blocks of {block}"
+    )
     out = nl.ndarray(hidden.shape, hidden.dtype, buffer=nl.shared_hbm, name="out")
     _clear(out)
     work = _Work(hidden, affinities, gate_up, down, out, block)

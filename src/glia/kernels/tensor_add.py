@@ -35,6 +35,7 @@ BUFFERS = 3
 def tensor_add(first: NkiTensor, second: NkiTensor) -> NkiTensor:
     """first + second, of one shape and dtype."""
     assert first.shape == second.shape, f"shapes {first.shape} and {second.shape} differ"
+    assert first.dtype == second.dtype, f"dtypes {first.dtype} and {second.dtype} differ"
     total = nl.ndarray(first.shape, first.dtype, buffer=nl.shared_hbm, name="total")
     count = math.prod(first.shape)
     rows = [tensor.reshape((count,)) for tensor in (first, second, total)]

@@ -1,10 +1,12 @@
 """The k greatest elements of each row, with their places.
 
 What: values[r, :] are the k greatest of x[r, :], greatest first, and x[r, indices[r, i]] =
-values[r, i]. Of equal values each place is named once, in no certain order.
+values[r, i]. Of equal values each place is named once, in no certain order; elements that are -inf,
+as those that a mask hides, are found last, but no certain place is named for them.
 
-Shapes: x [rows, columns] in HBM, float32 or bfloat16, columns at least 8; values [rows, k] of its
-dtype, indices [rows, k] int32.
+Shapes: x [rows, columns] in HBM, any floating dtype, columns at least 8, and where they are more
+than 16384 divided by some number up to 128 that leaves no more; values [rows, k] of its dtype,
+indices [rows, k] int32.
 
 Layout: rows on the partitions. Vector finds eight at a time: max8 gives the eight greatest of each
 partition in order, nc_match_replace8 says where they are and puts something smaller there, and the
@@ -16,13 +18,15 @@ Roofline: Vector, 2 passes for every eight values, one cycle for each element of
 Tiling: fewer than 128 rows would leave partitions idle, so a row is cut into segments on
 partitions of their own. Each segment gives k candidates; the candidates of a row are brought
 together on one partition, and the same search goes over them. With s segments that is
-columns / s + s * k elements instead of columns: the best s of those that divide the row and fit is
-taken. Where the winners were is looked up with a gather along the free dimension, among places
-counted over all rows; in the end each row's own start is subtracted, by GpSimd, whose int32 is
-exact.
+columns / s + s * k elements instead of columns, but for 128 / s rows at a time: the best s of those
+that divide the row and fit is taken. Where the winners were is looked up with a gather along the
+free dimension, among places counted over all rows; in the end each row's own start is subtracted,
+by GpSimd, whose int32 is exact.
 """
 
 from __future__ import annotations
+
+import math
 
 from glia.kernels.rows import Ring, ceiling, split
 from glia.nki import isa as nisa
@@ -32,7 +36,7 @@ from glia.nki.language import NkiTensor
 
 GROUP = 8  # values that one instruction finds
 LONGEST = 16384  # elements of a partition that max8 takes
-LEAST = -3.0e38  # below every element
+LEAST = -math.inf  # below every element that has a place
 
 
 @jit
@@ -43,7 +47,7 @@ def top_k(x: NkiTensor, k: int) -> tuple[NkiTensor, NkiTensor]:
     values = nl.ndarray((rows, k), x.dtype, buffer=nl.shared_hbm, name="values")
     indices = nl.ndarray((rows, k), nl.int32, buffer=nl.shared_hbm, name="indices")
     count = ceiling(k, GROUP) * GROUP
-    segments = segments_of(min(rows, nl.tile_size.pmax), columns, count)
+    segments = segments_of(rows, columns, count)
     each = nl.tile_size.pmax // segments
     shape = min(each, rows) * segments, columns // segments
     loaded = Ring(2, shape, x.dtype)
@@ -60,10 +64,11 @@ def top_k(x: NkiTensor, k: int) -> tuple[NkiTensor, NkiTensor]:
 
 
 def segments_of(rows: int, columns: int, count: int) -> int:
-    """Into how many pieces rows are cut so that the fewest elements are gone over."""
+    """Into how many pieces each of the rows is cut so that the fewest elements are gone over."""
+    pmax = nl.tile_size.pmax
     fitting = [
         segments
-        for segments in range(1, nl.tile_size.pmax // rows + 1)
+        for segments in range(1, pmax + 1)
         if columns % segments == 0
         and count <= columns // segments <= LONGEST
         and segments * count <= LONGEST
@@ -71,7 +76,10 @@ def segments_of(rows: int, columns: int, count: int) -> int:
     if not fitting and columns <= LONGEST:
         return 1
     assert fitting, f"rows of {columns} cannot be cut into pieces of at most {LONGEST} elements"
-    return min(fitting, key=lambda n: columns // n + (n * count if n > 1 else 0))
+    return min(
+        fitting,
+        key=lambda n: ceiling(rows, pmax // n) * (columns // n + (n * count if n > 1 else 0)),
+    )
 
 
 def _search(data: NkiTensor, count: int) -> tuple[NkiTensor, NkiTensor]:

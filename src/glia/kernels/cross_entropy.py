@@ -77,9 +77,8 @@ def cross_entropy_backward(
 ) -> NkiTensor:
     """The gradient of scale * sum(loss) for the logits; scale > 0."""
     positions, vocabulary = logits.shape
-    assert targets.shape == lse.shape == (positions,), (
-        f"not {positions}: {targets.shape}, {lse.shape}"
-    )
+    given = targets.shape, lse.shape
+    assert given == ((positions,),) * 2, f"targets and lse {given} for {positions} positions"
     assert scale > 0, f"scale is {scale}, whose logarithm is taken"
     gradient = nl.ndarray(logits.shape, logits.dtype, buffer=nl.shared_hbm, name="gradient")
     shape = min(nl.tile_size.pmax, positions), min(CHUNK, vocabulary)

@@ -11,22 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glia.arch import get_target
-from glia.base.dtype import U32
+from glia.base.affine import Affine
+from glia.base.dtype import S32, U32
 from glia.base.options import CompileOptions
 from glia.isa import (
     INSTRUCTIONS,
     Activation,
     Instr,
+    Iota,
     Memset,
     Pattern,
     RangeSelect,
+    RegisterMove,
     Rng,
     SetRngSeed,
     TensorCopy,
     TensorScalarCumulative,
     TensorScalarReduce,
 )
-from glia.isa.examples import examples
+from glia.isa.examples import chip, examples
 from glia.machine.ir import Loop, Program
 from glia.machine.legal import violations
 from glia.machine.passes.double_buffer import double_buffer
@@ -141,3 +144,14 @@ def test_a_state_belongs_to_engines_that_have_it(name: str) -> None:
         assert each.lanes == "" or each.lanes in INSTRUCTIONS[name].operand_declarations
     wrong = replace(examples()[name], on="sync")
     assert violations(wrong, get_target("trn3").arch)
+
+
+def test_what_a_register_says_is_asked_before_it_is_set_anew() -> None:
+    dsts = [chip(name, 8, 64, dtype=S32) for name in "ab"]
+    body: list[Instr] = []
+    for value, dst in enumerate(dsts):
+        body.append(RegisterMove(register="$r", value=value, on="gpsimd"))
+        body.append(Iota(dst=dst, offset=Affine.of("$r"), steps=(1,)))
+    tiles = {dst.tile.name: dst.tile for dst in dsts}
+    program = Program("asked", "trn2", tiles, (), (), {}, tuple(body))
+    assert schedule(program, CompileOptions()).body == program.body

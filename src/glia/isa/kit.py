@@ -289,6 +289,11 @@ class Instr:
         register = getattr(self, "register", None)
         return register_variable(register) if isinstance(register, str) else None
 
+    @property
+    def uses_registers(self) -> bool:
+        """Whether it sets a register or depends on one."""
+        return self.sets_register is not None or any(map(is_register, self.variables()))
+
     def read_patterns(self) -> Iterator[Pattern]:
         """Patterns this instruction reads."""
         for name, _, pattern in self.operands():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from glia.base.loc import Loc
-from glia.isa.kit import Instr, is_register
+from glia.isa.kit import Instr
 from glia.isa.meeting import Meeting
 from glia.isa.sync import Barrier
 from glia.machine.ir import Statement, walk, with_blocks
@@ -134,7 +134,7 @@ class _Orderer:
         same = first.runs_on == second.runs_on
         if same and all(any(each.states_touched()) for each in (first, second)):
             return True
-        if _uses_registers(first) and _uses_registers(second):
+        if first.uses_registers and second.uses_registers:
             return True
         return self._share(first, second) or self._share(second, first)
 
@@ -154,11 +154,6 @@ def _position(statements: list[Statement], instruction: Instr) -> int | None:
         if is_block and any(each is instruction for each in walk((statement,))):
             return position
     return None
-
-
-def _uses_registers(instruction: Instr) -> bool:
-    is_set = instruction.sets_register is not None
-    return is_set or any(map(is_register, instruction.variables()))
 
 
 def _refuse(order: Order, reason: str) -> NoReturn:

@@ -15,7 +15,6 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.isa.kit import ENGINES
 from glia.isa.operand import Dims, Memory
-from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove
 from glia.machine.columns import READS, Columns, Expressions
 from glia.machine.ir import Program
 from glia.machine.kinds import Alike, Array, Values, begins_of, ranks_of, rows_alike
@@ -33,7 +32,6 @@ SBUF_PORT, PSUM_PORT = 0, 1
 SBUF_PORT_ENGINES = ("vector", "gpsimd")
 PSUM_PORT_ENGINES = ("vector", "scalar")
 
-SETTERS = (RegisterLoad, RegisterMove, RegisterAlu)
 FEW_STEPS = 500  # are gone through in Python before the rules could be compiled
 LIBRARY = Library(writers, writers.NAMES, writers.ARRAYS)
 
@@ -301,8 +299,8 @@ def _registers(columns: Columns, engine: Array) -> Record:
     instructions, patterns = columns.instructions, columns.patterns
     numbers: dict[tuple[int, str], int] = {}
     register_set = np.full(engine.size, -1)
-    shown = [isinstance(instructions[row], SETTERS) for row in columns.family.first.tolist()]
-    for step in np.flatnonzero(np.array(shown, bool)[columns.family.number]).tolist():
+    sets = [instructions[row].sets_register is not None for row in columns.family.first.tolist()]
+    for step in np.flatnonzero(np.array(sets, bool)[columns.family.number]).tolist():
         name = str(instructions[step].sets_register)
         register_set[step] = numbers.setdefault((int(engine[step]), name), len(numbers))
     owners, read = [], []

@@ -16,10 +16,9 @@ from glia.arch.instances import get_target
 from glia.base.options import CompileOptions
 from glia.isa.cost import engine_cycles
 from glia.isa.dma import Transfer
-from glia.isa.kit import Instr, is_register
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.isa.scalar import Activation
-from glia.isa.sync import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore
 from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Loop, Program, Statement, with_blocks
@@ -30,7 +29,6 @@ RUN_SHARES = {  # of each memory, for the tiles of one run; the rest for those t
     Memory.SBUF: 0.45,
     Memory.PSUM: 0.75,
 }
-REGISTER_USERS = (RegisterLoad, RegisterMove, RegisterAlu, RegisterStore)
 SHARED_PORT_GENERATION = 2  # Vector and GpSimd take turns at SBUF: moving work gains nothing
 LONGEST_RUN = 1500  # instructions ordered together
 WINDOWS = {2: 64, 3: 192}  # -O level: how far ahead of the oldest unfinished instruction another
@@ -307,7 +305,7 @@ def _connect(tasks: list[_Task], sharing: Mapping[str, Sequence[str]]) -> None:
     for task in tasks:
         before: set[int] = set()
         instruction = task.instruction
-        if isinstance(instruction, REGISTER_USERS) or _names_register(instruction):
+        if instruction.uses_registers:
             if last_register_user >= 0:
                 before.add(last_register_user)
             last_register_user = task.position
@@ -335,7 +333,3 @@ def _connect(tasks: list[_Task], sharing: Mapping[str, Sequence[str]]) -> None:
         for position in before:
             tasks[position].successors.append(task.position)
         task.waiting_for = len(before)
-
-
-def _names_register(instruction: Instr) -> bool:
-    return any(is_register(name) for p in instruction.patterns() for name in p.variables)

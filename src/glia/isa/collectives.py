@@ -14,7 +14,7 @@ import numpy as np
 
 from glia.base.dtype import U32
 from glia.base.errors import Unspecified
-from glia.isa.dma import ISSUERS, OutOfBounds, Transfer
+from glia.isa.dma import ISSUERS, OutOfBounds, Transfer, priority_holds
 from glia.isa.kit import Array, Rule, reads, updates, writes
 from glia.isa.meeting import Groups, Meeting, Participant, agreed, group_of, predecessor
 from glia.isa.numerics import is_integer, widen
@@ -70,21 +70,16 @@ def _groups_hold(i: Any, _: Arch) -> bool:
     return len(sizes) == 1 and 0 not in sizes and len(ranks) == len(set(ranks))
 
 
-def _priority_holds(i: Any, arch: Arch) -> bool:
-    return i.priority is None or (arch.generation >= 4 and 0 <= i.priority <= 3)
-
-
 PAIRED = Rule("there must be as many dsts as srcs, at least one", _paired, PAGE)
 ONE_MEMORY = Rule("all tensors must be in HBM or all in SBUF", _one_memory, PAGE)
 ONE_IN_SBUF = Rule("several tensors travel together only in HBM", _one_in_sbuf, PAGE)
 SAME_DTYPES = Rule("a dst must have the dtype of its src", _same_dtypes, "assumed")
 GROUPS = Rule("groups must be of one size and share no rank", _groups_hold, PAGE)
-PRIORITY = Rule(
-    "priority must be 0 to 3 and needs generation 4", _priority_holds, f"{PAGE}: priority"
-)
+PRIORITY = priority_holds(f"{PAGE}: priority")
 REDUCES = Rule(
     "op must be add, maximum or minimum", lambda i, _: i.op in REDUCTIONS, f"{PAGE}.all_reduce"
 )
+OUTERMOST = Rule("collective_dim must be 0", lambda i, _: i.collective_dim == 0, PAGE)
 ALONE = Rule("one tensor travels at a time", lambda i, _: len(i.dsts) == 1, PAGE)
 IN_HBM = Rule(
     "tensors must be in HBM", lambda i, _: all(p.memory is Memory.HBM for p in _tensors(i)), PAGE
@@ -271,8 +266,7 @@ class ReduceScatter(Collective):
     assumed: ClassVar = (IN_ORDER,)
     takes_packed: ClassVar = ()
     rules = (
-        PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
-        Rule("collective_dim must be 0", lambda i, _: i.collective_dim == 0, PAGE),
+        PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES, OUTERMOST,
         Rule(
             "a src must have the shape of its dst, collective_dim times the size of a group",
             _scattered_shape,
@@ -302,8 +296,7 @@ class AllToAll(Collective):
     collective_dim: int
 
     rules = (
-        PAIRED, SAME_DTYPES, GROUPS, PRIORITY,
-        Rule("collective_dim must be 0", lambda i, _: i.collective_dim == 0, PAGE),
+        PAIRED, SAME_DTYPES, GROUPS, PRIORITY, OUTERMOST,
         Rule(
             "a dst must have the shape of its src, which falls into a piece for each rank",
             lambda i, _: all(

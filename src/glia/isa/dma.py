@@ -98,11 +98,18 @@ IN_SOFTWARE = Rule(
     lambda i, _: i.dge_mode != "swdge" or i.runs_on == "gpsimd",
     COPY,
 )
-PRIORITY = Rule(
-    "priority must be 0 to 3 and needs generation 4",
-    lambda i, arch: i.priority is None or (arch.generation >= 4 and 0 <= i.priority <= 3),
-    COPY,
-)
+
+
+def priority_holds(source: str) -> Rule:
+    """How urgent a transfer is can be said from generation 4 on."""
+    return Rule(
+        "priority must be 0 to 3 and needs generation 4",
+        lambda i, arch: i.priority is None or (arch.generation >= 4 and 0 <= i.priority <= 3),
+        source,
+    )
+
+
+PRIORITY = priority_holds(COPY)
 INDEXED = (
     Rule(
         "dge_mode must be unknown or swdge: software describes rows that are chosen by index",

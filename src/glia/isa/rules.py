@@ -224,6 +224,21 @@ def reducing_op(name: str) -> Rule:
     return Rule(f"{name} must be an operator that reduces", holds, ALU_PAGE, cure)
 
 
+def arithmetic(*names: str, source: str) -> Rule:
+    """The attributes name arithmetic operators, not those that work on bits."""
+
+    def holds(instr: Any, _: Arch) -> bool:
+        named = (ALU_OPS.get(getattr(instr, name)) for name in names)
+        return all(op is None or op.family == "arithmetic" for op in named)
+
+    return Rule(f"{' and '.join(names)} must be arithmetic", holds, source)
+
+
+def has_operand(op: str, value: Pattern | float | None) -> bool:
+    """Whether an operator has the operand beside it that a binary one needs."""
+    return op not in ALU_OPS or ALU_OPS[op].arity == 1 or value is not None
+
+
 def unary_alone(*pairs: tuple[str, str], source: str) -> Rule:
     """Where an operator is unary, the operand beside it is None or 0; pairs name both."""
 

@@ -24,10 +24,12 @@ from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     WORDS,
+    arithmetic,
     bitvec_on_integers,
     column,
     dtypes,
     float32_beside_arithmetic,
+    has_operand,
     known_op,
     not_both_in_psum,
     operand,
@@ -154,7 +156,7 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
         bitvec_on_integers(("op0", "op1"), ("dst", "data", "operand0", "operand1")),
         Rule(
             "a binary operator needs its operand",
-            lambda i, _: _has_operand(i.op0, i.operand0) and _has_operand(i.op1, i.operand1),
+            lambda i, _: has_operand(i.op0, i.operand0) and has_operand(i.op1, i.operand1),
             TENSOR_SCALAR,
         ),
         unary_alone(("op0", "operand0"), ("op1", "operand1"), source=TENSOR_SCALAR),
@@ -189,10 +191,6 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
         return copy_cycles(arch, self.runs_on, self.dst, self.data)
 
 
-def _has_operand(op: str, value: Pattern | float | None) -> bool:
-    return op not in ALU_OPS or ALU_OPS[op].arity == 1 or value is not None
-
-
 class ScalarTensorTensor(Instr, engine="vector"):
     """Write (data `op0` operand0) `op1` operand1 with operand0 one value per partition or a number.
 
@@ -215,13 +213,7 @@ class ScalarTensorTensor(Instr, engine="vector"):
         column("operand0", "data", source=SCALAR_TENSOR),
         known_op("op0"),
         known_op("op1", arity=2),
-        Rule(
-            "op0 and op1 must be arithmetic",
-            lambda i, _: all(
-                ALU_OPS[op].family == "arithmetic" for op in (i.op0, i.op1) if op in ALU_OPS
-            ),
-            SCALAR_TENSOR,
-        ),
+        arithmetic("op0", "op1", source=SCALAR_TENSOR),
         not_both_in_psum("data", "operand1", source=SCALAR_TENSOR),
     )
 

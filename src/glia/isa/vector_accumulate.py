@@ -34,9 +34,11 @@ from glia.isa.cost import stream_cycles
 from glia.isa.kit import Array, Indirect, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
+    arithmetic,
     at_most_dimensions,
     column,
     dtypes,
+    has_operand,
     known_op,
     same_elements,
     unary_alone,
@@ -141,16 +143,10 @@ class TensorScalarReduce(VectorAccumulating, engine="vector"):
         dtypes("operand0", (F32,), source=REDUCE),
         dtypes("initial", (F32,), source=REDUCE),
         known_op("op0"),
-        Rule(
-            "op0 must be arithmetic",
-            lambda i, _: i.op0 not in ALU_OPS or ALU_OPS[i.op0].family == "arithmetic",
-            REDUCE,
-        ),
+        arithmetic("op0", source=REDUCE),
         Rule(
             "a binary operator needs operand0",
-            lambda i, _: (
-                i.op0 not in ALU_OPS or ALU_OPS[i.op0].arity == 1 or i.operand0 is not None
-            ),
+            lambda i, _: has_operand(i.op0, i.operand0),
             REDUCE,
         ),
         unary_alone(("op0", "operand0"), source=REDUCE),
@@ -211,11 +207,7 @@ class TensorScalarCumulative(VectorAccumulating, engine="vector"):
         dtypes("operand0", (F32,), source=CUMULATIVE),
         dtypes("initial", (F32,), source=CUMULATIVE),
         known_op("op0", arity=2),
-        Rule(
-            "op0 must be arithmetic",
-            lambda i, _: i.op0 not in ALU_OPS or ALU_OPS[i.op0].family == "arithmetic",
-            CUMULATIVE,
-        ),
+        arithmetic("op0", source=CUMULATIVE),
         Rule(
             "op1 must be add, subtract, multiply, maximum or minimum",
             lambda i, _: i.op1 in ("add", "subtract", "multiply", "maximum", "minimum"),

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.dtype import U16, U32
-from glia.isa.alu import ALU_OPS, apply
+from glia.isa.alu import apply
 from glia.isa.cost import stream_cycles
 from glia.isa.kit import Array, Instr, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     FLOATS,
+    arithmetic,
     at_most_dimensions,
     column,
     dtypes,
@@ -59,13 +60,7 @@ class TensorTensorScan(Instr, engine="vector"):
         column("initial", "data0", source=SCAN),
         known_op("op0", arity=2),
         known_op("op1", arity=2),
-        Rule(
-            "op0 and op1 must be arithmetic",
-            lambda i, _: all(
-                ALU_OPS[op].family == "arithmetic" for op in (i.op0, i.op1) if op in ALU_OPS
-            ),
-            SCAN,
-        ),
+        arithmetic("op0", "op1", source=SCAN),
         not_both_in_psum("data0", "data1", source=SCAN),
     )
 

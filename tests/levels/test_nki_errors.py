@@ -19,6 +19,7 @@ from glia.nki.errors import (
     BadLaunch,
     BrokenRule,
     CoresDisagree,
+    CoresRace,
     ImpossibleTensor,
     IndexNotInTable,
     IndexOutsideTensor,
@@ -33,6 +34,7 @@ from glia.nki.errors import (
 )
 from glia.nki.no_operators import COMPARISONS, FUNCTIONS, UNARY
 from glia.nki.tensor import NkiTensor
+from glia.runtime.errors import ProgramFault
 
 Kernel = Callable[..., Any]
 
@@ -179,6 +181,58 @@ def test_both_ways_refuse_with_one_message(
     assert isinstance(simulated, known_as)
     assert str(simulated) == str(compiled)
     assert __file__ in str(simulated)
+
+
+def _halves(x: NkiTensor, meets: bool, reads: bool) -> NkiTensor:
+    """Each core writes half of a shared tensor; then both read all of it."""
+    rank, rows = nl.program_id(0), x.shape[0] // 2
+    shared = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray((2, *x.shape), x.dtype, buffer=nl.shared_hbm)
+    mine = slice(rank * rows, (rank + 1) * rows)
+    nisa.dma_copy(shared[mine], nl.load(x[mine]))
+    if meets:
+        nisa.core_barrier(shared, (0, 1))
+    whole = nl.load(shared if reads else x)
+    nisa.dma_copy(out[rank], whole)
+    return out
+
+
+@pytest.mark.parametrize(("meets", "reads"), [(True, True), (False, False)])
+def test_cores_that_meet_or_stay_apart_share_a_tensor(meets: bool, reads: bool) -> None:
+    x = array(8, 4)
+    for way in (nki.simulate(_halves)[2], nki.jit(_halves)[2]):
+        np.testing.assert_array_equal(way(x, meets, reads), np.stack([x, x]))
+
+
+def test_cores_that_do_not_meet_race_in_both_ways() -> None:
+    with pytest.raises(CoresRace, match="core 0 reads elements of shared_hbm that core 1 writes"):
+        nki.simulate(_halves)[2](array(8, 4), False, True)
+    with pytest.raises(ProgramFault, match="race: nothing orders two accesses"):
+        nki.jit(_halves)[2](array(8, 4), False, True)
+
+
+def _both_write(x: NkiTensor) -> NkiTensor:
+    nisa.dma_copy(x, nl.full(x.shape, float(nl.program_id(0)), x.dtype))
+    return x
+
+
+def test_cores_do_not_both_write_an_argument() -> None:
+    with pytest.raises(CoresRace, match="core 1 writes elements of x that core 0 writes"):
+        nki.simulate(_both_write)[2](array(8, 4))
+
+
+def test_many_meetings_order_many_accesses() -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        rank, tile = nl.program_id(0), nl.ndarray(x.shape, x.dtype)
+        for turn in range(600):
+            if turn % 2 == rank:
+                nisa.dma_copy(tile, x)
+                nisa.tensor_scalar(tile, tile, nl.add, 1.0)
+                nisa.dma_copy(x, tile)
+            nisa.core_barrier(x, (0, 1))
+        return x
+
+    np.testing.assert_array_equal(nki.simulate(kernel)[2](array(2, 4)), array(2, 4) + 600)
 
 
 def test_an_index_that_names_no_row_is_an_index_error() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from glia.isa.meeting import Participant
+from glia.nki.core_races import CoreRaces
 from glia.nki.errors import CoresDisagree
 from glia.nki.turns import NeverMet, Turns
 
@@ -17,6 +18,7 @@ class Cores:
 
     def __init__(self, count: int) -> None:
         self.count = count
+        self.races = CoreRaces(count)
         self._memory: dict[str, np.ndarray] = {}
         self._turns = Turns(())
 
@@ -43,6 +45,7 @@ class Cores:
             return tuple(compute([own])[0])
         try:
             received = self._turns.meet(ranks, instr.topic(), own, compute, instr.loc)
+            self.races.meet(own.rank)
         except NeverMet as apart:
             other = f"core {apart.other} {apart.does}"
             raise CoresDisagree(

@@ -159,6 +159,23 @@ class CoresDisagree(CompileError, RuntimeError):
     help = "both programs must reach the same barriers and exchanges in the same order"
 
 
+class CoresRace(CompileError, RuntimeError):
+    """Two cores of a kernel use a tensor that they share, one writes it, and nothing orders them.
+
+    Cause: one core reads what the other wrote, or writes what it uses, with no meeting in between.
+    Fix: let both cores meet in between, in nki.isa.core_barrier or sendrecv; or let each write rows
+    that the other leaves alone.
+    Example: each core copies half of x to a tensor in shared_hbm, then loads all of it.
+    """
+
+    code = "GLIA615"
+    message = (
+        "core {core} {act} elements of {tensor} that core {other} {others} at {place}, and nothing "
+        "orders the two"
+    )
+    help = "let both cores call nki.isa.core_barrier(tensor, (0, 1)) in between"
+
+
 class BadSchedule(CompileError, ValueError):
     """A kernel asks for an order of instructions that there is not.
 

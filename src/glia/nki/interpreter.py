@@ -86,6 +86,7 @@ class Interpreter(Session):
             self._executor.meet = self._cores.meet
         self._chips: dict[Memory, np.ndarray] = {}
         self._sums = Sums()
+        self._shared: set[str] = set()  # HBM tiles that all cores have
         self._constants: set[str] = set()  # HBM tiles that no instruction may write
         self._has_banks = target.arch.generation < WITHOUT_BANKS
 
@@ -105,6 +106,7 @@ class Interpreter(Session):
                 unique, memory, dtype, partitions, elements, self._chip(memory, address)
             )
         if is_shared:
+            self._shared.add(unique)
             buffer = self._cores.shared(unique, lambda: self._fresh(partitions * pitch, dtype))
         else:
             buffer = self._fresh(partitions * pitch, dtype)
@@ -139,7 +141,9 @@ class Interpreter(Session):
         """A tile of HBM whose memory is that of a contiguous array."""
         dtype = next(d for d in DTYPES.values() if d.numpy == array.dtype)
         region = Region(array.reshape(-1).view(np.uint8), 0, 0)
-        return HeldTile(self.unique(name), Memory.HBM, dtype, 1, array.size, region)
+        unique = self.unique(name)
+        self._shared.add(unique)
+        return HeldTile(unique, Memory.HBM, dtype, 1, array.size, region)
 
     # --- instructions --------------------------------------------------------------------------
 
@@ -166,7 +170,19 @@ class Interpreter(Session):
                 if pattern.tile.name in self._constants:
                     raise constant_written(instruction.loc)
         if self._cores.count > 1:
+            self._watch(instruction)
             self._cores.take_turns()
+
+    def _watch(self, instruction: Instr) -> None:
+        """CoresRace when another core uses what this instruction does to a shared tensor."""
+        operands = () if instruction.arrives == "participants" else instruction.operands()
+        for name, _, pattern in operands:
+            if pattern.tile.name in self._shared and pattern.memory is Memory.HBM:
+                access, now = instruction.access(name), self._now(pattern)
+                for act in ("reads", "writes"):
+                    if access in (act, "updates"):
+                        races = self._cores.races
+                        races.access(self.rank, instruction, now, writes=act == "writes")
 
     def _refusal(self, instruction: Instr, fault: Exception) -> Exception:
         """What an access outside its tile, or to a register nobody set, is for the user."""

@@ -10,7 +10,7 @@ import pytest
 
 from glia import nki
 from glia.frontend.errors import BadCustomCall
-from glia.machine import ProgramBuilder
+from glia.machine import ProgramBuilder, ds
 from glia.machine.ir import Loop, Program, walk
 from glia.machine.one_core import on_one_core
 from glia.nki import isa as nisa
@@ -18,6 +18,7 @@ from glia.nki import language as nl
 from glia.nki.collectives import ReplicaGroup, all_reduce
 from glia.nki.language import NkiTensor
 from glia.plugins.jax import on_device
+from glia.sim.run import run
 
 HALF = 4
 
@@ -217,3 +218,17 @@ def test_cores_take_the_same_inputs() -> None:
     assert len(on_one_core([made[0], made[0]]).inputs) == 1
     with pytest.raises(ValueError, match="different inputs x"):
         on_one_core(made)
+
+
+def test_each_core_keeps_its_registers() -> None:
+    made = []
+    for rank in range(2):
+        b = ProgramBuilder("chosen")
+        x, y = b.input("x", (4, 2), at=0), b.output(f"y{rank}", (1, 2), at=4096 + 512 * rank)
+        row = b.register("row")
+        b.register_move(row, rank + 1, on="sync")
+        b.dma_copy(y, x[ds(row, 1)])
+        made.append(b.finish())
+    x = array(4, 2)
+    found = run(on_one_core(made), {"x": x})
+    np.testing.assert_array_equal(np.concatenate([found["y0"], found["y1"]]), x[1:3])

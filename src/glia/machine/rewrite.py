@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from glia.base.affine import Affine
-from glia.isa.kit import Instr
+from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Pattern, Tile
 from glia.machine.ir import Loop, Statement, blocks, with_blocks
 
@@ -71,13 +71,13 @@ def _pattern(
 
 
 def variables(body: tuple[Statement, ...]) -> list[str]:
-    """Every loop variable and register of a block, each once."""
+    """Every loop variable and register of a block, each once, as expressions name them."""
     found: dict[str, None] = {}
     for statement in body:
         if isinstance(statement, Loop):
             found[statement.variable] = None
         elif register := getattr(statement, "register", None):
-            found[register] = None
+            found[register_variable(register)] = None
         for block in blocks(statement):
             found |= dict.fromkeys(variables(block))
     return list(found)
@@ -86,7 +86,7 @@ def variables(body: tuple[Statement, ...]) -> list[str]:
 def renamed(
     body: tuple[Statement, ...], tiles: Mapping[str, Tile], names: Mapping[str, str]
 ) -> tuple[Statement, ...]:
-    """A block with other tiles, loop variables and registers, by name."""
+    """A block with other tiles, loop variables and registers, by the names in expressions."""
     renaming = _Renaming(tiles, names)
     return tuple(renaming.statement(each) for each in body)
 
@@ -96,16 +96,19 @@ class _Renaming:
     tiles: Mapping[str, Tile]
     names: Mapping[str, str]
 
-    def name(self, name: str) -> str:
-        """What a variable or register is called now."""
-        return self.names.get(name, name)
+    def register(self, register: str) -> str:
+        """What a register is called now."""
+        return self.names.get(register_variable(register), register)
 
     def statement(self, statement: Statement) -> Statement:
         """The statement with other tiles, variables and registers."""
         if isinstance(statement, Instr):
             return self.instruction(statement)
-        key = "variable" if isinstance(statement, Loop) else "register"
-        named = dataclasses.replace(statement, **{key: self.name(getattr(statement, key))})
+        if isinstance(statement, Loop):
+            variable = self.names.get(statement.variable, statement.variable)
+            named: Statement = dataclasses.replace(statement, variable=variable)
+        else:
+            named = dataclasses.replace(statement, register=self.register(statement.register))
         return with_blocks(named, lambda block: tuple(map(self.statement, block)))
 
     def instruction(self, instruction: Instr) -> Instr:
@@ -114,4 +117,4 @@ class _Renaming:
         register = getattr(renamed, "register", None)
         if register is None:
             return renamed
-        return dataclasses.replace(renamed, register=self.name(register))  # type: ignore[call-arg]
+        return dataclasses.replace(renamed, register=self.register(register))  # type: ignore

@@ -212,3 +212,32 @@ def test_elements_gathered_on_chip_that_do_not_exist() -> None:
     places = np.array([[0, 1], [2, 16], [0, 0], [0, 0]], np.uint32)
     with pytest.raises(IndexNotInTable, match="index 16 is out of bounds for 16 elements\n"):
         nki.simulate(kernel)(normal(4, 16), places)
+
+
+def _wrong_accumulator(x: NkiTensor) -> None:
+    tile = nl.load(x)
+    nisa.tensor_scalar_reduce(
+        tile, tile, nl.add, 0.0, nl.add, nl.ndarray((128, 1), nl.float32), reduce_init=1.0
+    )
+
+
+def _wrong_column(x: NkiTensor) -> None:
+    tile, bound = nl.load(x), nl.zeros((128, 2), nl.float32)
+    nisa.range_select(tile, tile, nl.less, nl.less, bound, bound)
+
+
+def _wrong_seed(x: NkiTensor) -> None:
+    nisa.set_rng_seed(nl.load(x))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (_wrong_accumulator, "reduce_init must be given with load_reduce"),
+        (_wrong_accumulator, "reduce_cmd is 'reset_reduce', reduce_res_negate is False"),
+        (_wrong_column, "bound0 must hold one element for each partition of on_true_tile"),
+        (_wrong_seed, "src_seeds must be one element; here src_seeds is f32[128, 16]"),
+    ],
+)
+def test_rules_are_told_in_the_names_of_parameters(kernel: Kernel, said: str) -> None:
+    assert said in refusal(kernel, BrokenRule, normal(128, 16))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from glia.isa.kit import Instr
 from glia.nki.checked import require_fit
 from glia.nki.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
-from glia.nki.errors import MaskNotSupported, NotInNki
+from glia.nki.errors import BrokenRule, MaskNotSupported, NotInNki
 from glia.nki.issue import Arguments, issue
 from glia.nki.objects import NkiInstruction
 from glia.nki.remember import Issuing, Sums, remembering
@@ -44,6 +45,11 @@ REQUIRED = inspect.Parameter.empty  # a default for parameters that have none
 # What earlier releases took besides: a mask that is None, and a dtype, though that of a result is
 # that of dst.
 EARLIER = ("mask", "dtype")
+# Operands and attributes in the sentence of a rule, which is about the first words, and after it.
+SUBJECT = re.compile(
+    r"^(\w+ )?\(?\w+(, \w+| and \w+)*\)?(?= (must|needs?|takes?|cannot|partition) )|\bof data\b"
+)
+OPERAND = re.compile(r"(?<![^ ])\w+(?= is )")
 
 
 def make_function(
@@ -95,10 +101,15 @@ def make_function(
             target = aliases.get(each, each)
             if value is not None or target in optional:
                 fields[target] = value
-        return issue(session, name, instruction, fields, chosen)
+        try:
+            return issue(session, name, instruction, fields, chosen)
+        except BrokenRule as broken:
+            rule = in_words_of(aliases, str(broken.facts["rule"]))
+            facts = {**broken.facts, "rule": rule}
+            raise BrokenRule(**facts, instruction=broken.instruction, loc=broken.loc) from None
 
     issuing = Issuing(anew, tuple(signature.parameters), aliases, sums)
-    return dressed(remembering(issuing), name, module, signature, describe(instruction))
+    return dressed(remembering(issuing), name, module, signature, describe(instruction, aliases))
 
 
 class Binder:
@@ -172,7 +183,20 @@ def _annotation(instruction: type[Instr], field: dataclasses.Field[Any] | None) 
     return f"{text} | None" if operand.is_optional else text
 
 
-def describe(instruction: type[Instr]) -> str:
+def in_words_of(aliases: Mapping[str, str], rule: str) -> str:
+    """A rule, and the operands it was broken by, with the names that parameters have."""
+    outer = {inner: name for name, inner in aliases.items()}
+    if not outer:
+        return rule
+    sentence, here, operands = rule.partition("; here ")
+
+    def renamed(found: re.Match[str]) -> str:
+        return re.sub(r"\w+", lambda word: outer.get(word[0], word[0]), found[0])
+
+    return SUBJECT.sub(renamed, sentence) + here + OPERAND.sub(renamed, operands)
+
+
+def describe(instruction: type[Instr], aliases: Mapping[str, str] | None = None) -> str:
     """Help: what the instruction does, its engines and its rules."""
     engines = ", ".join(instruction.engines)
     generations = [each for each in instruction.generations if each > 1]
@@ -181,7 +205,7 @@ def describe(instruction: type[Instr]) -> str:
         lines.append(f"Generations: {', '.join(map(str, generations))}.")
     if instruction.rules:
         lines += ["", "Rules:"]
-        lines += [f"* {rule.sentence}" for rule in instruction.rules]
+        lines += [f"* {in_words_of(aliases or {}, rule.sentence)}" for rule in instruction.rules]
     return "\n".join(lines)
 
 

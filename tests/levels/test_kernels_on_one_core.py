@@ -13,6 +13,7 @@ from glia.frontend.errors import BadCustomCall
 from glia.machine import ProgramBuilder, ds
 from glia.machine.ir import Loop, Program, walk
 from glia.machine.one_core import on_one_core
+from glia.machine.text import parse_program, print_program
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.collectives import ReplicaGroup, all_reduce
@@ -201,7 +202,7 @@ def test_loops_in_which_cores_meet_become_one_loop() -> None:
     loops = [each for each in merged.body if isinstance(each, Loop)]
     assert [loop.trips for loop in loops] == [3]
     assert [type(i).__name__ for i in walk(loops[0].body)] == ["Memset", "Memset"]
-    assert sorted(merged.tiles) == ["own", "own@1", "shared"]
+    assert sorted(merged.tiles) == ["own", "own.core1", "shared"]
     with pytest.raises(ValueError, match="known before they run"):
         on_one_core(programs((3, 4)))
 
@@ -227,8 +228,10 @@ def test_each_core_keeps_its_registers() -> None:
         x, y = b.input("x", (4, 2), at=0), b.output(f"y{rank}", (1, 2), at=4096 + 512 * rank)
         row = b.register("row")
         b.register_move(row, rank + 1, on="sync")
-        b.dma_copy(y, x[ds(row, 1)])
+        with b.loop(1) as i:
+            b.dma_copy(y, x[ds(row + i, 1)])
         made.append(b.finish())
-    x = array(4, 2)
-    found = run(on_one_core(made), {"x": x})
+    x, merged = array(4, 2), on_one_core(made)
+    assert parse_program(print_program(merged)) == merged
+    found = run(merged, {"x": x})
     np.testing.assert_array_equal(np.concatenate([found["y0"], found["y1"]]), x[1:3])

@@ -75,7 +75,8 @@ def _tiles(program: Program, first: Program, rank: int) -> dict[str, Tile]:
 
 
 def _name(name: str, rank: int) -> str:
-    return f"{name}@{rank}" if rank else name
+    """The name of what is another core's, in the letters that the text form has for names."""
+    return f"{name}.core{rank}" if rank else name
 
 
 @dataclass(frozen=True)

@@ -154,11 +154,12 @@ def free_between(name: str, low: int, high: int, *, source: str) -> Rule:
     def holds(instr: Any, _: Arch) -> bool:
         return all(low <= p.free <= high for p in _present(instr, (name,)))
 
+    least = f"fill it up to {low} elements, or " if low > 1 else ""
     return Rule(
         f"{name} must have {low} to {high} elements per partition",
         holds,
         source,
-        f"loop over slices of at most {high} elements",
+        f"{least}loop over slices of at most {high} elements",
     )
 
 

@@ -131,10 +131,12 @@ def test_files_of_tests_run_their_tests(tmp_path: Path) -> None:
     path = tmp_path / "test_twice.py"
     path.write_text(TESTS)
     assert find_files(tmp_path) == [path]
-    passed, failed = run_file(path)
+    passed, failed, kernel = run_file(path)
     assert (passed.kernel, passed.status, passed.error) == ("TestTwice.test_twice", "pass", 0.0)
     assert failed.status == "fail"
     assert "False is not true" in failed.reason
+    assert (kernel.kernel, kernel.status) == ("twice", "not run")  # until all is known
+    assert {each.kernel: each.status for each in run_all(tmp_path)}["twice"] == "pass"
 
 
 def test_kernels_that_a_script_runs_pass_with_it(tmp_path: Path) -> None:
@@ -173,7 +175,58 @@ def test_what_a_file_lacks_and_what_takes_too_long_are_not_failures(tmp_path: Pa
     }
 
 
-def test_parameters_of_pytest_are_all_run(tmp_path: Path) -> None:
+def test_what_takes_too_long_or_ends_the_process_does_not_keep_others_from_running(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "test_long.py").write_text(
+        "import os\nimport time\nimport pytest\nfrom neuronxcc import nki\n\n"
+        "def test_first():\n    pass\n\n"
+        "@pytest.mark.parametrize('seconds', [600, 0])\n"
+        "def test_long(seconds):\n    time.sleep(seconds)\n\n"
+        "def test_end():\n    os._exit(3)\n\n"
+        "def test_last():\n    pass\n"
+    )
+    assert [(each.kernel, each.status, each.reason) for each in run_all(tmp_path, seconds=8)] == [
+        ("test_first", "pass", ""),
+        ("test_long[600]", "not run", "stopped after 8 seconds"),
+        ("test_long[0]", "pass", ""),
+        ("test_end", "fail", "ended with 3 and without a word"),
+        ("test_last", "pass", ""),
+    ]
+
+
+def test_a_file_that_calls_its_own_test_is_a_script(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(INNER)
+    (tmp_path / "test_call.py").write_text(
+        "import numpy as np\nfrom kernels import outer\n\n"
+        "def test_call(factor):\n"
+        "    x = np.ones((4, 4), np.float32)\n"
+        "    assert np.allclose(outer(x), x * factor)\n\n"
+        "test_call(2)\n"
+    )
+    found = {each.kernel: each.status for each in run_all(tmp_path)}
+    assert found == {"as a script": "pass", "inner": "pass", "outer": "pass"}
+
+
+def test_what_a_clone_lacks_is_named(tmp_path: Path) -> None:
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (tmp_path / "test_lost.py").write_text(
+        "from neuronxcc import nki\nimport own_package\n"
+        "from own_package.lost import kernel\n\ndef test_lost():\n    pass\n"
+    )
+    (tmp_path / "other.py").write_text(
+        "from neuronxcc import nki\nfrom no_such_package import helper\n\n"
+        "@nki.jit\ndef add_kernel(a, b):\n    return helper(a, b)\n"
+    )
+    assert {each.kernel: (each.status, each.reason) for each in run_all(tmp_path)} == {
+        "test_lost": ("not run", "imports own_package.lost, which is not in this clone"),
+        "add_kernel": ("not run", "needs the package no_such_package"),
+    }
+
+
+def test_parameters_and_fixtures_of_pytest_are_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "test_parameters.py"
     path.write_text(
         "import pytest\nfrom neuronxcc import nki\n\n"
@@ -182,6 +235,12 @@ def test_parameters_of_pytest_are_all_run(tmp_path: Path) -> None:
         "@pytest.mark.parametrize('c', [5, 6])\n"
         "def test_sum(a, b, c):\n    assert a + b + c != 12\n\n"
         "def test_fixture(tmp_path):\n    pass\n\n"
+        "ended = []\n\n"
+        "@pytest.fixture\ndef two():\n    yield 2\n    ended.append(2)\n\n"
+        "class TestThree:\n"
+        "    @pytest.fixture\n    def three(self, two):\n        return two + 1\n\n"
+        "    def test_three(self, three):\n        assert (three, ended) == (3, [])\n\n"
+        "def test_the_end():\n    assert ended == [2]\n\n"
         "def test_skipped():\n    pytest.skip('no device')\n"
     )
     found = [(each.kernel, each.status, each.reason) for each in run_file(path)]
@@ -191,6 +250,8 @@ def test_parameters_of_pytest_are_all_run(tmp_path: Path) -> None:
         ("test_sum[6, 1, 2]", "pass", ""),
         ("test_sum[6, 3, 4]", "pass", ""),
         ("test_fixture", "not run", "needs the fixture tmp_path"),
+        ("TestThree.test_three", "pass", ""),
+        ("test_the_end", "pass", ""),
         ("test_skipped", "not run", "it skips itself: no device"),
         ("test_perf", "pass", ""),  # a measurement, and so the last
     ]
@@ -233,7 +294,6 @@ def test_recipes_are_right_about_themselves() -> None:
         if made is None:
             continue  # for files of another name
         for trial in made if isinstance(made, tuple) else (made,):
-            assert trial.expected
             for each in trial.expected:
                 assert not np.isinf(each).any(), name
                 assert np.isnan(np.asarray(each, np.float64)).mean() < 0.1, name
@@ -263,3 +323,16 @@ def test_the_cpu_stands_in_for_an_xla_device_where_torch_is_there(
         assert "No module named 'torch_xla'" in outcome().stderr
     (tmp_path / "torch.py").write_text("def device(name): return f'device {name}'\n")
     assert outcome().stdout == "device cpu device cpu\n"
+
+
+def test_the_cpu_stands_in_for_the_device_of_native_pytorch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "kernels.py").write_text(INNER)
+    (tmp_path / "native.py").write_text(
+        "import torch\nfrom torch_neuronx import nki\nfrom kernels import outer\n\n"
+        "if __name__ == '__main__':\n"
+        "    x = torch.ones((4, 4), device='neuron')\n"
+        "    assert torch.allclose(outer(x.to('neuron')), x * 2)\n"
+    )
+    found = {each.kernel: each.status for each in run_all(tmp_path)}
+    assert found == {"as a script": "pass", "inner": "pass", "outer": "pass"}

@@ -19,7 +19,8 @@ from glia.nki import language as nl
 from glia.nki import session
 from glia.nki import typing as nt
 from glia.nki.collectives import ReplicaGroup, all_reduce, rank_id
-from glia.nki.errors import BadLaunch
+from glia.nki.errors import BadLaunch, NotAnOutput
+from glia.nki.language_errors import KernelAdvice
 from glia.nki.tensor import NkiTensor
 from glia.runtime.model import load
 from levels.nki_ways import both, normal, stored
@@ -34,6 +35,17 @@ def scaled(x: nt.tensor, factor: float = 2.0) -> nt.tensor:
 def doubled_in_place(x: nt.mutable_tensor, y: nt.tensor[4, 4]) -> Any:
     nl.store(x, nl.add(nl.load(x), nl.load(y)))
     return x
+
+
+def test_a_kernel_without_a_result_runs_simulated_with_a_warning() -> None:
+    @nki.jit
+    def told(x: nt.tensor) -> None:
+        print(f"{nl.num_programs()} of {x.shape}")
+
+    with pytest.warns(KernelAdvice, match="kernel told returns nothing and writes to none"):
+        assert nki.simulate(told)(normal(8, 4)) is None
+    with pytest.raises(NotAnOutput):
+        told(normal(8, 4))
 
 
 def test_a_kernel_runs_simulated_and_compiled() -> None:

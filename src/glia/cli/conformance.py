@@ -1,9 +1,9 @@
 """`glia conformance nki`: run the kernels of a clone of the public NKI repositories.
 
-Kernels are found by their decorator. One with a recipe runs on its inputs and is compared with
-NumPy; a file of tests runs its tests, one that can be started is started. A kernel that only these
-call is one that passes when they do. Every file runs in a process of its own, because its code is
-the user's.
+Kernels are found by their decorator, in files and in the code blocks of pages. One with a recipe
+runs on its inputs and is compared with NumPy; a file of tests runs its tests, one that can be
+started is started. A kernel that only these call is one that passes when they do. Every file runs
+in a process of its own, because its code is the user's.
 """
 
 from __future__ import annotations
@@ -16,26 +16,29 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from glia.cli.conformance_load import imported, kernels_in, parsed, provide_names
 from glia.cli.conformance_outcome import Outcome, text_of_outcome
+from glia.cli.conformance_pages import EARLIER, KERNEL, excerpts
 from glia.cli.conformance_trials import (
     NO_INPUTS,
+    Step,
     environment,
     is_script,
     is_test,
-    run_kernels,
-    run_script,
-    run_tests,
+    kernel_steps,
+    script_step,
+    test_steps,
 )
 from glia.cli.conformance_xla import provide_xla
 
-SECONDS = 900  # that one kernel or test may take
+SECONDS = 900  # that one kernel, test or script may take
 __all__ = ["find_files", "generation_of", "run_all", "run_file", "text_of_outcome"]
 GENERATIONS = {"neuronxcc": "beta 1", "nki": "current", "torch_neuronx": "beta 1"}
 
@@ -43,10 +46,9 @@ GENERATIONS = {"neuronxcc": "beta 1", "nki": "current", "torch_neuronx": "beta 1
 def find_files(root: Path) -> list[Path]:
     """Python files that define kernels, and tests and scripts that use NKI or those."""
     trees = {}
-    for path in sorted(root.rglob("*.py")):
-        hidden = any(part.startswith(".") or part == "api" for part in path.relative_to(root).parts)
-        tree = None if hidden or "integration" in path.parts or not path.is_file() else parsed(path)
-        if tree is not None:
+    for path in _visible(root, "*.py"):
+        tree = parsed(path)
+        if tree is not None and "api" not in path.relative_to(root).parts:
             trees[path] = tree
     defining = {path for path, tree in trees.items() if kernels_in(tree)}
     return [
@@ -55,6 +57,14 @@ def find_files(root: Path) -> list[Path]:
         if path in defining
         or ((is_test(path, tree) or is_script(tree)) and _uses(path, tree, defining))
     ]
+
+
+def _visible(root: Path, pattern: str) -> Iterator[Path]:
+    """Files of a clone; those for whole models on a device, integration tests, are left out."""
+    for path in sorted(root.rglob(pattern)):
+        parts = path.relative_to(root).parts
+        if path.is_file() and not any(p.startswith(".") or p == "integration" for p in parts):
+            yield path
 
 
 def _uses(path: Path, tree: ast.Module, defining: set[Path]) -> bool:
@@ -71,49 +81,103 @@ def _uses(path: Path, tree: ast.Module, defining: set[Path]) -> bool:
     return False
 
 
-def generation_of(tree: ast.Module) -> str:
+def generation_of(tree: ast.Module | None) -> str:
     """Which generation of NKI a file imports; "" for neither."""
-    roots = {name.partition(".")[0] for name in imported(tree)}
+    roots = {name.partition(".")[0] for name in imported(tree)} if tree is not None else set()
     return next((GENERATIONS[root] for root in GENERATIONS if root in roots), "")
 
 
-def run_file(path: Path) -> Iterator[Outcome]:
-    """Run every kernel or test of a file in this process, one after the other, then its script."""
-    path = path.resolve()
+def run_file(
+    path: Path, start: int = 0, begin: Callable[[int, str], None] = lambda number, name: None
+) -> Iterator[Outcome]:
+    """Run every kernel or test of a file in this process, one after the other, then its script.
+
+    `begin` hears of each what number and name it has; those before `start` are left out.
+    """
+    with np.errstate(all="ignore"):
+        for number, (name, run) in enumerate(_steps(path.resolve())):
+            if number >= start:
+                begin(number, name)
+                outcome = run()
+                if outcome is not None:
+                    yield outcome
+
+
+def _steps(path: Path) -> Iterator[Step]:
     tree = parsed(path)
     assert tree is not None
     generation = generation_of(tree)
     provide_names()
     provide_xla()
-    with np.errstate(all="ignore"):
-        if is_test(path, tree):
-            yield from run_tests(path, tree, generation)
-            return
-        yield from run_kernels(path, tree, generation)
-        if is_script(tree):
-            yield from run_script(path, tree, generation)
+    if is_test(path, tree):
+        yield from test_steps(path, tree, generation)
+    yield from kernel_steps(path, tree, generation)
+    if is_test(path, tree):
+        return
+    if is_script(tree):
+        yield script_step(path, tree, generation)
 
 
 def run_all(root: Path, only: str = "", seconds: float = SECONDS) -> Iterator[Outcome]:
-    """Outcomes of every file under a folder whose path holds `only`, one process after another.
+    """Outcomes of every file and page of a clone whose path holds `only`, one after another.
 
     Kernels without inputs of their own come last, with the test or script that ran them.
     """
     root = root.resolve()
-    waiting, callers = [], {}
-    for path in find_files(root):
-        if only not in path.relative_to(root).as_posix():
-            continue
-        for outcome in _in_process(path, seconds):
-            short = replace(outcome, file=Path(outcome.file).relative_to(root).as_posix())
-            if short.status == "pass":
-                callers |= {each: short for each in outcome.reached if each not in callers}
-            if short.reason == NO_INPUTS:
-                waiting.append((f"{outcome.file}:{outcome.kernel}", short))
-            else:
-                yield short
+    waiting: list[tuple[str, Outcome]] = []
+    callers: dict[str, dict[str, Outcome]] = {"pass": {}, "explained": {}}
+    for outcome in _outcomes(root, only, seconds):
+        short = replace(outcome, file=Path(outcome.file).relative_to(root).as_posix())
+        if short.status in callers:
+            of_status = callers[short.status]
+            of_status |= {each: short for each in outcome.reached if each not in of_status}
+        if short.reason == NO_INPUTS:
+            waiting.append((f"{outcome.file}:{outcome.kernel}", short))
+        else:
+            yield short
     for place, outcome in waiting:
-        yield _through(outcome, callers.get(place))
+        yield _through(outcome, callers["pass"].get(place) or callers["explained"].get(place))
+
+
+def _outcomes(root: Path, only: str, seconds: float) -> Iterator[Outcome]:
+    for path in _visible(root, "*.py"):
+        if only in path.relative_to(root).as_posix():
+            yield from _no_python(path)
+    files = find_files(root)
+    for path in files:
+        if only in path.relative_to(root).as_posix():
+            yield from _in_processes(path, seconds)
+    is_current = any(generation_of(parsed(path)) == "current" for path in files)
+    package = "nki" if is_current else EARLIER
+    for page in _visible(root, "*.rst"):
+        if only in page.relative_to(root).as_posix():
+            yield from _of_page(page, package, seconds)
+
+
+def _of_page(page: Path, package: str, seconds: float) -> Iterator[Outcome]:
+    """Outcomes of a page's blocks, each in a file with the place of the block for its name."""
+    with tempfile.TemporaryDirectory() as folder:
+        for excerpt in excerpts(page, package, Path(folder).resolve()):
+            place = f"{page}:{excerpt.line}"
+            found = excerpt.outcomes
+            if excerpt.path is not None:
+                found = _in_processes(excerpt.path, seconds)
+            for outcome in found:
+                reached = (each.replace(str(excerpt.path), place) for each in outcome.reached)
+                yield replace(outcome, file=place, reached=tuple(reached))
+
+
+def _no_python(path: Path) -> Iterator[Outcome]:
+    """Kernels of a file that is no Python."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        ast.parse(text)
+    except SyntaxError as problem:
+        what = f"the file is no Python: {problem.msg}, line {problem.lineno} (the file itself)"
+        for name in KERNEL.findall(text):
+            yield Outcome(str(path), name, "", "explained", reason=what)
+    except ValueError:
+        return  # no text
 
 
 def _through(outcome: Outcome, caller: Outcome | None) -> Outcome:
@@ -121,32 +185,48 @@ def _through(outcome: Outcome, caller: Outcome | None) -> Outcome:
     if caller is None:
         return outcome
     reason = f"run by {caller.file} {caller.kernel}"
-    return replace(outcome, status="pass", error=caller.error, reason=reason)
+    if caller.status != "pass":
+        reason += f": {caller.reason}"
+    return replace(outcome, status=caller.status, error=caller.error, reason=reason)
 
 
-def _in_process(path: Path, seconds: float) -> Iterator[Outcome]:
-    """Outcomes of a file; one that says nothing for so many seconds gives those until then."""
-    tree = parsed(path)
-    generation = generation_of(tree) if tree is not None else ""
-    command = [sys.executable, "-m", "glia.cli.conformance", str(path)]
+def _in_processes(path: Path, seconds: float) -> Iterator[Outcome]:
+    """Outcomes of a file; what ends its process or takes too long is one, and the rest follows."""
+    blank = Outcome(str(path), path.stem, generation_of(parsed(path)), "fail")
+    start: int | None = 0
+    while start is not None:
+        start = yield from _in_process(blank, start, seconds)
+
+
+def _in_process(blank: Outcome, start: int, seconds: float) -> Generator[Outcome, None, int | None]:
+    """Outcomes from the one of this number on; the next that is left to run when it breaks off."""
+    command = [sys.executable, "-m", "glia.cli.conformance", blank.file, str(start)]
+    following = None
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=errors, env=environment()
         )
-        status, reason = "fail", ""
         try:
-            yield from (_read(line) for line in _lines(process, seconds))
+            for line in _lines(process, seconds):
+                fields = json.loads(line)
+                if "begins" in fields:
+                    number, name = fields["begins"]
+                    blank, following = replace(blank, kernel=name), number + 1
+                else:
+                    yield Outcome(**{**fields, "reached": tuple(fields["reached"])})
             if process.wait():
                 errors.seek(0)
                 words = errors.read().decode(errors="replace").strip().splitlines()
                 reason = (words or [f"ended with {process.returncode} and without a word"])[-1]
+                yield replace(blank, reason=reason)
+                return following
         except queue.Empty:
-            status, reason = "not run", f"stopped after {seconds:g} seconds"
+            yield replace(blank, status="not run", reason=f"stopped after {seconds:g} seconds")
+            return following
         finally:
             process.kill()
             process.wait()
-    if reason:
-        yield Outcome(str(path), path.stem, generation, status, reason=reason)
+    return None
 
 
 def _lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[bytes]:
@@ -165,18 +245,24 @@ def _lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[bytes]:
         yield line
 
 
-def _read(line: bytes) -> Outcome:
-    fields = json.loads(line)
-    return Outcome(**{**fields, "reached": tuple(fields["reached"])})
-
-
 def main(arguments: list[str]) -> int:
-    """Run one file; print each outcome as a line of JSON, and nothing that the file prints."""
+    """Run one file from the kernel or test of a number on, and print nothing that the file prints.
+
+    What comes out is JSON, a line for each that begins and a line for each outcome.
+    """
+    path, start = arguments
     with os.fdopen(os.dup(1), "w") as lines, open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
-        for outcome in run_file(Path(arguments[0])):
-            lines.write(json.dumps(asdict(outcome)) + "\n")
+
+        def tell(fields: dict[str, Any]) -> None:
+            lines.write(json.dumps(fields) + "\n")
             lines.flush()
+
+        def begin(number: int, name: str) -> None:
+            tell({"begins": [number, name]})
+
+        for outcome in run_file(Path(path), int(start), begin):
+            tell(asdict(outcome))
     return 0
 
 

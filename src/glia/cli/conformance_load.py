@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.abc
+import importlib.machinery
 import importlib.util
 import itertools
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from glia.nki.subset_rules import last_name
 
 DECORATORS = ("jit", "nki_jit", "trace", "baremetal", "benchmark", "profile")
+LACKING = "__lacking__"  # where a module keeps what its file imports in vain
 FRAMEWORKS = (
     "torch",
     "torch_xla",
@@ -33,8 +35,15 @@ def provide_names() -> None:
             sys.modules.setdefault(each, importlib.import_module(target))
         for parent, each in itertools.pairwise(path):
             setattr(sys.modules[parent], each.rpartition(".")[2], sys.modules[each])
-    sys.modules.setdefault("torch_neuronx", types.ModuleType("torch_neuronx"))
-    sys.modules["torch_neuronx"].nki_jit = importlib.import_module("glia.nki.beta1").jit  # type: ignore
+    name = "torch_neuronx"
+    if name not in sys.modules and importlib.util.find_spec(name) is None:
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(
+            __spec__=importlib.machinery.ModuleSpec(name, None),
+            nki=sys.modules["nki"],
+            nki_jit=importlib.import_module("glia.nki.beta1").jit,
+            nki_op=importlib.import_module("glia.nki.frameworks").nki_op,
+        )
 
 
 # A package that is not named is its first module here.
@@ -96,9 +105,13 @@ def kernels_in(tree: ast.Module) -> list[str]:
     return [
         node.name
         for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-        and any(last_name(each) in DECORATORS for each in node.decorator_list)
+        if isinstance(node, ast.FunctionDef) and any(map(_makes_kernel, node.decorator_list))
     ]
+
+
+def _makes_kernel(decorator: ast.expr) -> bool:
+    root = ast.unparse(decorator).partition(".")[0]  # jax and torch have a jit of their own
+    return last_name(decorator) in DECORATORS and root not in FRAMEWORKS
 
 
 def load(path: Path, tree: ast.Module, *, is_whole: bool) -> types.ModuleType:
@@ -113,7 +126,20 @@ def load(path: Path, tree: ast.Module, *, is_whole: bool) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader.exec_module(module)
+    module.__dict__[LACKING] = {} if is_whole else _lacking(tree)
     return module
+
+
+def _lacking(tree: ast.Module) -> dict[str, str]:
+    """Names that a file imports from packages that are not here, and the packages."""
+    return {
+        alias.asname or alias.name.partition(".")[0]: module.partition(".")[0]
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        for module in ((node.module or "") if isinstance(node, ast.ImportFrom) else alias.name,)
+        if module and importlib.util.find_spec(module.partition(".")[0]) is None
+    }
 
 
 def find_neighbours(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import SkipTest
@@ -38,6 +39,17 @@ KNOWN = (
           "first tile; tracing goes through the body once for all tiles", "the file itself"),
     Known("layout-loop.py", "", "name 'i_f' is not defined", "the kernel uses a name that it does "
           "not define", "the file itself"),
+    Known("core-dump.rst", "", "out of bounds", "the example reads outside its tensor on purpose",
+          "Neuron Runtime, core dump"),
+    Known("tutorial-debug-neff-nrtpy.rst", "oob_dma_kernel", "out of bounds", "the tutorial reads "
+          "outside its tensor on purpose, to find it", "the page itself"),
+    Known("tiling-overview.rst:2", "", "must have the same number of elements", "the last tile has "
+          "128 rows however many are left, and both sides of a copy as many elements",
+          "NKI nki.isa.dma_copy"),
+    Known("nki_simulator.rst", "my_kernel", "nl.store", "the example stores a tile nowhere: "
+          "nl.store takes a destination and a value", "NKI nki.language.store"),
+    Known("allocator.rst", "kernel_without_sbm", "no attribute 'address'", "prints an attribute "
+          "that the reference of tensors does not have", "NKI nki.language, NkiTensor"),
     Known("", "", "nki.jit takes no platform_target", "platform_target of nki.jit has "
           "been an error since NKI 0.3.0", "NKI release notes 2.29"),
     Known("test_nki_isa_dropout.py", "TestNkiIsaExamplesDropout.test_dropout", "True is not false",
@@ -68,7 +80,12 @@ def failed(path: Path, name: str, generation: str, problem: BaseException) -> Ou
 
 def _lacking(problem: BaseException) -> str:
     if isinstance(problem, ModuleNotFoundError):
+        package = (problem.name or "").partition(".")[0]
+        if package != problem.name and package in sys.modules:
+            return f"imports {problem.name}, which is not in this clone"
         return f"needs the package {problem.name}"
+    if isinstance(problem, AttributeError) and problem.obj is sys.modules.get("torch_neuronx"):
+        return f"needs torch_neuronx.{problem.name}"
     if isinstance(problem, SkipTest) or type(problem).__name__ == "Skipped":
         return f"it skips itself: {problem}"
     if isinstance(problem, SystemExit) and problem.code == 2:

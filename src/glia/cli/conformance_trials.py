@@ -11,8 +11,9 @@ import runpy
 import sys
 import tempfile
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,37 +21,47 @@ from unittest import mock
 
 import numpy as np
 
-from glia.cli.conformance_library import RECIPES
-from glia.cli.conformance_load import find_neighbours, imported, kernels_in, load
+from glia.cli.conformance_load import LACKING, find_neighbours, imported, kernels_in, load
 from glia.cli.conformance_outcome import Outcome, failed, judged
+from glia.cli.conformance_page_recipes import RECIPES, kernels_of_page
 from glia.cli.conformance_recipes import Trial
+from glia.cli.conformance_xla import neuron_is_cpu
+from glia.nki.beta1 import jit as earlier_jit
 from glia.nki.beta1.launch import Kernel as EarlierKernel
 from glia.nki.beta1.launch import simulate_kernel
-from glia.nki.kernel import Kernel
+from glia.nki.frameworks import to_numpy
+from glia.nki.kernel import Kernel, jit
 from glia.nki.launch import Launch
 from glia.nki.simulate import simulate
 
 NO_INPUTS = "no inputs are known for it, and nothing in the clone that runs here calls it"
 RESULTS = ("out", "res")  # how parameters begin that a kernel writes
+SCRIPT = "as a script"  # the name of a file's own run in the table
+Step = tuple[str, Callable[[], Outcome | None]]  # what is run, and how
 COMPARISONS = (("numpy", "allclose"), ("jax.numpy", "allclose"), ("torch", "allclose"))
 
 
 # --- kernels -------------------------------------------------------------------------------------
 
 
-def run_kernels(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcome]:
-    """Run the kernels of a file that have a recipe; the others are not run."""
+def kernel_steps(path: Path, tree: ast.Module, generation: str) -> Iterator[Step]:
+    """The kernels of a file: those that have a recipe run, the others are not run."""
+    page = path.name.partition(":")[0]
     names = kernels_in(tree)
-    names += _wrappers(tree, names)
+    plain = kernels_of_page(tree, page)
+    names += [*plain, *_wrappers(tree, names)]
     if not names:
         return
     try:
         module = load(path, tree, is_whole=False)
     except Exception as problem:
-        yield from (failed(path, name, generation, problem) for name in names)
+        yield from ((n, partial(failed, path, n, generation, problem)) for n in names)
         return
+    made = jit if generation == "current" else earlier_jit
     for name in names:
-        yield _run_kernel(path, getattr(module, name), name, generation)
+        kernel = getattr(module, name)
+        kernel = made(kernel) if name in plain else kernel
+        yield name, partial(_run_kernel, path, kernel, name, generation)
 
 
 def _wrappers(tree: ast.Module, kernels: list[str]) -> list[str]:
@@ -65,7 +76,10 @@ def _wrappers(tree: ast.Module, kernels: list[str]) -> list[str]:
 
 
 def _run_kernel(path: Path, kernel: Any, name: str, generation: str) -> Outcome:
-    make = RECIPES.get(name)
+    if package := _lacks(kernel):
+        return failed(path, name, generation, ModuleNotFoundError(name=package))
+    page = path.name.partition(":")[0]
+    make = RECIPES.get(f"{page} {name}") or RECIPES.get(name)
     made = make(np.random.default_rng(0), path.name) if make is not None else None
     if made is None:
         return Outcome(str(path), name, generation, "not run", reason=NO_INPUTS)
@@ -77,8 +91,15 @@ def _run_kernel(path: Path, kernel: Any, name: str, generation: str) -> Outcome:
     if wrong:
         return wrong[0]
     reached = {each for outcome in outcomes for each in outcome.reached}
-    worst = max(outcome.error or 0.0 for outcome in outcomes)
+    worst = max((each.error for each in outcomes if each.error is not None), default=None)
     return replace(outcomes[0], error=worst, reached=tuple(sorted(reached)))
+
+
+def _lacks(kernel: Any) -> str:
+    """A package that a kernel uses, and that is not here."""
+    function = inspect.unwrap(getattr(kernel, "function", kernel))
+    lacking = getattr(function, "__globals__", {}).get(LACKING, {})
+    return next((lacking[n] for n in function.__code__.co_names if n in lacking), "")
 
 
 def _fitted(kernel: Any, trial: Trial) -> Trial | None:
@@ -95,9 +116,10 @@ def _fitted(kernel: Any, trial: Trial) -> Trial | None:
 
 
 def _run_trial(path: Path, kernel: Any, name: str, generation: str, trial: Trial) -> Outcome:
+    reached: set[str] = set()
     try:
         grid = trial.grid if hasattr(kernel, "__getitem__") and trial.grid else ()
-        with _reaching() as reached:
+        with _noting(reached):
             found = _simulated(kernel, generation, grid)(*trial.arguments, **trial.named)
     except Exception as problem:
         return failed(path, name, generation, problem)
@@ -126,15 +148,15 @@ def _compared(path: Path, name: str, generation: str, found: list[Any], trial: T
         worst = max(worst, float("inf") if np.isnan(error) else error)
     is_right = worst <= trial.tolerance and len(found) >= len(trial.expected)
     if is_right:
-        return Outcome(str(path), name, generation, "pass", worst)
+        error = worst if trial.expected else None
+        return Outcome(str(path), name, generation, "pass", error)
     text = f"differs from NumPy by more than {trial.tolerance}"
     return replace(judged(path, name, generation, text), error=worst)
 
 
 @contextlib.contextmanager
-def _reaching() -> Iterator[set[str]]:
-    """The kernels that run meanwhile, as `file:name`."""
-    reached: set[str] = set()
+def _noting(reached: set[str]) -> Iterator[None]:
+    """Note the kernels that run meanwhile, as `file:name`."""
 
     def noted(kind: type, method: str) -> Any:
         original = getattr(kind, method)
@@ -153,7 +175,7 @@ def _reaching() -> Iterator[set[str]]:
         noted(Kernel, "__call__"),
         noted(EarlierKernel, "__call__"),
     ):
-        yield reached
+        yield
 
 
 class _Watch:
@@ -168,7 +190,7 @@ class _Watch:
 
         def watched(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
             with contextlib.suppress(ValueError, TypeError):
-                first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
+                first, second = (np.asarray(to_numpy(each), np.float64) for each in (a, b))
                 error = np.abs(first - second) / (1 + np.abs(second))
                 self.worst = max(self.worst or 0.0, float(np.nanmax(error, initial=0.0)))
             is_close = bool(allclose(a, b, *args, **kwargs))
@@ -179,8 +201,8 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _watching(tree: ast.Module) -> Iterator[tuple[_Watch, set[str]]]:
-    """Watch what is compared and which kernels run, in a folder of its own."""
+def _watching(tree: ast.Module, reached: set[str]) -> Iterator[_Watch]:
+    """Watch what is compared and note which kernels run, in a folder of its own."""
     watch = _Watch()
     packages = {"numpy", *(name.partition(".")[0] for name in imported(tree))}
     with contextlib.ExitStack() as stack:
@@ -192,35 +214,54 @@ def _watching(tree: ast.Module) -> Iterator[tuple[_Watch, set[str]]]:
                     stack.enter_context(mock.patch.object(module, name, watched))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(contextlib.chdir(folder))
-        yield watch, stack.enter_context(_reaching())
+        stack.enter_context(_noting(reached))
+        yield watch
 
 
 # --- scripts -------------------------------------------------------------------------------------
 
 
 def is_script(tree: ast.Module) -> bool:
-    """Whether the file does something when it is started."""
+    """Whether the file does something when it is started, if only to call its own tests."""
     return any(
-        isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) for node in tree.body
+        (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)) or _calls_a_test(node)
+        for node in tree.body
     )
 
 
-def run_script(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcome]:
-    """Start the file; it fails when it raises, and when a comparison of its own says no."""
+def _calls_a_test(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Name(id=name))):
+            return name.startswith("test_")
+    return False
+
+
+def script_step(path: Path, tree: ast.Module, generation: str) -> Step:
+    """The file as it is when someone starts it."""
+    return SCRIPT, partial(_run_script, path, tree, generation)
+
+
+def _run_script(path: Path, tree: ast.Module, generation: str) -> Outcome | None:
+    """It fails when it raises, and when a comparison of its own says no; None if no kernel runs."""
     find_neighbours(path)
-    name = "as a script"
+    reached: set[str] = set()
     try:
-        with _watching(tree) as (watch, reached), mock.patch.object(sys, "argv", [str(path)]):
+        with (
+            _watching(tree, reached) as watch,
+            mock.patch.object(sys, "argv", [str(path)]),
+            neuron_is_cpu(tree),
+        ):
             runpy.run_path(str(path), run_name="__main__")
     except (Exception, SystemExit) as problem:
         if not isinstance(problem, SystemExit) or problem.code not in (None, 0):
-            yield failed(path, name, generation, problem)
-            return
+            found = tuple(sorted(reached))
+            return replace(failed(path, SCRIPT, generation, problem), reached=found)
     if watch.said_no:
-        yield replace(judged(path, name, generation, "its allclose says no"), error=watch.worst)
-    elif reached:
-        found = tuple(sorted(reached))
-        yield Outcome(str(path), name, generation, "pass", watch.worst, reached=found)
+        return replace(judged(path, SCRIPT, generation, "its allclose says no"), error=watch.worst)
+    if not reached:
+        return None
+    found = tuple(sorted(reached))
+    return Outcome(str(path), SCRIPT, generation, "pass", watch.worst, reached=found)
 
 
 # --- files of unit tests -------------------------------------------------------------------------
@@ -240,23 +281,26 @@ def is_test(path: Path, tree: ast.Module) -> bool:
     )
 
 
-def run_tests(path: Path, tree: ast.Module, generation: str) -> Iterator[Outcome]:
-    """Run the tests of a file, each with all its parameters; measurements, which are long, last."""
+def test_steps(path: Path, tree: ast.Module, generation: str) -> Iterator[Step]:
+    """The tests of a file, each with all its parameters; measurements, which are long, last."""
     try:
         module = load(path, tree, is_whole=True)
     except BaseException as problem:
         if isinstance(problem, KeyboardInterrupt):
             raise
-        yield failed(path, path.stem, generation, problem)
+        yield path.stem, partial(failed, path, path.stem, generation, problem)
         return
     for label, kind, function in sorted(_tests_of(module), key=_is_measurement):
-        cases, missing = _cases(function)
+        fixtures = _fixtures_of(module, kind)
+        cases, missing = _cases(function, fixtures)
         if missing:
             reason = f"needs the fixture {missing}"
-            yield Outcome(str(path), label, generation, "not run", reason=reason)
+            yield label, partial(Outcome, str(path), label, generation, "not run", reason=reason)
         for case in cases:
-            shown = f"{label}{list(case.values())}" if case else label
-            yield _run_test(path, tree, shown[:120], kind, function, case, generation)
+            shown = (f"{label}{list(case.values())}" if case else label)[:120]
+            call = partial(_call_test, kind, function, case, fixtures)
+            expected = _expected_failure(function)
+            yield shown, partial(_run_test, path, tree, shown, call, expected, generation)
 
 
 def _tests_of(module: ModuleType) -> Iterator[tuple[str, Any, Any]]:
@@ -279,36 +323,65 @@ def _is_measurement(test: tuple[str, Any, Any]) -> bool:
 
 
 def _run_test(
-    path: Path, tree: ast.Module, label: str, kind: Any, function: Any, case: dict[str, Any],
+    path: Path, tree: ast.Module, label: str, call: Callable[[], None], expected: str,
     generation: str,
 ) -> Outcome:  # fmt: skip
+    reached: set[str] = set()
     try:
-        with _watching(tree) as (watch, reached):
-            _call_test(kind, function, case)
+        with _watching(tree, reached) as watch:
+            call()
+        outcome = Outcome(str(path), label, generation, "pass", watch.worst)
     except BaseException as problem:
         if isinstance(problem, KeyboardInterrupt):
             raise
-        expected = _expected_failure(function)
         outcome = failed(path, label, generation, problem)
-        return replace(outcome, status="explained", reason=expected) if expected else outcome
-    found = tuple(sorted(reached))
-    return Outcome(str(path), label, generation, "pass", watch.worst, reached=found)
+        if expected:
+            outcome = replace(outcome, status="explained", reason=expected)
+    return replace(outcome, reached=tuple(sorted(reached)))
 
 
-def _call_test(kind: Any, function: Any, case: dict[str, Any]) -> None:
-    if kind is None:
-        function(**case)
-        return
-    name = function.__name__
-    instance = kind(name) if issubclass(kind, unittest.TestCase) else kind()
-    before, after = ("setUp", "tearDown")
-    if not isinstance(instance, unittest.TestCase):
-        before, after = ("setup_method", "teardown_method")
-    getattr(instance, before, lambda: None)()
-    try:
-        getattr(instance, name)(**case)
-    finally:
-        getattr(instance, after, lambda: None)()
+def _call_test(kind: Any, function: Any, case: dict[str, Any], fixtures: dict[str, Any]) -> None:
+    with contextlib.ExitStack() as stack:
+        if kind is None:
+            function(**_arguments(function, case, fixtures, stack))
+            return
+        name = function.__name__
+        instance = kind(name) if issubclass(kind, unittest.TestCase) else kind()
+        before, after = ("setUp", "tearDown")
+        if not isinstance(instance, unittest.TestCase):
+            before, after = ("setup_method", "teardown_method")
+        getattr(instance, before, lambda: None)()
+        stack.callback(getattr(instance, after, lambda: None))
+        known = {**case, "self": instance}
+        function(**_arguments(function, known, fixtures, stack))
+
+
+def _arguments(
+    function: Any, known: dict[str, Any], fixtures: dict[str, Any], stack: contextlib.ExitStack
+) -> dict[str, Any]:
+    """What a test or fixture takes, from what is known or from the fixture of that name."""
+    found = {}
+    for name in inspect.signature(function).parameters:
+        if name in known:
+            found[name] = known[name]
+            continue
+        made = fixtures[name](**_arguments(fixtures[name], known, fixtures, stack))
+        if inspect.isgenerator(made):  # what stands behind its yield ends it
+            stack.callback(next, made, None)
+            made = next(made)
+        known[name] = found[name] = made
+    return found
+
+
+def _fixtures_of(module: ModuleType, kind: Any) -> dict[str, Any]:
+    """The functions by the names of the fixtures that a file defines, for all or for a class."""
+    places = [*vars(module).items(), *(vars(kind).items() if kind is not None else ())]
+    return {
+        name: inspect.unwrap(value)
+        for name, value in places
+        if type(value).__name__ == "FixtureFunctionDefinition"
+        or hasattr(value, "_pytestfixturefunction")  # until pytest 8.3
+    }
 
 
 def _expected_failure(function: Any) -> str:
@@ -319,14 +392,14 @@ def _expected_failure(function: Any) -> str:
     return ""
 
 
-def _cases(function: Any) -> tuple[list[dict[str, Any]], str]:
+def _cases(function: Any, fixtures: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """The arguments of each run of a test as pytest's marks give them, or what they leave open."""
     names = set(inspect.signature(function).parameters) - {"self"}
     cases: list[dict[str, Any]] = [{"simulation_only": True} if "simulation_only" in names else {}]
     for mark in getattr(function, "pytestmark", []):
         if mark.name == "parametrize":
             cases = [{**case, **row} for case in cases for row in _rows(*mark.args[:2])]
-    missing = sorted(names - (cases[0].keys() if cases else set()))
+    missing = sorted(names - fixtures.keys() - (cases[0].keys() if cases else set()))
     return ([], missing[0]) if missing else (cases, "")
 
 
@@ -342,5 +415,6 @@ def _rows(keys: Any, rows: Any) -> list[dict[str, Any]]:
 
 
 def environment() -> dict[str, str]:
-    """The environment for a file in a process of its own, which finds the same modules."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    """The environment for a file in a process of its own: the same modules, and no debugger."""
+    found = {**os.environ, "PYTHONBREAKPOINT": "0"}
+    return {**found, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -1,19 +1,22 @@
-"""What scripts take from torch_xla, for environments without it: the device and its waits.
+"""What scripts take from torch_xla and native PyTorch, for environments without: the device.
 
-Scripts of the public repositories make tensors on the XLA device to hand them to kernels. Where
-torch_xla is not installed, the CPU is that device, and there is nothing to wait for.
+Scripts of the public repositories make tensors on the XLA device, or on the one named neuron, to
+hand them to kernels. Where PyTorch has none, the CPU is that device, and never late.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+DEVICE = "neuron"
 PACKAGE = "torch_xla"
 NAMES = (PACKAGE, "torch_xla.core", "torch_xla.core.xla_model", "torch_xla.runtime")
 
@@ -47,3 +50,27 @@ def _cpu(*_: Any, **__: Any) -> Any:
 
 def _do_nothing(*_: Any, **__: Any) -> None:
     """Tensors of the CPU are never late."""
+
+
+@contextlib.contextmanager
+def neuron_is_cpu(tree: ast.Module) -> Iterator[None]:
+    """Let calls of PyTorch's functions that name the device neuron, if a file does, use the CPU."""
+    named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    if DEVICE not in named or importlib.util.find_spec("torch") is None:
+        yield
+        return
+    base = importlib.import_module("torch.overrides").TorchFunctionMode
+
+    class OnCpu(base):  # type: ignore[misc, valid-type]
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            named = {name: _elsewhere(value) for name, value in (kwargs or {}).items()}
+            return function(*map(_elsewhere, args), **named)
+
+    with OnCpu():
+        yield
+
+
+def _elsewhere(value: Any) -> Any:
+    return "cpu" if isinstance(value, str) and value == DEVICE else value

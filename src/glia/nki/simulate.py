@@ -15,6 +15,7 @@ from glia.nki.cores import Cores
 from glia.nki.dtypes import dtype_name
 from glia.nki.frameworks import from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
+from glia.nki.language_errors import advise
 from glia.nki.launch import (
     Launch,
     bind,
@@ -99,8 +100,11 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
     written = {name for session in sessions for name in session.written & held.keys()}
     for name in written:
         write_back(launch.arrays[name], held[name])
+    if returned is None and not written:
+        text = "returns nothing and writes to none of its arguments: the device needs an output"
+        advise(f"kernel {launch.home.name} {text}", launch.home)
     with running(sessions[0]):
-        given = outputs_of(returned, wrote=bool(written))
+        given = outputs_of(returned, wrote=True)
         outputs = [check_output(each, launch, is_eager=True) for each in given]
         values = [from_numpy(np.asarray(tensor), launch.framework) for tensor in outputs]
     return like_returned(returned, values)

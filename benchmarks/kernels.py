@@ -56,8 +56,9 @@ class Case:
     """A kernel, its arguments, and what its roofline is made of.
 
     `moved` is bytes through DMA, `cycles` those of each engine. `shared` engines divide the work
-    between them: their times are added and halved. Engines `in_turn` share a port of SBUF on
-    generation 2: there their times are added.
+    between them: their times are added and halved. On generation 2 engines `in_turn` share a port
+    of SBUF, or PSUM: there their times are added; and `met` bytes lie in short rows of HBM that
+    meet in the same channels.
     """
 
     kernel: Any
@@ -67,6 +68,7 @@ class Case:
     shared: Cycles = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
     in_turn: Cycles = field(default_factory=dict)
+    met: float = 0.0
     targets: tuple[str, ...] = ("trn1", "trn2")
 
     @property
@@ -89,6 +91,8 @@ class Case:
         if self.in_turn and arch.generation == 2:
             times = [cycles / arch.clocks_ghz[name] for name, cycles in self.in_turn.items()]
             found[" and ".join(self.in_turn)] = sum(times) / 1000
+        if self.met and arch.generation == 2:
+            found["HBM"] = self.met / (arch.hbm_bytes_per_ns * arch.hbm_conflict_rate) / 1000
         return found
 
 
@@ -123,7 +127,8 @@ def cases() -> Iterator[Case]:
     yield from _attention()
     x, up, down = zeros(2048, 2048), zeros(2048, 8192), zeros(8192, 2048)
     array = {"tensor": 3 * x.size * 8192 / 128**2}
-    yield Case(swiglu, (x, up, up, down), cycles=array, targets=("trn2",))
+    read = 3 * up.nbytes * x.shape[0] / 512
+    yield Case(swiglu, (x, up, up, down), cycles=array, met=read)
     yield from _experts()
     for dtype in (np.float32, bfloat16):
         yield from _sequences(dtype)
@@ -142,11 +147,12 @@ def _products() -> Iterator[Case]:
         (matmul_blocked_free, 1, 4),
     ):
         moved = square.nbytes * (left + right + 1)
-        yield Case(step, (square, square), moved, array, targets=("trn2",))
-    tiles = {"tiles": (8, 1, 4)}
-    yield Case(
-        matmul_fully_blocked, (square, square), cycles=array, constants=tiles, targets=("trn2",)
-    )
+        yield Case(step, (square, square), moved, array, met=moved)
+    for target, tiles in (("trn1", (16, 4, 4)), ("trn2", (8, 1, 4))):
+        yield Case(
+            matmul_fully_blocked, (square, square), cycles=array, constants={"tiles": tiles},
+            targets=(target,),
+        )  # fmt: skip
     left, right = zeros(8192, 4096), zeros(8192, 8192)
     array = {"tensor": left.size * 8192 / 128**2}
     tiles = {"tiles": (32, 1, 4)}
@@ -168,8 +174,9 @@ def _row_kernels(dtype: Any) -> Iterator[Case]:
     yield Case(rmsnorm_quantized, (x, row), x.nbytes + x.size, {"vector": 3 * each})
     x, table = zeros(2048, 16, 128, dtype=dtype), zeros(2048, 64, dtype=dtype)
     each = x.size / 128
-    cycles = 3 * each * (1 if dtype is np.float32 else 0.5)  # two engines share float32
-    yield Case(rope, (x, table, table), 2 * x.nbytes, {"vector": cycles}, targets=("trn2",))
+    cycles = {"vector": 3 * each * (1 if dtype is np.float32 else 0.5)}  # shared in float32
+    alone = {"vector": 3 * each * (2 if dtype is np.float32 else 1)}
+    yield Case(rope, (x, table, table), 2 * x.nbytes, cycles, in_turn=alone)
 
 
 def _attention() -> Iterator[Case]:
@@ -177,24 +184,19 @@ def _attention() -> Iterator[Case]:
     q, v, lse = zeros(1, 1, 128, size), zeros(1, 1, size, 128), zeros(1, 1, size, dtype=np.float32)
     for causal in (False, True):
         keys = [first + 128 if causal else size for first in range(0, size, 128)]
-        sums = sum(-(-count // 1024) for count in keys)
+        sums, parts = (sum(-(-count // most) for count in keys) for most in (1024, 512))
         both = {
             "vector": (579 + 323) * sum(keys) / 512 + 195 * sums,
             "scalar": sum(keys),
         }
         constants = {"causal": causal}
         array = {"tensor": 3 * sum(keys)}
-        yield Case(flash_attention, (q, q, v), 0, array, both, constants, targets=("trn2",))
+        psum = {"vector": sum(keys) + 20 * parts + 148 * sums, "scalar": 2 * sum(keys)}
+        yield Case(flash_attention, (q, q, v), 0, array, both, constants, psum)
         array = {"tensor": 6 * sum(keys)}
-        yield Case(
-            flash_attention_backward,
-            (q, q, v, v, v, lse),
-            0,
-            array,
-            {},
-            constants,
-            targets=("trn2",),
-        )
+        psum = {"vector": sum(keys) + 168 * parts, "scalar": 2 * sum(keys)}
+        arguments = q, q, v, v, v, lse
+        yield Case(flash_attention_backward, arguments, 0, array, {}, constants, psum)
 
 
 def _experts() -> Iterator[Case]:
@@ -205,7 +207,7 @@ def _experts() -> Iterator[Case]:
     array = {"tensor": blocks * (3 * block * size**2 / 128**2 + size * block / 128)}
     moved = blocks * (6 * size**2 + 6 * block * size)
     arguments = (*tokens, *weights, positions, experts)
-    yield Case(moe_blocks, arguments, moved, array, {}, {"block": block}, targets=("trn2",))
+    yield Case(moe_blocks, arguments, moved, array, {}, {"block": block})
 
 
 def _sequences(dtype: Any) -> Iterator[Case]:
@@ -226,17 +228,14 @@ def _vocabularies(dtype: Any) -> Iterator[Case]:
     logits, targets = zeros(512, 32768, dtype=dtype), zeros(512, dtype=np.int32)
     each = logits.size / 128
     cycles = {"vector": each, "scalar": each}
-    yield Case(cross_entropy_forward, (logits, targets), logits.nbytes, cycles, targets=("trn2",))
+    yield Case(cross_entropy_forward, (logits, targets), logits.nbytes, cycles)
     arguments = logits, targets, zeros(512, dtype=np.float32)
     constants, cycles = {"scale": 1 / 512}, {"scalar": each}
-    yield Case(
-        cross_entropy_backward, arguments, 2 * logits.nbytes, cycles, {}, constants,
-        targets=("trn2",),
-    )  # fmt: skip
+    yield Case(cross_entropy_backward, arguments, 2 * logits.nbytes, cycles, {}, constants)
     for rows, columns, elements in ((128, 8192, 8192), (8, 32768, 2048 + 16 * 64)):
         cycles = {"vector": 16 * elements}
         x = zeros(rows, columns, dtype=dtype)
-        yield Case(top_k, (x,), x.nbytes, cycles, {}, {"k": 64}, targets=("trn2",))
+        yield Case(top_k, (x,), x.nbytes, cycles, {}, {"k": 64})
 
 
 def _images(dtype: Any) -> Iterator[Case]:
@@ -248,8 +247,8 @@ def _images(dtype: Any) -> Iterator[Case]:
     yield Case(resize_nearest, (image,), moved, constants={"shape": (59, 38)})
     image, source = zeros(8, 64, 112, 112, dtype=dtype), zeros(8, 64, 56, 56, dtype=dtype)
     moved = 2 * image.nbytes + source.nbytes
-    cycles = {"vector": 33.75 * source.size / 128}
-    yield Case(select_and_scatter, (image, source), moved, cycles, targets=("trn2",))
+    cycles, earlier = ({"vector": each * source.size / 128} for each in (33.75, 45))
+    yield Case(select_and_scatter, (image, source), moved, cycles, in_turn=earlier)
 
 
 def _convolutions() -> Iterator[Case]:

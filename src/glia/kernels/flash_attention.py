@@ -20,7 +20,8 @@ keys, the Tensor Engine needs 512 columns for the scores, 512 for turning and 51
 640 ns on Trainium2, a third of its peak. Vector finds the maxima, 600 ns with the gap to its next
 instruction, and Scalar takes the exponentials, 430 ns; either empties PSUM of what was turned, 340
 or 430 ns. Vector adds the product of every 1024 keys to the result, 200 ns. Evenly shared that is
-730 ns for each of the two, which is the bound. HBM has nothing to do.
+730 ns for each of the two, which is the bound. On Trainium1 the two take turns at PSUM, where all
+of this is read, so that their times add up: 1270 ns. HBM has nothing to do.
 
 Tiling: the keys are worked on in blocks of 1024, two banks of scores. Row maxima and sums are kept
 over the blocks: when the maximum grows, sums and results so far are multiplied by exp(old - new).

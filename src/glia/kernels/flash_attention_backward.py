@@ -19,7 +19,8 @@ over keys.
 Roofline: 10 * S * T * D operations, half of them when causal: five products, and turning. For 128
 rows and 512 keys the Tensor Engine needs 512 columns for each of the six, 1280 ns on Trainium2.
 Scalar takes exponentials and empties PSUM of what was turned, 860 ns; Vector makes ds and adds up
-dq, 800 ns. The bound is the Tensor Engine, at five sixths of its peak rate.
+dq, 800 ns. The bound is the Tensor Engine, at five sixths of its peak rate. On Trainium1, where
+Scalar and Vector take turns at PSUM, their 730 and 610 ns add up and are the bound.
 
 Tiling: 512 keys, and all rows that see them: dv and dk of the keys stay in PSUM, a bank each, until
 the last row. dq of all rows stays in SBUF as float32. Four stages overlap: scores and dp of some

@@ -94,7 +94,8 @@ def test_operators_apply_in_order() -> None:
 @pytest.mark.parametrize("order", [(1, 0), (2, 1, 0), (3, 1, 2, 0)], ids=str)
 def test_transfers_transpose(order: tuple[int, ...]) -> None:
     def body(x: Any) -> tuple[Any, ...]:
-        return nisa.dma_transpose(x, axes=order), nisa.dma_transpose(x)
+        by_hardware = nisa.dma_transpose(x, dge_mode=nisa.dge_mode.hwdge)
+        return nisa.dma_transpose(x, axes=order), nisa.dma_transpose(x), by_hardware
 
     x = normal(*(16, 4, 2, 6)[: len(order)])
     for found in run(body, x):

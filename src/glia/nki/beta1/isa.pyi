@@ -78,6 +78,7 @@ def dma_transpose(
     axes: _Any = None,
     mask: _Any = None,
     dtype: _Any = None,
+    dge_mode: _Any = ...,
     name: _Any = None,
 ) -> _Any:
     """A tile in SBUF with a tensor of two to four dimensions in another order."""

@@ -65,9 +65,13 @@ def _skips(modes: dict[str, Any]) -> bool:
     return modes["oob_mode"] is oob_mode.skip
 
 
-def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None) -> Any:
+def dma_transpose(
+    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None,
+    dge_mode: Any = dge_mode.unknown,
+) -> Any:  # fmt: skip
     """A tile in SBUF with a tensor of two to four dimensions in another order."""
     frame = frame_of("nki.isa.dma_transpose")
+    mode = ready("dma_copy", "dge_mode", dge_mode)  # a copy moves it, in its order or another
     if src.dynamic is not None:
         raise IndirectNotSupported(loc=caller())
     order = AXES.get(src.ndim)
@@ -88,7 +92,7 @@ def dma_transpose(src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = 
         place = dst
         for axis, (first, end) in enumerate(box):
             place = place.slice(axis, first, end)
-        transfer(frame, place, turned)
+        transfer(frame, place, turned, dge_mode=mode)
 
     shape = tile_shape(frame, tuple(src.shape[axis] for axis in order))
     empty = False if part.is_empty else None

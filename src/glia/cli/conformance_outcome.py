@@ -32,6 +32,8 @@ class Known:
     source: str
 
 
+SHAPE = "asserts that a shape, which is a tuple, is a list"
+TUPLE = "NKI nki.language, NkiTensor.shape"
 KNOWN = (
     Known("layout-violation.py", "", "exceed", "the example breaks the limit of 128 partitions on "
           "purpose", "NKI programming model, tile size considerations"),
@@ -50,6 +52,10 @@ KNOWN = (
           "nl.store takes a destination and a value", "NKI nki.language.store"),
     Known("allocator.rst", "kernel_without_sbm", "no attribute 'address'", "prints an attribute "
           "that the reference of tensors does not have", "NKI nki.language, NkiTensor"),
+    Known("nki-aps.rst", "scalar_dynamic_dma", "AssertionError", SHAPE, TUPLE),
+    Known("index.rst", "indirect_scalar_dynamic_dma", "AssertionError", SHAPE, TUPLE),
+    Known("index.rst", "exp_func", "returns a NoneType", "the kernel does not return the result that "
+          "it stores", "the page itself"),
     Known("", "", "nki.jit takes no platform_target", "platform_target of nki.jit has "
           "been an error since NKI 0.3.0", "NKI release notes 2.29"),
     Known("test_nki_isa_dropout.py", "TestNkiIsaExamplesDropout.test_dropout", "True is not false",

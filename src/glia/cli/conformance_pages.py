@@ -86,23 +86,23 @@ def _is_option(line: str) -> bool:
 def excerpts(page: Path, root: str, folder: Path) -> Iterator[Excerpt]:
     """The blocks of a page that define kernels, those that can run as files in a folder.
 
-    `root` is the package that its kernels are written for until a block imports another. The
-    files are named by the page, a second of the same kernel with `:2` behind it and so on.
+    `root` is the package that its kernels are written for, unless it imports the other one only.
+    The files are named by the page, a second of the same kernel with `:2` behind it and so on.
     """
     definitions: dict[str, Block] = {}
     seen: Counter[str] = Counter()
-    for block in blocks_of(page.read_text(encoding="utf-8", errors="replace")):
+    text = page.read_text(encoding="utf-8", errors="replace")
+    root = _usual_root(text, root)
+    for block in blocks_of(text):
         try:
             tree = ast.parse(block.text)
         except SyntaxError as problem:
             line = block.line + (problem.lineno or 1) - 1
-            text = f"its code is no Python: {problem.msg}, line {line} (the page itself)"
-            yield from _without_file(page, block, KERNEL.findall(block.text), "explained", text)
+            what = f"its code is no Python: {problem.msg}, line {line} (the page itself)"
+            yield from _without_file(page, block, KERNEL.findall(block.text), "explained", what)
             continue
-        root = _imported_root(tree) or root
         if names := [*kernels_in(tree), *kernels_of_page(tree, page.name)]:
-            is_earlier = any(map(_is_of_beta1, ast.walk(tree)))
-            own = _imported_root(tree) or (EARLIER if is_earlier else root)
+            own = _root(tree, root)
             usable = {n: d for n, d in definitions.items() if own == root or n not in CUSTOMS}
             whole, missing = _completed(block, usable, own)
             if part := _part(tree, names, missing):
@@ -125,10 +125,19 @@ def _without_file(
         yield Excerpt(page, block.line, outcomes=tuple(made))
 
 
-def _imported_root(tree: ast.Module) -> str:
-    """The package of kernels that a block imports, "" for none."""
+def _usual_root(text: str, root: str) -> str:
+    """The package of kernels that a page imports; `root` where there are both or neither."""
+    imports = re.findall(r"^ *(?:import|from) (nki|neuronxcc)\b", text, re.MULTILINE)
+    return {("nki",): "nki", ("neuronxcc",): EARLIER}.get(tuple({*imports}), root)
+
+
+def _root(tree: ast.Module, usual: str) -> str:
+    """The package a block is for: the one it imports, that of its words, or the usual one."""
     packages = {name.partition(".")[0] for name in imported(tree)}
-    return EARLIER if "neuronxcc" in packages else "nki" if "nki" in packages else ""
+    if "neuronxcc" in packages:
+        return EARLIER
+    is_earlier = "nki" not in packages and any(map(_is_of_beta1, ast.walk(tree)))
+    return EARLIER if is_earlier else "nki" if "nki" in packages else usual
 
 
 def _is_of_beta1(node: ast.AST) -> bool:

@@ -258,29 +258,24 @@ class Program:
 
 
 def walk(body: tuple[Statement, ...]) -> Iterator[Nest]:
-    """Every nest of a block in program order."""
-    for statement in body:
-        if isinstance(statement, Nest):
-            yield statement
-        elif isinstance(statement, While):
-            yield from walk(statement.condition)
-            yield from walk(statement.body)
-        elif isinstance(statement, Branch):
-            for arm in statement.arms:
-                yield from walk(arm)
+    """Every nest of a block in program order, entering whiles and branches."""
+    return (each for each in _leaves(body) if isinstance(each, Nest))
 
 
 def calls(body: tuple[Statement, ...]) -> Iterator[Call]:
     """Every call in program order, entering whiles and branches."""
+    return (each for each in _leaves(body) if isinstance(each, Call))
+
+
+def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | Call]:
     for statement in body:
-        if isinstance(statement, Call):
-            yield statement
-        elif isinstance(statement, While):
-            yield from calls(statement.condition)
-            yield from calls(statement.body)
+        if isinstance(statement, While):
+            yield from _leaves((*statement.condition, *statement.body))
         elif isinstance(statement, Branch):
             for arm in statement.arms:
-                yield from calls(arm)
+                yield from _leaves(arm)
+        else:
+            yield statement
 
 
 def loads(expression: Expr | None) -> Iterator[Load]:

@@ -28,6 +28,7 @@ from glia.graph.ops import (
     Slice,
     Transpose,
     While,
+    results_of,
 )
 
 
@@ -173,13 +174,6 @@ def dot(a: Node, b: Node, contract: tuple[int, int], batch: int = 0) -> Node:
 def get(x: Node, index: int) -> Node:
     """The index-th result of an operation, which may have only one."""
     return x if isinstance(x.type, TensorType) else Get(x, index)
-
-
-def results_of(x: Node) -> tuple[Node, ...]:
-    """Every result of an operation."""
-    if isinstance(x.type, TensorType):
-        return (x,)
-    return tuple(Get(x, index) for index in range(len(x.type.elements)))
 
 
 def dynamic_slice(x: Node, starts: Sequence[Node], extents: Sequence[int]) -> Node:

@@ -41,8 +41,9 @@ from glia.graph.ops import (
     Slice,
     Transpose,
     TriangularSolve,
+    results_of,
 )
-from glia.graph.passes.build import apply, convert, monoid_region, results_of, splat_like
+from glia.graph.passes.build import apply, convert, monoid_region, splat_like
 from glia.graph.passes.retype import Retyping, retype
 from glia.graph.passes.rewrite import Rule, apply_rules, results_as_node, rule
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter, TensorType
-from glia.graph.ops import Conditional, Get, Sort, While
-from glia.graph.passes.build import results_of
+from glia.graph.ops import Conditional, Get, Sort, While, results_of
 from glia.graph.passes.inline import inline
 from glia.graph.passes.regions import depends_on
 from glia.graph.passes.rewrite import map_regions

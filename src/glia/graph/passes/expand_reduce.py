@@ -11,14 +11,13 @@ from collections.abc import Sequence
 
 from glia.base.options import CompileOptions
 from glia.graph.bodies import identity, monoid
-from glia.graph.ir import Graph, Node, TensorType
+from glia.graph.ir import Graph, Node
 from glia.graph.ops import Reduce
 from glia.graph.passes.build import (
     apply,
     broadcast,
     concatenate,
     reduce,
-    region,
     reshape,
     select,
     slice_along,
@@ -27,9 +26,8 @@ from glia.graph.passes.build import (
     transpose,
 )
 from glia.graph.passes.facts import is_uniform
-from glia.graph.passes.inline import inline, inline_scalar_graph
+from glia.graph.passes.inline import inline_scalar_graph, separate
 from glia.graph.passes.recognize_extremes import counts_up, extreme_with_position
-from glia.graph.passes.regions import depends_on
 from glia.graph.passes.rewrite import apply_rules, results_as_node, rule, rules_of
 
 
@@ -54,23 +52,13 @@ def init_after_reduction(op: Reduce) -> Node | None:
 @rule
 def split_independent_reductions(op: Reduce) -> Node | None:
     """reduce(xs) = one reduction each when no accumulator looks at another tensor"""
-    count = len(op.xs)
-    pairs = enumerate(op.body.results)
-    if count == 1 or not all(depends_on((result,)) <= {i, count + i} for i, result in pairs):
+    bodies = separate(op.body)
+    if bodies is None:
         return None
-    return results_as_node(_only(op, i) for i in range(count))
-
-
-def _only(op: Reduce, i: int) -> Node:
-    count, scalar = len(op.xs), TensorType(op.xs[i].dtype)
-
-    def body(total: Node, element: Node) -> Node:
-        arguments: list[Node] = list(op.body.parameters)
-        arguments[i], arguments[count + i] = total, element
-        return inline(op.body, arguments)[i]
-
-    one = region(op.body.name, (scalar, scalar), body)
-    return Reduce((op.xs[i],), (op.inits[i],), op.dimensions, one)
+    return results_as_node(
+        Reduce((x,), (init,), op.dimensions, body)
+        for x, init, body in zip(op.xs, op.inits, bodies, strict=True)
+    )
 
 
 @rule

@@ -28,8 +28,7 @@ from glia.graph.passes.build import (
     take,
     transpose,
 )
-from glia.graph.passes.inline import inline, inline_scalar_graph
-from glia.graph.passes.regions import depends_on
+from glia.graph.passes.inline import inline_scalar_graph, separate
 from glia.graph.passes.rewrite import apply_rules, results_as_node, rule, rules_of
 
 
@@ -41,26 +40,13 @@ def expand_scatter(graph: Graph, options: CompileOptions) -> Graph:
 @rule
 def split_independent_scatters(op: Scatter) -> Node | None:
     """scatter(xs, updates) = one scatter each when no tensor's update looks at another"""
-    count = len(op.xs)
-    if count == 1:
+    bodies = separate(op.body)
+    if bodies is None:
         return None
-    for i, result in enumerate(op.body.results):
-        if not depends_on((result,)) <= {i, count + i}:
-            return None
-    return results_as_node(_only(op, i) for i in range(count))
-
-
-def _only(op: Scatter, i: int) -> Node:
-    x, count = op.xs[i], len(op.xs)
-    scalar = TensorType(x.dtype)
-
-    def body(old: Node, new: Node) -> Node:
-        arguments: list[Node] = list(op.body.parameters)
-        arguments[i], arguments[count + i] = old, new
-        return inline(op.body, arguments)[i]
-
-    one = region(op.body.name, (scalar, scalar), body)
-    return dataclasses.replace(op, xs=(x,), updates=(op.updates[i],), body=one)
+    return results_as_node(
+        dataclasses.replace(op, xs=(x,), updates=(update,), body=body)
+        for x, update, body in zip(op.xs, op.updates, bodies, strict=True)
+    )
 
 
 @rule

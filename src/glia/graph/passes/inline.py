@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from glia.base.dtype import S32
 from glia.base.errors import CompileError
-from glia.graph.ir import Graph, Node
+from glia.graph.ir import Graph, Node, TensorType
 from glia.graph.ops import (
     Bitcast,
     Broadcast,
@@ -19,7 +19,8 @@ from glia.graph.ops import (
     Reshape,
     Transpose,
 )
-from glia.graph.passes.build import broadcast, select, splat
+from glia.graph.passes.build import broadcast, region, select, splat
+from glia.graph.passes.regions import depends_on
 from glia.graph.passes.rewrite import Tuple, results_as_node
 
 ELEMENTWISE = (Map, Convert, Bitcast, ReducePrecision)
@@ -48,6 +49,30 @@ def inline(graph: Graph, arguments: Sequence[Node]) -> tuple[Node, ...]:
             same = all(new is old for new, old in zip(operands, node.operands, strict=True))
             image[node] = node if same else node.with_operands(operands)
     return tuple(image[result] for result in graph.results)
+
+
+def separate(body: Graph) -> tuple[Graph, ...] | None:
+    """The bodies that each combine one of the tensors which a body combines together.
+
+    None where it combines only one, or where what becomes of one depends on another.
+    """
+    count = len(body.results)
+    pairs = enumerate(body.results)
+    if count == 1 or not all(depends_on((result,)) <= {i, count + i} for i, result in pairs):
+        return None
+    return tuple(_alone(body, i) for i in range(count))
+
+
+def _alone(body: Graph, i: int) -> Graph:
+    scalar = body.results[i].type
+
+    def combined(old: Node, new: Node) -> Node:
+        arguments: list[Node] = list(body.parameters)
+        arguments[i], arguments[len(body.results) + i] = old, new
+        return inline(body, arguments)[i]
+
+    assert isinstance(scalar, TensorType)
+    return region(body.name, (scalar, scalar), combined)
 
 
 def inline_scalar_graph(graph: Graph, tensors: Sequence[Node]) -> tuple[Node, ...]:

@@ -41,8 +41,9 @@ from glia.graph.ops import (
     Sort,
     Transpose,
     While,
+    results_of,
 )
-from glia.graph.passes.build import results_of, select, stack, take
+from glia.graph.passes.build import select, stack, take
 from glia.graph.passes.regions import all_nodes, tensor_types
 
 Parts = tuple[Node, ...]

@@ -156,8 +156,8 @@ class ProgramBuilder:
         """The program, placed and verified for `target` (by default the builder's).
 
         Waits and signals are inserted where `synchronise` says so, by default unless an
-        instruction has some. `double_buffered` unrolls innermost loops by two, so that iterations
-        overlap. BrokenProgram when an access leaves its tile, or a block is open.
+        instruction has some. `double_buffered` unrolls innermost loops a few times, so that
+        iterations overlap. BrokenProgram when an access leaves its tile, or a block is open.
         """
         if self._depth:
             self._refuse("a loop, arm or condition is still open")
@@ -209,11 +209,12 @@ class ProgramBuilder:
         values = {name: self._value(name, value) for name, value in fields.items()}
         if kind.arrives_by_dma:
             on, queue = self._route(kind, values.get("dst"), on, queue)
-        common = {"on": on, "queue": queue, "loc": loc}
+        common: dict[str, Any] = {"on": on, "queue": queue, "loc": loc}
         try:
             if len(given) > len(order) or set(order[: len(given)]) & named.keys():
                 raise TypeError(f"{kind.mnemonic()} takes {', '.join(order)}, each once")
-            instruction = kind(**values, **common, waits=_waits(waits), signals=_signals(signals))
+            common |= {"waits": _each(waits, _wait), "signals": _each(signals, Signal)}
+            instruction = kind(**values, **common)
         except TypeError as error:
             problem = f"{error}; it takes {', '.join(order)}"
             raise IllegalInstruction(
@@ -227,7 +228,7 @@ class ProgramBuilder:
             is_store = isinstance(dst, Pattern) and dst.memory is Memory.HBM
             queue = "store" if is_store else "load"
         if not queue:
-            queue = f"{on or kind.engine}"
+            queue = on or kind.engine
         on = on or self._issuers.get(queue, kind.engine)
         if self._issuers.setdefault(queue, on) != on:
             raise IllegalInstruction(
@@ -323,17 +324,14 @@ class Arms:
         self.blocks.append(statements)
 
 
-def _waits(given: Amounts) -> tuple[Wait, ...]:
+def _each(given: Amounts, make: Callable[[str, Any], Wait | Signal]) -> tuple[Wait | Signal, ...]:
+    """Waits or signals from a semaphore, which counts one, or from amounts by semaphore."""
     if isinstance(given, str):
         given = {given: 1}
     if isinstance(given, Mapping):
-        return tuple(Wait(name, Affine.of(value)) for name, value in given.items())
-    return tuple(given)  # type: ignore[arg-type]
+        return tuple(make(semaphore, amount) for semaphore, amount in given.items())
+    return tuple(given)
 
 
-def _signals(given: Amounts) -> tuple[Signal, ...]:
-    if isinstance(given, str):
-        given = {given: 1}
-    if isinstance(given, Mapping):
-        return tuple(Signal(name, int(amount)) for name, amount in given.items())  # type: ignore[arg-type]
-    return tuple(given)  # type: ignore[arg-type]
+def _wait(semaphore: str, value: int | Affine) -> Wait:
+    return Wait(semaphore, Affine.of(value))

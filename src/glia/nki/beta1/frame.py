@@ -81,6 +81,7 @@ class Frame:
     @contextmanager
     def loop(self, place: Any) -> Iterator[Body]:
         """A traced loop at a place of the program; the caller begins its iterations."""
+        self.flush()
         body = self.bodies[-1].first(place, Body())
         self.bodies.append(body)
         try:
@@ -131,6 +132,11 @@ def frame_of(function: str) -> Frame:
         error = EarlierInKernel if is_running() else OutsideKernel
         raise error(function=function, loc=caller())
     return frame
+
+
+def running_frame() -> Frame | None:
+    """The kernel of this generation that runs, if one does."""
+    return _FRAME.get()
 
 
 def is_in_kernel() -> bool:

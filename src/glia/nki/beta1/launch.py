@@ -29,7 +29,15 @@ from glia.nki.beta1.tensor import Tensor
 from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
 from glia.nki.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
-from glia.nki.launch import Launch, bind, check_loops, home_of, like_returned, outputs_of
+from glia.nki.launch import (
+    Launch,
+    bind,
+    check_loops,
+    check_output,
+    home_of,
+    like_returned,
+    outputs_of,
+)
 from glia.nki.session import caller, current, running
 from glia.nki.simulate import tensor_over, writable, write_back
 from glia.nki.targets import VARIABLE, platform_target
@@ -208,7 +216,11 @@ def stepped(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten
             }
             returned = run_programs(kernel, launch, frame, tensors)
             check_loops(session, launch)
-            values = [_value(each, launch) for each in outputs_of(returned)]
+            wrote = any(each.storage.writes for each in tensors.values())
+            given = outputs_of(returned, wrote=wrote)
+            for each in given:
+                check_output(_output(each, launch), launch, is_eager=False)
+            values = [_value(each, launch) for each in given]
     except IndexNotInTable as fault:
         raise IndexError(fault.message.format(**fault.facts)) from fault
     for name, tensor in tensors.items():
@@ -233,10 +245,8 @@ def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str
     return returned[0]
 
 
-def _value(value: Any, launch: Launch) -> Any:
-    """What the caller gets for something that the kernel returned."""
-    if not isinstance(value, Tensor):
-        return value
+def _value(value: Tensor, launch: Launch) -> Any:
+    """What the caller gets for a tensor that the kernel returned."""
     held, name = value.contents(), value.name_of_dtype
     given = held if name == "tfloat32" else held.astype(numpy_of(name))
     return from_numpy(given, launch.framework)
@@ -323,7 +333,9 @@ def _tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
 def _output(value: Any, launch: Launch) -> Any:
     """A returned tensor as a whole one in shared HBM, where this generation lets nl.hbm be too."""
     if not isinstance(value, Tensor):
-        raise NotAnOutput(kernel=launch.home.name, value=f"a {type(value).__name__}")
+        text = f"a {type(value).__name__}"
+        raise NotAnOutput(kernel=launch.home.name, value=text, loc=launch.home)
+    value.require_scope(launch.home)
     found = value.physical()
     fill_now(value.frame, found)
     view = value.view_of(found.tensor)

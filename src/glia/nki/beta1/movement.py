@@ -62,6 +62,7 @@ def in_hbm(function: str, name: str, value: Any) -> Tensor:
     if value.is_on_chip:
         found = value.region.value
         raise WrongMemory(name=name, function=function, wanted="hbm", found=found, loc=caller())
+    value.require_scope()  # of what a transfer that waits will read
     return value
 
 

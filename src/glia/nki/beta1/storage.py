@@ -130,7 +130,10 @@ class Storage:
     def before_write(self) -> None:
         """Let every tensor whose contents lie here take its copy."""
         for guest in list(self.guests):
-            guest.come_home()
+            if guest.scope.is_over:
+                self.guests.discard(guest)
+            else:
+                guest.come_home()
 
     def settle_contents(self) -> None:
         """Take a copy of contents that lie elsewhere, and write those that were put off."""

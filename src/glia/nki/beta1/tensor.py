@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glia.base.loc import Loc
 from glia.nki.beta1.access import Access, Dynamic, Shifted, resolve, row_major_steps
 from glia.nki.beta1.dtypes import name_of, numpy_of
 from glia.nki.beta1.errors import (
@@ -21,7 +22,7 @@ from glia.nki.beta1.errors import (
     UnsupportedHere,
     UnsupportedIndex,
 )
-from glia.nki.beta1.frame import Frame
+from glia.nki.beta1.frame import Frame, running_frame
 from glia.nki.beta1.index import Box, Index, Mask
 from glia.nki.beta1.storage import (
     Physical,
@@ -32,6 +33,7 @@ from glia.nki.beta1.storage import (
 )
 from glia.nki.dynamic import Indirection
 from glia.nki.enums import MemoryRegion
+from glia.nki.language_errors import advise
 from glia.nki.operators import operator_name
 from glia.nki.session import caller
 from glia.nki.tensor import NkiTensor
@@ -310,8 +312,7 @@ class Tensor:
 
     def nki(self, box: Box | None = None) -> NkiTensor:
         """The core's tensor to read; what waits is issued first. LocalOutOfScope after its loop."""
-        if self.storage.scope.is_over:
-            raise LocalOutOfScope(name=self.storage.name, loc=caller())
+        self.require_scope()
         self.frame.flush()
         found = self._physical()
         fill_now(self.frame, found)
@@ -323,7 +324,9 @@ class Tensor:
         """The core's tensor to write; ImmutableParameter for a parameter that is none.
 
         `is_sum` says that products are added, `is_partial` that not all of it is written.
+        LocalOutOfScope after its loop.
         """
+        self.require_scope()
         self.frame.flush()
         if self.storage.is_constant:
             raise ImmutableParameter(name=self.name, loc=caller())
@@ -342,6 +345,13 @@ class Tensor:
         found.is_written = True
         poison_neighbours(self.frame, found)
         return view
+
+    def require_scope(self, loc: Loc | None = None) -> None:
+        """LocalOutOfScope after the loop, or the run of the kernel, that made the tensor."""
+        if self.storage.scope.is_over or self.frame is not running_frame():
+            raise LocalOutOfScope(name=self.storage.name, loc=loc or caller())
+        if self.dynamic is not None:
+            self.dynamic[0].tensor.require_scope(loc)
 
     def physical(self) -> Physical:
         """The tile that it is a view of."""
@@ -368,16 +378,15 @@ class Tensor:
         return held.reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """A copy of its contents, while the kernel is simulated."""
+        """A copy of its contents, for those who look at a simulated kernel; a warning in one."""
+        advise("the contents of a tile are known only while simulated: nl.device_print", caller())
         held = self.contents()
         return held.astype(dtype or self.dtype)
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            if self.name_of_dtype == "bool" and self.frame.session.is_eager:
-                return bool(self.contents().all())  # as in `assert nl.equal(a, b)`
             raise AmbiguousTruth(loc=caller())
-        return bool(self.contents().any())
+        raise DynamicControlFlow(loc=caller())
 
     def __repr__(self) -> str:
         return f"{self.dtype} {self.name}{list(self.shape)} in {self.region.value}"

@@ -2,8 +2,8 @@
 
 Python asks for the truth of the condition at the head and after every turn. The first time the loop
 opens; from the second time on what the turn made of the names that it carries is what the next one
-begins with. Simulated, Python runs all turns; compiled, it runs one, in which they hold tiles that
-the program copies to.
+begins with: they hold tiles of their own, which the end of a turn copies to. Simulated, Python runs
+all turns, compiled it runs the first.
 """
 
 from __future__ import annotations
@@ -94,10 +94,7 @@ def _enter(frame: Frame, place: Place, statement: ast.While, user: FrameType) ->
 
 
 def _begun(frame: Frame, user: FrameType, name: str, value: Any, is_set: bool) -> Carried:
-    """What a name begins with: a tensor or scalar that it gives way for, in a tile of its own.
-
-    Simulated, Python's own names carry tensors.
-    """
+    """What a name begins with: where a turn sets it anew, a tile of its own with the contents."""
     if hasattr(value, "on_device"):
         home = _copied(frame, name, value.on_device())
         number = value.of_tile(home)
@@ -105,8 +102,8 @@ def _begun(frame: Frame, user: FrameType, name: str, value: Any, is_set: bool) -
         return Carried(number, home, home.storage.writes)
     if not isinstance(value, Tensor) or not is_set:
         return Carried(value)
-    if frame.session.is_eager or not value.is_on_chip or value.block_dims:
-        return Carried(value, writes=value.storage.writes)
+    if not value.is_on_chip or value.block_dims:
+        return Carried(value)
     home = _copied(frame, name, value)
     bind(user, name, home)
     return Carried(home, home, home.storage.writes)
@@ -159,19 +156,11 @@ def _check_sums(loop: While) -> None:
 def _carry(frame: Frame, loop: While) -> None:
     """Let the next turn begin with what this one made of the names."""
     variables = dict(loop.user.f_locals)
-    changed = {}
-    for name, each in loop.carried.items():
-        tile = _made(name, each, variables.get(name))
-        if tile is not None:
-            changed[name] = each, tile
-            tile.storage.scope = frame.bodies[frame.bodies.index(loop.body) - 1].scope
-    if frame.session.is_eager:
-        for name, (each, tile) in changed.items():
-            each.value, each.home, each.writes = variables[name], tile, tile.storage.writes
-        return
-    pairs = [(each.home, tile) for each, tile in changed.values() if each.home is not None]
-    _copy_together(frame, pairs)
+    made = {n: _made(n, each, variables.get(n)) for n, each in loop.carried.items()}
+    changed = {n: (loop.carried[n], tile) for n, tile in made.items() if tile is not None}
+    _copy_together(frame, [(each.home, tile) for each, tile in changed.values()])
     for name, (each, _) in changed.items():
+        each.writes = each.home.storage.writes
         bind(loop.user, name, each.value)
 
 
@@ -191,7 +180,7 @@ def _made(name: str, carried: Carried, new: Any) -> Tensor | None:
         before, behind = getattr(old, what), getattr(new, what)
         if before != behind:
             _refuse(name, f"{before} before a turn, {behind} behind it")
-    if not new.is_on_chip or new.block_dims:
+    if carried.home is None or not new.is_on_chip or new.block_dims:
         _refuse(name, "only tiles on chip are carried")
     if old.storage.writes != carried.writes and new.storage is not old.storage:
         _refuse(name, "a turn writes its tile, and gives it a new one")

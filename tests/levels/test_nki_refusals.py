@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from glia import nki
+from glia.machine.passes.place import OnChipMemoryFull
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki, UnknownWhenTraced
@@ -241,3 +242,41 @@ def _wrong_seed(x: NkiTensor) -> None:
 )
 def test_rules_are_told_in_the_names_of_parameters(kernel: Kernel, said: str) -> None:
     assert said in refusal(kernel, BrokenRule, normal(128, 16))
+
+
+def _keeps(count: int, columns: int, buffer: nl.MemoryRegion) -> Kernel:
+    """All tiles are used before, and again after, all of them are full."""
+
+    def kernel(x: NkiTensor) -> None:
+        tiles = [nl.ndarray((128, columns), nl.float32, buffer) for _ in range(count)]
+        for tile in tiles:
+            nisa.memset(tile, 0.0)
+        for tile in tiles:
+            nisa.reciprocal(tile, tile)
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        (_keeps(4, 16384, nl.sbuf), "SBUF is full: tile sbuf.3 needs 65536 bytes"),
+        (_keeps(9, 512, nl.psum), "PSUM is full: tile psum.8 needs 2048 bytes"),
+        (_keeps(7, 700, nl.psum), "PSUM is full: tile psum.4 needs 2800 bytes"),
+    ],
+)
+def test_tiles_that_do_not_fit_at_one_time(kernel: Kernel, said: str, trn2: None) -> None:
+    assert said in refusal(kernel, OnChipMemoryFull, normal(128, 16))
+
+
+def test_tiles_that_are_used_one_after_the_other_fit(trn2: None) -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        out = nl.ndarray((12, 128, 4), nl.float32, buffer=nl.shared_hbm)
+        for row in range(12):
+            tile = nl.zeros((128, 16384), nl.float32)
+            nisa.dma_copy(tile[:, :4], x[:, :4])
+            nisa.dma_copy(out[row], tile[:, :4])
+        return out
+
+    x = normal(128, 16)
+    np.testing.assert_array_equal(both(kernel, x), np.broadcast_to(x[:, :4], (12, 128, 4)))

@@ -29,6 +29,7 @@ from glia.nki.refusals import (
     unset,
 )
 from glia.nki.repeated import Repeated
+from glia.nki.room import Room, Use
 from glia.nki.session import Session
 from glia.nki.sums import Sums
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
@@ -44,6 +45,7 @@ class HeldTile(Tile):
     """A tile with its memory, which goes when nothing names the tile any more."""
 
     region: Region = field(default=Region(np.empty(0, np.uint8), 0, 0), repr=False)
+    use: Use = field(default_factory=Use, repr=False)
 
 
 class _Held(Memories):
@@ -88,6 +90,7 @@ class Interpreter(Session):
         self._sums = Sums()
         self._shared: set[str] = set()  # HBM tiles that all cores have
         self._constants: set[str] = set()  # HBM tiles that no instruction may write
+        self.room = Room(target.arch)
         self._has_banks = target.arch.generation < WITHOUT_BANKS
 
     # --- tiles ---------------------------------------------------------------------------------
@@ -102,16 +105,17 @@ class Interpreter(Session):
             self._repeated[-1].make(unique)
         pitch = elements * dtype.bytes
         if address is not None:
-            return HeldTile(
-                unique, memory, dtype, partitions, elements, self._chip(memory, address)
-            )
-        if is_shared:
+            region = self._chip(memory, address)
+        elif is_shared:
             self._shared.add(unique)
-            buffer = self._cores.shared(unique, lambda: self._fresh(partitions * pitch, dtype))
+            shared = self._cores.shared(unique, lambda: self._fresh(partitions * pitch, dtype))
+            region = Region(shared, 0, 0)
         else:
-            buffer = self._fresh(partitions * pitch, dtype)
-        region = Region(buffer, 0, 0 if memory is Memory.HBM else pitch)
-        return HeldTile(unique, memory, dtype, partitions, elements, region)
+            fresh = self._fresh(partitions * pitch, dtype)
+            region = Region(fresh, 0, 0 if memory is Memory.HBM else pitch)
+        tile = HeldTile(unique, memory, dtype, partitions, elements, region)
+        self.room.add(tile, tile.use, address)
+        return tile
 
     def _fresh(self, count: int, dtype: DType) -> np.ndarray:
         """Bytes that hold what nobody wrote."""
@@ -151,6 +155,7 @@ class Interpreter(Session):
         """Execute an instruction; IndexNotInTable when an address of its registers is outside."""
         if self._repeated:
             self._repeated[-1].issue(instruction)
+        self.room.note(instruction)
         self._execute(instruction, is_noted)
 
     def _execute(self, instruction: Instr, is_noted: bool = True) -> None:
@@ -203,6 +208,7 @@ class Interpreter(Session):
         """Execute the instruction when the condition holds now."""
         if self._repeated:
             self._repeated[-1].issue(instruction)
+        self.room.note(instruction)
         if condition.evaluate(self.environment):
             self._execute(instruction)
 

@@ -115,6 +115,8 @@ def _run_core(session: Interpreter, launch: Launch, held: dict[str, np.ndarray])
     with running(session), np.errstate(all="ignore"):
         returned = launch.call({n: tensor_over(session, n, a, launch) for n, a in held.items()})
     check_loops(session, launch)
+    if not session.keeps_wide:
+        session.room.require()
     return returned
 
 

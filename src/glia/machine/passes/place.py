@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field, replace
 
+from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.errors import CompileError
-from glia.base.loc import UNKNOWN
+from glia.base.loc import UNKNOWN, Loc
 from glia.isa.operand import Memory, Tile
 from glia.machine.columns_renewed import with_body_of
 from glia.machine.ir import Program
@@ -53,7 +54,7 @@ class DeviceMemoryFull(CompileError):
 
 
 @dataclass
-class _Space:
+class Space:
     """One on-chip memory while tiles are placed in order of their first use."""
 
     memory: Memory
@@ -108,12 +109,7 @@ def place(program: Program, options: object = None) -> Program:
     """
     arch = get_target(program.target).arch
     lives = find_lives(program)
-    spaces = {
-        Memory.SBUF: _Space(Memory.SBUF, arch.sbuf_usable_bytes_per_partition),
-        Memory.PSUM: _Space(
-            Memory.PSUM, arch.psum_banks * arch.psum_bank_bytes, arch.psum_bank_bytes
-        ),
-    }
+    spaces = on_chip_spaces(arch)
     addresses = dict(program.addresses)
     for name, address in addresses.items():
         tile = program.tiles[name]
@@ -124,23 +120,34 @@ def place(program: Program, options: object = None) -> Program:
         if name not in addresses:
             address = spaces[tile.memory].place(tile, life)
             if address is None:
-                raise _full(program, spaces[tile.memory], tile)
+                raise full(spaces[tile.memory], tile, _first_use(program, tile))
             addresses[name] = address
     addresses |= _place_in_hbm(program)
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return with_body_of(replace(program, tiles=used, addresses=addresses), program)
 
 
-def _full(program: Program, space: _Space, tile: Tile) -> OnChipMemoryFull:
-    """The error for a tile without room, at the line that uses it first."""
+def on_chip_spaces(arch: Arch) -> dict[Memory, Space]:
+    """SBUF and PSUM, as far as tiles may lie there, without any."""
+    psum = Space(Memory.PSUM, arch.psum_banks * arch.psum_bank_bytes, arch.psum_bank_bytes)
+    sbuf = Space(Memory.SBUF, arch.sbuf_usable_bytes_per_partition)
+    return {Memory.SBUF: sbuf, Memory.PSUM: psum}
+
+
+def _first_use(program: Program, tile: Tile) -> Loc:
     uses = (i.loc for i in program.instructions() if tile in (p.tile for p in i.patterns()))
+    return next(uses, UNKNOWN)
+
+
+def full(space: Space, tile: Tile, loc: Loc) -> OnChipMemoryFull:
+    """The error for a tile without room, at the line that uses it first."""
     return OnChipMemoryFull(
         memory=space.memory.value,
         tile=tile.name,
         bytes=tile.bytes_per_partition,
         capacity=space.capacity,
         held=sum(end - start for start, end, _ in space.active),
-        loc=next(uses, UNKNOWN),
+        loc=loc,
     )
 
 

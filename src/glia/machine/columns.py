@@ -80,6 +80,14 @@ class Patterns:
     offset: Expressions
     partition: Expressions
 
+    def places(self, *others: Array) -> Alike:
+        """Rows of one shape and dtype that begin at one place of their tiles.
+
+        Rows of one kind also agree in other columns.
+        """
+        starts = [(each.constant, each.terms.number) for each in (self.offset, self.partition)]
+        return rows_alike(self.dims.number, self.dtype.number, *chain(*starts), *others)
+
 
 @dataclass(frozen=True)
 class Waits:

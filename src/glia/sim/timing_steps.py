@@ -17,7 +17,7 @@ from glia.isa.kit import ENGINES
 from glia.isa.operand import Dims, Memory
 from glia.machine.columns import READS, Columns, Expressions
 from glia.machine.ir import Program
-from glia.machine.kinds import Alike, Array, Values, begins_of, ranks_of, rows_alike
+from glia.machine.kinds import Array, Values, begins_of, ranks_of, rows_alike
 from glia.sim import timing_writers as writers
 from glia.sim.native import Library
 from glia.sim.timing_costs import Costs
@@ -248,7 +248,7 @@ def _needed(
         "size": np.array([len(schedule), 0]),
         "item_is_planned": spans[:, 0], "item_begin": spans[:, 1], "item_end": spans[:, 2],
         "begin": patterns.begin, "is_engine": is_engine, "access": patterns.access,
-        "group": group, "place": _places(columns).number,
+        "group": group, "place": patterns.places().number,
         "dtype": patterns.dtype.number,
         "row_term": patterns.partition.terms.number, "row_start": patterns.partition.constant,
         "row_reach": row_reach,
@@ -273,19 +273,6 @@ def _groups(access: Array, is_engine: Array, engine: Array, tiles: Array) -> Arr
     written[pair[is_engine & (access != READS)]] = True
     numbers = np.where(written, np.cumsum(written) - 1, -1)
     return np.where(is_engine, numbers[pair], -1)
-
-
-def _places(columns: Columns) -> Alike:
-    """Patterns that begin alike at the same place in their tile."""
-    patterns = columns.patterns
-    return rows_alike(
-        patterns.dims.number,
-        patterns.dtype.number,
-        patterns.offset.constant,
-        patterns.offset.terms.number,
-        patterns.partition.constant,
-        patterns.partition.terms.number,
-    )
 
 
 def _reach(dims: Dims) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from glia.machine.emit.cover import Prices
 from glia.machine.emit.indirect import IndirectAccess, is_varying
 from glia.machine.emit.select import Selector
 from glia.machine.emit.space import (
+    PARTITIONS,
     Env,
     Home,
     Point,
@@ -65,7 +66,14 @@ class NestEmitter:
     @cached_property
     def unrolled(self) -> frozenset[str]:
         """Axes whose loops are unrolled because a guard clips another part in each iteration."""
-        return self._unrolled_axes()
+        found: set[str] = set()
+        for load, partition in self.staged_loads():
+            opened = self.order[: self._level(load, partition)]
+            for guard in load.guards:
+                low, high = guard.expression.bounds(self.extents)
+                if low < 0 or high >= guard.extent:
+                    found.update(a for a in guard.expression.variables if a in opened)
+        return frozenset(found)
 
     def tile_of(self, axis: str) -> int:
         return self.schedule.tiles.get(axis, self.extents[axis])
@@ -94,16 +102,6 @@ class NestEmitter:
         self.stage_ready(env)
         self.tile_loops(rest, env, visit)
         self._scopes.pop()
-
-    def _unrolled_axes(self) -> frozenset[str]:
-        found: set[str] = set()
-        for load, partition in self.staged_loads():
-            opened = self.order[: self._level(load, partition)]
-            for guard in load.guards:
-                low, high = guard.expression.bounds(self.extents)
-                if low < 0 or high >= guard.extent:
-                    found.update(a for a in guard.expression.variables if a in opened)
-        return frozenset(found)
 
     def _all_loads(self) -> list[Load]:
         """What the nest reads as data: all loads but those that only say where to access."""
@@ -166,13 +164,11 @@ class NestEmitter:
         env = {axis: Span(ZERO, self.tile_of(axis)) for axis in self.order[:level]}
         box = find_box(load, partition, env, self.extents, self._block(partition))
         held = box.elements * box.blocks * load.dtype.bytes
-        trips = 1
-        for axis in self.order[:level]:
-            trips *= -(-self.extents[axis] // self.tile_of(axis))
-        return held, held * trips
+        trips = (-(-self.extents[axis] // self.tile_of(axis)) for axis in self.order[:level])
+        return held, held * math.prod(trips)
 
     def _block(self, partition: str) -> int:
-        return min(128, self.tile_of(partition)) if partition else 1
+        return min(PARTITIONS, self.tile_of(partition)) if partition else 1
 
     def _stage(self, load: Load, partition: str, env: Env) -> None:
         source = self.shared.sources[load.buffer]

@@ -32,7 +32,6 @@ from glia.machine.ir import (
     walk,
     with_blocks,
 )
-from glia.machine.kinds import rows_alike
 from glia.machine.queues import stream_of
 
 MOST_ACCESSES = 24  # of one tile; more are remembered as accesses to the whole of it
@@ -181,10 +180,7 @@ class _Touches:
         self.tile: list[int] = patterns.tile.number.tolist()
         on_chip = patterns.tile.map(lambda tile: tile.memory is not Memory.HBM)
         offset, partition = patterns.offset, patterns.partition
-        alike = rows_alike(
-            patterns.dims.number, patterns.dtype.number, on_chip, offset.constant,
-            offset.terms.number, partition.constant, partition.terms.number,
-        )  # fmt: skip
+        alike = patterns.places(on_chip)
         self.place: list[int] = alike.number.tolist()
         dims, dtypes = patterns.dims.distinct, patterns.dtype.distinct
         rows = [column[alike.first].tolist() for column in (

@@ -10,6 +10,7 @@ from glia.nki.beta1 import language as nl
 from glia.nki.beta1 import typing as nt
 
 RNG = np.random.default_rng(11)
+ONES = np.ones((4, 8), np.float32)
 
 
 def _twice(x):
@@ -81,3 +82,19 @@ def test_a_column_goes_with_a_tile_of_more_dimensions() -> None:
     x = RNG.standard_normal((8, 3, 5)).astype(np.float32)
     bias = RNG.standard_normal((8, 2)).astype(np.float32)
     np.testing.assert_array_equal(kernel(x, bias), x + bias[:, :1, None])
+
+
+def test_a_mode_measures_where_it_says_so() -> None:
+    measured = nki.jit(mode="benchmark")(_twice)
+    assert measured(ONES) is None
+    latency = measured.benchmark_result.nc_latency.get_latency_percentile(50)
+    timed = nki.benchmark(_twice)
+    timed(ONES)
+    assert latency == timed.benchmark_result.nc_latency.get_latency_percentile(50)
+    np.testing.assert_array_equal(nki.jit(mode="baremetal")(_twice)(ONES), 2 * ONES)
+
+
+def test_a_kernel_decorated_again_keeps_what_it_was_given() -> None:
+    kernel = nki.jit(nki.jit(platform_target="trn1")(_twice)[2], show_compiler_tb=True)
+    assert kernel.options["platform_target"] == "trn1" and kernel.grid == (2,)
+    assert kernel.options["show_compiler_tb"]

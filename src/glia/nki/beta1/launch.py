@@ -150,6 +150,9 @@ def check_options(function: Any, options: dict[str, Any]) -> None:
         raise BadLaunch(kernel=home.name, problem=problem, loc=home)
 
 
+KINDS: dict[str, type[Kernel]] = {}  # of modes that do more; measure.py adds them
+
+
 def target_of(options: dict[str, Any]) -> Target:
     """The target of these options, else of the environment, else trn2."""
     given = options.get("platform_target") or os.environ.get(VARIABLE)
@@ -171,11 +174,16 @@ def checked_grid(function: Any, grid: Any) -> Grid:
 
 
 def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
-    """Decorate a function as a kernel, as `@nki.jit` or `@nki.jit(mode="simulation")`."""
-    options = {"mode": mode, **kwargs}
+    """Decorate a function as a kernel, as `@nki.jit` or `@nki.jit(mode="simulation")`.
+
+    Of a kernel the options stay that are not given anew. Modes baremetal and benchmark are what
+    functions of these names do.
+    """
     if func is None:
         return functools.partial(jit, mode=mode, **kwargs)
-    return Kernel(getattr(func, "function", func), options)
+    known = getattr(func, "options", {}), getattr(func, "grid", ())
+    function = getattr(func, "function", func)
+    return KINDS.get(mode, Kernel)(function, {**known[0], "mode": mode, **kwargs}, known[1])
 
 
 def trace(func: Callable[..., Any] | None = None, grid: Any = (), **kwargs: Any) -> Any:

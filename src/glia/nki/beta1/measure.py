@@ -14,7 +14,7 @@ import numpy as np
 
 from glia.neff.package import Neff
 from glia.nki.beta1.dtypes import name_of, numpy_of
-from glia.nki.beta1.launch import Kernel, compiled
+from glia.nki.beta1.launch import KINDS, Kernel, compiled
 from glia.nki.errors import BadLaunch
 from glia.nki.launch import home_of
 from glia.nki.typing import Annotation
@@ -130,6 +130,9 @@ class ProfiledKernel(Baremetal):
             name = stem if number == 1 else f"{stem}_exec_{number}"
             profile.save_perfetto(folder / f"{name}.ntff")
             (reports / f"{name}.json").write_text(json.dumps(profile.to_dict()))
+
+
+KINDS.update(baremetal=Baremetal, benchmark=Benchmark)
 
 
 def _decorated(kind: type[Kernel], func: Callable[..., Any] | None, options: dict[str, Any]) -> Any:

@@ -62,6 +62,7 @@ class TestTwice(unittest.TestCase):
     def test_twice(self):
         x = np.ones((4, 4), np.float32)
         self.assertTrue(np.allclose(twice(x), x * 2))
+        self.assertFalse(np.allclose(twice(x), x * 9))  # whose difference is no error
 
     def test_thrice(self):
         x = np.ones((4, 4), np.float32)

@@ -38,7 +38,14 @@ NO_INPUTS = "no inputs are known for it, and nothing in the clone that runs here
 RESULTS = ("out", "res")  # how parameters begin that a kernel writes
 SCRIPT = "as a script"  # the name of a file's own run in the table
 Step = tuple[str, Callable[[], Outcome | None]]  # what is run, and how
-COMPARISONS = (("numpy", "allclose"), ("jax.numpy", "allclose"), ("torch", "allclose"))
+COMPARISONS = (
+    ("numpy", "allclose"),
+    ("numpy", "isclose"),
+    ("numpy.testing", "assert_allclose"),
+    ("jax.numpy", "allclose"),
+    ("torch", "allclose"),
+    ("torch.testing", "assert_close"),
+)
 
 
 # --- kernels -------------------------------------------------------------------------------------
@@ -179,23 +186,27 @@ def _noting(reached: set[str]) -> Iterator[None]:
 
 
 class _Watch:
-    """An `allclose` that notes the greatest difference it saw and whether it ever said no."""
+    """An `allclose` that notes the greatest difference it took and the greatest it did not."""
 
     def __init__(self) -> None:
         self.worst: float | None = None
-        self.said_no = False
+        self.refused: float | None = None
 
     def over(self, allclose: Any) -> Any:
         """`allclose` of one package, watched."""
 
-        def watched(a: Any, b: Any, *args: Any, **kwargs: Any) -> bool:
+        def watched(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+            result = allclose(a, b, *args, **kwargs)
+            error = 0.0
             with contextlib.suppress(ValueError, TypeError):
                 first, second = (np.asarray(to_numpy(each), np.float64) for each in (a, b))
-                error = np.abs(first - second) / (1 + np.abs(second))
-                self.worst = max(self.worst or 0.0, float(np.nanmax(error, initial=0.0)))
-            is_close = bool(allclose(a, b, *args, **kwargs))
-            self.said_no |= not is_close
-            return is_close
+                errors = np.abs(first - second) / (1 + np.abs(second))
+                error = float(np.nanmax(errors, initial=0.0))
+            if result is None or np.all(np.asarray(result)):  # the first raises what it refuses
+                self.worst = max(self.worst or 0.0, error)
+            else:
+                self.refused = max(self.refused or 0.0, error)
+            return result
 
         return watched
 
@@ -256,8 +267,9 @@ def _run_script(path: Path, tree: ast.Module, generation: str) -> Outcome | None
         if not isinstance(problem, SystemExit) or problem.code not in (None, 0):
             found = tuple(sorted(reached))
             return replace(failed(path, SCRIPT, generation, problem), reached=found)
-    if watch.said_no:
-        return replace(judged(path, SCRIPT, generation, "its allclose says no"), error=watch.worst)
+    if watch.refused is not None:
+        text = "its allclose says no"
+        return replace(judged(path, SCRIPT, generation, text), error=watch.refused)
     if not reached:
         return None
     found = tuple(sorted(reached))

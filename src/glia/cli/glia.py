@@ -356,13 +356,15 @@ def explain(subject: str | None) -> None:
     "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="A clone."
 )
 @click.option("--only", default="", metavar="TEXT", help="Only files whose path holds this.")
-@click.option("--seconds", default=900.0, help="How long one kernel or test may take.")
+@click.option("--seconds", default=900.0, help="How long one kernel, test or script may take.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def conformance(suite: str, repo: str, only: str, seconds: float, as_json: bool) -> None:
-    """Run every kernel and test found under PATH, both generations, and print what came of each.
+    """Run every kernel, test and script found under PATH, both generations; print what comes of it.
 
-    The code of the clone runs in this environment. Failures that lie in the clone's own files are
-    explained; any other one ends with exit code 1.
+    Kernels in the code blocks of .rst pages count too. The code of the clone runs in this
+    environment, a process for each file; what takes longer than --seconds is listed as not run,
+    and the rest of its file goes on. Failures that lie in the clone's own files are explained; any
+    other one ends with exit code 1.
     """
     from glia.cli.conformance import run_all, text_of_outcome
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from glia.base.frozen import made
+from glia.base.frozen import value
 
 
-@dataclass(frozen=True)
+@value
 class Affine:
     """`constant + sum(coefficient * variable)`; terms are sorted by name and never zero."""
 
@@ -28,11 +27,11 @@ class Affine:
     def build(coefficients: Mapping[str, int], constant: int = 0) -> Affine:
         """The expression with these coefficients."""
         terms = tuple(sorted([term for term in coefficients.items() if term[1]]))
-        return made(Affine, {"terms": terms, "constant": constant})
+        return Affine(terms, constant)
 
     def __add__(self, other: Affine | str | int) -> Affine:
         if isinstance(other, int):
-            return made(Affine, {"terms": self.terms, "constant": self.constant + other})
+            return Affine(self.terms, self.constant + other)
         other = Affine.of(other)
         coefficients = dict(self.terms)
         for variable, coefficient in other.terms:
@@ -49,7 +48,7 @@ class Affine:
 
     def __mul__(self, factor: int) -> Affine:
         if not self.terms:
-            return made(Affine, {"terms": (), "constant": self.constant * factor})
+            return Affine((), self.constant * factor)
         return Affine.build({v: c * factor for v, c in self.terms}, self.constant * factor)
 
     __rmul__ = __mul__

@@ -367,17 +367,14 @@ class _Block:
     ) -> None:
         """The sum of all taps over all input channels, in one bank."""
         row, high, column, wide = place
-        plan = self.plan
+        step = self.plan.step
+        top, left = step * row - self.plan.rows[0], step * column - self.plan.columns[0]
+        down, across = step * (high - 1) + 1, step * (wide - 1) + 1
         is_sum = False
         for k, tile in enumerate(tiles):
             for tap in part.taps:
-                y = plan.step * row + tap.row - plan.rows[0]
-                x = plan.step * column + tap.column - plan.columns[0]
-                moving = tile[
-                    :,
-                    y : y + plan.step * (high - 1) + 1 : plan.step,
-                    x : x + plan.step * (wide - 1) + 1 : plan.step,
-                ]
+                y, x = top + tap.row, left + tap.column
+                moving = tile[:, y : y + down : step, x : x + across : step]
                 nisa.nc_matmul(total, stationary(k, m, tap.number), moving, accumulate=is_sum)
                 is_sum = True
 

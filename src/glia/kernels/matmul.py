@@ -166,10 +166,9 @@ class _Block:
 
     def _collect(self, row: int, totals: list[NkiTensor], is_first: bool, is_last: bool) -> None:
         """Move a row of tiles out of PSUM: into the sums, or with them to HBM."""
-        if is_last:
-            result = nl.ndarray((ROWS, self.wide), self.out.dtype)
-        else:
-            result = self.sums.setdefault(row, nl.ndarray((ROWS, self.wide), nl.float32))
+        if is_first and not is_last:
+            self.sums[row] = nl.ndarray((ROWS, self.wide), nl.float32)
+        result = nl.ndarray((ROWS, self.wide), self.out.dtype) if is_last else self.sums[row]
         for number, total in enumerate(totals):
             columns = slice(COLUMNS * number, COLUMNS * (number + 1))
             if not is_first:

@@ -14,32 +14,17 @@ from glia.nki.enums import MemoryRegion, engine
 from glia.nki.errors import NotInNki
 from glia.nki.issue import issue
 from glia.nki.session import caller, current
-from glia.nki.tensor import NkiTensor, new_tensor
+from glia.nki.tensor import NkiTensor, ndarray
 
 Shape = tuple[int, ...] | list[int]
 sbuf = MemoryRegion.sbuf
-
-
-def ndarray(
-    shape: Shape,
-    dtype: str,
-    buffer: MemoryRegion = sbuf,
-    name: str = "",
-    address: tuple[int, int] | None = None,
-) -> NkiTensor:
-    """A new tensor without contents; on chip the first dimension is the partitions.
-
-    `address` fixes (partition, byte in the partition) of an on-chip tensor. ImpossibleTensor
-    when the memory cannot hold it.
-    """
-    return new_tensor(shape, dtype, buffer, name, address)
 
 
 def full(
     shape: Shape, fill_value: float, dtype: str, buffer: MemoryRegion = sbuf, name: str = ""
 ) -> NkiTensor:
     """A new tensor of one value."""
-    tensor = new_tensor(shape, dtype, buffer, name)
+    tensor = ndarray(shape, dtype, buffer, name)
     fill(tensor, fill_value)
     return tensor
 
@@ -50,7 +35,7 @@ def fill(tensor: NkiTensor, value: float) -> None:
     if tensor.is_on_chip:
         issue(session, "memset", isa.Memset, {"dst": tensor, "value": value})
         return
-    cell = new_tensor((1, 1), tensor.dtype, sbuf, "value")
+    cell = ndarray((1, 1), tensor.dtype, sbuf, "value")
     fill(cell, value)
     repeated = cell._with(((1, 1), (0, tensor.size)))
     issue(session, "dma_copy", isa.DmaCopy, {"dst": tensor, "src": repeated})
@@ -70,7 +55,7 @@ def empty_like(
     x: NkiTensor, dtype: str | None = None, buffer: MemoryRegion | None = None, name: str = ""
 ) -> NkiTensor:
     """A new tensor without contents, with what is not given as `x` has it."""
-    return new_tensor(x.shape, dtype or x.dtype, buffer or x.buffer, name)
+    return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer, name)
 
 
 def zeros_like(
@@ -96,7 +81,7 @@ def shared_constant(constant: Any) -> NkiTensor:
 
 def shared_identity_matrix(n: int, dtype: str = "uint8", dst: NkiTensor | None = None) -> NkiTensor:
     """The identity of n rows in SBUF, in `dst` when it is given."""
-    tensor = dst if dst is not None else new_tensor((n, n), dtype, sbuf, "identity")
+    tensor = dst if dst is not None else ndarray((n, n), dtype, sbuf, "identity")
     stored = DTYPES[tensor.dtype].numpy
     constant = shared_constant(np.eye(n, dtype=stored))
     issue(
@@ -109,16 +94,16 @@ def shared_identity_matrix(n: int, dtype: str = "uint8", dst: NkiTensor | None =
 def rand(shape: Shape, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:
     """A new tensor of random numbers, uniform in [0, 1)."""
     session = current("nl.rand")
-    bits = new_tensor(shape, "uint32", sbuf, "bits")
+    bits = ndarray(shape, "uint32", sbuf, "bits")
     issue(session, "rng", isa.Rng, {"dst": bits}, engine.vector)
     shifted = {"dst": bits, "data": bits, "op0": "right_shift", "operand0": 8}
     issue(session, "tensor_scalar", isa.TensorScalar, shifted)
-    result = new_tensor(shape, dtype, sbuf if not buffer.is_on_chip else buffer, name)
+    result = ndarray(shape, dtype, sbuf if not buffer.is_on_chip else buffer, name)
     scaled = {"dst": result, "data": bits, "op0": "multiply", "operand0": 2.0**-24}
     issue(session, "tensor_scalar", isa.TensorScalar, scaled)
     if buffer.is_on_chip:
         return result
-    outside = new_tensor(shape, dtype, buffer, name)
+    outside = ndarray(shape, dtype, buffer, name)
     issue(session, "dma_copy", isa.DmaCopy, {"dst": outside, "src": result})
     return outside
 

@@ -13,7 +13,7 @@ from glia import isa
 from glia.arch import Arch
 from glia.isa.kit import Indirect, Instr
 from glia.isa.operand import Pattern
-from glia.nki.tensor import NkiTensor, new_tensor
+from glia.nki.tensor import NkiTensor, ndarray
 
 FIRST_GENERATION = 4  # that has such operands
 
@@ -37,7 +37,7 @@ class Chosen:
 def set_aside(name: str, view: NkiTensor) -> Chosen:
     """The operand, with a tile beside it in the same memory."""
     view.require_inside()
-    tile = new_tensor(view.shape, view.dtype, view.buffer, "chosen")
+    tile = ndarray(view.shape, view.dtype, view.buffer, "chosen")
     return Chosen(name, view, whole_of(view), tile)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from glia.nki.refusals import (
 )
 from glia.nki.repeated import Repeated
 from glia.nki.room import Room, Use
-from glia.nki.session import Session
+from glia.nki.session import Notes, Session
 from glia.nki.sums import Sums
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
 from glia.sim.policy import AccessOutOfBounds
@@ -40,12 +40,15 @@ Unwritten = tuple[float, int]
 UNWRITTEN: Unwritten = float("nan"), 4  # what the documented simulator fills fresh tensors with
 
 
-@dataclass(frozen=True, eq=False)
 class HeldTile(Tile):
     """A tile with its memory, which goes when nothing names the tile any more."""
 
-    region: Region = field(default=Region(np.empty(0, np.uint8), 0, 0), repr=False)
-    use: Use = field(default_factory=Use, repr=False)
+    __slots__ = ("region", "use")
+
+    def __init__(self, *fields: Any, region: Region) -> None:
+        super().__init__(*fields)
+        object.__setattr__(self, "region", region)
+        object.__setattr__(self, "use", Use())
 
 
 class _Held(Memories):
@@ -113,7 +116,7 @@ class Interpreter(Session):
         else:
             fresh = self._fresh(partitions * pitch, dtype)
             region = Region(fresh, 0, 0 if memory is Memory.HBM else pitch)
-        tile = HeldTile(unique, memory, dtype, partitions, elements, region)
+        tile = HeldTile(unique, memory, dtype, partitions, elements, region=region)
         self.room.add(tile, tile.use, address)
         return tile
 
@@ -147,27 +150,27 @@ class Interpreter(Session):
         region = Region(array.reshape(-1).view(np.uint8), 0, 0)
         unique = self.unique(name)
         self._shared.add(unique)
-        return HeldTile(unique, Memory.HBM, dtype, 1, array.size, region)
+        return HeldTile(unique, Memory.HBM, dtype, 1, array.size, region=region)
 
     # --- instructions --------------------------------------------------------------------------
 
-    def issue(self, instruction: Instr, is_noted: bool = True) -> None:
+    def issue(self, instruction: Instr, notes: Notes | None = None) -> None:
         """Execute an instruction; IndexNotInTable when an address of its registers is outside."""
         if self._repeated:
             self._repeated[-1].issue(instruction)
         self.room.note(instruction)
-        self._execute(instruction, is_noted)
+        self._execute(instruction, notes)
 
-    def _execute(self, instruction: Instr, is_noted: bool = True) -> None:
+    def _execute(self, instruction: Instr, notes: Notes | None = None) -> None:
         if self.has_ended:
-            self.require_scope(pattern.tile for _, _, pattern in instruction.operands())
+            self.require_scope(pattern.tile for pattern in instruction.patterns())
         if self._has_banks and instruction.runs_on == "tensor":
             self._require_one_bank(instruction)
         try:
             self._executor.step(instruction, self.environment)
         except (AccessOutOfBounds, InternalError) as fault:
             raise self._refusal(instruction, fault) from fault
-        for pattern in instruction.written_patterns() if is_noted else ():
+        for pattern in () if notes == () else instruction.written_patterns():
             if pattern.memory is Memory.PSUM:
                 self._sums.mark(self._now(pattern), bool(instruction.sums) and instruction.is_sum)
             elif pattern.memory is Memory.HBM:

@@ -224,7 +224,7 @@ def mod(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) 
 def multiply(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """x * y, element by element."""
 def ndarray(
-    shape: _Shape,
+    shape: tuple[int, ...] | list[int],
     dtype: str,
     buffer: _MemoryRegion = ...,
     name: str = '',

@@ -23,7 +23,7 @@ from glia.nki.functions import dressed
 from glia.nki.issue import issue, refuse
 from glia.nki.operators import Token, names_operator
 from glia.nki.session import caller, current
-from glia.nki.tensor import NkiTensor, new_tensor
+from glia.nki.tensor import NkiTensor, ndarray
 
 SBUF = MemoryRegion.sbuf
 Operand = NkiTensor | float
@@ -32,7 +32,7 @@ WHOLE = 2.0**23  # float32 numbers from here on are integers
 
 def tile_like(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
     """A new tile in SBUF of the shape of x."""
-    return new_tensor(x.shape, dtype or x.dtype, SBUF, "result")
+    return ndarray(x.shape, dtype or x.dtype, SBUF, "result")
 
 
 def in_sbuf(x: NkiTensor) -> NkiTensor:

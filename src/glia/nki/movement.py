@@ -9,7 +9,7 @@ from glia.nki.enums import MemoryRegion
 from glia.nki.issue import issue, refuse
 from glia.nki.math import SBUF, converted, in_sbuf, result_dtype
 from glia.nki.session import current
-from glia.nki.tensor import NkiTensor, new_tensor
+from glia.nki.tensor import NkiTensor, ndarray
 from glia.nki.transfers import dma_copy
 
 PSUM = MemoryRegion.psum
@@ -19,7 +19,7 @@ _FLOATS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # whose bits the Tens
 
 def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
     """A tile in SBUF with the contents of a tensor in HBM."""
-    tile = new_tensor(src.shape, result_dtype(dtype, src), SBUF, "load")
+    tile = ndarray(src.shape, result_dtype(dtype, src), SBUF, "load")
     dma_copy(tile, src)
     return tile
 
@@ -40,7 +40,7 @@ def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
     session = current("nl.transpose")
     name = result_dtype(dtype, x)
     data = in_sbuf(x) if name == x.dtype else converted(x, name)
-    turned = new_tensor((x.size // x.shape[0], x.shape[0]), name, PSUM, "transpose")
+    turned = ndarray((x.size // x.shape[0], x.shape[0]), name, PSUM, "transpose")
     is_float = DTYPES[name].is_float
     if not is_float and session.arch.generation < BIT_EXACT:
         _transposed_integers(data, turned)
@@ -59,7 +59,7 @@ def _transposed_integers(data: NkiTensor, turned: NkiTensor) -> None:
         parts = [tuple(half[:, k::2] for half in halves) for k in range(2)]
     for part, place in parts:
         number = converted(part, "float32")
-        across = new_tensor(turned.shape, "float32", PSUM, "transpose")
+        across = ndarray(turned.shape, "float32", PSUM, "transpose")
         issue(current("nl.transpose"), "nc_transpose", isa.NcTranspose,
               {"dst": across, "data": number})  # fmt: skip
         issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": place, "src": across})
@@ -68,7 +68,7 @@ def _transposed_integers(data: NkiTensor, turned: NkiTensor) -> None:
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
     stationary = x if transpose_x else in_sbuf(transpose(x))
-    result = new_tensor((stationary.shape[1], y.shape[1]), "float32", PSUM, "matmul")
+    result = ndarray((stationary.shape[1], y.shape[1]), "float32", PSUM, "matmul")
     fields = {
         "dst": result, "stationary": stationary, "moving": in_sbuf(y), "accumulate": False,
     }  # fmt: skip
@@ -95,7 +95,7 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: str | None = None)
         for (step, count), want in zip(x.dims, wanted, strict=True)
     )
     repeated = x._with(dims)
-    tile = new_tensor(wanted, name, SBUF, "broadcast")
+    tile = ndarray(wanted, name, SBUF, "broadcast")
     if x.shape[0] == wanted[0] and x.is_on_chip:
         issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": tile, "src": repeated})
     else:
@@ -110,7 +110,7 @@ def gather_flattened(
     """For each index of a partition the element of that place among the partition's, in order."""
     if axis != 0:
         refuse("gather_flattened", f"gather_flattened axis must be 0; here it is {axis}")
-    result = new_tensor(indices.shape, data.dtype, SBUF, "gathered")
+    result = ndarray(indices.shape, data.dtype, SBUF, "gathered")
     fields = {"dst": result, "data": in_sbuf(data), "indices": indices}
     issue(current("nl.gather_flattened"), "nc_n_gather", isa.NcNGather, fields)
     name = result_dtype(dtype, data)

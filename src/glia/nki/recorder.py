@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from glia.arch import Target
 from glia.base.affine import Affine
 from glia.base.dtype import DType
-from glia.base.frozen import made
 from glia.base.loc import Loc
 from glia.isa.dma import DmaCopy
 from glia.isa.kit import Instr
@@ -21,7 +19,7 @@ from glia.isa.vector import Memset
 from glia.machine.ir import Branch, Loop, Statement, While
 from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.dtypes import DTYPES
-from glia.nki.session import Session
+from glia.nki.session import Notes, Session, notes_of
 from glia.nki.sums import Sums
 
 _PSUM, _HBM = Memory.PSUM, Memory.HBM  # where it is asked of every instruction
@@ -79,13 +77,7 @@ class Recorder(Session):
     ) -> Tile:  # fmt: skip
         """A tile of the program, which placement gives an address unless it has one."""
         unique = self.unique(name)
-        tile = made(
-            Tile,
-            {
-                "name": unique, "memory": memory, "dtype": dtype, "partitions": partitions,
-                "elements": elements,
-            },
-        )  # fmt: skip
+        tile = Tile(unique, memory, dtype, partitions, elements)
         self.tiles[unique] = tile
         if address is not None:
             self.addresses[unique] = address
@@ -107,22 +99,23 @@ class Recorder(Session):
 
     # --- instructions --------------------------------------------------------------------------
 
-    def issue(self, instruction: Instr, is_noted: bool = True) -> None:
+    def issue(self, instruction: Instr, notes: Notes | None = None) -> None:
         """Append an instruction."""
         if self.has_ended:
-            self.require_scope(pattern.tile for _, _, pattern in instruction.operands())
+            self.require_scope(pattern.tile for pattern in instruction.patterns())
         self.body.append(instruction)
-        if is_noted:
-            self._write(instruction)
+        if notes is None:
+            notes = notes_of(instruction)
+        if notes:
+            self._note(instruction, notes)
 
-    def _write(self, instruction: Instr) -> None:
-        """Note what an instruction writes in HBM; in PSUM that starts a sum, or ends one."""
-        for name, may_sum in _written(instruction.__class__):
+    def _note(self, instruction: Instr, notes: Notes) -> None:
+        """What an instruction writes in HBM; in PSUM that starts a sum, or ends one."""
+        for name, is_sum in notes:
             pattern = getattr(instruction, name)
             if pattern.__class__ is Pattern:
                 memory = pattern.tile.memory
                 if memory is _PSUM:
-                    is_sum = may_sum and instruction.is_sum
                     if _is_fixed(pattern):
                         self._sums.mark(pattern, is_sum)
                     if not is_sum:
@@ -137,7 +130,7 @@ class Recorder(Session):
         register = self.new_register("condition")
         self.body.append(RegisterMove(register=register, value=condition, loc=instruction.loc))
         self.body.append(Branch(register, ((), (instruction,))))
-        self._write(instruction)
+        self._note(instruction, notes_of(instruction))
 
     def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
         """Whether a product adds; None where only the running program tells, in a loop."""
@@ -253,13 +246,6 @@ class Recorder(Session):
         dst = Pattern(tile, pattern.dtype, row_major(pattern.shape), offset)
         self.issue(DmaCopy(dst=dst, src=pattern, queue="store", on=QUEUE_OWNERS["store"]))
         self.printed.append(Printed(prefix, tile, (*trips, *pattern.shape), trips))
-
-
-@cache
-def _written(kind: type[Instr]) -> tuple[tuple[str, bool], ...]:
-    """The operands that an instruction of this kind writes, and whether it may add up in them."""
-    declared = kind.operand_declarations.items()
-    return tuple((name, name in kind.sums) for name, each in declared if each.access != "reads")
 
 
 def _is_fixed(pattern: Pattern) -> bool:

@@ -21,7 +21,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import Token
-from glia.nki.session import CURRENT, Session, caller
+from glia.nki.session import CURRENT, Notes, Session, caller, notes_of
 from glia.nki.tensor import NkiTensor
 
 Arguments = dict[str, Any]
@@ -62,14 +62,14 @@ class _Plan:
     """An instruction but for the tensors and floats of its arguments, fields by their positions.
 
     `fields` are the others, by what `accumulate` is where sums in the argument at `asked` decide,
-    else by None. `is_noted` says whether it writes other memory than SBUF.
+    else by None. `notes` is what sessions note of it.
     """
 
     kind: type[Instr]
     tensors: tuple[tuple[str, int], ...]
     floats: tuple[tuple[str, int], ...]
     asked: int | None
-    is_noted: bool
+    notes: Notes
     fields: dict[bool | None, Arguments] = field(default_factory=dict)
 
 
@@ -104,12 +104,12 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         except TypeError:  # an argument that cannot be compared
             return anew(args, kwargs)
         loc = caller(2)
-        fields = adds = None
+        adds = fields = None
         if plan is not None:
             if plan.asked is not None:
                 adds = answer(values[plan.asked], session, loc)
             fields = plan.fields.get(adds)
-        if plan is None or fields is None:
+        if fields is None:
             made = anew(args, kwargs)
             _learn(plans, at, issuing, args, kwargs, made.handle)
             return made
@@ -122,7 +122,7 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         for name, position in plan.floats:
             given[name] = values[position]
         given["loc"] = loc
-        session.issue(instruction, plan.is_noted and not adds)  # sums that go on stay sums
+        session.issue(instruction, () if adds else plan.notes)  # sums that go on stay sums
         result = _new(NkiInstruction)
         result.handle = instruction
         return result
@@ -171,12 +171,16 @@ def _learn(
     asked = list(given).index("dst") if is_asked else None
     if len(plans) >= MOST_PLANS:
         plans.clear()
-    is_noted = any(each.memory is not Memory.SBUF for each in made.written_patterns())
+    notes = tuple(each for each in notes_of(made) if _is_outside_sbuf(getattr(made, each[0])))
     plan = plans.get(key)
     if plan is None:
-        plan = _Plan(type(made), tuple(tensors), tuple(floats), asked, is_noted)
+        plan = _Plan(type(made), tuple(tensors), tuple(floats), asked, notes)
         plans[key] = plan
     plan.fields[made.accumulate if is_asked else None] = dict(made.__dict__)
+
+
+def _is_outside_sbuf(operand: Any) -> bool:
+    return operand is not None and getattr(operand, "memory", None) is not Memory.SBUF
 
 
 def _is_plain(value: Any) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -29,6 +30,23 @@ from glia.nki.errors import OutsideKernel, UnknownWhenTraced
 from glia.nki.language_errors import AfterItsLoop, advise
 
 _NOT_THE_USERS = tuple(str(Path(module).parent) for module in (__file__, np.__file__))
+
+
+# Operands that an instruction writes, and whether it leaves sums there that can go on; what is in
+# SBUF may be left out.
+Notes = tuple[tuple[str, bool], ...]
+
+
+def notes_of(instruction: Instr) -> Notes:
+    """The notes of an instruction."""
+    is_sum = instruction.is_sum
+    return tuple([(name, adds and is_sum) for name, adds in _written(instruction.__class__)])
+
+
+@cache
+def _written(kind: type[Instr]) -> Notes:
+    declared = kind.operand_declarations.items()
+    return tuple((name, name in kind.sums) for name, each in declared if each.access != "reads")
 
 
 @dataclass(frozen=True)
@@ -128,8 +146,8 @@ class Session(ABC):
         """A tile of HBM that holds the array from the start."""
 
     @abstractmethod
-    def issue(self, instruction: Instr, is_noted: bool = True) -> None:
-        """Record or execute one instruction, which is legal; unless noted it writes SBUF only."""
+    def issue(self, instruction: Instr, notes: Notes | None = None) -> None:
+        """Record or execute one instruction, which is legal; `notes` are given where known."""
 
     @abstractmethod
     def issue_if(self, condition: Affine, instruction: Instr) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
-from glia.isa.operand import Dims, Memory, Pattern, Tile, reach, regrouped, row_major
+from glia.isa.operand import Dims, Pattern, Tile, reach, regrouped, row_major
 from glia.nki.allocate import (
     checked_address,
     checked_dtype,
@@ -25,7 +25,7 @@ from glia.nki.errors import NotInNki
 from glia.nki.indexing import chosen, entry_of_each, require_inside
 from glia.nki.no_operators import WithoutOperators
 from glia.nki.registers import VirtualRegister
-from glia.nki.session import caller, contents_of, current, session_or_none, truth_of
+from glia.nki.session import CURRENT, caller, contents_of, current, session_or_none, truth_of
 from glia.nki.views import (
     EXPRESSIONS,
     Layout,
@@ -180,7 +180,7 @@ class NkiTensor(WithoutOperators):
     @property
     def is_on_chip(self) -> bool:
         """Whether it is in SBUF or PSUM."""
-        return self.tile.memory is not Memory.HBM
+        return self.layout.is_on_chip
 
     @property
     def pattern(self) -> Pattern:
@@ -189,13 +189,10 @@ class NkiTensor(WithoutOperators):
         if pattern is None:
             layout, start = self.layout, self.start
             offset = EXPRESSIONS.get(start) if start.__class__ is int else start
-            pattern = self._pattern = _new(Pattern)
-            fields = pattern.__dict__  # no initialiser of a frozen dataclass is as fast
-            fields["tile"] = self.tile
-            fields["dtype"] = self.stored
-            fields["dims"] = layout.named
-            fields["offset"] = expression(start) if offset is None else offset
-            fields["partition"] = layout.row
+            if offset is None:
+                offset = expression(start)
+            pattern = Pattern(self.tile, self.stored, layout.named, offset, layout.row)
+            self._pattern = pattern
         return pattern
 
     @property
@@ -263,6 +260,7 @@ class NkiTensor(WithoutOperators):
         layout, start = self.layout, self.start
         if self.indirection is not None:
             return self._indexed(entries)
+        is_partition = layout.is_on_chip  # whether the next dimension is that of the partitions
         cut: list[int | tuple[int, int]] = [0]
         for (distance, extent), entry in zip(layout.dims, entries):  # noqa: B905 (twice the time)
             if entry.__class__ is slice:
@@ -284,25 +282,26 @@ class NkiTensor(WithoutOperators):
                 cut.append(0)
             else:
                 break
-            if first:
-                if layout.is_on_chip and len(cut) == 2:
-                    cut[0] = first * distance
-                else:
-                    start += first * distance
-        if len(cut) <= len(entries):
-            return self._indexed(entries)
-        cut_to = tuple(cut)
-        view: NkiTensor = _new(NkiTensor)
-        view.tile = self.tile
-        view.dtype = self.dtype
-        view.stored = self.stored
-        view.buffer = self.buffer
-        view.layout = layout.cuts.get(cut_to) or layout.cut(cut_to)
-        view.start = start
-        view.indirection = None
-        view.fault = self.fault
-        view._pattern = None
-        return view
+            if is_partition:
+                cut[0] = first * distance
+                is_partition = False
+            elif first:
+                start += first * distance
+        else:
+            if len(cut) > len(entries):
+                to = tuple(cut)
+                view: NkiTensor = _new(NkiTensor)  # as _at does, in less time
+                view.tile = self.tile
+                view.dtype = self.dtype
+                view.stored = self.stored
+                view.buffer = self.buffer
+                view.layout = layout.cuts.get(to) or layout.cut(to)
+                view.start = start
+                view.indirection = None
+                view.fault = self.fault
+                view._pattern = None
+                return view
+        return self._indexed(entries)
 
     def _indexed(self, entries: tuple[Any, ...]) -> NkiTensor:
         """The view that an index of any kind chooses."""
@@ -408,10 +407,10 @@ class NkiTensor(WithoutOperators):
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """A dimension of extent 1 repeated `size` times."""
         self._require_direct("repeated")
-        dim = self._movable(dim, "broadcast")
-        if self.shape[dim] != 1:
-            self._refuse(f"dimension {dim} has {self.shape[dim]} elements, broadcast takes 1")
-        return self._with((*self.dims[:dim], (0, int(size)), *self.dims[dim + 1 :]))
+        dim, dims = self._movable(dim, "broadcast"), self.layout.dims
+        if dims[dim][1] != 1:
+            self._refuse(f"dimension {dim} has {dims[dim][1]} elements, broadcast takes 1")
+        return self._with((*dims[:dim], (0, int(size)), *dims[dim + 1 :]))
 
     def expand_dim(self, dim: int) -> NkiTensor:
         """A new dimension of extent 1 at a position."""
@@ -714,19 +713,19 @@ class NkiTensor(WithoutOperators):
         return f"{text})" if contents is None else f"{text},\n{contents.reshape(self.shape)})"
 
 
-def new_tensor(
+def ndarray(
     shape: tuple[int, ...] | list[int],
     dtype: str,
-    buffer: MemoryRegion,
+    buffer: MemoryRegion = MemoryRegion.sbuf,
     name: str = "",
     address: tuple[int, int] | None = None,
 ) -> NkiTensor:
-    """A tensor with a tile of its own in the kernel that runs, by default named as its buffer.
+    """A new tensor without contents; on chip the first dimension is the partitions.
 
-    `address` is (first partition, byte in the partition). ImpossibleTensor when the memory cannot
-    hold it, NotInNki for another buffer.
+    `address` fixes (partition, byte in the partition) of an on-chip tensor. ImpossibleTensor
+    when the memory cannot hold it.
     """
-    session = current("nl.ndarray")
+    session = CURRENT.get() or current("nl.ndarray")
     form = form_of(session, shape, dtype, buffer)
     tensor = _new(NkiTensor)
     if address is None:

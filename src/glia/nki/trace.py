@@ -42,7 +42,7 @@ from glia.nki.schedule import in_order, waits
 from glia.nki.session import current, running
 from glia.nki.subset import check_language
 from glia.nki.targets import platform_target
-from glia.nki.tensor import NkiTensor, new_tensor
+from glia.nki.tensor import NkiTensor, ndarray
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _shape_of(returned: Any) -> Any:
 def _input(name: str, array: np.ndarray) -> NkiTensor:
     dtype = dtype_name(array.dtype)
     assert dtype is not None
-    return new_tensor(array.shape, dtype, region_of_arguments(current("a kernel")), name)
+    return ndarray(array.shape, dtype, region_of_arguments(current("a kernel")), name)
 
 
 def _output(value: Any, session: Recorder, launch: Launch) -> NkiTensor:

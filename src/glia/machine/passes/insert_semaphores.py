@@ -448,6 +448,6 @@ class _Writer:
                 reached = known[on, stream] = {}
             for count in needs[stream].values():
                 if _add(reached, count):
-                    waits.append(made(Wait, {"semaphore": stream, "value": count}))
+                    waits.append(Wait(stream, count))
         fields = dict(vars(instruction), waits=tuple(waits), signals=signals)
         return made(type(instruction), fields)

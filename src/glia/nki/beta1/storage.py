@@ -19,7 +19,7 @@ from glia.nki.dtypes import DTYPES
 from glia.nki.enums import MemoryRegion
 from glia.nki.issue import issue
 from glia.nki.session import caller
-from glia.nki.tensor import NkiTensor, new_tensor
+from glia.nki.tensor import NkiTensor, ndarray
 
 Span = tuple[MemoryRegion, int, int, int, int]  # partitions and bytes, each from and below
 
@@ -195,7 +195,7 @@ class Storage:
         """A new tile at an address; one held wide overlaps others in name only."""
         if not self.frame.session.keeps_wide:
             place = (partition, byte)
-            tensor = new_tensor(self.shape, self.dtype, self.region, self.name, place)
+            tensor = ndarray(self.shape, self.dtype, self.region, self.name, place)
             return Physical(tensor, is_sums=True)
         tensor = unchecked(self.frame, self.shape, self.dtype, self.region, self.name)
         made = Physical(tensor, is_sums=True)

@@ -1,4 +1,4 @@
-"""Public code imports and calls these of `neuronxcc`, documented or not, and finds them."""
+"""Public code imports these of `nki` and `neuronxcc`, documented or not, and finds them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from glia.nki.beta1.language import bfloat16
 from house.source import REPOSITORY
 
 IMPORTS = {
+    "nki": "jit simulate language isa collectives typing benchmark baremetal profile",
+    "nki.dtype": "bfloat16 float8_e4m3 float8_e4m3fn_x4 float4_e2m1fn_x4 int32 uint8",
+    "nki.isa.constants": "oob_mode reduce_cmd",
+    "nki.typing": "tensor mutable_tensor",
     "neuronxcc.nki": "baremetal benchmark jit profile simulate_kernel trace FrameworkKernel tensor",
     "neuronxcc.nki.language": "bool range fp32 float32r par_dim nc bfloat16 mgrid spmd_dim",
     "neuronxcc.nki.language.constants": "sizeinbytes",

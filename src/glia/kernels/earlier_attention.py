@@ -1,4 +1,8 @@
-"""Attention under the names that `neuronxcc.nki` has it, computed by the kernels of this folder."""
+"""Attention under the names that `neuronxcc.nki` has it, computed by the kernels of this folder.
+
+Products take the dtype of the tensors and are added up in float32, as without `mixed_precision`;
+with it the vendor's round float32 to bfloat16 first, so that these are only more accurate.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -280,3 +281,28 @@ def test_tiles_that_are_used_one_after_the_other_fit(trn2: None) -> None:
 
     x = normal(128, 16)
     np.testing.assert_array_equal(both(kernel, x), np.broadcast_to(x[:, :4], (12, 128, 4)))
+
+
+def _adds(first: bool | None) -> Kernel:
+    def kernel(x: NkiTensor, y: NkiTensor) -> NkiTensor:
+        total = nl.zeros((128, 512), nl.float32, nl.psum)
+        for accumulate in (first, True):
+            nisa.nc_matmul(total, nl.load(x), nl.load(y), accumulate=accumulate)
+        return stored(total)
+
+    return kernel
+
+
+@pytest.mark.parametrize("name", ["trn2", "trn3"])
+@pytest.mark.parametrize("first", [True, False, None])
+def test_a_product_that_adds_to_no_product_is_told_before_generation_4(
+    first: bool | None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, name)
+    x, y = normal(128, 128), normal(128, 512)
+    for make in (nki.simulate, nki.jit):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            make(_adds(first))(x, y)
+        told = [each for each in caught if "adds to what no product wrote" in str(each.message)]
+        assert len(told) == (1 if first and name == "trn2" else 0)

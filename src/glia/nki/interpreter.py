@@ -172,7 +172,7 @@ class Interpreter(Session):
             raise self._refusal(instruction, fault) from fault
         for pattern in () if notes == () else instruction.written_patterns():
             if pattern.memory is Memory.PSUM:
-                self._sums.mark(self._now(pattern), bool(instruction.sums) and instruction.is_sum)
+                self._sums.write(self._now(pattern), instruction, self.arch)
             elif pattern.memory is Memory.HBM:
                 self.written.add(pattern.tile.name)
                 if pattern.tile.name in self._constants:

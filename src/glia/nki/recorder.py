@@ -117,7 +117,7 @@ class Recorder(Session):
                 memory = pattern.tile.memory
                 if memory is _PSUM:
                     if _is_fixed(pattern):
-                        self._sums.mark(pattern, is_sum)
+                        self._sums.write(pattern, instruction, self.arch)
                     if not is_sum:
                         self._homes[pattern.tile.name] = list(self._loops)
                 elif memory is _HBM:

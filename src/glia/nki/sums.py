@@ -6,8 +6,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from glia.arch import Arch
+from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Tile, reach
+from glia.nki.language_errors import advise
 
+ADDED_TO_NOTHING = (
+    "this product adds to what no product wrote, which is undefined before generation 4: let the "
+    "first one overwrite (accumulate=False, or None)"
+)
+ADDS_TO_ANYTHING = 4  # the generation whose products add to what other instructions wrote
 Place = tuple[int, tuple[tuple[int, int], ...], int, int]  # (bytes, dims, offset, partition)
 
 
@@ -47,6 +55,14 @@ class Sums:
             marks.places[_place(pattern)] = is_sum
         else:
             _bytes(marks, pattern)[...] = is_sum
+
+    def write(self, pattern: Pattern, instr: Instr, arch: Arch) -> None:
+        """Note an instruction; a warning where it adds a product to what no product wrote."""
+        is_sum = bool(instr.sums) and instr.is_sum
+        adds = is_sum and arch.generation < ADDS_TO_ANYTHING and getattr(instr, "accumulate", None)
+        if adds and self.has_sum(pattern) is False:
+            advise(ADDED_TO_NOTHING, instr.loc)
+        self.mark(pattern, is_sum)
 
     def has_sum(self, pattern: Pattern) -> bool | None:
         """Whether products have written the elements: all (True), none (False) or some (None)."""

@@ -13,7 +13,7 @@ from glia.cli.glia import main
 from glia.kernels.matmul import matmul_fully_blocked
 from glia.kernels.tensor_add import tensor_add
 from glia.machine.program_builder import ProgramBuilder
-from glia.nki import beta1
+from glia.nki import beta1, jit
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.beta1 import language as earlier
@@ -180,6 +180,30 @@ def test_a_tensor_that_goes_to_hbm_and_back_is_a_spill() -> None:
     assert_no_spill(profile_kernel(tensor_add, x, x))
     with pytest.raises(AssertionError, match="spills 8192 bytes: between"):
         assert_no_spill(profile_kernel(by_hbm, x))
+
+
+@jit
+def _by_way_of_hbm(x: NkiTensor, core: int) -> NkiTensor:
+    """Of two cores one takes the way through HBM; the other has more to do otherwise."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    half = nl.ds(64 * nl.program_id(0), 64)
+    tile = nl.load(x[half])
+    if nl.program_id(0) == core:
+        away = nl.ndarray(tile.shape, x.dtype, buffer=nl.private_hbm)
+        nisa.dma_copy(away, tile)
+        nisa.dma_copy(tile, away)
+    else:
+        for _ in range(40):
+            nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)
+    nl.store(out[half], tile)
+    return out
+
+
+@pytest.mark.parametrize("core", [0, 1])
+def test_no_core_of_several_may_spill(core: int) -> None:
+    found = profile_kernel(_by_way_of_hbm[2], np.ones((128, 512), np.float32), core=core)
+    with pytest.raises(AssertionError, match="spills 131072 bytes"):
+        assert_no_spill(found)
 
 
 def _negative(x):  # type: ignore[no-untyped-def]

@@ -52,8 +52,14 @@ def assert_engine_busy(profile: Profile, engine: str, *, at_least: float) -> Non
 
 
 def assert_no_spill(program: Program | Profile) -> None:
-    """AssertionError when a tensor goes to HBM to be read again, other than in and out."""
-    program = program.program if isinstance(program, Profile) else program
+    """AssertionError when a tensor goes to HBM to be read again, other than in and out.
+
+    Of a profile of several cores none may do so.
+    """
+    if isinstance(program, Profile):
+        for core in program.cores or (program,):
+            assert_no_spill(core.program)
+        return
     outside = {binding.tile.name for binding in (*program.inputs, *program.outputs)}
     instructions = list(program.instructions())
     written = {p.tile.name for i in instructions for p in i.written_patterns() if _in_hbm(p)}

@@ -52,6 +52,16 @@ def test_what_the_user_got_wrong_is_no_internal_error(
     assert said in found.stderr and where in found.stderr
 
 
+@pytest.mark.parametrize("command", ["profile", "check"])
+@pytest.mark.parametrize("given", [[], ["--arg", "x=f32[128,8]"]])
+def test_a_file_without_a_name_is_answered_with_its_kernels(
+    command: str, given: list[str], place: str
+) -> None:
+    found = CliRunner().invoke(main, [command, place, *given])
+    assert found.exit_code == 1
+    assert f"name one: {place}::doubled, {place}::shared" in found.stderr
+
+
 def test_a_name_of_a_dtype_is_a_constant(place: str) -> None:
     given = ["--arg", "x=f32[128,8]", "--arg", "dtype=bfloat16"]
     assert CliRunner().invoke(main, ["profile", f"{place}::doubled", *given]).exit_code == 0

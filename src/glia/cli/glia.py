@@ -174,7 +174,7 @@ def profile(
     from glia.profile.critical_path import critical_path
     from glia.runtime.model import load
 
-    is_kernel = SEPARATOR in place
+    is_kernel = SEPARATOR in place or place.endswith(".py")
     if (arguments or grid) and not is_kernel:
         problem = "--arg and --grid need a KERNEL.py::NAME"
         raise BadCommandLine(problem=problem, command="glia profile")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from glia.nki.beta1 import language as nl
 from glia.nki.beta1.launch import compiled
 from glia.nki.errors import BrokenRule, NotAnOutput
 from glia.nki.language_errors import KernelAdvice
+from glia.sim.run import run
 from levels.beta1_ways import both
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -46,16 +48,6 @@ def _error(run: Any) -> CompileError:
 
 
 @_refused(NotAnOutput)
-def _returns_a_tile(x):
-    return nl.load(x)
-
-
-@_refused(NotAnOutput)
-def _returns_sums(x):
-    return nl.matmul(nl.load(x), nl.load(x))
-
-
-@_refused(NotAnOutput)
 def _returns_nothing(x):
     nl.load(x)
 
@@ -64,11 +56,6 @@ def _returns_nothing(x):
 def _returns_a_number(x):
     _stored(nl.load(x))
     return 3
-
-
-@_refused(NotAnOutput)
-def _returns_a_part(x):
-    return _stored(nl.load(x))[0:4]
 
 
 @_refused(NotAnOutput)
@@ -236,6 +223,31 @@ def test_both_ways_refuse_with_one_message(kernel, error, target) -> None:
 
 
 # --- what is not refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", [np.s_[:, :], np.s_[0:5, 2:6]], ids=["all", "part"])
+@pytest.mark.parametrize("memory", ["sbuf", "psum", "hbm"])
+def test_a_returned_tile_or_part_is_copied_with_a_warning(memory, index) -> None:
+    def kernel(x):
+        tile = nl.load(x)
+        if memory == "sbuf":
+            return tile[index]
+        if memory == "psum":
+            return nl.matmul(tile, tile)[index]
+        return _stored(tile).reshape((1, 8, 8))[0][index], _stored(tile)
+
+    decorated = nki.jit(kernel)
+    is_whole = memory == "hbm" and index == np.s_[:, :]
+    expected = {"sbuf": X, "psum": X @ X, "hbm": X}[memory][index]
+    with contextlib.nullcontext() if is_whole else pytest.warns(KernelAdvice, match="all of a"):
+        simulated = nki.simulate_kernel(decorated, X)
+    with contextlib.nullcontext() if is_whole else pytest.warns(KernelAdvice, match="all of a"):
+        traced = compiled(decorated, (X,), {})
+    (program,) = traced.programs
+    results = run(program, {"x": X})
+    for found in (simulated, [results[name] for name in traced.results]):
+        first = found[0] if isinstance(found, tuple | list) else found
+        np.testing.assert_array_equal(first, expected)
 
 
 def test_a_tensor_of_another_run_is_out_of_scope() -> None:

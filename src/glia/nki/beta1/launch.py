@@ -14,6 +14,7 @@ import numpy as np
 from glia.arch import Target
 from glia.base.spelling import nearest
 from glia.nki.beta1.buffers import shared_hbm
+from glia.nki.beta1.compute import transfer
 from glia.nki.beta1.creation import over, spmd_dim
 from glia.nki.beta1.dtypes import numpy_of
 from glia.nki.beta1.errors import (
@@ -24,16 +25,16 @@ from glia.nki.beta1.errors import (
 )
 from glia.nki.beta1.frame import Frame, framed, is_in_kernel
 from glia.nki.beta1.programs import Programs
-from glia.nki.beta1.storage import fill_now
+from glia.nki.beta1.storage import Storage, fill_now
 from glia.nki.beta1.tensor import Tensor
 from glia.nki.errors import BadLaunch, IndexNotInTable, NotAnOutput
 from glia.nki.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.interpreter import UNWRITTEN, Interpreter, Unwritten
+from glia.nki.language_errors import advise
 from glia.nki.launch import (
     Launch,
     bind,
     check_loops,
-    check_output,
     home_of,
     like_returned,
     outputs_of,
@@ -226,9 +227,7 @@ def stepped(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten
             check_loops(session, launch)
             wrote = any(each.storage.writes for each in tensors.values())
             given = outputs_of(returned, wrote=wrote)
-            for each in given:
-                check_output(_output(each, launch), launch, is_eager=False)
-            values = [_value(each, launch) for each in given]
+            values = [_value(_output(each, launch)[0], launch) for each in given]
     except IndexNotInTable as fault:
         raise IndexError(fault.message.format(**fault.facts)) from fault
     for name, tensor in tensors.items():
@@ -321,7 +320,7 @@ def _as_current(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
                 name: over(frame, value, name, shared_hbm) for name, value in _tensors(given)
             }
             returned = run_programs(kernel, launch, frame, tensors)
-            outputs = [_output(each, launch) for each in outputs_of(returned, wrote=True)]
+            outputs = [_output(each, launch)[1] for each in outputs_of(returned, wrote=True)]
             return like_returned(returned, outputs)
 
     return whole
@@ -338,15 +337,35 @@ def _tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
     return found
 
 
-def _output(value: Any, launch: Launch) -> Any:
-    """A returned tensor as a whole one in shared HBM, where this generation lets nl.hbm be too."""
+def _output(value: Any, launch: Launch) -> tuple[Tensor, NkiTensor]:
+    """A returned tensor as a whole one in shared HBM, where this generation lets nl.hbm be too.
+
+    A documented kernel returns a tile: that, and a part of a tensor, is copied, and warned of.
+    """
     if not isinstance(value, Tensor):
         text = f"a {type(value).__name__}"
         raise NotAnOutput(kernel=launch.home.name, value=text, loc=launch.home)
     value.require_scope(launch.home)
+    view = _whole(value)
+    if view is None:
+        text = f"{value.name} of shape {value.shape} in {value.region.value}"
+        advise(f"kernel {launch.home.name} returns {text}: return all of a tensor in shared_hbm",
+               launch.home)  # fmt: skip
+        frame, dtype = value.frame, value.name_of_dtype
+        name = frame.label("", "output")
+        copied = Tensor.whole(Storage(frame, name, shared_hbm, dtype, (), value.shape))
+        transfer(frame, copied.nki_to_write(), value.nki())
+        value, view = copied, _whole(copied)
+    assert view is not None
+    view.buffer = shared_hbm.region
+    return value, view
+
+
+def _whole(value: Tensor) -> NkiTensor | None:
+    """The core's tensor, where it is all of one in HBM."""
+    if value.is_on_chip:
+        return None
     found = value.physical()
     fill_now(value.frame, found)
     view = value.view_of(found.tensor)
-    if not view.is_on_chip:
-        view.buffer = shared_hbm.region
-    return view
+    return view if view.is_whole else None

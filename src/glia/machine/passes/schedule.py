@@ -23,6 +23,7 @@ from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal import violations
+from glia.machine.queues import stream_of
 
 MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
 RUN_SHARES = {  # of each memory, for the tiles of one run; the rest for those that outlive it
@@ -42,6 +43,7 @@ class _Task:
     position: int
     instruction: Instr
     variants: tuple[Instr, ...]
+    streams: tuple[str, ...]  # the queue or engine of each variant
     durations: tuple[float, ...]  # ns, of each variant
     latency: float  # ns from the end of the instruction to its result being visible
     successors: list[int] = field(default_factory=list)
@@ -51,8 +53,8 @@ class _Task:
 
     def earliest_start(self, free_ns: dict[str, float]) -> float:
         """When its operands are ready and some engine is free for it."""
-        free = min(free_ns.get(_stream(variant), 0.0) for variant in self.variants)
-        return max(free, self.ready_ns)
+        free = min([free_ns.get(stream, 0.0) for stream in self.streams])
+        return free if free > self.ready_ns else self.ready_ns
 
 
 def schedule(program: Program, options: CompileOptions) -> Program:
@@ -161,7 +163,8 @@ class Scheduler:
     def task(self, position: int, instruction: Instr) -> _Task:
         variants = tuple(self.variants(instruction))
         durations = tuple(self.duration(variant) for variant in variants)
-        return _Task(position, instruction, variants, durations, self.latency(instruction))
+        streams = tuple(map(stream_of, variants))
+        return _Task(position, instruction, variants, streams, durations, self.latency(instruction))
 
     def duration(self, instruction: Instr) -> float:
         """Nanoseconds its stream is busy."""
@@ -206,7 +209,10 @@ class Scheduler:
         while unissued:
             limit = next(iter(unissued)) + self.window
             near = [tasks[position] for position in available if position < limit]
-            roomy = [t for t in near if all(room.has(t.position) for room in rooms)]
+            roomy = near
+            for room in rooms:
+                if room.is_tight():
+                    roomy = [t for t in roomy if room.has(t.position)]
             task = min(
                 roomy or [tasks[next(iter(unissued))]],  # the oldest leads to tiles that end
                 key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),
@@ -216,8 +222,8 @@ class Scheduler:
                 room.issue(task.position)
             del unissued[task.position]
             chosen, end = _finishing_first(task, free_ns)
-            free_ns[_stream(chosen)] = end
-            result.append(chosen)
+            free_ns[task.streams[chosen]] = end
+            result.append(task.variants[chosen])
             for successor in task.successors:
                 follower = tasks[successor]
                 follower.ready_ns = max(follower.ready_ns, end + task.latency)
@@ -235,9 +241,14 @@ class _Use:
     ) -> None:
         self.capacity = usable_bytes_per_partition(memory, arch) * RUN_SHARES[memory]
         self.tiles = [_tiles(task.instruction, memory, placed) for task in tasks]
+        self.most = max((sum(tiles.values()) for tiles in self.tiles), default=0)
         self.left = Counter(name for tiles in self.tiles for name in tiles)
         self.live: dict[str, int] = {}
         self.held = 0  # bytes per partition of what is live
+
+    def is_tight(self) -> bool:
+        """Whether there may be an instruction whose tiles do not fit beside those in use."""
+        return self.held + self.most > self.capacity
 
     def has(self, position: int) -> bool:
         """Whether the tiles that the instruction there begins fit beside those in use."""
@@ -263,17 +274,13 @@ def _tiles(instruction: Instr, memory: Memory, placed: Container[str]) -> dict[s
     }
 
 
-def _stream(instruction: Instr) -> str:
-    return instruction.queue or instruction.runs_on
-
-
-def _finishing_first(task: _Task, free_ns: dict[str, float]) -> tuple[Instr, float]:
-    """The variant that is done first, and when."""
-    best, best_end = task.variants[0], float("inf")
-    for variant, duration in zip(task.variants, task.durations, strict=True):
-        start = max(free_ns.get(_stream(variant), 0.0), task.ready_ns)
+def _finishing_first(task: _Task, free_ns: dict[str, float]) -> tuple[int, float]:
+    """The number of the variant that is done first, and when it is."""
+    best, best_end = 0, float("inf")
+    for number, (stream, duration) in enumerate(zip(task.streams, task.durations, strict=True)):
+        start = max(free_ns.get(stream, 0.0), task.ready_ns)
         if start + duration < best_end:
-            best, best_end = variant, start + duration
+            best, best_end = number, start + duration
     return best, best_end
 
 

@@ -34,6 +34,7 @@ from glia.nki.views import (
     holding_of,
     is_integer,
     layout_of,
+    relaid,
     whole,
     without_dims,
 )
@@ -277,8 +278,8 @@ class NkiTensor(WithoutOperators):
                     cut.append((-(-(stop - first) // step), step))
                 else:
                     break
-            elif entry.__class__ is int and 0 <= entry < extent:
-                first = entry
+            elif entry.__class__ is int and -extent <= entry < extent:
+                first = entry if entry >= 0 else entry + extent
                 cut.append(0)
             else:
                 break
@@ -305,7 +306,9 @@ class NkiTensor(WithoutOperators):
 
     def _indexed(self, entries: tuple[Any, ...]) -> NkiTensor:
         """The view that an index of any kind chooses."""
-        if len(entries) != self.ndim or Ellipsis in entries:
+        if any(entry is Ellipsis for entry in entries):
+            return self[entry_of_each(entries, self.shape)]
+        if len(entries) != self.ndim:
             entries = entry_of_each(entries, self.shape)
         on_chip = self.is_on_chip
         start, partition = self.start, self.partition
@@ -395,6 +398,7 @@ class NkiTensor(WithoutOperators):
 
     # --- views of the same elements --------------------------------------------------------------
 
+    @relaid
     def permute(self, dims: tuple[int, ...]) -> NkiTensor:
         """The dimensions in another order; the partitions stay first."""
         self._require_direct("permuted")
@@ -404,6 +408,7 @@ class NkiTensor(WithoutOperators):
             self._refuse(f"cannot permute the dimensions to {tuple(dims)}")
         return self._with(tuple(self.dims[d] for d in dims))
 
+    @relaid
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """A dimension of extent 1 repeated `size` times."""
         self._require_direct("repeated")
@@ -412,6 +417,7 @@ class NkiTensor(WithoutOperators):
             self._refuse(f"dimension {dim} has {dims[dim][1]} elements, broadcast takes 1")
         return self._with((*dims[:dim], (0, int(size)), *dims[dim + 1 :]))
 
+    @relaid
     def expand_dim(self, dim: int) -> NkiTensor:
         """A new dimension of extent 1 at a position."""
         position = dim + self.ndim + 1 if dim < 0 else dim
@@ -419,6 +425,7 @@ class NkiTensor(WithoutOperators):
             self._refuse(f"no dimension can be inserted at {dim}")
         return self._with((*self.dims[:position], (1, 1), *self.dims[position:]))
 
+    @relaid
     def squeeze_dim(self, dim: int) -> NkiTensor:
         """Without a dimension of extent 1."""
         dim = self._movable(dim, "squeezed")
@@ -426,6 +433,7 @@ class NkiTensor(WithoutOperators):
             self._refuse(f"dimension {dim} has {self.shape[dim]} elements and stays")
         return self._with_dims_without(dim)
 
+    @relaid
     def reshape_dim(self, dim: int, shape: tuple[int, ...]) -> NkiTensor:
         """One dimension split into several; one extent may be -1."""
         dim = self._dimension(dim)
@@ -436,6 +444,7 @@ class NkiTensor(WithoutOperators):
         split = tuple((inner * step, count) for inner, count in row_major(sizes))
         return self._with((*self.dims[:dim], *split, *self.dims[dim + 1 :]))
 
+    @relaid
     def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
         """Dimensions start_dim to end_dim, both included, as one; they must be neighbours."""
         start, end = self._movable(start_dim, "merged"), self._dimension(end_dim)
@@ -445,6 +454,7 @@ class NkiTensor(WithoutOperators):
         return self._with((*self.dims[:start], *merged, *self.dims[end + 1 :]))
 
     @earlier_names(new_shape="shape")
+    @relaid
     def reshape(self, shape: tuple[int, ...]) -> NkiTensor:
         """The same elements in order in another shape; on chip the partitions stay.
 
@@ -463,6 +473,7 @@ class NkiTensor(WithoutOperators):
             self._refuse(f"non-contiguous layout: it does not allow the shape {sizes}")
         return self._with((*self.dims[:fixed], *free))
 
+    @relaid
     def rearrange(
         self,
         src_pattern: tuple[Any, ...],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from glia.isa.operand import Dims, Memory, Pattern, row_major
 
 MOSTEXPRESSIONS = 1 << 16
 MOST_LAYOUTS = 1 << 16
-MOST_CUTS = 1 << 12  # remembered of one layout
+MOST_CUTS = 1 << 12  # remembered of one layout, and so many others that follow from it
 Cut = tuple[int | tuple[int, int], ...]
 
 
@@ -45,7 +47,9 @@ class Layout:
     view: on chip one dimension is free.
     """
 
-    __slots__ = ("cuts", "dims", "holding", "is_on_chip", "named", "partition", "row", "shape")
+    __slots__ = (
+        "cuts", "dims", "holding", "is_on_chip", "named", "partition", "relaid", "row", "shape",
+    )  # fmt: skip
 
     def __init__(self, dims: Dims, holding: Holding, partition: int | Affine) -> None:
         self.dims = dims
@@ -56,6 +60,7 @@ class Layout:
         self.named: Dims = (*dims, (1, 1)) if self.is_on_chip and len(dims) < 2 else dims
         self.row = expression(partition)
         self.cuts: dict[Cut, Layout] = {}
+        self.relaid: dict[tuple[Any, ...], Layout] = {}  # by method and arguments
 
     def cut(self, cut: Cut) -> Layout:
         """From a partition on, and with so many elements of each leading dimension.
@@ -78,6 +83,37 @@ class Layout:
             if len(self.cuts) < MOST_CUTS:
                 self.cuts[cut] = known
         return known
+
+
+def relaid(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of tensors whose view has the same start, and a layout that follows from theirs.
+
+    What follows from the arguments is worked out once for tensors that lie alike.
+    """
+    name = method.__name__
+
+    @wraps(method)
+    def view(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or tensor.indirection is not None:
+            return method(tensor, *args, **kwargs)
+        key: list[Any] = [name]
+        for value in args:
+            if value.__class__ is tuple or value.__class__ is list:
+                key += value.__class__, *value, *map(type, value)
+            else:
+                key += value.__class__, value
+        layout = tensor.layout
+        try:
+            known = layout.relaid.get(tuple(key))
+        except TypeError:  # an argument that cannot be compared
+            return method(tensor, *args)
+        if known is None:
+            known = method(tensor, *args).layout
+            if len(layout.relaid) < MOST_CUTS:
+                layout.relaid[tuple(key)] = known
+        return tensor._at(known, tensor.start)
+
+    return view
 
 
 _LAYOUTS: dict[tuple[Dims, Holding, int | Affine], Layout] = {}

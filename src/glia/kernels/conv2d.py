@@ -5,7 +5,7 @@ What, with steps s and padding p of every side:
     out[n, o, i, j] = sum over c, a, b of
         image[n, c, i*s + a - p, j*s + b - p] * weights[o, c, a, b]
 
-Shapes: image [N, C, H, W], weights [O, C, KH, KW] in HBM, both float32 or bfloat16; out
+Shapes: image [N, C, H, W], weights [O, C, KH, KW] in HBM, both float32 or a 16-bit float; out
 [N, O, (H + 2p - KH) // s + 1, (W + 2p - KW) // s + 1] of the same dtype.
 
 Layout: the Tensor Engine adds over the partitions, so input channels lie there, and a tap (a, b)

@@ -4,7 +4,8 @@ What, with steps s and padding p, for the gradient of the output g:
 
     out[o, c, a, b] = sum over n, i, j of g[n, o, i, j] * image[n, c, i*s + a - p, j*s + b - p]
 
-Shapes: image [N, C, H, W], g [N, O, HO, WO] in HBM, both float32 or bfloat16; out [O, C, KH, KW].
+Shapes: image [N, C, H, W], g [N, O, HO, WO] in HBM, both float32 or a 16-bit float; out
+[O, C, KH, KW].
 
 Layout: the sum goes over pixels, so pixels have to lie on the partitions, where the images have
 their channels. The Tensor Engine turns up to 128 pixels of g, and of the image once for each column

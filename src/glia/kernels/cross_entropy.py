@@ -5,8 +5,8 @@ What, for each position i with the right answer t[i]:
     lse[i] = log(sum over v of exp(logits[i, v]))           loss[i] = lse[i] - logits[i, t[i]]
     gradient[i, v] = scale * (exp(logits[i, v] - lse[i]) - (1 if v == t[i] else 0))
 
-Shapes: logits [positions, vocabulary] in HBM, float32 or bfloat16; targets [positions] int32; loss
-and lse [positions] float32; gradient as logits. `scale` is 1 / positions for a mean.
+Shapes: logits [positions, vocabulary] in HBM, float32 or a 16-bit float; targets [positions] int32;
+loss and lse [positions] float32; gradient as logits. `scale` is 1 / positions for a mean.
 
 Layout: positions on the partitions, 128 at a time; the vocabulary, a chunk at a time, on the free
 dimension, where it is reduced. A vocabulary of 128 thousand would fill SBUF, so no chunk waits for

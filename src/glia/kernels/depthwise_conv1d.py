@@ -2,7 +2,7 @@
 
 What: out[n, c, q] = sum over s of image[n, c, q + s] * taps[c, s], without padding, step 1.
 
-Shapes: image [N, C, W], taps [C, S] in HBM, float32 or bfloat16; out [N, C, W - S + 1].
+Shapes: image [N, C, W], taps [C, S] in HBM, float32 or a 16-bit float; out [N, C, W - S + 1].
 
 Layout: channels on the partitions, the sequence on the free dimension. A shift by s is then a view
 of the same tile that starts s elements later: nothing is copied for it.

@@ -8,8 +8,8 @@ For every position, with x the hidden state of its token:
 Shapes, as the documented kernel has them: hidden [T + 1, H], its last row a token that fills up
 blocks; affinities [(T + 1) * E, 1]; gate_up [E, H, 2, I]; down [E, I, H]; positions [N * B] int32,
 the token of every position, T for none; experts [N, 1] int32, the expert of every block; out
-[T + 1, H], its last row zero. No token is twice in a block. float32 or bfloat16; H, I and B are
-multiples of 128.
+[T + 1, H], its last row zero. No token is twice in a block. float32 or a 16-bit float; H, I and B
+are multiples of 128.
 
 Layout: the first products add over H, so the tokens of a block are fetched as rows by a gather, 128
 at a time, and turned on the Tensor Engine to have H on the partitions. The weights lie as they are

@@ -5,8 +5,8 @@ What, for windows of 3 x 3 elements, 2 apart, with a border of 1 around the imag
     out[n, c, y, x] = sum of source[n, c, i, j] over the windows (i, j) whose greatest element is
     image[n, c, y, x], the first in row-major order when several are equally great
 
-Shapes: image [N, C, H, W], source [N, C, H / 2, W / 2] in HBM, H and W even, float32 or bfloat16;
-out as image. The border is less than every element.
+Shapes: image [N, C, H, W], source [N, C, H / 2, W / 2] in HBM, H and W even, float32 or a 16-bit
+float; out as image. The border is less than every element.
 
 Layout: images of all channels on the partitions, they are independent; pixels on the free
 dimension. The nine elements at the same place of all windows are a view of the image, two apart.

@@ -134,15 +134,16 @@ class BadLaunch(CompileError, TypeError, ValueError):
     """A kernel is decorated or launched in a way that NKI does not have.
 
     Cause: a grid other than [1] or [2], two cores on a target whose cores stand alone, an option
-    of nki.jit that was removed, or arguments that do not fit the kernel's parameters.
-    Fix: launch with kernel(...) or kernel[2](...); choose the target with the environment variable
-    NEURON_PLATFORM_TARGET_OVERRIDE.
+    that nki.jit does not have or that nki.profile needs, or arguments that do not fit the kernel's
+    parameters.
+    Fix: launch with kernel(...) or kernel[2](...), of the earlier generation on any grid; choose
+    the target with the environment variable NEURON_PLATFORM_TARGET_OVERRIDE.
     Example: nki.jit(kernel, platform_target="trn1").
     """
 
     code = "GLIA609"
     message = "kernel {kernel}: {problem}"
-    help = "launch with kernel(...) or kernel[2](...)"
+    help = "help(kernel) has its parameters, help(nki.jit) and those beside it what they take"
 
 
 class CoresDisagree(CompileError, RuntimeError):

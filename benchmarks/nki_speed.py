@@ -2,8 +2,9 @@
 
     python benchmarks/nki_speed.py
 
-`results` gives the same as data. Times are of this process on one core; edit-run is a whole Python
-process from its start.
+`results` gives the same as data. Rates are those of a processor's seconds, since other work on the
+machine does not count; edit-run is a whole Python process from its start. How fast Python runs is
+how fast kernels are recorded: one built without profile-guided optimisation takes an eighth longer.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ WHOLE: dict[str, tuple[Any, list[tuple[tuple[int, ...], np.dtype]], float, float
     ),
     "conv2d": (
         partial(conv2d, padding=1), [((18, 256, 56, 56), HALF), ((256, 256, 3, 3), HALF)],
-        7e4, 2e4,
+        1e5, 2e4,
     ),
     "fully blocked product": (
-        matmul_fully_blocked, [((65536, 1024), HALF), ((65536, 512), HALF)], 5e4, 1.5e4,
+        matmul_fully_blocked, [((65536, 1024), HALF), ((65536, 512), HALF)], 1e5, 1.5e4,
     ),
 }  # fmt: skip
 
-stamps: list[float] = []  # before and after the additions of each run
+stamps: list[float] = []  # seconds of the processor before and after the additions of each run
 
 
 @nki.jit
@@ -74,10 +75,10 @@ def additions(x, count):
     tile = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
     nisa.dma_copy(dst=tile, src=x)
     total = nl.ndarray(x.shape, x.dtype, buffer=nl.sbuf)
-    stamps.append(time.perf_counter())
+    stamps.append(time.process_time())
     for _ in range(count):
         nisa.tensor_tensor(dst=total, data1=tile, data2=tile, op=nl.add)
-    stamps.append(time.perf_counter())
+    stamps.append(time.process_time())
     result = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(dst=result, src=total)
     return result
@@ -132,7 +133,9 @@ def measure() -> list[Row]:
     nki.simulate(additions)(small, 1)
     eager = seconds(lambda: nki.simulate(matmul_fully_blocked)(square, square))
     stamps.clear()
-    traced = seconds(lambda: trace(additions, small, count=ADDITIONS))
+    started = time.process_time()
+    trace(additions, small, count=ADDITIONS)
+    traced = time.process_time() - started
     recorded = stamps[1] - stamps[0]
     additions.compile(small, count=8)
     again = seconds(lambda: additions.compile(small, count=8))
@@ -160,7 +163,7 @@ def results() -> dict[str, Any]:
         rows.append([what, f"{value:,.3g} {unit}", limit, "kept" if is_kept else "NOT KEPT"])
         if not is_kept:
             broken.append(f"kernels: {what}: {value:,.3g} {unit}, {limit}, NOT KEPT")
-    text = "Wall times of the front end and the step-by-step simulator, in one process."
+    text = "The front end and the step-by-step simulator, in one process."
     return {"title": "Writing kernels", "text": text, "rows": rows, "broken": broken,
             "headings": ("what", "measured", "goal", "")}  # fmt: skip
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import MaskNotSupported, WrongArguments
+from glia.nki.errors import MaskNotSupported, NotInNki, WrongArguments
+from glia.nki.tensor import NkiTensor
 from glia.nki.trace import trace
 
 X = np.ones((8, 8), np.float32)
@@ -65,3 +69,47 @@ def test_an_operator_of_nl_is_still_one_of_the_engines() -> None:
         return out
 
     np.testing.assert_array_equal(nki.simulate(kernel)(X), 2 * X)
+
+
+WRONG: dict[str, Callable[[NkiTensor], Any]] = {
+    "memset with value='x'": lambda t: nisa.memset(t, "x"),
+    "memset with value=None": lambda t: nisa.memset(t, None),
+    "memset with value=a NkiTensor": lambda t: nisa.memset(t, t),
+    "iota with offset='x'": lambda t: nisa.iota(t, [[1, 8]], "x"),
+    "iota with pattern a NkiTensor": lambda t: nisa.iota(t, t),
+    "a product with accumulate=an array": lambda t: nisa.nc_matmul(t, t, t, accumulate=np.ones(2)),
+    "a product with is_transpose=a NkiTensor": lambda t: nisa.nc_matmul(t, t, t, is_transpose=t),
+    "activation with reduce_cmd=7": lambda t: nisa.activation(t, nl.exp, t, reduce_cmd=7),
+    "tensor_scalar with reverse0='no'": lambda t: nisa.tensor_scalar(
+        t, t, nl.add, 1.0, reverse0="no"
+    ),
+    "dma_transpose with axes=1.5": lambda t: nisa.dma_transpose(t, t, axes=1.5),
+    "dma_compute with scales=2.0": lambda t: nisa.dma_compute(t, [t, t], nl.add, scales=2.0),
+    "dma_compute with srcs of": lambda t: nisa.dma_compute(t, [t, 1], nl.add),
+    "nc_match_replace8 with imm=": lambda t: nisa.nc_match_replace8(t, t, t, [1, 2]),
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+def test_an_argument_of_the_wrong_type_is_named(said: str) -> None:
+    def kernel(x: NkiTensor) -> None:
+        WRONG[said](nl.load(x))
+
+    told = []
+    for way in (nki.simulate(kernel), nki.jit(kernel)):
+        with pytest.raises(NotInNki, match=said) as caught:
+            way(np.zeros((8, 8), np.float32))
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+
+
+def test_the_order_of_the_first_release_is_taken() -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        tile = nl.load(x)
+        nisa.affine_select(tile, [[1, 8]], 0, -1, tile, 0.0, nl.less_equal)
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, tile)
+        return out
+
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    np.testing.assert_array_equal(nki.simulate(kernel)(x), np.tril(x))

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, NoReturn
 
+import numpy as np
+
 from glia.base.affine import Affine
 from glia.base.loc import Loc
 from glia.isa.alu import ALU_OPS
@@ -18,13 +20,16 @@ from glia.nki.errors import NotInNki
 from glia.nki.indirect import whole_of
 from glia.nki.issue import Arguments, refuse
 from glia.nki.operators import operator_name
-from glia.nki.session import Session, caller, session_or_none
+from glia.nki.session import Session, caller, session_or_none, shown
 from glia.nki.tensor import NkiTensor
 
 
 def infer_accumulate(given: Arguments, session: Session) -> Arguments:
     """accumulate=None adds to what products have written before, and overwrites anything else."""
     dst, accumulate = given["dst"], given["accumulate"]
+    for name in ("accumulate", "is_transpose"):
+        if not isinstance(given.get(name), int | np.bool_ | None):
+            _refuse(f"a product with {name}={shown(given[name])}")
     if given.get("is_transpose"):
         return {**given, "accumulate": False}
     if accumulate is None and isinstance(dst, NkiTensor):
@@ -87,7 +92,7 @@ def reduced_axes(given: Arguments, _: Session) -> Arguments:
     count = last_axes(axis, rank)
     if count is None:
         _refuse(
-            f"nki.isa.tensor_reduce over axis {axis!r} of {rank} (give the last ones; "
+            f"nki.isa.tensor_reduce over axis {shown(axis)} of {rank} (give the last ones; "
             "nki.isa.nc_matmul with a column of ones adds up partitions)"
         )
     return {**given, "axes": count}
@@ -155,7 +160,7 @@ def _pairs(function: str, pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...
     try:
         steps, counts = zip(*((int(step), int(count)) for step, count in pattern), strict=True)
     except (TypeError, ValueError):
-        _refuse(f"nki.isa.{function} with pattern {pattern!r} (not a list of [step, count])")
+        _refuse(f"nki.isa.{function} with pattern {shown(pattern)} (not a list of [step, count])")
     return steps, counts
 
 

@@ -12,11 +12,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.nki.checked import require_fit
 from glia.nki.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
 from glia.nki.errors import BrokenRule, MaskNotSupported, NotInNki
-from glia.nki.issue import Arguments, issue
+from glia.nki.issue import Arguments, attribute, issue
 from glia.nki.objects import NkiInstruction
 from glia.nki.remember import Issuing, Sums, remembering
 from glia.nki.session import Session, caller, current, shown
@@ -41,6 +44,17 @@ TYPES = {
     "pattern": "list[list[int]]", "tile_position": "tuple[int, int]",
     "tile_size": "tuple[int, int]", "scales": "list[float] | None",
 }  # fmt: skip
+# What values of an attribute's declared type are; where a number is asked for a whole one will do.
+FITS: dict[str, Callable[[Any], bool]] = {
+    "None": lambda value: value is None,
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, int) and value in (0, 1),
+    "int": lambda value: isinstance(value, int),
+    "float": lambda value: isinstance(value, int | float),
+    "Affine": lambda value: isinstance(value, Affine),
+    "tuple[int, ...]": lambda value: _are(value, int),
+    "tuple[float, ...]": lambda value: _are(value, int | float),
+}
 REQUIRED = inspect.Parameter.empty  # a default for parameters that have none
 # What earlier releases took besides: a mask that is None, and a dtype, though that of a result is
 # that of dst.
@@ -83,18 +97,27 @@ def make_function(
         if aliases.get(each, each) not in known
     }
 
+    takes = {
+        each: (accepted(instruction, aliases.get(each, each)), parameter.default)
+        for each, parameter in signature.parameters.items()
+    }
+
     def anew(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         session = current(bind.name)
         given = bind(args, kwargs)
         if prepare is not None:
             given = prepare(given, session)
+        for each, value in given.items():
+            fits, default = takes.get(each, (None, None))
+            if fits is not None and value is not default and not fits(attribute(value, caller())):
+                raise NotInNki(feature=f"{bind.name} with {each}={shown(value)}", loc=caller())
         chosen = given.pop("engine", engine.unknown) if takes_engine else engine.unknown
         if not isinstance(chosen, engine):
             raise NotInNki(feature=f"engine {shown(chosen)} (give nki.isa.engine...)", loc=caller())
         del given["name"]
         for each, default in not_yet.items():
             value = given.pop(each, default)
-            if value != default:
+            if value is not default and (isinstance(value, np.ndarray) or value != default):
                 raise NotInNki(feature=f"{bind.name} with {each}={shown(value)}", loc=caller())
         fields = {}
         for each, value in given.items():
@@ -110,6 +133,10 @@ def make_function(
 
     issuing = Issuing(anew, tuple(signature.parameters), aliases, sums)
     return dressed(remembering(issuing), name, module, signature, describe(instruction, aliases))
+
+
+def _are(values: Any, kind: Any) -> bool:
+    return isinstance(values, tuple) and all(isinstance(each, kind) for each in values)
 
 
 class Binder:
@@ -181,6 +208,16 @@ def _annotation(instruction: type[Instr], field: dataclasses.Field[Any] | None) 
     if operand.allows_immediate:
         text = f"{text} | float"
     return f"{text} | None" if operand.is_optional else text
+
+
+def accepted(instruction: type[Instr], name: str) -> Callable[[Any], bool] | None:
+    """What an attribute may be; None for operands, and what is no attribute."""
+    if name not in instruction.attribute_names:
+        return None
+    declared = next(field for field in dataclasses.fields(instruction) if field.name == name)
+    kinds = [FITS.get(each.strip()) for each in str(declared.type).split("|")]
+    known = [each for each in kinds if each is not None]
+    return (lambda value: any(fits(value) for fits in known)) if len(known) == len(kinds) else None
 
 
 def in_words_of(aliases: Mapping[str, str], rule: str) -> str:

@@ -41,14 +41,22 @@ def _signature(**parameters: tuple[Any, str]) -> inspect.Signature:
     )
 
 
-def _check(function: str, given: Arguments, **kinds: type) -> None:
+def _check(function: str, given: Arguments, **kinds: Any) -> None:
     """NotInNki for an argument of another type; numbers may stand for members of enumerations."""
     for name, kind in kinds.items():
         value = given[name]
-        if isinstance(value, int) and issubclass(kind, Enum) and value in {m.value for m in kind}:
+        is_enum = isinstance(kind, type) and issubclass(kind, Enum)
+        if isinstance(value, int) and is_enum and value in {m.value for m in kind}:
             given[name] = kind(value)
         elif not isinstance(value, kind):
             _refuse_type(f"{function} with {name}={shown(given[name])}")
+
+
+def _check_numbers(function: str, name: str, values: Any, kind: Any) -> None:
+    """NotInNki unless the values are None, or numbers of a kind in a list or tuple."""
+    is_listed = isinstance(values, list | tuple) and all(isinstance(v, kind) for v in values)
+    if values is not None and not is_listed:
+        _refuse_type(f"{function} with {name}={shown(values)}")
 
 
 def _refuse_type(feature: str) -> NoReturn:
@@ -211,6 +219,7 @@ def _dma_transpose(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         "dma_transpose", given,
         dst=NkiTensor, src=NkiTensor, oob_mode=oob_mode, dge_mode=dge_mode,
     )  # fmt: skip
+    _check_numbers("dma_transpose", "axes", given["axes"], int)
     dst, src, skips = given["dst"], given["src"], given["oob_mode"] is oob_mode.skip
     how = {"dge_mode": given["dge_mode"].name, "priority": given["priority"]}
     if is_gather(src):
@@ -240,11 +249,13 @@ _bind_compute = Binder("nki.isa.dma_compute", _COMPUTE)
 def _dma_compute(*args: Any, **kwargs: Any) -> NkiInstruction:
     session = current("nki.isa.dma_compute")
     given = _bind_compute(args, kwargs)
-    given["srcs"] = tuple(given["srcs"])
-    _check("dma_compute", given, dst=NkiTensor, srcs=tuple, oob_mode=oob_mode)
+    _check("dma_compute", given, dst=NkiTensor, srcs=list | tuple, oob_mode=oob_mode)
+    if not all(isinstance(each, NkiTensor) for each in given["srcs"]):
+        _refuse_type(f"dma_compute with srcs of {[type(s).__name__ for s in given['srcs']]}")
     reduce_op, scales = given["reduce_op"], given["scales"]
     if isinstance(reduce_op, list | tuple):  # the order of release 0.2
         reduce_op, scales = scales, reduce_op
+    _check_numbers("dma_compute", "scales", scales, int | float)
     if operator_name(reduce_op) != "add":
         refuse("dma_compute", "dma_compute reduce_op must be nl.add")
     dst, srcs = given["dst"], list(given["srcs"])

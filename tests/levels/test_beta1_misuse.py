@@ -162,6 +162,29 @@ def _reads_what_one_turn_made(x):
         nl.exp(tile)
 
 
+@_refused(errors.OutputDependency)
+def _assigns_to_one_place(x):
+    tiles = nl.ndarray((4, nl.par_dim(8), 8), nl.float32)
+    for _ in nl.affine_range(4):
+        tiles[0] = 0.0
+
+
+@_refused(errors.OutputDependency)
+def _depends_on_the_turn_before(x):
+    tile = nl.load(x)
+    for i in nl.sequential_range(2):
+        for _ in nl.affine_range(2):
+            tile[i : i + 1, :] = nl.add(tile[i : i + 1, :], 1.0)
+
+
+@_refused(errors.OutputDependency)
+def _stores_to_one_place(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for _ in nl.affine_range(2):
+        for row in nl.affine_range(8):
+            nl.store(out[row : row + 1, :], nl.load(x[row : row + 1, :]))
+
+
 @_refused(errors.SharedInLoop)
 def _makes_outputs_in_a_loop(x):
     for _ in nl.sequential_range(2):
@@ -262,6 +285,32 @@ def test_a_tensor_of_another_run_is_out_of_scope() -> None:
     text = _error(lambda: nki.simulate_kernel(decorated, X))
     assert type(text) is errors.LocalOutOfScope
     assert str(text) == str(_error(lambda: compiled(decorated, (X,), {})))
+
+
+def test_turns_of_an_affine_range_combine_or_have_places_of_their_own() -> None:
+    def kernel(x):
+        out = nl.ndarray((3, *x.shape), dtype=x.dtype, buffer=nl.shared_hbm)
+        total, most = nl.zeros((8, 8), nl.float32), nl.ndarray((8, 8), nl.float32)
+        place = ncc.sbuf.mod_alloc(base_addr=1024, num_free_tiles=(2,))
+        tiles = nl.ndarray((4, nl.par_dim(8), 8), nl.float32, buffer=place)
+        for i in nl.affine_range(4):
+            tiles[i] = nl.load(x)
+            total += tiles[i]
+            most[...] = nl.loop_reduce(tiles[i], op=np.max, loop_indices=[i])
+            for _ in nl.sequential_range(2):
+                inner = nl.multiply(tiles[i], 2.0)
+                inner[...] = inner + 1.0
+        for at, each in enumerate((total, most, inner_of(x))):
+            nl.store(out[at], each)
+        return out
+
+    def inner_of(x):
+        tile = nl.load(x)
+        for _ in nl.sequential_range(3):
+            tile[...] = tile * 2.0
+        return tile
+
+    np.testing.assert_array_equal(both(kernel, X), np.stack([X * 4, X, X * 8]))
 
 
 def test_a_tile_that_waits_when_a_loop_begins_is_made_before_it() -> None:

@@ -164,7 +164,7 @@ def test_turns_that_share_a_tile_overlap() -> None:
     def kernel(x, apart):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
         tiles = nl.ndarray((4, nl.par_dim(128), 256), dtype=x.dtype, buffer=nl.sbuf)
-        for i in nl.affine_range(4):
+        for i in nl.sequential_range(4):
             tiles[i * apart] = nl.load(x[128 * i : 128 * (i + 1)])
             nl.store(out[128 * i : 128 * (i + 1)], nl.exp(tiles[i * apart]))
         return out

@@ -124,7 +124,7 @@ def test_loops_nest_in_loops_of_either_kind() -> None:
             while more:
                 inner, again = nt.scalar(0), nt.scalar(True)
                 while again:
-                    for _ in nl.affine_range(2):
+                    for _ in nl.sequential_range(2):
                         tile[...] = tile + 1
                     inner = inner + 1
                     again = inner < 3

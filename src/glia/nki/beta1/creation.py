@@ -232,10 +232,10 @@ def _numbers(args: tuple[Any, ...]) -> Iterator[LoopIndex]:
         yield index
 
 
-def _traced(args: tuple[Any, ...], place: Any) -> Iterator[LoopIndex]:
+def _traced(args: tuple[Any, ...], place: Any, *, is_affine: bool = False) -> Iterator[LoopIndex]:
     """The numbers of a loop whose body is traced once."""
     frame = frame_of("nl.affine_range")
-    with frame.loop(place) as body:
+    with frame.loop(place, is_affine=is_affine) as body:
         for index in _numbers(args):
             body.begin()
             yield index
@@ -245,7 +245,7 @@ def _traced(args: tuple[Any, ...], place: Any) -> Iterator[LoopIndex]:
 def affine_range(*args: Any, directives: Any = None) -> Iterator[LoopIndex]:
     """range(start, stop, step): iterations that may run in any order; here they run forward."""
     _direct("nl.affine_range", directives)
-    return _traced(args, caller())
+    return _traced(args, caller(), is_affine=True)
 
 
 def sequential_range(

@@ -164,7 +164,8 @@ def accumulate(tensor: Tensor, value: Any) -> Tensor:
         value.add_to(tensor)
         return tensor
     dtype = tensor.name_of_dtype
-    assign(tensor, FUNCTIONS["add"](tensor, value, dtype=dtype, spreads_partitions=False))
+    with tensor.frame.combining():
+        assign(tensor, FUNCTIONS["add"](tensor, value, dtype=dtype, spreads_partitions=False))
     return tensor
 
 

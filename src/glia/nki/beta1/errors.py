@@ -445,6 +445,19 @@ class OutputNotWritten(CompileError, SyntaxError):
     help = "write all of it, also when loops have no turns (err_tensor_output_not_written_to)"
 
 
+class OutputDependency(CompileError, SyntaxError):
+    """Iterations of a loop of nl.affine_range write the same place.
+
+    Cause: the destination, which was made before the loop, is not indexed by the loop.
+    Fix: index it, a[i] = ...; loop by nl.sequential_range; or combine, with += or nl.loop_reduce.
+    Example: a[0] = 0 in a loop of nl.affine_range, where a has the shape (4, 128, 512).
+    """
+
+    code = "GLIA698"
+    message = "Unexpected output dependencies: different iterations of a loop write `{name}`"
+    help = "index it by the loop, or use nl.sequential_range (err_unexpected_output_dependencies)"
+
+
 class WhileNeedsEntry(CompileError, ValueError):
     """A kernel asks for a condition before the first turn of a while loop.
 

@@ -35,9 +35,22 @@ class Body:
         self._known: dict[Any, Any] = {}
         self._counts: dict[Any, int] = {}
         self.scope = Scope()
+        self.is_affine = False
+        self.turn = 0
+        self._written: dict[Any, int] = {}  # places of tensors from outside, and the turn that did
+
+    def enter(self, *, is_affine: bool) -> None:
+        """The loop starts, perhaps again."""
+        self.is_affine = is_affine
+        self._written.clear()
+
+    def writes(self, place: Any) -> bool:
+        """Note that this iteration writes a place; whether it is the first that does."""
+        return self._written.setdefault(place, self.turn) == self.turn
 
     def begin(self) -> None:
         """The next iteration starts."""
+        self.turn += 1
         self._counts.clear()
         self.end()
         self.scope = Scope()
@@ -69,6 +82,7 @@ class Frame:
         self.bodies: list[Body] = [Body()]  # of the loops that run, the kernel's own first
         self.programs: Any = None  # of the grid, while they run
         self.whiles: list[Any] = []  # those on the device that run
+        self.combines = False  # what is written is combined with what was there
         self._storages: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     def begin(self, position: tuple[int, ...]) -> None:
@@ -79,10 +93,11 @@ class Frame:
         self.bodies = [Body()]
 
     @contextmanager
-    def loop(self, place: Any) -> Iterator[Body]:
+    def loop(self, place: Any, *, is_affine: bool) -> Iterator[Body]:
         """A traced loop at a place of the program; the caller begins its iterations."""
         self.flush()
         body = self.bodies[-1].first(place, Body())
+        body.enter(is_affine=is_affine)
         self.bodies.append(body)
         try:
             yield body
@@ -91,10 +106,11 @@ class Frame:
             if body in self.bodies:  # not where a loop around it was left
                 self.bodies = self.bodies[: self.bodies.index(body)]
 
-    def keep(self, storage: Any) -> None:
-        """Know a storage, as long as something else holds it."""
+    def keep(self, storage: Any) -> int:
+        """Know a storage, as long as something else holds it; its number."""
         self._stored += 1
         self._storages[self._stored] = storage
+        return self._stored
 
     def known(self) -> list[Any]:
         """The storages that are still held, in the order in which they were made."""
@@ -106,6 +122,21 @@ class Frame:
         for storage in self.known():
             storage.settle_contents()
         self.flush()
+
+    @contextmanager
+    def combining(self) -> Iterator[None]:
+        """What is written is combined with what is there, so that the order changes nothing."""
+        before, self.combines = self.combines, True
+        try:
+            yield
+        finally:
+            self.combines = before
+
+    def is_written_twice(self, depth: int, place: Any) -> bool:
+        """Note a write to a tensor made under `depth` bodies; whether two iterations write it."""
+        inside = [] if self.combines else [e for e in self.bodies[depth:] if e.is_affine]
+        firsts = [each.writes(place) for each in inside]  # all of them note it
+        return not all(firsts)
 
     def flush(self) -> None:
         """Issue the instruction that waits, to a tile of its own."""

@@ -365,7 +365,8 @@ def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
 
 def add_rows(frame: Frame, target: Tensor, box: Any, source: NkiTensor, *, skips: bool) -> None:
     """Add to what is in HBM, by index or in place."""
-    place = target.nki_to_write(box, is_partial=True)
+    with frame.combining():
+        place = target.nki_to_write(box, is_partial=True)
     mode = oob_mode.skip if skips else oob_mode.error
     dma_compute(place, [place, source], "add", oob_mode=mode)
 

@@ -250,7 +250,8 @@ class LoopReduction:
     def assign_to(self, slot: Tensor) -> None:
         """Write the slot."""
         from_here = self.value if self.is_first else self._combined(slot)
-        slot[...] = from_here
+        with slot.frame.combining():
+            slot[...] = from_here
 
     add_to = assign_to
 

@@ -71,6 +71,7 @@ class Storage:
         self.shape = shape
         self.fill = fill
         self.scope = frame.bodies[-1].scope
+        self.depth = len(frame.bodies)
         self.writes = 0  # how often something wrote to it
         self.is_constant = False  # a parameter that the kernel must not write
         self.offer: Offer | None = None
@@ -79,7 +80,7 @@ class Storage:
         self.guests: weakref.WeakSet[Storage] = weakref.WeakSet()  # those whose home is here
         self._tiles: dict[int, Physical] = {}
         self._places: dict[tuple[int, int], Physical] = {}
-        frame.keep(self)
+        self.number = frame.keep(self)
         most = frame.session.arch.partitions
         if buffer.region.is_on_chip and shape[0] > most:
             raise TooManyPartitions(count=shape[0], most=most, loc=caller())

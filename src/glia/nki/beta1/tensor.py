@@ -19,6 +19,7 @@ from glia.nki.beta1.errors import (
     IndirectNotSupported,
     LocalOutOfScope,
     NotATile,
+    OutputDependency,
     UnsupportedHere,
     UnsupportedIndex,
 )
@@ -52,7 +53,8 @@ def _methods(name: str) -> tuple[Operator, Operator, Operator]:
     """The methods of x op y, y op x and x op= y."""
 
     def update(tensor: Tensor, other: Any) -> Tensor:
-        FUNCTIONS["assign"](tensor, FUNCTIONS[name](tensor, other, spreads_partitions=False))
+        with tensor.frame.combining():
+            FUNCTIONS["assign"](tensor, FUNCTIONS[name](tensor, other, spreads_partitions=False))
         return tensor
 
     return _method(name), _method(name, is_reversed=True), update
@@ -344,7 +346,15 @@ class Tensor:
         found.is_sums = found.is_sums and is_sum
         found.is_written = True
         poison_neighbours(self.frame, found)
+        if not is_sum and view.indirection is None:
+            self._require_own_place(view)
         return view
+
+    def _require_own_place(self, view: NkiTensor) -> None:
+        """OutputDependency when two iterations of an nl.affine_range write one place."""
+        place = self.storage.number, self.block, view.start, view.partition, view.dims
+        if self.frame.is_written_twice(self.storage.depth, place):
+            raise OutputDependency(name=self.name, loc=caller())
 
     def require_scope(self, loc: Loc | None = None) -> None:
         """LocalOutOfScope after the loop, or the run of the kernel, that made the tensor."""

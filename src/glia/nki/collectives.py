@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from glia import isa
 from glia.base.spelling import nearest
@@ -152,7 +152,9 @@ def rank_id(name: str | None = None) -> VirtualRegister:
     return register
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> object:
+    if name == "NKIObject":  # which releases up to 0.3 had here as well
+        return NKIObject
     if name.startswith("__"):
         raise AttributeError(name)
     hint = nearest(name, __all__)

@@ -31,7 +31,7 @@ from glia.nki.enums import (
 from glia.nki.errors import NkiValidationError, NoSuchName
 from glia.nki.functions import REQUIRED, make_function
 from glia.nki.math import equal, maximum
-from glia.nki.objects import NkiInstruction
+from glia.nki.objects import NkiInstruction, NKIObject
 from glia.nki.register_functions import (
     get_nc_sub_version,
     get_nc_version,
@@ -334,8 +334,13 @@ sendrecv, core_barrier = between_cores(_sendrecv), between_cores(_core_barrier)
 for _name in ("register_alloc", "register_load", "register_move", "register_store"):
     globals()[_name] = checked(globals()[_name], f"nki.isa.{_name}")
 
-# What release 0.2 called a copy whose source or destination a register or tensor places.
-_EARLIER = {"tensor_copy_dynamic_dst": tensor_copy, "tensor_copy_dynamic_src": tensor_copy}
+# What release 0.2 called a copy whose source or destination a register or tensor places, and what
+# release 0.3 had here as well.
+_EARLIER = {
+    "tensor_copy_dynamic_dst": tensor_copy,
+    "tensor_copy_dynamic_src": tensor_copy,
+    "NKIObject": NKIObject,
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,1 @@
-"""The command line of the compiler."""
-
-from neuronxcc.driver import CommandDriver
-
-__all__ = ["CommandDriver"]
+"""The command line of the compiler, `neuronxcc.driver.CommandDriver`."""

@@ -12,12 +12,15 @@ from glia.isa.operand import row_major
 from glia.nki.dtypes import DTYPES, dtype_name
 from glia.nki.enums import MemoryRegion, engine
 from glia.nki.errors import NotInNki
+from glia.nki.functions import issuer
 from glia.nki.issue import issue
 from glia.nki.session import caller, current
 from glia.nki.tensor import NkiTensor, ndarray
 
 Shape = tuple[int, ...] | list[int]
 sbuf = MemoryRegion.sbuf
+_dma_copy = issuer("dma_copy", isa.DmaCopy)
+_memset = issuer("memset", isa.Memset)
 
 
 def full(
@@ -31,14 +34,13 @@ def full(
 
 def fill(tensor: NkiTensor, value: float) -> None:
     """Write one value to every element; HBM takes it from one element of SBUF."""
-    session = current("nl.full")
     if tensor.is_on_chip:
-        issue(session, "memset", isa.Memset, {"dst": tensor, "value": value})
+        _memset(dst=tensor, value=value)
         return
     cell = ndarray((1, 1), tensor.dtype, sbuf, "value")
     fill(cell, value)
     repeated = cell._with(((1, 1), (0, tensor.size)))
-    issue(session, "dma_copy", isa.DmaCopy, {"dst": tensor, "src": repeated})
+    _dma_copy(dst=tensor, src=repeated)
 
 
 def zeros(shape: Shape, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") -> NkiTensor:

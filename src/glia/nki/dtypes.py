@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ def dtype_name(dtype: Any) -> str | None:
         return None
 
 
+@cache
 def promoted(*names: str) -> str:
     """The dtype of a computation on several: floats before integers, the wider of each kind.
 

@@ -139,6 +139,18 @@ def _are(values: Any, kind: Any) -> bool:
     return isinstance(values, tuple) and all(isinstance(each, kind) for each in values)
 
 
+def issuer(name: str, instruction: type[Instr]) -> Callable[..., NkiInstruction]:
+    """What issues the instruction with the fields given by name, on the first engine that may.
+
+    It is for functions of nl, which have checked what they were given.
+    """
+
+    def anew(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
+        return issue(current(f"nki.isa.{name}"), name, instruction, kwargs)
+
+    return remembering(Issuing(anew, (), {}))
+
+
 class Binder:
     """Binds arguments to the parameters of a signature; much faster than Signature.bind."""
 

@@ -19,7 +19,7 @@ from glia.nki.allocate import checked_dtype
 from glia.nki.dtypes import DTYPES, promoted
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotInNki
-from glia.nki.functions import dressed
+from glia.nki.functions import dressed, issuer
 from glia.nki.issue import issue, refuse
 from glia.nki.operators import Token, names_operator
 from glia.nki.session import caller, current
@@ -28,6 +28,14 @@ from glia.nki.tensor import NkiTensor, ndarray
 SBUF = MemoryRegion.sbuf
 Operand = NkiTensor | float
 WHOLE = 2.0**23  # float32 numbers from here on are integers
+_OPERANDS = (NkiTensor, int, float, np.generic)
+_FLOATS = (float, np.floating)
+
+copy_tensor = issuer("tensor_copy", isa.TensorCopy)
+invert_each = issuer("reciprocal", isa.Reciprocal)
+_activation = issuer("activation", isa.Activation)
+_tensor_tensor = issuer("tensor_tensor", isa.TensorTensor)
+_with_scalars = issuer("tensor_scalar", isa.TensorScalar)
 
 
 def tile_like(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
@@ -40,14 +48,14 @@ def in_sbuf(x: NkiTensor) -> NkiTensor:
     if x.tile.memory is not Memory.PSUM:
         return x
     copied = tile_like(x)
-    issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": copied, "src": x})
+    copy_tensor(dst=copied, src=x)
     return copied
 
 
 def converted(x: NkiTensor, dtype: str) -> NkiTensor:
     """x in SBUF as another dtype."""
     tile = tile_like(x, dtype)
-    issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": tile, "src": x})
+    copy_tensor(dst=tile, src=x)
     return tile
 
 
@@ -57,18 +65,16 @@ def scalar_step(
 ) -> NkiTensor:  # fmt: skip
     """dst = (data op0 operand0) op1 operand1."""
     is_slow = any(ALU_OPS[op].engines == ("gpsimd",) for op in (op0, op1) if op)
-    fields = {
-        "dst": dst, "data": in_sbuf(data) if is_slow else data, "op0": op0, "operand0": operand0,
-        "op1": op1, "operand1": operand1, "reverse0": reverse0,
-    }  # fmt: skip
-    issue(current("nl.add"), "tensor_scalar", isa.TensorScalar, fields)
+    _with_scalars(
+        dst=dst, data=in_sbuf(data) if is_slow else data, op0=op0, operand0=operand0,
+        op1=op1, operand1=operand1, reverse0=reverse0,
+    )  # fmt: skip
     return dst
 
 
 def activate(dst: NkiTensor, data: NkiTensor, function: str, **fields: Any) -> NkiTensor:
     """dst = function(data * scale + bias)."""
-    given = {"dst": dst, "data": data, "function": function, **fields}
-    issue(current("nl.exp"), "activation", isa.Activation, given)
+    _activation(dst=dst, data=data, function=function, **fields)
     return dst
 
 
@@ -80,20 +86,19 @@ def two_step(dst: NkiTensor, x: NkiTensor, y: NkiTensor, op: str) -> NkiTensor:
         x = in_sbuf(x)
     if is_slow:
         y = in_sbuf(y)
-    fields = {"dst": dst, "data1": x, "data2": y, "op": op}
-    issue(current("nl.add"), "tensor_tensor", isa.TensorTensor, fields)
+    _tensor_tensor(dst=dst, data1=x, data2=y, op=op)
     return dst
 
 
 def broadcast_together(x: NkiTensor, y: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
     """Both as views of one shape: free dimensions of extent 1 repeat, partitions do not."""
+    if x.shape == y.shape:
+        return x, y
     rank = max(x.ndim, y.ndim)
     while x.ndim < rank:
         x = x.expand_dim(1)
     while y.ndim < rank:
         y = y.expand_dim(1)
-    if x.shape == y.shape:
-        return x, y
     for dim in range(1, rank):
         if x.shape[dim] == 1:
             x = x.broadcast(dim, y.shape[dim]) if y.shape[dim] > 1 else x
@@ -112,7 +117,7 @@ def result_dtype(dtype: str | None, *operands: Operand) -> str:
     if dtype is not None:
         return checked_dtype(dtype, tensors[0].shape, SBUF)
     name = promoted(*(x.dtype for x in tensors))
-    has_float = any(isinstance(x, float | np.floating) for x in operands)
+    has_float = any(isinstance(x, _FLOATS) for x in operands)
     return "float32" if has_float and not DTYPES[name].is_float else name
 
 
@@ -162,7 +167,7 @@ def _table(name: str, text: str) -> Callable[..., NkiTensor]:
 
 def _require_tensor(name: str, *operands: Any) -> None:
     for operand in operands:
-        if not isinstance(operand, NkiTensor | int | float | np.generic):
+        if not isinstance(operand, _OPERANDS):
             feature = f"nl.{name} of a {type(operand).__name__}"
             raise NotInNki(feature=feature, loc=caller())
 
@@ -231,11 +236,11 @@ logical_not = _unary(
 
 
 def _copy(dst: NkiTensor, x: NkiTensor) -> None:
-    issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": dst, "src": x})
+    copy_tensor(dst=dst, src=x)
 
 
 def _reciprocal(dst: NkiTensor, x: NkiTensor) -> None:
-    issue(current("nl.reciprocal"), "reciprocal", isa.Reciprocal, {"dst": dst, "data": x})
+    invert_each(dst=dst, data=x)
 
 
 def _within_half_turn(x: NkiTensor, shift: float) -> NkiTensor:

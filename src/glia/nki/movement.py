@@ -6,13 +6,16 @@ from glia import isa
 from glia.isa.operand import Memory
 from glia.nki.dtypes import DTYPES
 from glia.nki.enums import MemoryRegion
+from glia.nki.functions import issuer
 from glia.nki.issue import issue, refuse
-from glia.nki.math import SBUF, converted, in_sbuf, result_dtype
+from glia.nki.math import SBUF, converted, copy_tensor, in_sbuf, result_dtype
 from glia.nki.session import current
 from glia.nki.tensor import NkiTensor, ndarray
 from glia.nki.transfers import dma_copy
 
 PSUM = MemoryRegion.psum
+_nc_matmul = issuer("nc_matmul", isa.NcMatmul)
+_nc_transpose = issuer("nc_transpose", isa.NcTranspose)
 BIT_EXACT = 3  # the generation whose Tensor Engine transposes without multiplying
 _FLOATS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # whose bits the Tensor Engine passes on
 
@@ -47,7 +50,7 @@ def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
         return turned
     bits = _FLOATS[data.stored.bytes]
     dst, src = (t if is_float else t.view(bits) for t in (turned, data))
-    issue(session, "nc_transpose", isa.NcTranspose, {"dst": dst, "data": src})
+    _nc_transpose(dst=dst, data=src)
     return turned
 
 
@@ -60,19 +63,15 @@ def _transposed_integers(data: NkiTensor, turned: NkiTensor) -> None:
     for part, place in parts:
         number = converted(part, "float32")
         across = ndarray(turned.shape, "float32", PSUM, "transpose")
-        issue(current("nl.transpose"), "nc_transpose", isa.NcTranspose,
-              {"dst": across, "data": number})  # fmt: skip
-        issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": place, "src": across})
+        _nc_transpose(dst=across, data=number)
+        copy_tensor(dst=place, src=across)
 
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
     stationary = x if transpose_x else in_sbuf(transpose(x))
     result = ndarray((stationary.shape[1], y.shape[1]), "float32", PSUM, "matmul")
-    fields = {
-        "dst": result, "stationary": stationary, "moving": in_sbuf(y), "accumulate": False,
-    }  # fmt: skip
-    issue(current("nl.matmul"), "nc_matmul", isa.NcMatmul, fields)
+    _nc_matmul(dst=result, stationary=stationary, moving=in_sbuf(y), accumulate=False)
     return result
 
 
@@ -97,7 +96,7 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: str | None = None)
     repeated = x._with(dims)
     tile = ndarray(wanted, name, SBUF, "broadcast")
     if x.shape[0] == wanted[0] and x.is_on_chip:
-        issue(current("nl.copy"), "tensor_copy", isa.TensorCopy, {"dst": tile, "src": repeated})
+        copy_tensor(dst=tile, src=repeated)
     else:
         fields = {"dst": tile, "src": repeated if x.is_on_chip else x}
         issue(current("nl.broadcast_to"), "dma_copy", isa.DmaCopy, fields)

@@ -8,13 +8,16 @@ from glia import isa
 from glia.nki.arguments import last_axes
 from glia.nki.creation import ndarray
 from glia.nki.errors import NotInNki
+from glia.nki.functions import issuer
 from glia.nki.issue import issue
 from glia.nki.math import (
     SBUF,
     activate,
     broadcast_together,
     converted,
+    copy_tensor,
     in_sbuf,
+    invert_each,
     result_dtype,
     scalar_step,
     tile_like,
@@ -24,6 +27,8 @@ from glia.nki.movement import broadcast_to
 from glia.nki.operators import names_operator
 from glia.nki.session import caller, current
 from glia.nki.tensor import NkiTensor
+
+_tensor_reduce = issuer("tensor_reduce", isa.TensorReduce)
 
 Axis = int | tuple[int, ...] | list[int]
 
@@ -41,8 +46,7 @@ def _reduce(
     ones = (1,) * count if keepdims or len(kept) < 2 else ()
     shape = (*kept, *(ones if keepdims else ones[:1]))
     result = ndarray(shape, name, SBUF, "reduced")
-    fields = {"dst": result, "data": x, "op": op, "axes": count}
-    issue(current("nl.sum"), "tensor_reduce", isa.TensorReduce, fields)
+    _tensor_reduce(dst=result, data=x, op=op, axes=count)
     return result
 
 
@@ -106,7 +110,7 @@ def softmax(x: NkiTensor, axis: Axis = -1, dtype: str | None = None) -> NkiTenso
     powers = activate(tile_like(x, "float32"), exponents, "exp")
     total = _reduce(powers, axis, "add", "float32", keepdims=True)
     inverse = tile_like(total)
-    issue(current("nl.softmax"), "reciprocal", isa.Reciprocal, {"dst": inverse, "data": total})
+    invert_each(dst=inverse, data=total)
     return two_step(tile_like(x, result_dtype(dtype, x)), powers, inverse, "multiply")
 
 
@@ -141,7 +145,7 @@ def where(
     result = tile_like(condition, result_dtype(dtype, x, y))
     if isinstance(y, NkiTensor):
         source = broadcast_together(condition, y)[1]
-        issue(session, "tensor_copy", isa.TensorCopy, {"dst": result, "src": source})
+        copy_tensor(dst=result, src=source)
     else:
         issue(session, "memset", isa.Memset, {"dst": result, "value": y})
     chosen = in_sbuf(condition)

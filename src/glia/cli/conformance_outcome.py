@@ -56,6 +56,9 @@ KNOWN = (
     Known("index.rst", "indirect_scalar_dynamic_dma", "AssertionError", SHAPE, TUPLE),
     Known("index.rst", "exp_func", "returns a NoneType", "the kernel stores its result and does "
           "not return it", "the page itself"),
+    Known("nki_block_dimension_migration_guide.rst", "exp_func", "for %: 'tuple' and 'int'", "its "
+          "function for addresses asserts that the index is () and takes the remainder of it",
+          "the page itself"),
     Known("", "", "nki.jit takes no platform_target", "platform_target of nki.jit has "
           "been an error since NKI 0.3.0", "NKI release notes 2.29"),
     Known("test_nki_isa_dropout.py", "TestNkiIsaExamplesDropout.test_dropout", "True is not false",

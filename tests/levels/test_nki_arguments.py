@@ -113,3 +113,34 @@ def test_the_order_of_the_first_release_is_taken() -> None:
 
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     np.testing.assert_array_equal(nki.simulate(kernel)(x), np.tril(x))
+
+
+WRONG_OF_NL: dict[str, Callable[[NkiTensor], Any]] = {
+    "nl.load with src=None": lambda t: nl.load(None),
+    "nl.store with value=None": lambda t: nl.store(t, None),
+    "nl.zeros_like with x=None": lambda t: nl.zeros_like(None),
+    "nl.ds with start='x'": lambda t: nl.ds("x", 4),
+    "nl.broadcast_to with shape=None": lambda t: nl.broadcast_to(t, None),
+    "nl.matmul with x=None": lambda t: nl.matmul(None, t),
+    "nl.fori_loop with body_fun=None": lambda t: nl.fori_loop(0, 2, None),
+    "filling a tensor with 'x'": lambda t: nl.full((4, 4), "x", nl.float32),
+}
+
+
+@pytest.mark.parametrize("said", WRONG_OF_NL)
+def test_an_argument_of_nl_of_the_wrong_type_is_named(said: str) -> None:
+    def kernel(x: NkiTensor) -> None:
+        WRONG_OF_NL[said](nl.load(x))
+
+    for run in RUNS:
+        with pytest.raises(NotInNki, match=said):
+            run(kernel)
+
+
+def test_an_error_of_a_loops_body_stays_what_it_is() -> None:
+    def body(i: nisa.VirtualRegister) -> None:
+        raise ValueError("the body's own")
+
+    for run in RUNS:
+        with pytest.raises(ValueError, match="the body's own"):
+            run(lambda x: nl.fori_loop(0, 2, body))

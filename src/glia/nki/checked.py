@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from glia.base.errors import CompileError
 from glia.base.spelling import nearest
-from glia.nki.errors import MaskNotSupported, WrongArguments
+from glia.nki.errors import MaskNotSupported, NotInNki, WrongArguments
 from glia.nki.operators import names_operator, operator_name
-from glia.nki.session import caller
+from glia.nki.session import caller, shown
+
+NUMBERS = {"int", "float", "integer", "floating"}
+# Names in the annotations of functions of nl, and those of the classes that they stand for.
+KINDS: dict[str, set[str]] = {
+    "None": {"NoneType"}, "bool": {"bool", "bool_", "int"}, "int": {"int", "integer"},
+    "float": NUMBERS, "str": {"str", "type", "dtype", "DType"}, "tuple": {"tuple", "list"},
+    "list": {"tuple", "list"}, "Callable": set(), "NkiTensor": {"NkiTensor"},
+    "MemoryRegion": {"MemoryRegion"}, "VirtualRegister": {"VirtualRegister"},
+    "Shape": {"tuple", "list"}, "Axis": {"int", "integer", "tuple", "list"},
+    "Bound": {"int", "integer", "VirtualRegister"}, "Operand": {*NUMBERS, "NkiTensor"},
+}  # fmt: skip
 
 
 def checked(
@@ -36,6 +50,10 @@ def checked(
                     raise MaskNotSupported(function=name, loc=caller()) from None
                 return call(*args, **kwargs)  # what kernels of earlier releases pass for nothing
             require_fit(name, known, args, kwargs)
+            _require_types(name, known, args, kwargs)
+            raise
+        except (ValueError, AttributeError, LookupError):
+            _require_types(name, known, args, kwargs)
             raise
 
     if hints:
@@ -59,6 +77,32 @@ def require_fit(
         reason = f"there is no parameter {unknown!r}{nearest(unknown, names)}"
     listed = ", ".join(map(_shown, names.values()))
     raise WrongArguments(function=name, problem=reason, parameters=listed, loc=caller())
+
+
+def _require_types(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """NotInNki for an argument that is not of its parameter's type, where that is why it failed."""
+    failure = sys.exception()
+    if isinstance(failure, CompileError):
+        return
+    for each, value in signature.bind(*args, **kwargs).arguments.items():
+        declared = str(signature.parameters[each].annotation)
+        kinds = [part.split("[")[0].strip() for part in _split(declared)]
+        is_known = all(kind in KINDS for kind in kinds)
+        if is_known and not any(_is(value, kind) for kind in kinds):
+            raise NotInNki(feature=f"{name} with {each}={shown(value)}", loc=caller()) from failure
+
+
+def _split(declared: str) -> list[str]:
+    """The parts of a union, whose brackets may hold others."""
+    return re.split(r"\|(?![^\[]*\])", declared)
+
+
+def _is(value: Any, kind: str) -> bool:
+    return any(each.__name__ in KINDS[kind] for each in type(value).__mro__) or (
+        kind == "Callable" and callable(value)
+    )
 
 
 def _shown(parameter: inspect.Parameter) -> str:

@@ -14,7 +14,7 @@ from glia.nki.enums import MemoryRegion, engine
 from glia.nki.errors import NotInNki
 from glia.nki.functions import issuer
 from glia.nki.issue import issue
-from glia.nki.session import caller, current
+from glia.nki.session import caller, current, shown
 from glia.nki.tensor import NkiTensor, ndarray
 
 Shape = tuple[int, ...] | list[int]
@@ -34,6 +34,8 @@ def full(
 
 def fill(tensor: NkiTensor, value: float) -> None:
     """Write one value to every element; HBM takes it from one element of SBUF."""
+    if not isinstance(value, int | float | np.generic):
+        raise NotInNki(feature=f"filling a tensor with {shown(value)}", loc=caller())
     if tensor.is_on_chip:
         _memset(dst=tensor, value=value)
         return

@@ -69,6 +69,9 @@ def _transposed_integers(data: NkiTensor, turned: NkiTensor) -> None:
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
+    for name, tile in (("x", x), ("y", y)):
+        if tile.ndim < 2:
+            refuse("matmul", f"nl.matmul {name} must have two dimensions; here it has {tile.ndim}")
     stationary = x if transpose_x else in_sbuf(transpose(x))
     result = ndarray((stationary.shape[1], y.shape[1]), "float32", PSUM, "matmul")
     _nc_matmul(dst=result, stationary=stationary, moving=in_sbuf(y), accumulate=False)

@@ -6,7 +6,7 @@ import math
 
 from glia import isa
 from glia.nki.arguments import last_axes
-from glia.nki.creation import ndarray
+from glia.nki.creation import fill, ndarray
 from glia.nki.errors import NotInNki
 from glia.nki.functions import issuer
 from glia.nki.issue import issue
@@ -147,7 +147,7 @@ def where(
         source = broadcast_together(condition, y)[1]
         copy_tensor(dst=result, src=source)
     else:
-        issue(session, "memset", isa.Memset, {"dst": result, "value": y})
+        fill(result, y)
     chosen = in_sbuf(condition)
     if not condition.dtype.startswith("uint"):
         chosen = scalar_step(tile_like(condition, "uint8"), condition, "not_equal", 0.0)

@@ -13,7 +13,13 @@ from glia import nki
 from glia.machine.passes.place import OnChipMemoryFull
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki, UnknownWhenTraced
+from glia.nki.errors import (
+    BrokenRule,
+    ImpossibleTensor,
+    IndexNotInTable,
+    NotInNki,
+    UnknownWhenTraced,
+)
 from glia.nki.targets import VARIABLE
 from glia.nki.tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
@@ -306,3 +312,18 @@ def test_a_product_that_adds_to_no_product_is_told_before_generation_4(
             make(_adds(first))(x, y)
         told = [each for each in caught if "adds to what no product wrote" in str(each.message)]
         assert len(told) == (1 if first and name == "trn2" else 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ((0, 2), "byte 2 is no multiple of its 4 bytes"),
+        ((0, 1 << 20), "bytes 1048576 to 1048639 do not fit its memory"),
+        ((120, 0), "partitions 120 and on do not fit"),
+    ],
+)
+def test_addresses_that_no_tensor_has(address: tuple[int, int], said: str) -> None:
+    def kernel(x: NkiTensor) -> None:
+        nl.ndarray((16, 16), nl.float32, address=address)
+
+    assert said in refusal(kernel, ImpossibleTensor, normal(4, 4))

@@ -103,7 +103,10 @@ def checked_address(
     if not isinstance(partition, int) or not isinstance(byte, int) or not buffer.is_on_chip:
         refuse_tensor(shape, dtype, buffer, "a fixed address is two integers, on chip")
     end = byte + math.prod(shape[1:]) * DTYPES[dtype].bytes
-    if byte < 0 or end > _capacity(buffer) or byte % DTYPES[dtype].bytes:
+    width = DTYPES[dtype].bytes
+    if byte % width:
+        refuse_tensor(shape, dtype, buffer, f"byte {byte} is no multiple of its {width} bytes")
+    if byte < 0 or end > _capacity(buffer):
         refuse_tensor(shape, dtype, buffer, f"bytes {byte} to {end - 1} do not fit its memory")
     if partition < 0 or partition + shape[0] > current("nl.ndarray").arch.partitions:
         refuse_tensor(shape, dtype, buffer, f"partitions {partition} and on do not fit")

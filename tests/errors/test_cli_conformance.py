@@ -152,6 +152,17 @@ def test_kernels_that_a_script_runs_pass_with_it(tmp_path: Path) -> None:
     assert found["inner"].reason == "run by compare.py as a script"
 
 
+def test_a_function_that_its_file_makes_a_kernel_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(
+        INNER.replace("@nki.jit\ndef outer", "def outer") + "\nmeasured = nki.baremetal()(outer)\n"
+    )
+    (tmp_path / "compare.py").write_text(
+        SCRIPT.format(factor=2).replace("import outer", "import measured as outer")
+    )
+    found = {each.kernel: each.status for each in run_all(tmp_path)}
+    assert found == {"as a script": "pass", "inner": "pass", "outer": "pass"}
+
+
 def test_a_script_whose_comparison_says_no_fails_and_its_kernels_are_not_run(
     tmp_path: Path,
 ) -> None:

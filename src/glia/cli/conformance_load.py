@@ -109,6 +109,23 @@ def kernels_in(tree: ast.Module) -> list[str]:
     ]
 
 
+def launched_in(tree: ast.Module) -> list[str]:
+    """Functions without a decorator that a file makes kernels where it calls one with them."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = {
+        argument.id
+        for call in calls
+        if _makes_kernel(call.func)
+        for argument in call.args[:1]
+        if isinstance(argument, ast.Name)
+    }
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list and node.name in given
+    ]
+
+
 def _makes_kernel(decorator: ast.expr) -> bool:
     root = ast.unparse(decorator).partition(".")[0]  # jax and torch have a jit of their own
     return last_name(decorator) in DECORATORS and root not in FRAMEWORKS

@@ -21,7 +21,14 @@ from unittest import mock
 
 import numpy as np
 
-from glia.cli.conformance_load import LACKING, find_neighbours, imported, kernels_in, load
+from glia.cli.conformance_load import (
+    LACKING,
+    find_neighbours,
+    imported,
+    kernels_in,
+    launched_in,
+    load,
+)
 from glia.cli.conformance_outcome import Outcome, failed, judged
 from glia.cli.conformance_page_recipes import RECIPES, kernels_of_page
 from glia.cli.conformance_recipes import Trial
@@ -55,7 +62,7 @@ def kernel_steps(path: Path, tree: ast.Module, generation: str) -> Iterator[Step
     """The kernels of a file: those that have a recipe run, the others are not run."""
     page = path.name.partition(":")[0]
     names = kernels_in(tree)
-    plain = kernels_of_page(tree, page)
+    plain = [*kernels_of_page(tree, page), *launched_in(tree)]
     names += [*plain, *_wrappers(tree, names)]
     if not names:
         return

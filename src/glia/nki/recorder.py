@@ -116,6 +116,8 @@ class Recorder(Session):
             if pattern.__class__ is Pattern:
                 memory = pattern.tile.memory
                 if memory is _PSUM:
+                    if is_sum and self._sums.latest.get(pattern.tile.name) is pattern:
+                        continue  # the sum goes on
                     if _is_fixed(pattern):
                         self._sums.write(pattern, instruction, self.arch)
                     if not is_sum:

@@ -115,7 +115,7 @@ def _mask(x: NkiTensor) -> None:
 
 
 def _missing_name(x: NkiTensor) -> None:
-    nl.par_dim(128)
+    nl.arange(128)
 
 
 def _two_indices(x: NkiTensor) -> None:
@@ -124,7 +124,7 @@ def _two_indices(x: NkiTensor) -> None:
 
 
 def _string_buffer(x: NkiTensor) -> None:
-    nl.ndarray((4, 4), nl.float32, buffer="sbuf")  # type: ignore[arg-type]
+    nl.ndarray((4, 4), nl.float32, buffer="sram")  # type: ignore[arg-type]
 
 
 def _transfer_from_psum(x: NkiTensor) -> None:

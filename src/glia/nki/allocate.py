@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from glia.base.dtype import DType
 from glia.isa.operand import Memory, Tile
 from glia.nki.dtypes import DTYPES, dtype_name
+from glia.nki.earlier import PartitionDim
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import ImpossibleTensor, NotInNki
 from glia.nki.registers import integer_or_register
@@ -120,6 +121,12 @@ def checked_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[i
     for extent in shape or (0,):
         if not is_integer(extent) or extent < 1:
             refuse_tensor(shape, dtype, buffer, "every extent is an integer of at least 1")
+    for dim, extent in enumerate(shape):
+        if dim and extent.__class__ is PartitionDim:
+            refuse_tensor(
+                shape, dtype, buffer, f"nl.par_dim stands at dimension {dim}, and the partitions "
+                "are the first (make a list of tensors, one for each block before it)",
+            )  # fmt: skip
     return tuple([int(n) for n in shape])
 
 

@@ -114,17 +114,8 @@ def iota_steps(given: Arguments, _: Session) -> Arguments:
     return {**given, "steps": steps, "counts": counts}
 
 
-def affine_steps(given: Arguments, session: Session) -> Arguments:
-    """As for iota; the first release had the offset before the channel multiplier."""
-    if isinstance(given["on_true_tile"], int) and isinstance(given["on_false_value"], NkiTensor):
-        given = {
-            **given,
-            "offset": given["channel_multiplier"],
-            "channel_multiplier": given["on_true_tile"],
-            "on_true_tile": given["on_false_value"],
-            "on_false_value": given["cmp_op"],
-            "cmp_op": given["offset"] if not isinstance(given["offset"], int) else "equal",
-        }
+def affine_steps(given: Arguments, _: Session) -> Arguments:
+    """As for iota."""
     steps, counts = _pairs("affine_select", given.pop("pattern"))
     return {**given, "steps": steps, "counts": counts}
 

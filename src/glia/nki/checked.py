@@ -11,6 +11,7 @@ from typing import Any
 
 from glia.base.errors import CompileError
 from glia.base.spelling import nearest
+from glia.nki.earlier import FORMS, rewritten
 from glia.nki.errors import MaskNotSupported, NotInNki, WrongArguments
 from glia.nki.operators import names_operator, operator_name
 from glia.nki.session import caller, shown
@@ -32,16 +33,20 @@ def checked(
 ) -> Callable[..., Any]:
     """The function, with WrongArguments where Python would raise its own TypeError.
 
-    It also takes the keywords `ignored`, which change nothing, and stands for the same operator.
+    It also takes the keywords `ignored`, which change nothing, and the forms of earlier releases,
+    and stands for the same operator.
     MaskNotSupported says what to write for a mask, unless other functions beside it have masks.
     """
     known = inspect.signature(function)
     hints = frozenset(ignored) - known.parameters.keys()
+    has_forms = name in FORMS
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if hints and kwargs:
             kwargs = {each: value for each, value in kwargs.items() if each not in hints}
+        if has_forms:
+            args, kwargs = rewritten(name, args, kwargs) or (args, kwargs)
         try:
             return function(*args, **kwargs)
         except TypeError:

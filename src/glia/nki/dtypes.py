@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from glia.base import dtype as types
@@ -69,3 +70,14 @@ def _of_two(first: str, second: str) -> str:
     if first == second:
         return first
     return "bfloat16" if a.is_float and a.bits == 8 else "float32"
+
+
+class Limits:
+    """The least number of a float, as kernels write it: nl.fp32.min."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.min = float(ml_dtypes.finfo(dtype).min)
+        self.max = float(ml_dtypes.finfo(dtype).max)
+
+
+fp32 = Limits(np.float32)

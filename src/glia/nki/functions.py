@@ -17,6 +17,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.nki.checked import require_fit
+from glia.nki.earlier import FORMS, rewritten
 from glia.nki.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
 from glia.nki.errors import BrokenRule, MaskNotSupported, NotInNki
 from glia.nki.issue import Arguments, attribute, issue
@@ -159,12 +160,15 @@ class Binder:
         self._signature = signature
         self._names = tuple(signature.parameters)
         self._known = signature.parameters.keys()
+        self._has_earlier_forms = name in FORMS
         empty = inspect.Parameter.empty
         parameters = signature.parameters.values()
         self._defaults = {p.name: p.default for p in parameters if p.default is not empty}
 
     def __call__(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
         """Every parameter by name; WrongArguments or MaskNotSupported where they do not fit."""
+        if self._has_earlier_forms:
+            args, kwargs = rewritten(self.name, args, kwargs) or (args, kwargs)
         given = {**self._defaults, **kwargs}
         if args:
             positional = self._names[: len(args)]

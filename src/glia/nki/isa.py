@@ -19,6 +19,7 @@ from glia.nki.arguments import (
     vector_unless_words,
 )
 from glia.nki.checked import checked
+from glia.nki.dtypes import fp32
 from glia.nki.enums import (
     dge_mode,
     dma_engine,
@@ -334,12 +335,13 @@ sendrecv, core_barrier = between_cores(_sendrecv), between_cores(_core_barrier)
 for _name in ("register_alloc", "register_load", "register_move", "register_store"):
     globals()[_name] = checked(globals()[_name], f"nki.isa.{_name}")
 
-# What release 0.2 called a copy whose source or destination a register or tensor places, and what
-# release 0.3 had here as well.
+# What release 0.2 called a copy whose source or destination a register or tensor places, what
+# release 0.3 had here as well, and what no release documents and kernels use.
 _EARLIER = {
     "tensor_copy_dynamic_dst": tensor_copy,
     "tensor_copy_dynamic_src": tensor_copy,
     "NKIObject": NKIObject,
+    "fp32": fp32,
 }
 
 

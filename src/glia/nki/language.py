@@ -26,6 +26,8 @@ from glia.nki.creation import (
     zeros,
     zeros_like,
 )
+from glia.nki.dtypes import fp32
+from glia.nki.earlier import par_dim
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NoSuchName
 from glia.nki.loops import (
@@ -301,7 +303,6 @@ for _name in __all__:
         globals()[_name] = checked(globals()[_name], f"nl.{_name}")
 
 _ADVICE = {
-    "par_dim": ": the first dimension of an on-chip tensor is the partitions",
     "arange": ": index with slices and nl.ds",
     "mgrid": ": index with slices and nl.ds",
     "loop_reduce": ": accumulate with nki.isa.tensor_tensor",
@@ -309,7 +310,10 @@ _ADVICE = {
     "atomic_rmw": ": use nki.isa.dma_compute",
 }
 # Names that no document has and kernels use.
-_UNDOCUMENTED = {"bool": "bool", "float32r": "float32", "range": range}
+_UNDOCUMENTED = {
+    "bool": "bool", "float32r": "float32", "fp32": fp32, "par_dim": checked(par_dim, "nl.par_dim"),
+    "range": range,
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from glia.isa.sync import Barrier, RegisterLoad, RegisterMove, RegisterStore
-from glia.nki.earlier import earlier_names
 from glia.nki.enums import nc_version
 from glia.nki.errors import NotInNki
 from glia.nki.issue import attribute, issue
@@ -22,7 +21,6 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
     return register
 
 
-@earlier_names(imm="src")
 def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
     """Set a register to an integer or to what another register holds."""
     session = current("nki.isa.register_move")

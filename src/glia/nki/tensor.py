@@ -19,7 +19,7 @@ from glia.nki.allocate import (
 )
 from glia.nki.dtypes import DTYPES
 from glia.nki.dynamic import Indirection
-from glia.nki.earlier import earlier_names
+from glia.nki.earlier import earlier_forms
 from glia.nki.enums import MemoryRegion
 from glia.nki.errors import NotInNki
 from glia.nki.indexing import chosen, entry_of_each, require_inside
@@ -453,7 +453,7 @@ class NkiTensor(WithoutOperators):
             self._refuse(f"non-contiguous layout of dimensions {start} to {end}")
         return self._with((*self.dims[:start], *merged, *self.dims[end + 1 :]))
 
-    @earlier_names(new_shape="shape")
+    @earlier_forms("NkiTensor.reshape")
     @relaid
     def reshape(self, shape: tuple[int, ...]) -> NkiTensor:
         """The same elements in order in another shape; on chip the partitions stay.

@@ -16,6 +16,7 @@ from glia.nki.enums import dge_mode, engine, oob_mode
 from glia.nki.errors import NotInNki
 from glia.nki.functions import REQUIRED, Binder, describe, dressed
 from glia.nki.issue import Arguments, issue, refuse, refuse_index
+from glia.nki.language_errors import advise
 from glia.nki.objects import NkiInstruction
 from glia.nki.operators import operator_name
 from glia.nki.remember import Issuing, naming, remembering
@@ -89,6 +90,7 @@ def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
             refuse("dma_copy", f"{rule}\n  cure: {cure}, with tensor_copy")
     how = {"dge_mode": given["dge_mode"].name, "priority": given["priority"]}
     if earlier["dst_rmw_op"] is not None:
+        advise("dst_rmw_op= is gone since NKI 0.3: call nki.isa.dma_compute", caller())
         return _add(session, dst, src, earlier, skips)
     if is_gather(src):
         return _gather(session, "dma_copy", dst, src, skips, how)
@@ -253,8 +255,6 @@ def _dma_compute(*args: Any, **kwargs: Any) -> NkiInstruction:
     if not all(isinstance(each, NkiTensor) for each in given["srcs"]):
         _refuse_type(f"dma_compute with srcs of {[type(s).__name__ for s in given['srcs']]}")
     reduce_op, scales = given["reduce_op"], given["scales"]
-    if isinstance(reduce_op, list | tuple):  # the order of release 0.2
-        reduce_op, scales = scales, reduce_op
     _check_numbers("dma_compute", "scales", scales, int | float)
     if operator_name(reduce_op) != "add":
         refuse("dma_compute", "dma_compute reduce_op must be nl.add")

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from glia.nki.beta1.errors import UnsupportedHere
-from glia.nki.dtypes import DTYPES, dtype_name
+from glia.nki.dtypes import DTYPES, Limits, dtype_name
 from glia.nki.session import caller
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -103,13 +103,4 @@ def finfo(dtype: Any) -> Any:
     return ml_dtypes.finfo(np.float32 if name == "tfloat32" else numpy_of(name))
 
 
-class _Limits:
-    """The least number of a float, as kernels write it: nl.fp32.min."""
-
-    def __init__(self, dtype: Any) -> None:
-        self.min = float(ml_dtypes.finfo(dtype).min)
-        self.max = float(ml_dtypes.finfo(dtype).max)
-
-
-fp32 = _Limits(np.float32)
-bfp16 = _Limits(ml_dtypes.bfloat16)
+bfp16 = Limits(ml_dtypes.bfloat16)

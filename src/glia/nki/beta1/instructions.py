@@ -35,7 +35,7 @@ from glia.nki.beta1.compute import (
     tile_of,
     truth,
 )
-from glia.nki.beta1.dtypes import fp32, name_of, promoted
+from glia.nki.beta1.dtypes import name_of, promoted
 from glia.nki.beta1.elementwise import as_predicate, together
 from glia.nki.beta1.errors import (
     DimensionTooLarge,
@@ -54,6 +54,7 @@ from glia.nki.beta1.movement import (
 )
 from glia.nki.beta1.reductions import reduction
 from glia.nki.beta1.tensor import Tensor
+from glia.nki.dtypes import fp32
 from glia.nki.operators import operator_name
 from glia.nki.session import caller
 from glia.nki.tensor import NkiTensor

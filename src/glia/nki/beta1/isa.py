@@ -10,7 +10,6 @@ from enum import IntEnum
 from typing import NoReturn
 
 from glia.base.spelling import nearest
-from glia.nki.beta1.dtypes import fp32
 from glia.nki.beta1.frame import is_in_kernel
 from glia.nki.beta1.hints import with_hints
 from glia.nki.beta1.instructions import (
@@ -48,6 +47,7 @@ from glia.nki.beta1.instructions import (
     tensor_tensor_scan,
 )
 from glia.nki.beta1.transfers import dma_copy, dma_transpose
+from glia.nki.dtypes import fp32
 from glia.nki.errors import NoSuchName
 from glia.nki.session import caller, current
 from glia.nki.targets import platform_target

@@ -37,7 +37,6 @@ from glia.nki.beta1.dtypes import (
     finfo,
     float8_e4m3,
     float8_e5m2,
-    fp32,
     static_cast,
     tfloat32,
 )
@@ -128,6 +127,7 @@ from glia.nki.beta1.reductions import (
     var,
 )
 from glia.nki.beta1.tensor import Tensor
+from glia.nki.dtypes import fp32
 from glia.nki.errors import NoSuchName
 from glia.nki.session import caller
 from glia.nki.sizes import tile_size

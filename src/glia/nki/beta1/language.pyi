@@ -13,6 +13,7 @@ from glia.nki.beta1.index import LoopIndex as _LoopIndex
 from glia.nki.beta1.reductions import Axis as _Axis
 from glia.nki.beta1.reductions import LoopReduction as _LoopReduction
 from glia.nki.beta1.tensor import Tensor as _Tensor
+from glia.nki.dtypes import Limits as _Limits
 from glia.nki.sizes import TileSize as _TileSize
 from numpy import bool as bool_
 from numpy import float16 as float16
@@ -74,7 +75,7 @@ def arctan(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None)
 def atomic_rmw(dst: _Any, value: _Any, op: _Any, *, mask: _Any = None, name: _Any = None) -> None:
     """Add a tile to rows of a tensor in HBM that indices choose; equal indices add up."""
 bfloat16: _Any
-bfp16: _Any
+bfp16: _Limits
 def bitwise_and(
     x: _Any,
     y: _Any,
@@ -180,7 +181,7 @@ def fmod(
     name: _Any = None,
 ) -> _Tensor:
     """The remainder of x / y with the sign of x. `mask` leaves elements out; as an operator, fmod."""
-fp32: _Any
+fp32: _Limits
 def full(
     shape: _Any,
     fill_value: _Any,

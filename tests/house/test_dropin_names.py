@@ -12,7 +12,28 @@ from glia.nki.beta1.language import bfloat16
 from house.source import REPOSITORY
 
 IMPORTS = {
-    "nki": "jit simulate language isa collectives typing benchmark baremetal profile",
+    "nki": "jit simulate language isa collectives typing benchmark baremetal profile "
+    "cpu_simulate debug trace",
+    "nki.compiler": "driver frontend kernel_builder ncc_driver target",
+    "nki.compiler.frontend": "NKIFrontend ParserFrontend TracerFrontend resolve_frontend_cls",
+    "nki.compiler.driver": "CompileOptions compile_to_bir compile_bir_to_neff _compile_bir_to_neff",
+    "nki.compiler.ncc_driver": "CompileOptions CompilationMode CompiledKernel compile_bir_to_neff "
+    "compile_mlir_to_neff extract_perf_metrics",
+    "nki.compiler.target": "resolve_target target_to_nc_version",
+    "nki.compiler.kernel_builder": "compile_kernel build_kernel compile_and_execute ndarray Tensor "
+    "sbuf psum shared_hbm hbm float32 CompileOptions isa compiler fori_loop",
+    "nki.compiler.kernel_builder.builder": "compile_kernel build_kernel",
+    "nki.compiler.kernel_builder.isa": "dma_copy activation activation_function arith_op matmul",
+    "nki.compiler.kernel_builder.target_info": "get_target_info",
+    "nki.compiler.kernel_builder.tensor": "Tensor",
+    "nki.framework": "kernel compiled",
+    "nki.framework.kernel": "Kernel",
+    "nki.framework.compiled": "CompileKernel StandaloneKernel compile_kernel_to_nir run_from_bir",
+    "nki.runtime": "SpikeModel SpikeTensor",
+    "nki.simulator": "simulate_kernel",
+    "nki.debugger": "debug_kernel",
+    "nki.experimental": "while_loop",
+    "nki.nccl": "all_reduce all_gather reduce_scatter ReplicaGroup",
     "nki.dtype": "bfloat16 float8_e4m3 float8_e4m3fn_x4 float4_e2m1fn_x4 int32 uint8",
     "nki.isa": "NKIObject tensor_copy_dynamic_src tensor_copy_dynamic_dst",
     "nki.isa.constants": "oob_mode reduce_cmd",
@@ -80,6 +101,18 @@ def test_every_name_that_public_code_imports_is_there() -> None:
         for module, names in IMPORTS.items()
         for name in names.split()
     ]
+    found = _run("-c", "\n".join(lines))
+    assert found.returncode == 0, found.stderr
+
+
+def test_names_that_moved_are_those_that_they_became() -> None:
+    lines = (
+        "import nki, nki.nccl, nki.experimental, nki.compiler, nki.framework.kernel, nki.simulator",
+        "assert nki.nccl.all_reduce is nki.collectives.all_reduce",
+        "assert nki.experimental.while_loop is nki.language.while_loop",
+        "assert isinstance(nki.jit(lambda x: x), nki.framework.kernel.Kernel)",
+        "assert nki.compiler.kernel_builder.float32 == nki.language.float32",
+    )
     found = _run("-c", "\n".join(lines))
     assert found.returncode == 0, found.stderr
 

@@ -2,17 +2,21 @@
 
 from glia.nki import dtype, jit, simulate
 from glia.nki.beta1.current import baremetal, benchmark, profile
+from glia.nki.internals.simulator import cpu_simulate, debug, trace
 from nki import collectives, isa, language, typing
 
 __all__ = [
     "baremetal",
     "benchmark",
     "collectives",
+    "cpu_simulate",
+    "debug",
     "dtype",
     "isa",
     "jit",
     "language",
     "profile",
     "simulate",
+    "trace",
     "typing",
 ]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from glia.nki.errors import BadLaunch
 
@@ -23,8 +26,24 @@ _NAMES = {
 }  # fmt: skip
 
 
+_CHOSEN: ContextVar[Frontend | None] = ContextVar("frontend of the caller", default=None)
+
+
+@contextmanager
+def specialising_with(chosen: Frontend) -> Iterator[None]:
+    """While the block runs, kernels become programs in this way, whatever the environment says."""
+    token = _CHOSEN.set(chosen)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
+
+
 def frontend() -> Frontend:
-    """The tracer, unless the environment asks for the parser; BadLaunch for other words."""
+    """What a caller chose, else the environment, else the tracer; BadLaunch for other words."""
+    chosen = _CHOSEN.get()
+    if chosen is not None:
+        return chosen
     word = os.environ.get(VARIABLE, "")
     if word not in _NAMES:
         known = ", ".join(filter(None, _NAMES))

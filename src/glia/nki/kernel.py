@@ -48,7 +48,7 @@ class Kernel:
         self, function: Callable[..., Any], ranks: int = 0, cache: _Cache | None = None
     ) -> None:
         functools.update_wrapper(self, function)
-        self.function = function
+        self.func = self.function = function
         self.ranks = ranks
         self._cache = cache if cache is not None else _Cache()
 
@@ -79,6 +79,10 @@ class Kernel:
             return execute(launch, target, self.ranks)
         compiled = self._compiled(launch, target)
         return compiled(launch)
+
+    def _to_subclass(self, kind: type[Kernel], **options: Any) -> Kernel:
+        """The kernel as another class of kernels, which takes options of its own."""
+        return kind(self.function, self.ranks, **options)
 
     def __repr__(self) -> str:
         home = home_of(self.function)

@@ -1,0 +1,10 @@
+"""`nki.compiler.frontend`: the ways in which a kernel becomes a program."""
+
+from glia.nki.internals.lowering import (
+    NKIFrontend,
+    ParserFrontend,
+    TracerFrontend,
+    resolve_frontend_cls,
+)
+
+__all__ = ["NKIFrontend", "ParserFrontend", "TracerFrontend", "resolve_frontend_cls"]

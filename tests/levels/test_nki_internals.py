@@ -53,6 +53,7 @@ from glia.runtime.model import load
 
 X = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) / 1000
 Y = np.ones((128, 64), np.float32)
+LEAST = float(np.finfo(np.float32).min)
 
 
 @pytest.fixture(autouse=True)
@@ -584,6 +585,58 @@ def test_its_products_add_up_only_where_they_are_told() -> None:
 
     found = _run(body, (64, 64), x=X, y=Y)
     np.testing.assert_allclose(found, 3 * (X.T @ Y), rtol=1e-5)
+
+
+def test_its_selections_follow_masks_and_bounds() -> None:
+    isa = nb.isa
+
+    def body(x: Any, out: Any) -> None:
+        tile, done = _loaded(x), nb.ndarray(x.shape, nb.float32)
+        mask = nb.ndarray(x.shape, nb.uint8)
+        isa.tensor_scalar_arith(mask, tile, 4.0, isa.arith_op.IsGT)
+        isa.memset(done, -1.0)
+        isa.copy_predicated(dst=done, pred_mask=mask, src=tile)
+        low, high = nb.ndarray((128, 1), nb.float32), nb.ndarray((128, 1), nb.float32)
+        isa.memset(low, 8.0)
+        isa.memset(high, 48.0)
+        picked = nb.ndarray(x.shape, nb.float32)
+        isa.range_select(
+            dst=picked, src=done, bound0=low, bound1=high, fill_value=LEAST,
+            comp_op0=isa.range_select_cmp.IsGe, comp_op1=isa.range_select_cmp.IsLt,
+        )  # fmt: skip
+        isa.dma_copy(out, picked)
+
+    columns = np.arange(64)
+    expected = np.where((columns >= 8) & (columns < 48), np.where(X > 4, X, -1), np.float32(LEAST))
+    np.testing.assert_array_equal(_run(body, X.shape, x=X), expected.astype(np.float32))
+
+
+def test_its_scans_and_exponentials_go_along_a_row() -> None:
+    isa = nb.isa
+
+    def body(x: Any, y: Any, out: Any) -> None:
+        left, right = _loaded(x), _loaded(y)
+        isa.tensor_tensor_scan(
+            dst=left, src0=right, src1=left, imm0=0.0, op0=isa.arith_op.Multiply,
+            op1=isa.arith_op.Add,
+        )  # fmt: skip
+        isa.tensor_scalar_arith(left, left, 0.001, isa.arith_op.Multiply)
+        isa.activation(left, left, op=isa.activation_function.exp)
+        isa.dma_copy(out, left)
+
+    expected = np.exp(np.cumsum(X, 1) * np.float32(0.001))
+    np.testing.assert_allclose(_run(body, X.shape, x=X, y=Y), expected, rtol=1e-5)
+
+
+def test_a_function_of_any_keywords_has_those_that_it_is_given(tmp_path: Path) -> None:
+    def copied(**tensors: Any) -> None:
+        nb.isa.dma_copy(tensors["z_out"], _loaded(tensors["x"]))
+
+    copied.__annotations__ = {"x": nb.Tensor, "z_out": nb.Tensor}
+    out = np.zeros_like(X)
+    options = nb.CompileOptions(target="trn2", output_path=str(tmp_path / "copied.neff"))
+    nb.compile_and_execute(copied, inputs={"x": X}, outputs={"z_out": out}, compile_opts=options)
+    np.testing.assert_array_equal(out, X)
 
 
 def test_its_loops_run_on_the_device_up_to_a_register() -> None:

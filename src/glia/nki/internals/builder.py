@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -189,7 +190,8 @@ def _built(
     options: CompileOptions,
     constants: dict[str, Any],
 ) -> Lowered:
-    lowered = lower(kernel, {**inputs, **outputs, **constants}, options)
+    given = {**inputs, **outputs, **constants}
+    lowered = lower(_with_parameters(kernel, given), given, options)
     traced = lowered.traced
     written = dict(traced.updated)
     unwritten = [name for name in outputs if name not in written]
@@ -202,6 +204,21 @@ def _built(
         for each in traced.programs
     )
     return replace(lowered, traced=replace(traced, programs=programs))
+
+
+def _with_parameters(kernel: Any, names: Mapping[str, Any]) -> Any:
+    """The function, with a parameter for each of these names where it takes any keyword."""
+    kinds = [each.kind for each in inspect.signature(kernel).parameters.values()]
+    if kinds != [inspect.Parameter.VAR_KEYWORD]:
+        return kernel
+
+    @functools.wraps(kernel)
+    def called(**arguments: Any) -> Any:
+        return kernel(**arguments)
+
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return called
 
 
 __all__ = [

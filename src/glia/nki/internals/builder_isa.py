@@ -84,6 +84,10 @@ activation_reduce_op = _Operators(
     "activation_reduce_op", Add=nl.add, Max=nl.maximum, Min=nl.minimum
 )
 cross_lane_reduce_arith_op = _Operators("cross_lane_reduce_arith_op", Add=nl.add, Max=nl.maximum)
+range_select_cmp = _Operators(
+    "range_select_cmp",
+    IsEq=nl.equal, IsGt=nl.greater, IsGe=nl.greater_equal, IsLe=nl.less_equal, IsLt=nl.less,
+)  # fmt: skip
 activation_function = _Operators(
     "activation_function",
     **{
@@ -271,6 +275,75 @@ def stream_shuffle(
     return nisa.nc_stream_shuffle(dst=dst, src=src, shuffle_mask=shuffle_mask, name=name)
 
 
+def copy_predicated(
+    dst: NkiTensor, pred_mask: NkiTensor, src: Operand, name: str | None = None
+) -> NkiInstruction:
+    """Copy the elements for which the mask is not 0."""
+    return nisa.tensor_copy_predicated(dst=dst, src=src, predicate=pred_mask, name=name)
+
+
+def tensor_tensor_scan(
+    dst: NkiTensor,
+    src0: NkiTensor,
+    src1: NkiTensor,
+    imm0: Operand,
+    op0: Any,
+    op1: Any,
+    name: str | None = None,
+) -> NkiInstruction:
+    """Write, element after element, (the last result op0 src0) op1 src1, beginning with imm0."""
+    return nisa.tensor_tensor_scan(
+        dst=dst, data0=src0, data1=src1, initial=imm0, op0=op0, op1=op1, name=name
+    )
+
+
+def exponential(
+    dst: NkiTensor, src: NkiTensor, max_value: Operand = 0.0, name: str | None = None
+) -> NkiInstruction:
+    """Write exp(src - max_value)."""
+    return nisa.exponential(dst=dst, src=src, max_value=max_value, name=name)
+
+
+def range_select(
+    dst: NkiTensor,
+    src: NkiTensor,
+    bound0: NkiTensor,
+    bound1: NkiTensor,
+    fill_value: float,
+    comp_op0: Any,
+    comp_op1: Any,
+    name: str | None = None,
+) -> NkiInstruction:
+    """Copy the elements whose number compares with both bounds, else write `fill_value`."""
+    return nisa.range_select(
+        dst=dst, on_true_tile=src, comp_op0=comp_op0, comp_op1=comp_op1, bound0=bound0,
+        bound1=bound1, on_false_value=fill_value, name=name,
+    )  # fmt: skip
+
+
+def select_reduce(
+    dst: NkiTensor,
+    predicate: NkiTensor,
+    on_true: NkiTensor,
+    on_false: Operand = 0.0,
+    reduce_res: NkiTensor | None = None,
+    reduce_cmd: reduce_cmd | None = None,
+    reduce_op: Any = nl.maximum,
+    name: str | None = None,
+) -> NkiInstruction:
+    """Copy where the predicate is not 0, else write `on_false`; reduce_res takes what comes."""
+    command = enums.reduce_cmd.idle if reduce_cmd is None else reduce_cmd.value
+    return nisa.select_reduce(
+        dst=dst, predicate=predicate, on_true=on_true, on_false=on_false, reduce_res=reduce_res,
+        reduce_cmd=command, reduce_op=reduce_op, name=name,
+    )  # fmt: skip
+
+
+def store_register(dst: NkiTensor, register: VirtualRegister) -> None:
+    """Write a register to a tile of one integer in SBUF."""
+    nisa.register_store(dst, register)
+
+
 def load_register(src: NkiTensor) -> VirtualRegister:
     """A register with the one integer of a tile in SBUF."""
     register = nisa.register_alloc(0)
@@ -280,11 +353,13 @@ def load_register(src: NkiTensor) -> VirtualRegister:
 
 __all__ = [
     "activation", "activation_function", "activation_reduce_op", "arith_op", "bitvec_op",
-    "cross_lane_reduce_arith", "cross_lane_reduce_arith_op", "dma_copy", "dma_transpose", "engine",
-    "iota", "load_register", "matmul", "memset", "reduce_cmd", "scalar_tensor_tensor_arith",
-    "stream_shuffle", "stream_transpose", "tens_scalar_rev_ops", "tensor_copy",
-    "tensor_reduce_arith", "tensor_scalar_arith", "tensor_scalar_bitvec",
-    "tensor_scalar_cache_reduce", "tensor_tensor_arith", "tensor_tensor_bitvec",
+    "copy_predicated", "cross_lane_reduce_arith", "cross_lane_reduce_arith_op", "dma_copy",
+    "dma_transpose", "engine", "exponential", "iota", "load_register", "matmul", "memset",
+    "range_select", "range_select_cmp", "reduce_cmd", "scalar_tensor_tensor_arith",
+    "select_reduce", "store_register", "stream_shuffle", "stream_transpose",
+    "tens_scalar_rev_ops", "tensor_copy", "tensor_reduce_arith", "tensor_scalar_arith",
+    "tensor_scalar_bitvec", "tensor_scalar_cache_reduce", "tensor_tensor_arith",
+    "tensor_tensor_bitvec", "tensor_tensor_scan",
 ]  # fmt: skip
 
 

@@ -171,10 +171,12 @@ class _Block:
         result = nl.ndarray((ROWS, self.wide), self.out.dtype) if is_last else self.sums[row]
         for number, total in enumerate(totals):
             columns = slice(COLUMNS * number, COLUMNS * (number + 1))
-            if not is_first:
-                nisa.tensor_tensor(result[:, columns], self.sums[row][:, columns], total, nl.add)
+            place = result[:, columns]
+            if is_first:
+                copy_out(place, total, by_scalar=(row // ROWS + number) % 2 > 0)
             else:
-                copy_out(result[:, columns], total, by_scalar=(row // ROWS + number) % 2 > 0)
+                before = self.sums[row][:, columns] if is_last else place
+                nisa.tensor_tensor(place, before, total, nl.add)
         if is_last:
             nisa.dma_copy(self.out[row : row + ROWS], result, engine=nisa.gpsimd_engine)
 

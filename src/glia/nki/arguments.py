@@ -129,10 +129,11 @@ def adds_to_sums(given: Arguments) -> bool:
 
 def sum_in(dst: NkiTensor, session: Session, loc: Loc) -> bool | None:
     """What `accumulate` is where it is not given."""
-    if dst.tile.name in session.scattered:
+    if session.scattered and dst.tile.name in session.scattered:
         return _known_sum(dst, session)
-    place = dst.pattern if dst.indirection is None else _place(dst, dst.indirection, session)
-    return session.accumulates(place, loc)
+    if dst.indirection is None:
+        return session.accumulates(dst._pattern or dst.pattern, loc)
+    return session.accumulates(_place(dst, dst.indirection, session), loc)
 
 
 def _place(dst: NkiTensor, indirection: Indirection, session: Session) -> Pattern:

@@ -64,8 +64,8 @@ class Recorder(Session):
         self.shared: set[str] = set()  # tiles of HBM that all cores have
         self.printed: list[Printed] = []
         self._sums = Sums()
-        self._loops: list[_OpenLoop] = []
-        self._homes: dict[str, list[_OpenLoop]] = {}  # PSUM tile: loops open when it was reset
+        self._loops: tuple[_OpenLoop, ...] = ()
+        self._homes: dict[str, tuple[_OpenLoop, ...]] = {}  # PSUM tile: loops open at its reset
         # PSUM tiles made in loops, that nothing resets yet: the block and the place in it
         self._made: dict[str, tuple[list[Statement], int]] = {}
 
@@ -84,7 +84,7 @@ class Recorder(Session):
         if is_shared:
             self.shared.add(unique)
         if memory is Memory.PSUM:
-            self._homes[unique] = list(self._loops)
+            self._homes[unique] = self._loops
             if self._loops:
                 self._made[unique] = self.body, len(self.body)
         return tile
@@ -121,7 +121,7 @@ class Recorder(Session):
                     if _is_fixed(pattern):
                         self._sums.write(pattern, instruction, self.arch)
                     if not is_sum:
-                        self._homes[pattern.tile.name] = list(self._loops)
+                        self._homes[pattern.tile.name] = self._loops
                 elif memory is _HBM:
                     self.written.add(pattern.tile.name)
             elif pattern.__class__ is tuple:
@@ -160,9 +160,9 @@ class Recorder(Session):
     def has_sum(self, pattern: Pattern) -> bool | None:
         """Whether elements hold sums; None too where that changes with the turns of a loop."""
         has_sum = self._sums.has_sum(pattern) if _is_fixed(pattern) else None
-        if has_sum or not self._loops:
+        home = self._homes.get(pattern.tile.name, ())
+        if has_sum or home is self._loops:
             return has_sum
-        home = self._homes.get(pattern.tile.name, [])
         return None if any(loop not in home for loop in self._loops) else has_sum
 
     # --- loops ---------------------------------------------------------------------------------
@@ -217,14 +217,14 @@ class Recorder(Session):
 
     def _open(self, variable: str = "", trips: int = 1) -> _OpenLoop:
         loop = _OpenLoop(self.body, variable=variable, trips=trips)
-        self._loops.append(loop)
+        self._loops = (*self._loops, loop)
         self.body = []
         return loop
 
     def _close(self, loop: _OpenLoop) -> tuple[Statement, ...]:
         """What was recorded since the loop was opened."""
         body, self.body = tuple(self.body), loop.outer
-        self._loops.remove(loop)
+        self._loops = tuple(each for each in self._loops if each is not loop)
         return body
 
     # --- what only the running program knows -----------------------------------------------------

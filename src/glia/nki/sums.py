@@ -51,8 +51,9 @@ class Sums:
             self.latest[name] = pattern
         else:
             self.latest.pop(name, None)
-        if _is_apart(marks, pattern):
-            marks.places[_place(pattern)] = is_sum
+        place = _place(pattern)
+        if _is_apart(marks, place):
+            marks.places[place] = is_sum
         else:
             _bytes(marks, pattern)[...] = is_sum
 
@@ -72,8 +73,9 @@ class Sums:
         marks = self._tiles.get(name)
         if marks is None:
             return False
-        if _is_apart(marks, pattern):
-            return marks.places.get(_place(pattern), False)
+        place = _place(pattern)
+        if _is_apart(marks, place):
+            return marks.places.get(place, False)
         held = _bytes(marks, pattern)
         return bool(held.all()) if held.all() == held.any() else None
 
@@ -88,11 +90,10 @@ def _place(pattern: Pattern) -> Place:
     return pattern.dtype.bytes, pattern.dims, offset, partition
 
 
-def _is_apart(marks: _Marks, pattern: Pattern) -> bool:
-    """Whether the pattern is one of the known places or touches none of them."""
+def _is_apart(marks: _Marks, place: Place) -> bool:
+    """Whether it is one of the known places or touches none of them."""
     if marks.by_byte is not None:
         return False
-    place = _place(pattern)
     return place in marks.places or not any(_overlap(place, known) for known in marks.places)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -350,6 +351,7 @@ def test_a_compiling_kernel_hands_its_neff_to_the_caller(tmp_path: Path) -> None
     assert Path(kept[0].neff_path).parent == tmp_path
     whole = jit(halves)[2]._to_subclass(CompileKernel, artifacts_dir=str(tmp_path))
     np.testing.assert_array_equal(whole(X), X)
+    assert json.loads((tmp_path / "info.json").read_text())["lnc"] == 2
     np.testing.assert_array_equal(jit(halves)._to_subclass(CompileKernel)[2](X), X)
 
 
@@ -659,6 +661,18 @@ def test_its_loops_run_on_the_device_up_to_a_register() -> None:
             doubled(turn)
 
     np.testing.assert_array_equal(_run(body, X.shape, x=X), 32 * X)
+
+
+def test_its_loops_name_tiles_by_their_number() -> None:
+    def body(x: Any, out: Any) -> None:
+        def move(row: Any) -> None:
+            tile = nb.ndarray((32, 64), nb.float32)
+            nb.isa.dma_copy(tile, x[nb.ts(row, 32), :])
+            nb.isa.dma_copy(out[nb.ds(row * 32, 32), :], tile)
+
+        nb.fori_loop(4, move)
+
+    np.testing.assert_array_equal(_run(body, X.shape, x=X), X)
 
 
 def test_it_knows_the_target_and_its_own_names() -> None:

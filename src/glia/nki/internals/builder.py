@@ -90,13 +90,19 @@ def ts(index: int | VirtualRegister, size: int) -> Any:
     return ds(index * size, size)
 
 
-def fori_loop(
-    bound: int | VirtualRegister, body_fun: Callable[[VirtualRegister], Any] | None = None
-) -> Any:
-    """Call body_fun(i) on the device for i from 0 below `bound`; without it, a decorator of it."""
+def fori_loop(bound: int | VirtualRegister, body_fun: Callable[[Any], Any] | None = None) -> Any:
+    """Call body_fun(i) for i from 0 below `bound`; without it, a decorator that does.
+
+    Up to a register this is a loop on the device. Up to a number it is unrolled, since bodies
+    compute with i, which registers of NKI do not let them.
+    """
     if body_fun is None:
         return functools.partial(fori_loop, bound)
-    nl.fori_loop(0, bound, body_fun)
+    if isinstance(bound, VirtualRegister):
+        nl.fori_loop(0, bound, body_fun)
+    else:
+        for i in range(bound):
+            body_fun(i)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -231,6 +232,11 @@ def _write(lowered: Lowered, options: CompileOptions) -> CompiledKernel:
     path = Path(options.output_path)
     path.parent.mkdir(parents=True, exist_ok=True)
     Neff(lowered.programs).save(path)
+    if options.artifacts_dir:
+        info = {"name": lowered.function_name, "target": lowered.target, "lnc": lowered.lnc}
+        folder = Path(options.artifacts_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "info.json").write_text(json.dumps(info))
     return CompiledKernel(
         neff_path=str(path),
         target=lowered.target,

@@ -35,20 +35,23 @@ IMPORTS = {
     "nki.experimental": "while_loop",
     "nki.nccl": "all_reduce all_gather reduce_scatter ReplicaGroup",
     "nki.dtype": "bfloat16 float8_e4m3 float8_e4m3fn_x4 float4_e2m1fn_x4 int32 uint8",
-    "nki.isa": "NKIObject tensor_copy_dynamic_src tensor_copy_dynamic_dst",
+    "nki.language": "bool range fp32 float32r par_dim",
+    "nki.isa": "fp32 NKIObject tensor_copy_dynamic_src tensor_copy_dynamic_dst",
     "nki.isa.constants": "oob_mode reduce_cmd",
     "nki.collectives": "NKIObject ReplicaGroup",
     "nki.typing": "tensor mutable_tensor",
     "neuronxcc.nki": "baremetal benchmark jit profile simulate_kernel trace FrameworkKernel tensor",
     "neuronxcc.nki.language": "bool range fp32 float32r par_dim nc bfloat16 mgrid spmd_dim",
     "neuronxcc.nki.language.constants": "sizeinbytes",
-    "neuronxcc.nki.isa": "fp32 tensor_scalar_cumulative",
+    "neuronxcc.nki.isa": "fp32 tensor_scalar_cumulative attention_kernel",
     "neuronxcc.nki.isa.constants": "oob_mode dge_mode",
     "neuronxcc.nki.typing": "tensor mutable_tensor scalar mutable immutable",
     "neuronxcc.nki.compile": "GenericKernel",
     "neuronxcc.nki.compiler.backends.neuron.dimensions": "VNC",
-    "neuronxcc.nki.kernels": "flash_fwd flash_attn_bwd fused_self_attn_for_SD_small_head_size "
-    "allocated_fused_self_attn_for_SD_small_head_size allocated_fused_rms_norm_qkv "
+    "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": "FrameworkKernel UnifiedKernel",
+    "neuronxcc.nki.kernels": "add_kernel_nx8x128x512 flash_fwd flash_attn_bwd "
+    "fused_self_attn_for_SD_small_head_size allocated_fused_self_attn_for_SD_small_head_size "
+    "allocated_fused_rms_norm_qkv "
     "resize_nearest_fixed_dma_kernel select_and_scatter_kernel",
     "neuronxcc.nki.kernels.attention": "flash_fwd flash_attn_bwd attention_isa_kernel FlashConfig "
     "fused_self_attn_for_SD_small_head_size",
@@ -63,6 +66,7 @@ IMPORTS = {
     "ExpertAffinityScaleMode RouterActFnType",
     "neuronxcc.nki._pre_prod_kernels.common_types": "ActFnType",
     "neuronxcc.nki._private.private_api": "float8_e4m3fn_x4 float4_e2m1fn_x4",
+    "neuronxcc.nki._private.test.mx_util": "quantize_mx_golden nc_matmul_mx_golden",
     "neuronxcc.starfish.support.dtype": "static_cast bfloat16 as_native_type",
     "neuronxcc.starfish.support.util": "allclose",
     "neuronxcc.driver.CommandDriver": "main",
@@ -72,7 +76,6 @@ IMPORTS = {
     "jax_neuronx": "nki_call",
 }
 REFUSED = {  # compiled code of the vendor's: importing says what to write in its place
-    "neuronxcc.nki.kernels": "add_kernel_nx8x128x512",
     "neuronxcc.nki._private_kernels.rmsnorm": "rmsnorm_isa_kernel",
     "neuronxcc.nki._private_kernels.collectives": "all_reduce_kernel",
     "neuronxcc.nki._private_kernels.blockwise_mm": "blockwise_mm_isa_kernel",
@@ -84,7 +87,7 @@ REFUSED = {  # compiled code of the vendor's: importing says what to write in it
     "neuronxcc.nki._pre_prod_kernels.output_proj": "output_proj_kernel",
     "neuronxcc.nki._pre_prod_kernels.ring_attention": "ring_attention",
     "neuronxcc.nki._pre_prod_kernels.blockwise_mm": "TILE_SIZE",
-    "neuronxcc.nki._private.test.mx_util": "quantize_mx_golden",
+    "neuronxcc.nki._private.test.mx_util": "generate_stabilized_mx_data",
 }
 
 

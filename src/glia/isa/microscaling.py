@@ -60,6 +60,37 @@ def scale_rows(partitions: int) -> Array:
     return groups // SCALES * QUADRANT + groups % SCALES
 
 
+def exponents_of(groups: Array, greatest: int) -> tuple[Array, Array]:
+    """Exponents of the scales of [G, 8, F, 4], and their codes: that of the group's greatest value
+    less `greatest`, and -127 for zeros. Unspecified where there is no such code.
+    """
+    largest = np.abs(groups).max(axis=(1, 3))
+    if not np.isfinite(largest).all():
+        raise Unspecified("quantize_mx of an infinity or NaN")
+    exponents = np.where(largest == 0, -BIAS, np.frexp(largest)[1] - 1 - greatest)
+    if exponents.min() < -BIAS:
+        raise Unspecified("quantize_mx of a group whose scale would be less than 2 ** -127")
+    return exponents, (exponents + BIAS).astype(np.uint8)
+
+
+def quantized(groups: Array, exponents: Array, dtype: DType, greatest: float = np.inf) -> Array:
+    """[G, 8, F, 4] without the scales of these exponents, clipped to `greatest`, in a dtype."""
+    values = np.ldexp(groups, -exponents[:, None, :, None]).astype(np.float32)
+    return narrow(np.clip(values, -greatest, greatest), dtype)
+
+
+def dequantized(data: Array, codes: Array, dtype: DType) -> Array:
+    """[partitions, F] packed elements as [4 * partitions, F] float32 rows of a product.
+
+    There is a row of codes for each group.
+    """
+    values = unpack(data, dtype).astype(np.float32)
+    factors = np.ldexp(np.float32(1), codes.astype(np.int32) - BIAS).astype(np.float32)
+    factors = np.where(codes == NOT_A_NUMBER, np.float32(np.nan), factors)
+    scaled = values * np.repeat(factors, GROUP, axis=0)[:, :, None]
+    return scaled.transpose(0, 2, 1).reshape(4 * len(data), -1)
+
+
 def _whole_quadrants(name: str, source: str) -> Rule:
     return Rule(
         f"{name} must have 32, 64, 96 or 128 partitions",
@@ -137,19 +168,11 @@ class QuantizeMx(Instr, engine="vector"):
         assert packed.packs is not None
         partitions, free = src.shape
         groups = src.reshape(partitions // GROUP, GROUP, free // 4, 4)
-        greatest = np.abs(groups).max(axis=(1, 3))
-        if not np.isfinite(greatest).all():
-            raise Unspecified("quantize_mx of an infinity or NaN")
-        exponents = np.frexp(greatest)[1] - 1 - (GREATEST_EXPONENT[packed.packs] - 1)
-        exponents = np.where(greatest == 0, -BIAS, exponents)
-        if exponents.min() < -BIAS:
-            raise Unspecified("quantize_mx of a group whose scale would be less than 2 ** -127")
-        values = np.ldexp(groups, -exponents[:, None, :, None]).astype(np.float32)
-        data = pack(narrow(values, packed.packs), packed).reshape(partitions, free // 4)
+        exponents, codes = exponents_of(groups, GREATEST_EXPONENT[packed.packs] - 1)
+        data = pack(quantized(groups, exponents, packed.packs), packed)
         scales = dst_scale.copy()
-        codes = (exponents + BIAS).astype(np.uint8)
         scales[scale_rows(partitions)] = codes.view(dst_scale.dtype)
-        return data, scales
+        return data.reshape(partitions, free // 4), scales
 
     def cycles(self, arch: Arch) -> int:
         """Four elements of a partition per cycle."""
@@ -164,12 +187,8 @@ def _tile_of_rows(i: NcMatmulMx, arch: Arch) -> bool:
 
 def _dequantized(data: Array, scale: Array, dtype: DType) -> Array:
     """[partitions, F] packed elements as [4 * partitions, F] float32 rows of a product."""
-    values = unpack(data, dtype).astype(np.float32)
     codes = scale.view(np.uint8)[scale_rows(len(data))]
-    factors = np.ldexp(np.float32(1), codes.astype(np.int32) - BIAS).astype(np.float32)
-    factors = np.where(codes == NOT_A_NUMBER, np.float32(np.nan), factors)
-    scaled = values * np.repeat(factors, GROUP, axis=0)[:, :, None]
-    return scaled.transpose(0, 2, 1).reshape(4 * len(data), -1)
+    return dequantized(data, codes, dtype)
 
 
 class NcMatmulMx(Instr, engine="tensor"):

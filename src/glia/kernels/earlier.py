@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from glia.kernels import conv2d_layouts
 from glia.kernels.cumsum import cumsum as current_cumsum
+from glia.kernels.earlier_grid import share_of
 from glia.kernels.resize_nearest import resize_into
 from glia.kernels.select_and_scatter import select_and_scatter
+from glia.kernels.tensor_add import add_rows
 from glia.nki.beta1 import jit
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1.kernels import from_current
@@ -47,3 +51,23 @@ def resize_nearest_fixed_dma_kernel(data_tensor: Tensor, out_shape: tuple[int, .
 def select_and_scatter_kernel(operand_tensor: NkiTensor, source_tensor: NkiTensor) -> NkiTensor:
     """The gradient of max pooling with 3 x 3 windows, 2 apart, border 1."""
     return select_and_scatter(operand_tensor, source_tensor)
+
+
+@jit
+def add_kernel_nx8x128x512(a_ptr: Tensor, b_ptr: Tensor, n_elements: int) -> Tensor:
+    """a + b, [N, 8, 128, 512], of which the first n_elements in order are written.
+
+    The programs of a grid share N.
+    """
+    out = nl.ndarray(a_ptr.shape, dtype=a_ptr.dtype, buffer=nl.shared_hbm)
+    each = math.prod(a_ptr.shape[1:])
+    first, count = share_of(a_ptr.shape[0])
+    _add_part(a_ptr, b_ptr, out, first * each, min((first + count) * each, n_elements))
+    return out
+
+
+@from_current
+def _add_part(a: NkiTensor, b: NkiTensor, out: NkiTensor, first: int, end: int) -> None:
+    """Add elements `first` to `end`, which is not included, in order."""
+    if end > first:
+        add_rows(*(tensor.reshape((tensor.size,))[first:end] for tensor in (a, b, out)))

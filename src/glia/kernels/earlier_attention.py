@@ -21,6 +21,7 @@ from glia.nki.beta1.tensor import Tensor
 from glia.nki.language import NkiTensor
 
 ROWS = 128
+WITHOUT_SWAP = "AttentionMMSoftmaxMMWithoutSwap"
 INSTEAD = "the attention of nki-samples and of the NKI Library"
 
 
@@ -128,6 +129,24 @@ def attention_isa_kernel(
         _one_head(q, k, v, out, own, scale, is_causal, is_small=False)
 
 
+def attention_kernel(
+    kernel_name: str, q: Any, k: Any, v: Any, scale: float, out: Any
+) -> None:  # fmt: skip
+    """Attention as release 2.20 had it in nki.isa, to v [N, T, D] into out, [N, S, D] or [N, D, S].
+
+    AttentionMMSoftmaxMM takes q [N, D, S] and k [N, T, D]; the names that end in WithoutSwap k
+    [N, D, T] and q either way, and Causal ones begin so. UnsupportedHere where S is D, so that a
+    shape does not say which way it is.
+    """
+    takes_rows = kernel_name == "AttentionMMSoftmaxMM"
+    if not takes_rows and kernel_name.removeprefix("Causal") != WITHOUT_SWAP:
+        refuse("nki.isa.attention_kernel", {f"kernel_name={kernel_name!r}": True}, INSTEAD)
+    width, rows = v.shape[2], q.shape[1] * q.shape[2] // v.shape[2]
+    is_unclear = rows == width
+    refuse("nki.isa.attention_kernel", {"as many rows of q as columns": is_unclear}, INSTEAD)
+    _any_way(q, k, v, out, scale, kernel_name.startswith("Causal"), takes_rows=takes_rows)
+
+
 # --- in the current generation -------------------------------------------------------------------
 
 
@@ -174,6 +193,21 @@ def _one_head(
         k = k.permute((0, 2, 1))
     else:
         out = out.permute((0, 2, 1))
+    q, k, v, out = (each.reshape((each.shape[0], 1, *each.shape[1:])) for each in (q, k, v, out))
+    sums = current.ndarray(out.shape[:3], current.float32, buffer=current.private_hbm)
+    attend(q, k, v, out, sums, scale, causal, 0, with_lse=False)
+
+
+@from_current
+def _any_way(
+    q: NkiTensor, k: NkiTensor, v: NkiTensor, out: NkiTensor, scale: float, causal: bool, *,
+    takes_rows: bool,
+) -> None:  # fmt: skip
+    """One head each; q and out may be [N, S, D] or [N, D, S], k is [N, T, D] or [N, D, T]."""
+    width = v.shape[2]
+    q = q if q.shape[1] == width else q.permute((0, 2, 1))
+    k = k.permute((0, 2, 1)) if takes_rows else k
+    out = out if out.shape[2] == width else out.permute((0, 2, 1))
     q, k, v, out = (each.reshape((each.shape[0], 1, *each.shape[1:])) for each in (q, k, v, out))
     sums = current.ndarray(out.shape[:3], current.float32, buffer=current.private_hbm)
     attend(q, k, v, out, sums, scale, causal, 0, with_lse=False)

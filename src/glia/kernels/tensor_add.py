@@ -38,7 +38,13 @@ def tensor_add(first: NkiTensor, second: NkiTensor) -> NkiTensor:
     assert first.dtype == second.dtype, f"dtypes {first.dtype} and {second.dtype} differ"
     total = nl.ndarray(first.shape, first.dtype, buffer=nl.shared_hbm, name="total")
     count = math.prod(first.shape)
-    rows = [tensor.reshape((count,)) for tensor in (first, second, total)]
+    add_rows(*(tensor.reshape((count,)) for tensor in (first, second, total)))
+    return total
+
+
+def add_rows(first: NkiTensor, second: NkiTensor, total: NkiTensor) -> None:
+    """total = first + second, each one long row."""
+    rows, (count,) = (first, second, total), first.shape
     width = TRANSFER_BYTES // bytes_of(first.dtype)
     rings = [Ring(BUFFERS, (nl.tile_size.pmax, width), first.dtype) for _ in rows]
     for start, partitions, each in row_tiles(count, width):
@@ -48,4 +54,3 @@ def tensor_add(first: NkiTensor, second: NkiTensor) -> NkiTensor:
         nisa.dma_copy(b, sources[1], engine=nisa.engine.sync)
         nisa.tensor_tensor(result, a, b, nl.add)
         nisa.dma_copy(sources[2], result, engine=nisa.scalar_engine)
-    return total

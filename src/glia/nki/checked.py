@@ -29,17 +29,22 @@ KINDS: dict[str, set[str]] = {
 
 
 def checked(
-    function: Callable[..., Any], name: str, *, ignored: Iterable[str] = (), has_masks: bool = False
+    function: Callable[..., Any],
+    name: str,
+    *,
+    ignored: Iterable[str] = (),
+    has_masks: bool = False,
+    has_forms: bool = False,
 ) -> Callable[..., Any]:
     """The function, with WrongArguments where Python would raise its own TypeError.
 
-    It also takes the keywords `ignored`, which change nothing, and the forms of earlier releases,
-    and stands for the same operator.
+    It also takes the keywords `ignored`, which change nothing, and where it has them the forms of
+    earlier releases of the current generation, and stands for the same operator.
     MaskNotSupported says what to write for a mask, unless other functions beside it have masks.
     """
     known = inspect.signature(function)
     hints = frozenset(ignored) - known.parameters.keys()
-    has_forms = name in FORMS
+    has_forms = has_forms and name in FORMS
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -225,7 +225,7 @@ class NoSuchName(CompileError, AttributeError):
 
     Cause: a misspelt name, or one of the earlier generation (`neuronxcc.nki`).
     Fix: look the name up in help(nki.language), help(nki.isa) or help(nki.collectives).
-    Example: nl.par_dim, which only the earlier generation has.
+    Example: nl.arange, which only the earlier generation has.
     """
 
     code = "GLIA611"

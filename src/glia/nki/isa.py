@@ -333,7 +333,7 @@ sendrecv, core_barrier = between_cores(_sendrecv), between_cores(_core_barrier)
 
 
 for _name in ("register_alloc", "register_load", "register_move", "register_store"):
-    globals()[_name] = checked(globals()[_name], f"nki.isa.{_name}")
+    globals()[_name] = checked(globals()[_name], f"nki.isa.{_name}", has_forms=True)
 
 # What release 0.2 called a copy whose source or destination a register or tensor places, what
 # release 0.3 had here as well, and what no release documents and kernels use.

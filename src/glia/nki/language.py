@@ -300,7 +300,7 @@ __all__ = [
 
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
-        globals()[_name] = checked(globals()[_name], f"nl.{_name}")
+        globals()[_name] = checked(globals()[_name], f"nl.{_name}", has_forms=True)
 
 _ADVICE = {
     "arange": ": index with slices and nl.ds",

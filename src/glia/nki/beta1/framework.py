@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -58,3 +59,37 @@ class FrameworkKernel:
     def translate_to_neuron_dtype(self, _dtype: Any) -> Any:
         """A dtype of the framework as NumPy's."""
         return np.dtype(_dtype)
+
+
+class UnifiedKernel(FrameworkKernel):
+    """A kernel that a framework calls with arguments bound to its parameters."""
+
+    @classmethod
+    def trace(cls, func: Callable[..., Any], grid: Any = (), **options: Any) -> UnifiedKernel:
+        """A function, or a kernel, as a kernel of this class."""
+        plain = getattr(func, "function", func)
+        return cls(plain.__name__, plain, grid or getattr(func, "grid", ()), **options)
+
+    def __getitem__(self, grid: Any) -> UnifiedKernel:
+        return type(self)(self.func_name, self.func, grid, **self.options)
+
+    def dump_config_with_boundargs(
+        self, boundargs: inspect.BoundArguments
+    ) -> tuple[str, list[str], list[str]]:
+        """`dump_config` of the arguments that a signature bound."""
+        self._map_args(boundargs)
+        return self.dump_config(*boundargs.args, **boundargs.kwargs)
+
+    def _map_args(self, boundargs: inspect.BoundArguments) -> None:
+        """Give parameters without an argument their defaults, which the program depends on too."""
+        boundargs.apply_defaults()
+
+    def _generate_hash_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What a program for these arguments depends on: forms of tensors, other values."""
+        return (self.grid, *((name, self._key(value)) for name, value in arguments.items()))
+
+    def _key(self, value: Any) -> Any:
+        if not self.is_framework_tensor(value):
+            return value
+        shape, dtype = self.map_framework_tensor(value)
+        return tuple(shape), str(dtype)

@@ -1,6 +1,10 @@
 """Kernels that the vendor ships: those that glia has; others say that they are missing."""
 
-from glia.kernels.earlier import resize_nearest_fixed_dma_kernel, select_and_scatter_kernel
+from glia.kernels.earlier import (
+    add_kernel_nx8x128x512,
+    resize_nearest_fixed_dma_kernel,
+    select_and_scatter_kernel,
+)
 from glia.kernels.earlier_attention import (
     allocated_fused_self_attn_for_SD_small_head_size,
     flash_attn_bwd,
@@ -11,6 +15,7 @@ from glia.kernels.earlier_mlp import allocated_fused_rms_norm_qkv
 from glia.nki.beta1.kernels import missing_kernel
 
 __all__ = [
+    "add_kernel_nx8x128x512",
     "allocated_fused_rms_norm_qkv",
     "allocated_fused_self_attn_for_SD_small_head_size",
     "flash_attn_bwd",

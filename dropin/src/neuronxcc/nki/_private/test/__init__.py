@@ -1,4 +1,4 @@
-"""Helpers of the vendor's tests; each says that it is missing."""
+"""Helpers of the vendor's tests."""
 
 from neuronxcc.nki._private.test import mx_util
 

@@ -65,10 +65,19 @@ class CompiledKernel:
 
     @classmethod
     def from_frontend(
-        cls, frontend_result: Any, compile_opts: CompileOptions, **_times: float
+        cls,
+        frontend_result: Any,
+        compile_opts: CompileOptions,
+        frontend_time: float = 0.0,
+        tensor_inputs: Any = None,
     ) -> CompiledKernel:
-        """What a frontend compiled, as a NEFF at the output path of the options."""
-        return _write(_own(frontend_result, "CompiledKernel.from_frontend"), compile_opts)
+        """What a frontend compiled, as a NEFF at the output path of the options.
+
+        Its result knows how long that took, unless `frontend_time` says; the contents of
+        `tensor_inputs` are not looked at.
+        """
+        compiled = _write(_own(frontend_result, "CompiledKernel.from_frontend"), compile_opts)
+        return replace(compiled, mlir_time=frontend_time or compiled.mlir_time)
 
     @property
     def compilation_time(self) -> float:
@@ -190,9 +199,12 @@ def compile_bir_to_neff(
 
 
 def compile_mlir_to_neff(
-    module: Any, func_name: str, compile_opts: CompileOptions, **_tensors: Any
+    module: Any, func_name: str, compile_opts: CompileOptions, tensor_inputs: Any = None
 ) -> CompiledKernel:
-    """The NEFF of what a frontend or build_kernel returned; NotInGlia for a module of MLIR."""
+    """The NEFF of what a frontend or build_kernel returned; NotInGlia for a module of MLIR.
+
+    The contents of `tensor_inputs` are not looked at.
+    """
     own = _own(module, "compile_mlir_to_neff")
     if func_name != own.function_name:
         raise ValueError(f"the module holds {own.function_name}, not {func_name}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -114,6 +115,24 @@ def _() -> Pairs:
             measured(X)
             time = measured.benchmark_result.nc_latency
             yield time.get_latency_percentile(50) > 0, True
+
+
+@row("profile and save_neff_name: the files that are asked for, in both generations")
+def _() -> Pairs:
+    for number, (module, kernel) in enumerate(((current, _doubled), (beta1, _old_doubled))):
+        folder = Path(f"files{number}").absolute()
+        known = module.profile(
+            kernel, working_directory=str(folder), save_neff_name="k.neff",
+            save_trace_name="k.ntff", additional_compile_opt="-O1", overwrite=True, profile_nth=1,
+            num_execs=1,
+        )  # fmt: skip
+        known(X)
+        names = [each.name for each in sorted(folder.iterdir())]
+        yield any(name.endswith(".neff") for name in names), True
+        yield any(name.endswith(".ntff") for name in names), True
+        kept = module.baremetal(save_neff_name=f"{folder}/b.neff", artifacts_dir=str(folder))
+        yield kept(kernel)(X), 2 * X
+        yield (folder / "b.neff").is_file(), True
 
 
 # --- keywords ------------------------------------------------------------------------------------
@@ -363,6 +382,9 @@ def _() -> Pairs:
     values = ordinary.view(ml_dtypes.float8_e4m3fn).reshape(4, 8, 8, 4).astype(np.float32)
     near = np.ldexp(values, codes.astype(np.int32)[:, None, :, None] - 127).reshape(32, 32)
     yield bool((np.abs(near - x.astype(np.float32)) <= 0.13 * np.abs(x) + 1e-2).all()), True
+    packed, codes = mx.quantize_mx_golden(x, mx.float4_e2m1fn_x4)
+    yield packed.dtype, mx.float4_e2m1fn_x4
+    yield codes, left_scale + 5
     reverse, _ = mx.quantize_mx_golden(x, mx.float8_e4m3fn_x4, reverse_dst_fdim_group=4)
     yield reverse.view(np.uint32), ordinary.view(np.uint32)[:, ::-1]
 

@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from glia import nki
+from glia.nki import beta1
 from glia.nki import language as nl
+from glia.nki.beta1 import language as old
 from glia.nki.errors import ImpossibleTensor
+from glia.nki.language_errors import KernelAdvice
 from glia.nki.tensor import NkiTensor
+from house import nki_public
 from house.nki_public import PUBLIC
+
+# Names and keywords that public kernels use and no document has.
+WRITTEN = (
+    "show_compiler_tb debug_kernel kernel_return additional_compile_opt experimental_flags "
+    "platform_target warmup iters save_neff_name save_trace_name artifacts_dir working_directory "
+    "overwrite profile_nth num_execs disable_allocation_opt n_iterations lazy_initialization "
+    "directives multi_buffer body_no_reorder precise_schedule loop_reduce double_row_gen3 nl.bool "
+    "nl.range fp32.min float32r tensor_scalar_cumulative load_reduce par_dim sizeinbytes np.add "
+    "np.subtract np.multiply np.max np.maximum np.square quantize_mx_golden nc_matmul_mx_golden "
+    "UnifiedKernel add_kernel_nx8x128x512 attention_kernel"
+)
+
+
+def test_there_is_a_row_for_all_of_it() -> None:
+    rows = inspect.getsource(nki_public).partition("# --- options of kernels")[2]
+    assert [each for each in WRITTEN.split() if each not in rows] == []
+
+
+def test_the_earlier_generation_keeps_its_own_forms() -> None:
+    def kernel(x: Any) -> Any:
+        kept = old.zeros((8, 16), old.float32, buffer=None, lazy_initialization=True)
+        for _ in old.sequential_range(1, body_no_reorder=True):
+            kept[...] = old.load(x)
+        out = old.ndarray((8, 16), old.float32, buffer=old.shared_hbm)
+        old.store(out, kept)
+        return out
+
+    x = np.ones((8, 16), np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KernelAdvice)
+        np.testing.assert_array_equal(beta1.simulate_kernel(beta1.jit(kernel), x), x)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from glia import nki
+from glia.nki import isa as nisa
+from glia.nki import language as nl
+from glia.nki.errors import BrokenRule
 from glia.nki.language_errors import KernelAdvice
 from house.nki_releases import RELEASES, Row, X, Y
 
@@ -52,3 +55,14 @@ def test_a_call_of_a_release_gives_what_it_gave(each: Row, monkeypatch: pytest.M
 def test_every_change_has_a_row_of_its_first_and_of_its_last_form() -> None:
     rows = {(each.symbol, each.release) for each in RELEASES}
     assert {(name, release) for name in CHANGED for release in ("0.2", "0.6")} <= rows
+
+
+def test_what_the_engine_cannot_write_was_no_default_that_worked() -> None:
+    """Release 0.2 said 0.0 for `on_false_value`, and that it must be the least float32."""
+
+    def kernel(x: Any) -> None:
+        tile, bound = nl.load(x), nl.zeros((8, 1), nl.float32)
+        nisa.range_select(tile, tile, nl.less, nl.less, bound, bound, on_false_value=0.0)
+
+    with pytest.raises(BrokenRule, match="least float32"):
+        nki.simulate(kernel)(X)

@@ -62,10 +62,11 @@ MODULES = {
     "neuronxcc.nki.isa.constants": "glia.nki.beta1.isa",
     "neuronxcc.nki.compiler": "glia.nki.beta1.compiler",
     "neuronxcc.nki.typing": "glia.nki.beta1.typing",
-    "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": "glia.nki.beta1.framework",
     "neuronxcc.nki.compiler.backends.neuron.dimensions": "glia.nki.beta1.internal",
     "neuronxcc.nki.compiler.backends.neuron.indexing": "glia.nki.beta1.internal",
     "neuronxcc.nki.compiler.backends.neuron.tensor": "glia.nki.beta1.internal",
+    # Behind others of its package, which is the first module's: it has the name of its class.
+    "neuronxcc.nki.compiler.backends.neuron.FrameworkKernel": "glia.nki.beta1.framework",
     "neuronxcc.nki.kernels": "glia.kernels.earlier_attention",
     "neuronxcc.nki.kernels.attention": "glia.kernels.earlier_attention",
     "neuronxcc.nki.kernels.cumsum": "glia.kernels.earlier",

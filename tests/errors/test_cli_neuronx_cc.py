@@ -392,6 +392,11 @@ def test_the_real_command_ends_quietly_when_its_reader_leaves() -> None:
         assert "Traceback" not in process.stderr.read()
 
 
+def _heed_interrupts() -> None:
+    """A shell lets what it starts in the background ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_the_real_command_stops_at_an_interrupt() -> None:
     os.mkfifo("slow.pb")  # opening it waits for a writer
     arguments = ("compile", "slow.pb", "--framework", "XLA", "--target", "trn2", "--verbose=info")
@@ -401,11 +406,15 @@ def test_the_real_command_stops_at_an_interrupt() -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
+        preexec_fn=_heed_interrupts,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("INFO: compiling")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert not Path("file.neff").exists()

@@ -295,8 +295,8 @@ def _dtype_in_a_list(x: NkiTensor) -> NkiTensor:
     return nl.ndarray((4, 4), ["float32"])  # type: ignore[arg-type]
 
 
-def _buffer_by_name(x: NkiTensor) -> NkiTensor:
-    return nl.ndarray((4, 4), nl.float32, buffer="sbuf")  # type: ignore[arg-type]
+def _unknown_buffer(x: NkiTensor) -> NkiTensor:
+    return nl.ndarray((4, 4), nl.float32, buffer="sram")  # type: ignore[arg-type]
 
 
 def _outer_axis(x: NkiTensor) -> None:
@@ -347,7 +347,7 @@ WRONG: list[tuple[Callable[..., Any], type[CompileError]]] = [
     (_too_many_partitions, BrokenRule),
     (_unknown_dtype, ImpossibleTensor),
     (_dtype_in_a_list, ImpossibleTensor),
-    (_buffer_by_name, NotInNki),
+    (_unknown_buffer, NotInNki),
     (_outer_axis, NotInNki),
     (_moved_partitions, ImpossibleTensor),
     (_function_of_nl, BrokenRule),

@@ -43,7 +43,7 @@ print(glia.simulate(tensor_add)(a, a).sum())
 
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
-RUNS = 5  # of each whole kernel, of which the best counts
+RUNS = 9  # of each whole kernel, of which the best counts
 # Library kernels at shapes that make 5,000 instructions and more of them: the kernel, its
 # arguments, and how many instructions a second are recorded and compiled at the least.
 WHOLE: dict[str, tuple[Any, list[tuple[tuple[int, ...], np.dtype]], float, float]] = {

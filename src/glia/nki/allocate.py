@@ -41,12 +41,12 @@ class Form:
 def form_of(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
     """The form of a tensor; ImpossibleTensor for what is no shape or dtype, NotInNki no buffer."""
     try:
-        known = session.forms.get((buffer, dtype, tuple(shape), *map(type, shape)))
+        key = (buffer, dtype, tuple(shape), *map(type, shape))
+        known = session.forms.get(key)
     except TypeError:  # an extent or a dtype that cannot be compared, or no shape at all
         return _form(session, shape, dtype, buffer)
     if known is None:
-        known = _form(session, shape, dtype, buffer)
-        session.forms[buffer, dtype, tuple(shape), *map(type, shape)] = known
+        known = session.forms[key] = _form(session, shape, dtype, buffer)
     return known
 
 

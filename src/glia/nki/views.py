@@ -12,7 +12,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.isa.operand import Dims, Memory, Pattern, row_major
 
-MOSTEXPRESSIONS = 1 << 16
+MOST_EXPRESSIONS = 1 << 16
 MOST_LAYOUTS = 1 << 16
 MOST_CUTS = 1 << 12  # remembered of one layout, and so many others that follow from it
 Cut = tuple[int | tuple[int, int], ...]
@@ -165,7 +165,7 @@ def expression(value: int | Affine) -> Affine:
     known = EXPRESSIONS.get(value)  # type: ignore[arg-type]
     if known is None:
         known = Affine((), value)  # type: ignore[arg-type]
-        if len(EXPRESSIONS) < MOSTEXPRESSIONS:
+        if len(EXPRESSIONS) < MOST_EXPRESSIONS:
             EXPRESSIONS[value] = known  # type: ignore[index]
     return known
 

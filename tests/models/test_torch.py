@@ -13,7 +13,11 @@ import pytest
 
 from house.source import REPOSITORY
 
-CASES = Path(__file__).with_name("torch_kernels.py")
+CASES = (
+    str(Path(__file__).with_name("torch_kernels.py")),
+    str(REPOSITORY / "tests/errors/test_cli_conformance.py")
+    + "::test_the_cpu_stands_in_for_the_device_of_native_pytorch",
+)
 
 
 @pytest.mark.nightly
@@ -22,8 +26,8 @@ def test_kernels_run_on_tensors_of_pytorch(tmp_path: Path) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     needed = [*project["dependencies"], *project["optional-dependencies"]["torch"], "pytest"]
     python = _environment(tmp_path / "venv", needed)
-    paths = os.pathsep.join(str(REPOSITORY / each) for each in ("src", "dropin/src"))
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, CASES]
+    paths = os.pathsep.join(str(REPOSITORY / each) for each in ("src", "dropin/src", "tests"))
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, *CASES]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True
     )

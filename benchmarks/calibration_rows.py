@@ -11,9 +11,9 @@ from calibration_kernels import Mamba, Mlp, exponential
 
 from glia.arch import get_target
 from glia.base.affine import Affine
+from glia.isa.instructions.sync import RegisterMove
 from glia.isa.kit import Instr
 from glia.isa.operand import Signal, Wait
-from glia.isa.sync import RegisterMove
 from glia.machine.ir import Program
 from glia.machine.program_builder import ProgramBuilder
 from glia.sim.timing import Timing, simulate_timing

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from glia.base.lazy import imported_on_use
+from glia.base.lazy_imports import imported_on_use
 
 if TYPE_CHECKING:
     from glia.neff.package import Neff

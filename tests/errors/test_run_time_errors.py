@@ -12,9 +12,9 @@ import glia
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.frontend.errors import FrameworkMissing
-from glia.isa.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.sync import RegisterMove
 from glia.isa.operand import Memory, Pattern
-from glia.isa.sync import RegisterMove
 from glia.neff.package import Neff
 from glia.runtime import model as runtime
 from glia.runtime.errors import DeviceMemoryExhausted, ProgramFault

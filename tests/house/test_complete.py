@@ -17,9 +17,9 @@ from glia.frontend.hlo import operators
 from glia.graph import ops
 from glia.graph.ir import OPS, Graph, Node, Parameter, TensorType
 from glia.graph.scalar import FUNCTIONS
+from glia.isa.instructions.multicore import RankId
+from glia.isa.instructions.sync import Barrier, RegisterMove
 from glia.isa.kit import INSTRUCTIONS, Instr
-from glia.isa.multicore import RankId
-from glia.isa.sync import Barrier, RegisterMove
 from glia.machine.ir import Program
 from glia.pipeline import run_pipeline
 from house.source import text_of_tests

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from glia.isa import DmaCopy, Memory, Pattern, Tile
-from glia.isa.meeting import Participant
+from glia.isa.rendezvous import Participant
 from glia.machine.ir import Binding, Program, Statement, walk
 from glia.machine.legal import verify
 from glia.sim.run import Executor

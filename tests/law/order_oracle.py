@@ -13,9 +13,9 @@ from enum import Enum
 
 import numpy as np
 
+from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern
-from glia.isa.sync import Barrier
 from glia.machine.ir import Loop, Program, Statement
 
 Byte = tuple[str, int, int]  # memory or tile, partition, byte

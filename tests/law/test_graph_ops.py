@@ -10,7 +10,7 @@ import pytest
 from glia.base.dtype import BF16, F32, PRED, S32, U32, U64, from_numpy
 from glia.base.errors import InternalError, Unspecified
 from glia.base.loc import Loc
-from glia.base.text import TextError
+from glia.base.scanner import TextError
 from glia.graph import bodies, ops
 from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import OPS, Graph, Parameter, TensorType, TupleType

@@ -25,8 +25,8 @@ from glia.isa import (
     TensorScalarReduce,
     Tile,
 )
-from glia.isa.scalar import PAIRS
-from glia.isa.vector_select import LEAST, RANGE_COMPARISONS
+from glia.isa.instructions.scalar import PAIRS
+from glia.isa.instructions.vector_select import LEAST, RANGE_COMPARISONS
 from glia.sim.policy import ArgumentOutOfRange, Policy, UninitializedRead
 from law.isa_bench import Bench, assert_same, rounded, wide
 

@@ -37,7 +37,7 @@ from glia.isa import (
     TensorTensorScan,
     Tile,
 )
-from glia.isa.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
 from glia.sim.run import run

@@ -12,7 +12,7 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S8, S16, S32, U8, U16, U32, DType
 from glia.isa import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore, TensorCopy
-from glia.isa.sync import REGISTER_OPS
+from glia.isa.instructions.sync import REGISTER_OPS
 from law.isa_bench import Bench, put
 
 N = Affine.of("$n")

@@ -184,7 +184,12 @@ LATER = {  # every other instruction of these engines is on all generations
 
 
 def test_instructions_are_on_the_generations_that_are_documented() -> None:
-    modules = ("glia.isa.vector", "glia.isa.scalar", "glia.isa.random", "glia.isa.sync")
+    modules = (
+        "glia.isa.instructions.vector",
+        "glia.isa.instructions.scalar",
+        "glia.isa.instructions.random",
+        "glia.isa.instructions.sync",
+    )
     declared = {
         name: instr.generations
         for name, instr in INSTRUCTIONS.items()

@@ -15,9 +15,9 @@ from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3FN, S32
 from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
+from glia.isa.instructions.sync import RegisterMove
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Wait
-from glia.isa.sync import RegisterMove
 from glia.kernels.flash_attention import flash_attention
 from glia.kernels.matmul import matmul_fully_blocked
 from glia.kernels.softmax import softmax

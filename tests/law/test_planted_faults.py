@@ -18,8 +18,8 @@ from glia.base.affine import Affine
 from glia.base.errors import CompileError, InternalError
 from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
+from glia.isa.instructions.sync import Barrier, RegisterAlu
 from glia.isa.operand import Signal, Tile, Wait
-from glia.isa.sync import Barrier, RegisterAlu
 from glia.kernels.layernorm import layernorm
 from glia.kernels.softmax import softmax
 from glia.kernels.tensor_add import tensor_add

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.base.options import CompileOptions
-from glia.isa.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.sync import Barrier, RegisterAlu, RegisterMove
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorTensor
 from glia.isa.operand import Pattern, Tile
-from glia.isa.sync import Barrier, RegisterAlu, RegisterMove
-from glia.isa.vector import Memset, TensorCopy, TensorTensor
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores

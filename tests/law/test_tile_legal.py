@@ -10,7 +10,7 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.base.errors import InternalError
-from glia.base.text import TextError
+from glia.base.scanner import TextError
 from glia.tile.ir import Nest, Program, Reduction
 from glia.tile.legal import verify
 from glia.tile.text import parse_program, print_program

@@ -9,12 +9,12 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S32
 from glia.base.loc import Loc
-from glia.isa.dma import DmaCopy
-from glia.isa.gpsimd import Iota
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.gpsimd import Iota
+from glia.isa.instructions.sync import RegisterLoad
+from glia.isa.instructions.vector import Memset, TensorScalar, TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
-from glia.isa.sync import RegisterLoad
-from glia.isa.vector import Memset, TensorScalar, TensorTensor
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 from glia.neff.package import Neff
 

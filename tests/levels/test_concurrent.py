@@ -13,11 +13,11 @@ from glia.base.dtype import F32, S32
 from glia.base.errors import InternalError
 from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
-from glia.isa.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.sync import Barrier, RegisterLoad
+from glia.isa.instructions.vector import Memset, TensorScalar
 from glia.isa.kit import Instr
 from glia.isa.operand import Wait
-from glia.isa.sync import Barrier, RegisterLoad
-from glia.isa.vector import Memset, TensorScalar
 from glia.machine.ir import Loop, Program, Statement
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glia.base.affine import Affine
-from glia.base.text import TextError
+from glia.base.scanner import TextError
 from glia.isa import INSTRUCTIONS, Instr, Signal, Wait
 from glia.isa.examples import examples
 from glia.machine.ir import Program

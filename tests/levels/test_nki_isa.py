@@ -11,7 +11,7 @@ import pytest
 from glia.base.loc import UNKNOWN
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
-from glia.isa.gpsimd import PARTITION_OPS
+from glia.isa.instructions.gpsimd import PARTITION_OPS
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.issue import attribute

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from glia.arch import Arch, get_target
 from glia.base.affine import Affine
 from glia.base.dtype import F32
-from glia.isa.collectives import AllReduce
-from glia.isa.dma import DmaCopy
-from glia.isa.dma_transpose import DmaTranspose
+from glia.isa.instructions.collectives import AllReduce
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.dma_transpose import DmaTranspose
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.sync import Barrier, RegisterLoad
+from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.instructions.vector import TensorCopy
 from glia.isa.operand import Pattern, Tile
-from glia.isa.scalar import Activation
-from glia.isa.sync import Barrier, RegisterLoad
-from glia.isa.tensor import NcMatmul
-from glia.isa.vector import TensorCopy
 from glia.machine.ir import Branch, Loop, Program, While
 from glia.sim.timing import Deadlock, Event, Timing, simulate_timing
 from glia.sim.timing_plan import make_plan

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32, DType
-from glia.isa.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.instructions.vector import TensorCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
-from glia.isa.scalar import Activation
-from glia.isa.tensor import NcMatmul
-from glia.isa.vector import TensorCopy
 from glia.machine.ir import Loop, Program, Statement, walk
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glia import __version__
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.cli.errors import (
     BadCommandLine,
     CheckFailed,

@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from glia.base.errors import CompileError, Unspecified
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.cli.errors import BadCommandLine, UnknownFlag, UnwritableOutput
 from glia.cli.start import INTERRUPTED
 

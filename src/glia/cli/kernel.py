@@ -21,7 +21,7 @@ import numpy as np
 from glia.base.dtype import DTYPES, DType
 from glia.base.errors import CompileError
 from glia.base.loc import Loc
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.cli.arrays import random_array, read_array
 from glia.cli.errors import BadCommandLine, KernelRaised
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from glia.base.loc import UNKNOWN, Loc
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.frontend.build import Builder, Value, describe, flatten, matches
 from glia.frontend.errors import (
     BadCustomCall,

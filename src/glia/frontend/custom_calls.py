@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.frontend import expand
 from glia.frontend.build import Builder, Value
 from glia.frontend.context import Site

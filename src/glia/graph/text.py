@@ -24,7 +24,7 @@ import numpy as np
 
 from glia.base.dtype import DTYPES, DType, Kind
 from glia.base.loc import UNKNOWN, Loc
-from glia.base.text import Scanner
+from glia.base.scanner import Scanner
 from glia.graph.ir import OPS, Graph, Node, Parameter, TensorType, TupleType, Type
 from glia.graph.ops_element import Constant
 from glia.graph.rules import is_of

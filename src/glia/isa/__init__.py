@@ -1,6 +1,6 @@
 """The instruction set: importing it completes the registry `kit.INSTRUCTIONS`."""
 
-from glia.isa import (
+from glia.isa.instructions import (
     collectives,
     dma,
     dma_transpose,
@@ -18,7 +18,7 @@ from glia.isa import (
     vector_select,
     vector_statistics,
 )
-from glia.isa.collectives import (
+from glia.isa.instructions.collectives import (
     AllGather,
     AllGatherV,
     AllReduce,
@@ -29,31 +29,35 @@ from glia.isa.collectives import (
     CollectivePermuteImplicitReduce,
     ReduceScatter,
 )
-from glia.isa.dma import DmaCopy, DmaGather, DmaScatter
-from glia.isa.dma_transpose import DmaCompute, DmaGatherTranspose, DmaTranspose
-from glia.isa.gpsimd import AffineSelect, Iota, TensorPartitionReduce
-from glia.isa.gpsimd_gather import (
+from glia.isa.instructions.dma import DmaCopy, DmaGather, DmaScatter
+from glia.isa.instructions.dma_transpose import DmaCompute, DmaGatherTranspose, DmaTranspose
+from glia.isa.instructions.gpsimd import AffineSelect, Iota, TensorPartitionReduce
+from glia.isa.instructions.gpsimd_gather import (
     LocalGather,
     NcNGather,
     NonzeroWithCount,
     SequenceBounds,
     Topk,
 )
-from glia.isa.indirect import TensorGather, TensorScatter
-from glia.isa.kit import INSTRUCTIONS, Instr, Operand, Rule, State
-from glia.isa.microscaling import NcMatmulMx, QuantizeMx
-from glia.isa.multicore import (
+from glia.isa.instructions.indirect import TensorGather, TensorScatter
+from glia.isa.instructions.microscaling import NcMatmulMx, QuantizeMx
+from glia.isa.instructions.multicore import (
     CollectivePermuteImplicitCurrentProcessingRankId,
     CoreBarrier,
     RankId,
     Sendrecv,
 )
-from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
-from glia.isa.random import Dropout, Rand2, RandGetState, RandSetState, Rng, SetRngSeed
-from glia.isa.scalar import Activate2, Activation
-from glia.isa.sync import Barrier, RegisterAlu, RegisterLoad, RegisterMove, RegisterStore
-from glia.isa.tensor import NcMatmul, NcTranspose
-from glia.isa.vector import (
+from glia.isa.instructions.random import Dropout, Rand2, RandGetState, RandSetState, Rng, SetRngSeed
+from glia.isa.instructions.scalar import Activate2, Activation
+from glia.isa.instructions.sync import (
+    Barrier,
+    RegisterAlu,
+    RegisterLoad,
+    RegisterMove,
+    RegisterStore,
+)
+from glia.isa.instructions.tensor import NcMatmul, NcTranspose
+from glia.isa.instructions.vector import (
     Memset,
     Reciprocal,
     ScalarTensorTensor,
@@ -64,9 +68,13 @@ from glia.isa.vector import (
     TensorScalar,
     TensorTensor,
 )
-from glia.isa.vector_accumulate import Exponential, TensorScalarCumulative, TensorScalarReduce
-from glia.isa.vector_select import RangeSelect, SelectReduce
-from glia.isa.vector_statistics import (
+from glia.isa.instructions.vector_accumulate import (
+    Exponential,
+    TensorScalarCumulative,
+    TensorScalarReduce,
+)
+from glia.isa.instructions.vector_select import RangeSelect, SelectReduce
+from glia.isa.instructions.vector_statistics import (
     BnAggr,
     BnStats,
     FindIndex8,
@@ -74,6 +82,8 @@ from glia.isa.vector_statistics import (
     Max8,
     TensorTensorScan,
 )
+from glia.isa.kit import INSTRUCTIONS, Instr, Operand, Rule, State
+from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 
 __all__ = [
     "INSTRUCTIONS",

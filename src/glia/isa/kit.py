@@ -167,7 +167,7 @@ class Instr:
     * "flat": as [partitions, elements per partition];
     * "natural": in the shape of their patterns;
     * "memory": as writable views in their own dtype; `compute` stores its result itself;
-    * "participants": everything of every core that meets here, see `glia.isa.meeting`.
+    * "participants": everything of every core that meets here, see `glia.isa.rendezvous`.
 
     What `compute` returns is rounded once to the dtype of the destination. It returns one array
     for each written operand, in the order of declaration (None leaves an operand as it is).

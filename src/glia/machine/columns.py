@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.collection import collection_paused
+from glia.base.garbage_collection import collection_paused
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.ir import Block, Branch, Loop, Program, While, blocks

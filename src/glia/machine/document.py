@@ -17,7 +17,7 @@ from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 from glia.isa.examples import examples
 from glia.isa.kit import ENGINES, Indirect, Rule
-from glia.isa.meeting import Meeting
+from glia.isa.rendezvous import Meeting
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal import violations
 from glia.machine.text import print_instruction

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from glia.isa.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.multicore import CoreBarrier, Sendrecv
 from glia.isa.kit import Instr
-from glia.isa.meeting import Meeting
-from glia.isa.multicore import CoreBarrier, Sendrecv
 from glia.isa.operand import Memory, Pattern, Tile, row_major
+from glia.isa.rendezvous import Meeting
 from glia.machine.ir import Binding, Block, Loop, Program, Statement, walk
 from glia.machine.queues import QUEUE_OWNERS
 from glia.machine.rewrite import renamed, variables

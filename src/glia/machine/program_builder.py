@@ -25,7 +25,7 @@ from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import from_numpy
 from glia.base.options import CompileOptions
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.isa import INSTRUCTIONS
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait

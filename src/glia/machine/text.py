@@ -24,7 +24,7 @@ from typing import Any
 from glia.base.affine import Affine
 from glia.base.dtype import DEVICE_DTYPES, DType
 from glia.base.loc import UNKNOWN, Loc
-from glia.base.text import Scanner, TextError
+from glia.base.scanner import Scanner, TextError
 from glia.isa import INSTRUCTIONS, Instr, Memory, Pattern, Signal, Tile, Wait
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 

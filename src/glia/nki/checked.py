@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from glia.base.errors import CompileError
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.nki.earlier import FORMS, rewritten
 from glia.nki.errors import MaskNotSupported, NotInNki, WrongArguments
 from glia.nki.operators import names_operator, operator_name

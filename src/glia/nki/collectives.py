@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from glia import isa
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.nki.errors import NoSuchName, NotInNki
 from glia.nki.functions import make_function
 from glia.nki.issue import Arguments, attribute, issue

@@ -1,7 +1,7 @@
 """Written by glia.nki.stubs; the module itself holds the documentation."""
 
 from collections.abc import Sequence as _Sequence
-from glia.isa.meeting import Groups as _Groups
+from glia.isa.rendezvous import Groups as _Groups
 from glia.nki.objects import NKIObject as _NKIObject
 from glia.nki.objects import NkiInstruction as _NkiInstruction
 from glia.nki.operators import Op as _Op

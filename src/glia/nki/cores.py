@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.isa.meeting import Participant
+from glia.isa.rendezvous import Participant
 from glia.nki.core_races import CoreRaces
 from glia.nki.errors import CoresDisagree
 from glia.nki.turns import NeverMet, Turns

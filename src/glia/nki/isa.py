@@ -6,7 +6,7 @@ Every function but those of registers is made from the declaration of its instru
 from __future__ import annotations
 
 from glia import isa
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.nki.arguments import (
     adds_to_sums,
     affine_steps,

@@ -17,11 +17,11 @@ import numpy as np
 from glia.arch import Arch
 from glia.base.affine import Affine
 from glia.base.loc import Loc
-from glia.isa.dma import DmaCopy, Transfer
+from glia.isa.instructions.dma import DmaCopy, Transfer
+from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, merged
 from glia.isa.rules import MOST_DIMS
-from glia.isa.sync import RegisterAlu, RegisterLoad
 from glia.machine.legal import violations
 from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.dynamic import Indirection

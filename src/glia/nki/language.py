@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import NoReturn
 
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.nki.checked import checked
 from glia.nki.creation import (
     empty_like,

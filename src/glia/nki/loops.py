@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from glia.base.affine import Affine
-from glia.isa.sync import Barrier, RegisterMove
+from glia.isa.instructions.sync import Barrier, RegisterMove
 from glia.nki.dynamic import DynamicSlice
 from glia.nki.errors import BrokenRule, NotInNki
 from glia.nki.issue import issue

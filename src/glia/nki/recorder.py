@@ -11,11 +11,11 @@ from glia.arch import Target
 from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.base.loc import Loc
-from glia.isa.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.sync import RegisterAlu, RegisterMove
+from glia.isa.instructions.vector import Memset
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, row_major
-from glia.isa.sync import RegisterAlu, RegisterMove
-from glia.isa.vector import Memset
 from glia.machine.ir import Branch, Loop, Statement, While
 from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.dtypes import DTYPES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glia.isa.sync import Barrier, RegisterLoad, RegisterMove, RegisterStore
+from glia.isa.instructions.sync import Barrier, RegisterLoad, RegisterMove, RegisterStore
 from glia.nki.enums import nc_version
 from glia.nki.errors import NotInNki
 from glia.nki.issue import attribute, issue

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from glia.base.loc import Loc
+from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
-from glia.isa.meeting import Meeting
-from glia.isa.sync import Barrier
+from glia.isa.rendezvous import Meeting
 from glia.machine.ir import Statement, walk, with_blocks
 from glia.nki.errors import BadSchedule
 from glia.nki.session import Order, Session, current

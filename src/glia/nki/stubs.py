@@ -127,7 +127,7 @@ def _named(name: str, function: Any, imports: set[str]) -> str:
 
 _HOMES = (
     "collections.abc", "typing", "glia.nki.tensor", "glia.nki.objects", "glia.nki.enums",
-    "glia.nki.operators", "glia.isa.meeting",
+    "glia.nki.operators", "glia.isa.rendezvous",
 )  # fmt: skip
 
 

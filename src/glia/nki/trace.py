@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from glia.arch import Target
-from glia.base.collection import collection_paused
+from glia.base.garbage_collection import collection_paused
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program

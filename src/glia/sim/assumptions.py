@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from glia.arch import get_target
 from glia.isa.activation import ACTIVATIONS
+from glia.isa.instructions.scalar import TableFunction
 from glia.isa.kit import Instr
-from glia.isa.scalar import TableFunction
 from glia.machine.ir import Program
 
 ALWAYS = (

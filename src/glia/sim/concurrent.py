@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from glia.base.errors import InternalError, Unspecified
+from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
-from glia.isa.sync import Barrier
 from glia.machine.ir import Program
 from glia.machine.queues import stream_of
 from glia.sim.concurrent_core import Core, engines_of, queues_of
@@ -323,5 +323,5 @@ class ConcurrentMachine:
 
 
 def _is_meeting(instr: Instr) -> bool:
-    """Whether cores meet at an instruction, see `glia.isa.meeting`."""
+    """Whether cores meet at an instruction, see `glia.isa.rendezvous`."""
     return instr.arrives == "participants"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from glia.base.errors import InternalError
+from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import register_variable
-from glia.isa.meeting import Participant
 from glia.isa.operand import Wait
-from glia.isa.sync import Barrier
+from glia.isa.rendezvous import Participant
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.queues import stream_of
 from glia.sim.execution import Execution

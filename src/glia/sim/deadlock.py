@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from glia.isa.instructions.sync import Barrier
 from glia.isa.operand import Wait
-from glia.isa.sync import Barrier
 from glia.machine.ir import walk
 from glia.sim.concurrent_core import Core
 from glia.sim.execution import Execution

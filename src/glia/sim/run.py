@@ -19,12 +19,12 @@ from glia.base.affine import Affine
 from glia.base.dtype import PRED, DType, from_numpy
 from glia.base.errors import InternalError, Unspecified
 from glia.isa.activation import ACTIVATIONS
-from glia.isa.dma import OutOfBounds
+from glia.isa.instructions.dma import OutOfBounds
+from glia.isa.instructions.scalar import TableFunction
 from glia.isa.kit import Instr, Operand, register_variable
-from glia.isa.meeting import Participant
 from glia.isa.numerics import bits_of, narrow, widen
 from glia.isa.operand import Memory, Pattern
-from glia.isa.scalar import TableFunction
+from glia.isa.rendezvous import Participant
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
 from glia.machine.text import print_instruction
 from glia.sim.banks import bank_checks

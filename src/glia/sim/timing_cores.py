@@ -2,7 +2,7 @@
 
 A core runs until one of its engines could start an instruction at which cores meet. The engine is
 held up there; when all who meet have come, they go on at the moment at which the last one came.
-Between meetings cores do not touch each other. See `glia.isa.meeting`.
+Between meetings cores do not touch each other. See `glia.isa.rendezvous`.
 """
 
 from __future__ import annotations

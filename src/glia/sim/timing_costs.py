@@ -9,10 +9,10 @@ import numpy as np
 
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.cost import engine_cycles
-from glia.isa.dma import Transfer
+from glia.isa.instructions.dma import Transfer
+from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import ENGINES, Instr, is_register
 from glia.isa.operand import Memory, Pattern
-from glia.isa.sync import Barrier
 from glia.machine.columns import Columns
 from glia.machine.kinds import Array, rows_alike
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from glia.base.affine import Affine
 from glia.base.dtype import DTYPES, DType
 from glia.base.loc import UNKNOWN, Loc
-from glia.base.text import Scanner
+from glia.base.scanner import Scanner
 from glia.tile.ir import (
     Accumulator,
     Apply,

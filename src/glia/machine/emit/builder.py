@@ -10,7 +10,7 @@ import numpy as np
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
-from glia.isa.dma import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.rules import MOST_DIMS

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from glia.base.affine import ZERO
 from glia.base.dtype import F32
 from glia.base.errors import InternalError
+from glia.isa.instructions.tensor import NcMatmul
 from glia.isa.operand import Memory, Pattern
-from glia.isa.tensor import NcMatmul
 from glia.machine.emit.nest import NestEmitter, data_loads
 from glia.machine.emit.space import Env, Point, fold_together, tile_pattern
 from glia.tile.contraction import contraction_operands

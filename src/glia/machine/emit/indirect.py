@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import PRED, S32, DType
 from glia.base.errors import InternalError
-from glia.isa.dma import DmaGather, DmaScatter
+from glia.isa.instructions.dma import DmaGather, DmaScatter
+from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
+from glia.isa.instructions.vector import Memset, TensorTensor
 from glia.isa.operand import Memory, Pattern, row_major, whole
-from glia.isa.sync import RegisterAlu, RegisterLoad
-from glia.isa.vector import Memset, TensorTensor
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.cover import Prices

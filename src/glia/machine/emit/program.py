@@ -7,8 +7,8 @@ from glia.base.affine import ZERO
 from glia.base.dtype import PRED, S32
 from glia.base.errors import InternalError
 from glia.base.options import CompileOptions
+from glia.isa.instructions.sync import RegisterLoad
 from glia.isa.operand import Memory, Pattern, Tile
-from glia.isa.sync import RegisterLoad
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.contract import ContractNest

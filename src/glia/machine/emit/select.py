@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from glia.base.dtype import F32, S32, U32, DType
 from glia.base.errors import InternalError
-from glia.isa.gpsimd import Iota
+from glia.isa.instructions.gpsimd import Iota
+from glia.isa.instructions.vector import Memset, TensorCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, row_major
-from glia.isa.vector import Memset, TensorCopy
 from glia.machine.emit.box import storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.cover import Match, Prices, matches, without_widening

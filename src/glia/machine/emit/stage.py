@@ -16,9 +16,9 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.base.errors import InternalError
+from glia.isa.instructions.tensor import NcTranspose
+from glia.isa.instructions.vector import Memset, TensorCopy
 from glia.isa.operand import Memory, Pattern, Tile, whole
-from glia.isa.tensor import NcTranspose
-from glia.isa.vector import Memset, TensorCopy
 from glia.machine.emit.box import Box, find_box, storage
 from glia.machine.emit.builder import Builder
 from glia.machine.emit.pack import pack

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from glia.base.dtype import DType
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.isa.operand import Dims, Memory, Pattern, merged, whole
-from glia.isa.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.machine.emit.box import storage
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter

@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 from glia.base.affine import ZERO, Affine
 from glia.base.frozen import made
+from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Signal, Tile, Wait
-from glia.isa.sync import Barrier
 from glia.machine.columns import READS, WRITES, Columns, columns_of
 from glia.machine.columns_renewed import with_other_semaphores
 from glia.machine.footprint import Footprint

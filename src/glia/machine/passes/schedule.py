@@ -15,11 +15,17 @@ from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.options import CompileOptions
 from glia.isa.cost import engine_cycles
-from glia.isa.dma import Transfer
+from glia.isa.instructions.dma import Transfer
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.vector import (
+    Memset,
+    ScalarTensorTensor,
+    TensorCopy,
+    TensorScalar,
+    TensorTensor,
+)
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, usable_bytes_per_partition
-from glia.isa.scalar import Activation
-from glia.isa.vector import Memset, ScalarTensorTensor, TensorCopy, TensorScalar, TensorTensor
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal import violations

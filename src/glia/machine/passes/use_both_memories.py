@@ -15,7 +15,7 @@ from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.dtype import F32
 from glia.isa.cost import engine_cycles
-from glia.isa.dma import Transfer
+from glia.isa.instructions.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
 from glia.machine.ir import Program

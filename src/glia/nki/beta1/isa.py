@@ -9,7 +9,7 @@ import inspect
 from enum import IntEnum
 from typing import NoReturn
 
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.nki.beta1.frame import is_in_kernel
 from glia.nki.beta1.hints import with_hints
 from glia.nki.beta1.instructions import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.nki.beta1 import constants
 from glia.nki.beta1.buffers import hbm, private_hbm, psum, sbuf, shared_hbm
 from glia.nki.beta1.creation import (

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from glia.arch import Target
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.nki.beta1.buffers import shared_hbm
 from glia.nki.beta1.compute import transfer
 from glia.nki.beta1.creation import over, spmd_dim

@@ -15,7 +15,13 @@ import ml_dtypes
 import numpy as np
 
 from glia.base.dtype import DType
-from glia.isa.microscaling import GROUP, dequantized, exponents_of, quantized, scale_rows
+from glia.isa.instructions.microscaling import (
+    GROUP,
+    dequantized,
+    exponents_of,
+    quantized,
+    scale_rows,
+)
 from glia.isa.numerics import pack
 from glia.nki.beta1.dtypes import name_of
 from glia.nki.beta1.errors import UnsupportedHere

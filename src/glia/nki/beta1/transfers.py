@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glia.isa.dma_transpose import AXES
+from glia.isa.instructions.dma_transpose import AXES
 from glia.nki.beta1.compute import SBUF, box_of, defer, in_sbuf, part_of, transfer
 from glia.nki.beta1.dtypes import name_of
 from glia.nki.beta1.errors import IndirectNotSupported, UnsupportedHere

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from glia.base.spelling import nearest
+from glia.base.suggestions import nearest
 from glia.nki import enums
 from glia.nki import isa as nisa
 from glia.nki import language as nl

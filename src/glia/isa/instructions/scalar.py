@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from glia.base.dtype import F32, TF32
-from glia.isa.accumulate import (
+from glia.isa.accumulators import (
     Accumulating,
     accumulate,
     command_among,

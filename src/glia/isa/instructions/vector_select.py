@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.dtype import F32, PRED, S8, S16, S32, TF32, U8, U16, U32
-from glia.isa.accumulate import (
+from glia.isa.accumulators import (
     VectorAccumulating,
     accumulate,
     command_among,

@@ -9,7 +9,7 @@ import numpy as np
 from glia.base.dtype import BF16, F32, S32, U16, U32
 from glia.base.errors import Unspecified
 from glia.isa.cost import dispatched_cycles
-from glia.isa.dma import OutOfBounds
+from glia.isa.instructions.dma import OutOfBounds
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import widen
 from glia.isa.operand import Pattern

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from glia.base.dtype import U32
-from glia.isa.dma import (
+from glia.isa.instructions.dma import (
     COMPUTE,
     IN_HARDWARE,
     INDEXED,

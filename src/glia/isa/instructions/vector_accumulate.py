@@ -21,7 +21,7 @@ from glia.base.dtype import (
     U16,
     U32,
 )
-from glia.isa.accumulate import (
+from glia.isa.accumulators import (
     VectorAccumulating,
     accumulate,
     command_among,

@@ -26,11 +26,7 @@ from glia.base.dtype import (
 )
 from glia.base.errors import Unspecified
 from glia.isa.cost import stream_cycles
-from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
-from glia.isa.numerics import narrow, pack, unpack
-from glia.isa.operand import Pattern
-from glia.isa.rules import dtypes, same_partitions
-from glia.isa.tensor import (
+from glia.isa.instructions.tensor import (
     ARRAY,
     WHOLE_ARRAY,
     added,
@@ -39,6 +35,10 @@ from glia.isa.tensor import (
     sum_dtype,
     tiling_holds,
 )
+from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
+from glia.isa.numerics import narrow, pack, unpack
+from glia.isa.operand import Pattern
+from glia.isa.rules import dtypes, same_partitions
 
 if TYPE_CHECKING:
     from glia.arch import Arch

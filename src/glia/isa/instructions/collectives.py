@@ -14,11 +14,11 @@ import numpy as np
 
 from glia.base.dtype import U32
 from glia.base.errors import Unspecified
-from glia.isa.dma import ISSUERS, OutOfBounds, Transfer, priority_holds
+from glia.isa.instructions.dma import ISSUERS, OutOfBounds, Transfer, priority_holds
 from glia.isa.kit import Array, Rule, reads, updates, writes
-from glia.isa.meeting import Groups, Meeting, Participant, agreed, group_of, predecessor
 from glia.isa.numerics import is_integer, widen
 from glia.isa.operand import Memory, Pattern
+from glia.isa.rendezvous import Groups, Meeting, Participant, agreed, group_of, predecessor
 from glia.isa.rules import dtypes
 
 if TYPE_CHECKING:

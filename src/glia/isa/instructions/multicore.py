@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from glia.base.affine import Affine
 from glia.base.errors import Unspecified
-from glia.isa.dma import ISSUERS, Transfer
+from glia.isa.instructions.dma import ISSUERS, Transfer
+from glia.isa.instructions.sync import SEQUENCERS
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
-from glia.isa.meeting import Groups, Meeting, Participant, group_of, predecessor
 from glia.isa.operand import Pattern
+from glia.isa.rendezvous import Groups, Meeting, Participant, group_of, predecessor
 from glia.isa.rules import same_dtype
-from glia.isa.sync import SEQUENCERS
 
 if TYPE_CHECKING:
     from glia.arch import Arch

@@ -206,7 +206,7 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         "build",
-        "glia.tile.build:build",
+        "glia.tile.build.lower:build",
         makes="tile",
         after={"simplify_living": "every operation left becomes a nest, read or not"},
     ),
@@ -406,7 +406,7 @@ def read_module(module: object) -> Graph:
     file of serialized HLO, a jax `Lowered`, or a graph. Raises the front ends' errors.
     """
     from glia.frontend.hlo import import_hlo, load_hlo
-    from glia.frontend.jax import import_lowered, import_stablehlo
+    from glia.frontend.stablehlo import import_lowered, import_stablehlo
     from glia.graph.ir import Graph
 
     if isinstance(module, Graph):

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from glia.base.errors import ERRORS, CompileError
 from glia.base.files import read_file
-from glia.frontend import context, errors
+from glia.frontend import errors
 from glia.frontend.hlo import import_hlo, load_hlo
-from glia.frontend.hlo_proto import messages
+from glia.frontend.hlo_import.hlo_proto import messages
 from glia.graph.ir import Graph
 from glia.graph.legal import verify
 from levels.corpus import BY_NAME, hlo_bytes
@@ -293,7 +293,7 @@ def test_calls_nested_too_deeply_are_refused() -> None:
 
 
 def test_calls_that_double_are_refused_before_they_explode(monkeypatch) -> None:
-    monkeypatch.setattr(context, "MOST_INSTRUCTIONS", 1000)
+    monkeypatch.setattr(module_context, "MOST_INSTRUCTIONS", 1000)
     doubling = [[], *([i, i] for i in range(50))]
     with pytest.raises(errors.ModuleTooComplex, match="1000 instructions"):
         import_hlo(_call_chain(doubling))

@@ -13,15 +13,15 @@ from jax import lax
 
 from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
+from glia.graph.expand.complex import expand_complex
+from glia.graph.expand.fft import expand_fft
+from glia.graph.expand.reduce import expand_reduce
+from glia.graph.expand.reduce_window import expand_reduce_window
+from glia.graph.expand.scatter import expand_scatter
+from glia.graph.expand.sort import expand_sort
 from glia.graph.passes.canonicalize import canonicalize
 from glia.graph.passes.cast_dtypes import cast_dtypes
 from glia.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
-from glia.graph.passes.expand_complex import expand_complex
-from glia.graph.passes.expand_fft import expand_fft
-from glia.graph.passes.expand_reduce import expand_reduce
-from glia.graph.passes.expand_reduce_window import expand_reduce_window
-from glia.graph.passes.expand_scatter import expand_scatter
-from glia.graph.passes.expand_sort import expand_sort
 from glia.graph.passes.propagate_constants import propagate_constants
 from glia.graph.passes.simplify import simplify
 from glia.graph.text import print_graph

@@ -24,8 +24,8 @@ LAZY = {
     "cli": "a command starts fast when it loads only what it runs",
     "pipeline.py": "`import glia` loads the list of passes, not the passes and what they import",
     "runtime/model.py": "native execution and profiling load when a model is first run or profiled",
-    "frontend/hlo_proto.py": "protobuf builds its descriptors on the first module that is read",
-    "frontend/jax.py": "the framework is an extra",
+    "frontend/hlo_import/hlo_proto.py": "protobuf builds its descriptors on the first read",
+    "frontend/stablehlo.py": "the framework is an extra",
 }
 
 

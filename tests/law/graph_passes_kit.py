@@ -13,7 +13,7 @@ from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.legal import verify
 from glia.graph.ops import results_of
-from glia.graph.passes.rewrite import Rule, apply_rules
+from glia.graph.rules.driver import Rule, apply_rules
 
 Array = np.ndarray[Any, Any]
 

@@ -11,10 +11,11 @@ from glia.base.dtype import BF16, F32, PRED, S32, U32, U64, from_numpy
 from glia.base.errors import InternalError, Unspecified
 from glia.base.loc import Loc
 from glia.base.scanner import TextError
-from glia.graph import bodies, ops
+from glia.graph import ops
 from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import OPS, Graph, Parameter, TensorType, TupleType
 from glia.graph.legal import verify
+from glia.graph.ops import scalar_regions
 from glia.graph.participants import evaluate_together
 from glia.graph.text import constant_table, describe, parse_graph, print_graph
 from levels.graph_cases import ADD, CALL, CASES, Case, f32, scalar
@@ -261,18 +262,18 @@ def test_monoids_are_recognised_through_empty_conversions_only():
 def test_identity_of_a_monoid_changes_nothing(name):
     numbers = np.array([-3, 0, 7])
     for dtype in (F32, BF16, S32, PRED, from_numpy(np.uint8)):
-        if dtype.kind not in bodies.scalar.FUNCTIONS[name].kinds:
+        if dtype.kind not in scalar_regions.scalar.FUNCTIONS[name].kinds:
             continue
         x = numbers.astype(dtype.numpy) if dtype is not PRED else numbers > 0
         kind = ops.monoid(ops.combiner(name, dtype))
         neutral = np.broadcast_to(ops.identity(kind, dtype), x.shape)
-        np.testing.assert_array_equal(bodies.scalar.FUNCTIONS[name].compute(x, neutral), x)
+        np.testing.assert_array_equal(scalar_regions.scalar.FUNCTIONS[name].compute(x, neutral), x)
 
 
 def test_bodies_of_any_operation_apply_element_by_element():
     inner = ops.scalar_graph("inner", (F32, F32), lambda a, b: ops.Reduce((a,), (b,), (), ADD))
     x, y = f32(3, 2), f32(3, 2)
-    np.testing.assert_array_equal(bodies.apply(inner, [x, y])[0], x + y)
+    np.testing.assert_array_equal(scalar_regions.apply(inner, [x, y])[0], x + y)
 
 
 def test_description_of_a_node_is_one_line():

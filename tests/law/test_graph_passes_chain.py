@@ -11,7 +11,6 @@ import pytest
 from glia.base.dtype import F32, PRED, S32
 from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
-from glia.graph.bodies import combiner, monoid, returned_parameter, scalar_graph
 from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import (
@@ -29,13 +28,14 @@ from glia.graph.ops import (
     Transpose,
     While,
 )
+from glia.graph.ops.scalar_regions import combiner, monoid, returned_parameter, scalar_graph
 from glia.graph.passes.canonicalize import canonicalize
 from glia.graph.passes.eliminate_common_subexpressions import eliminate_common_subexpressions
 from glia.graph.passes.eliminate_dead_code import eliminate_dead_code
 from glia.graph.passes.propagate_constants import FREE_BYTES, propagate_constants
-from glia.graph.passes.regions import all_nodes
 from glia.graph.passes.simplify import simplify
 from glia.graph.passes.turn_contractions import turn_contractions
+from glia.graph.rules.regions import all_nodes
 from law.graph_passes_kit import NATIVE, PLAIN, assert_same, graph_of, run, run_passes
 from levels.corpus import PROGRAMS, Program, expected, hlo_bytes
 from levels.graph_cases import CASES, Case

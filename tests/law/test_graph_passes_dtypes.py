@@ -32,8 +32,12 @@ from glia.base.dtype import (
 )
 from glia.base.errors import CompileError
 from glia.base.options import CompileOptions
-from glia.graph.bodies import combiner, scalar_graph
 from glia.graph.evaluate import evaluate, random_inputs
+from glia.graph.expand.bitcast import expand_bitcast
+from glia.graph.expand.int64 import expand_int64
+from glia.graph.expand.nibbles import widen_nibbles
+from glia.graph.expand.reduce import expand_reduce
+from glia.graph.expand.sort import expand_sort
 from glia.graph.ir import Graph, Node, TensorType
 from glia.graph.ops import (
     Bitcast,
@@ -48,17 +52,13 @@ from glia.graph.ops import (
     ReducePrecision,
     Sort,
 )
-from glia.graph.passes.build import repeat
+from glia.graph.ops.scalar_regions import combiner, scalar_graph
 from glia.graph.passes.cast_dtypes import cast_dtypes
 from glia.graph.passes.check_dtypes import check_dtypes
-from glia.graph.passes.expand_bitcast import expand_bitcast
-from glia.graph.passes.expand_int64 import expand_int64
-from glia.graph.passes.expand_reduce import expand_reduce
-from glia.graph.passes.expand_sort import expand_sort
 from glia.graph.passes.narrow_integers import narrow_integers
-from glia.graph.passes.regions import all_nodes, tensor_types
 from glia.graph.passes.simplify import simplify
-from glia.graph.passes.widen_nibbles import widen_nibbles
+from glia.graph.rules.constructors import repeat
+from glia.graph.rules.regions import all_nodes, tensor_types
 from law.graph_passes_kit import NATIVE, PLAIN, Array, assert_same, graph_of, run, run_passes
 
 MATRICES = (TensorType(F32, (5, 7)), TensorType(F32, (7, 3)))

@@ -18,8 +18,18 @@ from jax import lax
 from glia.base.dtype import BF16, C64, F32, PRED, S32, U8, U32, U64, DType
 from glia.base.errors import CompileError
 from glia.frontend.hlo import import_hlo
-from glia.graph.bodies import monoid, scalar_graph
 from glia.graph.evaluate import evaluate, random_inputs
+from glia.graph.expand.bitcast import expand_bitcast
+from glia.graph.expand.collective import expand_collective
+from glia.graph.expand.complex import expand_complex
+from glia.graph.expand.fft import expand_fft
+from glia.graph.expand.linear_algebra import expand_linear_algebra
+from glia.graph.expand.random import expand_random
+from glia.graph.expand.reduce import expand_reduce
+from glia.graph.expand.reduce_window import expand_reduce_window
+from glia.graph.expand.scatter import expand_scatter
+from glia.graph.expand.select_and_scatter import expand_select_and_scatter
+from glia.graph.expand.sort import expand_sort
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import (
     Bitcast,
@@ -37,18 +47,8 @@ from glia.graph.ops import (
     TriangularSolve,
     While,
 )
+from glia.graph.ops.scalar_regions import monoid, scalar_graph
 from glia.graph.passes.canonicalize import canonicalize
-from glia.graph.passes.expand_bitcast import expand_bitcast
-from glia.graph.passes.expand_collective import expand_collective
-from glia.graph.passes.expand_complex import expand_complex
-from glia.graph.passes.expand_fft import expand_fft
-from glia.graph.passes.expand_linear_algebra import expand_linear_algebra
-from glia.graph.passes.expand_random import expand_random
-from glia.graph.passes.expand_reduce import expand_reduce
-from glia.graph.passes.expand_reduce_window import expand_reduce_window
-from glia.graph.passes.expand_scatter import expand_scatter
-from glia.graph.passes.expand_select_and_scatter import expand_select_and_scatter
-from glia.graph.passes.expand_sort import expand_sort
 from glia.graph.passes.simplify import simplify
 from law.graph_passes_kit import PLAIN, assert_same, graph_of, run, run_passes
 

@@ -11,7 +11,6 @@ import pytest
 from glia.base.dtype import BF16, F32, PRED, S8, S16, S32, U8, U32, DType
 from glia.base.errors import InternalError
 from glia.base.loc import Loc
-from glia.graph.bodies import combiner, identity, scalar_graph
 from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import (
@@ -39,14 +38,16 @@ from glia.graph.ops import (
     Transpose,
     While,
 )
-from glia.graph.passes import algebra, cast_dtypes, contraction, movement, reduction, structure
-from glia.graph.passes.build import broadcast, constant, repeat, splat
-from glia.graph.passes.rewrite import LONGEST_CHAIN, Rule, apply_rules, rule
+from glia.graph.ops.scalar_regions import combiner, identity, scalar_graph
+from glia.graph.passes import cast_dtypes
+from glia.graph.rules import algebra, contraction, control_flow, movement, reduction
+from glia.graph.rules.constructors import broadcast, constant, repeat, splat
+from glia.graph.rules.driver import LONGEST_CHAIN, Rule, apply_rules, rule
 from law.graph_passes_kit import assert_same, check_rule, graph_of
 
 RULES = {
     each.name: each
-    for module in (movement, structure, algebra, reduction, contraction, cast_dtypes)
+    for module in (movement, control_flow, algebra, reduction, contraction, cast_dtypes)
     for each in module.RULES
 }
 

@@ -12,7 +12,7 @@ import pytest
 from jax.scipy.special import erfc
 
 from glia.base.options import CompileOptions
-from glia.frontend.jax import import_lowered
+from glia.frontend.stablehlo import import_lowered
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph
 from glia.graph.ops import Map

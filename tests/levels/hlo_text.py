@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxlib import _hlo
 
-from glia.frontend.hlo_proto import messages
+from glia.frontend.hlo_import.hlo_proto import messages
 
 F32_TYPE, S32_TYPE, PRED_TYPE, TUPLE_TYPE = 11, 4, 1, 13
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from glia.frontend.hlo import IMPORTERS, import_hlo, load_hlo, operators
-from glia.frontend.hlo_proto import messages
+from glia.frontend.hlo_import.hlo_proto import messages
 from glia.graph import ops
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from glia.frontend.errors import BadStableHlo
-from glia.frontend.jax import import_lowered, import_stablehlo
+from glia.frontend.stablehlo import import_lowered, import_stablehlo
 from glia.graph.evaluate import evaluate
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

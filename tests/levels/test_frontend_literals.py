@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from glia.base.dtype import DTYPES
 from glia.frontend.errors import BadLiteral
-from glia.frontend.hlo_proto import messages
-from glia.frontend.literals import read_literal
-from glia.frontend.shapes import _ELEMENT_TYPES
+from glia.frontend.hlo_import.hlo_proto import messages
+from glia.frontend.hlo_import.literals import read_literal
+from glia.frontend.hlo_import.shapes import _ELEMENT_TYPES
 from levels.hlo_text import adding_module, module
 
 _NUMBERS = {name: number for number, name in _ELEMENT_TYPES.items()}

@@ -15,7 +15,7 @@ import pytest
 import glia
 from glia import nki
 from glia.frontend.errors import MalformedModule
-from glia.frontend.hlo_proto import messages
+from glia.frontend.hlo_import.hlo_proto import messages
 from glia.kernels.cumsum import cumsum
 from glia.kernels.flash_attention import flash_attention
 from glia.kernels.flash_attention_backward import flash_attention_backward

@@ -17,7 +17,7 @@ from glia.graph import ops
 from glia.graph.evaluate import evaluate as evaluate_graph
 from glia.graph.evaluate import random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
-from glia.tile.build import build
+from glia.tile.build.lower import build
 from glia.tile.evaluate import evaluate
 from glia.tile.ir import Accumulator, Apply, Load, Program
 from glia.tile.legal import verify

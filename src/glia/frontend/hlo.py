@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from glia.base.files import read_file
-from glia.frontend.collective import COLLECTIVE
-from glia.frontend.context import Importer, ModuleImporter
-from glia.frontend.contraction import CONTRACTION
-from glia.frontend.control import CONTROL
-from glia.frontend.custom_calls import import_custom_call
-from glia.frontend.elementwise import ELEMENTWISE
 from glia.frontend.errors import MalformedModule, UnreadableFile
-from glia.frontend.expand import EXPANDED
-from glia.frontend.hlo_proto import LARGEST_FILE_BYTES, parse_module
-from glia.frontend.movement import MOVEMENT
-from glia.frontend.shapes import leaves
+from glia.frontend.hlo_import.collective import COLLECTIVE
+from glia.frontend.hlo_import.composites import EXPANDED
+from glia.frontend.hlo_import.contraction import CONTRACTION
+from glia.frontend.hlo_import.control import CONTROL
+from glia.frontend.hlo_import.custom_calls import import_custom_call
+from glia.frontend.hlo_import.elementwise import ELEMENTWISE
+from glia.frontend.hlo_import.hlo_proto import LARGEST_FILE_BYTES, parse_module
+from glia.frontend.hlo_import.module_context import Importer, ModuleImporter
+from glia.frontend.hlo_import.shape_ops import MOVEMENT
+from glia.frontend.hlo_import.shapes import leaves
 from glia.graph.ir import Graph, TensorType, Type
 
 IMPORTERS: dict[str, Importer] = {

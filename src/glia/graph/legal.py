@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from glia.base.errors import InternalError
 from glia.graph.ir import Graph, Node, Parameter, TensorType, Type
-from glia.graph.rules import is_of
 from glia.graph.text import describe
+from glia.graph.type_rules import is_of
 
 
 def verify(graph: Graph) -> None:

@@ -26,8 +26,8 @@ from glia.base.dtype import DTYPES, DType, Kind
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.scanner import Scanner
 from glia.graph.ir import OPS, Graph, Node, Parameter, TensorType, TupleType, Type
-from glia.graph.ops_element import Constant
-from glia.graph.rules import is_of
+from glia.graph.ops.elementwise import Constant
+from glia.graph.type_rules import is_of
 
 Array = np.ndarray[Any, Any]
 Value = TypeVar("Value")

@@ -27,7 +27,7 @@ from glia.machine.overlap import join_overlapping
 from glia.neff.package import Neff
 from glia.tile.ir import Call
 from glia.tile.ir import Program as TileProgram
-from glia.tile.rewrite import map_calls
+from glia.tile.nest_rewriting import map_calls
 
 VERSION = 1
 MOST_BYTES = 1 << 28  # of a config

@@ -21,8 +21,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from glia.arch import Target, get_target
-from glia.frontend.custom_calls import COMPOSITE
-from glia.graph.ops_control import KERNEL
+from glia.frontend.hlo_import.custom_calls import COMPOSITE
+from glia.graph.ops.control import KERNEL
 from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.neff.kernels import write_kernel

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from glia.graph.passes.dtype_errors import UnsupportedDtype
+from glia.graph.passes.errors import UnsupportedDtype
 
 __all__ = ["UnsupportedDtype"]

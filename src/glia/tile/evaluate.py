@@ -16,9 +16,9 @@ from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.base.errors import InternalError, Unspecified
 from glia.graph import ops, scalar
-from glia.graph.bodies import MONOIDS, identity
 from glia.graph.ir import Parameter, TensorType
-from glia.tile.build_nest import strides_of
+from glia.graph.ops.scalar_regions import MONOIDS, identity
+from glia.tile.build.nest import strides_of
 from glia.tile.ir import (
     Accumulator,
     Apply,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from glia.base.affine import Affine
 from glia.base.dtype import PRED
 from glia.base.errors import InternalError
-from glia.graph.bodies import MONOIDS
+from glia.graph.ops.scalar_regions import MONOIDS
 from glia.graph.scalar import FUNCTIONS
 from glia.tile.ir import (
     Accumulator,

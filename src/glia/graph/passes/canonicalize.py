@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from glia.base.options import CompileOptions
 from glia.graph.ir import Graph
-from glia.graph.passes import movement, structure
-from glia.graph.passes.rewrite import apply_rules
+from glia.graph.rules import control_flow, movement
+from glia.graph.rules.driver import apply_rules
 
-RULES = (*structure.RULES, *movement.RULES)
+RULES = (*control_flow.RULES, *movement.RULES)
 
 
 def canonicalize(graph: Graph, options: CompileOptions) -> Graph:
-    """The graph with every rule of `movement` and `structure` applied until none fires."""
+    """The graph with every rule of `movement` and `control_flow` applied until none fires."""
     return apply_rules(graph, RULES)

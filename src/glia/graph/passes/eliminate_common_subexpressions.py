@@ -11,7 +11,7 @@ import numpy as np
 from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import Constant, CustomCall, RngUniform
-from glia.graph.passes.rewrite import map_regions
+from glia.graph.rules.driver import map_regions
 
 _DISTINCT = (RngUniform, CustomCall)
 """Operations whose equal copies may differ: samples, and calls with effects."""

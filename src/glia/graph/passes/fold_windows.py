@@ -17,8 +17,8 @@ from glia.arch import Arch, get_target
 from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Convolution, Slice, Transpose
-from glia.graph.passes.build import concatenate, constant, pad, reshape, reverse
-from glia.graph.passes.rewrite import Rule, apply_rules
+from glia.graph.rules.constructors import concatenate, constant, pad, reshape, reverse
+from glia.graph.rules.driver import Rule, apply_rules
 
 TRANSFERS = 3  # that the copies take one after the other: read, written, read again
 

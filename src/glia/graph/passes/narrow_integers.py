@@ -17,7 +17,9 @@ from glia.base.dtype import S32, S64, U8, U16, U32, U64, DType, Kind
 from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Bitcast, Constant, Map
-from glia.graph.passes.build import (
+from glia.graph.passes.errors import ConstantTooWide
+from glia.graph.passes.retype import Retyping, retype
+from glia.graph.rules.constructors import (
     apply,
     bitcast,
     reshape,
@@ -27,12 +29,10 @@ from glia.graph.passes.build import (
     stack,
     take,
 )
-from glia.graph.passes.dtype_errors import ConstantTooWide
-from glia.graph.passes.inline import inline
-from glia.graph.passes.regions import all_nodes, tensor_types
-from glia.graph.passes.retype import Retyping, retype
-from glia.graph.passes.rewrite import apply_rules
-from glia.graph.passes.structure import drop_identity_bitcast, merge_bitcasts
+from glia.graph.rules.control_flow import drop_identity_bitcast, merge_bitcasts
+from glia.graph.rules.driver import apply_rules
+from glia.graph.rules.inline_regions import inline
+from glia.graph.rules.regions import all_nodes, tensor_types
 
 log = logging.getLogger(__name__)
 

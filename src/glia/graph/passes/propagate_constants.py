@@ -26,7 +26,7 @@ from glia.graph.ops import (
     Transpose,
     While,
 )
-from glia.graph.passes.rewrite import map_regions
+from glia.graph.rules.driver import map_regions
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 from glia.base.dtype import DType
 from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType, Type
 from glia.graph.ops import Get
-from glia.graph.passes.rewrite import Tuple
+from glia.graph.rules.driver import Tuple
 
 Special = Callable[[Any, Sequence[Node], Mapping[DType, DType]], Node | None]
 """A node, its retyped operands and the new dtypes to the retyped node; None for the usual way."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from glia.base.options import CompileOptions
 from glia.graph.ir import Graph
-from glia.graph.passes import algebra, contraction, reduction
 from glia.graph.passes.canonicalize import RULES as CANONICAL
-from glia.graph.passes.rewrite import apply_rules
+from glia.graph.rules import algebra, contraction, reduction
+from glia.graph.rules.driver import apply_rules
 
 RULES = (*algebra.RULES, *reduction.RULES, *contraction.RULES)
 

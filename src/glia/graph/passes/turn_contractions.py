@@ -7,7 +7,7 @@ from collections import Counter
 from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Dot, Transpose
-from glia.graph.passes.rewrite import map_regions
+from glia.graph.rules.driver import map_regions
 
 
 def turn_contractions(graph: Graph, options: CompileOptions) -> Graph:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from glia.base.options import CompileOptions
 from glia.tile.ir import Apply, Expr, Nest, Program
+from glia.tile.nest_rewriting import map_nests
 from glia.tile.passes import equations_float
 from glia.tile.passes import equations_integer as equations_integer  # enters its equations
 from glia.tile.passes.scalar_terms import Term, TermBuilder
-from glia.tile.rewrite import map_nests
 
 _ROUNDS = ("floor", "ceil", "round_nearest_even", "round_nearest_away")
 

@@ -1,0 +1,181 @@
+"""Custom-call targets: expanded where their meaning is public, kept where a kernel is behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from glia.base.suggestions import nearest
+from glia.frontend.errors import UnknownCustomCall
+from glia.frontend.hlo_import import composites
+from glia.frontend.hlo_import.module_context import Site
+from glia.frontend.hlo_import.node_builder import Builder, Value
+from glia.frontend.hlo_import.resize import resize_bilinear, resize_nearest, resize_nearest_gradient
+from glia.graph import ops
+from glia.graph.ir import Node, TensorType
+from glia.graph.ops.control import KERNEL
+
+_LONGEST_CONFIG_INTEGER = 18
+
+COMPOSITE = f"neuron.{KERNEL}"  # a composite that stands for the call of a kernel
+_COMPOSITE_CONFIG = re.compile(r'\{config = "([^"\\]*)"\}')
+
+
+def _config(site: Site) -> str:
+    return site.proto.backend_config.decode("utf-8", "replace").strip().strip('"')
+
+
+def _integer(site: Site) -> int:
+    """The backend_config, which must be one integer."""
+    text = _config(site)
+    if not text.lstrip("-").isdecimal() or len(text) > _LONGEST_CONFIG_INTEGER:
+        raise site.misfit(f"backend_config {text[:40]!r} is not an integer")
+    return int(text)
+
+
+def _dimension(site: Site, x: Node) -> int:
+    """The backend_config as a dimension of x; negative ones count from the end."""
+    dimension = _integer(site)
+    rank = len(x.shape)
+    if not -rank <= dimension < rank:
+        raise site.misfit(f"dimension {dimension} of {x.type}")
+    return dimension % rank
+
+
+def _operands(site: Site, count: int) -> tuple[Node, ...]:
+    if len(site.operands) != count:
+        raise site.misfit(f"{len(site.operands)} operands, expected {count}")
+    return site.tensors()
+
+
+def _unary(function: Callable[[Builder, Node], Node]) -> Callable[[Site], Value]:
+    return lambda site: function(site, *_operands(site, 1))
+
+
+def _softmax(site: Site) -> Value:
+    (x,) = _operands(site, 1)
+    return composites.softmax(site, x, _dimension(site, x))
+
+
+def _rms_norm(site: Site) -> Value:
+    x, weight, epsilon = _operands(site, 3)
+    dimension = _dimension(site, x)
+    if weight.shape != (x.shape[dimension],) or epsilon.shape:
+        raise site.misfit(f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
+    normal = composites.rms_norm(site, x, weight, epsilon, dimension)
+    return site.convert(normal, site.tensor_type.dtype)
+
+
+def _arg(function: str) -> Callable[[Site], Value]:
+    def importer(site: Site) -> Value:
+        (x,) = _operands(site, 1)
+        dtype = site.tensor_type.dtype
+        return composites.arg_extreme(site, x, _dimension(site, x), dtype, function)
+
+    return importer
+
+
+def _top_k(site: Site) -> Value:
+    """(values, indices) of the k largest of the last dimension; k is the backend_config."""
+    (x,) = _operands(site, 1)
+    return composites.top_k(site, x, _integer(site), composites.top_k_types(site)[1].dtype, True)
+
+
+def _xla_top_k(site: Site) -> Value:
+    """XLA's own TopK: k is the extent of the result."""
+    (x,) = _operands(site, 1)
+    values, indices = composites.top_k_types(site)
+    return composites.top_k(site, x, values.shape[-1] if values.shape else 0, indices.dtype, True)
+
+
+def _identity(site: Site) -> Value:
+    return site.operands[0] if len(site.operands) == 1 else site.operands
+
+
+def _kernel(site: Site) -> Value:
+    """A kernel behind a name: kept as a call for later levels."""
+    config = site.proto.backend_config.decode("utf-8", "replace")
+    return _kept(site, site.proto.custom_call_target, config)
+
+
+def _kept(site: Site, target: str, config: str) -> Value:
+    results = site.results(ops.CustomCall, site.tensors(), target, site.type, config)
+    return results[0] if isinstance(site.type, TensorType) else results
+
+
+def import_composite(site: Site) -> Value | None:
+    """The kernel that a composite stands for; None for any other call.
+
+    A composite names what it computes and says how in operations; JAX calls kernels this way
+    where it runs on the host.
+    """
+    attributes = {entry.key: entry.value for entry in site.proto.frontend_attributes.map}
+    if attributes.get("composite.name") != COMPOSITE:
+        return None
+    found = _COMPOSITE_CONFIG.fullmatch(attributes.get("composite.attributes", ""))
+    if found is None:
+        raise site.malformed("a composite that stands for a kernel has no config")
+    return _kept(site, KERNEL, found[1])
+
+
+def _unspecified(site: Site) -> Value:
+    raise site.misfit(
+        "its operands are not publicly documented; write the derivative in HLO operations",
+    )
+
+
+TARGETS: dict[str, Callable[[Site], Value]] = {
+    "AwsNeuronErf": _unary(lambda build, x: build.map("erf", x)),
+    "AwsNeuronGelu": _unary(composites.gelu),
+    "AwsNeuronGeluApprxTanh": _unary(composites.gelu_tanh),
+    "AwsNeuronSilu": _unary(composites.silu),
+    "AwsNeuronSoftmax": _softmax,
+    "AwsNeuronRmsNorm": _rms_norm,
+    "AwsNeuronArgMax": _arg("greater"),
+    "AwsNeuronArgMin": _arg("less"),
+    "AwsNeuronTopK": _top_k,
+    "TopK": _xla_top_k,
+    "ResizeNearest": lambda site: resize_nearest(site, *_operands(site, 1), _config(site)),
+    "ResizeBilinear": lambda site: resize_bilinear(site, *_operands(site, 1), _config(site)),
+    "ResizeNearestGrad": lambda site: resize_nearest_gradient(
+        site, *_operands(site, 1), _config(site)
+    ),
+    **dict.fromkeys(
+        ("AwsNeuronGeluBackward", "AwsNeuronSiluBackward", "AwsNeuronSoftmaxBackward"),
+        _unspecified,
+    ),
+    **dict.fromkeys(
+        (
+            "AwsNeuronTransferWithStaticRing", "AwsNeuronLNCShardingConstraint",
+            "AwsNeuronModuleMarkerStart-Forward", "AwsNeuronModuleMarkerStart-Backward",
+            "AwsNeuronModuleMarkerEnd-Forward", "AwsNeuronModuleMarkerEnd-Backward",
+            "NeuronBoundaryMarker-Start", "NeuronBoundaryMarker-End",
+            "Sharding", "LayoutConstraint", "annotate_device_placement",
+            "xla.sdy.FuncResultSharding",
+        ),
+        _identity,
+    ),
+    **dict.fromkeys(
+        (
+            KERNEL, "AwsNeuronCustomOp", "AwsNeuronDevicePrint",
+            "AwsNeuronCollectiveMatmul", "AwsNeuronIntMatmult", "AwsNeuronDropoutMaskV1",
+            "QuantizeMX", "ScaledMatmul",
+        ),
+        _kernel,
+    ),
+}  # fmt: skip
+
+
+def import_custom_call(site: Site) -> Value:
+    """Expand or keep a custom call; UnknownCustomCall for a target nobody knows."""
+    target = site.proto.custom_call_target
+    importer = TARGETS.get(target)
+    if importer is None:
+        raise UnknownCustomCall(
+            target=target[:80],
+            nearest=nearest(target, TARGETS),
+            known=" ".join(TARGETS),
+            instruction=site.label,
+            loc=site.loc,
+        )
+    return importer(site)

@@ -1,0 +1,113 @@
+"""HLO operations that work element by element."""
+
+from __future__ import annotations
+
+from glia.frontend.hlo_import.module_context import Importer, Site
+from glia.frontend.hlo_import.node_builder import Value
+from glia.graph import ops
+
+_UNARY = {
+    "abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh",
+    "atan": "atan", "atanh": "atanh", "cbrt": "cbrt", "ceil": "ceil", "cosh": "cosh",
+    "cosine": "cos", "count-leading-zeros": "count_leading_zeros", "erf": "erf",
+    "exponential": "exp", "exponential-minus-one": "expm1", "floor": "floor", "imag": "imag",
+    "is-finite": "is_finite", "log": "log", "log-plus-one": "log1p", "logistic": "logistic",
+    "negate": "negate", "not": "not", "popcnt": "popcount", "real": "real",
+    "round-nearest-afz": "round_nearest_away", "round-nearest-even": "round_nearest_even",
+    "rsqrt": "rsqrt", "sign": "sign", "sine": "sin", "sinh": "sinh", "sqrt": "sqrt",
+    "tan": "tan", "tanh": "tanh",
+}  # fmt: skip
+
+_BINARY = {
+    "add": "add", "and": "and", "atan2": "atan2", "complex": "complex", "divide": "divide",
+    "maximum": "maximum", "minimum": "minimum", "multiply": "multiply", "or": "or",
+    "power": "power", "remainder": "remainder", "shift-left": "shift_left",
+    "shift-right-arithmetic": "shift_right_arithmetic",
+    "shift-right-logical": "shift_right_logical", "subtract": "subtract", "xor": "xor",
+}  # fmt: skip
+
+_COMPARISONS = {
+    "EQ": "equal", "NE": "not_equal", "LT": "less", "LE": "less_equal", "GT": "greater",
+    "GE": "greater_equal",
+}  # fmt: skip
+
+# XLA compares pred as an unsigned byte; the graph's logical functions say the same.
+_COMPARISON_TYPES = ("", "FLOAT", "SIGNED", "UNSIGNED", "TOTALORDER")
+
+
+def _mapped(function: str, arity: int) -> Importer:
+    return lambda site: site.map(function, *site.tensors(arity))
+
+
+def _compare(site: Site) -> Value:
+    a, b = site.tensors(2)
+    direction, order = site.proto.comparison_direction, site.proto.comparison_type
+    if direction not in _COMPARISONS:
+        raise site.malformed(f"comparison direction {direction!r}")
+    if order not in _COMPARISON_TYPES:
+        raise site.malformed(f"comparison type {order!r}")
+    function = _COMPARISONS[direction]
+    if order == "TOTALORDER" and a.dtype.is_float:
+        function += "_total_order"
+    return site.map(function, a, b)
+
+
+def _select(site: Site) -> Value:
+    """The predicate may be a scalar for tensors of any shape."""
+    predicate, on_true, on_false = site.tensors(3)
+    return site.map("select", site.stretch(predicate, on_true), on_true, on_false)
+
+
+def _clamp(site: Site) -> Value:
+    """The bounds may be scalars."""
+    low, x, high = site.tensors(3)
+    return site.map("clamp", site.stretch(low, x), x, site.stretch(high, x))
+
+
+def _convert(site: Site) -> Value:
+    (x,) = site.tensors(1)
+    return site.convert(x, site.tensor_type.dtype)
+
+
+def _bitcast_convert(site: Site) -> Value:
+    (x,) = site.tensors(1)
+    return site.make(ops.Bitcast, x, site.tensor_type.dtype)
+
+
+def _reduce_precision(site: Site) -> Value:
+    (x,) = site.tensors(1)
+    return site.make(ops.ReducePrecision, x, site.proto.exponent_bits, site.proto.mantissa_bits)
+
+
+def _map(site: Site) -> Value:
+    """HLO map: a computation on scalars, applied to every element."""
+    args = site.tensors()
+    if not args:
+        raise site.malformed("map without operands")
+    body = site.region()
+    if len(body.parameters) != len(args) or len(body.results) != 1:
+        raise site.malformed(f"{body.name} takes {len(body.parameters)} scalars")
+    shape = args[0].shape
+    image = dict(zip(body.parameters, args, strict=True))
+    for node in body.nodes[len(body.parameters) :]:
+        if isinstance(node, (ops.Map, ops.Convert, ops.ReducePrecision)):
+            rebuilt = node.with_operands(image[operand] for operand in node.operands)
+            image[node] = rebuilt
+        elif isinstance(node, ops.Constant):
+            image[node] = site.broadcast(node, shape, ())
+        else:
+            raise site.reject(f"{node.opcode} inside map is not an elementwise operation")
+    return image[body.results[0]]
+
+
+ELEMENTWISE: dict[str, Importer] = {
+    **{opcode: _mapped(function, 1) for opcode, function in _UNARY.items()},
+    **{opcode: _mapped(function, 2) for opcode, function in _BINARY.items()},
+    "compare": _compare,
+    "select": _select,
+    "clamp": _clamp,
+    "convert": _convert,
+    "bitcast-convert": _bitcast_convert,
+    "reduce-precision": _reduce_precision,
+    "map": _map,
+}

@@ -1,0 +1,291 @@
+"""One HLO module on its way into a graph: computations inlined, tuples taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from glia.base.loc import UNKNOWN, Loc
+from glia.base.suggestions import nearest
+from glia.frontend.errors import (
+    BadCustomCall,
+    MalformedModule,
+    ModuleTooComplex,
+    UnsupportedOperator,
+)
+from glia.frontend.hlo_import.node_builder import Builder, Value, describe, flatten, matches
+from glia.frontend.hlo_import.shapes import leaves, read_type
+from glia.graph.ir import Graph, Node, Parameter, TensorType, Type
+
+MOST_INSTRUCTIONS = 2_000_000
+DEEPEST_NESTING = 64
+
+# The result of a `-start` is what its `-done` returns, not the tuple of buffers HLO declares.
+_UNCHECKED = frozenset({
+    "async-start", "async-update", "copy-start", "all-gather-start", "all-reduce-start",
+    "collective-permute-start",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Site(Builder):
+    """One HLO instruction, its operands' values and the module it is in."""
+
+    proto: Any = None
+    operands: tuple[Value, ...] = ()
+    operand_protos: tuple[Any, ...] = ()
+    module: ModuleImporter | None = None
+
+    def malformed(self, reason: str) -> MalformedModule:
+        """The error that this instruction is damaged."""
+        return MalformedModule(reason=reason, instruction=self.label, loc=self.loc)
+
+    def misfit(self, reason: str) -> BadCustomCall:
+        """The error that a custom call does not fit its target."""
+        target = self.proto.custom_call_target
+        return BadCustomCall(target=target, reason=reason, instruction=self.label, loc=self.loc)
+
+    @cached_property
+    def type(self) -> Type:
+        """The declared type of the result."""
+        return read_type(self.proto.shape, self.label, self.loc)
+
+    @property
+    def tensor_type(self) -> TensorType:
+        """The declared type of a result that must be one tensor."""
+        if not isinstance(self.type, TensorType):
+            raise self.reject(f"the result must be a tensor, not {self.type}")
+        return self.type
+
+    def expect(self, count: int) -> tuple[Value, ...]:
+        """The operands, which must be this many."""
+        if len(self.operands) != count:
+            raise self.malformed(f"{len(self.operands)} operands, expected {count}")
+        return self.operands
+
+    def tensors(self, count: int | None = None) -> tuple[Node, ...]:
+        """The operands, which must be tensors (and this many)."""
+        for operand in self.operands if count is None else self.expect(count):
+            if not isinstance(operand, Node):
+                raise self.reject(f"an operand is the tuple {describe(operand)}, not a tensor")
+        return self.operands  # type: ignore[return-value]
+
+    def called(self, count: int | None = None) -> tuple[int, ...]:
+        """The ids of the computations this instruction calls (which must be this many)."""
+        ids = tuple(self.proto.called_computation_ids)
+        if count is not None and len(ids) != count:
+            raise self.malformed(f"{len(ids)} called computations, expected {count}")
+        return ids
+
+    def region(self, position: int = 0, count: int | None = 1) -> Graph:
+        """A called computation as a graph of its own."""
+        assert self.module is not None
+        return self.module.region(self.called(count)[position], self)
+
+    def inline(self, computation: int, arguments: Sequence[Value]) -> Value:
+        """The value of a called computation on these arguments, expanded in place."""
+        assert self.module is not None
+        return self.module.inline(computation, arguments, self)
+
+
+Importer = Callable[[Site], Value]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A computation as a graph, with its parameters' types and its result before flattening."""
+
+    graph: Graph
+    parameter_types: tuple[Type, ...]
+    result: Value
+
+
+class ModuleImporter:
+    """Imports the computations of one HloModuleProto with a table of importers by opcode."""
+
+    def __init__(self, proto: Any, importers: Mapping[str, Importer]) -> None:
+        self._proto = proto
+        self._importers = importers
+        self._computations = {c.id: c for c in proto.computations}
+        self._regions: dict[int, Graph] = {}
+        self._active: list[int] = []
+        self._imported = 0
+        if len(self._computations) != len(proto.computations):
+            raise MalformedModule(reason="two computations have the same id")
+
+    def entry(self, names: Callable[[int], Sequence[str]]) -> Imported:
+        """The entry computation; `names` gives the parameters' names for their number."""
+        proto = self._proto
+        identifier = proto.entry_computation_id
+        if identifier not in self._computations:
+            named = [c.id for c in proto.computations if c.name == proto.entry_computation_name]
+            if len(named) != 1:
+                raise MalformedModule(reason=f"there is no entry computation {identifier}")
+            identifier = named[0]
+        return self._graph(identifier, Builder(), names)
+
+    def inline(self, identifier: int, arguments: Sequence[Value], caller: Builder) -> Value:
+        """The value of a computation on arguments, its instructions expanded in place."""
+        computation = self._computation(identifier, caller)
+        declared = self._parameter_types(computation)
+        if len(declared) != len(arguments):
+            raise MalformedModule(
+                reason=f"{computation.name} takes {len(declared)} arguments, not {len(arguments)}",
+                instruction=caller.label,
+                loc=caller.loc,
+            )
+        for argument, expected in zip(arguments, declared, strict=True):
+            if not matches(argument, expected):
+                raise caller.reject(
+                    f"{computation.name} takes {expected}, not {describe(argument)}"
+                )
+        return self._run(computation, arguments, caller)
+
+    def region(self, identifier: int, caller: Builder) -> Graph:
+        """A computation as a graph of its own, tuple parameters and results flattened."""
+        if identifier not in self._regions:
+            self._regions[identifier] = self._graph(identifier, caller, _numbered).graph
+        return self._regions[identifier]
+
+    def _graph(
+        self, identifier: int, caller: Builder, names: Callable[[int], Sequence[str]]
+    ) -> Imported:
+        computation = self._computation(identifier, caller)
+        declared = self._parameter_types(computation)
+        flat = [leaf for each in declared for leaf in leaves(each)]
+        parameters = tuple(
+            Parameter(index, leaf, name)
+            for index, (leaf, name) in enumerate(zip(flat, names(len(flat)), strict=True))
+        )
+        supply: Iterator[Node] = iter(parameters)
+        arguments = [structured(each, supply) for each in declared]
+        result = self._run(computation, arguments, caller)
+        name = computation.name or f"computation{identifier}"
+        return Imported(Graph(name, parameters, flatten(result)), declared, result)
+
+    def _computation(self, identifier: int, caller: Builder) -> Any:
+        computation = self._computations.get(identifier)
+        if computation is None:
+            raise MalformedModule(
+                reason=f"there is no computation {identifier}",
+                instruction=caller.label,
+                loc=caller.loc,
+            )
+        return computation
+
+    def _parameter_types(self, computation: Any) -> tuple[Type, ...]:
+        """The declared types of a computation's parameters, which must be numbered 0, 1, 2, ..."""
+        found = {}
+        for proto in computation.instructions:
+            if proto.opcode == "parameter":
+                found[proto.parameter_number] = read_type(proto.shape, *self._label(proto))
+                self._count()
+        numbers = sorted(found)
+        count = sum(proto.opcode == "parameter" for proto in computation.instructions)
+        if numbers != list(range(count)):
+            raise MalformedModule(
+                reason=f"{computation.name} numbers its {count} parameters {numbers[:8]}"
+            )
+        return tuple(found[number] for number in numbers)
+
+    def _run(self, computation: Any, arguments: Sequence[Value], caller: Builder) -> Value:
+        """The root's value with parameters standing for arguments."""
+        if computation.id in self._active:
+            raise MalformedModule(
+                reason=f"computation {computation.name} calls itself",
+                instruction=caller.label,
+                loc=caller.loc,
+            )
+        if len(self._active) >= DEEPEST_NESTING:
+            raise ModuleTooComplex(reason=f"calls nest more than {DEEPEST_NESTING} deep")
+        self._active.append(computation.id)
+        values: dict[int, Value] = {}
+        protos: dict[int, Any] = {}
+        for proto in computation.instructions:
+            if proto.id in values:
+                raise MalformedModule(reason=f"two instructions have the id {proto.id}")
+            if proto.opcode == "parameter":
+                values[proto.id] = arguments[proto.parameter_number]
+            else:
+                values[proto.id] = self._import(proto, values, protos)
+            protos[proto.id] = proto
+        self._active.pop()
+        if computation.root_id not in values:
+            raise MalformedModule(
+                reason=f"{computation.name} has no root instruction {computation.root_id}"
+            )
+        return values[computation.root_id]
+
+    def _import(self, proto: Any, values: Mapping[int, Value], protos: Mapping[int, Any]) -> Value:
+        self._count()
+        label, loc = self._label(proto)
+        for identifier in proto.operand_ids:
+            if identifier not in values:
+                raise MalformedModule(
+                    reason=f"operand {identifier} does not exist or comes later",
+                    instruction=label,
+                    loc=loc,
+                )
+        importer = self._importers.get(proto.opcode)
+        if importer is None:
+            raise UnsupportedOperator(
+                opcode=proto.opcode[:64],
+                nearest=nearest(proto.opcode, self._importers),
+                instruction=label,
+                loc=loc,
+            )
+        site = Site(
+            loc,
+            label,
+            proto,
+            tuple(values[identifier] for identifier in proto.operand_ids),
+            tuple(protos[identifier] for identifier in proto.operand_ids),
+            self,
+        )
+        result = importer(site)
+        if proto.opcode not in _UNCHECKED and not matches(result, site.type):
+            raise site.reject(f"the result is {describe(result)}, declared {site.type}")
+        return result
+
+    def _count(self) -> None:
+        self._imported += 1
+        if self._imported > MOST_INSTRUCTIONS:
+            raise ModuleTooComplex(
+                reason=f"more than {MOST_INSTRUCTIONS} instructions once its calls are inlined"
+            )
+
+    def _label(self, proto: Any) -> tuple[str, Loc]:
+        """The instruction's name for messages, and its source line."""
+        metadata = proto.metadata
+        loc = UNKNOWN
+        if metadata.source_file or metadata.op_name or metadata.stack_frame_id:
+            file, line = metadata.source_file, metadata.source_line
+            if not file:
+                file, line = self._frame(metadata.stack_frame_id)
+            loc = Loc(file, line, metadata.op_name)
+        return f"%{proto.name or proto.id} = {proto.opcode}", loc
+
+    def _frame(self, identifier: int) -> tuple[str, int]:
+        """File and line of a 1-based stack frame; empty when the tables do not have it."""
+        tables = self._proto.stack_frames
+        frame = _entry(tables.stack_frames, identifier)
+        location = _entry(tables.file_locations, frame.file_location_id) if frame else None
+        file = _entry(tables.file_names, location.file_name_id) if location else None
+        return (file, location.line) if file else ("", 0)
+
+
+def _numbered(count: int) -> Sequence[str]:
+    return [f"p{index}" for index in range(count)]
+
+
+def _entry(table: Sequence[Any], identifier: int) -> Any:
+    return table[identifier - 1] if 1 <= identifier <= len(table) else None
+
+
+def structured(declared: Type, supply: Iterator[Node]) -> Value:
+    """A value of this type from tensors in order."""
+    if isinstance(declared, TensorType):
+        return next(supply)
+    return tuple(structured(element, supply) for element in declared.elements)

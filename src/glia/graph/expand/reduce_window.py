@@ -1,0 +1,158 @@
+"""Sliding windows with any computation, dilation and padding, by shifted slices.
+
+Windows combine one dimension after the other. Along a dimension, spans of 1, 2, 4, ... elements are
+built by combining a tensor with itself shifted, so that a window of n elements takes about
+2 log2(n) steps; cumulative sums and maxima are windows as long as the dimension.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from glia.base.dtype import PRED
+from glia.base.options import CompileOptions
+from glia.graph.ir import Graph, Node
+from glia.graph.ops import ReduceWindow
+from glia.graph.ops.scalar_regions import identity, monoid
+from glia.graph.rules.constructors import (
+    apply,
+    broadcast,
+    constant,
+    monoid_region,
+    pad,
+    select,
+    slice_along,
+    splat,
+)
+from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
+from glia.graph.rules.facts import is_uniform
+from glia.graph.rules.inline_regions import inline_scalar_graph
+
+DIRECT_WINDOW = 64
+"""A monoid's windows of up to this many elements stay windows: each element is read that often."""
+
+
+def expand_reduce_window(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph with every ReduceWindow over one tensor, by a monoid, with small windows."""
+    return apply_rules(graph, RULES)
+
+
+@rule
+def init_after_windows(op: ReduceWindow) -> Node | None:
+    """reduce_window(x, init) = body(init, reduce_window(x, identity)) for a monoid"""
+    kind = monoid(op.body)
+    if kind is None:
+        return None
+    x = op.xs[0]
+    neutral = constant(identity(kind, x.dtype), x.dtype)
+    if is_uniform(op.inits[0], identity(kind, x.dtype)):
+        return None
+    total = ReduceWindow((x,), (neutral,), op.window, op.stride, op.low, op.high, op.x_dilation,
+                         op.window_dilation, monoid_region(kind, x.dtype))  # fmt: skip
+    return apply(kind, broadcast(op.inits[0], total.shape), total)
+
+
+@rule
+def large_window_of_monoid(op: ReduceWindow) -> Node | None:
+    """reduce_window(x) = spans of the padded x, for a monoid and large windows"""
+    if monoid(op.body) is None or math.prod(op.window) <= DIRECT_WINDOW:
+        return None
+    x = _padded(op, op.xs[0], op.inits[0])
+    for d in range(len(x.shape)):
+        (x,) = _along(op.body, [x], d, op)
+    return x
+
+
+@rule
+def general_window(op: ReduceWindow) -> Node | None:
+    """reduce_window(xs, body) = spans of the padded xs, where padding takes no part"""
+    if monoid(op.body) is not None:
+        return None
+    inside = pad_like(op, splat(True, PRED, op.xs[0].shape))
+    rows = [inside, *(_padded(op, x, init) for x, init in zip(op.xs, op.inits, strict=True))]
+    for d in range(len(rows[0].shape)):
+        rows = _along(op.body, rows, d, op)
+    present, *totals = rows
+    starts = [broadcast(init, present.shape) for init in op.inits]
+    found = inline_scalar_graph(op.body, (*starts, *totals))
+    return results_as_node(select(present, a, b) for a, b in zip(found, starts, strict=True))
+
+
+def pad_like(op: ReduceWindow, inside: Node) -> Node:
+    """The padded `inside`, false where there is padding."""
+    return _padded(op, inside, constant(False, PRED))
+
+
+def _padded(op: ReduceWindow, x: Node, value: Node) -> Node:
+    return pad(x, value, op.low, op.high, [step - 1 for step in op.x_dilation])
+
+
+def _along(body: Graph, rows: Sequence[Node], d: int, op: ReduceWindow) -> list[Node]:
+    """Every window of one dimension combined; with a leading pred row, where that holds."""
+    window, stride, step = op.window[d], op.stride[d], op.window_dilation[d]
+    reach = (window - 1) * step + 1
+    count = max(0, (rows[0].shape[d] - reach) // stride + 1)
+    if not count:
+        return [slice_along(row, d, 0, 0) for row in rows]
+    if window <= 2 * stride or window <= 2:
+        return _by_element(body, rows, d, (window, stride, step, count))
+    spans = _spans(body, rows, d, window, step)
+    return [slice_along(row, d, 0, (count - 1) * stride + 1, stride) for row in spans]
+
+
+def _by_element(
+    body: Graph, rows: Sequence[Node], d: int, sizes: tuple[int, int, int, int]
+) -> list[Node]:
+    """Windows that overlap little: combine their first elements, second elements, ..."""
+    window, stride, step, count = sizes
+    parts = [
+        [slice_along(x, d, k * step, k * step + (count - 1) * stride + 1, stride) for x in rows]
+        for k in range(window)
+    ]
+    while len(parts) > 1:
+        pairs = zip(parts[0:-1:2], parts[1::2], strict=True)
+        odd = parts[-1:] if len(parts) % 2 else []
+        parts = [_combine(body, a, b) for a, b in pairs] + odd
+    return parts[0]
+
+
+def _spans(body: Graph, rows: Sequence[Node], d: int, window: int, step: int) -> list[Node]:
+    """For each start, the combination of `window` elements `step` apart."""
+    power, length, covered = list(rows), 1, 0
+    total: list[Node] | None = None
+    rest = window
+    while rest:
+        if rest % 2:
+            part = [slice_along(x, d, covered * step, x.shape[d]) for x in power]
+            total = part if total is None else _combine(body, *_fit(total, part, d))
+            covered += length
+        rest //= 2
+        if rest:
+            ahead = [slice_along(x, d, length * step, x.shape[d]) for x in power]
+            power = _combine(body, *_fit(power, ahead, d))
+            length *= 2
+    assert total is not None
+    return total
+
+
+def _fit(a: Sequence[Node], b: Sequence[Node], d: int) -> tuple[list[Node], list[Node]]:
+    """Both cut to the shorter extent along a dimension."""
+    extent = min(a[0].shape[d], b[0].shape[d])
+    return [slice_along(x, d, 0, extent) for x in a], [slice_along(x, d, 0, extent) for x in b]
+
+
+def _combine(body: Graph, a: Sequence[Node], b: Sequence[Node]) -> list[Node]:
+    """a then b; where a leading pred row says that one is absent, the other."""
+    if len(a) == len(body.results):
+        return list(inline_scalar_graph(body, (*a, *b)))
+    has_a, has_b = a[0], b[0]
+    both = inline_scalar_graph(body, (*a[1:], *b[1:]))
+    values = [
+        select(has_b, select(has_a, joint, second), first)
+        for joint, first, second in zip(both, a[1:], b[1:], strict=True)
+    ]
+    return [apply("or", has_a, has_b), *values]
+
+
+RULES = rules_of(globals())

@@ -1,0 +1,149 @@
+"""Sorting with any comparator by a bitonic network of elementwise compare-and-exchange steps.
+
+The sorted dimension is padded to a power of two. Each step compares a tensor with itself at another
+place, so a dimension of n elements takes about log2(n)^2 / 2 steps whatever its content. A row of
+positions breaks ties, which makes the network stable and keeps the padding at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glia.base.dtype import S32
+from glia.base.options import CompileOptions
+from glia.graph.ir import Graph, Node
+from glia.graph.ops import Map, Sort
+from glia.graph.ops.scalar_regions import identity
+from glia.graph.rules.constructors import (
+    apply,
+    concatenate,
+    constant,
+    iota,
+    move_back,
+    move_last,
+    pad,
+    reshape,
+    reverse,
+    select,
+    slice_along,
+    splat_like,
+)
+from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
+from glia.graph.rules.inline_regions import inline_scalar_graph
+
+
+def expand_sort(graph: Graph, options: CompileOptions) -> Graph:
+    """The graph without Sort."""
+    return apply_rules(graph, RULES)
+
+
+@rule
+def sort_of_one_element(op: Sort) -> Node | None:
+    """sort(xs over an extent of 0 or 1) = xs"""
+    return results_as_node(op.xs) if op.xs[0].shape[op.dimension] <= 1 else None
+
+
+@rule
+def sort_by_network(op: Sort) -> Node | None:
+    """sort(xs) = a bitonic network on the last dimension, padded to a power of two"""
+    extent = op.xs[0].shape[op.dimension]
+    if extent <= 1:
+        return None
+    width = 1 << (extent - 1).bit_length()
+    rows = [move_last(x, op.dimension) for x in op.xs]
+    direct = _as_extreme(op)
+    if direct is not None:
+        fill = identity(direct, rows[0].dtype)
+        rows = [_widened(rows[0], fill, width)]
+    else:
+        rows = [_widened(x, 0, width) for x in rows]
+        rows.append(iota(S32, rows[0].shape, -1))
+    exchange = _Exchange(op.comparator, extent, width, direct)
+    rows = _network(rows, exchange)[: len(op.xs)]
+    return results_as_node(move_back(slice_along(x, -1, 0, extent), op.dimension) for x in rows)
+
+
+def _as_extreme(op: Sort) -> str | None:
+    """The function that gives the first of two integers, when the comparator is their order."""
+    result = op.comparator.results[0]
+    if len(op.xs) != 1 or not op.xs[0].dtype.is_integer or not isinstance(result, Map):
+        return None
+    order = {"less": "minimum", "less_equal": "minimum"}
+    order |= {"greater": "maximum", "greater_equal": "maximum"}
+    plain = tuple(result.args) == tuple(op.comparator.parameters)
+    return order.get(result.function) if plain else None
+
+
+def _widened(x: Node, fill: object, width: int) -> Node:
+    missing = width - x.shape[-1]
+    edges = [0] * (len(x.shape) - 1)
+    return pad(x, constant(fill, x.dtype), [0] * len(x.shape), [*edges, missing])
+
+
+class _Exchange:
+    """The step that puts pairs of rows in order."""
+
+    def __init__(self, comparator: Graph, extent: int, width: int, direct: str | None) -> None:
+        self._comparator = comparator
+        self._padded = extent if extent < width else 0
+        self._direct = direct
+
+    def __call__(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        """The rows of a and b with the first of each pair in a; the last row holds positions."""
+        if self._direct is not None:
+            other = "maximum" if self._direct == "minimum" else "minimum"
+            return [apply(self._direct, a[0], b[0])], [apply(other, a[0], b[0])]
+        wrong = self._out_of_order(a, b)
+        firsts = [select(wrong, y, x) for x, y in zip(a, b, strict=True)]
+        seconds = [select(wrong, x, y) for x, y in zip(a, b, strict=True)]
+        return firsts, seconds
+
+    def _out_of_order(self, a: Sequence[Node], b: Sequence[Node]) -> Node:
+        ahead, behind = self._compare(b[:-1], a[:-1]), self._compare(a[:-1], b[:-1])
+        later = apply("greater", a[-1], b[-1])
+        wrong = apply("or", ahead, apply("and", later, apply("not", behind)))
+        if not self._padded:
+            return wrong
+        end = splat_like(self._padded, a[-1])
+        real = apply("and", apply("less", a[-1], end), apply("less", b[-1], end))
+        return select(real, wrong, later)
+
+    def _compare(self, a: Sequence[Node], b: Sequence[Node]) -> Node:
+        pairs = [row for both in zip(a, b, strict=True) for row in both]
+        (result,) = inline_scalar_graph(self._comparator, pairs)
+        return result
+
+
+def _network(rows: list[Node], exchange: _Exchange) -> list[Node]:
+    """Merge sorted runs of 1, 2, 4, ... elements; every comparison is ascending."""
+    width = rows[0].shape[-1]
+    run = 1
+    while run < width:
+        rows = _exchange_at(rows, run, exchange, mirrored=True)
+        distance = run // 2
+        while distance:
+            rows = _exchange_at(rows, distance, exchange, mirrored=False)
+            distance //= 2
+        run *= 2
+    return rows
+
+
+def _exchange_at(
+    rows: list[Node], distance: int, exchange: _Exchange, *, mirrored: bool
+) -> list[Node]:
+    """Order pairs `distance` apart, or with the second half of each block mirrored."""
+    shape = rows[0].shape
+    blocks = (*shape[:-1], shape[-1] // (2 * distance), 2 * distance)
+    wide = [reshape(row, blocks) for row in rows]
+    a = [slice_along(row, -1, 0, distance) for row in wide]
+    b = [slice_along(row, -1, distance, 2 * distance) for row in wide]
+    turn = [len(blocks) - 1] if mirrored and distance > 1 else []
+    firsts, seconds = exchange(a, [reverse(row, turn) for row in b])
+    joined = [
+        concatenate([first, reverse(second, turn)], -1)
+        for first, second in zip(firsts, seconds, strict=True)
+    ]
+    return [reshape(row, shape) for row in joined]
+
+
+RULES = rules_of(globals())

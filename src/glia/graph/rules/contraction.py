@@ -1,0 +1,88 @@
+"""Equations on contractions: what only moves operands becomes dimension numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from glia.graph.ir import Node
+from glia.graph.ops import Convolution, Dot, Reshape, Reverse, Transpose
+from glia.graph.rules.constructors import reshape
+from glia.graph.rules.driver import rule, rules_of
+from glia.graph.rules.facts import is_increasing, pick
+
+
+@rule
+def dot_of_transposed_left(op: Dot) -> Node | None:
+    """dot(transpose(a), b) = dot(a, b) with the dimensions renamed"""
+    if not isinstance(op.a, Transpose):
+        return None
+    p = op.a.permutation
+    batch, contract = pick(p, op.a_batch), pick(p, op.a_contract)
+    if not _free_keep_order(p, op.a_batch + op.a_contract):
+        return None
+    return dataclasses.replace(op, a=op.a.x, a_batch=batch, a_contract=contract)
+
+
+@rule
+def dot_of_transposed_right(op: Dot) -> Node | None:
+    """dot(a, transpose(b)) = dot(a, b) with the dimensions renamed"""
+    if not isinstance(op.b, Transpose):
+        return None
+    p = op.b.permutation
+    batch, contract = pick(p, op.b_batch), pick(p, op.b_contract)
+    if not _free_keep_order(p, op.b_batch + op.b_contract):
+        return None
+    return dataclasses.replace(op, b=op.b.x, b_batch=batch, b_contract=contract)
+
+
+def _free_keep_order(permutation: tuple[int, ...], used: tuple[int, ...]) -> bool:
+    """Whether the dimensions not in `used` stay in one order without the transpose."""
+    return is_increasing([p for d, p in enumerate(permutation) if d not in used])
+
+
+@rule
+def dot_of_unit_reshape_left(op: Dot) -> Node | None:
+    """dot(reshape(a), b) = reshape(dot(a, b)) when the reshape adds free dimensions of extent 1"""
+    found = _without_units(op.a, op.a_batch, op.a_contract)
+    if found is None:
+        return None
+    a, batch, contract = found
+    inner = dataclasses.replace(op, a=a, a_batch=batch, a_contract=contract)
+    return reshape(inner, op.shape)
+
+
+@rule
+def dot_of_unit_reshape_right(op: Dot) -> Node | None:
+    """dot(a, reshape(b)) = reshape(dot(a, b)) when the reshape adds free dimensions of extent 1"""
+    found = _without_units(op.b, op.b_batch, op.b_contract)
+    if found is None:
+        return None
+    b, batch, contract = found
+    inner = dataclasses.replace(op, b=b, b_batch=batch, b_contract=contract)
+    return reshape(inner, op.shape)
+
+
+def _without_units(
+    x: Node, batch: tuple[int, ...], contract: tuple[int, ...]
+) -> tuple[Node, tuple[int, ...], tuple[int, ...]] | None:
+    """x before a reshape that only added free extents of 1, with the dimensions renamed."""
+    if not isinstance(x, Reshape):
+        return None
+    used = (*batch, *contract)
+    kept = [d for d, extent in enumerate(x.shape) if extent != 1 or d in used]
+    if tuple(x.shape[d] for d in kept) != x.x.shape or len(kept) == len(x.shape):
+        return None
+    return x.x, tuple(map(kept.index, batch)), tuple(map(kept.index, contract))
+
+
+@rule
+def convolution_of_reversed_kernel(op: Convolution) -> Node | None:
+    """convolution(x, reverse(k)) = convolution(x, k) with the window reversed"""
+    if not isinstance(op.kernel, Reverse) or min(op.kernel.dimensions, default=0) < 2:
+        return None
+    turned = {d - 2 for d in op.kernel.dimensions}
+    reversal = tuple(flag != (d in turned) for d, flag in enumerate(op.kernel_reversal))
+    return dataclasses.replace(op, kernel=op.kernel.x, kernel_reversal=reversal)
+
+
+RULES = rules_of(globals())

@@ -1,0 +1,202 @@
+"""Values whose positions are values: gather, scatter, dynamic slices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from glia.base.affine import ZERO, Affine
+from glia.graph import ops
+from glia.graph.ops.scalar_regions import returned_parameter
+from glia.tile.build.nest import Index, NestInProgress
+from glia.tile.build.reduction import monoid_of
+from glia.tile.build.values import Scalar, Target, Value, plain_load
+from glia.tile.ir import Dynamic, Expr, Load, Store
+
+if TYPE_CHECKING:
+    from glia.tile.build.block import Block
+
+
+def starts_at(
+    starts: list[Value], limits: list[int]
+) -> tuple[tuple[int, ...], tuple[Dynamic, ...]]:
+    """Scalar start positions as constant offsets (clamped here) and run-time ones."""
+    constants, offsets = [], []
+    for dimension, (start, limit) in enumerate(zip(starts, limits, strict=True)):
+        if isinstance(start, Scalar) or limit == 0:
+            number = int(start.number) if isinstance(start, Scalar) else 0
+            constants.append(min(max(number, 0), limit))
+        else:
+            constants.append(0)
+            start.materialise()
+            offsets.append(Dynamic(dimension, Load(start.buffer, start.dtype, ()), limit))
+    return tuple(constants), tuple(offsets)
+
+
+def _plus(index: Index, constants: tuple[int, ...]) -> Index:
+    return tuple(i + c for i, c in zip(index, constants, strict=True))
+
+
+class DynamicSliceValue(Value):
+    """A load with a register offset."""
+
+    node: ops.DynamicSlice
+    is_work = True
+
+    def __init__(self, block: Block, node: ops.DynamicSlice, x: Value, starts: list[Value]) -> None:
+        super().__init__(block, node)
+        x.materialise()
+        limits = [n - taken for n, taken in zip(x.shape, node.slice_sizes, strict=True)]
+        self.x = x
+        self.constants, self.offsets = starts_at(starts, limits)
+        self.is_view = not self.offsets
+        self.parts = (x,)
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        load = Load(self.x.buffer, self.dtype, _plus(index, self.constants))
+        return replace(load, dynamic=self.offsets)
+
+
+class Updated(Value):
+    """A copy of x with some elements overwritten or combined afterwards, in its own buffer."""
+
+    needs_buffer = True
+
+    def __init__(self, block: Block, node: ops.Scatter | ops.DynamicUpdateSlice, x: Value) -> None:
+        super().__init__(block, node)
+        self.x = x
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        self.materialise()
+        return self.at(nest, index)
+
+    def write(self, target: Target) -> None:
+        if not target.is_whole:
+            self.materialise()
+            self.block.store(self, target)
+            return
+        if self.x.buffer != target.buffer:
+            self.x.emit_into(target)
+        self.update(target.buffer)
+
+    def update(self, buffer: str) -> None:
+        """Append the nest that changes the copy."""
+        raise TypeError(f"{type(self).__name__} declares no update")
+
+
+class DynamicUpdateSliceValue(Updated):
+    """The update is stored at register offsets."""
+
+    node: ops.DynamicUpdateSlice
+
+    def __init__(
+        self,
+        block: Block,
+        node: ops.DynamicUpdateSlice,
+        x: Value,
+        update: Value,
+        starts: list[Value],
+    ) -> None:
+        super().__init__(block, node, x)
+        self.change = update
+        limits = [n - taken for n, taken in zip(x.shape, update.shape, strict=True)]
+        self.constants, self.offsets = starts_at(starts, limits)
+
+    def update(self, buffer: str) -> None:
+        self.block.store(
+            self.change,
+            Target(buffer, lambda index: _plus(index, self.constants)),
+            lambda nest, index, at: Store(buffer, at, self.offsets),
+            named=self,
+        )
+
+
+class IndexVectors:
+    """Where gather and scatter find the start of each window."""
+
+    def __init__(self, indices: Value, vector: int, dims: tuple[int, ...]) -> None:
+        self.indices, self.vector, self.dims = indices, vector, dims
+
+    def offsets(
+        self, nest: NestInProgress, batch: Index, limits: list[int], *, clamps: bool
+    ) -> tuple[Dynamic, ...]:
+        """One run-time offset for each indexed dimension, at the batch position."""
+        found = []
+        for count, dimension in enumerate(self.dims):
+            at = list(batch)
+            if self.vector < len(self.indices.shape):
+                at.insert(self.vector, Affine.of(count))
+            load = plain_load(self.indices, nest, tuple(at))
+            found.append(Dynamic(dimension, load, limits[dimension], clamps))
+        return tuple(found)
+
+    def axis_of(self, dimension: int) -> int:
+        """The batch position of a dimension of the indices."""
+        return dimension - (dimension > self.vector)
+
+
+class GatherValue(Value):
+    """Loads at clamped run-time offsets."""
+
+    node: ops.Gather
+    needs_buffer = True
+
+    def __init__(self, block: Block, node: ops.Gather, x: Value, indices: Value) -> None:
+        super().__init__(block, node)
+        x.materialise()
+        indices.settle()
+        self.x = x
+        self.vectors = IndexVectors(indices, node.index_vector_dim, node.start_index_map)
+
+    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+        node = self.node
+        batch = tuple(at for d, at in enumerate(index) if d not in node.offset_dims)
+        inside = iter(at for d, at in enumerate(index) if d in node.offset_dims)
+        dropped = (*node.collapsed_dims, *node.x_batch_dims)
+        at = [ZERO if d in dropped else next(inside) for d in range(len(self.x.shape))]
+        for d, of_indices in zip(node.x_batch_dims, node.indices_batch_dims, strict=True):
+            at[d] = batch[self.vectors.axis_of(of_indices)]
+        limits = [n - taken for n, taken in zip(self.x.shape, node.slice_sizes, strict=True)]
+        offsets = self.vectors.offsets(nest, batch, limits, clamps=True)
+        return Load(self.x.buffer, self.dtype, tuple(at), dynamic=offsets)
+
+
+class ScatterValue(Updated):
+    """Stores at run-time offsets; windows that leave x are dropped."""
+
+    node: ops.Scatter
+
+    def __init__(
+        self, block: Block, node: ops.Scatter, x: Value, indices: Value, updates: Value
+    ) -> None:
+        super().__init__(block, node, x)
+        indices.settle()
+        self.updates = updates
+        self.vectors = IndexVectors(indices, node.index_vector_dim, node.scatter_dims)
+        self.combine = "" if returned_parameter(node.body) == 1 else monoid_of(node.body, node)
+        self.dropped = (*node.inserted_window_dims, *node.x_batch_dims)
+
+    def _place(self, index: Index) -> Index:
+        node = self.node
+        batch = [at for d, at in enumerate(index) if d not in node.update_window_dims]
+        inside = iter(at for d, at in enumerate(index) if d in node.update_window_dims)
+        at = [ZERO if d in self.dropped else next(inside) for d in range(len(self.shape))]
+        for d, of_indices in zip(node.x_batch_dims, node.indices_batch_dims, strict=True):
+            at[d] = batch[self.vectors.axis_of(of_indices)]
+        return tuple(at)
+
+    def _limits(self) -> list[int]:
+        window = iter(self.updates.shape[d] for d in sorted(self.node.update_window_dims))
+        extents = enumerate(self.shape)
+        return [n - (1 if d in self.dropped else next(window)) for d, n in extents]
+
+    def update(self, buffer: str) -> None:
+        limits = self._limits()
+
+        def store(nest: NestInProgress, index: Index, at: Index) -> Store:
+            outside = self.node.update_window_dims
+            batch = tuple(i for d, i in enumerate(index) if d not in outside)
+            offsets = self.vectors.offsets(nest, batch, limits, clamps=False)
+            return Store(buffer, at, offsets, self.combine)
+
+        self.block.store(self.updates, Target(buffer, self._place), store, named=self)

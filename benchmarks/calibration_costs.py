@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from glia.arch import Arch, get_target
 from glia.isa.kit import Instr
-from glia.machine.program_builder import ProgramBuilder
+from glia.machine.builder.program_builder import ProgramBuilder
 
 Emit = Callable[[ProgramBuilder], Instr]
 SIZES = (32, 512)  # elements of a partition: below and above the least cost

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from glia.base.affine import Affine
+from glia.machine.builder.program_builder import ProgramBuilder
+from glia.machine.builder.view import View, ds
 from glia.machine.ir import Program
-from glia.machine.program_builder import ProgramBuilder
-from glia.machine.view import View, ds
 
 Way = tuple[str, str, str]  # queue, engine, dge_mode of transfers
 ROWS, COLUMNS = 128, 512  # of a stationary and of a moving tile

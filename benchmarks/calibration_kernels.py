@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from calibration_gemm import COLUMNS, ROWS, Gemm, by, write_fully_blocked
 
+from glia.machine.builder.program_builder import ProgramBuilder
+from glia.machine.builder.view import View, ds
 from glia.machine.ir import Program
-from glia.machine.program_builder import ProgramBuilder
-from glia.machine.view import View, ds
 
 STATES, LENGTH = 16, 512  # of the mamba tutorial
 BANKS = 4

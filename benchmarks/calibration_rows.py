@@ -14,10 +14,10 @@ from glia.base.affine import Affine
 from glia.isa.instructions.sync import RegisterMove
 from glia.isa.kit import Instr
 from glia.isa.operand import Signal, Wait
+from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
-from glia.machine.program_builder import ProgramBuilder
-from glia.sim.timing import Timing, simulate_timing
-from glia.sim.timing_costs import HBM_LANE, PS, cost_transfer
+from glia.timing.costs import HBM_LANE, PS, cost_transfer
+from glia.timing.simulate import Timing, simulate_timing
 
 Emit = Callable[[ProgramBuilder], Instr]
 WARM = 40  # instructions after which the array runs at its full rate

@@ -24,7 +24,7 @@ from held_out_rows import LEFT_OUT, LIBRARY, SAMPLES, Attention, Mlp, Qkv, Quant
 from glia.arch import get_target
 from glia.nki.launch import bind
 from glia.nki.trace import trace_launch
-from glia.sim.timing_cores import simulate_cores
+from glia.timing.cores import simulate_cores
 
 REPORT = Path(__file__).with_name("HELD_OUT.md")
 DROP_IN = Path(__file__).parents[1] / "dropin" / "src"

@@ -16,14 +16,16 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 from glia.arch import get_target
-from glia.kernels.average_pool2d import average_pool2d
-from glia.kernels.conv2d import conv2d, conv2d_image_gradient
-from glia.kernels.conv2d_weights import conv2d_weight_gradient
 from glia.kernels.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from glia.kernels.cumsum import cumsum
 from glia.kernels.depthwise_conv1d import depthwise_conv1d
 from glia.kernels.flash_attention import flash_attention
 from glia.kernels.flash_attention_backward import flash_attention_backward
+from glia.kernels.images.average_pool2d import average_pool2d
+from glia.kernels.images.conv2d import conv2d, conv2d_image_gradient
+from glia.kernels.images.conv2d_weights import conv2d_weight_gradient
+from glia.kernels.images.resize_nearest import resize_nearest
+from glia.kernels.images.select_and_scatter import select_and_scatter
 from glia.kernels.layernorm import layernorm
 from glia.kernels.mamba import mamba
 from glia.kernels.matmul import (
@@ -34,10 +36,8 @@ from glia.kernels.matmul import (
 )
 from glia.kernels.mlp import swiglu
 from glia.kernels.moe_blocks import moe_blocks
-from glia.kernels.resize_nearest import resize_nearest
 from glia.kernels.rmsnorm import rmsnorm, rmsnorm_quantized
 from glia.kernels.rope import rope
-from glia.kernels.select_and_scatter import select_and_scatter
 from glia.kernels.softmax import softmax
 from glia.kernels.tensor_add import tensor_add
 from glia.kernels.top_k import top_k

@@ -22,7 +22,7 @@ import numpy as np
 
 from glia.machine import ProgramBuilder, ds
 from glia.machine.ir import Branch, Loop, Program, Statement, While
-from glia.sim.concurrent import run_concurrently
+from glia.sim.order.concurrent import run_concurrently
 from glia.sim.policy import Policy
 from glia.sim.run import Executor
 

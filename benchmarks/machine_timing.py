@@ -24,9 +24,9 @@ from calibration_gemm import Gemm, fully_blocked, tiled
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.isa.operand import Pattern
-from glia.machine.columns import columns_of
+from glia.machine.columns.table import columns_of
 from glia.machine.ir import Loop, Program, Statement
-from glia.sim.timing import simulate_timing
+from glia.timing.simulate import simulate_timing
 
 REPETITIONS = 3
 GOAL_INSTRUCTIONS, GOAL_CYCLES = 1e6, 10e6  # a second
@@ -154,9 +154,10 @@ def written_out(body: tuple[Statement, ...], values: dict[str, int]) -> tuple[St
 def bert(layers: int) -> Program:
     """The program of an encoder of BERT-base with so many layers, for Trn2."""
     import models
-    from glia.base.options import CompileOptions
     from glia.cli.demo.digits import hlo
-    from glia.pipeline import compile_graph, read_module
+    from glia.compiler import compile_graph
+    from glia.frontend.registry import read_module
+    from glia.options import CompileOptions
 
     forward, example = models.bert(layers=layers)
     options = CompileOptions(target="trn2", auto_cast="matmult", auto_cast_type="bf16")

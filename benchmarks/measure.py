@@ -55,8 +55,9 @@ def prepare(name: str, folder: str) -> dict[str, Any]:
 
 def compile(folder: str, target: str, optlevel: str, cast: str) -> dict[str, Any]:
     """Compile and time every pass; then the simulated cost of a run of the result."""
-    from glia.base.options import CompileOptions
-    from glia.pipeline import compile_graph, read_module
+    from glia.compiler import compile_graph
+    from glia.frontend.registry import read_module
+    from glia.options import CompileOptions
 
     options = CompileOptions(target=target, optlevel=int(optlevel), **CASTS[cast])
     passes: list[tuple[str, float]] = []
@@ -85,7 +86,7 @@ def simulated_cost(program: Any, target: str) -> dict[str, Any]:
     and moving inputs, constants and outputs once through HBM.
     """
     from glia.arch import get_target
-    from glia.sim.timing import simulate_timing
+    from glia.timing.simulate import simulate_timing
 
     arch = get_target(target).arch
     started = time.perf_counter()

@@ -22,7 +22,7 @@ import numpy as np
 import glia.nki as nki
 import glia.nki.isa as nisa
 import glia.nki.language as nl
-from glia.kernels.conv2d import conv2d
+from glia.kernels.images.conv2d import conv2d
 from glia.kernels.layernorm import layernorm
 from glia.kernels.mamba import mamba
 from glia.kernels.matmul import matmul_fully_blocked

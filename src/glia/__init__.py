@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from glia.base.lazy_imports import imported_on_use
 
 if TYPE_CHECKING:
+    from glia.compiler import compile
     from glia.neff.package import Neff
     from glia.nki.simulate import simulate
-    from glia.pipeline import compile
     from glia.profile.report import Profile
     from glia.runtime.model import Model, load
 
@@ -28,7 +28,7 @@ _HOMES = {
     "Model": "glia.runtime.model",
     "Neff": "glia.neff.package",
     "Profile": "glia.profile.report",
-    "compile": "glia.pipeline",
+    "compile": "glia.compiler",
     "load": "glia.runtime.model",
     "simulate": "glia.nki.simulate",
 }

@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 
 import glia
 from glia.base.errors import ERRORS
-from glia.base.options import CompileOptions
 from glia.cli import neuronx_cc
 from glia.cli.flags import split_passed_flags
 from glia.neff.package import Neff
-from glia.pipeline import PIPELINE, UNHEEDED
+from glia.options import INEFFECTIVE, CompileOptions
+from glia.pipeline import PIPELINE
 from levels.corpus import PROGRAMS, assert_close, hlo_bytes
 from levels.neff_programs import example_neff
 
@@ -262,7 +262,7 @@ def test_every_option_without_effect_is_named_with_what_is_the_case_instead(
 ) -> None:
     given = [word for pair in WITHOUT_EFFECT.items() for word in pair if word]
     lines = invoke(*BASE, *given).stderr.splitlines()
-    told = zip(WITHOUT_EFFECT, UNHEEDED.values(), strict=True)
+    told = zip(WITHOUT_EFFECT, INEFFECTIVE.values(), strict=True)
     expected = [f"WARNING: {flag} has no effect yet: {instead}" for flag, (_, instead) in told]
     assert lines[: len(expected)] == expected
 

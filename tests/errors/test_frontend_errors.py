@@ -18,6 +18,7 @@ from glia.base.errors import ERRORS, CompileError
 from glia.base.files import read_file
 from glia.frontend import errors
 from glia.frontend.hlo import import_hlo, load_hlo
+from glia.frontend.hlo_import import module_context
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.graph.ir import Graph
 from glia.graph.legal import verify

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from jax import lax
 
-from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
 from glia.graph.expand.complex import expand_complex
 from glia.graph.expand.fft import expand_fft
@@ -25,6 +24,7 @@ from glia.graph.passes.eliminate_common_subexpressions import eliminate_common_s
 from glia.graph.passes.propagate_constants import propagate_constants
 from glia.graph.passes.simplify import simplify
 from glia.graph.text import print_graph
+from glia.options import CompileOptions
 
 Golden = Callable[[str, str], None]
 

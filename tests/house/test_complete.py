@@ -10,9 +10,9 @@ import pytest
 
 from glia.base.dtype import BF16, F32, PRED, S32, U8, U32, DType
 from glia.base.errors import ERRORS, CompileError
-from glia.base.options import CompileOptions
 from glia.cli.catalogue import every_error
 from glia.cli.neuronx_cc import main as neuronx_cc
+from glia.compiler import run_pipeline
 from glia.frontend.hlo import operators
 from glia.graph import ops
 from glia.graph.ir import OPS, Graph, Node, Parameter, TensorType
@@ -21,7 +21,7 @@ from glia.isa.instructions.multicore import RankId
 from glia.isa.instructions.sync import Barrier, RegisterMove
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.machine.ir import Program
-from glia.pipeline import run_pipeline
+from glia.options import CompileOptions
 from house.source import text_of_tests
 from levels.graph_cases import CASES, Case
 

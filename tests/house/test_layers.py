@@ -9,8 +9,9 @@ from pathlib import Path
 from house.source import PACKAGE, functions, imported, nodes_of, place, python_files
 
 ORDER = (
-    "base", "arch", "isa", "graph", "frontend", "tile", "machine", "neff", "pipeline", "sim",
-    "profile", "runtime", "nki", "kernels", "plugins", "cli",
+    "base", "arch", "options", "isa", "graph", "frontend", "tile", "machine", "neff", "pipeline",
+    "compiler", "sim", "timing", "profile", "runtime", "nki", "kernels", "plugins", "conformance",
+    "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}
@@ -23,6 +24,7 @@ FRAMEWORK_HOMES = (
 LAZY = {
     "cli": "a command starts fast when it loads only what it runs",
     "pipeline.py": "`import glia` loads the list of passes, not the passes and what they import",
+    "compiler.py": "`import glia` loads what compiles when the first model is compiled",
     "runtime/model.py": "native execution and profiling load when a model is first run or profiled",
     "frontend/hlo_import/hlo_proto.py": "protobuf builds its descriptors on the first read",
     "frontend/stablehlo.py": "the framework is an extra",

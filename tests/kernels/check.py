@@ -11,7 +11,7 @@ import glia
 from glia.arch import get_target
 from glia.neff.package import Neff
 from glia.nki.trace import trace
-from glia.sim.timing import simulate_timing
+from glia.timing.simulate import simulate_timing
 
 RANDOM = np.random.default_rng(11)
 

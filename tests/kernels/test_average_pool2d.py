@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from glia.kernels.average_pool2d import average_pool2d
+from glia.kernels.images.average_pool2d import average_pool2d
 from kernels.check import (
     assert_close,
     assert_reaches,

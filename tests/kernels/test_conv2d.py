@@ -11,9 +11,9 @@ from jax import lax
 from ml_dtypes import bfloat16
 
 import glia
-from glia.kernels.conv2d import conv2d, conv2d_image_gradient
-from glia.kernels.conv2d_layouts import conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh
-from glia.kernels.conv2d_weights import conv2d_weight_gradient
+from glia.kernels.images.conv2d import conv2d, conv2d_image_gradient
+from glia.kernels.images.conv2d_layouts import conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh
+from glia.kernels.images.conv2d_weights import conv2d_weight_gradient
 from glia.nki import jit
 from glia.nki import language as nl
 from glia.nki.language import NkiTensor

@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glia.kernels.conv2d import conv2d, conv2d_image_gradient
-from glia.kernels.conv2d_weights import conv2d_weight_gradient
 from glia.kernels.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from glia.kernels.depthwise_conv1d import depthwise_conv1d
 from glia.kernels.flash_attention import flash_attention
+from glia.kernels.images.conv2d import conv2d, conv2d_image_gradient
+from glia.kernels.images.conv2d_weights import conv2d_weight_gradient
+from glia.kernels.images.select_and_scatter import select_and_scatter
 from glia.kernels.layernorm import layernorm
 from glia.kernels.mlp import swiglu
 from glia.kernels.moe_blocks import moe_blocks
 from glia.kernels.rmsnorm import rmsnorm
 from glia.kernels.rope import rope
-from glia.kernels.select_and_scatter import select_and_scatter
 from glia.kernels.softmax import softmax
 from kernels.check import assert_close, normal, run_both
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from glia.kernels.average_pool2d import average_pool2d
-from glia.kernels.conv2d import conv2d, conv2d_image_gradient
-from glia.kernels.conv2d_weights import conv2d_weight_gradient
 from glia.kernels.cross_entropy import cross_entropy_backward, cross_entropy_forward
 from glia.kernels.cumsum import cumsum
 from glia.kernels.depthwise_conv1d import depthwise_conv1d
+from glia.kernels.images.average_pool2d import average_pool2d
+from glia.kernels.images.conv2d import conv2d, conv2d_image_gradient
+from glia.kernels.images.conv2d_weights import conv2d_weight_gradient
+from glia.kernels.images.resize_nearest import resize_nearest
+from glia.kernels.images.select_and_scatter import select_and_scatter
 from glia.kernels.mamba import mamba
 from glia.kernels.moe_blocks import moe_blocks
-from glia.kernels.resize_nearest import resize_nearest
-from glia.kernels.select_and_scatter import select_and_scatter
 from glia.kernels.top_k import top_k
 from kernels.check import assert_generations_agree, normal
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from glia.cli.glia import main
 from glia.kernels.matmul import matmul_fully_blocked
 from glia.kernels.tensor_add import tensor_add
-from glia.machine.program_builder import ProgramBuilder
+from glia.machine.builder.program_builder import ProgramBuilder
 from glia.nki import beta1, jit
 from glia.nki import isa as nisa
 from glia.nki import language as nl

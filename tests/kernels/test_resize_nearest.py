@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from glia.kernels.resize_nearest import resize_nearest, runs_between
+from glia.kernels.images.resize_nearest import resize_nearest, runs_between
 from kernels.check import assert_close, assert_reaches, normal, run_both, span_ns, transfer_ns
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from glia.kernels.select_and_scatter import select_and_scatter
+from glia.kernels.images.select_and_scatter import select_and_scatter
 from kernels.check import (
     RANDOM,
     assert_close,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glia.kernels.stages import run_stages, wait
+from glia.kernels.parts.stages import run_stages, wait
 
 
 def ran(count: int, **options: Any) -> str:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from glia.base.dtype import from_numpy
-from glia.base.options import CompileOptions
 from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.legal import verify
 from glia.graph.ops import results_of
 from glia.graph.rules.driver import Rule, apply_rules
+from glia.options import CompileOptions
 
 Array = np.ndarray[Any, Any]
 

@@ -16,9 +16,9 @@ from glia.isa import DmaCompute, Memset, TensorCopy, TensorScalar
 from glia.isa.examples import chip, examples, hbm
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.isa.operand import Pattern, Signal, Wait
-from glia.machine.columns import ACCESSES, Columns, Expressions, Span, columns_of
+from glia.machine.columns.table import ACCESSES, Columns, Expressions, Span, columns_of
+from glia.machine.columns.value_numbering import rows_alike
 from glia.machine.ir import Loop, Statement
-from glia.machine.kinds import rows_alike
 from levels.generated_programs import instructions, program, programs
 
 
@@ -189,7 +189,7 @@ def test_an_integer_beyond_64_bits_is_an_error():
 def test_columns_are_made_once_for_a_program(monkeypatch: pytest.MonkeyPatch):
     tested = program([Loop("i", 3, (TensorCopy(dst=chip("a", 4, 4), src=chip("b", 4, 4)),))])
     assert columns_of(tested) is columns_of(tested)
-    monkeypatch.setattr("glia.machine.columns.MOST_KEPT", 0)
+    monkeypatch.setattr("glia.machine.columns.table.MOST_KEPT", 0)
     assert columns_of(replace(tested)) is not columns_of(replace(tested))
 
 
@@ -198,8 +198,8 @@ def test_columns_are_made_once_for_a_program(monkeypatch: pytest.MonkeyPatch):
 def test_reading_in_pieces_changes_nothing(listed, piece):
     whole = columns_of(program(listed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glia.machine.columns.PIECE", piece)
-        patch.setattr("glia.machine.kinds.FEW", 0)
+        patch.setattr("glia.machine.columns.table.PIECE", piece)
+        patch.setattr("glia.machine.columns.value_numbering.FEW", 0)
         parts = columns_of(program(listed))
     for number in range(len(listed)):
         for reading in (patterns, waits, signals):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glia.kernels.matmul import matmul_tiled
-from glia.machine.columns import (
+from glia.machine.columns.table import (
     Columns,
     Expressions,
     Patterns,
@@ -18,8 +18,8 @@ from glia.machine.columns import (
     columns_of,
     kept_columns,
 )
+from glia.machine.columns.value_numbering import Alike, Values
 from glia.machine.ir import Program
-from glia.machine.kinds import Alike, Values
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.nki.trace import trace

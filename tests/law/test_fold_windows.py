@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from glia.arch import get_target
 from glia.base.dtype import F32
-from glia.base.options import CompileOptions
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph, Parameter, TensorType
 from glia.graph.ops import Convolution
@@ -20,6 +19,7 @@ from glia.graph.passes.fold_windows import (
     saved_ns,
     with_rows_as_channels,
 )
+from glia.options import CompileOptions
 
 Numbers = tuple[int, ...]
 

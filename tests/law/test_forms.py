@@ -14,10 +14,10 @@ from glia.base.affine import ZERO, Affine
 from glia.base.dtype import BF16, F32, PRED, S32, U8, DType
 from glia.isa import INSTRUCTIONS, Activation, Instr, Memory, Pattern, Reciprocal, Tile
 from glia.isa.form import Fixed, Form, Negative, Step, family_of, fixed
-from glia.machine.emit.builder import Builder
-from glia.machine.emit.cover import Prices, forms_of, matches
-from glia.machine.emit.select import Selector
-from glia.machine.emit.space import Point, Span, tile_pattern
+from glia.machine.emit.block_builder import Builder
+from glia.machine.emit.covering import Prices, forms_of, matches
+from glia.machine.emit.layout import Point, Span, tile_pattern
+from glia.machine.emit.selection import Selector
 from glia.machine.legal import violations
 from glia.tile.evaluate import apply
 from glia.tile.ir import Apply, Expr, Literal, Load

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from glia.base.dtype import F32, PRED, S32
-from glia.base.options import CompileOptions
 from glia.frontend.hlo import import_hlo
 from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
@@ -36,6 +35,7 @@ from glia.graph.passes.propagate_constants import FREE_BYTES, propagate_constant
 from glia.graph.passes.simplify import simplify
 from glia.graph.passes.turn_contractions import turn_contractions
 from glia.graph.rules.regions import all_nodes
+from glia.options import CompileOptions
 from law.graph_passes_kit import NATIVE, PLAIN, assert_same, graph_of, run, run_passes
 from levels.corpus import PROGRAMS, Program, expected, hlo_bytes
 from levels.graph_cases import CASES, Case

@@ -31,7 +31,6 @@ from glia.base.dtype import (
     from_numpy,
 )
 from glia.base.errors import CompileError
-from glia.base.options import CompileOptions
 from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.expand.bitcast import expand_bitcast
 from glia.graph.expand.int64 import expand_int64
@@ -59,6 +58,7 @@ from glia.graph.passes.narrow_integers import narrow_integers
 from glia.graph.passes.simplify import simplify
 from glia.graph.rules.constructors import repeat
 from glia.graph.rules.regions import all_nodes, tensor_types
+from glia.options import CompileOptions
 from law.graph_passes_kit import NATIVE, PLAIN, Array, assert_same, graph_of, run, run_passes
 
 MATRICES = (TensorType(F32, (5, 7)), TensorType(F32, (7, 3)))

@@ -11,8 +11,8 @@ from glia.arch import get_target
 from glia.base.dtype import BF16, F16, F32, S8, S16, S32, U8, U16, U32, DType
 from glia.isa import Dropout, Memset, Rand2, RandGetState, RandSetState, Rng, SetRngSeed
 from glia.isa.instructions.random import GENERATORS, seeded
+from glia.sim.engine_state import EngineStates
 from glia.sim.run import run
-from glia.sim.states import EngineStates
 from law.isa_bench import FLOATS, Bench, take, wide
 
 Array = np.ndarray[Any, Any]

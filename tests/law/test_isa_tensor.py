@@ -18,7 +18,7 @@ from glia.isa.examples import chip, examples
 from glia.machine.ir import Loop, Program
 from glia.machine.legal import verify, violations
 from glia.machine.passes.insert_semaphores import insert_semaphores
-from glia.sim.concurrent import run_concurrently, streams_of
+from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.policy import Policy, UninitializedRead
 from glia.sim.run import Executor, run
 from law.isa_bench import Bench, take, wide

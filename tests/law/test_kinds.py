@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glia.machine import kinds as module
-from glia.machine.kinds import kinds, rows_alike
+from glia.machine.columns import value_numbering as module
+from glia.machine.columns.value_numbering import kinds, rows_alike
 
 INTEGERS = st.one_of(st.integers(-3, 3), st.integers(-(1 << 63), (1 << 63) - 1))
 WAYS = pytest.mark.parametrize("few", [0, module.FEW])  # as arrays, or one by one

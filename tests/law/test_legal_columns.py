@@ -13,7 +13,7 @@ import pytest
 from glia.arch import Target, get_target
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3FN, S32
-from glia.base.options import CompileOptions
+from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.instructions.sync import RegisterMove
 from glia.isa.kit import Instr
@@ -24,7 +24,7 @@ from glia.kernels.softmax import softmax
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import program_violations, violations_one_by_one
 from glia.nki.trace import trace
-from glia.pipeline import run_pipeline
+from glia.options import CompileOptions
 from law.clean_programs import clean
 from levels.corpus import PROGRAMS, hlo_bytes
 

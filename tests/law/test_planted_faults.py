@@ -16,7 +16,7 @@ import glia
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.errors import CompileError, InternalError
-from glia.base.options import CompileOptions
+from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.instructions.sync import Barrier, RegisterAlu
 from glia.isa.operand import Signal, Tile, Wait
@@ -24,13 +24,13 @@ from glia.kernels.layernorm import layernorm
 from glia.kernels.softmax import softmax
 from glia.kernels.tensor_add import tensor_add
 from glia.machine import ProgramBuilder
-from glia.machine.errors import BrokenProgram, IllegalInstruction
+from glia.machine.builder.errors import BrokenProgram, IllegalInstruction
 from glia.machine.ir import Loop, Program, While
 from glia.machine.legal import program_violations, verify
-from glia.pipeline import run_pipeline
-from glia.sim.concurrent import Deadlock, Race, run_concurrently
+from glia.options import CompileOptions
+from glia.sim.order.concurrent import Deadlock, Race, run_concurrently
+from glia.sim.order.race import UnsetRegister
 from glia.sim.policy import AccessOutOfBounds, ExecutionFault, Policy, StaleRead, UninitializedRead
-from glia.sim.race import UnsetRegister
 from glia.sim.run import run
 from glia.sim.watchdog import EndlessLoop
 from law.clean_programs import (

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glia.machine import ProgramBuilder, ds
+from glia.machine.builder.program_builder import View
 from glia.machine.ir import Program
-from glia.machine.passes import rename as module
+from glia.machine.passes import rename_tiles as module
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
-from glia.machine.passes.rename import rename
+from glia.machine.passes.rename_tiles import rename
 from glia.machine.passes.schedule import schedule_as_given
-from glia.machine.program_builder import View
-from glia.sim.concurrent import run_concurrently
+from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
 
 ROWS, COLUMNS, TILES = 8, 12, 3

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from glia.base.affine import Affine
 from glia.base.dtype import F32
-from glia.base.options import CompileOptions
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.sync import Barrier, RegisterAlu, RegisterMove
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorTensor
@@ -18,7 +17,8 @@ from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
-from glia.sim.concurrent import Deadlock, Race, run_concurrently, streams_of
+from glia.options import CompileOptions
+from glia.sim.order.concurrent import Deadlock, Race, run_concurrently, streams_of
 from glia.sim.policy import Policy
 from law.clean_programs import edited
 from law.order_oracle import Verdict, judge

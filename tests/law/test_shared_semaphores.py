@@ -10,7 +10,7 @@ import pytest
 from glia.isa.kit import Instr
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
-from glia.sim.concurrent import Race, run_concurrently, streams_of
+from glia.sim.order.concurrent import Race, run_concurrently, streams_of
 
 ENGINES = ("vector", "gpsimd", "scalar")
 State = tuple[tuple[int, bool], ...]  # of each engine: how many are complete, whether one runs

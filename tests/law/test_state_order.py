@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import S32, U32
-from glia.base.options import CompileOptions
 from glia.isa import (
     INSTRUCTIONS,
     Activation,
@@ -38,7 +37,8 @@ from glia.machine.passes.place import place
 from glia.machine.passes.schedule import schedule
 from glia.machine.text import parse_program, print_program
 from glia.neff.package import Neff
-from glia.sim.concurrent import run_concurrently, streams_of
+from glia.options import CompileOptions
+from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
 from law.isa_bench import Bench
 

@@ -16,10 +16,10 @@ from glia.isa import DmaCopy, Memory, NcMatmul, RegisterMove, TensorCopy, Tensor
 from glia.isa.kit import ENGINES, Instr
 from glia.isa.operand import Pattern, Tile
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
-from glia.sim import timing_steps
-from glia.sim import timing_writers as writers
-from glia.sim.timing_costs import cost_of
-from glia.sim.timing_plan import Plan, make_plan
+from glia.timing import instruction_tables
+from glia.timing import producers as writers
+from glia.timing.costs import cost_of
+from glia.timing.plan import Plan, make_plan
 from levels.generated_programs import AFFINE, instructions, program, programs
 
 TRN1, TRN2 = (get_target(name).arch for name in ("trn1", "trn2"))
@@ -218,7 +218,7 @@ def test_writers_are_found_alike_in_python_and_compiled(body):
     found = []
     for few in (-1, 1 << 62):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(timing_steps, "FEW_STEPS", few)
+            patch.setattr(instruction_tables, "FEW_STEPS", few)
             found.append(needed(make_plan(program(body), TRN2)))
     assert found[0] == found[1]
 

@@ -14,14 +14,14 @@ from glia.arch import get_target
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
 from glia.machine.legal import verify
-from glia.machine.passes import use_both_memories as module
+from glia.machine.passes import spread_operands as module
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import OnChipMemoryFull, place
 from glia.machine.passes.schedule import schedule_as_given
-from glia.machine.passes.use_both_memories import use_both_memories
-from glia.sim.concurrent import run_concurrently
+from glia.machine.passes.spread_operands import use_both_memories
+from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
-from glia.sim.timing import simulate_timing
+from glia.timing.simulate import simulate_timing
 
 ARCH = get_target("trn1").arch
 STEPS = st.lists(

@@ -10,7 +10,7 @@ from glia.base.errors import Unspecified
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
 from glia.sim.assumptions import ALWAYS, FIRST_GENERATION, SEMAPHORES, TRANSFERS, not_modelled
-from glia.sim.concurrent import Race, run_concurrently
+from glia.sim.order.concurrent import Race, run_concurrently
 
 
 def program(function: str = "exp", target: str = "trn2", synchronise: bool = True) -> Program:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from glia.isa import DmaCopy
+from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
 from glia.machine.passes.schedule import schedule_as_given
-from glia.machine.program_builder import ProgramBuilder
 from glia.nki import beta1 as nki
 from glia.nki.beta1 import compiler as ncc
 from glia.nki.beta1 import isa as nisa

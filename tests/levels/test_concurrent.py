@@ -11,7 +11,7 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S32
 from glia.base.errors import InternalError
-from glia.base.options import CompileOptions
+from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.sync import Barrier, RegisterLoad
@@ -22,9 +22,9 @@ from glia.machine.ir import Loop, Program, Statement
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
-from glia.pipeline import run_pipeline
-from glia.sim.concurrent import Deadlock, run_concurrently, streams_of
-from glia.sim.race import Race
+from glia.options import CompileOptions
+from glia.sim.order.concurrent import Deadlock, run_concurrently, streams_of
+from glia.sim.order.race import Race
 from glia.sim.run import run
 from levels.corpus import PROGRAMS, hlo_bytes
 from levels.machine_programs import doubling, matmul

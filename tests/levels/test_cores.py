@@ -12,7 +12,7 @@ from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
 from glia.neff.package import Neff
 from glia.runtime.errors import ProgramFault
-from glia.sim.concurrent import Deadlock, Race, run_cores, streams_of
+from glia.sim.order.concurrent import Deadlock, Race, run_cores, streams_of
 from glia.sim.policy import ExecutionFault, Policy, UninitializedRead
 
 STRICT = Policy(check_initialized=True)

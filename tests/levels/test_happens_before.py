@@ -13,7 +13,7 @@ from glia.isa.operand import Memory, Tile
 from glia.machine import ProgramBuilder
 from glia.machine.ir import Program
 from glia.runtime.errors import ProgramFault
-from glia.sim.concurrent import Deadlock, Race, run_concurrently, streams_of
+from glia.sim.order.concurrent import Deadlock, Race, run_concurrently, streams_of
 from glia.sim.policy import Policy, UninitializedRead
 from glia.sim.run import run
 from glia.sim.watchdog import EndlessLoop

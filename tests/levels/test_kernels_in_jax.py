@@ -16,6 +16,7 @@ import glia
 from glia import nki
 from glia.frontend.errors import MalformedModule
 from glia.frontend.hlo_import.hlo_proto import messages
+from glia.frontend.registry import read_module
 from glia.kernels.cumsum import cumsum
 from glia.kernels.flash_attention import flash_attention
 from glia.kernels.flash_attention_backward import flash_attention_backward
@@ -25,7 +26,6 @@ from glia.nki.beta1 import language as nl1
 from glia.nki.beta1.frameworks import nki_call
 from glia.nki.errors import BadLaunch, NoDerivative, NotInNki
 from glia.nki.language import NkiTensor
-from glia.pipeline import read_module
 from glia.plugins.jax import on_device
 
 ROWS, COLUMNS = 128, 64

@@ -15,15 +15,16 @@ import pytest
 import glia
 import glia.nki.isa as nisa
 import glia.nki.language as nl
-from glia.base.options import CompileOptions
+from glia.compiler import run_pipeline
 from glia.frontend.errors import BadCustomCall
-from glia.kernels.average_pool2d import average_pool2d
+from glia.frontend.registry import read_module
 from glia.kernels.cumsum import cumsum
-from glia.machine.overlap import join_overlapping
+from glia.kernels.images.average_pool2d import average_pool2d
+from glia.machine.aliased_tiles import join_overlapping
 from glia.nki import jit
 from glia.nki.language import NkiTensor
 from glia.nki.trace import trace
-from glia.pipeline import read_module, run_pipeline
+from glia.options import CompileOptions
 from glia.plugins.jax import on_device
 from glia.tile.text import parse_program, print_program
 

@@ -12,7 +12,7 @@ from glia import nki
 from glia.frontend.errors import BadCustomCall
 from glia.machine import ProgramBuilder, ds
 from glia.machine.ir import Loop, Program, walk
-from glia.machine.one_core import on_one_core
+from glia.machine.merge_cores import on_one_core
 from glia.machine.text import parse_program, print_program
 from glia.nki import isa as nisa
 from glia.nki import language as nl

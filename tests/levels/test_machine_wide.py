@@ -13,10 +13,10 @@ from glia.base.errors import InternalError
 from glia.isa import Activation, DmaCopy, RegisterMove, TensorCopy, TensorScalar, TensorTensor
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Branch, Loop, Program, While
-from glia.sim.concurrent import run_concurrently, run_cores
+from glia.sim.float32_mode import keep_wide
+from glia.sim.order.concurrent import run_concurrently, run_cores
 from glia.sim.policy import Policy
 from glia.sim.run import run
-from glia.sim.wide import keep_wide
 from law.isa_bench import Bench, take
 
 Array = np.ndarray[Any, Any]

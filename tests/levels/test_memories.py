@@ -13,14 +13,14 @@ from glia.base.dtype import F32
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine import ProgramBuilder, ds
-from glia.machine.errors import BrokenProgram
+from glia.machine.builder.errors import BrokenProgram
 from glia.machine.ir import Program
 from glia.machine.legal import verify
-from glia.sim.concurrent import run_concurrently
-from glia.sim.lazy import CHUNK_BYTES, Backing, zeros
 from glia.sim.memory import DeviceMemory, Memories
+from glia.sim.order.concurrent import run_concurrently
 from glia.sim.policy import AccessOutOfBounds, Policy
 from glia.sim.run import Executor, run
+from glia.sim.sparse_buffer import CHUNK_BYTES, Backing, zeros
 
 GIB = 1 << 30
 STRICT = Policy(check_initialized=True)

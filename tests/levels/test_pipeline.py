@@ -8,18 +8,11 @@ import pytest
 
 import glia
 from glia.base.errors import CompileError
-from glia.base.options import CompileOptions
+from glia.compiler import Step, run_pipeline
 from glia.frontend.hlo import import_hlo
-from glia.pipeline import (
-    CHOICES,
-    PIPELINE,
-    BadOption,
-    Step,
-    UnsupportedLogicalCore,
-    check_options,
-    count_flops,
-    run_pipeline,
-)
+from glia.graph.flops import count_flops
+from glia.options import CHOICES, BadOption, CompileOptions, UnsupportedLogicalCore, check_options
+from glia.pipeline import PIPELINE
 from levels.corpus import PROGRAMS, assert_close, hlo_bytes
 
 MATMUL = next(program for program in PROGRAMS if program.name == "matmul")

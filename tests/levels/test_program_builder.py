@@ -12,10 +12,10 @@ import glia
 from glia.base.affine import Affine
 from glia.base.errors import CompileError
 from glia.machine import ProgramBuilder, View, ds
-from glia.machine.errors import BrokenProgram, IllegalInstruction, IllegalView
+from glia.machine.builder.errors import BrokenProgram, IllegalInstruction, IllegalView
 from glia.machine.ir import Loop, Program
 from glia.machine.text import parse_program, print_program
-from glia.sim.concurrent import run_concurrently, streams_of
+from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
 
 X = np.arange(4 * 6 * 8, dtype=np.float32).reshape(4, 6, 8)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import glia
-from glia.base.options import CompileOptions
+from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.machine.passes.place import OnChipMemoryFull
-from glia.pipeline import run_pipeline
+from glia.options import CompileOptions
 from glia.tile.passes.choose_layouts import evict
 from levels.corpus import BY_NAME, assert_close, hlo_bytes
 

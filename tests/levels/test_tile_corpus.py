@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glia.base.options import CompileOptions
+from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
-from glia.pipeline import run_pipeline
+from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate
 from glia.tile.ir import Apply, Program
 from glia.tile.legal import verify

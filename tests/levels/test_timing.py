@@ -20,9 +20,9 @@ from glia.isa.instructions.tensor import NcMatmul
 from glia.isa.instructions.vector import TensorCopy
 from glia.isa.operand import Pattern, Tile
 from glia.machine.ir import Branch, Loop, Program, While
-from glia.sim.timing import Deadlock, Event, Timing, simulate_timing
-from glia.sim.timing_plan import make_plan
-from glia.sim.timing_steady import TooLong
+from glia.timing.plan import make_plan
+from glia.timing.simulate import Deadlock, Event, Timing, simulate_timing
+from glia.timing.steady_state import TooLong
 from levels.timing_programs import (
     copy,
     part,

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from glia.arch import get_target
+from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
-from glia.machine.program_builder import ProgramBuilder
 from glia.profile.report import profile_programs
-from glia.sim.timing import ALONE, Timing, simulate_timing
-from glia.sim.timing_cores import NobodyComes, simulate_cores
-from glia.sim.timing_machine import Deadlock
+from glia.timing.core import Deadlock
+from glia.timing.cores import NobodyComes, simulate_cores
+from glia.timing.simulate import ALONE, Timing, simulate_timing
 
 ARCH = get_target("trn2").arch
 SHAPE = (128, 512)

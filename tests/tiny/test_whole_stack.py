@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import glia
-from glia.pipeline import text_of
-from glia.sim.concurrent import run_concurrently, streams_of
+from glia.compiler import text_of
+from glia.sim.order.concurrent import run_concurrently, streams_of
 from levels.hlo_text import entry
 
 DENSE = entry(

@@ -18,7 +18,8 @@ class Target:
     """A target the compilers accept.
 
     `hbm_bytes` is one physical core's share of the chip's device memory; `default_lnc` how many
-    physical cores make a logical one when nothing else is asked for.
+    physical cores make a logical one when nothing else is asked for. A target that is not compiled
+    is only described.
     """
 
     name: str
@@ -29,19 +30,28 @@ class Target:
     default_lnc: int
     lncs: tuple[int, ...]
     source: str
+    is_compiled: bool = True
 
 
 def _target(
-    name: str, arch: Arch, gib: int, cores: int, lncs: tuple[int, ...], source: str
+    name: str,
+    arch: Arch,
+    gib: int,
+    cores: int,
+    lncs: tuple[int, ...],
+    source: str,
+    is_compiled: bool = True,
 ) -> Target:
     chip_bytes = gib * _GIB
-    return Target(name, arch, chip_bytes // cores, chip_bytes, cores, lncs[0], lncs, source)
+    return Target(
+        name, arch, chip_bytes // cores, chip_bytes, cores, lncs[0], lncs, source, is_compiled
+    )
 
 
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        _target("inf1", CORE_V1, 8, 4, (1,), "Inferentia hardware page"),
+        _target("inf1", CORE_V1, 8, 4, (1,), "Inferentia hardware page", is_compiled=False),
         _target("trn1", CORE_V2, 32, 2, (1,), "Trainium hardware page"),
         _target("trn1n", CORE_V2, 32, 2, (1,), "Trainium hardware page"),
         _target("inf2", CORE_V2, 32, 2, (1,), "Inferentia2 hardware page"),
@@ -49,6 +59,9 @@ TARGETS: dict[str, Target] = {
         _target("trn3", CORE_V4, 144, 8, (2, 1), "Trainium3 hardware page; LNC as on Trainium2"),
     )
 }
+
+# The targets that models and kernels are compiled for, in alphabetical order
+COMPILED_TARGETS = tuple(sorted(name for name, target in TARGETS.items() if target.is_compiled))
 
 
 def get_target(name: str) -> Target:

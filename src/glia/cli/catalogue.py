@@ -52,7 +52,7 @@ def instruction_text(name: str) -> str:
 def timing_constants() -> list[str]:
     """One line for each constant of the timing model, those that no public source gives first."""
     from glia.arch import ARCHS
-    from glia.sim.timing import TIMED_CONSTANTS
+    from glia.timing.simulate import TIMED_CONSTANTS
 
     rows = [
         (constant.confidence != "assumed", f"{arch.name} {name}", constant)

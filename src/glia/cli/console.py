@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from glia.cli.guard import writing
-from glia.pipeline import Step
+from glia.compiler import Step
 
 LEVELS = {
     "debug": logging.DEBUG,

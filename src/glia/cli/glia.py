@@ -392,8 +392,10 @@ def conformance(suite: str, repo: str, only: str, seconds: float, as_json: bool)
 @click.option("--optlevel", "-O", type=click.IntRange(1, 3), default=2)
 def show(model: str, after: str, target: str, auto_cast: str, optlevel: int) -> None:
     """Print FILE, a serialized HLO module, as the text it has after a pass of the compiler."""
-    from glia.base.options import CompileOptions
-    from glia.pipeline import IMPORT, PIPELINE, read_module, run_pipeline, text_of
+    from glia.compiler import IMPORT, run_pipeline, text_of
+    from glia.frontend.registry import read_module
+    from glia.options import CompileOptions
+    from glia.pipeline import PIPELINE
 
     levels = {IMPORT: "graph"} | {each.name: each.makes for each in PIPELINE}
     if not after:

@@ -13,21 +13,12 @@ import click
 from click.core import ParameterSource
 
 from glia import __version__
-from glia.base.options import CompileOptions
 from glia.cli.console import LEVELS, Console, Progress
 from glia.cli.errors import NotOneFile, UnwritableOutput
 from glia.cli.flags import PassedFlag, split_passed_flags
 from glia.cli.guard import GuardedGroup, check_writable, writing
-from glia.pipeline import (
-    CHOICES,
-    DOWNCASTS,
-    Step,
-    check_options,
-    compile_graph,
-    read_module,
-    text_of,
-    unheeded,
-)
+from glia.compiler import Step, compile_graph, text_of
+from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options, ineffective_options
 
 TARGETS = tuple(map(str, CHOICES["target"]))
 EXAMPLES = """\b
@@ -242,7 +233,7 @@ def _options(context: click.Context, values: dict[str, Any], warnings: list[str]
     options = CompileOptions(**values)
     check_options(options)
     flags = {parameter.name: parameter.opts[0] for parameter in context.command.params}
-    for name, instead in unheeded(options).items():
+    for name, instead in ineffective_options(options).items():
         warnings.append(f"{flags[name]} has no effect yet: {instead}")
     return options
 
@@ -285,6 +276,8 @@ def _compile(model: str, options: CompileOptions, console: Console) -> None:
     console.info(f"compiling {model} for {options.target}")
     console.debug(f"options: {dataclasses.asdict(options)}")
     try:
+        from glia.frontend.registry import read_module
+
         neff = compile_graph(read_module(Path(model)), options, observe)
     except Exception as error:
         console.debug(f"failed: {error}")

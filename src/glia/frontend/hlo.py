@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from glia.base.files import read_file
 from glia.frontend.errors import MalformedModule, UnreadableFile
+from glia.frontend.formats import Format
 from glia.frontend.hlo_import.collective import COLLECTIVE
 from glia.frontend.hlo_import.composites import EXPANDED
 from glia.frontend.hlo_import.contraction import CONTRACTION
@@ -112,6 +114,18 @@ def import_hlo(data: bytes) -> Graph:
         result_names=_names(attributes, "output", len(imported.graph.results)),
         aliases=_aliases(proto, imported.parameter_types, imported.result),
     )
+
+
+HLO_FILE = Format(
+    "the path of an HLO file",
+    accepts=lambda module: isinstance(module, str | os.PathLike),
+    read=load_hlo,
+)
+HLO_BYTES = Format(
+    "HLO bytes",
+    accepts=lambda module: isinstance(module, bytes | bytearray | memoryview),
+    read=lambda module: import_hlo(bytes(module)),
+)
 
 
 def _names(attributes: dict[str, str], kind: str, count: int) -> tuple[str, ...]:

@@ -6,10 +6,12 @@ from types import ModuleType
 from typing import Any
 
 from glia.frontend.errors import BadStableHlo, FrameworkMissing
+from glia.frontend.formats import Format
 from glia.frontend.hlo import import_hlo
 from glia.graph.ir import Graph
 
 _BYTECODE = b"ML\xefR"
+_LONGEST_MAGIC = 6
 _LONGEST_REASON = 400
 
 
@@ -37,6 +39,27 @@ def import_lowered(lowered: Any) -> Graph:
     Raises what `import_hlo` raises.
     """
     return import_hlo(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+
+
+def _is_stablehlo(module: object) -> bool:
+    """Whether a value is MLIR: bytecode, or text with a line break or the word it begins with."""
+    if isinstance(module, str):
+        return "\n" in module or module.lstrip().startswith("module")
+    if isinstance(module, bytes | bytearray | memoryview):
+        return bytes(module[:_LONGEST_MAGIC]).startswith((_BYTECODE, b"module"))
+    return False
+
+
+STABLEHLO = Format(
+    "StableHLO text or bytecode",
+    accepts=_is_stablehlo,
+    read=lambda module: import_stablehlo(module if isinstance(module, str) else bytes(module)),
+)
+LOWERED = Format(
+    "a jax Lowered",
+    accepts=lambda module: hasattr(module, "compiler_ir"),
+    read=import_lowered,
+)
 
 
 def _text(module: bytes) -> str:

@@ -23,7 +23,7 @@ factor a is 1 everywhere: one column of ones, read again and again with step 0.
 
 from __future__ import annotations
 
-from glia.kernels.rows import Ring, split
+from glia.kernels.parts.rows import Ring, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

@@ -23,7 +23,7 @@ column of taps each, and serve the whole batch.
 
 from __future__ import annotations
 
-from glia.kernels.rows import Ring, bytes_of, split
+from glia.kernels.parts.rows import Ring, bytes_of, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from glia.kernels import conv2d_layouts
 from glia.kernels.cumsum import cumsum as current_cumsum
 from glia.kernels.earlier_grid import share_of
-from glia.kernels.resize_nearest import resize_into
-from glia.kernels.select_and_scatter import select_and_scatter
+from glia.kernels.images import conv2d_layouts
+from glia.kernels.images.resize_nearest import resize_into
+from glia.kernels.images.select_and_scatter import select_and_scatter
 from glia.kernels.tensor_add import add_rows
 from glia.nki.beta1 import jit
 from glia.nki.beta1 import language as nl

@@ -37,9 +37,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from glia.kernels.psum import BANK_COLUMNS, copy_out
-from glia.kernels.rows import split
-from glia.kernels.stages import run_stages, wait
+from glia.kernels.parts.psum import BANK_COLUMNS, copy_out
+from glia.kernels.parts.rows import split
+from glia.kernels.parts.stages import run_stages, wait
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

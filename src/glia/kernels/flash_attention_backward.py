@@ -40,9 +40,9 @@ from glia.kernels.flash_attention import (
     psum_at,
     turn,
 )
-from glia.kernels.psum import BANK_COLUMNS, copy_out
-from glia.kernels.rows import split
-from glia.kernels.stages import run_stages
+from glia.kernels.parts.psum import BANK_COLUMNS, copy_out
+from glia.kernels.parts.rows import split
+from glia.kernels.parts.stages import run_stages
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

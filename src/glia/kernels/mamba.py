@@ -33,7 +33,7 @@ Longer sequences go on from the last column of each scan, [128 channels, 1] for 
 
 from __future__ import annotations
 
-from glia.kernels.rows import Ring, split
+from glia.kernels.parts.rows import Ring, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

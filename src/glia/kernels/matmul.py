@@ -33,7 +33,7 @@ adds up in some, Vector and Scalar empty the others.
 
 from __future__ import annotations
 
-from glia.kernels.psum import copy_out
+from glia.kernels.parts.psum import copy_out
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

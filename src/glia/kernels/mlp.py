@@ -28,8 +28,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from glia.kernels.psum import BANK_COLUMNS, bank, copy_out, transpose_tiles
-from glia.kernels.rows import split
+from glia.kernels.parts.psum import BANK_COLUMNS, bank, copy_out, transpose_tiles
+from glia.kernels.parts.rows import split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

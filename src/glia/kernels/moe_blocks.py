@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from glia.kernels.rows import Ring, split
+from glia.kernels.parts.rows import Ring, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

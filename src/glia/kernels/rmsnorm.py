@@ -26,9 +26,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from glia.kernels.layernorm import inverse_root, spread
-from glia.kernels.row_tile import RowTile
-from glia.kernels.rows import bytes_of, split
-from glia.kernels.stages import fits, run_stages
+from glia.kernels.parts.row_tile import RowTile
+from glia.kernels.parts.rows import bytes_of, split
+from glia.kernels.parts.stages import fits, run_stages
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

@@ -23,7 +23,7 @@ rounded before they are added, as frameworks do that compute it operation by ope
 
 from __future__ import annotations
 
-from glia.kernels.rows import bytes_of, split
+from glia.kernels.parts.rows import bytes_of, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

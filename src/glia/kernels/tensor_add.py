@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 
-from glia.kernels.rows import Ring, bytes_of, row_tiles
+from glia.kernels.parts.rows import Ring, bytes_of, row_tiles
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

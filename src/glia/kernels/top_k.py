@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 
-from glia.kernels.rows import Ring, ceiling, split
+from glia.kernels.parts.rows import Ring, ceiling, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

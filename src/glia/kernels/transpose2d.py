@@ -21,8 +21,8 @@ of x are short; pieces under 512 bytes are avoided by taking more columns as lon
 
 from __future__ import annotations
 
-from glia.kernels.rows import bytes_of, split
-from glia.kernels.stages import fits
+from glia.kernels.parts.rows import bytes_of, split
+from glia.kernels.parts.stages import fits
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl

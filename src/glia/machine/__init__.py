@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from glia.base.lazy_imports import imported_on_use
 
 if TYPE_CHECKING:
+    from glia.machine.builder.program_builder import ProgramBuilder
+    from glia.machine.builder.view import View, ds
     from glia.machine.ir import Program
-    from glia.machine.program_builder import ProgramBuilder
-    from glia.machine.view import View, ds
 
 __all__ = ["Program", "ProgramBuilder", "View", "ds"]
 
 _HOMES = {
     "Program": "glia.machine.ir",
-    "ProgramBuilder": "glia.machine.program_builder",
-    "View": "glia.machine.view",
-    "ds": "glia.machine.view",
+    "ProgramBuilder": "glia.machine.builder.program_builder",
+    "View": "glia.machine.builder.view",
+    "ds": "glia.machine.builder.view",
 }
 
 __getattr__, __dir__ = imported_on_use(__name__, _HOMES)

@@ -11,8 +11,8 @@ from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.kit import Instr, is_register, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
+from glia.machine.columns.legal_columns import has_legal_instructions
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
-from glia.machine.legal_columns import has_legal_instructions
 from glia.machine.legal_instruction import violations
 from glia.machine.text import print_instruction, print_pattern
 

@@ -18,13 +18,13 @@ from typing import Any
 
 from glia.arch import get_target
 from glia.base.errors import CompileError
-from glia.base.options import CompileOptions
 from glia.frontend.errors import BadCustomCall
 from glia.isa.operand import Memory
+from glia.machine.aliased_tiles import join_overlapping
 from glia.machine.ir import Program
-from glia.machine.one_core import on_one_core
-from glia.machine.overlap import join_overlapping
+from glia.machine.merge_cores import on_one_core
 from glia.neff.package import Neff
+from glia.options import CompileOptions
 from glia.tile.ir import Call
 from glia.tile.ir import Program as TileProgram
 from glia.tile.nest_rewriting import map_calls

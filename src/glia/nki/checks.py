@@ -28,7 +28,7 @@ from glia.nki.subset import findings
 from glia.nki.targets import own_target, target_of_kernel
 from glia.nki.trace import Traced
 from glia.profile.report import profile_programs
-from glia.sim.concurrent import run_cores, streams_of
+from glia.sim.order.concurrent import run_cores, streams_of
 from glia.sim.policy import ExecutionFault, Policy
 
 FIRST_GENERATION = 2  # that NKI has

@@ -18,7 +18,7 @@ from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import verify
 from glia.nki.errors import BrokenRule, IndexNotInTable, NotInNki
-from glia.sim.banks import WITHOUT_BANKS
+from glia.sim.psum_banks import WITHOUT_BANKS
 
 Extents = dict[str, int]  # how often each loop around a statement runs
 Moment = tuple[int, ...]  # place in a block, turn of its loop, place in that ...: in order of time

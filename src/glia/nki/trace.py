@@ -22,9 +22,9 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import HBM_ALIGNMENT, OnChipMemoryFull, place
-from glia.machine.passes.rename import rename
+from glia.machine.passes.rename_tiles import rename
 from glia.machine.passes.schedule import schedule_as_given
-from glia.machine.passes.use_both_memories import use_both_memories
+from glia.machine.passes.spread_operands import use_both_memories
 from glia.nki.dtypes import dtype_name
 from glia.nki.errors import NotAnOutput
 from glia.nki.launch import (

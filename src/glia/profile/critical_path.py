@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from glia.base.loc import Loc
 from glia.machine.queues import queue_of
-from glia.sim.timing import Event, Timing, is_queue, queue_track
+from glia.timing.simulate import Event, Timing, is_queue, queue_track
 
 TOLERANCE_NS = 1.0  # times are rounded to picoseconds
 

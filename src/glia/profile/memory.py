@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Program
-from glia.sim.timing import Timing
+from glia.timing.simulate import Timing
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from html import escape
 
-from glia.sim.timing import Skip, Timing
+from glia.timing.simulate import Skip, Timing
 
 WIDTH, GUTTER, ROW, GAP, HEAD, FOOT = 1000, 96, 26, 6, 54, 34
 FOLDED_PIXELS = 46

@@ -16,8 +16,8 @@ from glia.profile.memory import Residence, residences
 from glia.profile.page import render_page
 from glia.profile.picture import render_svg
 from glia.profile.trace import perfetto_events
-from glia.sim.timing import Timing, queue_track, simulate_timing
-from glia.sim.timing_cores import simulate_cores
+from glia.timing.cores import simulate_cores
+from glia.timing.simulate import Timing, queue_track, simulate_timing
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from glia.profile.describe import operands_text
-from glia.sim.timing import Timing, is_queue
+from glia.timing.simulate import Timing, is_queue
 
 ENGINE_PROCESS, DMA_PROCESS, SUMMARY_PROCESS = 1, 2, 3
 PROCESSES = 3  # of each core

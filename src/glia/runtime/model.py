@@ -35,8 +35,8 @@ _PROFILER = "glia.profile.report:profile_programs"
 # How a program can be executed, the default first: in program order, or with engines and queues
 # running on as far as semaphores let them, which finds what only luck keeps right.
 DEVICES = {
-    "reference": "glia.sim.concurrent:run_programs",
-    "adversarial": "glia.sim.concurrent:run_strictly",
+    "reference": "glia.sim.order.concurrent:run_programs",
+    "adversarial": "glia.sim.order.concurrent:run_strictly",
 }
 
 

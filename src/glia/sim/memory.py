@@ -14,8 +14,8 @@ from glia.base.dtype import PRED, DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Program
-from glia.sim.lazy import Backing
 from glia.sim.policy import Policy
+from glia.sim.sparse_buffer import Backing
 
 Array = np.ndarray[Any, Any]
 Environment = dict[str, int]

@@ -27,7 +27,9 @@ from glia.isa.operand import Memory, Pattern
 from glia.isa.rendezvous import Participant
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
 from glia.machine.text import print_instruction
-from glia.sim.banks import bank_checks
+from glia.sim.engine_state import EngineStates
+from glia.sim.float32_mode import as_held
+from glia.sim.last_writer import Writers, WrittenBytes, rows_of
 from glia.sim.memory import (
     DeviceMemory,
     Environment,
@@ -43,11 +45,9 @@ from glia.sim.policy import (
     Policy,
     UninitializedRead,
 )
-from glia.sim.states import EngineStates
-from glia.sim.sums import Sums
+from glia.sim.psum_accumulation import Sums
+from glia.sim.psum_banks import bank_checks
 from glia.sim.watchdog import Watchdog
-from glia.sim.wide import as_held
-from glia.sim.written import Writers, WrittenBytes, rows_of
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[Environment], None]

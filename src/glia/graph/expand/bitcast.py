@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from glia.base.dtype import U4, U8, U16, U32, U64, DType
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Bitcast
 from glia.graph.rules.constructors import apply, bitcast, convert, splat_like, stack, take
 from glia.graph.rules.driver import apply_rules, rule, rules_of
+from glia.options import CompileOptions
 
 _UNSIGNED: dict[int, DType] = {4: U4, 8: U8, 16: U16, 32: U32, 64: U64}
 

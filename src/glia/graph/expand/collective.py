@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Collective
 from glia.graph.rules.constructors import constant, splat_like
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
+from glia.options import CompileOptions
 
 
 def expand_collective(graph: Graph, options: CompileOptions) -> Graph:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from glia.base.dtype import C64, C128, F32, F64, DType
-from glia.base.options import CompileOptions
 from glia.graph.expand.tensor_pairs import Family, Parts, operation_name, split_into_pairs
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Bitcast, Convert, Convolution, Dot, Iota, Map
 from glia.graph.passes.errors import UnsupportedComplex
 from glia.graph.rules.constructors import apply, convert, select, splat_like
+from glia.options import CompileOptions
 
 _PART = {C64: F32, C128: F64}
 

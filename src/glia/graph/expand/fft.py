@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from glia.base.dtype import F32
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Dot, Fft
 from glia.graph.rules.constructors import (
@@ -25,6 +24,7 @@ from glia.graph.rules.constructors import (
     swap,
 )
 from glia.graph.rules.driver import apply_rules, rule, rules_of
+from glia.options import CompileOptions
 
 LARGEST_MATRIX = 128
 """Lengths up to this are one contraction; longer ones are split where they have a factor."""

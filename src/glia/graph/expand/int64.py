@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from glia.base.dtype import F32, PRED, S32, S64, U8, U16, U32, U64, DType, Kind
-from glia.base.options import CompileOptions
 from glia.graph.expand.tensor_pairs import Family, Parts, operation_name, split_into_pairs
 from glia.graph.expand.word_pairs import (
     Wide,
@@ -39,6 +38,7 @@ from glia.graph.rules.constructors import (
     stack,
     take,
 )
+from glia.options import CompileOptions
 
 _WORDS = {8: U8, 16: U16, 32: U32}
 _EXPONENT_BIAS = 127

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from glia.base.dtype import F32, S32, DType
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Cholesky, Dot, TriangularSolve
 from glia.graph.rules.constructors import (
@@ -24,6 +23,7 @@ from glia.graph.rules.constructors import (
     swap,
 )
 from glia.graph.rules.driver import apply_rules, rule, rules_of
+from glia.options import CompileOptions
 
 
 def expand_linear_algebra(graph: Graph, options: CompileOptions) -> Graph:

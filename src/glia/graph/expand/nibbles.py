@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from glia.base.dtype import S4, S8, U4, U8, DType, Kind
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Bitcast, Constant, Convert, Iota, Map
 from glia.graph.passes.retype import Retyping, retype
 from glia.graph.rules.constructors import apply, bitcast, convert, splat_like
 from glia.graph.rules.regions import all_nodes, tensor_types
+from glia.options import CompileOptions
 
 _WIDE: Mapping[DType, DType] = {S4: S8, U4: U8}
 _WRAPPING = frozenset({"add", "subtract", "multiply", "divide", "negate", "not", "power", "abs",

@@ -8,7 +8,6 @@ import zlib
 import numpy as np
 
 from glia.base.dtype import F32, PRED, U8, U16, U32, U64, DType
-from glia.base.options import CompileOptions
 from glia.graph.counter_generators import halves
 from glia.graph.expand.word_pairs import Wide, add_wide, full_product, less_wide
 from glia.graph.ir import Graph, Node, TensorType
@@ -29,6 +28,7 @@ from glia.graph.rules.constructors import (
     take,
 )
 from glia.graph.rules.driver import Tuple, apply_rules, map_regions, rule, rules_of
+from glia.options import CompileOptions
 
 _PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Reduce
 from glia.graph.ops.scalar_regions import identity, monoid
@@ -29,6 +28,7 @@ from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
 from glia.graph.rules.extremes import counts_up, extreme_with_position
 from glia.graph.rules.facts import is_uniform
 from glia.graph.rules.inline_regions import inline_scalar_graph, separate
+from glia.options import CompileOptions
 
 
 def expand_reduce(graph: Graph, options: CompileOptions) -> Graph:

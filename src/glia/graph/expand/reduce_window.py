@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 
 from glia.base.dtype import PRED
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import ReduceWindow
 from glia.graph.ops.scalar_regions import identity, monoid
@@ -28,6 +27,7 @@ from glia.graph.rules.constructors import (
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
 from glia.graph.rules.facts import is_uniform
 from glia.graph.rules.inline_regions import inline_scalar_graph
+from glia.options import CompileOptions
 
 DIRECT_WINDOW = 64
 """A monoid's windows of up to this many elements stay windows: each element is read that often."""

@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 from glia.base.dtype import S32
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, TensorType
 from glia.graph.ops import Gather, Scatter
 from glia.graph.ops.scalar_regions import monoid, returned_parameter
@@ -30,6 +29,7 @@ from glia.graph.rules.constructors import (
 )
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
 from glia.graph.rules.inline_regions import inline_scalar_graph, separate
+from glia.options import CompileOptions
 
 
 def expand_scatter(graph: Graph, options: CompileOptions) -> Graph:

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 
 from glia.base.dtype import PRED, S32
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import SelectAndScatter, Slice
 from glia.graph.ops.scalar_regions import identity, monoid
 from glia.graph.rules.constructors import apply, broadcast, constant, pad, select, splat, splat_like
 from glia.graph.rules.driver import apply_rules, rule, rules_of
 from glia.graph.rules.inline_regions import inline_scalar_graph
+from glia.options import CompileOptions
 
 
 def expand_select_and_scatter(graph: Graph, options: CompileOptions) -> Graph:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from glia.base.dtype import S32
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Map, Sort
 from glia.graph.ops.scalar_regions import identity
@@ -30,6 +29,7 @@ from glia.graph.rules.constructors import (
 )
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
 from glia.graph.rules.inline_regions import inline_scalar_graph
+from glia.options import CompileOptions
 
 
 def expand_sort(graph: Graph, options: CompileOptions) -> Graph:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph
 from glia.graph.rules import control_flow, movement
 from glia.graph.rules.driver import apply_rules
+from glia.options import CompileOptions
 
 RULES = (*control_flow.RULES, *movement.RULES)
 

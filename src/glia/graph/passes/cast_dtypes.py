@@ -16,7 +16,6 @@ from typing import Any
 import ml_dtypes
 
 from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F16, F32, DType
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import (
     Bitcast,
@@ -46,6 +45,7 @@ from glia.graph.ops.scalar_regions import monoid
 from glia.graph.passes.retype import Retyping, retype
 from glia.graph.rules.constructors import apply, convert, monoid_region, splat_like
 from glia.graph.rules.driver import Rule, apply_rules, results_as_node, rule
+from glia.options import CompileOptions
 
 _TYPES = {"bf16": BF16, "fp16": F16}
 _TF32_BITS = (8, 10)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from glia.base.dtype import C128, F8E4M3B11FNUZ, F8E4M3FNUZ, F8E5M2FNUZ, F64
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph
 from glia.graph.passes.errors import UnsupportedDtype, UnsupportedFp8
 from glia.graph.rules.regions import all_nodes, tensor_types
+from glia.options import CompileOptions
 
 _NO_DATAPATH = (F64, C128)
 _OTHER_FP8 = (F8E4M3FNUZ, F8E4M3B11FNUZ, F8E5M2FNUZ)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import Constant, CustomCall, RngUniform
 from glia.graph.rules.driver import map_regions
+from glia.options import CompileOptions
 
 _DISTINCT = (RngUniform, CustomCall)
 """Operations whose equal copies may differ: samples, and calls with effects."""

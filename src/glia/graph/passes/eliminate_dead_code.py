@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Conditional, Get, Sort, While, results_of
 from glia.graph.rules.driver import map_regions
 from glia.graph.rules.inline_regions import inline
 from glia.graph.rules.regions import depends_on
+from glia.options import CompileOptions
 
 
 def eliminate_dead_code(graph: Graph, options: CompileOptions) -> Graph:

@@ -14,11 +14,11 @@ import itertools
 import math
 
 from glia.arch import Arch, get_target
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Convolution, Slice, Transpose
 from glia.graph.rules.constructors import concatenate, constant, pad, reshape, reverse
 from glia.graph.rules.driver import Rule, apply_rules
+from glia.options import CompileOptions
 
 TRANSFERS = 3  # that the copies take one after the other: read, written, read again
 

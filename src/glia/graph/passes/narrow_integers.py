@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from glia.base.dtype import S32, S64, U8, U16, U32, U64, DType, Kind
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Bitcast, Constant, Map
 from glia.graph.passes.errors import ConstantTooWide
@@ -33,6 +32,7 @@ from glia.graph.rules.control_flow import drop_identity_bitcast, merge_bitcasts
 from glia.graph.rules.driver import apply_rules
 from glia.graph.rules.inline_regions import inline
 from glia.graph.rules.regions import all_nodes, tensor_types
+from glia.options import CompileOptions
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import (
     Bitcast,
@@ -27,6 +26,7 @@ from glia.graph.ops import (
     While,
 )
 from glia.graph.rules.driver import map_regions
+from glia.options import CompileOptions
 
 Array = np.ndarray[Any, Any]
 

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from glia.base.dtype import F32
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Convert, Map
 from glia.graph.rules.constructors import apply, splat_like
 from glia.graph.rules.driver import map_regions
 from glia.graph.rules.facts import uniform
 from glia.graph.scalar import FUNCTIONS
+from glia.options import CompileOptions
 
 Array = np.ndarray[Any, Any]
 

@@ -6,11 +6,11 @@ reduction adds. The rules on integers hold modulo the width.
 
 from __future__ import annotations
 
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph
 from glia.graph.passes.canonicalize import RULES as CANONICAL
 from glia.graph.rules import algebra, contraction, reduction
 from glia.graph.rules.driver import apply_rules
+from glia.options import CompileOptions
 
 RULES = (*algebra.RULES, *reduction.RULES, *contraction.RULES)
 

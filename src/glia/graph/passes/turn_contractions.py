@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from glia.base.options import CompileOptions
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Dot, Transpose
 from glia.graph.rules.driver import map_regions
+from glia.options import CompileOptions
 
 
 def turn_contractions(graph: Graph, options: CompileOptions) -> Graph:

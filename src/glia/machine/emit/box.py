@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import PRED, U8, DType
-from glia.machine.emit.space import PARTITIONS, Dim, Env, Span
+from glia.machine.emit.layout import PARTITIONS, Dim, Env, Span
 from glia.tile.ir import Load
 
 

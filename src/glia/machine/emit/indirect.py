@@ -13,12 +13,10 @@ from glia.isa.instructions.dma import DmaGather, DmaScatter
 from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
 from glia.isa.instructions.vector import Memset, TensorTensor
 from glia.isa.operand import Memory, Pattern, row_major, whole
+from glia.machine.emit.block_builder import Builder
 from glia.machine.emit.box import storage
-from glia.machine.emit.builder import Builder
-from glia.machine.emit.cover import Prices
-from glia.machine.emit.monoids import exact_engine, reduce_op
-from glia.machine.emit.select import Selector
-from glia.machine.emit.space import (
+from glia.machine.emit.covering import Prices
+from glia.machine.emit.layout import (
     Point,
     fold_together,
     hbm_pattern,
@@ -27,7 +25,9 @@ from glia.machine.emit.space import (
     swept_once,
     tile_pattern,
 )
-from glia.machine.emit.stage import Source
+from glia.machine.emit.monoids import exact_engine, reduce_op
+from glia.machine.emit.selection import Selector
+from glia.machine.emit.staging import Source
 from glia.tile.ir import Apply, Dynamic, Expr, Index, Literal, Load, Store
 
 

@@ -11,12 +11,11 @@ from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
+from glia.machine.emit.block_builder import Builder
 from glia.machine.emit.box import find_box, storage
-from glia.machine.emit.builder import Builder
-from glia.machine.emit.cover import Prices
+from glia.machine.emit.covering import Prices
 from glia.machine.emit.indirect import IndirectAccess, is_varying
-from glia.machine.emit.select import Selector
-from glia.machine.emit.space import (
+from glia.machine.emit.layout import (
     PARTITIONS,
     Env,
     Home,
@@ -27,7 +26,8 @@ from glia.machine.emit.space import (
     home_pattern,
     tile_pattern,
 )
-from glia.machine.emit.stage import Source, Stager
+from glia.machine.emit.selection import Selector
+from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.contraction import row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Schedule

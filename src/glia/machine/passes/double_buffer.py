@@ -9,11 +9,11 @@ from functools import partial
 
 from glia.arch import get_target
 from glia.base.affine import Affine
-from glia.base.options import CompileOptions
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
+from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Loop, Program, Statement, walk, with_blocks
-from glia.machine.rewrite import substitute
+from glia.options import CompileOptions
 
 BUFFERED_SHARES = {Memory.SBUF: 0.25, Memory.PSUM: 0.5}  # for the tiles of one loop's copies
 

@@ -19,8 +19,8 @@ from glia.base.frozen import made
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Signal, Tile, Wait
-from glia.machine.columns import READS, WRITES, Columns, columns_of
-from glia.machine.columns_renewed import with_other_semaphores
+from glia.machine.columns.table import READS, WRITES, Columns, columns_of
+from glia.machine.columns.update import with_other_semaphores
 from glia.machine.footprint import Footprint
 from glia.machine.ir import (
     Branch,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from glia.isa.operand import Memory
-from glia.machine.columns import WRITES, Span, columns_of
+from glia.machine.columns.table import WRITES, Span, columns_of
+from glia.machine.columns.value_numbering import rows_alike
 from glia.machine.ir import Branch, Program
-from glia.machine.kinds import rows_alike
 
 
 @dataclass

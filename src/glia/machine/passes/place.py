@@ -10,7 +10,7 @@ from glia.arch.instances import get_target
 from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.operand import Memory, Tile
-from glia.machine.columns_renewed import with_body_of
+from glia.machine.columns.update import with_body_of
 from glia.machine.ir import Program
 from glia.machine.passes.lifetimes import Life, find_lives
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
 from glia.arch.instances import get_target
-from glia.base.options import CompileOptions
 from glia.isa.cost import engine_cycles
 from glia.isa.instructions.dma import Transfer
 from glia.isa.instructions.scalar import Activation
@@ -30,6 +29,7 @@ from glia.machine.footprint import Footprint
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal import violations
 from glia.machine.queues import stream_of
+from glia.options import CompileOptions
 
 MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
 RUN_SHARES = {  # of each memory, for the tiles of one run; the rest for those that outlive it

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from glia.base.dtype import PRED, S32
-from glia.base.options import CompileOptions
 from glia.frontend.errors import UnsupportedOperator
 from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops.control import KERNEL
 from glia.graph.ops.scalar_regions import identity
+from glia.options import CompileOptions
 from glia.tile.build.block import Block, Names, whole
 from glia.tile.build.indexed import (
     DynamicSliceValue,

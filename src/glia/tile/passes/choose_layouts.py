@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from glia.arch.instances import get_target
-from glia.base.options import CompileOptions
+from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, can_turn, contraction_operands, row_dim
 from glia.tile.ir import Branch, Layout, Load, Nest, Program, Schedule, While, calls, loads
 from glia.tile.passes.schedule import LARGEST_SHARE

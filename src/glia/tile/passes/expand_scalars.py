@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from glia.base.options import CompileOptions
+from glia.options import CompileOptions
 from glia.tile.ir import Apply, Expr, Nest, Program
 from glia.tile.nest_rewriting import map_nests
 from glia.tile.passes import equations_float

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.affine import Affine
-from glia.base.options import CompileOptions
 from glia.isa.rules import FREE_DIMS
+from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, axes_of, can_turn, contraction_operands, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
 

@@ -1,0 +1,175 @@
+"""`compile`: a model through the pipeline into a NEFF, with an observer after every pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+from glia.base.errors import CompileError, InternalError
+from glia.options import CompileOptions, OptionArguments, check_options, ineffective_options
+from glia.pipeline import PIPELINE, Pass, resolve
+
+if TYPE_CHECKING:
+    from glia.graph.ir import Graph
+    from glia.neff.package import Neff
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an observer learns after a pass: its place in the list, its result and its time."""
+
+    name: str
+    level: str
+    ir: Any
+    seconds: float
+    index: int
+    total: int
+
+
+Observer = Callable[[Step], None]
+
+IMPORT = "import"  # the name of the step before the first pass
+
+_RECOVERABLE = {each.recovery.to for each in PIPELINE if each.recovery}
+
+# Options that do not change the program, and so are not written into the NEFF.
+_NOT_KEPT = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
+
+_TEXTS = {
+    "graph": "glia.graph.text:print_graph",
+    "tile": "glia.tile.text:print_program",
+    "machine": "glia.machine.text:print_program",
+}
+
+_LAWS = {
+    "graph": "glia.graph.legal:verify",
+    "tile": "glia.tile.legal:verify",
+    "machine": "glia.machine.legal:verify",
+}
+
+
+def compile(
+    module: object,
+    *,
+    target: str = "trn2",
+    optlevel: int = 2,
+    auto_cast: str = "none",
+    observer: Observer | None = None,
+    **options: Unpack[OptionArguments],
+) -> Neff:
+    """Compile a model for `target` and return it as a `Neff`.
+
+    `module` is what `read_module` takes; further keyword arguments are the fields of
+    `CompileOptions`. Raises a CompileError for everything the user can cure, TypeError for an
+    unknown option; warns of one that has no effect yet.
+    """
+    from glia.frontend.registry import read_module
+
+    chosen = CompileOptions(target=target, optlevel=optlevel, auto_cast=auto_cast, **options)
+    neff = compile_graph(read_module(module), chosen, observer)
+    for name, instead in ineffective_options(chosen).items():
+        warnings.warn(f"{name} has no effect yet: {instead}", stacklevel=2)
+    return neff
+
+
+def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | None = None) -> Neff:
+    """Run the pipeline on an imported graph and wrap the result."""
+    from glia.graph.flops import count_flops
+    from glia.machine.ir import Program
+    from glia.neff.package import Neff
+
+    check_options(options)
+    statistics = {"flops": count_flops(graph)}
+    result = run_pipeline(graph, options, observer)
+    made = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(program, Program) for program in made):
+        raise InternalError("the pipeline did not end in machine programs")
+    programs = tuple(_with_outside_types(program, graph) for program in made)
+    kept = dataclasses.asdict(options)
+    return Neff(
+        programs=programs,
+        options={name: value for name, value in kept.items() if name not in _NOT_KEPT},
+        statistics=statistics,
+        is_compressed=not options.fast_loading_neuron_binaries,
+    )
+
+
+def _with_outside_types(program: Any, graph: Graph) -> Any:
+    """The program with inputs and outputs of the types the model was given with.
+
+    Passes keep the bytes of what is visible outside, not its type: complex numbers become pairs,
+    64-bit integers pairs of words.
+    """
+    inputs = _retyped(program.inputs, [p.type for p in graph.parameters])
+    outputs = _retyped(program.outputs, [r.type for r in graph.results])
+    return dataclasses.replace(program, inputs=inputs, outputs=outputs)
+
+
+def _retyped(bindings: tuple[Any, ...], types: list[Any]) -> tuple[Any, ...]:
+    found = []
+    for binding, kind in zip(bindings, types, strict=True):
+        if binding.tile.bytes != kind.bytes:
+            raise InternalError(f"{binding.name} has {binding.tile.bytes} bytes, not {kind.bytes}")
+        found.append(dataclasses.replace(binding, shape=kind.shape, dtype=kind.dtype))
+    return tuple(found)
+
+
+def run_pipeline(
+    graph: Graph,
+    options: CompileOptions,
+    observer: Observer | None = None,
+    stop_after: str = "",
+) -> Any:
+    """The result of every pass in order, or of those up to and including `stop_after`."""
+    ir: Any = graph
+    total = len(PIPELINE)
+    made: dict[str, tuple[int, Any]] = {}  # what recoveries go back to
+    if observer:
+        observer(Step(IMPORT, "graph", ir, 0.0, 0, total))
+    index = 0
+    while index < total and stop_after != IMPORT:
+        each = PIPELINE[index]
+        index += 1
+        started = time.perf_counter()
+        try:
+            ir = _run(each, ir, options)
+        except CompileError:
+            if each.recovery is None:
+                raise
+            index, before = made[each.recovery.to]
+            ir = resolve(each.recovery.function)(before, options)
+            if ir is None:
+                raise
+            made[each.recovery.to] = index, ir
+            continue
+        if each.name in _RECOVERABLE:
+            made[each.name] = index, ir
+        if observer:
+            observer(Step(each.name, each.makes, ir, time.perf_counter() - started, index, total))
+        if stop_after == each.name:
+            break
+    return ir
+
+
+def _run(each: Pass, ir: Any, options: CompileOptions) -> Any:
+    try:
+        result = each(ir, options)
+        if options.verify and each.makes in _LAWS:
+            resolve(_LAWS[each.makes])(result)
+        return result
+    except CompileError:
+        raise
+    except Exception as error:
+        error.add_note(f"in pass {each.name}")
+        raise
+
+
+def text_of(level: str, ir: Any) -> str:
+    """The text form of a program at a level: graph, tile or machine."""
+    write = resolve(_TEXTS[level])
+    programs = ir if isinstance(ir, tuple) else (ir,)
+    return "\n".join(write(program) for program in programs)

@@ -1,0 +1,23 @@
+"""`Format`: what a front end declares, so that `registry` finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from glia.graph.ir import Graph
+
+
+@dataclass(frozen=True)
+class Format:
+    """One form in which a model is given.
+
+    `name` completes "give ..." in errors; `accepts` tells by looking, without importing a
+    framework or parsing, whether a value is of this form; `read` makes its graph and raises the
+    errors of the front ends.
+    """
+
+    name: str
+    accepts: Callable[[object], bool]
+    read: Callable[[Any], Graph]

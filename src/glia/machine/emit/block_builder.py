@@ -1,0 +1,93 @@
+"""Collects machine statements under the loops that are open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from glia.base.affine import ZERO, Affine
+from glia.base.dtype import DType
+from glia.base.loc import UNKNOWN, Loc
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.isa.rules import MOST_DIMS
+from glia.machine.emit.layout import fold_together
+from glia.machine.ir import Loop, Statement
+from glia.machine.queues import QUEUE_OWNERS
+
+
+class Builder:
+    """Appends statements to the innermost open block; hands out names for tiles and variables."""
+
+    def __init__(self) -> None:
+        self.tiles: dict[str, Tile] = {}
+        self.constants: dict[str, np.ndarray] = {}  # HBM tile -> what it holds
+        self.open_loops: dict[str, int] = {}  # variable -> trips, outermost first
+        self.loc: Loc = UNKNOWN
+        self._blocks: list[list[Statement]] = [[]]
+        self._names: dict[str, int] = {}
+
+    @property
+    def block(self) -> list[Statement]:
+        return self._blocks[-1]
+
+    def fresh(self, stem: str) -> str:
+        """A name nobody has yet."""
+        count = self._names.get(stem, 0)
+        self._names[stem] = count + 1
+        return f"{stem}.{count}"
+
+    def tile(self, stem: str, memory: Memory, dtype: DType, partitions: int, elements: int) -> Tile:
+        """A new tile."""
+        tile = Tile(self.fresh(stem), memory, dtype, partitions, elements)
+        self.tiles[tile.name] = tile
+        return tile
+
+    def emit(self, instruction: Instr) -> None:
+        """Append one instruction."""
+        self.block.append(instruction)
+
+    @contextmanager
+    def nested(self) -> Iterator[list[Statement]]:
+        """Collect statements into a block of their own."""
+        self._blocks.append([])
+        try:
+            yield self._blocks[-1]
+        finally:
+            self._blocks.pop()
+
+    @contextmanager
+    def loop(self, trips: int, stem: str = "i") -> Iterator[Affine]:
+        """Open a loop and give its variable; one trip needs no loop and gives the constant 0."""
+        if trips == 1:
+            yield ZERO
+            return
+        variable = self.fresh(stem)
+        self.open_loops[variable] = trips
+        with self.nested() as body:
+            yield Affine.of(variable)
+        del self.open_loops[variable]
+        if trips > 0 and body:
+            self.block.append(Loop(variable, trips, tuple(body)))
+
+    def dma(self, dst: Pattern, src: Pattern, queue: str) -> None:
+        """Copy between patterns of equal shape, in as few descriptors as four free dims allow."""
+        dst, src = fold_together((dst, src))
+        if len(dst.dims) <= MOST_DIMS:
+            engine = QUEUE_OWNERS[queue]
+            self.emit(DmaCopy(dst=dst, src=src, queue=queue, on=engine, loc=self.loc))
+            return
+        with self.loop(dst.dims[1][1]) as index:
+            self.dma(_select_outer(dst, index), _select_outer(src, index), queue)
+
+
+def _select_outer(pattern: Pattern, index: Affine) -> Pattern:
+    """Fix the outermost free dimension at `index`."""
+    step = pattern.dims[1][0]
+    dims = (pattern.dims[0], *pattern.dims[2:])
+    return Pattern(
+        pattern.tile, pattern.dtype, dims, pattern.offset + index * step, pattern.partition
+    )

@@ -1,0 +1,141 @@
+"""Emitting nests that the PE has no part in: elementwise maps and reductions along free axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from glia.base.dtype import DType
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
+from glia.isa.operand import Dims, Memory, Pattern, merged, whole
+from glia.machine.emit.box import storage
+from glia.machine.emit.layout import Env, Point, tile_pattern
+from glia.machine.emit.monoids import exact_engine, identity, reduce_op
+from glia.machine.emit.nest import NestEmitter
+from glia.tile.ir import Accumulator
+
+
+class VectorNest(NestEmitter):
+    """Elementwise work and reductions on Vector, Scalar and GpSimd."""
+
+    def emit(self) -> None:
+        self.builder.loc = self.nest.loc
+        self.stage_ready({})
+        reduction = self.nest.reduction
+        if reduction is None:
+            self.tile_loops(self.order, {}, self._map_point)
+            return
+        outer = tuple(a for a in self.order if a not in reduction.axes)
+        self.tile_loops(outer, {}, self._reduce_block)
+
+    def _point(self, env: Env, *, reduced: bool = True) -> Point:
+        """The whole point, reduced axes innermost, or only its parallel axes."""
+        spans = self.close(env)
+        inner = self.nest.reduction.axes if self.nest.reduction else ()
+        parallel = [a.name for a in self.nest.parallel_axes if a.name != self.partition]
+        sweep = [a.name for a in self.nest.axes if a.name in inner] if reduced else []
+        return Point(spans, self.partition, (*parallel, *sweep))
+
+    def _map_point(self, env: Env) -> None:
+        self.finish_point(self._point(env), None, self.nest.finish or self.nest.body)
+
+    def _reduce_block(self, env: Env) -> None:
+        """Reduce everything below the parallel loops into one accumulator, then finish."""
+        reduction = self.nest.reduction
+        assert reduction is not None
+        inner = tuple(a for a in self.order if a in reduction.axes)
+        result = self._point(env, reduced=False)
+        accumulator = self._accumulator(result, reduction.dtype)
+        if inner:
+            self._clear(accumulator)
+            self.tile_loops(inner, env, lambda e: self._reduce_point(e, result, accumulator, True))
+        else:
+            self._reduce_point(env, result, accumulator, False)
+        finish = self.nest.finish or Accumulator(reduction.dtype)
+        self.finish_point(result, accumulator, finish)
+
+    def _accumulator(self, point: Point, dtype: DType) -> Pattern:
+        count = math.prod(point.extents(point.free))
+        tile = self.builder.tile("sum", Memory.SBUF, storage(dtype), point.partitions, count)
+        return tile_pattern(tile, point, point.free)
+
+    def _clear(self, accumulator: Pattern) -> None:
+        reduction = self.nest.reduction
+        assert reduction is not None
+        value = identity(reduction.function, reduction.dtype)
+        cleared = whole(accumulator.tile)
+        self.builder.emit(Memset(dst=cleared, value=value, on="vector", loc=self.builder.loc))
+
+    def _reduce_point(self, env: Env, result: Point, total: Pattern, accumulates: bool) -> None:
+        reduction = self.nest.reduction
+        assert reduction is not None
+        point = self._point(env)
+        selector = self.selector(point)
+        value = selector.pattern(self.nest.body)
+        axes = [a for a in point.free if a in reduction.axes]
+        partial = self._accumulator(result, reduction.dtype) if accumulates else total
+        if reduction.dtype.is_integer:
+            self._fold(value, partial, len(axes))
+        else:
+            self._reduce(value, partial, len(axes))
+        if accumulates:
+            op = reduce_op(reduction.function, reduction.dtype)
+            engine = exact_engine(op) if reduction.dtype.is_integer else "vector"
+            self._emit(
+                TensorTensor(
+                    dst=_flat(total), data1=_flat(total), data2=_flat(partial), op=op, on=engine,
+                    loc=self.builder.loc,
+                )
+            )  # fmt: skip
+
+    def _emit(self, instruction: object) -> None:
+        self.builder.emit(instruction)
+
+    def _reduce(self, value: Pattern, dst: Pattern, axes: int) -> None:
+        """One TensorReduce; the reduced dimensions are merged where their steps allow."""
+        assert self.nest.reduction is not None
+        if axes == 0:
+            self._emit(TensorCopy(dst=_flat(dst), src=value, on="vector", loc=self.builder.loc))
+            return
+        kept, swept = value.dims[1 : len(value.dims) - axes], value.dims[len(value.dims) - axes :]
+        swept = _merge(swept)
+        kept = _merge(kept)
+        data = replace(value, dims=(value.dims[0], *kept, *swept))
+        op = reduce_op(self.nest.reduction.function, self.nest.reduction.dtype)
+        self._emit(
+            TensorReduce(
+                dst=_flat(dst), data=data, op=op, axes=len(swept), on="vector", loc=self.builder.loc
+            )
+        )
+
+    def _fold(self, value: Pattern, dst: Pattern, axes: int) -> None:
+        """Exact integer reduction: halve the swept elements until one is left."""
+        assert self.nest.reduction is not None
+        split = len(value.dims) - axes
+        kept_count, count = math.prod(value.shape[1:split]), math.prod(value.shape[split:])
+        work = self.builder.tile(
+            "fold", Memory.SBUF, dst.dtype, value.partitions, kept_count * count
+        )
+        loc = self.builder.loc
+        rows = ((1, value.partitions), (count, kept_count))
+        self._emit(TensorCopy(dst=whole(work), src=value, on="gpsimd", loc=loc))
+        op = reduce_op(self.nest.reduction.function, self.nest.reduction.dtype)
+        while count > 1:
+            half = count // 2
+            low = Pattern(work, work.dtype, (*rows, (1, half)))
+            high = replace(low, offset=low.offset + (count - half))
+            engine = exact_engine(op)
+            self._emit(TensorTensor(dst=low, data1=low, data2=high, op=op, on=engine, loc=loc))
+            count -= half
+        first = Pattern(work, work.dtype, (*rows, (1, 1)))
+        self._emit(TensorCopy(dst=_flat(dst), src=first, on="gpsimd", loc=loc))
+
+
+def _flat(pattern: Pattern) -> Pattern:
+    """A whole tile as one free dimension."""
+    return replace(pattern, dims=(pattern.dims[0], *_merge(pattern.dims[1:])))
+
+
+def _merge(dims: Dims) -> Dims:
+    """Drop unit dimensions and merge adjacent ones that step evenly; one is left."""
+    return merged(dims) or ((1, 1),)

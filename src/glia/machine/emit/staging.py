@@ -1,0 +1,331 @@
+"""Bringing what a nest reads into SBUF: which box of the buffer, in which layout, by which way.
+
+A load is staged as a copy over *box axes*: for every buffer dimension the nest sweeps, a box axis
+runs over the interval it touches. The same two pattern functions that serve instructions then give
+both sides of the copy, so halos, strides, blocks and padding need no case of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from glia.base.affine import Affine
+from glia.base.dtype import BF16, F32
+from glia.base.errors import InternalError
+from glia.isa.instructions.tensor import NcTranspose
+from glia.isa.instructions.vector import Memset, TensorCopy
+from glia.isa.operand import Memory, Pattern, Tile, whole
+from glia.machine.emit.block_builder import Builder
+from glia.machine.emit.box import Box, find_box, storage
+from glia.machine.emit.constant_order import pack
+from glia.machine.emit.layout import (
+    PARTITIONS,
+    Home,
+    Point,
+    Span,
+    fold_together,
+    hbm_pattern,
+    home_pattern,
+)
+from glia.tile.contraction import TURNABLE_BYTES
+from glia.tile.ir import Load
+
+SHORT_RUN_BYTES = 64  # below this a DMA moves elements one by one and a PE transpose is cheaper
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a buffer can be read: its HBM tile and shape, its home in SBUF, its constant value."""
+
+    tile: Tile | None
+    shape: tuple[int, ...]
+    home: Home | None = None
+    constant: np.ndarray | None = None
+
+
+class Stager:
+    """Makes homes for loads."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+
+    def stage(self, load: Load, box: Box, source: Source, partitions: int) -> Home:
+        """Copy a box into a new SBUF tile and return its home.
+
+        `partitions` is how many partitions a value without a partition axis is replicated to.
+        """
+        home = self._new_home(load, box, partitions)
+        if source.constant is not None:
+            packed = pack(self.builder, load, box, source.constant)
+            if packed is not None:
+                self._copy_packed(home, packed)
+                return home
+        if self._is_clipped(load, box):
+            self._fill(home, load, partitions)
+        if source.home is not None and not self._lines_up(source.home, box):
+            self._transpose(load, box, source.home, home)
+        elif source.home is None and self._wants_transpose(load, box, source):
+            natural = self._stage_naturally(load, box, source)
+            self._transpose(load, box, natural, home)
+        else:
+            self._copy(load, box, source, home, partitions)
+        return home
+
+    def _new_home(self, load: Load, box: Box, partitions: int) -> Home:
+        rows = box.block if box.partition else partitions
+        elements = box.elements * box.blocks
+        dtype = storage(load.dtype)
+        tile = self.builder.tile(load.buffer, Memory.SBUF, dtype, rows, elements)
+        axis = box.partition if box.partition_dim < 0 else ""
+        return Home(
+            tile, box.dims, axis, box.partition_dim, box.low, box.block, box.elements
+        )  # fmt: skip
+
+    def _copy_packed(self, home: Home, packed: Pattern) -> None:
+        """One contiguous run for every partition."""
+        dims = ((packed.dims[0][0], home.tile.partitions), packed.dims[1])
+        self.builder.dma(whole(home.tile), replace(packed, dims=dims), "load")
+
+    def _fill(self, home: Home, load: Load, partitions: int) -> None:
+        filled, loc = whole(home.tile), self.builder.loc
+        self.builder.emit(Memset(dst=filled, value=load.fill, on="gpsimd", loc=loc))
+
+    def _is_clipped(self, load: Load, box: Box) -> bool:
+        return any(True for _ in self._clipped_dims(load, box))
+
+    def _clipped_dims(self, load: Load, box: Box) -> Iterator[tuple[int, int]]:
+        """(dimension, extent) of every guard that part of the box violates."""
+        extents = {axis: span.extent for axis, span in box.env.items()}
+        if box.partition:
+            extents[box.partition] = box.rows
+        lows = {axis: span.base for axis, span in box.env.items()} | {box.partition: box.low}
+        for guard in load.guards:
+            position = self._guarded_dim(load, guard.expression)
+            local = box.index[position].substitute({a: lows[a] + a for a in extents})
+            if any(v not in extents for v in local.variables):
+                raise InternalError(f"guard on {load.buffer} depends on a loop: {local}")
+            low, high = local.bounds(extents)
+            if low < 0 or high >= guard.extent:
+                yield position, guard.extent
+
+    @staticmethod
+    def _guarded_dim(load: Load, expression: Affine) -> int:
+        return load.index.index(expression)
+
+    def _copy(self, load: Load, box: Box, source: Source, home: Home, partitions: int) -> None:
+        """Copy block by block; clipped dimensions shrink to what is inside the buffer."""
+        clipped = dict(self._clipped_dims(load, box))
+        crosses = bool(box.partition) and any(
+            box.index[d].coefficient(box.partition) for d in clipped
+        )
+        for start, rows in self._row_blocks(box):
+            for env in self._unrolled(box, clipped) if crosses else (box.env,):
+                point = self._clipped_point(box, start, rows, env, clipped, partitions)
+                if point is not None:
+                    self._copy_point(load, box, source, home, point)
+
+    def _row_blocks(self, box: Box) -> Iterator[tuple[int, int]]:
+        for start in range(0, box.rows, box.block):
+            yield start, min(box.block, box.rows - start)
+
+    @staticmethod
+    def _unrolled(box: Box, clipped: Mapping[int, int]) -> Iterator[dict[str, Span]]:
+        """One environment per value of the axes that share a clipped dimension with the rows."""
+        shared = [
+            d.axis for d in box.dims
+            if d.axis and any(box.index[c].coefficient(d.axis) for c in clipped)
+        ]  # fmt: skip
+        for values in product(*(range(box.env[a].extent) for a in shared)):
+            fixed = {a: Span(box.env[a].base + v, 1) for a, v in zip(shared, values, strict=True)}
+            yield box.env | fixed
+
+    def _clipped_point(
+        self,
+        box: Box,
+        start: int,
+        rows: int,
+        env: Mapping[str, Span],
+        clipped: Mapping[int, int],
+        partitions: int,
+    ) -> Point | None:
+        """The part of a box inside the guards, or None when nothing is."""
+        spans = dict(env)
+        partition = box.partition
+        spans[partition or "_rows"] = Span(box.low + start, rows if partition else partitions)
+        for position, extent in clipped.items():
+            expression = box.index[position]
+            moving = [a for a in expression.variables if a in spans and spans[a].extent > 1]
+            if not moving:
+                value = expression.substitute({a: s.base for a, s in spans.items()})
+                if not 0 <= value.constant < extent:
+                    return None
+                continue
+            if len(moving) != 1:
+                raise InternalError(f"a guard over several axes at once: {expression}")
+            inside = _inside(expression, moving[0], spans, extent)
+            if inside is None:
+                return None
+            spans[moving[0]] = inside
+        return Point(spans, partition or "_rows", box.free)
+
+    def _copy_point(self, load: Load, box: Box, source: Source, home: Home, point: Point) -> None:
+        dst = home_pattern_at_any_row(home, box.index, point)
+        if source.home is None:
+            assert source.tile is not None
+            src = hbm_pattern(source.tile, box.index, source.shape, point)
+            self.builder.dma(dst, replace(src, dtype=dst.dtype), "load")
+            return
+        found = home_pattern(source.home, box.index, point)
+        if found is None:
+            raise InternalError(f"{load.buffer} in SBUF does not line up with its reader")
+        pair = fold_together((dst, found))
+        self.builder.emit(TensorCopy(dst=pair[0], src=pair[1], on="gpsimd", loc=self.builder.loc))
+
+    def _lines_up(self, home: Home, box: Box) -> bool:
+        if not box.partition:
+            return False
+        return home.partition_dim >= 0 and home.partition_dim == box.partition_dim
+
+    # --- through the PE -------------------------------------------------------------------------
+
+    def _wants_transpose(self, load: Load, box: Box, source: Source) -> bool:
+        """Loading rows and transposing on the PE beats a DMA that moves single elements."""
+        if not box.partition or box.partition_dim < 0 or load.guards or load.dynamic:
+            return False
+        if box.rows < 16 or load.dtype.bytes not in TURNABLE_BYTES:
+            return False
+        row_axis = self._row_axis(load, box)
+        if row_axis is None or box.env[f"box{row_axis}"].extent < 8:
+            return False
+        assert source.tile is not None
+        point = Point(box.env | {box.partition: Span(box.low, box.block)}, box.partition, box.free)
+        pattern = hbm_pattern(source.tile, box.index, source.shape, point)
+        pattern = fold_together((pattern,))[0]
+        is_row_major = pattern.dims[0][0] == 1
+        inner = pattern.dims[-1]
+        run = inner[1] * load.dtype.bytes if inner[0] == 1 else load.dtype.bytes
+        return is_row_major and run < SHORT_RUN_BYTES
+
+    @staticmethod
+    def _row_axis(load: Load, box: Box) -> int | None:
+        """The buffer dimension to put on the partitions when loading rows: the largest."""
+        plain = [
+            d.dim for d in box.dims
+            if not d.axis and len(load.index[d.dim].terms) == 1
+            and load.index[d.dim].terms[0][1] == 1
+        ]  # fmt: skip
+        return max(plain, key=lambda d: box.env[f"box{d}"].extent, default=None)
+
+    def _stage_naturally(self, load: Load, box: Box, source: Source) -> Home:
+        """Load with another dimension on the partitions, so that rows stay contiguous."""
+        rows = self._row_axis(load, box)
+        assert rows is not None
+        axes = {f"box{d.dim}": d.extent for d in box.dims}
+        axes[box.partition] = box.rows
+        index = tuple(e.substitute({box.partition: box.low + box.partition}) for e in box.index)
+        low = index[rows] - f"box{rows}"
+        index = (*index[:rows], Affine.of(f"box{rows}"), *index[rows + 1 :])
+        moved = Load(load.buffer, load.dtype, index)
+        natural = find_box(moved, f"box{rows}", {}, axes)
+        box_of_rows = replace(natural, low=low)
+        home = self._new_home(moved, box_of_rows, PARTITIONS)
+        self._copy(moved, box_of_rows, source, home, PARTITIONS)
+        return home
+
+    def _transpose(self, load: Load, box: Box, source: Home, home: Home) -> None:
+        """Fill `home` from a home that has another dimension on the partitions."""
+        rows = source.partition_dim
+        axis = f"box{rows}"
+        if axis not in box.env:
+            raise InternalError(f"{load.buffer} cannot be transposed into place")
+        others = [a for a in box.free if a != axis]
+        wide = box.env[axis].extent
+
+        def block(start: Affine, count: int, column: Affine, extent: int) -> None:
+            spans = {box.partition: Span(box.low + start, count), axis: Span(column, extent)}
+            self._transpose_blocks(box, source, home, axis, spans, others)
+
+        self._in_blocks(
+            box.rows,
+            box.block,
+            lambda start, count: self._in_blocks(
+                wide, PARTITIONS, lambda column, extent: block(start, count, column, extent)
+            ),
+        )
+
+    def _in_blocks(self, total: int, size: int, visit: Callable[[Affine, int], None]) -> None:
+        """Visit (start, count) of every block: a loop over the full ones, then the rest."""
+        full, left = divmod(total, size)
+        if full:
+            with self.builder.loop(full) as index:
+                visit(index * size, size)
+        if left:
+            visit(Affine((), full * size), left)
+
+    def _transpose_blocks(
+        self,
+        box: Box,
+        source: Home,
+        home: Home,
+        axis: str,
+        spans: dict[str, Span],
+        others: Sequence[str],
+    ) -> None:
+        if others:
+            with self.builder.loop(box.env[others[0]].extent) as index:
+                inner = spans | {others[0]: Span(box.env[others[0]].base + index, 1)}
+                self._transpose_blocks(box, source, home, axis, inner, others[1:])
+            return
+        data = home_pattern(source, box.index, Point(spans, axis, (box.partition,)))
+        dst = home_pattern(home, box.index, Point(spans, box.partition, (axis,)))
+        if data is None or dst is None:
+            raise InternalError("a transposed block does not line up with its homes")
+        data, dst = _as_float(data), _as_float(dst)
+        turned = self.builder.tile(
+            "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
+        )
+        loc = self.builder.loc
+        self.builder.emit(NcTranspose(dst=whole(turned), data=data, loc=loc))
+        self.builder.emit(TensorCopy(dst=dst, src=whole(turned), on="vector", loc=loc))
+
+
+def _as_float(pattern: Pattern) -> Pattern:
+    """The same bits under a float dtype, which is what the PE moves."""
+    if pattern.dtype.is_float:
+        return pattern
+    return replace(pattern, dtype=F32 if pattern.dtype.bytes == 4 else BF16)
+
+
+def _inside(expression: Affine, axis: str, spans: Mapping[str, Span], extent: int) -> Span | None:
+    """The span of `axis` for which 0 <= expression < extent, all else being single-valued."""
+    coefficient = expression.coefficient(axis)
+    span = spans[axis]
+    start = expression.substitute({a: s.base for a, s in spans.items()})
+    if not start.is_constant:
+        raise InternalError(f"a guard depends on a loop: {start}")
+    first, count = 0, span.extent
+    values = [v for v in range(first, count) if 0 <= start.constant + coefficient * v < extent]
+    if not values:
+        return None
+    return Span(span.base + values[0], values[-1] - values[0] + 1)
+
+
+def home_pattern_at_any_row(home: Home, index: Sequence[Affine], point: Point) -> Pattern:
+    """`home_pattern` for a DMA, which may start at any partition."""
+    exact = home_pattern(home, index, point)
+    if exact is not None:
+        return exact
+    along = Affine.of(home.axis) if home.axis else index[home.partition_dim]
+    env = {axis: span.base for axis, span in point.env.items()}
+    start = along.substitute(env) - home.low
+    row = start.constant % home.block
+    aligned = dict(point.env)
+    aligned[point.partition] = Span(point.env[point.partition].base - row, point.partitions)
+    pattern = home_pattern(home, index, replace(point, env=aligned))
+    if pattern is None or row + point.partitions > home.block:
+        raise InternalError(f"no pattern for {index} in {home.tile.name}")
+    return replace(pattern, partition=Affine((), row))

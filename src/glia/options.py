@@ -1,0 +1,154 @@
+"""The options of a compilation: their defaults, the values each may have, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypedDict
+
+from glia.arch.instances import COMPILED_TARGETS, get_target
+from glia.base.errors import CompileError
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """The options of one compilation; names and values are those of the command line.
+
+    `logical_nc_config` 0 stands for the target's default (1 on NeuronCore-v2, 2 on later cores).
+    """
+
+    target: str = "trn2"  # inf1 inf2 trn1 trn1n trn2 trn3
+    framework: str = "XLA"
+    model_type: str = "generic"  # generic transformer unet-inference
+    auto_cast: str = "matmult"  # matmult none all
+    auto_cast_type: str = "bf16"  # bf16 fp16 tf32 fp8_e4m3
+    mixed_precision_accumulation: bool = True
+    saturate_infinity: bool = False
+    native_int64: str = "default"  # default enabled disabled
+    implicit_integer_downcast: tuple[str, ...] = ("all",)  # dot scatter all_reduce ... all none
+    distribution_strategy: str = ""  # "" llm-training nemo fsdp
+    logical_nc_config: int = 0
+    optlevel: int = 2
+    num_parallel_jobs: int = 8
+    fast_context_switch: bool = False
+    fast_loading_neuron_binaries: bool = False
+    logfile: str = "log-neuron-cc.txt"
+    output: str = "file.neff"
+    verbose: str = "warning"
+    product_limits: bool = False
+    verify: bool = False  # check the law of every level after every pass
+    dump: str = ""  # directory for every level's text
+
+
+class OptionArguments(TypedDict, total=False):
+    """The options that `glia.compile` takes by keyword beside those in its signature.
+
+    Type checkers read it, so that a misspelt option is found before it runs; the fields are those
+    of `CompileOptions`.
+    """
+
+    framework: str
+    model_type: str
+    auto_cast_type: str
+    mixed_precision_accumulation: bool
+    saturate_infinity: bool
+    native_int64: str
+    implicit_integer_downcast: tuple[str, ...]
+    distribution_strategy: str
+    logical_nc_config: int
+    num_parallel_jobs: int
+    fast_context_switch: bool
+    fast_loading_neuron_binaries: bool
+    logfile: str
+    output: str
+    verbose: str
+    product_limits: bool
+    verify: bool
+    dump: str
+
+
+# The values each option may have, the default first (source: the product's CLI reference).
+CHOICES: Mapping[str, tuple[object, ...]] = {
+    "target": COMPILED_TARGETS,
+    "framework": ("XLA",),
+    "model_type": ("generic", "transformer", "unet-inference"),
+    "auto_cast": ("matmult", "none", "all"),
+    "auto_cast_type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
+    "native_int64": ("default", "enabled", "disabled"),
+    "distribution_strategy": ("", "llm-training", "nemo", "fsdp"),
+    "optlevel": (2, 1, 3),
+}
+DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
+
+
+class BadOption(CompileError):
+    """A compile option has a value it cannot have.
+
+    Cause: The value is misspelt, or of the wrong kind (the number 2 and not the text "2").
+    Fix: Use one of the values in the message.
+    Example: glia.compile(module, auto_cast="some")
+    """
+
+    code = "GLIA120"
+    message = "{option} cannot be {value!r}; it is one of {known}"
+    help = "use one of the values in the message"
+
+
+class UnsupportedLogicalCore(CompileError):
+    """The target's cores cannot be joined as asked.
+
+    Cause: NeuronCore-v2 targets run one physical core for each logical core; later ones one or two.
+    Fix: Leave `--logical-nc-config` out, or give 1 (any target) or 2 (trn2, trn3).
+    Example: neuronx-cc compile model.pb --framework XLA --target trn1 --lnc 2
+    """
+
+    code = "NCC_EARG001"
+    message = "logical NeuronCore configuration {cores} is not supported by target {target}"
+    help = "leave --logical-nc-config out, or give {supported}"
+
+
+# Options without an effect: the values that ask for what happens anyway, and what that is.
+INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "model_type": (("generic",), "every model is compiled as a generic one"),
+    "saturate_infinity": ((False,), "infinities stay what they are"),
+    "implicit_integer_downcast": (
+        (CompileOptions().implicit_integer_downcast,),
+        "integers are narrowed where the default allows it",
+    ),
+    "distribution_strategy": (("",), "collectives are neither coalesced nor moved"),
+    "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
+    "num_parallel_jobs": ((8, 1), "a model is compiled in one process"),
+    "fast_context_switch": ((False,), "all weights are loaded with the model"),
+    "product_limits": ((False,), "what only the product refuses is compiled"),
+}
+
+
+def ineffective_options(options: CompileOptions) -> dict[str, str]:
+    """What happens instead of what was asked for, by name of each option that has no effect."""
+    return {
+        name: instead
+        for name, (harmless, instead) in INEFFECTIVE.items()
+        if getattr(options, name) not in harmless
+    }
+
+
+def check_options(options: CompileOptions) -> None:
+    """Raise BadOption or UnsupportedLogicalCore unless every option has a value it may have."""
+    for name, known in CHOICES.items():
+        _require(name, getattr(options, name), known)
+    if options.implicit_integer_downcast not in (("all",), ("none",)):
+        for name in options.implicit_integer_downcast:
+            _require("implicit_integer_downcast", name, ("all", "none", *DOWNCASTS))
+    supported = sorted(get_target(options.target).lncs)
+    if options.logical_nc_config not in (0, *supported):
+        raise UnsupportedLogicalCore(
+            cores=options.logical_nc_config,
+            target=options.target,
+            supported=" or ".join(map(str, supported)),
+        )
+
+
+def _require(name: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known or isinstance(value, bool):
+        texts = ", ".join(repr(each) for each in known)
+        raise BadOption(option=name, value=value, known=texts)

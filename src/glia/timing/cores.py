@@ -1,0 +1,223 @@
+"""How long several cores take together: each by its own rules, joined where they meet.
+
+A core runs until one of its engines could start an instruction at which cores meet. The engine is
+held up there; when all who meet have come, they go on at the moment at which the last one came.
+Between meetings cores do not touch each other. See `glia.isa.rendezvous`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glia.base.errors import CompileError
+from glia.isa.kit import ENGINES
+from glia.machine.columns.table import Columns
+from glia.machine.columns.value_numbering import Array
+from glia.machine.ir import Program
+from glia.timing import events as rules
+from glia.timing.core import Machine
+from glia.timing.costs import PS
+from glia.timing.plan import make_plan
+from glia.timing.simulate import (
+    ALONE,
+    MOST_EVENTS,
+    UNWATCHED,
+    CoreWait,
+    Timing,
+    simulate_timing,
+    summarize,
+)
+from glia.timing.steady_state import skip_repetitions
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+
+class NobodyComes(CompileError):
+    """A core waits at a meeting to which another core does not come.
+
+    Cause: The programs of the cores do not agree in what they do together: one has a collective, an
+        exchange or a barrier that the other lacks, or has in another order.
+    Fix: Let every core that takes part come to the same meetings in the same order.
+    Example: two cores of which only the first has a core_barrier
+    """
+
+    code = "GLIA403"
+    message = "deadlock: {engine} of core {core} waits at {meeting} for {missing}"
+    help = "let every core that takes part come to the same meetings in the same order"
+
+
+@dataclass
+class _Arrival:
+    """An engine held up at a meeting since `moment`."""
+
+    core: _Core
+    engine: int
+    instr: Any
+    moment: int
+
+
+@dataclass
+class _Core:
+    """One of `count` cores on its way from meeting to meeting."""
+
+    index: int
+    lnc: int
+    count: int
+    machine: Machine = field(init=False)
+    held: list[_Arrival] = field(default_factory=list)
+    waits: dict[tuple[str, int, str], int] = field(default_factory=dict)
+    reason: int = rules.MARKED  # why it stopped last
+
+    def number(self, among: str) -> int:
+        """The core's number within its logical core, or that of its logical core."""
+        return self.index % self.lnc if among == "cores" else self.index // self.lnc
+
+    def meetings(self, columns: Columns) -> Array:
+        """The steps at which it meets others, all of them timed."""
+        shown = [columns.instructions[row] for row in columns.form.first.tolist()]
+        joins = np.array([self._joins(instr) for instr in shown], bool)
+        return np.flatnonzero(joins[columns.form.number])
+
+    def _joins(self, instr: Any) -> bool:
+        if instr.arrives != "participants":
+            return False
+        present = self.lnc if instr.among == "cores" else -(-self.count // self.lnc)
+        ranks = instr.ranks(self.number(instr.among))
+        return len(ranks) > 1 and max(ranks) < present
+
+    def advance(self) -> None:
+        """Go on to the next meeting, or as far as it goes."""
+        self.reason = self.machine.advance(skips=not self.held)
+        if self.reason == rules.JOINED:
+            record = self.machine.record
+            engine = int(record["core"][rules.ARRIVING])
+            step = int(record["arg"][record["place"][engine]])
+            instr = self.machine.plan.instruction(step)
+            moment = int(record["core"][rules.NOW])
+            self.held.append(_Arrival(self, engine, instr, moment))
+
+    def let_go(self, arrival: _Arrival, last: _Arrival) -> None:
+        """Let an engine start its meeting when the last one has come."""
+        self.held.remove(arrival)
+        self.machine.record["start"][arrival.engine] = last.moment
+        self.machine.record["blocked"][arrival.engine] = rules.LET_GO
+        if waited := last.moment - arrival.moment:
+            key = ENGINES[arrival.engine], last.core.index, arrival.instr.mnemonic()
+            self.waits[key] = self.waits.get(key, 0) + waited
+
+
+def simulate_cores(
+    programs: Sequence[Program],
+    arch: Arch,
+    *,
+    lnc: int = 0,
+    trace: bool = True,
+    skip: bool = True,
+    most_events: int = MOST_EVENTS,
+    is_native: bool = True,
+) -> tuple[Timing, ...]:
+    """Time the programs of several cores that start together, one Timing for each.
+
+    Each `lnc` neighbours are the cores of one logical core, a rank (0: all are one). The other
+    options are those of `simulate_timing`, which times cores that never meet. Raises Deadlock,
+    TooLong or NobodyComes.
+    """
+    lnc = lnc or max(1, len(programs))
+    cores = [_Core(index, lnc, len(programs)) for index in range(len(programs))]
+    plans = [make_plan(program, arch) for program in programs]
+    meetings = [core.meetings(plan.columns) for core, plan in zip(cores, plans, strict=True)]
+    if not any(each.size for each in meetings):
+        options = {"skip": skip, "most_events": most_events, "is_native": is_native}
+        return tuple(simulate_timing(p, arch, trace=trace, **options) for p in programs)
+    for core, plan, steps in zip(cores, plans, meetings, strict=True):
+        core.machine = Machine(plan, arch, {}, most_events if trace else 0, is_native=is_native)
+        core.machine.hold_at(steps)
+        core.machine.call("begin")
+        if skip:
+            skip_repetitions(core.machine, 0 if trace else UNWATCHED)
+    _run(cores)
+    return tuple(_summarized(core, arch) for core in cores)
+
+
+def _run(cores: Sequence[_Core]) -> None:
+    """Move all cores to their ends.
+
+    A core that waits stands still as long as others come nearer to a meeting; when none does, its
+    other engines go on.
+    """
+    running = list(cores)
+    while running:
+        for core in running:
+            core.advance()
+        released = _complete(cores)
+        running = [core for core in cores if core.index in released]
+        if not running:
+            running = [core for core in cores if core.reason == rules.JOINED]
+    for core in cores:
+        if core.held:
+            raise _complaint(core.held[0], cores)
+        if core.reason == rules.STUCK:
+            raise core.machine.deadlock()
+
+
+def _complete(cores: Sequence[_Core]) -> set[int]:
+    """Let go all who wait at a meeting to which everybody has come; the indices of their cores."""
+    found: set[int] = set()
+    for core in cores:
+        for arrival in list(core.held):
+            if arrival not in core.held:
+                continue
+            together = [_partner(arrival, rank, cores) for rank in _ranks(arrival)]
+            if any(each is None for each in together):
+                continue
+            present = [each for each in together if each is not None]
+            last = max(present, key=lambda each: (each.moment, -each.core.index))
+            for each in present:
+                each.core.let_go(each, last)
+            found.update(each.core.index for each in present)
+    return found
+
+
+def _ranks(arrival: _Arrival) -> tuple[int, ...]:
+    return arrival.instr.ranks(arrival.core.number(arrival.instr.among))
+
+
+def _partner(arrival: _Arrival, rank: int, cores: Sequence[_Core]) -> _Arrival | None:
+    """Who has come for a rank: the first, in the order of arrival."""
+    among, own = arrival.instr.among, arrival.core
+    if rank == own.number(among):
+        return arrival
+    for core in cores:
+        is_near = among == "ranks" or core.number("ranks") == own.number("ranks")
+        if not is_near or core.number(among) != rank:
+            continue
+        for other in core.held:
+            if other.instr.topic() == arrival.instr.topic():
+                return other
+    return None
+
+
+def _complaint(arrival: _Arrival, cores: Sequence[_Core]) -> NobodyComes:
+    among = arrival.instr.among
+    missing = [rank for rank in _ranks(arrival) if _partner(arrival, rank, cores) is None]
+    return NobodyComes(
+        loc=arrival.instr.loc,
+        engine=ENGINES[arrival.engine],
+        core=arrival.core.index,
+        meeting=arrival.instr.mnemonic(),
+        missing=", ".join(f"{among[:-1]} {rank}" for rank in missing),
+    )
+
+
+def _summarized(core: _Core, arch: Arch) -> Timing:
+    """A core's Timing, with the time for which it waited for others."""
+    timing = summarize(core.machine, arch)
+    waits = [CoreWait(engine, late, ps / PS, op) for (engine, late, op), ps in core.waits.items()]
+    waits.sort(key=lambda wait: -wait.ns)
+    left_out = tuple(note for note in timing.not_modelled if note != ALONE)
+    return replace(timing, core_waits=tuple(waits), not_modelled=left_out)

@@ -1,0 +1,304 @@
+"""A plan laid out as the integer arrays that the rules of `timing.events` work on."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glia.machine.columns.table import Span
+from glia.machine.columns.value_numbering import Array
+from glia.timing import events as rules
+from glia.timing.costs import PS, Cost, cycles_to_ps
+from glia.timing.instruction_tables import PSUM_PORT, Record
+from glia.timing.plan import BranchStep, LoopStep, Plan, PlanItem, WhileStep
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+Trips = Mapping[int, Sequence[int]]
+
+KINDS = {
+    "compute": rules.COMPUTE,
+    "activation": rules.ACTIVATION,
+    "matmul": rules.MATMUL,
+    "transfer": rules.TRANSFER,
+    "barrier": rules.COMPUTE,
+}
+# What the rules change, beside the rings and the list of events
+CHANGING = (
+    "core", "place", "start", "free", "generator", "waited", "counted", "blocked", "binding",
+    "variable", "seen", "left", "group_arrived", "is_assumed", "visible", "counts", "busied",
+    "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "queue_end",
+    "queue_busy", "count", "first", "latest",
+)  # fmt: skip
+FEWEST_TRIPS = 8  # a shorter loop is not watched: it is run as it is
+NEVER = 1 << 62
+SMALLEST_RING = 16  # moments of a semaphore that are remembered at first
+
+
+def lay_out(plan: Plan, arch: Arch, trips: Trips, most_events: int) -> Record:
+    """Every array of the rules, with the state before the first instruction.
+
+    What only depends on the plan is made once and kept with it.
+    """
+    if not plan.tables:
+        plan.tables = _tables(plan, arch)
+    record = dict(plan.tables)
+    record |= {name: record[name].copy() for name in ("parameter", "watched", "base", "mask")}
+    record["parameter"][rules.MOST_EVENTS] = most_events
+    record["event"] = np.zeros(max(1, 4 * most_events), np.int64)
+    for name in ("ring", "pending"):
+        record[name] = np.zeros(int(record["mask"].sum()) + record["mask"].size, np.int64)
+    record |= _outcomes(int(record["parameter"][rules.ORDINALS]), trips)
+    return record | _joined({name: record[name] for name in CHANGING})
+
+
+def _tables(plan: Plan, arch: Arch) -> Record:
+    """What a run does not change, and what it starts with."""
+    streams = Streams(plan)
+    tables: dict[str, Any] = {}
+    tables |= streams.arrays()
+    tables |= _costs(plan)
+    tables |= plan.steps
+    tables["latency"] = [_latency(arch, name) for name in plan.engines]
+    tables |= _state(plan, arch, streams)
+    return {name: _words(values) for name, values in tables.items()}
+
+
+def _joined(arrays: Record) -> Record:
+    """The same arrays as parts of one, `state`, so that what changes can be compared at once."""
+    state = np.concatenate(list(arrays.values()))
+    ends = np.cumsum([array.size for array in arrays.values()])
+    parts = np.split(state, ends[:-1])
+    return dict(zip(arrays, parts, strict=True)) | {"state": state}
+
+
+def _words(values: Any) -> Array:
+    """At least one word, so that every array has an address."""
+    array = np.asarray(values, np.int64).reshape(-1)
+    return array if array.size else np.zeros(1, np.int64)
+
+
+def _offsets(lists: Iterable[Sequence[Any]]) -> list[int]:
+    """Where each list begins when they lie one behind the other, and where the last ends."""
+    return [0, *accumulate(map(len, lists))]
+
+
+class Streams:
+    """What each engine goes through, as operations that name steps, loops and decisions."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.op, self.arg, self.aux = (array("q") for _ in range(3))
+        self.arms: list[int] = []
+        self.trips = [0] * plan.slots
+        self.watched = [-1] * plan.slots  # on which engine a loop is watched
+        self.groups: dict[int, tuple[WhileStep, int]] = {}  # by ordinal, with engines that decide
+        self.ordinals = 0
+        self.places = []
+        is_barrier = plan.costs.is_barrier[plan.costs.number]
+        for engine in range(rules.ENGINES):
+            steps = np.flatnonzero((plan.steps["engine"] == engine) | is_barrier)
+            self.own = _array(steps)
+            self.own_op = _array(np.where(is_barrier[steps], rules.MEET, rules.STEP))
+            self.places.append(len(self.op))
+            self._block(plan.items, engine)
+            self._emit(rules.STOP)
+
+    def arrays(self) -> Record:
+        """The operations, the loops' trips and the groups that decide together."""
+        count = max(self.groups, default=-1) + 1
+        sizes, firsts, ends = ([0] * count for _ in range(3))
+        for number, (loop, engines) in self.groups.items():
+            sizes[number] = engines
+            firsts[number], ends[number] = loop.decides
+        return {
+            "op": self.op, "arg": self.arg, "aux": self.aux, "arm": self.arms,
+            "trips": self.trips,
+            "group_size": sizes,
+            "group_arrived": [0] * count,
+            "group_first": firsts,
+            "group_end": ends,
+        }  # type: ignore[dict-item]  # fmt: skip
+
+    def _emit(self, op: int, arg: int = 0, aux: int = 0) -> int:
+        self.op.append(op)
+        self.arg.append(arg)
+        self.aux.append(aux)
+        return len(self.op) - 1
+
+    def _block(self, items: tuple[PlanItem, ...], engine: int) -> None:
+        for item in items:
+            if isinstance(item, Span):
+                self._steps(item)
+            elif isinstance(item, LoopStep):
+                self._loop(item, engine)
+            elif isinstance(item, WhileStep):
+                self._while(item, engine)
+            else:
+                self._branch(item, engine)
+
+    def _steps(self, span: Span) -> None:
+        begin, end = bisect_left(self.own, span.begin), bisect_left(self.own, span.end)
+        self.op += self.own_op[begin:end]
+        self.arg += self.own[begin:end]
+        self.aux.frombytes(bytes(self.aux.itemsize * (end - begin)))
+
+    def _loop(self, loop: LoopStep, engine: int) -> None:
+        self.trips[loop.slot] = loop.trips
+        if loop.is_regular and loop.trips >= FEWEST_TRIPS:
+            self.watched[loop.slot] = loop.slowest
+        begin = self._emit(rules.LOOP, loop.slot)
+        self._block(loop.body, engine)
+        if len(self.op) == begin + 1:  # nothing of it is this engine's
+            del self.op[begin:], self.arg[begin:], self.aux[begin:]
+            return
+        self._emit(rules.END, loop.slot, begin + 1)
+        self.aux[begin] = len(self.op)
+
+    def _while(self, loop: WhileStep, engine: int) -> None:
+        self.ordinals = max(self.ordinals, loop.ordinal + 1)
+        engines = np.unique(self.plan.steps["engine"][slice(*loop.steps)]).tolist()
+        if engine not in engines and not self.plan.has_barrier(loop.steps):
+            return
+        self.groups[loop.ordinal] = loop, len(engines)
+        self._emit(rules.WHILE, loop.ordinal)
+        begin = len(self.op)
+        self._block(loop.condition, engine)
+        if engine in engines:
+            self._emit(rules.DECIDE, loop.ordinal)
+        repeat = self._emit(rules.REPEAT, loop.ordinal)
+        self._block(loop.body, engine)
+        self._emit(rules.JUMP, begin)
+        self.aux[repeat] = len(self.op)
+
+    def _branch(self, branch: BranchStep, engine: int) -> None:
+        self.ordinals = max(self.ordinals, branch.ordinal + 1)
+        table = len(self.arms)
+        self.arms += [len(branch.arms)] + [0] * len(branch.arms)
+        self._emit(rules.BRANCH, branch.ordinal, table)
+        exits = []
+        for number, arm in enumerate(branch.arms):
+            self.arms[table + 1 + number] = len(self.op)
+            self._block(arm, engine)
+            exits.append(self._emit(rules.JUMP))
+        for place in exits:
+            self.arg[place] = len(self.op)
+
+
+def _array(values: Array) -> array[int]:
+    return array("q", values.astype(np.int64).tobytes())
+
+
+def _costs(plan: Plan) -> dict[str, Any]:
+    """The table of costs and the lanes that transfers take."""
+    costs, tables = plan.costs.listed, _Numbers()
+    lanes = [_shares(cost) for cost in costs]
+    return {
+        "kind": [KINDS[c.kind] for c in costs],
+        "busy": [c.busy for c in costs],
+        "load": [c.load for c in costs],
+        "generation": [c.generation for c in costs],
+        "queue": [max(0, c.queue) for c in costs],
+        "skew": [c.transfer.skew if c.transfer else 0 for c in costs],
+        "table": [tables.of(c.table) for c in costs],
+        "cost_lane": _offsets(lanes),
+        "lane_work": [work for shares in lanes for work, _ in shares],
+        "lane_members": [members for shares in lanes for _, members in shares],
+    }
+
+
+class _Numbers:
+    """Numbers for names, from 0; what is empty is -1."""
+
+    def __init__(self) -> None:
+        self.found: dict[object, int] = {}
+
+    def of(self, name: object) -> int:
+        return self.found.setdefault(name, len(self.found)) if name else -1
+
+
+def _shares(cost: Cost) -> list[tuple[int, int]]:
+    """(picoseconds, the lanes as bits) of a transfer."""
+    if cost.transfer is None:
+        return []
+    return [(work, sum(1 << lane for lane in lanes)) for work, lanes in cost.transfer.lanes]
+
+
+def _latency(arch: Arch, engine: str) -> int:
+    """From the end of an instruction's cycles, which include the gap to the next, to its result."""
+    cycles = arch.latency_cycles.get(engine, 0) - arch.issue_gap_cycles.get(engine, 0)
+    return cycles_to_ps(max(0, cycles), engine, arch)
+
+
+def _outcomes(ordinals: int, trips: Trips) -> Record:
+    known = [trips.get(number, ()) for number in range(ordinals)]
+    return {
+        "outcomes": _words(_offsets(known)),
+        "known_outcome": _words([value for each in known for value in each]),
+        "is_assumed": _words([0] * ordinals),
+        "seen": _words([0] * (ordinals * rules.ENGINES)),
+        "left": _words([0] * (ordinals * rules.ENGINES)),
+    }
+
+
+def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
+    """What changes while time passes, as it begins, and the parameters."""
+    zero = round(arch.preamble_ns * PS)
+    semaphores = len(plan.semaphores)
+    most = int(plan.steps["signal_units"].max(initial=1))
+    capacity = 1 << (max(SMALLEST_RING, most) - 1).bit_length()
+    return {
+        "parameter": _parameters(plan, arch, streams),
+        "core": _core(zero, is_warm=arch.tensor_ramp_ns == 0),
+        "place": streams.places,
+        "start": [rules.FINISHED] * rules.ENGINES,
+        **{name: [zero] * rules.ENGINES for name in ("free", "generator", "waited")},
+        **{name: [0] * rules.ENGINES for name in ("blocked", "binding", "counted")},
+        "variable": [0] * (rules.ENGINES * plan.slots),
+        "watched": streams.watched,
+        "lane": [zero] * (rules.LANES * len(plan.queues)),
+        "port": [zero] * (PSUM_PORT + arch.psum_banks),
+        **{name: [zero] * len(plan.queues) for name in ("queue_ready", "queue_end")},
+        "queue_busy": [0] * len(plan.queues),
+        "count": [0] * semaphores,
+        "first": [0] * semaphores,
+        "latest": [0] * semaphores,
+        "base": [number * capacity for number in range(semaphores)],
+        "mask": [capacity - 1] * semaphores,
+        "full": [0, 0],
+    }
+
+
+def _parameters(plan: Plan, arch: Arch, streams: Streams) -> list[int]:
+    values = [0] * rules.PARAMETERS
+    wake = round(arch.semaphore_wake_ns * PS)
+    values[rules.SLOTS] = plan.slots
+    values[rules.ORDINALS] = streams.ordinals
+    values[rules.WAKE] = wake
+    values[rules.DMA_START] = round(arch.dma_start_ns * PS)
+    # dma_completion_ns reaches to the consumer's start, whose wake is added when it waits
+    values[rules.DMA_DONE] = round(arch.dma_completion_ns * PS) - wake
+    values[rules.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
+    values[rules.WARM_UP] = round(arch.tensor_ramp_ns * PS)
+    values[rules.RAMP] = round(arch.tensor_ramp_rate * 1000)
+    # a moment so long ago delays nothing: neither what waits for it nor a weights load after it
+    values[rules.MARGIN] = wake + max((cost.load for cost in plan.costs.listed), default=0)
+    values[rules.SEMAPHORES] = len(plan.semaphores)
+    values[rules.UNWATCHED] = NEVER
+    values[rules.QUEUES] = len(plan.queues)
+    return values
+
+
+def _core(zero: int, *, is_warm: bool) -> list[int]:
+    values = [0] * rules.GLOBALS
+    for moment in (rules.NOW, rules.LAST, rules.SWAP, rules.TENSOR_END):
+        values[moment] = zero
+    values[rules.IS_WARM] = int(is_warm)
+    values[rules.HELD] = values[rules.HELD_TILE] = values[rules.TABLE] = -1
+    return values

@@ -1,0 +1,334 @@
+"""How long a machine program takes: its engines moved through time, event by event.
+
+Every engine and DMA queue has its own time line; waits, results of the same engine, DMA engines,
+HBM, memory ports, weights loads, activation tables and the array's warm-up move it. Loops are
+skipped through once they repeat, with the same result as running them. `Timing.not_modelled` says
+what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glia.isa.kit import INSTRUCTIONS, Instr
+from glia.machine.columns.value_numbering import Array, rows_alike
+from glia.machine.ir import Program
+from glia.timing.core import Deadlock, Machine
+from glia.timing.costs import PS, Cost
+from glia.timing.plan import Plan, make_plan
+from glia.timing.steady_state import skip_repetitions
+
+if TYPE_CHECKING:
+    from glia.arch import Arch
+
+__all__ = [
+    "CoreWait",
+    "Deadlock",
+    "Event",
+    "OpcodeTime",
+    "Skip",
+    "Stall",
+    "Timing",
+    "simulate_timing",
+]
+
+MOST_EVENTS = 20_000
+UNWATCHED = 250_000  # instructions executed before it pays to look for what repeats
+Executed = list[tuple[Cost, int, int]]  # a cost, how often it ran, its busy picoseconds
+
+ALONE = "waiting for other cores, in collectives and at their barriers"
+NOT_MODELLED = (
+    "HBM latency and refresh; channels beyond rows that meet in one; traffic of other cores",
+    "queues taking turns at a DMA engine delay what comes later, not a transfer that has begun",
+    "instruction fetch and queue depth",
+    "conflicts on PSUM banks that a loop variable chooses",
+    "branches and counters of loops, taken as run ahead by the sequencers",
+    "making descriptors where a transfer leaves open who does, unless a register or index is in it",
+)
+
+TIMED_CONSTANTS = (
+    "clocks_ghz",
+    "tensor_passes",
+    "transpose_passes",
+    "load_stationary_cycles",
+    "tensor_ramp_ns",
+    "tensor_ramp_rate",
+    "vector_modes",
+    "scalar_half_speedup",
+    "gpsimd_dispatch_cycles",
+    "accumulator_read_cycles",
+    "register_load_cycles",
+    "strided_access_bytes",
+    "hbm_bytes_per_ns",
+    "dma_bytes_per_ns",
+    "semaphore_ns",
+    "min_issue_cycles",
+    "issue_gap_cycles",
+    "latency_cycles",
+    "activation_table_load_ns",
+    "sequencer_cycles",
+    "semaphore_wake_ns",
+    "dma_descriptor_ns",
+    "dma_issue_ns",
+    "dma_software_issue_ns",
+    "dma_hardware_issue_ns",
+    "dma_ring_skew_ns",
+    "hbm_conflict_bytes",
+    "hbm_conflict_rate",
+    "strided_access_rate",
+    "dma_start_ns",
+    "dma_completion_ns",
+    "collective_hop_ns",
+    "collective_bytes_per_ns",
+    "collective_mesh_bytes",
+    "collective_doubling_bytes",
+    "preamble_ns",
+    "postamble_ns",
+)
+
+
+def queue_track(queue: str) -> str:
+    """The time line of a DMA queue; that of an engine has the engine's name."""
+    return f"dma {queue}"
+
+
+def is_queue(track: str) -> bool:
+    """Whether a time line is that of a DMA queue."""
+    return track.startswith("dma ")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One executed instruction on its time line; `track` is an engine or a `queue_track`."""
+
+    track: str
+    start_ns: float
+    end_ns: float
+    instr: Instr
+    is_behind: bool = False  # a transfer that waited for the one before it on its queue
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Iterations of a loop that repeated; between start and end no event is listed."""
+
+    variable: str
+    start_ns: float
+    end_ns: float
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Time an engine spent waiting for one semaphore and for nothing else that came later."""
+
+    engine: str
+    semaphore: str
+    ns: float
+    opcode: str
+
+
+@dataclass(frozen=True)
+class CoreWait:
+    """Time an engine spent at meetings of cores waiting for `core`, the last one to come."""
+
+    engine: str
+    core: int
+    ns: float
+    opcode: str
+
+
+@dataclass(frozen=True)
+class OpcodeTime:
+    """All executions of one opcode on one engine."""
+
+    engine: str  # or a `queue_track`
+    opcode: str
+    count: int
+    busy_ns: float  # added up, also over transfers that overlap
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What `simulate_timing` found; times in nanoseconds, counts over the whole run."""
+
+    latency_ns: float
+    busy_ns: Mapping[str, float]  # by engine; transfers count on queues, not here
+    instructions: Mapping[str, int]  # by engine, transfers on the engine that issues them
+    opcodes: tuple[OpcodeTime, ...]
+    hbm_read_bytes: int
+    hbm_written_bytes: int
+    moved_bytes: int
+    queue_busy_ns: Mapping[str, float]  # while a transfer of it is moved, or several at a time
+    matmul_flops: int
+    transpose_flops: int
+    flops_by_dtype: Mapping[str, int]
+    table_loads: int
+    throttled_ns: float
+    stalls: tuple[Stall, ...]  # longest first
+    events: tuple[Event, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    events_left_out: int = 0
+    begin_ns: float = 0.0  # end of the preamble
+    core_waits: tuple[CoreWait, ...] = ()  # longest first; only from `simulate_cores`
+    not_modelled: tuple[str, ...] = field(default=NOT_MODELLED)
+
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """The time lines of all engines and queues."""
+        return (*self.busy_ns, *map(queue_track, self.queue_busy_ns))
+
+    @property
+    def used_tracks(self) -> list[str]:
+        """The time lines that have events."""
+        used = {event.track for event in self.events}
+        return [track for track in self.tracks if track in used]
+
+
+def simulate_timing(
+    program: Program,
+    arch: Arch,
+    *,
+    trace: bool = True,
+    trips: Mapping[int, Sequence[int]] | None = None,
+    skip: bool = True,
+    most_events: int = MOST_EVENTS,
+    is_native: bool = True,
+) -> Timing:
+    """Time one core's program.
+
+    `trips` gives, for each While and Branch numbered in program order, the trip counts or arms
+    taken by its executions in order; without it one trip of the body and the first arm are
+    assumed and reported. `trace` keeps up to `most_events` events. `skip=False` runs every
+    iteration of every loop; the result is the same but for the events. `is_native=False` runs the
+    rules in Python, with the same result. Raises Deadlock.
+    """
+    plan = make_plan(program, arch)
+    machine = Machine(plan, arch, trips or {}, most_events if trace else 0, is_native=is_native)
+    if skip:
+        skip_repetitions(machine, 0 if trace else UNWATCHED)
+    machine.run()
+    return summarize(machine, arch)
+
+
+def summarize(machine: Machine, arch: Arch) -> Timing:
+    """What a machine that has come to its end has done."""
+    plan = machine.plan
+    counts, busied, table_loads, throttled = (
+        _by_cost(plan, machine.record[name])
+        for name in ("counts", "busied", "table_loads", "throttled")
+    )
+    costs = [(cost, counts[cost.number], busied[cost.number]) for cost in plan.costs.listed]
+    transfers = [(c.transfer, n) for c, n, _ in costs if c.transfer is not None]
+    queue_busy = machine.record["queue_busy"][: len(plan.queues)].tolist()
+    events = _events(plan, machine)
+    return Timing(
+        latency_ns=machine.last / PS + arch.postamble_ns,
+        begin_ns=machine.begin / PS,
+        busy_ns=_nanoseconds(_by_engine(plan, [(c, b) for c, _, b in costs if c.queue < 0])),
+        instructions=_by_engine(plan, [(c, n) for c, n, _ in costs]),
+        opcodes=_opcodes(plan, costs),
+        hbm_read_bytes=sum(t.read_bytes * n for t, n in transfers),
+        hbm_written_bytes=sum(t.written_bytes * n for t, n in transfers),
+        moved_bytes=sum(t.moved_bytes * n for t, n in transfers),
+        queue_busy_ns=_nanoseconds(dict(zip(plan.queues, queue_busy, strict=True))),
+        matmul_flops=sum(c.flops * n for c, n, _ in costs),
+        transpose_flops=sum(c.turned_flops * n for c, n, _ in costs),
+        flops_by_dtype=_flops_by_dtype(costs),
+        table_loads=sum(table_loads),
+        throttled_ns=sum(throttled) / PS,
+        stalls=_stalls(plan, machine.record["stalled"]),
+        events=events,
+        skips=tuple(Skip(v, a / PS, b / PS, n) for v, a, b, n in machine.skips),
+        events_left_out=machine.executed - len(events),
+        not_modelled=NOT_MODELLED + _assumptions(machine, arch),
+    )
+
+
+def _by_cost(plan: Plan, values: Array) -> list[int]:
+    """Sums of the values of steps, by their cost."""
+    numbers = plan.costs.number
+    found = np.zeros(len(plan.costs.listed), np.int64)
+    np.add.at(found, numbers, values[: len(numbers)])
+    return found.tolist()
+
+
+def _by_engine(plan: Plan, values: Iterable[tuple[Cost, int]]) -> dict[str, int]:
+    totals = dict.fromkeys(plan.engines, 0)
+    for cost, value in values:
+        totals[plan.engines[cost.engine]] += value
+    return totals
+
+
+def _nanoseconds(picoseconds: Mapping[str, int]) -> dict[str, float]:
+    return {name: each / PS for name, each in picoseconds.items()}
+
+
+def _opcodes(plan: Plan, costs: Executed) -> tuple[OpcodeTime, ...]:
+    found: dict[tuple[str, str], list[int]] = {}
+    for cost, count, busied in costs:
+        entry = found.setdefault((_track(plan, cost), cost.opcode), [0, 0])
+        entry[0] += count
+        entry[1] += busied
+    rows = [OpcodeTime(track, opcode, n, ps / PS) for (track, opcode), (n, ps) in found.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.busy_ns, row.engine, row.opcode)))
+
+
+def _track(plan: Plan, cost: Cost) -> str:
+    return plan.engines[cost.engine] if cost.queue < 0 else queue_track(plan.queues[cost.queue])
+
+
+def _flops_by_dtype(costs: Executed) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for cost, count, _ in costs:
+        if cost.kind == "matmul":
+            found[cost.dtype] = found.get(cost.dtype, 0) + cost.flops * count
+    return found
+
+
+def _stalls(plan: Plan, stalled: Array) -> tuple[Stall, ...]:
+    tables = plan.steps
+    waits = np.flatnonzero(stalled)
+    steps = np.searchsorted(tables["step_wait"], waits, "right") - 1
+    semaphores = tables["wait_semaphore"][waits]
+    alike = rows_alike(plan.costs.number[steps], semaphores)
+    totals = np.zeros(alike.first.size, np.int64)
+    np.add.at(totals, alike.number, stalled[waits])
+    found: dict[tuple[str, str, str], int] = {}
+    for row, total in zip(alike.first.tolist(), totals.tolist(), strict=True):
+        cost = plan.cost(steps[row])
+        key = plan.engines[cost.engine], plan.semaphores[semaphores[row]], cost.opcode
+        found[key] = found.get(key, 0) + total
+    rows = [Stall(engine, semaphore, ps / PS, op) for (engine, semaphore, op), ps in found.items()]
+    return tuple(sorted(rows, key=lambda row: -row.ns))
+
+
+def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
+    return tuple(
+        Event(
+            _track(plan, plan.cost(step)),
+            start / PS,
+            end / PS,
+            plan.instruction(step),
+            bool(behind),
+        )
+        for step, start, end, behind in machine.events()
+    )
+
+
+def _assumptions(machine: Machine, arch: Arch) -> tuple[str, ...]:
+    timed = [name for name in arch.assumed if name.split(".")[0] in TIMED_CONSTANTS]
+    found = (f"no public number, value assumed: {', '.join(timed)}",) if timed else ()
+    opcodes = {cost.opcode for cost in machine.plan.costs.listed}
+    if any(INSTRUCTIONS[opcode].arrives == "participants" for opcode in opcodes):
+        found += (ALONE,)
+    if machine.assumed_trips:
+        listed = ", ".join(map(str, machine.assumed_trips))
+        found += (
+            f"run-time control flow {listed}: one trip of each loop, first arm of each branch",
+        )
+    return found

@@ -1,0 +1,319 @@
+"""Skipping iterations of a loop once they only repeat what the ones before did, later.
+
+What a core does next depends on its record alone, and a moment before NOW delays nothing any more.
+So when, as a watched loop turns, every engine is where it was `distance` iterations ago, everything
+after NOW is as far from it as then, and every wait inside either looks for counts as far back as
+then or for counts long reached, the next iterations can only repeat: the record is moved as many
+periods on as fit, with exactly the result of running them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from glia.base.errors import CompileError
+from glia.machine.columns.value_numbering import Array
+from glia.timing import events as rules
+from glia.timing.core import Machine
+from glia.timing.plan import LoopStep, PlannedWait, loops_in
+
+DISTANCES = (1, 2, 3, 4, 6, 8)
+PICOSECONDS_A_DAY = 86_400 * 10**12
+LONGEST = 1 << 61  # picoseconds: 26 days, and counts fit into 64 bits with it
+WINDOW, PAUSE = 24, 64  # turns watched, out of every this many
+MOST_FRUITLESS = 4  # windows without a skip, after which a loop is no longer watched
+LAST_RUN = 1  # iterations at the end that are always run, so that a picture shows them
+
+# Of the core: what must be the same, and what moves
+STATE = (rules.IS_WARM, rules.HEAT, rules.HELD, rules.HELD_TILE, rules.HELD_STEP, rules.TABLE)
+MOVING = (rules.LAST, rules.TENSOR_END)
+
+
+class TooLong(CompileError):
+    """The program would run for weeks, longer than its time can be counted.
+
+    Cause: Loops nest with so many trips that one run takes more than 26 days of device time.
+    Fix: Lower the trip counts, or time a part of the program.
+    Example: a loop of 10**15 trips around one copy
+    """
+
+    code = "GLIA402"
+    message = "the loop over {variable} alone lasts until day {days} of the run"
+    help = "lower the trip counts, or time a part of the program"
+
+
+def skip_repetitions(machine: Machine, unwatched: int) -> None:
+    """Make a machine skip what repeats in its loops, once so many instructions were executed."""
+    machine.record["parameter"][rules.UNWATCHED] = unwatched
+    watchers: dict[int, _Watcher] = {}
+
+    def turn(slot: int) -> None:
+        if slot not in watchers:
+            loop = next(loop for loop in loops_in(machine.plan.items) if loop.slot == slot)
+            watchers[slot] = _Watcher(machine, loop)
+        watchers[slot].turn()
+
+    machine.at_mark = turn
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """The record as far as it decides what comes next in a loop, and the sums so far."""
+
+    now: int
+    parts: dict[str, Array]
+    pending: Array  # moments that may still delay a wait, relative to now
+    past: Array  # by semaphore: the counts that cannot
+
+
+class _Watcher:
+    """Compares the turns of one loop."""
+
+    def __init__(self, machine: Machine, loop: LoopStep) -> None:
+        self.machine, self.loop = machine, loop
+        self.snapshots: list[_Snapshot] = []
+        self.turns = self.fruitless = 0
+        self.waits = machine.plan.waits_in(loop.steps)
+        self.parts, positions = _parts(machine, loop)
+        self.positions = np.concatenate(positions)
+        self.margin = int(machine.record["parameter"][rules.MARGIN])
+        self.own = np.arange(rules.ENGINES) * machine.plan.slots + loop.slot
+
+    def turn(self) -> None:
+        """The loop turned on its watched engine: skip what follows if it repeats."""
+        self.turns += 1
+        phase = self.turns % PAUSE
+        if phase >= WINDOW:
+            if phase == WINDOW:
+                self.snapshots.clear()
+                self.fruitless += 1
+                if self.fruitless >= MOST_FRUITLESS:
+                    self.machine.record["watched"][self.loop.slot] = -1
+            return
+        self.snapshots.append(self._take())
+        for distance in DISTANCES:
+            if len(self.snapshots) > distance and self._skip(self.snapshots[-1 - distance]):
+                self.snapshots.clear()
+                self.fruitless = 0
+                return
+        del self.snapshots[: -max(DISTANCES)]
+
+    def _take(self) -> _Snapshot:
+        machine, record = self.machine, self.machine.record
+        listed = machine.call("gather")
+        values = record["state"][self.positions]
+        parts = {name: values[part] for name, part in self.parts.items()}
+        past = record["first"].copy()
+        return _Snapshot(
+            int(record["core"][rules.NOW]), parts, record["pending"][:listed].copy(), past
+        )
+
+    def _skip(self, then: _Snapshot) -> bool:
+        now, machine = self.snapshots[-1], self.machine
+        period = now.now - then.now
+        if period <= 0 or not self._is_same(now, then, period):
+            return False
+        moved = self._moved(now, then)
+        if moved is None:
+            return False
+        times = self._times(now, then, *moved)
+        last = machine.last
+        end = now.now + period * times
+        if times < 1 or end < last:
+            return False
+        if end > LONGEST:
+            raise TooLong(variable=self.loop.variable, days=end // PICOSECONDS_A_DAY)
+        self._jump(now, then, period, times, *moved)
+        machine.skips.append((self.loop.variable, last, end, moved[1] * times))
+        return True
+
+    def _is_same(self, now: _Snapshot, then: _Snapshot, period: int) -> bool:
+        """Whether what matters is the same, or as far ahead as then."""
+        a, b = now.parts, then.parts
+        if not np.array_equal(a["same"], b["same"]) or not np.array_equal(
+            now.pending, then.pending
+        ):
+            return False
+        if not np.array_equal(self._ahead(now), self._ahead(then)):
+            return False
+        live = a["start"] >= 0
+        same = a["start"] - b["start"] == np.where(live, period, 0)
+        same &= ~live | ((a["waited"] - b["waited"] == period) & (a["binding"] == b["binding"]))
+        if not same.all():
+            return False
+        if not np.array_equal(a["count"] - now.past, b["count"] - then.past):
+            return False
+        came = a["free"] - b["free"]
+        if not ((came == period) | ((came == 0) & (a["free"] <= then.now))).all():
+            return False
+        last, tensor = (a["moving"] - b["moving"]).tolist()
+        return last == period and tensor == (0 if came[rules.TENSOR] == 0 else period)
+
+    def _ahead(self, snapshot: _Snapshot) -> Array:
+        """How far what can still delay something lies ahead."""
+        return np.maximum(snapshot.parts["ahead"] - (snapshot.now - self.margin), 0)
+
+    def _moved(self, now: _Snapshot, then: _Snapshot) -> tuple[list[int], int] | None:
+        """The engines that came on in this loop, and by how many iterations; None otherwise."""
+        came = now.parts["variable"] - then.parts["variable"]
+        own = came[self.own]
+        came[self.own] = 0
+        distance = int(own.max())
+        if came.any() or distance < 1 or not ((own == 0) | (own == distance)).all():
+            return None
+        return np.flatnonzero(own).tolist(), distance
+
+    def _times(self, now: _Snapshot, then: _Snapshot, engines: list[int], distance: int) -> int:
+        """How many periods can follow before a loop ends or a wait no longer repeats."""
+        record = self.machine.record
+        indices = {e: int(record["variable"][self.own[e]]) for e in engines}
+        left = min(self.loop.trips - 1 - LAST_RUN - index for index in indices.values())
+        times = left // distance
+        gained = now.parts["count"] - then.parts["count"]
+        for wait in self.waits:
+            if wait.engine in indices and times > 0:
+                index = indices[wait.engine]
+                times = min(times, self._repeats(wait, index, distance, gained, then))
+        for engine in range(rules.ENGINES):
+            start = record["start"][engine]
+            if engine not in indices and start == rules.BLOCKED:
+                times = min(times, self._stays_blocked(engine, gained))
+            elif engine not in indices and start >= 0:
+                return 0
+        return times
+
+    def _repeats(
+        self,
+        wait: PlannedWait,
+        index: int,
+        distance: int,
+        gained: Array,
+        then: _Snapshot,
+    ) -> int:
+        """For how many periods a wait does what it did in the last one."""
+        forever = self.loop.trips
+        unit = self.machine.plan.unit(wait.semaphore)
+        step = sum(c for slot, c in wait.terms if slot == self.loop.slot) * distance
+        if wait.is_unknown:
+            return 0
+        if step == int(gained[wait.semaphore]) * unit:
+            return forever
+        needed = self._most(wait, index)
+        reached = int(then.past[wait.semaphore]) * unit
+        if needed > reached:
+            return 0
+        if step <= int(gained[wait.semaphore]) * unit:
+            return forever
+        return (reached - needed) // step
+
+    def _most(self, wait: PlannedWait, index: int) -> int:
+        """The greatest count waited for in iteration `index`, whatever inner loops are at."""
+        variables = self.machine.record["variable"]
+        begin = wait.engine * self.machine.plan.slots
+        most = wait.constant
+        for slot, factor in wait.terms:
+            if slot in self.loop.extents:
+                most += max(0, factor * (self.loop.extents[slot] - 1))
+            else:
+                value = index if slot == self.loop.slot else int(variables[begin + slot])
+                most += factor * value
+        return most
+
+    def _stays_blocked(self, engine: int, gained: Array) -> int:
+        """For how many periods an engine outside still waits."""
+        machine = self.machine
+        wait = machine.plan.wait(int(machine.record["blocked"][engine]))
+        growth = int(gained[wait.semaphore])
+        if not growth:
+            return self.loop.trips
+        needed = -(-machine.needed(engine, wait) // machine.plan.unit(wait.semaphore))
+        return (needed - 1 - int(machine.record["count"][wait.semaphore])) // growth
+
+    def _jump(
+        self,
+        now: _Snapshot,
+        then: _Snapshot,
+        period: int,
+        times: int,
+        engines: list[int],
+        distance: int,
+    ) -> None:
+        """Move the record `times` periods on."""
+        record, shift = self.machine.record, period * times
+        a, b = now.parts, then.parts
+        changed = dict(a)
+        changed["ahead"] = a["ahead"] + np.where(self._ahead(now) > 0, shift, 0)
+        for name in ("free", "moving"):
+            changed[name] = a[name] + np.where(a[name] != b[name], shift, 0)
+        for name in ("start", "waited"):
+            changed[name] = a[name] + np.where(a["start"] >= 0, shift, 0)
+        for name in ("variable", "count", "totals"):
+            changed[name] = a[name] + (a[name] - b[name]) * times
+        record["state"][self.positions] = np.concatenate([changed[name] for name in self.parts])
+        core = record["core"]
+        core[rules.NOW] += shift
+        core[rules.HELD_PLACE] += self._place_shift(engines, distance) * times
+        self._move_moments(now, shift)
+
+    def _move_moments(self, now: _Snapshot, shift: int) -> None:
+        """Let what is still pending be so after the counts that were added."""
+        machine, record = self.machine, self.machine.record
+        lengths = now.parts["count"] - now.past
+        ends = np.cumsum(lengths)
+        for semaphore in np.flatnonzero(lengths).tolist():
+            end = int(ends[semaphore])
+            moments = now.pending[end - int(lengths[semaphore]) : end] + (now.now + shift)
+            machine.put_moments(semaphore, int(record["count"][semaphore]) - moments.size, moments)
+        record["first"][:] = record["count"] - lengths
+
+    def _place_shift(self, engines: list[int], distance: int) -> int:
+        """How far the held weights' place moves in one period."""
+        if rules.TENSOR not in engines:
+            return 0
+        step = int(self.machine.record["core"][rules.HELD_STEP])
+        terms = dict(self.machine.plan.weights_terms(step))
+        return terms.get(self.loop.slot, 0) * distance
+
+
+def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Array]]:
+    """Where in the machine's state lies what a loop can change or depend on, by its kind."""
+    record = machine.record
+    origin = record["state"].ctypes.data
+
+    def at(name: str, indices: Array | Sequence[int] | None = None) -> Array:
+        array = record[name]
+        begin = (array.ctypes.data - origin) // array.itemsize
+        return begin + (np.arange(array.size) if indices is None else np.asarray(indices))
+
+    tables, (first, end) = machine.plan.steps, loop.steps
+    steps = np.arange(first, end)
+    waits = np.arange(*tables["step_wait"][[first, end]])
+    reads = np.unique(tables["read_step"][slice(*tables["step_read"][[first, end]])])
+    touched = np.concatenate([steps, reads[reads < first]])
+    ahead = [at(name) for name in ("generator", "lane", "port", "queue_ready", "queue_end")]
+    ahead += [at("latest"), at("counted"), at("visible", touched), at("core", (rules.SWAP,))]
+    same = [at(name) for name in ("place", "blocked", "seen", "left", "group_arrived")]
+    totals = [at(name, steps) for name in ("counts", "busied", "table_loads", "throttled")]
+    totals += [at("stalled", waits), at("queue_busy"), at("core", (rules.EXECUTED,))]
+    kinds = {
+        "ahead": ahead,
+        "same": [*same, at("core", STATE)],
+        "start": [at("start")],
+        "waited": [at("waited")],
+        "binding": [at("binding")],
+        "free": [at("free")],
+        "moving": [at("core", MOVING)],
+        "variable": [at("variable")],
+        "count": [at("count")],
+        "totals": totals,
+    }
+    parts, positions, begin = {}, [], 0
+    for name, lists in kinds.items():
+        positions += lists
+        end = begin + sum(each.size for each in lists)
+        parts[name] = slice(begin, end)
+        begin = end
+    return parts, positions

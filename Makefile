@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly calibrate bench lint clean
+.PHONY: help demo test nightly calibrate bench pages lint clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-8s %s\n", n, $$0 }'
@@ -28,6 +28,9 @@ calibrate: $(READY)  ## hold the timing model against published measurements
 bench: $(READY)  ## measure, and write benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/run.py
 
+pages: $(READY)  ## write the pages and stubs that are made from declarations
+	$(BIN)/python tools/pages.py
+
 lint: $(READY)  ## style and import order
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,9 +39,9 @@ clean:  ## remove everything the other targets made
 	rm -rf $(VENV) demo-out .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock pyproject.toml dropin/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; set PYTHON")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
 	@touch $@

@@ -22,8 +22,8 @@ import numpy as np
 from held_out_rows import LEFT_OUT, LIBRARY, SAMPLES, Attention, Mlp, Qkv, Quantized, Sample
 
 from glia.arch import get_target
-from glia.nki.launch import bind
-from glia.nki.trace import trace_launch
+from glia.nki.run.launch import bind
+from glia.nki.run.trace import trace_launch
 from glia.timing.cores import simulate_cores
 
 REPORT = Path(__file__).with_name("HELD_OUT.md")

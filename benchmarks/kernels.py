@@ -42,7 +42,7 @@ from glia.kernels.softmax import softmax
 from glia.kernels.tensor_add import tensor_add
 from glia.kernels.top_k import top_k
 from glia.kernels.transpose2d import transpose2d
-from glia.nki.testing import profile_kernel
+from glia.nki.run.testing import profile_kernel
 
 Cycles = Mapping[str, float]
 GOAL = 0.7  # of the roofline

@@ -28,7 +28,7 @@ from glia.kernels.mamba import mamba
 from glia.kernels.matmul import matmul_fully_blocked
 from glia.kernels.rope import rope
 from glia.kernels.softmax import softmax
-from glia.nki.trace import trace
+from glia.nki.run.trace import trace
 
 Row = tuple[str, float, str, float | None, bool]  # what, value, unit, goal, is less better?
 MATMUL = 2048

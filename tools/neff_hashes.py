@@ -35,7 +35,7 @@ from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.neff.package import Neff
-from glia.nki.trace import trace
+from glia.nki.run.trace import trace
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 OPTLEVELS = (1, 2, 3)

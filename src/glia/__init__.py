@@ -16,7 +16,7 @@ from glia.base.lazy_imports import imported_on_use
 if TYPE_CHECKING:
     from glia.compiler import compile
     from glia.neff.package import Neff
-    from glia.nki.simulate import simulate
+    from glia.nki.run.simulate import simulate
     from glia.profile.report import Profile
     from glia.runtime.model import Model, load
 
@@ -30,7 +30,7 @@ _HOMES = {
     "Profile": "glia.profile.report",
     "compile": "glia.compiler",
     "load": "glia.runtime.model",
-    "simulate": "glia.nki.simulate",
+    "simulate": "glia.nki.run.simulate",
 }
 
 __getattr__, __dir__ = imported_on_use(__name__, _HOMES)

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from glia.cli.conformance import find_files, run_all, run_file
 from glia.cli.glia import main
+from glia.conformance.errors import DropinMissing
+from glia.conformance.load import require_dropin
+from glia.conformance.run import find_files, run_all, run_file
 
 ADD = """
 import torch
@@ -297,7 +299,7 @@ def test_a_failure_of_the_clone_itself_is_explained(tmp_path: Path) -> None:
 
 
 def test_recipes_are_right_about_themselves() -> None:
-    from glia.cli.conformance_library import RECIPES
+    from glia.conformance.library_recipes import RECIPES
 
     for name, make in RECIPES.items():
         if "attn_fwd" in name:
@@ -321,7 +323,7 @@ def test_the_cpu_stands_in_for_an_xla_device_where_torch_is_there(
         "xm.mark_step(), torch_xla.sync()\n"
         "print(xm.xla_device(), torch_xla.device())\n"
     )
-    run = "from glia.cli.conformance_xla import provide_xla; import runpy; provide_xla(); "
+    run = "from glia.conformance.torch_xla import provide_xla; import runpy; provide_xla(); "
     run += f"runpy.run_path({str(script)!r})"
 
     def outcome() -> subprocess.CompletedProcess[str]:
@@ -348,3 +350,13 @@ def test_the_cpu_stands_in_for_the_device_of_native_pytorch(tmp_path: Path) -> N
     )
     found = {each.kernel: each.status for each in run_all(tmp_path)}
     assert found == {"as a script": "pass", "inner": "pass", "outer": "pass"}
+
+
+def test_conformance_needs_the_names_of_the_drop_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_dropin()
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "nki" else find_spec(name)
+    )
+    with pytest.raises(DropinMissing, match="nki is not the drop-in's"):
+        require_dropin()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from glia.cli.conformance import run_all
-from glia.cli.conformance_outcome import Outcome
-from glia.cli.conformance_pages import blocks_of, excerpts
+from glia.conformance.outcome import Outcome
+from glia.conformance.pages import blocks_of, excerpts
+from glia.conformance.run import run_all
 
 PAGE = """
 A page

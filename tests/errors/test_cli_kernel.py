@@ -73,7 +73,7 @@ def test_what_goes_wrong_inside_of_glia_stays_an_internal_error(
     def broken(*_: object, **__: object) -> None:
         raise ValueError("ours")
 
-    monkeypatch.setattr("glia.nki.kernel.trace_launch", broken)
+    monkeypatch.setattr("glia.nki.run.kernel.trace_launch", broken)
     found = CliRunner().invoke(main, ["profile", f"{place}::doubled", "--arg", "x=f32[128,8]"])
     assert found.exit_code == 70
     assert "[internal error] ValueError: ours" in found.stderr

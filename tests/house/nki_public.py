@@ -14,14 +14,17 @@ import ml_dtypes
 import numpy as np
 
 from glia import nki
-from glia.kernels import earlier, earlier_attention
 from glia.nki import beta1
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.beta1 import compiler as ncc
-from glia.nki.beta1 import current, framework, mx
 from glia.nki.beta1 import isa as old_isa
 from glia.nki.beta1 import language as old
+from glia.nki.beta1.run import current_generation as current
+from glia.nki.beta1.run import framework_kernel as framework
+from glia_dropin.kernels import attention as earlier_attention
+from glia_dropin.kernels import shipped as earlier
+from glia_dropin.neuronxcc import mx
 from levels.nki_ways import both, normal, stored
 
 Pairs = Iterator[tuple[Any, Any]]

@@ -15,7 +15,7 @@ import numpy as np
 
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.tensor import NkiTensor
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import normal, stored
 
 LEAST = -3.4028235e38

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from glia.cli.conformance_load import MODULES, provide_names
-from house.source import REPOSITORY
+from house.source import PACKAGE, REPOSITORY, imported, nodes_of, place, python_files
 
 DROPIN = REPOSITORY / "dropin"
-FILES = sorted((DROPIN / "src").rglob("*.py"))
-ROOTS = {"glia", "nki", "neuronxcc", "jax_neuronx", "torch_neuronx"}
+OWN = DROPIN / "src" / "glia_dropin"  # what stands behind the names
+FILES = sorted(p for p in (DROPIN / "src").rglob("*.py") if OWN not in p.parents)
+ROOTS = {"glia", "glia_dropin", "nki", "neuronxcc", "jax_neuronx", "torch_neuronx"}
 
 
 def _project(folder: Path) -> dict[str, object]:
@@ -75,20 +76,6 @@ def test_it_ships_every_package_that_it_has() -> None:
     assert sorted(shipped) == sorted(f"src/{p.name}" for p in (DROPIN / "src").iterdir())
 
 
-def test_every_name_that_conformance_lends_is_a_module_of_the_drop_in() -> None:
-    names = {_name(path): path for path in FILES}
-    missing = [name for name in MODULES if name not in names]
-    assert missing == []
-    for name, target in MODULES.items():
-        text = names[name].read_text()
-        assert target in text or name in ("neuronxcc", *_parents()), f"{name} is not {target}"
-
-
-def _parents() -> set[str]:
-    """Packages that only hold others."""
-    return {name.rpartition(".")[0] for name in MODULES}
-
-
 def test_every_module_imports_with_the_names_lent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(DROPIN / "src"))
     before = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_own(name)}
@@ -106,14 +93,15 @@ def test_every_module_imports_with_the_names_lent(monkeypatch: pytest.MonkeyPatc
 
 
 def _is_own(name: str) -> bool:
-    return name.partition(".")[0] in ROOTS - {"glia"}
+    return name.partition(".")[0] in ROOTS - {"glia", "glia_dropin"}
 
 
-def test_lending_names_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [each for each in sys.modules if _is_own(each)]:
-        monkeypatch.delitem(sys.modules, name)
-    provide_names()
-    lent = sys.modules["neuronxcc.nki.language"]
-    assert lent is importlib.import_module("glia.nki.beta1.language")
-    provide_names()
-    assert sys.modules["neuronxcc.nki.language"] is lent
+def test_nothing_of_glia_imports_the_drop_in() -> None:
+    wrong = [
+        f"{place(path, node.lineno)} imports {name}"
+        for path in python_files(PACKAGE)
+        for node in nodes_of(path)
+        for name in imported(node, "glia")
+        if name.partition(".")[0] in ROOTS - {"glia"}
+    ]
+    assert wrong == []

@@ -138,7 +138,7 @@ def test_the_compiler_is_a_module_to_run() -> None:
 
 def test_kernels_are_of_the_class_that_tuners_ask_for() -> None:
     from glia.nki import beta1
-    from glia.nki.beta1.internal import GenericKernel
+    from glia_dropin.neuronxcc.internal import GenericKernel
 
     def doubled(x):  # type: ignore[no-untyped-def]
         return x
@@ -155,7 +155,7 @@ def test_allclose_compares_dtypes_of_the_device(
 ) -> None:
     import numpy as np
 
-    from glia.nki.beta1.starfish import allclose
+    from glia_dropin.neuronxcc.starfish import allclose
 
     exact = np.ones(4, np.float32)
     found = (exact + off).astype(bfloat16 if off == 0 else np.float32)

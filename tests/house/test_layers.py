@@ -32,7 +32,7 @@ LAZY = {
 
 
 # Modules ahead that a file names as text, to import them when they are needed
-NAMED = {"nki/frameworks.py": "a plugin loads when a kernel is given what its framework traces"}
+NAMED = {"nki/run/frameworks.py": "a plugin loads when a kernel is given what its framework traces"}
 
 
 def layer(path: Path) -> str:

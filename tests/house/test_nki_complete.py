@@ -14,7 +14,7 @@ import pytest
 import glia.isa
 from glia import nki
 from glia.nki import collectives, isa, language, typing
-from glia.nki.tensor import NkiTensor
+from glia.nki.tensors.nki_tensor import NkiTensor
 from house.nki_signatures import COLLECTIVES, ISA, LANGUAGE, TENSOR
 
 DTYPES = (
@@ -170,11 +170,11 @@ def test_modules_export_documented_names_only(home: Any) -> None:
 
 
 def test_rules_do_not_see_where_in_a_tile_an_operand_lies() -> None:
-    """What was found legal once is not asked again, whatever the offset: see glia.nki.issue."""
+    """What was found legal once is not asked again, whatever the offset (nki.issue)."""
     folder = Path(glia.isa.__file__).parent
     wrong = [
         f"{path.name}:{number}"
-        for path in sorted(folder.glob("*.py"))
+        for path in sorted(folder.rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(r"(?<!\bself)\.offset\b", line) and path.name != "operand.py"
     ]

@@ -14,9 +14,9 @@ from glia import nki
 from glia.nki import beta1
 from glia.nki import language as nl
 from glia.nki.beta1 import language as old
-from glia.nki.errors import ImpossibleTensor
-from glia.nki.language_errors import KernelAdvice
-from glia.nki.tensor import NkiTensor
+from glia.nki.names.errors import ImpossibleTensor
+from glia.nki.names.language_errors import KernelAdvice
+from glia.nki.tensors.nki_tensor import NkiTensor
 from house import nki_public
 from house.nki_public import PUBLIC
 

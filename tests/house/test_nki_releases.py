@@ -11,8 +11,8 @@ import pytest
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import BrokenRule
-from glia.nki.language_errors import KernelAdvice
+from glia.nki.names.errors import BrokenRule
+from glia.nki.names.language_errors import KernelAdvice
 from house.nki_releases import RELEASES, Row, X, Y
 
 # The table of changes between releases 0.2 and 0.6 that kernels rely on.

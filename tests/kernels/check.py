@@ -10,7 +10,7 @@ import numpy as np
 import glia
 from glia.arch import get_target
 from glia.neff.package import Neff
-from glia.nki.trace import trace
+from glia.nki.run.trace import trace
 from glia.timing.simulate import simulate_timing
 
 RANDOM = np.random.default_rng(11)

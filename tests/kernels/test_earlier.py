@@ -11,7 +11,7 @@ from jax import lax
 
 import glia.nki.beta1 as nki
 import glia.nki.beta1.language as nl
-from glia.kernels.earlier import (
+from glia_dropin.kernels.shipped import (
     conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh,
     cumsum,
     resize_nearest_fixed_dma_kernel,

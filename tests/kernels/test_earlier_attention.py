@@ -9,7 +9,8 @@ import pytest
 
 import glia.nki.beta1 as nki
 import glia.nki.beta1.language as nl
-from glia.kernels.earlier_attention import (
+from glia.nki.beta1.errors import UnsupportedHere
+from glia_dropin.kernels.attention import (
     FlashConfig,
     allocated_fused_self_attn_for_SD_small_head_size,
     attention_isa_kernel,
@@ -17,7 +18,6 @@ from glia.kernels.earlier_attention import (
     flash_fwd,
     fused_self_attn_for_SD_small_head_size,
 )
-from glia.nki.beta1.errors import UnsupportedHere
 from kernels.check import assert_close, normal
 
 

@@ -7,12 +7,12 @@ import pytest
 
 import glia.nki.beta1 as nki
 import glia.nki.beta1.language as nl
-from glia.kernels.earlier_mlp import (
+from glia.nki.beta1.errors import UnsupportedHere
+from glia_dropin.kernels.mlp import (
     allocated_fused_rms_norm_qkv,
     mlp_isa_kernel,
     rmsnorm_qkv_isa_kernel,
 )
-from glia.nki.beta1.errors import UnsupportedHere
 from kernels.check import assert_close, normal
 
 

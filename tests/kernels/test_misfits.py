@@ -16,7 +16,7 @@ from glia.kernels.images.conv2d_weights import conv2d_weight_gradient
 from glia.kernels.mamba import mamba
 from glia.kernels.moe_blocks import moe_blocks
 from glia.kernels.tensor_add import tensor_add
-from glia.nki.testing import profile_kernel
+from glia.nki.run.testing import profile_kernel
 
 
 def _zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:

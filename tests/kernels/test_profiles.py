@@ -17,9 +17,9 @@ from glia.nki import beta1, jit
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.beta1 import language as earlier
-from glia.nki.checks import check_kernel
-from glia.nki.tensor import NkiTensor
-from glia.nki.testing import assert_engine_busy, assert_latency, assert_no_spill, profile_kernel
+from glia.nki.run.check_kernel import check_kernel
+from glia.nki.run.testing import assert_engine_busy, assert_latency, assert_no_spill, profile_kernel
+from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.profile.critical_path import critical_path
 from glia.profile.report import profile_program
 

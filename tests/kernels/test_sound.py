@@ -11,7 +11,7 @@ from glia.kernels.flash_attention import flash_attention
 from glia.kernels.layernorm import layernorm
 from glia.kernels.softmax import softmax
 from glia.kernels.transpose2d import transpose2d
-from glia.nki.checks import assert_sound
+from glia.nki.run.check_kernel import assert_sound
 from kernels.check import normal
 from kernels.test_generations import CASES, bf16
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glia.nki.beta1.errors import UnsupportedMask
-from glia.nki.beta1.index import Mask, arange
+from glia.nki.beta1.tensors.index import Mask, arange
 
 SHAPE = (5, 4, 3)
 AXES = (

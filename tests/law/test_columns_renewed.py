@@ -22,7 +22,7 @@ from glia.machine.columns.value_numbering import Alike, Values
 from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
-from glia.nki.trace import trace
+from glia.nki.run.trace import trace
 from law.clean_programs import clean
 
 

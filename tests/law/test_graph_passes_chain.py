@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 
 import numpy as np
@@ -36,6 +35,7 @@ from glia.graph.passes.simplify import simplify
 from glia.graph.passes.turn_contractions import turn_contractions
 from glia.graph.rules.regions import all_nodes
 from glia.options import CompileOptions
+from glia.pipeline import PIPELINE, resolve
 from law.graph_passes_kit import NATIVE, PLAIN, assert_same, graph_of, run, run_passes
 from levels.corpus import PROGRAMS, Program, expected, hlo_bytes
 from levels.graph_cases import CASES, Case
@@ -59,8 +59,8 @@ REMAINING = frozenset({
 
 def passes() -> list[Callable[[Graph, CompileOptions], Graph]]:
     """The passes of ORDER."""
-    modules = [importlib.import_module(f"glia.graph.passes.{name}") for name in ORDER]
-    return [getattr(module, name) for module, name in zip(modules, ORDER, strict=True)]
+    functions = {each.function.partition(":")[2]: each.function for each in PIPELINE}
+    return [resolve(functions[name]) for name in ORDER]
 
 
 def assert_lowered(graph: Graph) -> None:

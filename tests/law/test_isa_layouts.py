@@ -21,7 +21,7 @@ MODULES = ("dma", "dma_transpose", "gpsimd", "gpsimd_gather", "microscaling", "t
 EXAMPLES = {
     name: instr
     for name, instr in examples().items()
-    if INSTRUCTIONS[name].__module__.removeprefix("glia.isa.") in MODULES
+    if INSTRUCTIONS[name].__module__.removeprefix("glia.isa.instructions.") in MODULES
 }
 
 

@@ -23,7 +23,7 @@ from glia.kernels.matmul import matmul_fully_blocked
 from glia.kernels.softmax import softmax
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import program_violations, violations_one_by_one
-from glia.nki.trace import trace
+from glia.nki.run.trace import trace
 from glia.options import CompileOptions
 from law.clean_programs import clean
 from levels.corpus import PROGRAMS, hlo_bytes

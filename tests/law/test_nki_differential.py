@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.tensor import NkiTensor
-from glia.nki.trace import trace
+from glia.nki.run.trace import trace
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import stored
 
 Array = np.ndarray[Any, Any]

@@ -14,12 +14,12 @@ import glia.nki.language as nl
 from glia.base.errors import CompileError
 from glia.isa.kit import Instr
 from glia.machine.ir import walk
-from glia.nki.launch import bind
-from glia.nki.recorder import Recorder
-from glia.nki.remember import Issuing, remembering
-from glia.nki.session import running
-from glia.nki.targets import platform_target
-from glia.nki.tensor import NkiTensor
+from glia.nki.issue.call_cache import Issuing, remembering
+from glia.nki.names.targets import platform_target
+from glia.nki.run.launch import bind
+from glia.nki.session.recorder import Recorder
+from glia.nki.session.session import running
+from glia.nki.tensors.nki_tensor import NkiTensor
 
 CALLS = 400
 NUMBERS = (0, 0.0, -0.0, 1, 1.0, True, 2.5, np.float32(1), np.int64(1), float("nan"))

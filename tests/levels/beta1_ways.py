@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from glia.nki import beta1 as nki
-from glia.nki.beta1.launch import Kernel, compiled
+from glia.nki.beta1.run.launch import Kernel, compiled
 from glia.sim.policy import Policy
 from glia.sim.run import run
 

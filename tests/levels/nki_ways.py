@@ -10,7 +10,7 @@ import numpy as np
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.tensor import NkiTensor
+from glia.nki.tensors.nki_tensor import NkiTensor
 
 
 def both(kernel: Callable[..., Any], *arrays: Any, **constants: Any) -> Any:

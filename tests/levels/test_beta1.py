@@ -12,10 +12,10 @@ from glia.isa import NcMatmul
 from glia.machine.ir import walk
 from glia.nki import beta1 as nki
 from glia.nki.beta1 import compiler as ncc
-from glia.nki.beta1 import current
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1 import typing as nt
+from glia.nki.beta1.run import current_generation as current
 from levels.beta1_ways import both
 
 RNG = np.random.default_rng(7)

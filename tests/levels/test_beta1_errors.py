@@ -11,8 +11,8 @@ from glia.nki.beta1 import errors
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1 import typing as nt
-from glia.nki.beta1.kernels import missing_kernel
-from glia.nki.errors import BadLaunch, NoSuchName, NotAnOutput, OutsideKernel
+from glia.nki.names.errors import BadLaunch, NoSuchName, NotAnOutput, OutsideKernel
+from glia_dropin.neuronxcc.shipping import missing_kernel
 
 X = np.ones((8, 8), np.float32)
 

@@ -12,7 +12,7 @@ from glia.nki.beta1 import compiler as ncc
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1.errors import UnsupportedHere
-from glia.nki.errors import BadLaunch, WrongArguments
+from glia.nki.names.errors import BadLaunch, WrongArguments
 from levels.beta1_ways import both, on_device
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)

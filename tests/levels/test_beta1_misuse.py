@@ -14,9 +14,9 @@ from glia.nki.beta1 import compiler as ncc
 from glia.nki.beta1 import errors
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
-from glia.nki.beta1.launch import compiled
-from glia.nki.errors import BrokenRule, NotAnOutput
-from glia.nki.language_errors import KernelAdvice
+from glia.nki.beta1.run.launch import compiled
+from glia.nki.names.errors import BrokenRule, NotAnOutput
+from glia.nki.names.language_errors import KernelAdvice
 from glia.sim.run import run
 from levels.beta1_ways import both
 

@@ -12,8 +12,8 @@ from glia.nki.beta1 import errors
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1 import typing as nt
-from glia.nki.beta1.launch import compiled
-from glia.nki.errors import NotInNki
+from glia.nki.beta1.run.launch import compiled
+from glia.nki.names.errors import NotInNki
 from levels.beta1_ways import both, on_device
 
 X = np.arange(32, dtype=np.float32).reshape(4, 8)

@@ -23,9 +23,9 @@ from glia.kernels.flash_attention_backward import flash_attention_backward
 from glia.nki import beta1
 from glia.nki import language as nl
 from glia.nki.beta1 import language as nl1
-from glia.nki.beta1.frameworks import nki_call
-from glia.nki.errors import BadLaunch, NoDerivative, NotInNki
+from glia.nki.beta1.run.framework_calls import nki_call
 from glia.nki.language import NkiTensor
+from glia.nki.names.errors import BadLaunch, NoDerivative, NotInNki
 from glia.plugins.jax import on_device
 
 ROWS, COLUMNS = 128, 64

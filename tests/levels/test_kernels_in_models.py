@@ -23,7 +23,7 @@ from glia.kernels.images.average_pool2d import average_pool2d
 from glia.machine.aliased_tiles import join_overlapping
 from glia.nki import jit
 from glia.nki.language import NkiTensor
-from glia.nki.trace import trace
+from glia.nki.run.trace import trace
 from glia.options import CompileOptions
 from glia.plugins.jax import on_device
 from glia.tile.text import parse_program, print_program

@@ -14,7 +14,7 @@ import glia.nki.isa as nisa
 import glia.nki.language as nl
 from glia.base.errors import CompileError
 from glia.machine.legal import verify
-from glia.nki.errors import (
+from glia.nki.names.errors import (
     BrokenRule,
     ImpossibleTensor,
     IndexOutsideTensor,
@@ -24,8 +24,8 @@ from glia.nki.errors import (
     NotInNki,
     OutsideKernel,
 )
-from glia.nki.tensor import NkiTensor
-from glia.nki.trace import trace
+from glia.nki.run.trace import trace
+from glia.nki.tensors.nki_tensor import NkiTensor
 
 RANDOM = np.random.default_rng(3)
 

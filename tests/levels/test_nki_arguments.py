@@ -11,9 +11,9 @@ import pytest
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import MaskNotSupported, NotInNki, WrongArguments
-from glia.nki.tensor import NkiTensor
-from glia.nki.trace import trace
+from glia.nki.names.errors import MaskNotSupported, NotInNki, WrongArguments
+from glia.nki.run.trace import trace
+from glia.nki.tensors.nki_tensor import NkiTensor
 
 X = np.ones((8, 8), np.float32)
 RUNS = [lambda kernel: nki.simulate(kernel)(X), lambda kernel: trace(kernel, X)]

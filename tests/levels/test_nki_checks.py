@@ -16,8 +16,8 @@ from glia.nki import beta1, jit
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.beta1 import language as nl1
-from glia.nki.checks import assert_sound, check_kernel
-from glia.nki.errors import UnsoundKernel
+from glia.nki.names.errors import UnsoundKernel
+from glia.nki.run.check_kernel import assert_sound, check_kernel
 
 X = np.arange(128 * 8, dtype=np.float32).reshape(128, 8)
 

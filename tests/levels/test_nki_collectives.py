@@ -14,9 +14,9 @@ from glia.nki import collectives as groups
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.collectives import ReplicaGroup
-from glia.nki.errors import NotInNki
-from glia.nki.tensor import NkiTensor
-from glia.nki.trace import trace
+from glia.nki.names.errors import NotInNki
+from glia.nki.run.trace import trace
+from glia.nki.tensors.nki_tensor import NkiTensor
 
 GROUPS = ((0, 1), (2, 3))
 GROUP = ReplicaGroup([[0, 1], [2, 3]])

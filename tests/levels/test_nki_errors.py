@@ -15,7 +15,7 @@ from glia.machine.passes.place import OnChipMemoryFull
 from glia.nki import collectives
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import (
+from glia.nki.names.errors import (
     BadLaunch,
     BrokenRule,
     CoresDisagree,
@@ -32,8 +32,8 @@ from glia.nki.errors import (
     UnknownWhenTraced,
     WrongArguments,
 )
-from glia.nki.no_operators import COMPARISONS, FUNCTIONS, UNARY
-from glia.nki.tensor import NkiTensor
+from glia.nki.tensors.nki_tensor import NkiTensor
+from glia.nki.tensors.refused_operators import COMPARISONS, FUNCTIONS, UNARY
 from glia.runtime.errors import ProgramFault
 
 Kernel = Callable[..., Any]

@@ -13,8 +13,8 @@ from glia import nki
 from glia.base.errors import Unspecified
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import BrokenRule, ImpossibleTensor, NotInNki
-from glia.nki.tensor import NkiTensor
+from glia.nki.names.errors import BrokenRule, ImpossibleTensor, NotInNki
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
 
 Array = np.ndarray[Any, Any]

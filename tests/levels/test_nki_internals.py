@@ -19,9 +19,18 @@ from glia.nki import jit
 from glia.nki import language as nl
 from glia.nki.beta1 import jit as earlier_jit
 from glia.nki.beta1 import language as earlier
-from glia.nki.errors import BadLaunch, NoSuchName
-from glia.nki.internals import builder as nb
-from glia.nki.internals.compiled import (
+from glia.nki.names.errors import BadLaunch, NoSuchName, NotInGlia
+from glia.nki.names.language_errors import NotInLanguage
+from glia.nki.run.kernel import Kernel
+from glia.runtime.model import load
+from glia_dropin.nki import kernel_builder as nb
+from glia_dropin.nki.compiled_kernels import (
+    CompileKernel,
+    StandaloneKernel,
+    compile_kernel_to_nir,
+    run_from_bir,
+)
+from glia_dropin.nki.driver import (
     CompiledKernel,
     CompileOptions,
     _compile_bir_to_neff,
@@ -30,27 +39,17 @@ from glia.nki.internals.compiled import (
     compile_to_bir,
     extract_perf_metrics,
 )
-from glia.nki.internals.device import SpikeModel, SpikeTensor
-from glia.nki.internals.errors import NotInGlia
-from glia.nki.internals.kernels import (
-    CompileKernel,
-    StandaloneKernel,
-    compile_kernel_to_nir,
-    run_from_bir,
-)
-from glia.nki.internals.lowering import ParserFrontend, TracerFrontend, resolve_frontend_cls
-from glia.nki.internals.options import CompilationMode
-from glia.nki.internals.simulator import (
+from glia_dropin.nki.frontends import ParserFrontend, TracerFrontend, resolve_frontend_cls
+from glia_dropin.nki.options import CompilationMode
+from glia_dropin.nki.simulator import (
     cpu_simulate,
     debug,
     debug_kernel,
     simulate_kernel,
     trace,
 )
-from glia.nki.internals.target import resolve_target, target_to_nc_version
-from glia.nki.kernel import Kernel
-from glia.nki.language_errors import NotInLanguage
-from glia.runtime.model import load
+from glia_dropin.nki.spike import SpikeModel, SpikeTensor
+from glia_dropin.nki.target import resolve_target, target_to_nc_version
 
 X = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) / 1000
 Y = np.ones((128, 64), np.float32)

@@ -14,8 +14,8 @@ from glia.isa.alu import ALU_OPS
 from glia.isa.instructions.gpsimd import PARTITION_OPS
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.issue import attribute
-from glia.nki.tensor import NkiTensor
+from glia.nki.issue.instruction import attribute
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
 
 Array = np.ndarray[Any, Any]

@@ -16,12 +16,12 @@ import pytest
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki import session
 from glia.nki import typing as nt
 from glia.nki.collectives import ReplicaGroup, all_reduce, rank_id
-from glia.nki.errors import BadLaunch, NotAnOutput
-from glia.nki.language_errors import KernelAdvice
-from glia.nki.tensor import NkiTensor
+from glia.nki.names.errors import BadLaunch, NotAnOutput
+from glia.nki.names.language_errors import KernelAdvice
+from glia.nki.session import session
+from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.runtime.model import load
 from levels.nki_ways import both, normal, stored
 

@@ -12,9 +12,9 @@ from glia import nki
 from glia.machine.ir import Loop, While
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import IndexNotInTable
-from glia.nki.tensor import NkiTensor
-from glia.nki.trace import trace
+from glia.nki.names.errors import IndexNotInTable
+from glia.nki.run.trace import trace
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
 
 

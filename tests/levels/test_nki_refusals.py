@@ -13,15 +13,15 @@ from glia import nki
 from glia.machine.passes.place import OnChipMemoryFull
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import (
+from glia.nki.names.errors import (
     BrokenRule,
     ImpossibleTensor,
     IndexNotInTable,
     NotInNki,
     UnknownWhenTraced,
 )
-from glia.nki.targets import VARIABLE
-from glia.nki.tensor import NkiTensor
+from glia.nki.names.targets import VARIABLE
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
 
 Kernel = Callable[..., Any]

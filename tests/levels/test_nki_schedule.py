@@ -14,9 +14,9 @@ from glia.machine.ir import Program, walk
 from glia.machine.passes.insert_semaphores import stream_of
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import BadSchedule
-from glia.nki.tensor import NkiTensor
-from glia.nki.trace import trace
+from glia.nki.names.errors import BadSchedule
+from glia.nki.run.trace import trace
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
 
 

@@ -12,9 +12,9 @@ from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.beta1 import language as beta1
-from glia.nki.errors import NotInNki
-from glia.nki.language_errors import AfterItsLoop, EarlierInKernel, KernelAdvice
-from glia.nki.tensor import NkiTensor
+from glia.nki.names.errors import NotInNki
+from glia.nki.names.language_errors import AfterItsLoop, EarlierInKernel, KernelAdvice
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
 
 Kernel = Callable[..., Any]
@@ -93,7 +93,7 @@ def test_the_body_of_a_counted_loop_returns_nothing() -> None:
     both_raise(kernel, NotInNki, "returns a value")
 
 
-@pytest.mark.filterwarnings("ignore::glia.nki.language_errors.KernelAdvice")
+@pytest.mark.filterwarnings("ignore::glia.nki.names.language_errors.KernelAdvice")
 def test_no_loop_on_the_device_is_left_by_break() -> None:
     def counted(x: NkiTensor) -> NkiTensor:
         for _ in nl.dynamic_range(4):

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from glia import nki
-from glia.nki.checks import check_kernel
-from glia.nki.errors import BadLaunch
-from glia.nki.frontend import VARIABLE
-from glia.nki.language_errors import KernelAdvice, NotInLanguage
-from glia.nki.subset import findings
-from glia.nki.subset_rules import RULES, Rule
+from glia.nki.names.errors import BadLaunch
+from glia.nki.names.language_errors import KernelAdvice, NotInLanguage
+from glia.nki.run.check_kernel import check_kernel
+from glia.nki.source.frontend import VARIABLE
+from glia.nki.source.subset import findings
+from glia.nki.source.subset_rules import RULES, Rule
 
 HEAD = """
 from glia import nki

@@ -12,8 +12,8 @@ import pytest
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.language_errors import KernelAdvice
-from glia.nki.tensor import NkiTensor
+from glia.nki.names.language_errors import KernelAdvice
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
 
 Body = Callable[[nisa.VirtualRegister], None]

@@ -11,8 +11,8 @@ import pytest
 from glia import nki
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.errors import ImpossibleTensor, IndexOutsideTensor
-from glia.nki.tensor import NkiTensor
+from glia.nki.names.errors import ImpossibleTensor, IndexOutsideTensor
+from glia.nki.tensors.nki_tensor import NkiTensor
 from levels.nki_ways import both, normal, stored
 
 View = Callable[[Any], Any]

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch_neuronx import nki_hop, nki_jit, nki_op
-from torch_neuronx.utils import get_platform_target
-from torch_neuronx.xla_impl import ops
 
 from glia import nki
 from glia.nki import beta1
 from glia.nki import language as nl
 from glia.nki.beta1 import language as nl1
-from glia.nki.errors import BadLaunch, NoDerivative, NotAnOutput, NotInNki
+from glia.nki.names.errors import BadLaunch, NoDerivative, NotAnOutput, NotInNki
+from torch_neuronx import nki_hop, nki_jit, nki_op
+from torch_neuronx.utils import get_platform_target
+from torch_neuronx.xla_impl import ops
 
 BOTH = ("doubled", "doubled1", "simulated")
 DTYPES = (

@@ -1,5 +1,5 @@
 """NKI kernels on arrays of JAX, from glia."""
 
-from glia.nki.beta1.frameworks import nki_call
+from glia.nki.beta1.run.framework_calls import nki_call
 
 __all__ = ["nki_call"]

@@ -1,5 +1,5 @@
 """`nki.debugger`: refused, since dumps of devices are in no public format."""
 
-from glia.nki.internals.simulator import debug_kernel
+from glia_dropin.nki.simulator import debug_kernel
 
 __all__ = ["debug_kernel"]

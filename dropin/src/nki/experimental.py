@@ -1,4 +1,4 @@
 """`nki.experimental`: what nki.language has by now."""
 
-from glia.nki.internals.experimental import *  # noqa: F403
-from glia.nki.internals.experimental import __all__  # noqa: F401
+from glia_dropin.nki.experimental import *  # noqa: F403
+from glia_dropin.nki.experimental import __all__  # noqa: F401

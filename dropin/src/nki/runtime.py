@@ -1,4 +1,4 @@
 """`nki.runtime`: NEFFs on the simulated device."""
 
-from glia.nki.internals.device import *  # noqa: F403
-from glia.nki.internals.device import __all__  # noqa: F401
+from glia_dropin.nki.spike import *  # noqa: F403
+from glia_dropin.nki.spike import __all__  # noqa: F401

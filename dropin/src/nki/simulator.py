@@ -1,5 +1,5 @@
 """`nki.simulator`: kernels run step by step."""
 
-from glia.nki.internals.simulator import simulate_kernel
+from glia_dropin.nki.simulator import simulate_kernel
 
 __all__ = ["simulate_kernel"]

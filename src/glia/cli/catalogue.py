@@ -38,7 +38,7 @@ def instruction_text(name: str) -> str:
     """The page of an instruction, or the help of a function of nki.isa; "" where there is none."""
     import glia.nki.isa as functions
     from glia.isa import INSTRUCTIONS
-    from glia.machine.document import instruction_page
+    from glia.machine.reference_pages import instruction_page
 
     name = name.rpartition(".")[2]
     if name in INSTRUCTIONS:

@@ -366,7 +366,7 @@ def conformance(suite: str, repo: str, only: str, seconds: float, as_json: bool)
     and the rest of its file goes on. Failures that lie in the clone's own files are explained; any
     other one ends with exit code 1.
     """
-    from glia.cli.conformance import run_all, text_of_outcome
+    from glia.conformance.run import run_all, text_of_outcome
 
     outcomes = []
     for outcome in run_all(Path(repo), only, seconds):

@@ -26,7 +26,7 @@ from glia.cli.arrays import random_array, read_array
 from glia.cli.errors import BadCommandLine, KernelRaised
 
 if TYPE_CHECKING:
-    from glia.nki.checks import Report
+    from glia.nki.run.check_kernel import Report
     from glia.profile.report import Profile
 
 SEPARATOR = "::"
@@ -45,7 +45,7 @@ def profile_kernel_file(
     `arguments` are NAME=DTYPE[N,N] or NAME=FILE.npy for tensors and NAME=VALUE for constants.
     BadCommandLine when there is no such file or kernel, or an argument is of none of these forms.
     """
-    from glia.nki.testing import profile_kernel
+    from glia.nki.run.testing import profile_kernel
 
     reader = _Reader("glia profile", _without_memory)
     kernel = reader.kernel(place, grid)
@@ -61,7 +61,7 @@ def check_kernel_file(
 
     Arguments, options and errors as of `profile_kernel_file` and `check_kernel`.
     """
-    from glia.nki.checks import check_kernel
+    from glia.nki.run.check_kernel import check_kernel
 
     generator = np.random.default_rng(seed)
     reader = _Reader("glia check", lambda dtype, shape: random_array(dtype, shape, generator))
@@ -116,7 +116,7 @@ class _Reader:
         return given
 
     def _launched(self, kernel: Any, grid: str) -> Any:
-        from glia.nki.kernel import as_kernel
+        from glia.nki.run.kernel import as_kernel
 
         extents = grid.split(",")
         if not all(extent.isdecimal() and int(extent) for extent in extents):
@@ -179,8 +179,8 @@ def _raised_at(error: Exception, path: Path) -> Loc | None:
 
 def _kernels_of(path: str, name: str, module: ModuleType) -> str:
     """The kernel that a misspelt name is most like; without a name all that the file has."""
-    from glia.nki.beta1.launch import Kernel as Earlier
-    from glia.nki.kernel import Kernel
+    from glia.nki.beta1.run.launch import Kernel as Earlier
+    from glia.nki.run.kernel import Kernel
 
     held = vars(module).items()
     kernels = [known for known, value in held if isinstance(value, Kernel | Earlier)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from glia.nki import collectives, isa, language, typing
-from glia.nki.kernel import jit
-from glia.nki.simulate import simulate
+from glia.nki.run.kernel import jit
+from glia.nki.run.simulate import simulate
 
 dtype = str  # what annotations call a dtype: its name, as nl.bfloat16 is
 

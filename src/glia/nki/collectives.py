@@ -7,12 +7,12 @@ from typing import Any
 
 from glia import isa
 from glia.base.suggestions import nearest
-from glia.nki.errors import NoSuchName, NotInNki
-from glia.nki.functions import make_function
-from glia.nki.issue import Arguments, attribute, issue
-from glia.nki.objects import NKIObject
-from glia.nki.registers import VirtualRegister
-from glia.nki.session import Session, caller, current
+from glia.nki.issue.functions import make_function
+from glia.nki.issue.instruction import Arguments, attribute, issue
+from glia.nki.names.errors import NoSuchName, NotInNki
+from glia.nki.session.session import Session, caller, current
+from glia.nki.tensors.nki_object import NKIObject
+from glia.nki.tensors.registers import VirtualRegister
 
 __all__ = [
     "ReplicaGroup",

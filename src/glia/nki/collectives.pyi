@@ -1,12 +1,12 @@
-"""Written by glia.nki.stubs; the module itself holds the documentation."""
+"""Written by tools/nki_stubs.py; the module itself holds the documentation."""
 
 from collections.abc import Sequence as _Sequence
 from glia.isa.rendezvous import Groups as _Groups
-from glia.nki.objects import NKIObject as _NKIObject
-from glia.nki.objects import NkiInstruction as _NkiInstruction
-from glia.nki.operators import Op as _Op
-from glia.nki.registers import VirtualRegister as _VirtualRegister
-from glia.nki.tensor import NkiTensor as _NkiTensor
+from glia.nki.names.operators import Op as _Op
+from glia.nki.tensors.nki_object import NKIObject as _NKIObject
+from glia.nki.tensors.nki_object import NkiInstruction as _NkiInstruction
+from glia.nki.tensors.nki_tensor import NkiTensor as _NkiTensor
+from glia.nki.tensors.registers import VirtualRegister as _VirtualRegister
 from typing import Any as _Any
 
 __all__ = ["ReplicaGroup", "all_gather", "all_gather_v", "all_reduce", "all_to_all", "all_to_all_v", "collective_permute", "collective_permute_implicit", "collective_permute_implicit_current_processing_rank_id", "collective_permute_implicit_reduce", "rank_id", "reduce_scatter"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from glia import isa
 from glia.base.suggestions import nearest
-from glia.nki.arguments import (
+from glia.nki.api.elementwise import equal, maximum
+from glia.nki.issue.arguments import (
     adds_to_sums,
     affine_steps,
     always_reset_reduce,
@@ -18,9 +19,20 @@ from glia.nki.arguments import (
     sum_in,
     vector_unless_words,
 )
-from glia.nki.checked import checked
-from glia.nki.dtypes import fp32
-from glia.nki.enums import (
+from glia.nki.issue.call_cache import Sums
+from glia.nki.issue.functions import REQUIRED, make_function
+from glia.nki.issue.register_functions import (
+    get_nc_sub_version,
+    get_nc_version,
+    register_alloc,
+    register_load,
+    register_move,
+    register_store,
+)
+from glia.nki.issue.signature_checks import checked
+from glia.nki.issue.transfers import dma_compute, dma_copy, dma_transpose
+from glia.nki.names.dtypes import fp32
+from glia.nki.names.enums import (
     dge_mode,
     dma_engine,
     engine,
@@ -29,22 +41,10 @@ from glia.nki.enums import (
     oob_mode,
     reduce_cmd,
 )
-from glia.nki.errors import NkiValidationError, NoSuchName
-from glia.nki.functions import REQUIRED, make_function
-from glia.nki.math import equal, maximum
-from glia.nki.objects import NkiInstruction, NKIObject
-from glia.nki.register_functions import (
-    get_nc_sub_version,
-    get_nc_version,
-    register_alloc,
-    register_load,
-    register_move,
-    register_store,
-)
-from glia.nki.registers import VirtualRegister
-from glia.nki.remember import Sums
-from glia.nki.session import caller
-from glia.nki.transfers import dma_compute, dma_copy, dma_transpose
+from glia.nki.names.errors import NkiValidationError, NoSuchName
+from glia.nki.session.session import caller
+from glia.nki.tensors.nki_object import NkiInstruction, NKIObject
+from glia.nki.tensors.registers import VirtualRegister
 
 tensor_engine = engine.tensor
 vector_engine = engine.vector

@@ -1,25 +1,25 @@
-"""Written by glia.nki.stubs; the module itself holds the documentation."""
+"""Written by tools/nki_stubs.py; the module itself holds the documentation."""
 
-from glia.nki.enums import dge_mode as _dge_mode
-from glia.nki.enums import dge_mode as dge_mode
-from glia.nki.enums import dma_engine as dma_engine
-from glia.nki.enums import engine as _engine
-from glia.nki.enums import engine as engine
-from glia.nki.enums import matmul_perf_mode as _matmul_perf_mode
-from glia.nki.enums import matmul_perf_mode as matmul_perf_mode
-from glia.nki.enums import nc_version as _nc_version
-from glia.nki.enums import nc_version as nc_version
-from glia.nki.enums import oob_mode as _oob_mode
-from glia.nki.enums import oob_mode as oob_mode
-from glia.nki.enums import reduce_cmd as _reduce_cmd
-from glia.nki.enums import reduce_cmd as reduce_cmd
-from glia.nki.errors import NkiValidationError as NkiValidationError
-from glia.nki.objects import NkiInstruction as NkiInstruction
-from glia.nki.objects import NkiInstruction as _NkiInstruction
-from glia.nki.operators import Op as _Op
-from glia.nki.registers import VirtualRegister as VirtualRegister
-from glia.nki.registers import VirtualRegister as _VirtualRegister
-from glia.nki.tensor import NkiTensor as _NkiTensor
+from glia.nki.names.enums import dge_mode as _dge_mode
+from glia.nki.names.enums import dge_mode as dge_mode
+from glia.nki.names.enums import dma_engine as dma_engine
+from glia.nki.names.enums import engine as _engine
+from glia.nki.names.enums import engine as engine
+from glia.nki.names.enums import matmul_perf_mode as _matmul_perf_mode
+from glia.nki.names.enums import matmul_perf_mode as matmul_perf_mode
+from glia.nki.names.enums import nc_version as _nc_version
+from glia.nki.names.enums import nc_version as nc_version
+from glia.nki.names.enums import oob_mode as _oob_mode
+from glia.nki.names.enums import oob_mode as oob_mode
+from glia.nki.names.enums import reduce_cmd as _reduce_cmd
+from glia.nki.names.enums import reduce_cmd as reduce_cmd
+from glia.nki.names.errors import NkiValidationError as NkiValidationError
+from glia.nki.names.operators import Op as _Op
+from glia.nki.tensors.nki_object import NkiInstruction as NkiInstruction
+from glia.nki.tensors.nki_object import NkiInstruction as _NkiInstruction
+from glia.nki.tensors.nki_tensor import NkiTensor as _NkiTensor
+from glia.nki.tensors.registers import VirtualRegister as VirtualRegister
+from glia.nki.tensors.registers import VirtualRegister as _VirtualRegister
 from typing import Any as _Any
 
 __all__ = ["NkiInstruction", "NkiValidationError", "VirtualRegister", "activate2", "activation", "activation_reduce", "affine_select", "bn_aggr", "bn_stats", "core_barrier", "dge_mode", "dma_compute", "dma_copy", "dma_engine", "dma_transpose", "dropout", "engine", "exponential", "get_nc_sub_version", "get_nc_version", "gpsimd_engine", "iota", "local_gather", "matmul_perf_mode", "max8", "memset", "nc_find_index8", "nc_match_replace8", "nc_matmul", "nc_matmul_mx", "nc_n_gather", "nc_stream_shuffle", "nc_transpose", "nc_version", "nonzero_with_count", "oob_mode", "quantize_mx", "rand2", "rand_get_state", "rand_set_state", "range_select", "reciprocal", "reduce_cmd", "register_alloc", "register_load", "register_move", "register_store", "rng", "scalar_engine", "scalar_tensor_tensor", "select_reduce", "sendrecv", "sequence_bounds", "set_rng_seed", "tensor_copy", "tensor_copy_predicated", "tensor_engine", "tensor_partition_reduce", "tensor_reduce", "tensor_scalar", "tensor_scalar_cumulative", "tensor_scalar_reduce", "tensor_tensor", "tensor_tensor_scan", "topk", "unknown_engine", "vector_engine"]

@@ -9,8 +9,7 @@ import inspect
 from typing import NoReturn
 
 from glia.base.suggestions import nearest
-from glia.nki.checked import checked
-from glia.nki.creation import (
+from glia.nki.api.creation import (
     empty_like,
     full,
     is_hbm,
@@ -26,24 +25,7 @@ from glia.nki.creation import (
     zeros,
     zeros_like,
 )
-from glia.nki.dtypes import fp32
-from glia.nki.earlier import par_dim
-from glia.nki.enums import MemoryRegion
-from glia.nki.errors import NoSuchName
-from glia.nki.loops import (
-    affine_range,
-    ds,
-    dynamic_range,
-    fori_loop,
-    no_reorder,
-    num_programs,
-    program_id,
-    program_ndim,
-    sequential_range,
-    static_range,
-    while_loop,
-)
-from glia.nki.math import (
+from glia.nki.api.elementwise import (
     abs,
     abs_max,
     abs_min,
@@ -106,7 +88,7 @@ from glia.nki.math import (
     tanh,
     trunc,
 )
-from glia.nki.movement import (
+from glia.nki.api.load_store import (
     broadcast_to,
     device_print,
     expand_dims,
@@ -117,8 +99,20 @@ from glia.nki.movement import (
     store,
     transpose,
 )
-from glia.nki.objects import NKIObject
-from glia.nki.reductions import (
+from glia.nki.api.loops import (
+    affine_range,
+    ds,
+    dynamic_range,
+    fori_loop,
+    no_reorder,
+    num_programs,
+    program_id,
+    program_ndim,
+    sequential_range,
+    static_range,
+    while_loop,
+)
+from glia.nki.api.reductions import (
     all,
     dropout,
     max,
@@ -131,9 +125,15 @@ from glia.nki.reductions import (
     var,
     where,
 )
-from glia.nki.session import caller
-from glia.nki.sizes import tile_size
-from glia.nki.tensor import NkiTensor
+from glia.nki.api.tile_size import tile_size
+from glia.nki.issue.former_signatures import par_dim
+from glia.nki.issue.signature_checks import checked
+from glia.nki.names.dtypes import fp32
+from glia.nki.names.enums import MemoryRegion
+from glia.nki.names.errors import NoSuchName
+from glia.nki.session.session import caller
+from glia.nki.tensors.nki_object import NKIObject
+from glia.nki.tensors.nki_tensor import NkiTensor
 
 DType = str
 bool_ = "bool"

@@ -1,19 +1,19 @@
-"""Written by glia.nki.stubs; the module itself holds the documentation."""
+"""Written by tools/nki_stubs.py; the module itself holds the documentation."""
 
 from builtins import str as DType
 from collections.abc import Callable as _Callable
 from collections.abc import Iterator as _Iterator
-from glia.nki.creation import Shape as _Shape
-from glia.nki.enums import MemoryRegion as MemoryRegion
-from glia.nki.enums import MemoryRegion as _MemoryRegion
-from glia.nki.loops import Bound as _Bound
-from glia.nki.objects import NKIObject as NKIObject
-from glia.nki.operators import Token as _Token
-from glia.nki.reductions import Axis as _Axis
-from glia.nki.registers import VirtualRegister as _VirtualRegister
-from glia.nki.sizes import TileSize as _TileSize
-from glia.nki.tensor import NkiTensor as NkiTensor
-from glia.nki.tensor import NkiTensor as _NkiTensor
+from glia.nki.api.creation import Shape as _Shape
+from glia.nki.api.loops import Bound as _Bound
+from glia.nki.api.reductions import Axis as _Axis
+from glia.nki.api.tile_size import TileSize as _TileSize
+from glia.nki.names.enums import MemoryRegion as MemoryRegion
+from glia.nki.names.enums import MemoryRegion as _MemoryRegion
+from glia.nki.names.operators import Token as _Token
+from glia.nki.tensors.nki_object import NKIObject as NKIObject
+from glia.nki.tensors.nki_tensor import NkiTensor as NkiTensor
+from glia.nki.tensors.nki_tensor import NkiTensor as _NkiTensor
+from glia.nki.tensors.registers import VirtualRegister as _VirtualRegister
 from typing import Any as _Any
 
 __all__ = ["DType", "MemoryRegion", "NKIObject", "NkiTensor", "abs", "abs_max", "abs_min", "add", "affine_range", "all", "arctan", "average", "bfloat16", "bitwise_and", "bitwise_or", "bitwise_xor", "bool_", "broadcast_to", "bypass", "ceil", "copy", "cos", "device_print", "divide", "dropout", "ds", "dynamic_range", "empty_like", "equal", "erf", "erf_dx", "exp", "expand_dims", "float16", "float32", "float4_e2m1fn_x4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fn_x4", "float8_e5m2", "float8_e5m2_x4", "float8_e8m0fnu", "floor", "fmod", "fori_loop", "full", "gather_flattened", "gelu", "gelu_apprx_sigmoid", "gelu_apprx_sigmoid_dx", "gelu_apprx_tanh", "gelu_dx", "greater", "greater_equal", "hbm", "int16", "int32", "int8", "invert", "is_hbm", "is_on_chip", "is_psum", "is_sbuf", "left_shift", "less", "less_equal", "load", "load_transpose2d", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "max", "maximum", "mean", "min", "minimum", "mish", "mod", "multiply", "ndarray", "negative", "no_reorder", "not_equal", "num_programs", "ones", "power", "prelu", "private_hbm", "prod", "program_id", "program_ndim", "psum", "rand", "random_seed", "reciprocal", "relu", "right_shift", "rms_norm", "rsqrt", "sbuf", "sequential_range", "shared_constant", "shared_hbm", "shared_identity_matrix", "sigmoid", "sign", "silu", "silu_dx", "sin", "softmax", "softplus", "sqrt", "square", "static_range", "store", "subtract", "sum", "tan", "tanh", "tfloat32", "tile_size", "transpose", "trunc", "uint16", "uint32", "uint8", "var", "where", "while_loop", "zeros", "zeros_like"]

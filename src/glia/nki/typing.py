@@ -28,7 +28,7 @@ class Annotation:
 
 
 if TYPE_CHECKING:
-    from glia.nki.tensor import NkiTensor
+    from glia.nki.tensors.nki_tensor import NkiTensor
 
     immutable = NkiTensor
     mutable = NkiTensor

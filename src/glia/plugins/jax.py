@@ -15,7 +15,7 @@ import numpy as np
 import glia
 from glia.base.errors import InternalError
 from glia.neff.package import Neff
-from glia.nki.targets import tracing_for
+from glia.nki.names.targets import tracing_for
 from glia.profile.report import Profile
 from glia.runtime.model import Model
 

@@ -27,11 +27,11 @@ from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.neff.kernels import write_kernel
 from glia.neff.package import Neff
-from glia.nki.errors import BadLaunch, NoDerivative
-from glia.nki.frameworks import framework_of, mapped
-from glia.nki.launch import Launch, bind, like_returned, program_key
-from glia.nki.targets import model_target
-from glia.nki.trace import Traced
+from glia.nki.names.errors import BadLaunch, NoDerivative
+from glia.nki.names.targets import model_target
+from glia.nki.run.frameworks import framework_of, mapped
+from glia.nki.run.launch import Launch, bind, like_returned, program_key
+from glia.nki.run.trace import Traced
 from glia.runtime.model import Model, load
 
 KEPT_KERNELS = 256  # traced for certain arguments; the one used longest ago goes first

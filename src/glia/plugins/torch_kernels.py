@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from glia.nki.dtypes import DTYPES, dtype_name
-from glia.nki.errors import NoDerivative
-from glia.nki.frameworks import framework_of, is_empty, leaves, mapped, torch_dtype
-from glia.nki.launch import bind, like_returned, outputs_of
-from glia.nki.targets import platform_target
+from glia.nki.names.dtypes import DTYPES, dtype_name
+from glia.nki.names.errors import NoDerivative
+from glia.nki.names.targets import platform_target
+from glia.nki.run.frameworks import framework_of, is_empty, leaves, mapped, torch_dtype
+from glia.nki.run.launch import bind, like_returned, outputs_of
 
 
 def nki_op(name: str, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:

@@ -1,5 +1,5 @@
-"""`GenericKernel`, the class of kernels, from glia.nki.beta1.internal."""
+"""`GenericKernel`, the class of kernels, from glia_dropin.neuronxcc.internal."""
 
-from glia.nki.beta1.internal import GenericKernel
+from glia_dropin.neuronxcc.internal import GenericKernel
 
 __all__ = ["GenericKernel"]

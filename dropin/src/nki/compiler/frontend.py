@@ -1,6 +1,6 @@
 """`nki.compiler.frontend`: the ways in which a kernel becomes a program."""
 
-from glia.nki.internals.lowering import (
+from glia_dropin.nki.frontends import (
     NKIFrontend,
     ParserFrontend,
     TracerFrontend,

@@ -1,4 +1,4 @@
 """`nki.compiler.target`: names of targets."""
 
-from glia.nki.internals.target import *  # noqa: F403
-from glia.nki.internals.target import __all__  # noqa: F401
+from glia_dropin.nki.target import *  # noqa: F403
+from glia_dropin.nki.target import __all__  # noqa: F401

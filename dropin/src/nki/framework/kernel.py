@@ -1,5 +1,5 @@
 """`nki.framework.kernel`: the class of kernels."""
 
-from glia.nki.kernel import Kernel
+from glia.nki.run.kernel import Kernel
 
 __all__ = ["Kernel"]

@@ -1,4 +1,4 @@
 """`nki.isa.constants`, of the current generation."""
 
-from glia.nki.constants import *  # noqa: F403
-from glia.nki.constants import __all__  # noqa: F401
+from glia.nki.names.constants import *  # noqa: F403
+from glia.nki.names.constants import __all__  # noqa: F401

@@ -34,8 +34,8 @@ from glia.kernels.parts.rows import Ring, ceiling, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
-from glia.nki.dynamic import DynamicSlice
 from glia.nki.language import NkiTensor
+from glia.nki.tensors.dynamic_offsets import DynamicSlice
 
 SIDE, STEP = 3, 2  # of windows
 PLACES = [(a, b) for a in range(SIDE) for b in range(SIDE)]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.dtypes import DTYPES
 from glia.nki.language import MemoryRegion, NkiTensor
+from glia.nki.names.dtypes import DTYPES
 
 TRANSFER_BYTES = 8192  # of a partition in one transfer
 

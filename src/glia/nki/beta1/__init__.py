@@ -5,10 +5,10 @@ instructions of the same declarations as those of the current generation.
 """
 
 from glia.nki.beta1 import compiler, isa, language, typing
-from glia.nki.beta1.framework import FrameworkKernel
-from glia.nki.beta1.launch import jit, simulate_kernel, trace
-from glia.nki.beta1.measure import baremetal, benchmark, profile
-from glia.nki.beta1.tensor import Tensor as tensor  # noqa: N813
+from glia.nki.beta1.run.benchmark import baremetal, benchmark, profile
+from glia.nki.beta1.run.framework_kernel import FrameworkKernel
+from glia.nki.beta1.run.launch import jit, simulate_kernel, trace
+from glia.nki.beta1.tensors.tensor import Tensor as tensor  # noqa: N813
 
 __all__ = [
     "FrameworkKernel", "baremetal", "benchmark", "compiler", "isa", "jit", "language", "profile",

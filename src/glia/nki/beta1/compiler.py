@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from glia.nki.beta1.buffers import psum, sbuf
-from glia.nki.beta1.directives import MultiBuffer, no_reorder
+from glia.nki.beta1.api.directives import MultiBuffer, no_reorder
+from glia.nki.beta1.tensors.buffers import psum, sbuf
 
 
 def _decorator(func: Callable[..., Any] | None) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from glia.nki.beta1.dtypes import name_of, numpy_of
-from glia.nki.sizes import tile_size
+from glia.nki.api.tile_size import tile_size
+from glia.nki.beta1.tensors.dtypes import name_of, numpy_of
 
 
 def sizeinbytes(dtype: Any) -> int:

@@ -10,9 +10,8 @@ from enum import IntEnum
 from typing import NoReturn
 
 from glia.base.suggestions import nearest
-from glia.nki.beta1.frame import is_in_kernel
-from glia.nki.beta1.hints import with_hints
-from glia.nki.beta1.instructions import (
+from glia.nki.beta1.api.ignored_keywords import with_hints
+from glia.nki.beta1.api.instructions import (
     activation,
     activation_reduce,
     affine_select,
@@ -46,11 +45,12 @@ from glia.nki.beta1.instructions import (
     tensor_tensor,
     tensor_tensor_scan,
 )
-from glia.nki.beta1.transfers import dma_copy, dma_transpose
-from glia.nki.dtypes import fp32
-from glia.nki.errors import NoSuchName
-from glia.nki.session import caller, current
-from glia.nki.targets import platform_target
+from glia.nki.beta1.api.transfers import dma_copy, dma_transpose
+from glia.nki.beta1.run.frame import is_in_kernel
+from glia.nki.names.dtypes import fp32
+from glia.nki.names.errors import NoSuchName
+from glia.nki.names.targets import platform_target
+from glia.nki.session.session import caller, current
 
 
 class engine(IntEnum):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from glia.base.suggestions import nearest
+from glia.nki.api.tile_size import tile_size
 from glia.nki.beta1 import constants
-from glia.nki.beta1.buffers import hbm, private_hbm, psum, sbuf, shared_hbm
-from glia.nki.beta1.creation import (
+from glia.nki.beta1.api.creation import (
     affine_range,
     empty_like,
     full,
@@ -31,16 +31,7 @@ from glia.nki.beta1.creation import (
     zeros,
     zeros_like,
 )
-from glia.nki.beta1.dtypes import (
-    bfloat16,
-    bfp16,
-    finfo,
-    float8_e4m3,
-    float8_e5m2,
-    static_cast,
-    tfloat32,
-)
-from glia.nki.beta1.elementwise import (
+from glia.nki.beta1.api.elementwise import (
     abs,
     add,
     arctan,
@@ -98,10 +89,9 @@ from glia.nki.beta1.elementwise import (
     trunc,
     where,
 )
-from glia.nki.beta1.hints import with_hints
-from glia.nki.beta1.index import Grid, arange, ds, mgrid
-from glia.nki.beta1.instructions import dropout as _dropout
-from glia.nki.beta1.movement import (
+from glia.nki.beta1.api.ignored_keywords import with_hints
+from glia.nki.beta1.api.instructions import dropout as _dropout
+from glia.nki.beta1.api.load_store import (
     atomic_rmw,
     broadcast_to,
     device_print,
@@ -113,7 +103,7 @@ from glia.nki.beta1.movement import (
     store,
     transpose,
 )
-from glia.nki.beta1.reductions import (
+from glia.nki.beta1.api.reductions import (
     all,
     all_reduce,
     loop_reduce,
@@ -126,11 +116,21 @@ from glia.nki.beta1.reductions import (
     sum,
     var,
 )
-from glia.nki.beta1.tensor import Tensor
-from glia.nki.dtypes import fp32
-from glia.nki.errors import NoSuchName
-from glia.nki.session import caller
-from glia.nki.sizes import tile_size
+from glia.nki.beta1.tensors.buffers import hbm, private_hbm, psum, sbuf, shared_hbm
+from glia.nki.beta1.tensors.dtypes import (
+    bfloat16,
+    bfp16,
+    finfo,
+    float8_e4m3,
+    float8_e5m2,
+    static_cast,
+    tfloat32,
+)
+from glia.nki.beta1.tensors.index import Grid, arange, ds, mgrid
+from glia.nki.beta1.tensors.tensor import Tensor
+from glia.nki.names.dtypes import fp32
+from glia.nki.names.errors import NoSuchName
+from glia.nki.session.session import caller
 
 bool_ = np.bool_
 int8 = np.int8

@@ -1,20 +1,20 @@
-"""Written by glia.nki.stubs; the module itself holds the documentation."""
+"""Written by tools/nki_stubs.py; the module itself holds the documentation."""
 
 from collections.abc import Iterator as _Iterator
-from glia.nki.beta1.buffers import Buffer as _Buffer
-from glia.nki.beta1.buffers import PsumAllocator as _PsumAllocator
-from glia.nki.beta1.buffers import SbufAllocator as _SbufAllocator
-from glia.nki.beta1.creation import NcDim as _NcDim
-from glia.nki.beta1.creation import par_dim as par_dim
-from glia.nki.beta1.index import DynamicSlice as _DynamicSlice
-from glia.nki.beta1.index import Grid as _Grid
-from glia.nki.beta1.index import Index as _Index
-from glia.nki.beta1.index import LoopIndex as _LoopIndex
-from glia.nki.beta1.reductions import Axis as _Axis
-from glia.nki.beta1.reductions import LoopReduction as _LoopReduction
-from glia.nki.beta1.tensor import Tensor as _Tensor
-from glia.nki.dtypes import Limits as _Limits
-from glia.nki.sizes import TileSize as _TileSize
+from glia.nki.api.tile_size import TileSize as _TileSize
+from glia.nki.beta1.api.creation import NcDim as _NcDim
+from glia.nki.beta1.api.creation import par_dim as par_dim
+from glia.nki.beta1.api.reductions import Axis as _Axis
+from glia.nki.beta1.api.reductions import LoopReduction as _LoopReduction
+from glia.nki.beta1.tensors.buffers import Buffer as _Buffer
+from glia.nki.beta1.tensors.buffers import PsumAllocator as _PsumAllocator
+from glia.nki.beta1.tensors.buffers import SbufAllocator as _SbufAllocator
+from glia.nki.beta1.tensors.index import DynamicSlice as _DynamicSlice
+from glia.nki.beta1.tensors.index import Grid as _Grid
+from glia.nki.beta1.tensors.index import Index as _Index
+from glia.nki.beta1.tensors.index import LoopIndex as _LoopIndex
+from glia.nki.beta1.tensors.tensor import Tensor as _Tensor
+from glia.nki.names.dtypes import Limits as _Limits
 from numpy import bool as bool_
 from numpy import float16 as float16
 from numpy import float32 as float32

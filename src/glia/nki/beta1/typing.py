@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from glia.nki.beta1.scalars import scalar
-from glia.nki.beta1.tensor import Tensor
+from glia.nki.beta1.tensors.scalars import scalar
+from glia.nki.beta1.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     immutable = Tensor

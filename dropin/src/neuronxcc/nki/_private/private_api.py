@@ -1,7 +1,7 @@
 """Packed dtypes; other names of the vendor's say that they are missing."""
 
-from glia.nki.beta1.kernels import missing_kernel
-from glia.nki.beta1.mx import float4_e2m1fn_x4, float8_e4m3fn_x4, float8_e5m2_x4
+from glia_dropin.neuronxcc.mx import float4_e2m1fn_x4, float8_e4m3fn_x4, float8_e5m2_x4
+from glia_dropin.neuronxcc.shipping import missing_kernel
 
 __all__ = ["float4_e2m1fn_x4", "float8_e4m3fn_x4", "float8_e5m2_x4"]
 

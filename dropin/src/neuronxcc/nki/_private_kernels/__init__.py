@@ -1,5 +1,5 @@
 """Kernels that the vendor ships; each says that it is missing."""
 
-from glia.nki.beta1.kernels import missing_kernel
+from glia_dropin.neuronxcc.shipping import missing_kernel
 
 __getattr__ = missing_kernel("neuronxcc.nki._private_kernels")

@@ -1,7 +1,7 @@
 """Kernels that the vendor ships: those that glia has; others say that they are missing."""
 
-from glia.kernels.earlier_attention import attention_isa_kernel
-from glia.nki.beta1.kernels import missing_kernel
+from glia_dropin.kernels.attention import attention_isa_kernel
+from glia_dropin.neuronxcc.shipping import missing_kernel
 
 __all__ = ["attention_isa_kernel"]
 

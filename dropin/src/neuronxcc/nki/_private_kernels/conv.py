@@ -1,7 +1,7 @@
 """Kernels that the vendor ships: those that glia has; others say that they are missing."""
 
-from glia.kernels.earlier import conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh
-from glia.nki.beta1.kernels import missing_kernel
+from glia_dropin.kernels.shipped import conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh
+from glia_dropin.neuronxcc.shipping import missing_kernel
 
 __all__ = ["conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh"]
 

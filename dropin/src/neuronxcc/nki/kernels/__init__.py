@@ -1,18 +1,18 @@
 """Kernels that the vendor ships: those that glia has; others say that they are missing."""
 
-from glia.kernels.earlier import (
-    add_kernel_nx8x128x512,
-    resize_nearest_fixed_dma_kernel,
-    select_and_scatter_kernel,
-)
-from glia.kernels.earlier_attention import (
+from glia_dropin.kernels.attention import (
     allocated_fused_self_attn_for_SD_small_head_size,
     flash_attn_bwd,
     flash_fwd,
     fused_self_attn_for_SD_small_head_size,
 )
-from glia.kernels.earlier_mlp import allocated_fused_rms_norm_qkv
-from glia.nki.beta1.kernels import missing_kernel
+from glia_dropin.kernels.mlp import allocated_fused_rms_norm_qkv
+from glia_dropin.kernels.shipped import (
+    add_kernel_nx8x128x512,
+    resize_nearest_fixed_dma_kernel,
+    select_and_scatter_kernel,
+)
+from glia_dropin.neuronxcc.shipping import missing_kernel
 
 __all__ = [
     "add_kernel_nx8x128x512",

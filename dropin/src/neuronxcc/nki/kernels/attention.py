@@ -1,13 +1,13 @@
 """Kernels that the vendor ships: those that glia has; others say that they are missing."""
 
-from glia.kernels.earlier_attention import (
+from glia_dropin.kernels.attention import (
     FlashConfig,
     attention_isa_kernel,
     flash_attn_bwd,
     flash_fwd,
     fused_self_attn_for_SD_small_head_size,
 )
-from glia.nki.beta1.kernels import missing_kernel
+from glia_dropin.neuronxcc.shipping import missing_kernel
 
 __all__ = [
     "FlashConfig",

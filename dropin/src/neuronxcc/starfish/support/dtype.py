@@ -1,4 +1,4 @@
 """Dtypes of the host."""
 
-from glia.nki.beta1.starfish import *  # noqa: F403
-from glia.nki.beta1.starfish import __all__  # noqa: F401
+from glia_dropin.neuronxcc.starfish import *  # noqa: F403
+from glia_dropin.neuronxcc.starfish import __all__  # noqa: F401

@@ -1,5 +1,5 @@
-"""`allclose`, from glia.nki.beta1.starfish."""
+"""`allclose`, from glia_dropin.neuronxcc.starfish."""
 
-from glia.nki.beta1.starfish import allclose
+from glia_dropin.neuronxcc.starfish import allclose
 
 __all__ = ["allclose"]

@@ -1,5 +1,5 @@
 """`nki.compiler.kernel_builder.target_info`: what a kernel is for."""
 
-from glia.nki.internals.builder import get_target_info
+from glia_dropin.nki.kernel_builder import get_target_info
 
 __all__ = ["get_target_info"]

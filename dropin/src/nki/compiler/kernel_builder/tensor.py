@@ -1,5 +1,5 @@
 """`nki.compiler.kernel_builder.tensor`: what parameters are."""
 
-from glia.nki.internals.builder import Tensor
+from glia_dropin.nki.kernel_builder import Tensor
 
 __all__ = ["Tensor"]

@@ -1,5 +1,5 @@
 """Private names of the vendor's compiler, from glia."""
 
-from glia.nki.beta1.starfish import vnc
+from glia_dropin.neuronxcc.starfish import vnc
 
 __all__ = ["vnc"]

@@ -1,5 +1,5 @@
-"""Kernels that frameworks call, from glia.nki.beta1.framework."""  # noqa: N999, the public name
+"""Kernels that frameworks call, from glia.nki.beta1.run.framework_kernel."""  # noqa: N999, the public name
 
-from glia.nki.beta1.framework import FrameworkKernel, UnifiedKernel
+from glia.nki.beta1.run.framework_kernel import FrameworkKernel, UnifiedKernel
 
 __all__ = ["FrameworkKernel", "UnifiedKernel"]

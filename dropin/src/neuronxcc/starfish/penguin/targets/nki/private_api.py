@@ -1,5 +1,5 @@
 """What public callers import of the vendor's private names, from glia."""
 
-from glia.nki.beta1.starfish import vnc
+from glia_dropin.neuronxcc.starfish import vnc
 
 __all__ = ["vnc"]

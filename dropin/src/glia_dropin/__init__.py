@@ -1,0 +1,1 @@
+"""What stands behind the names of AWS's packages: re-creations of their inside on glia."""

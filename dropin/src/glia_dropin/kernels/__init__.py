@@ -1,0 +1,1 @@
+"""Kernels that AWS ships inside neuronxcc, on kernels of glia."""

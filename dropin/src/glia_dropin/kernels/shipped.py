@@ -1,0 +1,73 @@
+"""Kernels under the names that `neuronxcc.nki` has them, for kernels of that generation to call."""
+
+from __future__ import annotations
+
+import math
+
+from glia.kernels.cumsum import cumsum as current_cumsum
+from glia.kernels.images import conv2d_layouts
+from glia.kernels.images.resize_nearest import resize_into
+from glia.kernels.images.select_and_scatter import select_and_scatter
+from glia.kernels.tensor_add import add_rows
+from glia.nki.beta1 import jit
+from glia.nki.beta1 import language as nl
+from glia.nki.beta1.tensors.tensor import Tensor
+from glia.nki.language import NkiTensor
+from glia_dropin.kernels.grid import share_of
+from glia_dropin.neuronxcc.shipping import from_current
+
+conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh = from_current(  # noqa: N816, the documented name
+    conv2d_layouts.conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh
+)
+
+
+@jit
+@from_current
+def cumsum(x: NkiTensor, axis: int = -1) -> NkiTensor:
+    """Sums of everything up to each element of the last dimension."""
+    if axis not in (-1, x.ndim - 1):
+        raise ValueError(f"sums go along the last dimension, not along {axis}")
+    return current_cumsum(x)
+
+
+@from_current
+def _resize_image(out: NkiTensor, image: NkiTensor, number: int, count: int) -> None:
+    """Resize `count` images, from `number` on."""
+    resize_into(out[number : number + count], image[number : number + count])
+
+
+@jit
+def resize_nearest_fixed_dma_kernel(data_tensor: Tensor, out_shape: tuple[int, ...]) -> Tensor:
+    """Images [N, H, W, C] in another shape, by nearest pixels; on a grid one for each program."""
+    out = nl.ndarray(tuple(out_shape), dtype=data_tensor.dtype, buffer=nl.shared_hbm)
+    batch = data_tensor.shape[0]
+    number, count = (nl.program_id(0), 1) if nl.program_ndim() else (0, batch)
+    _resize_image(out, data_tensor, int(number), count)
+    return out
+
+
+@jit
+@from_current
+def select_and_scatter_kernel(operand_tensor: NkiTensor, source_tensor: NkiTensor) -> NkiTensor:
+    """The gradient of max pooling with 3 x 3 windows, 2 apart, border 1."""
+    return select_and_scatter(operand_tensor, source_tensor)
+
+
+@jit
+def add_kernel_nx8x128x512(a_ptr: Tensor, b_ptr: Tensor, n_elements: int) -> Tensor:
+    """a + b, [N, 8, 128, 512], of which the first n_elements in order are written.
+
+    The programs of a grid share N.
+    """
+    out = nl.ndarray(a_ptr.shape, dtype=a_ptr.dtype, buffer=nl.shared_hbm)
+    each = math.prod(a_ptr.shape[1:])
+    first, count = share_of(a_ptr.shape[0])
+    _add_part(a_ptr, b_ptr, out, first * each, min((first + count) * each, n_elements))
+    return out
+
+
+@from_current
+def _add_part(a: NkiTensor, b: NkiTensor, out: NkiTensor, first: int, end: int) -> None:
+    """Add elements `first` to `end`, which is not included, in order."""
+    if end > first:
+        add_rows(*(tensor.reshape((tensor.size,))[first:end] for tensor in (a, b, out)))

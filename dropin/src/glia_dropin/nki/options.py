@@ -1,0 +1,65 @@
+"""`CompileOptions`: what a caller of the compiler's inside asks for."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+
+from glia.nki.names.errors import NotInGlia
+from glia.nki.names.targets import target_name
+
+
+class CompilationMode(enum.Enum):
+    """What a compilation is for; glia compiles the same for each."""
+
+    STANDALONE = "standalone"
+    INTEGRATION = "integration"
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Where a kernel is compiled to, and for what.
+
+    `target`, `lnc` (the cores that run the kernel together), `output_path` (of the NEFF) and
+    `artifacts_dir` (where the program's text goes) mean what they say. The others steer passes of
+    AWS's compiler that glia does not have: kernels keep their order and their addresses with any of
+    them. A simulation, or a dump of the device, while compiling is refused.
+    """
+
+    target: str = field(default_factory=target_name)
+    lnc: int = 1
+    verbose: bool = False
+    verbose_neuronx_cc: bool = False
+    artifacts_dir: str | None = None
+    neuronx_cc_args: tuple[str, ...] = ()
+    neuronx_cc_backend_opts: tuple[str, ...] = ()
+    neuronx_cc_path: str = "neuronx-cc"
+    output_path: str = "file.neff"
+    enable_simulation: bool = False
+    enable_device_dump: bool = False
+    mode: CompilationMode = CompilationMode.STANDALONE
+    nki_opt_pipeline_options: tuple[str, ...] = ()
+    kernel_json_filename: str = "kernel.json"
+    debug: bool = False
+    lower_dma_transpose: bool = False
+
+    def __post_init__(self) -> None:
+        for name, cure in (
+            ("enable_simulation", "run the NEFF with nki.runtime.SpikeModel, on any machine"),
+            ("enable_device_dump", "print tensors with nl.device_print"),
+        ):
+            if getattr(self, name):
+                raise NotInGlia(
+                    name=f"CompileOptions({name}=True)", problem="is not done", cure=cure
+                )
+
+    def disable_backend_optimizations(self) -> CompileOptions:
+        """These options: glia moves no instruction of a kernel."""
+        return self
+
+    def set_pipeline_options(self, *options: str) -> CompileOptions:
+        """These options with those of AWS's passes, which change nothing here."""
+        return replace(self, nki_opt_pipeline_options=tuple(options))
+
+
+__all__ = ["CompilationMode", "CompileOptions"]

@@ -1,0 +1,235 @@
+"""Kernels in the code blocks of documentation pages, as files of their own.
+
+Such a file has the lines of its page, so that messages point there: those of the block, and before
+them the definitions of earlier blocks that it uses. Imports that pages leave to their reader come
+first, in the words of every page that has them.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import symtable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+from glia.conformance.load import DECORATORS, imported, kernels_in
+from glia.conformance.outcome import Outcome
+from glia.conformance.page_recipes import kernels_of_page
+
+BLOCK = re.compile(r"( *)\.\. (code-block|code|sourcecode):: *(python|)\s*$")
+KERNEL = re.compile(  # a decorator of kernels, any others, the function
+    rf"^ *@(?!jax\b|torch\b)(?:\w+\.)*(?:{'|'.join(DECORATORS)})\b(?!\.).*\n"
+    r"(?: *@.*\n)* *def (\w+)",
+    re.MULTILINE,
+)
+EARLIER = "neuronxcc.nki"
+CUSTOMS = {  # how pages name what they use
+    "nki": "import {root} as nki",
+    "nl": "import {root}.language as nl",
+    "nisa": "import {root}.isa as nisa",
+    "nt": "import {root}.typing as nt",
+    "ncc": "import {root}.compiler as ncc",
+    "np": "import numpy as np",
+    "math": "import math",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: the number of its first line on the page, from one, and its text."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A block of a page that defines kernels: its file, or what became of it without one."""
+
+    page: Path
+    line: int  # of the block's first line
+    path: Path | None = None
+    outcomes: tuple[Outcome, ...] = ()
+
+
+def blocks_of(text: str) -> Iterator[Block]:
+    """The blocks of Python of a page of reStructuredText: directives, and literal ones by `::`."""
+    lines = text.expandtabs(8).split("\n")
+    place = 0
+    while place < len(lines):
+        line = lines[place]
+        place += 1
+        directive = BLOCK.match(line)
+        if not directive and (not line.rstrip().endswith("::") or line.lstrip().startswith("..")):
+            continue
+        start, indent = place, len(line) - len(line.lstrip())
+        while place < len(lines) and _is_within(lines[place], indent):
+            place += 1
+        body = lines[start:place]
+        options = next((n for n, each in enumerate(body) if not _is_option(each)), len(body))
+        yield Block(start + options + 1, dedent("\n".join(body[options:])))
+
+
+def _is_within(line: str, indent: int) -> bool:
+    return not line.strip() or len(line) - len(line.lstrip()) > indent
+
+
+def _is_option(line: str) -> bool:
+    return not line.strip() or re.match(r"\s*:[\w-]+:", line) is not None
+
+
+def excerpts(page: Path, root: str, folder: Path) -> Iterator[Excerpt]:
+    """The blocks of a page that define kernels, those that can run as files in a folder.
+
+    `root` is the package that its kernels are written for, unless it imports the other one only.
+    The files are named by the page, a second of the same kernel with `:2` behind it and so on.
+    """
+    definitions: dict[str, Block] = {}
+    seen: Counter[str] = Counter()
+    text = page.read_text(encoding="utf-8", errors="replace")
+    root = _usual_root(text, root)
+    for block in blocks_of(text):
+        try:
+            tree = ast.parse(block.text)
+        except SyntaxError as problem:
+            line = block.line + (problem.lineno or 1) - 1
+            what = f"its code is no Python: {problem.msg}, line {line} (the page itself)"
+            yield from _without_file(page, block, KERNEL.findall(block.text), "explained", what)
+            continue
+        if names := [*kernels_in(tree), *kernels_of_page(tree, page.name)]:
+            own = _root(tree, root)
+            usable = {n: d for n, d in definitions.items() if own == root or n not in CUSTOMS}
+            whole, missing = _completed(block, usable, own)
+            if part := _part(tree, names, missing):
+                yield from _without_file(page, block, names, "not run", part)
+            else:
+                seen[names[0]] += 1
+                name = page.name if seen[names[0]] == 1 else f"{page.name}:{seen[names[0]]}"
+                path = folder / str(block.line) / name
+                path.parent.mkdir(parents=True)
+                path.write_text(whole, encoding="utf-8")
+                yield Excerpt(page, block.line, path)
+        definitions |= _definitions(tree, block)
+
+
+def _without_file(
+    page: Path, block: Block, names: Sequence[str], status: str, reason: str
+) -> Iterator[Excerpt]:
+    if names:
+        made = (Outcome(str(page), name, "", status, reason=reason) for name in names)
+        yield Excerpt(page, block.line, outcomes=tuple(made))
+
+
+def _usual_root(text: str, root: str) -> str:
+    """The package of kernels that a page imports; `root` where there are both or neither."""
+    imports = re.findall(r"^ *(?:import|from) (nki|neuronxcc)\b", text, re.MULTILINE)
+    return {("nki",): "nki", ("neuronxcc",): EARLIER}.get(tuple({*imports}), root)
+
+
+def _root(tree: ast.Module, usual: str) -> str:
+    """The package a block is for: the one it imports, that of its words, or the usual one."""
+    packages = {name.partition(".")[0] for name in imported(tree)}
+    if "neuronxcc" in packages:
+        return EARLIER
+    is_earlier = "nki" not in packages and any(map(_is_of_beta1, ast.walk(tree)))
+    return EARLIER if is_earlier else "nki" if "nki" in packages else usual
+
+
+def _is_of_beta1(node: ast.AST) -> bool:
+    """Whether only the first generation has it: tiles of blocks, results assigned to parts."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="nl"), attr="par_dim"):
+            return True
+        case ast.Assign(targets=[ast.Subscript()], value=ast.Call(func=ast.Attribute(value=of))):
+            return isinstance(of, ast.Name) and of.id in ("nl", "nisa")
+    return False
+
+
+def _part(tree: ast.Module, names: list[str], missing: set[str]) -> str:
+    """Why a block is only part of a kernel; "" when it is whole."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if all(_is_elided(node) for node in functions if node.name in names):
+        return "the page leaves out what the kernel does"
+    if missing:
+        return f"a part: the page does not say what {', '.join(sorted(missing))} is"
+    return ""
+
+
+def _is_elided(function: ast.FunctionDef) -> bool:
+    """Whether nothing stands in a function, or `...` for something."""
+    said = [node.value for node in function.body if isinstance(node, ast.Expr)]
+    constants = [node.value for node in said if isinstance(node, ast.Constant)]
+    passes = sum(isinstance(node, ast.Pass) for node in function.body)
+    return Ellipsis in constants or len(constants) + passes == len(function.body)
+
+
+def _definitions(tree: ast.Module, block: Block) -> dict[str, Block]:
+    """What a block defines, each with the lines that do."""
+    lines = block.text.split("\n")
+    found = {}
+    for node in tree.body:
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(each.lineno for each in decorators)])
+        text = "\n".join(lines[first - 1 : node.end_lineno])
+        found |= dict.fromkeys(_defined_by(node), Block(block.line + first - 1, text))
+    return found
+
+
+def _defined_by(node: ast.stmt) -> set[str]:
+    match node:
+        case ast.Import() | ast.ImportFrom():
+            return {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        case ast.FunctionDef() | ast.ClassDef():
+            return {node.name}
+        case ast.Assign():
+            return {each.id for each in node.targets if isinstance(each, ast.Name)}
+    return set()
+
+
+def _completed(block: Block, definitions: dict[str, Block], root: str) -> tuple[str, set[str]]:
+    """The block with what it uses of earlier blocks and customs, and the names still missing."""
+    pieces = {block}
+    customs: dict[str, str] = {}
+    while True:
+        text = _laid_out(pieces, customs.values())
+        missing = _undefined(text)
+        more = {definitions[name] for name in missing if name in definitions} - pieces
+        known = {
+            n: CUSTOMS[n].format(root=root) for n in missing & CUSTOMS.keys() - definitions.keys()
+        }
+        if not more and not known:
+            return text, missing
+        pieces |= more
+        customs |= known
+
+
+def _laid_out(pieces: Iterable[Block], customs: Iterable[str]) -> str:
+    """The pieces on their own lines, the customary imports on the first."""
+    placed = {0: "; ".join(customs)}
+    for piece in pieces:
+        placed |= dict(enumerate(piece.text.split("\n"), piece.line - 1))
+    return "\n".join(placed.get(number, "") for number in range(max(placed) + 1)) + "\n"
+
+
+def _undefined(text: str) -> set[str]:
+    """The names that functions, their decorators and classes use and nothing defines."""
+    table = symtable.symtable(text, "page", "exec")
+    known = {*vars(builtins), "__file__"}
+    known |= {each.get_name() for each in table.get_symbols() if _is_given(each)}
+    outside = [d for node in ast.parse(text).body for d in getattr(node, "decorator_list", [])]
+    used = {e.id for each in outside for e in ast.walk(each) if isinstance(e, ast.Name)}
+    waiting = [*table.get_children()]
+    while waiting:
+        inner = waiting.pop()
+        used |= {each.get_name() for each in inner.get_symbols() if each.is_global()}
+        waiting += inner.get_children()
+    return used - known
+
+
+def _is_given(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()

@@ -1,0 +1,353 @@
+"""Element-wise functions of nl: each computes, and names its operator for nki.isa."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from glia import isa
+from glia.base.dtype import F32, U8, U16, U32
+from glia.isa.alu import ALU_OPS
+from glia.nki.api import elementwise as core
+from glia.nki.beta1.api.issue import (
+    assign,
+    check_partitions,
+    copy_tile,
+    defer,
+    fill,
+    fitted,
+    in_sbuf,
+    operand,
+    tile_of,
+)
+from glia.nki.beta1.errors import UnsupportedHere
+from glia.nki.beta1.run.frame import frame_of
+from glia.nki.beta1.tensors.dtypes import name_of, of_number, promoted
+from glia.nki.beta1.tensors.index import broadcast_shape
+from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
+from glia.nki.issue.instruction import issue
+from glia.nki.names.dtypes import DTYPES
+from glia.nki.names.operators import names_operator
+from glia.nki.session.session import caller
+from glia.nki.tensors.nki_tensor import NkiTensor
+
+TRUTH = "bool"
+_UNSIGNED = {1: U8, 2: U16, 4: U32}
+
+
+def _signature_text(name: str, text: str) -> str:
+    return f"{text} `mask` leaves elements out; as an operator, {name}."
+
+
+def _result_dtype(dtype: Any, *operands: Any) -> str:
+    if dtype is not None:
+        return name_of(dtype)
+    names = [x.name_of_dtype if isinstance(x, Tensor) else of_number(x) for x in operands]
+    return promoted(*names)
+
+
+def _quotient_dtype(name: str) -> str:
+    """Integers divide to float32."""
+    return name if DTYPES[name].is_float else "float32"
+
+
+# --- two operands --------------------------------------------------------------------------------
+
+
+def binary(name: str, text: str, default_dtype: str | None = None) -> Callable[..., Tensor]:
+    """A function of two operands, tiles or numbers, that broadcasts as NumPy."""
+
+    def function(
+        x: Any, y: Any, *, dtype: Any = None, mask: Any = None, spreads_partitions: bool = True,
+    ) -> Tensor:  # fmt: skip
+        result = default_dtype if dtype is None and default_dtype else _result_dtype(dtype, x, y)
+        if name == "divide" and dtype is None:
+            result = _quotient_dtype(result)
+        return _binary(name, x, y, result, mask, spreads_partitions)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _signature_text(name, text)
+    FUNCTIONS[name] = function
+    return names_operator(name)(function)
+
+
+def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> Tensor:
+    tensors = [each for each in (x, y) if isinstance(each, Tensor)]
+    if not tensors:
+        raise UnsupportedHere(
+            what=f"nl.{name} without a tensor",
+            why="one operand is a tile; compute with numbers in Python",
+            loc=caller(),
+        )
+    frame = frame_of(f"nl.{name}")
+    if len(tensors) == 1:
+        is_reversed = tensors[0] is y
+        number = np.asarray(x if is_reversed else y).item()
+        data = operand(name, "x", tensors[0])
+
+        def with_number(dst: NkiTensor, cut: Any) -> None:
+            scalar_step(frame, dst, cut(data), name, number, is_reversed)
+
+        return defer(f"nl.{name}", data.shape, dtype, with_number, mask=mask, splits=True)
+    a, b = operand(name, "x", x), operand(name, "y", y)
+    if not spreads:
+        check_partitions(name, data1=a, data2=b)
+    shape = together(a.shape, b.shape)
+
+    def with_tile(dst: NkiTensor, cut: Any) -> None:
+        _of_two(frame, dst, cut(a), cut(b), name, dst.shape)
+
+    return defer(f"nl.{name}", shape, dtype, with_tile, mask=mask, splits=True)
+
+
+def together(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of two tiles together; a column goes with a tile of more free dimensions too."""
+    if a[0] == b[0] and len(a) != len(b):
+        longer, shorter = (a, b) if len(a) > len(b) else (b, a)
+        if all(count == 1 for count in shorter[1:]):
+            return longer
+    return broadcast_shape(a, b)
+
+
+def _of_two(
+    frame: Any, dst: NkiTensor, a: NkiTensor, b: NkiTensor, name: str, shape: tuple[int, ...]
+) -> None:
+    """A column beside floats is an operand of each partition, anything else a tile of its own."""
+    if _is_column(b, shape) and not _is_column(a, shape) and _takes_column(name, a, b):
+        scalar_step(frame, dst, fitted(a, shape, frame), name, b, False)
+    elif _is_column(a, shape) and not _is_column(b, shape) and _takes_column(name, b, a):
+        scalar_step(frame, dst, fitted(b, shape, frame), name, a, True)
+    else:
+        core.two_step(dst, fitted(a, shape, frame), fitted(b, shape, frame), name)
+
+
+def _is_column(tensor: NkiTensor, shape: tuple[int, ...]) -> bool:
+    return tensor.shape[0] == shape[0] and tensor.size == tensor.shape[0]
+
+
+def _takes_column(name: str, data: NkiTensor, column: NkiTensor) -> bool:
+    return ALU_OPS[name].family != "bitvec" and data.stored.is_float and column.stored is F32
+
+
+def scalar_step(
+    frame: Any, dst: NkiTensor, data: NkiTensor, name: str, value: Any, is_reversed: bool
+) -> None:
+    """dst = data op value, or value op data; the value is a number or one of each partition."""
+    is_slow = ALU_OPS[name].engines == ("gpsimd",)
+    if isinstance(value, NkiTensor):
+        value = value.reshape((value.shape[0], 1)) if value.ndim != 2 else value
+        value = in_sbuf(frame, value) if is_slow else value
+    elif isinstance(value, bool):
+        value = int(value)
+    fields = {
+        "dst": dst, "data": in_sbuf(frame, data) if is_slow else data, "op0": name,
+        "operand0": value, "reverse0": is_reversed,
+    }  # fmt: skip
+    issue(frame.session, "tensor_scalar", isa.TensorScalar, fields)
+
+
+def accumulate(tensor: Tensor, value: Any) -> Tensor:
+    """tensor += value, in place: a product that waits is added by the Tensor Engine.
+
+    The free dimensions of a product are those of the tensor that it is added to.
+    """
+    offer = value.storage.offer if isinstance(value, Tensor) else None
+    adds = offer.accumulate if offer is not None else None
+    if adds is not None and _holds_product(tensor.shape, value.shape) and _sums_only(tensor):
+        value.storage.take()
+        adds(tensor)
+        return tensor
+    if hasattr(value, "add_to"):
+        value.add_to(tensor)
+        return tensor
+    dtype = tensor.name_of_dtype
+    with tensor.frame.combining():
+        assign(tensor, FUNCTIONS["add"](tensor, value, dtype=dtype, spreads_partitions=False))
+    return tensor
+
+
+def _holds_product(shape: tuple[int, ...], product: tuple[int, ...]) -> bool:
+    return shape[0] == product[0] and math.prod(shape) == math.prod(product)
+
+
+def _sums_only(tensor: Tensor) -> bool:
+    """Whether nothing but zeros and products is where a product goes."""
+    if tensor.region.value != "psum" or tensor.storage.home is not None:
+        return False
+    found = tensor.storage.physical(tensor.block)
+    if found.is_sums or found.owner != tensor.block:
+        return True
+    view = tensor.view_of(found.tensor)
+    return tensor.frame.session.accumulates(view.pattern, caller()) is True
+
+
+# --- one operand ---------------------------------------------------------------------------------
+
+
+def unary(
+    name: str, text: str, compute: Callable[[Any, NkiTensor, NkiTensor], Any],
+    default_dtype: str | None = None,
+) -> Callable[..., Tensor]:  # fmt: skip
+    """A function of one tile."""
+
+    def function(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
+        frame = frame_of(f"nl.{name}")
+        result = default_dtype if dtype is None and default_dtype else _result_dtype(dtype, x)
+        data = operand(name, "x", x)
+        return defer(
+            f"nl.{name}", data.shape, result,
+            lambda dst, cut: compute(frame, dst, cut(data)), mask=mask, splits=True,
+        )  # fmt: skip
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _signature_text(name, text)
+    FUNCTIONS[name] = function
+    return names_operator(name)(function)
+
+
+def _table(name: str) -> Callable[..., Tensor]:
+    return unary(
+        name, f"{name} of x, from a table of the Scalar Engine.",
+        lambda frame, dst, x: core.activate(dst, x, name),
+    )  # fmt: skip
+
+
+def _step(name: str, text: str, op: str, value: float | None, dtype: str | None = None) -> Any:
+    def compute(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
+        core.scalar_step(dst, x, op, value)
+
+    return unary(name, text, compute, dtype)
+
+
+def _composed(name: str, text: str) -> Callable[..., Tensor]:
+    """A function that takes several instructions, as the current generation computes it."""
+    function = getattr(core, name)
+
+    def compute(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
+        result = function(x, dtype="float32" if DTYPES[dst.dtype].is_float else dst.dtype)
+        issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": dst, "src": result})
+
+    return unary(name, text, compute)
+
+
+def _reciprocal(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
+    issue(frame.session, "reciprocal", isa.Reciprocal, {"dst": dst, "data": x})
+
+
+def _copy(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
+    issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": dst, "src": x})
+
+
+def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
+    """x where the condition is not 0, y elsewhere; both are tiles or numbers."""
+    frame = frame_of("nl.where")
+    result = _result_dtype(dtype, x, y)
+    chooser = operand("where", "condition", condition)
+    sides = {
+        name: operand("where", name, each) if isinstance(each, Tensor) else np.asarray(each).item()
+        for name, each in (("x", x), ("y", y))
+    }
+    shapes = [side.shape for side in sides.values() if isinstance(side, NkiTensor)]
+    shape = broadcast_shape(chooser.shape, *shapes)
+
+    def write(dst: NkiTensor, cut: Any) -> None:
+        chosen = in_sbuf(frame, as_predicate(frame, fitted(cut(chooser), dst.shape, frame)))
+        read = [each for each in (chosen, *sides.values()) if isinstance(each, NkiTensor)]
+        if any(each.tile is dst.tile for each in read):
+            _select_into(frame, dst, sides["y"], cut, chosen, is_reversed=True)
+        elif isinstance(sides["y"], NkiTensor):
+            copy_tile(frame, dst, fitted(cut(sides["y"]), dst.shape, frame))
+        else:
+            fill(dst, sides["y"])
+        _select_into(frame, dst, sides["x"], cut, chosen, is_reversed=False)
+
+    return defer("nl.where", shape, result, write, mask=mask)
+
+
+def as_predicate(frame: Any, tensor: NkiTensor) -> NkiTensor:
+    """A tensor as unsigned integers, which predicates are: floats compared with 0."""
+    if tensor.stored.is_float:
+        truth = tile_of(frame, tensor.shape, "uint8")
+        scalar_step(frame, truth, tensor, "not_equal", 0.0, False)
+        return truth
+    return tensor._with(tensor.dims, stored=_UNSIGNED[tensor.stored.bytes])
+
+
+def _select_into(
+    frame: Any, dst: NkiTensor, side: Any, cut: Any, chosen: NkiTensor, is_reversed: bool
+) -> None:
+    """Copy one side where the predicate says so."""
+    value = fitted(cut(side), dst.shape, frame) if isinstance(side, NkiTensor) else side
+    fields = {"dst": dst, "src": value, "predicate": chosen, "reverse": is_reversed}
+    issue(frame.session, "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
+
+
+add = binary("add", "x + y.")
+subtract = binary("subtract", "x - y.")
+multiply = binary("multiply", "x * y.")
+divide = binary("divide", "x / y.")
+power = binary("power", "x to the power y.")
+mod = binary("mod", "The remainder of x / y with the sign of y.")
+fmod = binary("fmod", "The remainder of x / y with the sign of x.")
+maximum = binary("maximum", "The greater of x and y.")
+minimum = binary("minimum", "The lesser of x and y.")
+equal = binary("equal", "Whether x == y.", TRUTH)
+not_equal = binary("not_equal", "Whether x != y.", TRUTH)
+less = binary("less", "Whether x < y.", TRUTH)
+less_equal = binary("less_equal", "Whether x <= y.", TRUTH)
+greater = binary("greater", "Whether x > y.", TRUTH)
+greater_equal = binary("greater_equal", "Whether x >= y.", TRUTH)
+logical_and = binary("logical_and", "Whether neither x nor y is 0.", TRUTH)
+logical_or = binary("logical_or", "Whether x or y is not 0.", TRUTH)
+logical_xor = binary("logical_xor", "Whether one of x and y is 0.", TRUTH)
+bitwise_and = binary("bitwise_and", "The bits that x and y both have.")
+bitwise_or = binary("bitwise_or", "The bits that x or y has.")
+bitwise_xor = binary("bitwise_xor", "The bits that one of x and y has.")
+left_shift = binary("left_shift", "x with its bits y places to the left.")
+right_shift = binary("right_shift", "x with its bits y places to the right, zeros from the left.")
+
+exp = _table("exp")
+log = _table("log")
+sqrt = _table("sqrt")
+rsqrt = _table("rsqrt")
+tanh = _table("tanh")
+sigmoid = _table("sigmoid")
+relu = _table("relu")
+gelu = _table("gelu")
+gelu_apprx_sigmoid = _table("gelu_apprx_sigmoid")
+gelu_apprx_tanh = _table("gelu_apprx_tanh")
+gelu_dx = _table("gelu_dx")
+silu = _table("silu")
+silu_dx = _table("silu_dx")
+softplus = _table("softplus")
+mish = _table("mish")
+erf = _table("erf")
+erf_dx = _table("erf_dx")
+arctan = _table("arctan")
+sign = _table("sign")
+square = _table("square")
+negative = _step("negative", "-x.", "multiply", -1.0)
+invert = _step("invert", "x with every bit turned.", "invert", None)
+abs = _step("abs", "The magnitude of x.", "abs", None)
+logical_not = _step("logical_not", "Whether x is 0.", "logical_not", None, TRUTH)
+sin = _composed("sin", "The sine of x, whole turns taken off first.")
+cos = _composed("cos", "The cosine of x, whole turns taken off first.")
+tan = _composed("tan", "The tangent of x.")
+floor = _composed("floor", "The greatest whole number not above x.")
+ceil = _composed("ceil", "The least whole number not below x.")
+trunc = _composed("trunc", "x without its fraction.")
+reciprocal = unary("reciprocal", "1 / x.", _reciprocal)
+_copied = unary("copy", "x in another tile.", _copy)
+
+
+@names_operator("copy")
+def copy(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
+    """The contents of a tile in another one, converted to a dtype."""
+    return _copied(src, dtype=dtype, mask=mask)
+
+
+FUNCTIONS["accumulate"] = accumulate
+FUNCTIONS["assign"] = assign

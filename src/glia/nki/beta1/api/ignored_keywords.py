@@ -1,0 +1,32 @@
+"""Keywords that functions of the earlier generation take and that change no result.
+
+Its documentation lets most functions take any keyword. Taken are those that public kernels pass;
+any other is misspelt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from glia.nki.issue.signature_checks import checked
+
+NAME = ("name",)  # of an instruction or tensor
+LAZY = ("lazy_initialization",)  # sums in PSUM always begin with what is written first
+SPLIT = ("max_free_vec_size",)  # how the compiler splits a tile
+HINTS = {
+    **dict.fromkeys(("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like"), LAZY),
+    **dict.fromkeys(("add", "subtract", "multiply", "divide"), (*NAME, *SPLIT)),
+    **dict.fromkeys(("affine_range", "sequential_range"), ("precise_schedule",)),
+}
+# What makes no instruction has no name.
+NAMELESS = frozenset((
+    "arange", "ds", "finfo", "gemm_grid", "gemm_stationary_grid", "get_nc_version", "nc",
+    "num_programs", "program_id", "program_ndim", "spmd_dim", "static_cast", "static_range",
+))  # fmt: skip
+
+
+def with_hints(function: Callable[..., Any], name: str, module: str) -> Callable[..., Any]:
+    """The function with the hints that it takes; WrongArguments for any other keyword."""
+    hints = HINTS.get(name, () if name in NAMELESS else NAME)
+    return checked(function, f"{module}.{name}", ignored=hints, has_masks=True)

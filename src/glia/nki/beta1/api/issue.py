@@ -1,0 +1,439 @@
+"""Issuing instructions for tensors of the earlier generation: operands, masks, destinations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glia import isa
+from glia.isa.operand import Memory
+from glia.isa.rules import start_partition_holds
+from glia.nki import isa as nisa
+from glia.nki.api.elementwise import two_step
+from glia.nki.beta1.errors import (
+    DestinationTooSmall,
+    IndirectNotSupported,
+    PartitionMismatch,
+    UnsupportedHere,
+    UnsupportedMask,
+    WrongMemory,
+)
+from glia.nki.beta1.run.frame import Frame, frame_of
+from glia.nki.beta1.tensors.buffers import Buffer, sbuf
+from glia.nki.beta1.tensors.index import Box, Conditions, Index, Mask
+from glia.nki.beta1.tensors.storage import Offer, Storage, unchecked
+from glia.nki.beta1.tensors.tensor import Tensor
+from glia.nki.issue.instruction import MOST_DIMS, issue
+from glia.nki.issue.transfers import dma_copy
+from glia.nki.names.enums import MemoryRegion
+from glia.nki.session.session import caller
+from glia.nki.tensors.nki_tensor import NkiTensor
+
+SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
+ON_CHIP = (SBUF, PSUM)
+Cut = Callable[[NkiTensor], NkiTensor]
+Write = Callable[[NkiTensor, Cut], Any]
+
+
+# --- masks ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a mask leaves of a tile of `shape`: nothing, or a box but for `rest`."""
+
+    shape: tuple[int, ...]
+    box: Box | None = None
+    rest: Mask | None = None
+    is_empty: bool = False
+
+    def cut(self, tensor: NkiTensor) -> NkiTensor:
+        """The same part of an operand; its dimensions of one element stay."""
+        if self.box is None:
+            return tensor
+        for axis, (first, end) in enumerate(self.box[: tensor.ndim]):
+            if (first, end) != (0, self.shape[axis]) and tensor.shape[axis] == self.shape[axis]:
+                tensor = tensor.slice(axis, first, end)
+        return tensor
+
+
+def part_of(mask: Any, shape: tuple[int, ...]) -> Part:
+    """The part of a tile that a mask leaves: a mask, a truth value, or None for all of it."""
+    if mask is None or mask is True or (isinstance(mask, np.bool_) and mask):
+        return Part(shape)
+    if isinstance(mask, bool | np.bool_):
+        return Part(shape, is_empty=True)
+    if not isinstance(mask, Mask):
+        raise UnsupportedMask(what=f"a {type(mask).__name__}", loc=caller())
+    box, rest = mask.within(shape)
+    if box is None:
+        return Part(shape, is_empty=True)
+    is_whole = box == tuple((0, count) for count in shape)
+    return Part(shape, None if is_whole else box, rest)
+
+
+def box_of(function: str, mask: Any, shape: tuple[int, ...]) -> Part:
+    """The part of a tile that a mask leaves; UnsupportedMask where that is no box."""
+    part = part_of(mask, shape)
+    if part.rest is not None:
+        what = f"a mask of {function} that is no box (mask what is stored in its place)"
+        raise UnsupportedMask(what=what, loc=caller())
+    return part
+
+
+def both(first: Any, second: Any) -> Any:
+    """The conjunction of two masks."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
+
+
+# --- operands ------------------------------------------------------------------------------------
+
+
+def tile_of(frame: Frame, shape: tuple[int, ...], dtype: str, region: MemoryRegion = SBUF) -> Any:
+    """A tile of the core for what an instruction needs in between."""
+    return unchecked(frame, shape, dtype, region, "temporary")
+
+
+def operand(function: str, name: str, value: Any) -> NkiTensor:
+    """An operand on chip, moved to where an engine can read it when it starts elsewhere."""
+    if not isinstance(value, Tensor):
+        raise UnsupportedHere(
+            what=f"{function} with {name} of type {type(value).__name__}",
+            why="operands are tiles; make one with nl.full",
+            loc=caller(),
+        )
+    if not value.is_on_chip:
+        raise WrongMemory(
+            name=name, function=function, wanted="psum|sbuf", found="hbm", loc=caller()
+        )
+    if value.dynamic is not None:
+        raise IndirectNotSupported(loc=caller())
+    box = box_of(function, value.mask, value.shape).box if value.mask is not None else None
+    return reachable(value.frame, value.nki(box))
+
+
+def reachable(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+    """The tensor, or a copy at partition 0 when its own start is none for an engine."""
+    if starts_well(tensor) or tensor.tile.memory is Memory.PSUM:
+        return tensor
+    copied = tile_of(frame, tensor.shape, tensor.dtype)
+    issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": copied, "src": tensor})
+    return copied
+
+
+def starts_well(tensor: NkiTensor) -> bool:
+    """Whether an engine can access the partitions: neighbours from an allowed start."""
+    step, count = tensor.dims[0]
+    start = tensor.partition
+    if count > 1 and step not in (0, 1):
+        return False
+    return not isinstance(start, int) or start == 0 or start_partition_holds(tensor.pattern)
+
+
+def fitted(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> NkiTensor:
+    """The tensor repeated to a shape, as NumPy broadcasts; over the partitions it is copied."""
+    if tensor.shape == shape:
+        return tensor
+    view = tensor
+    missing = len(shape) - view.ndim
+    own = (1,) * missing + view.shape
+    if missing > 0 and all(a in (1, b) for a, b in zip(own, shape, strict=True)):
+        for _ in range(missing):  # the partitions become a free dimension, as in NumPy
+            view = _row_of(view)
+    while view.ndim < len(shape):
+        view = view.expand_dim(1)
+    for axis in range(1, len(shape)):
+        if view.shape[axis] == 1 and shape[axis] > 1:
+            view = view.broadcast(axis, shape[axis])
+    if view.shape[1:] != shape[1:] or view.shape[0] not in (1, shape[0]):
+        raise DestinationTooSmall(dst=shape, src=tensor.shape, loc=caller())
+    return view if view.shape[0] == shape[0] else spread(frame, view, shape[0])
+
+
+def _row_of(view: NkiTensor) -> NkiTensor:
+    """A dimension of one partition in front of a tile that has only one."""
+    if view.shape[0] != 1:
+        raise UnsupportedHere(
+            what=f"a tile of shape {view.shape} as a row",
+            why="only one partition repeats as a row; index one",
+            loc=caller(),
+        )
+    return view.expand_dim(1)
+
+
+def spread(frame: Frame, tensor: NkiTensor, partitions: int) -> NkiTensor:
+    """One partition copied to many."""
+    tile = tile_of(frame, (partitions, *tensor.shape[1:]), tensor.dtype)
+    spread_to(frame, tile, tensor)
+    return tile
+
+
+def spread_to(frame: Frame, dst: NkiTensor, tensor: NkiTensor) -> None:
+    """One partition copied to all of a tile in SBUF of the same dtype."""
+    whole = in_sbuf(frame, tensor)
+    repeated = whole._with(((0, dst.shape[0]), *whole.dims[1:]))
+    issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": dst, "src": repeated})
+
+
+def in_sbuf(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+    """The tensor, or a copy in SBUF of one in PSUM."""
+    if tensor.tile.memory is not Memory.PSUM:
+        return tensor
+    copied = tile_of(frame, tensor.shape, tensor.dtype)
+    issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": copied, "src": tensor})
+    return copied
+
+
+def check_partitions(function: str, **operands: NkiTensor) -> None:
+    """PartitionMismatch when operands span different numbers of partitions."""
+    if len({each.shape[0] for each in operands.values()}) > 1:
+        text = ", ".join(f"{name}{list(each.shape)}" for name, each in operands.items())
+        raise PartitionMismatch(operands=text, function=function, loc=caller())
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def defer(
+    function: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    write: Write,
+    *,
+    mask: Any = None,
+    masked: tuple[int, ...] | None = None,
+    buffer: Buffer = sbuf,
+    regions: tuple[MemoryRegion, ...] = ON_CHIP,
+    accumulate: Callable[[Tensor], None] | None = None,
+    by_dma: bool = False,
+    is_partial: bool = False,
+    splits: bool = False,
+) -> Tensor:
+    """A result of this shape whose instruction waits for its destination.
+
+    `write(destination, cut)` issues it for the part of the destination that the mask leaves and
+    cuts operands to the same part. The mask is one of `masked`, by default the shape itself.
+    `is_partial` says that `write` itself leaves elements out, `splits` that it computes element by
+    element, so that a tile of many dimensions can be written in parts.
+    """
+    write = _in_parts(write) if splits and len(shape) > MOST_DIMS else write
+    frame = frame_of(function)
+    frame.flush()
+    name = frame.label("", function.rpartition(".")[2])
+    storage = Storage(frame, name, buffer, dtype, (), shape)
+    part = part_of(mask, masked or shape)
+
+    def emit(destination: Tensor, is_fresh: bool) -> None:
+        put(destination, part, write, is_fresh=is_fresh, by_dma=by_dma, is_partial=is_partial)
+
+    storage.offer = Offer(emit, regions, accumulate)
+    result = storage.whole = Tensor.whole(storage)
+    frame.pending = storage
+    return result
+
+
+def _in_parts(write: Write) -> Write:
+    """Write a tile one index of its first free dimension after the other, until few are left."""
+
+    def parts(dst: NkiTensor, cut: Cut) -> None:
+        if dst.ndim <= MOST_DIMS:
+            write(dst, cut)
+            return
+        for number in range(dst.shape[1]):
+            parts(dst.select(1, number), _chosen(cut, dst.ndim, number))
+
+    return parts
+
+
+def _chosen(cut: Cut, rank: int, number: int) -> Cut:
+    def chosen(tensor: NkiTensor) -> NkiTensor:
+        own = cut(tensor)
+        if own.ndim != rank:
+            return own
+        return own.select(1, number if own.shape[1] > 1 else 0)
+
+    return chosen
+
+
+def put(
+    destination: Tensor,
+    part: Part,
+    write: Write,
+    *,
+    is_fresh: bool = False,
+    by_dma: bool = False,
+    is_partial: bool = False,
+) -> None:
+    """Issue what writes a part of a destination; elements outside the part stay as they are."""
+    if part.is_empty:
+        return
+    if part.rest is not None and not is_fresh:
+        _put_selected(destination, part, write)
+        return
+    box = part.box if len(part.shape) == destination.ndim else None
+    if box is not None and part.shape != destination.shape:
+        counts = destination.shape
+        box = tuple((0, n) if n == 1 else b for n, b in zip(counts, box, strict=True))
+    place = destination.nki_to_write(box, is_partial=is_partial)
+    if by_dma or starts_well(place):
+        write(place, part.cut)
+        return
+    frame = destination.frame
+    tile = tile_of(frame, place.shape, place.dtype)
+    write(tile, part.cut)
+    issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": place, "src": tile})
+
+
+def _put_selected(destination: Tensor, part: Part, write: Write) -> None:
+    """Compute the whole box aside and copy the elements for which the mask's rest holds."""
+    frame = destination.frame
+    place = destination.nki_to_write(part.box, is_partial=True)
+    tile = tile_of(frame, place.shape, place.dtype)
+    write(tile, part.cut)
+    fields = {"dst": place, "src": tile, "predicate": truth(frame, part, place.shape)}
+    issue(frame.session, "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
+
+
+def truth(frame: Frame, part: Part, shape: tuple[int, ...]) -> NkiTensor:
+    """A tile that is 1 where the rest of a mask holds in its box, else 0."""
+    assert part.rest is not None
+    firsts = [first for first, _ in part.box or ((0, 0),) * len(shape)]
+    first, *others = (
+        _truth(frame, conditions, firsts, shape) for conditions in part.rest.alternatives
+    )
+    for each in others:
+        two_step(first, first, each, "maximum")
+    return first
+
+
+def _truth(
+    frame: Frame, conditions: Conditions, firsts: list[int], shape: tuple[int, ...]
+) -> NkiTensor:
+    held = tile_of(frame, shape, "uint8")
+    issue(frame.session, "memset", isa.Memset, {"dst": held, "value": 1})
+    for condition in conditions:
+        moved = sum(step * first for step, first in zip(condition.steps, firsts, strict=True))
+        select(held, Index(shape, condition.steps, condition.start + moved), held, 0)
+    return held
+
+
+def select(dst: NkiTensor, condition: Index, data: NkiTensor, otherwise: float) -> None:
+    """dst = data where the condition is not negative, `otherwise` elsewhere."""
+    pattern = [
+        [step, count] for step, count in zip(condition.steps[1:], dst.shape[1:], strict=True)
+    ]
+    nisa.affine_select(
+        dst=dst, pattern=pattern, channel_multiplier=condition.steps[0], on_true_tile=data,
+        on_false_value=otherwise, cmp_op="greater_equal", offset=condition.start,
+    )  # fmt: skip
+
+
+# --- assignment ----------------------------------------------------------------------------------
+
+
+def assign(slot: Tensor, value: Any, mask: Any = None) -> None:
+    """slot[...] = value: an instruction that waits gets the slot as its destination."""
+    if not slot.is_on_chip:
+        raise WrongMemory(
+            name="destination", function="assignment", wanted="psum|sbuf", found="hbm", loc=caller()
+        )
+    if hasattr(value, "assign_to"):
+        value.assign_to(slot)
+    elif isinstance(value, Tensor):
+        if mask is not None or not _take(slot, value):
+            copy_into(slot, value, mask)
+    else:
+        number = np.asarray(value).item()
+        part = part_of(mask, slot.shape)
+        put(slot, part, lambda dst, cut: fill(dst, number))
+
+
+def _take(slot: Tensor, value: Tensor) -> bool:
+    """Let the instruction that gives the value write the slot; whether that is possible."""
+    storage = value.storage
+    offer = storage.offer
+    if offer is None or storage is slot.storage or slot.region not in offer.regions:
+        return False
+    exact = slot.name_of_dtype == value.name_of_dtype or value.name_of_dtype == "float32"
+    if slot.shape != storage.shape or value.shape != storage.shape or not exact:
+        return False
+    storage.take()
+    offer.write(slot, False)
+    storage.home = slot
+    slot.storage.guests.add(storage)
+    return True
+
+
+def copy_into(slot: Tensor, value: Tensor, mask: Any = None) -> None:
+    """Copy a tile to a slot of a shape that it broadcasts to."""
+    if not value.is_on_chip:
+        raise WrongMemory(
+            name="value", function="assignment", wanted="psum|sbuf", found="hbm", loc=caller()
+        )
+    frame = slot.frame
+    source = reachable(frame, value.nki())
+    if source.size > slot.size:
+        raise DestinationTooSmall(dst=slot.shape, src=source.shape, loc=caller())
+    if source.shape[0] == slot.shape[0] and source.size == slot.size:
+        shaped = source if source.shape == slot.shape else source.reshape(slot.shape)
+    else:
+        shaped = fitted(source, slot.shape, frame)
+
+    def write(dst: NkiTensor, cut: Cut) -> None:
+        copy_tile(frame, dst, cut(shaped))
+
+    put(slot, part_of(mask, slot.shape), _in_parts(write))
+
+
+def copy_tile(frame: Frame, dst: NkiTensor, src: NkiTensor) -> None:
+    """Copy by an engine."""
+    issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": dst, "src": src})
+
+
+def fill(dst: NkiTensor, value: float) -> None:
+    """Write one number to a tile; truth values to tiles of truth values."""
+    kind = dst.stored
+    number: float = value if kind.is_float else int(value)
+    nisa.memset(dst=dst, value=number)
+
+
+def transfer(frame: Frame, dst: NkiTensor, src: NkiTensor, **options: Any) -> None:
+    """Copy by DMA; what is in PSUM passes through SBUF, many dimensions go in parts."""
+    source = in_sbuf(frame, src)
+    if max(dst.ndim, source.ndim) > MOST_DIMS and dst.shape == source.shape:
+        dst, source = _merged(dst, source)
+        if dst.ndim > MOST_DIMS:
+            for number in range(dst.shape[1]):
+                transfer(frame, dst.select(1, number), source.select(1, number), **options)
+            return
+    dma_copy(dst, source, **options)
+
+
+def _merged(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
+    """Both with free dimensions joined that follow each other regularly in both."""
+    pairs: list[list[tuple[int, int]]] = []
+    for first, second in zip(one.dims, two.dims, strict=True):
+        count = first[1]
+        if len(pairs) > 1 and all(
+            outer[0] == inner[0] * count
+            for outer, inner in zip(pairs[-1], (first, second), strict=True)
+        ):
+            pairs[-1] = [
+                (inner[0], outer[1] * count)
+                for outer, inner in zip(pairs[-1], (first, second), strict=True)
+            ]
+        else:
+            pairs.append([first, second])
+    return one._with(tuple(p[0] for p in pairs)), two._with(tuple(p[1] for p in pairs))
+
+
+__all__ = [
+    "ON_CHIP", "PSUM", "SBUF", "Cut", "Part", "assign", "both", "box_of", "check_partitions",
+    "copy_into", "copy_tile", "defer", "fill", "fitted", "in_sbuf", "operand", "part_of", "put",
+    "reachable", "select", "spread", "spread_to", "starts_well", "tile_of", "transfer", "truth",
+]  # fmt: skip

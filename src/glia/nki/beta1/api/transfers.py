@@ -1,0 +1,111 @@
+"""Transfers of nki.isa of the earlier generation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glia.isa.instructions.dma_transpose import AXES
+from glia.nki.beta1.api.instructions import ready
+from glia.nki.beta1.api.issue import SBUF, box_of, defer, in_sbuf, part_of, transfer
+from glia.nki.beta1.api.load_store import add_rows, boxes, tile_shape
+from glia.nki.beta1.errors import IndirectNotSupported, UnsupportedHere
+from glia.nki.beta1.run.frame import Frame, frame_of
+from glia.nki.beta1.tensors.dtypes import name_of
+from glia.nki.beta1.tensors.storage import unchecked
+from glia.nki.names.enums import MemoryRegion, dge_mode, oob_mode
+from glia.nki.names.operators import operator_name
+from glia.nki.session.session import caller
+from glia.nki.tensors.nki_tensor import NkiTensor
+
+
+def dma_copy(
+    *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
+    oob_mode: Any = oob_mode.error, dge_mode: Any = dge_mode.unknown,
+) -> None:  # fmt: skip
+    """Copy between memories, rows chosen by indices where asked for; dst_rmw_op adds to dst.
+
+    IndexError for an index that names no row, unless oob_mode.skip leaves such rows out.
+    """
+    frame = frame_of("nki.isa.dma_copy")
+    modes = {
+        "oob_mode": ready("dma_copy", "oob_mode", oob_mode),
+        "dge_mode": ready("dma_copy", "dge_mode", dge_mode),
+    }
+    shape = dst.shape if dst.ndim >= src.ndim else src.shape
+    for box in boxes(part_of(mask, shape)):
+        if dst_rmw_op is not None:
+            _add(frame, dst, src, box, dst_rmw_op, modes)
+        else:
+            source = src.nki(box)
+            place = dst.nki_to_write(box, is_partial=_skips(modes))
+            transfer(frame, *_alike(place, source), **modes)
+
+
+def _alike(dst: NkiTensor, src: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
+    """Both in the shape of the one that is on chip or indexed, since only counts have to agree."""
+    if dst.shape == src.shape or dst.indirection is not None or src.indirection is not None:
+        return dst, src
+    if dst.is_on_chip:
+        return dst, src if src.is_on_chip else src.reshape(dst.shape)
+    return dst.reshape(src.shape), src
+
+
+def _add(frame: Frame, dst: Any, src: Any, box: Any, op: Any, modes: dict[str, Any]) -> None:
+    if operator_name(op) != "add":
+        raise UnsupportedHere(
+            what=f"nki.isa.dma_copy with dst_rmw_op={op!r}",
+            why="transfers add only; load, compute and store instead",
+            loc=caller(),
+        )
+    source = in_sbuf(frame, src.nki(box))
+    add_rows(frame, dst, box, source, skips=_skips(modes))
+
+
+def _skips(modes: dict[str, Any]) -> bool:
+    return modes["oob_mode"] is oob_mode.skip
+
+
+def dma_transpose(
+    src: Any, *, axes: Any = None, mask: Any = None, dtype: Any = None,
+    dge_mode: Any = dge_mode.unknown,
+) -> Any:  # fmt: skip
+    """A tile in SBUF with a tensor of two to four dimensions in another order."""
+    frame = frame_of("nki.isa.dma_transpose")
+    mode = ready("dma_copy", "dge_mode", dge_mode)  # a copy moves it, in its order or another
+    if src.dynamic is not None:
+        raise IndirectNotSupported(loc=caller())
+    order = AXES.get(src.ndim)
+    if order is None or (axes is not None and tuple(axes) != order):
+        raise UnsupportedHere(
+            what=f"dma_transpose of {src.shape} by axes {axes}",
+            why="the orders are (1, 0), (2, 1, 0) and (3, 1, 2, 0)",
+            loc=caller(),
+        )
+    part = box_of("nki.isa.dma_transpose", mask, src.shape)
+    source = src.nki(part.box)
+    outside = _in_hbm(frame, source)
+    turned = outside.permute(order)
+    box = tuple(part.box[axis] for axis in order) if part.box else ()
+    name = name_of(dtype) if dtype is not None else src.name_of_dtype
+
+    def write(dst: NkiTensor, _: Any) -> None:
+        place = dst
+        for axis, (first, end) in enumerate(box):
+            place = place.slice(axis, first, end)
+        transfer(frame, place, turned, dge_mode=mode)
+
+    shape = tile_shape(frame, tuple(src.shape[axis] for axis in order))
+    empty = False if part.is_empty else None
+    function = "nki.isa.dma_transpose"
+    return defer(
+        function, shape, name, write, mask=empty, regions=(SBUF,), by_dma=True, is_partial=bool(box)
+    )
+
+
+def _in_hbm(frame: Frame, source: NkiTensor) -> NkiTensor:
+    """The tensor, or a copy in HBM of one on chip, whose dimensions a transfer may reorder."""
+    if not source.is_on_chip:
+        return source
+    outside = unchecked(frame, source.shape, source.dtype, MemoryRegion.private_hbm, "transpose")
+    transfer(frame, outside, source)
+    return outside

@@ -1,0 +1,63 @@
+"""benchmark, baremetal and profile for kernels of the current generation, which some call so."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from glia.neff.package import Neff
+from glia.nki.beta1.run.benchmark import Baremetal, Benchmark, ProfiledKernel
+from glia.nki.beta1.run.launch import Kernel
+from glia.nki.run.launch import bind
+from glia.nki.run.simulate import simulate
+from glia.nki.run.trace import trace_launch
+from glia.profile.report import Profile, profile_programs
+
+
+class _Current(Baremetal):
+    """A kernel of the current generation, on one core or two."""
+
+    @property
+    def ranks(self) -> int:
+        """How many cores the grid asks for, 0 without one."""
+        return self.grid[0] if self.grid else 0
+
+    def measured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Neff, Profile]:
+        """The kernel compiled for these arguments, and its simulated time."""
+        traced = trace_launch(bind(self.function, args, kwargs), self.target(), self.ranks)
+        return Neff(traced.programs), profile_programs(traced.programs, self.target())
+
+
+class _Baremetal(_Current):
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run on arrays and return what the kernel returns."""
+        if any(self.options.get(name) for name in ("save_neff_name", "save_trace_name")):
+            self.keep_files(*self.measured(args, kwargs))
+        simulated: Any = simulate(self.function)
+        return (simulated[self.ranks] if self.ranks else simulated)(*args, **kwargs)
+
+
+class _Benchmark(_Current, Benchmark):
+    pass
+
+
+class _Profiled(_Current, ProfiledKernel):
+    pass
+
+
+def _decorator(kind: type[Kernel], text: str) -> Callable[..., Any]:
+    def decorate(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+        if func is None:
+            return functools.partial(decorate, **kwargs)
+        return kind(getattr(func, "function", func), kwargs)
+
+    decorate.__doc__ = text
+    return decorate
+
+
+baremetal = _decorator(_Baremetal, "Run a kernel on arrays; save_neff_name keeps its program.")
+benchmark = _decorator(_Benchmark, "Time a kernel: `kernel.benchmark_result.nc_latency`.")
+profile = _decorator(_Profiled, "Time a kernel and leave its files in working_directory.")
+
+__all__ = ["baremetal", "benchmark", "profile"]

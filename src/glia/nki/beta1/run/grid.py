@@ -1,0 +1,56 @@
+"""The programs of a grid: one after the other, but where they wait for each other."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from glia.nki.beta1.errors import ProgramsDisagree
+from glia.nki.beta1.run.frame import Frame
+from glia.nki.session.coroutines import NeverMet, Turns
+from glia.nki.session.session import caller
+
+Position = tuple[int, ...]
+
+
+class Programs:
+    """Runs `call` once for each position of a grid; `meet` lets programs wait for each other."""
+
+    def __init__(self, frame: Frame, positions: list[Position], call: Callable[[], Any]) -> None:
+        self._frame = frame
+        self._positions = positions
+        self._call = call
+        self._turns = Turns([functools.partial(self._program, each) for each in positions])
+
+    def run(self) -> list[Any]:
+        """What the call returned for each position; the first failure is raised."""
+        self._frame.programs = self
+        return self._turns.run()
+
+    def _program(self, position: Position) -> Any:
+        self._frame.begin(position)
+        returned = self._call()
+        self._frame.flush()
+        return returned
+
+    def meet(
+        self, group: tuple[Position, ...], topic: Any, value: Any, combine: Callable[..., Any]
+    ) -> Any:
+        """What `combine` makes of the values of all programs in `group`, in order, once for all.
+
+        ProgramsDisagree when one of them comes with another topic, or never.
+        """
+        frame = self._frame
+        frame.flush()
+        own = frame.position, frame.made, frame.bodies
+        numbers = tuple(map(self._positions.index, group))
+        try:
+            result = self._turns.meet(numbers, topic, value, combine, caller())
+        except NeverMet as apart:
+            first, other = self._positions[apart.first], self._positions[apart.other]
+            raise ProgramsDisagree(
+                program=first, call=apart.call, other=f"program {other} {apart.does}", loc=apart.loc
+            ) from None
+        frame.position, frame.made, frame.bodies = own
+        return result

@@ -1,0 +1,371 @@
+"""Running kernels of the earlier generation: simulated, compiled for the device, on any grid."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Target
+from glia.base.suggestions import nearest
+from glia.nki.beta1.api.creation import over, spmd_dim
+from glia.nki.beta1.api.issue import transfer
+from glia.nki.beta1.errors import (
+    AnnotationMismatch,
+    MutableNotReturned,
+    NestedGrid,
+    OutputNotWritten,
+)
+from glia.nki.beta1.run.frame import Frame, framed, is_in_kernel
+from glia.nki.beta1.run.grid import Programs
+from glia.nki.beta1.tensors.buffers import shared_hbm
+from glia.nki.beta1.tensors.dtypes import numpy_of
+from glia.nki.beta1.tensors.storage import Storage, fill_now
+from glia.nki.beta1.tensors.tensor import Tensor
+from glia.nki.names.errors import BadLaunch, IndexNotInTable, NotAnOutput
+from glia.nki.names.language_errors import advise
+from glia.nki.names.targets import VARIABLE, platform_target
+from glia.nki.run.frameworks import call_by_framework, from_numpy, in_python
+from glia.nki.run.launch import (
+    Launch,
+    bind,
+    check_loops,
+    home_of,
+    like_returned,
+    outputs_of,
+)
+from glia.nki.run.simulate import tensor_over, writable, write_back
+from glia.nki.run.trace import Traced, trace_launch
+from glia.nki.session.interpreter import UNWRITTEN, Interpreter, Unwritten
+from glia.nki.session.session import caller, current, running
+from glia.nki.tensors.nki_tensor import NkiTensor
+from glia.sim.run import one_blas_thread
+
+DEFAULT_TARGET = "trn2"
+# What decorators of kernels take, as documented and as public kernels write them.
+OPTIONS = {
+    "additional_compile_opt", "artifacts_dir", "debug_kernel", "disable_allocation_opt",
+    "enable_out_of_bound_check", "experimental_flags", "iters", "kernel_return", "mode",
+    "n_iterations", "num_execs", "overwrite", "platform_target", "profile_nth", "save_neff_name",
+    "save_trace_name", "show_compiler_tb", "warmup", "working_directory",
+}  # fmt: skip
+MODES = ("auto", "baremetal", "benchmark", "jax", "simulation", "torchxla", "trace")
+Grid = tuple[int, ...]
+
+
+class Kernel:
+    """A kernel; `kernel(arrays)` runs it, `kernel[4, 2](arrays)` on a grid of programs.
+
+    Arrays of NumPy, PyTorch and JAX become tensors in HBM, everything else is a constant; what the
+    kernel returns comes back in the same kind. Inside another kernel a call is inlined.
+    """
+
+    holds_wide = True  # step by step, narrow floats are held in float32
+
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], grid: Grid = ()
+    ) -> None:
+        check_options(function, options)
+        functools.update_wrapper(self, function)
+        self.func = self.function = function
+        self.func_name = getattr(function, "__name__", "kernel")
+        self.options = options
+        self.grid = grid
+
+    @property
+    def mode(self) -> str:
+        """How a call runs the kernel: auto, simulation, trace, baremetal, jax, torchxla."""
+        return str(self.options.get("mode", "auto"))
+
+    @property
+    def writes_parameters(self) -> bool:
+        """Whether every parameter may be written, as in the first release."""
+        return self.mode == "trace"
+
+    def target(self) -> Target:
+        """The device: that of platform_target=, else what the environment says, else trn2."""
+        return target_of(self.options)
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        return type(self)(self.function, self.options, checked_grid(self.function, grid))
+
+    @in_python
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on arrays and return what the kernel returns."""
+        if is_in_kernel():
+            self.check_nested()
+            return self.function(*args, **kwargs)
+        return self.run(args, kwargs)
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run outside another kernel, as a framework does where it has the arguments."""
+        call = call_by_framework(self, args, kwargs)
+        return simulated(self, args, kwargs) if call is None else call()
+
+    def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
+        """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
+        return stepped(self, launch, target, unwritten)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What a program depends on besides target and arguments."""
+        return self.function, self.grid, self.writes_parameters, self.options.get("platform_target")
+
+    def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
+        """The program of a launch, all of its grid, with the dtypes of the device.
+
+        It is for the platform_target= of the kernel where it has one. As the compiler of this
+        generation does, independent instructions change places to keep engines busy.
+        """
+        given = self.options.get("platform_target")
+        whole = replace(launch, kernel=_as_current(self, launch))
+        place = platform_target(given) if given else target
+        return trace_launch(whole, place, 0, synchronises=synchronises, reorders=synchronises)
+
+    def check_nested(self) -> None:
+        """NestedGrid for a kernel with a grid inside another kernel."""
+        if self.grid:
+            name = getattr(self.function, "__name__", "kernel")
+            grid = ", ".join(map(str, self.grid))
+            raise NestedGrid(kernel=name, grid=grid, loc=caller())
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+
+def check_options(function: Any, options: dict[str, Any]) -> None:
+    """BadLaunch for an option of a decorator, or a mode, that there is not."""
+    problem = ""
+    mode = options.get("mode", "auto")
+    for name in options.keys() - OPTIONS:
+        problem = f"a kernel has no option {name!r}{nearest(name, sorted(OPTIONS))}"
+    if mode not in MODES:
+        problem = f"there is no mode {mode!r}{nearest(str(mode), MODES)}"
+    if problem:
+        home = home_of(function)
+        raise BadLaunch(kernel=home.name, problem=problem, loc=home)
+
+
+KINDS: dict[str, type[Kernel]] = {}  # of modes that do more; measure.py adds them
+
+
+def target_of(options: dict[str, Any]) -> Target:
+    """The target of these options, else of the environment, else trn2."""
+    given = options.get("platform_target") or os.environ.get(VARIABLE)
+    return platform_target(given or DEFAULT_TARGET)
+
+
+def checked_grid(function: Any, grid: Any) -> Grid:
+    """The grid as positive integers; BadLaunch for anything else."""
+    dims = tuple(
+        spmd_dim(*dim) if isinstance(dim, tuple) else dim
+        for dim in (grid if isinstance(grid, tuple | list) else (grid,))
+    )
+    if dims == (0,):  # as some kernels are launched: one program, that with the number 0
+        return (1,)
+    if not all(isinstance(dim, int | np.integer) and dim >= 1 for dim in dims):
+        home = home_of(function)
+        raise BadLaunch(kernel=home.name, problem=f"the grid {grid!r} is none", loc=home)
+    return tuple(int(dim) for dim in dims)
+
+
+def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
+    """Decorate a function as a kernel, as `@nki.jit` or `@nki.jit(mode="simulation")`.
+
+    Of a kernel the options stay that are not given anew. Modes baremetal and benchmark are what
+    functions of these names do.
+    """
+    if func is None:
+        return functools.partial(jit, mode=mode, **kwargs)
+    known = getattr(func, "options", {}), getattr(func, "grid", ())
+    function = getattr(func, "function", func)
+    return KINDS.get(mode, Kernel)(function, {**known[0], "mode": mode, **kwargs}, known[1])
+
+
+def trace(func: Callable[..., Any] | None = None, grid: Any = (), **kwargs: Any) -> Any:
+    """Decorate a function as a kernel of the first release, which writes its parameters."""
+    if func is None:
+        return functools.partial(trace, grid=grid, **kwargs)
+    kernel = jit(func, mode="trace", **kwargs)
+    return kernel[grid] if grid else kernel
+
+
+def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run a kernel, launched on a grid as `kernel[4, 2]` or not, on arrays; what it returns.
+
+    Arrays of NumPy that the kernel writes are changed in place.
+    """
+    known = kernel if isinstance(kernel, Kernel) else Kernel(kernel, {"mode": "trace"})
+    return simulated(known, args, kwargs)
+
+
+# --- simulation ----------------------------------------------------------------------------------
+
+
+def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a kernel instruction by instruction, low-precision floats held in float32."""
+    return stepped(kernel, bind(kernel.function, args, kwargs), kernel.target(), UNWRITTEN)
+
+
+def stepped(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten) -> Any:
+    """Run a launch instruction by instruction; fresh memory holds `unwritten`."""
+    session = Interpreter(target, keeps_wide=True, unwritten=unwritten)
+    held = {name: writable(array, keeps_wide=True) for name, array in launch.arrays.items()}
+    frame = Frame(session, kernel.grid)
+    try:
+        with one_blas_thread(), running(session), framed(frame), np.errstate(all="ignore"):
+            tensors = {
+                name: over(frame, tensor_over(session, name, array, launch), name, shared_hbm)
+                for name, array in held.items()
+            }
+            returned = run_programs(kernel, launch, frame, tensors)
+            check_loops(session, launch)
+            wrote = any(each.storage.writes for each in tensors.values())
+            given = outputs_of(returned, wrote=wrote)
+            values = [_value(_output(each, launch)[0], launch) for each in given]
+    except IndexNotInTable as fault:
+        raise IndexError(fault.message.format(**fault.facts)) from fault
+    for name, tensor in tensors.items():
+        if tensor.storage.physical(0).tensor.name in session.written:
+            write_back(launch.arrays[name], held[name])
+    return like_returned(returned, values)
+
+
+def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str, Tensor]) -> Any:
+    """Run the programs of the grid one after the other; what the first returned."""
+    frame.ignores_allocation = getattr(kernel.function, "ignores_allocation", False)
+    _check_annotations(launch, tensors)
+    if not kernel.writes_parameters:
+        mutable = _mutable(launch)
+        for name, tensor in tensors.items():
+            tensor.storage.is_constant = name.partition(".")[0] not in mutable
+    positions = [tuple(map(int, each)) for each in np.ndindex(*kernel.grid)]
+    call = functools.partial(launch.call, tensors)  # type: ignore[arg-type]
+    returned = Programs(frame, positions, call).run()
+    if not kernel.writes_parameters:
+        _check_returned(launch, tensors, returned[0])
+    return returned[0]
+
+
+def _value(value: Tensor, launch: Launch) -> Any:
+    """What the caller gets for a tensor that the kernel returned."""
+    held, name = value.contents(), value.name_of_dtype
+    given = held if name == "tfloat32" else held.astype(numpy_of(name))
+    return from_numpy(given, launch.framework)
+
+
+def _annotations(launch: Launch) -> dict[str, Any]:
+    """The annotation of each parameter, as text where its names are not known here."""
+    function = inspect.unwrap(launch.kernel)
+    try:
+        return inspect.get_annotations(function, eval_str=True)
+    except NameError:
+        return inspect.get_annotations(function)
+
+
+def _mutable(launch: Launch) -> set[str]:
+    found = set()
+    for name, kind in _annotations(launch).items():
+        text = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+        if text.split("[")[0].rpartition(".")[2] in ("mutable_tensor", "mutable"):
+            found.add(name)
+    return found
+
+
+def _check_annotations(launch: Launch, tensors: dict[str, Tensor]) -> None:
+    for name, kind in _annotations(launch).items():
+        expected = getattr(kind, "shape", None)
+        tensor = tensors.get(name)
+        if tensor is None or not isinstance(expected, tuple):
+            continue
+        if all(isinstance(n, int) for n in expected) and expected != tensor.shape:
+            raise AnnotationMismatch(
+                name=name, shape=list(tensor.shape), expected=list(expected), loc=launch.home
+            )
+
+
+def _check_returned(launch: Launch, tensors: dict[str, Tensor], returned: Any) -> None:
+    storages = [each.storage for each in outputs_of(returned) if isinstance(each, Tensor)]
+    for name in _mutable(launch):
+        tensor = tensors.get(name)
+        if tensor is not None and tensor.storage not in storages:
+            raise MutableNotReturned(name=name, loc=launch.home)
+    given = [each.storage for each in tensors.values()]
+    for storage in storages:
+        if storage not in given and not storage.is_filled:
+            raise OutputNotWritten(name=storage.name, loc=launch.home)
+
+
+# --- compiled ------------------------------------------------------------------------------------
+
+
+def compiled(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+    """The machine program of a kernel for these arguments, with the dtypes of the device."""
+    return kernel.traced_launch(bind(kernel.function, args, kwargs), kernel.target())
+
+
+def _as_current(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
+    """The whole grid as one kernel of the current generation."""
+
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        frame = Frame(current(launch.home.name), kernel.grid)
+        with framed(frame):
+            given = launch.bound.signature.bind(*args, **kwargs).arguments
+            tensors = {
+                name: over(frame, value, name, shared_hbm) for name, value in _tensors(given)
+            }
+            returned = run_programs(kernel, launch, frame, tensors)
+            outputs = [_output(each, launch)[1] for each in outputs_of(returned, wrote=True)]
+            return like_returned(returned, outputs)
+
+    return whole
+
+
+def _tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
+    found = []
+    for name, value in arguments.items():
+        values = value if isinstance(value, tuple | list) else [value]
+        for position, each in enumerate(values):
+            if isinstance(each, NkiTensor):
+                path = name if each is value else f"{name}.{position}"
+                found.append((path, each))
+    return found
+
+
+def _output(value: Any, launch: Launch) -> tuple[Tensor, NkiTensor]:
+    """A returned tensor as a whole one in shared HBM, where this generation lets nl.hbm be too.
+
+    A documented kernel returns a tile: that, and a part of a tensor, is copied, and warned of.
+    """
+    if not isinstance(value, Tensor):
+        text = f"a {type(value).__name__}"
+        raise NotAnOutput(kernel=launch.home.name, value=text, loc=launch.home)
+    value.require_scope(launch.home)
+    view = _whole(value)
+    if view is None:
+        text = f"{value.name} of shape {value.shape} in {value.region.value}"
+        advise(f"kernel {launch.home.name} returns {text}: return all of a tensor in shared_hbm",
+               launch.home)  # fmt: skip
+        frame, dtype = value.frame, value.name_of_dtype
+        name = frame.label("", "output")
+        copied = Tensor.whole(Storage(frame, name, shared_hbm, dtype, (), value.shape))
+        transfer(frame, copied.nki_to_write(), value.nki())
+        value, view = copied, _whole(copied)
+    assert view is not None
+    view.buffer = shared_hbm.region
+    return value, view
+
+
+def _whole(value: Tensor) -> NkiTensor | None:
+    """The core's tensor, where it is all of one in HBM."""
+    if value.is_on_chip:
+        return None
+    found = value.physical()
+    fill_now(value.frame, found)
+    view = value.view_of(found.tensor)
+    return view if view.is_whole else None

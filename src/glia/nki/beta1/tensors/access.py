@@ -1,0 +1,200 @@
+"""What an index of a tensor names: for each dimension an affine expression of the result's axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glia.nki.beta1.errors import (
+    IndirectFreeDimension,
+    MixedIndexing,
+    OneDimensionalIndex,
+    UnsupportedIndex,
+)
+from glia.nki.beta1.tensors.index import DynamicSlice, Index, broadcast_shape
+from glia.nki.session.session import caller
+from glia.nki.tensors.views import is_integer
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """An index in memory: dimension `dim` is `tensor` plus what the access says of it."""
+
+    dim: int
+    tensor: Any
+    is_vector: bool
+
+
+@dataclass(frozen=True)
+class Access:
+    """The `shape` of what is named, and each dimension of the tensor over its axes."""
+
+    shape: tuple[int, ...]
+    entries: tuple[Index, ...]
+    dynamic: Dynamic | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Shifted:
+    """An index in memory plus an affine one, as in `x[i_p, offset[0, 0] + i_f]`."""
+
+    tensor: Any
+    index: Index
+
+
+def resolve(shape: tuple[int, ...], partition: int | None, key: Any) -> Access:
+    """The access of a key; `partition` is the dimension of the partitions, None in HBM."""
+    entries = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
+    kinds = [_kind(entry) for entry in entries]
+    if "index" in kinds or "tensor" in kinds:
+        return _advanced(shape, partition, entries, kinds)
+    return _basic(shape, partition, entries)
+
+
+def _expanded(key: tuple[Any, ...], rank: int) -> list[Any]:
+    entries = list(key)
+    positions = [i for i, entry in enumerate(entries) if entry is Ellipsis]
+    if len(positions) > 1 or len(entries) - len(positions) > rank:
+        raise UnsupportedIndex(what=f"{len(entries)} indices for {rank} dimensions", loc=caller())
+    if positions:
+        missing = rank - len(entries) + 1
+        entries[positions[0] : positions[0] + 1] = [slice(None)] * missing
+    return entries
+
+
+def _kind(entry: Any) -> str:
+    if is_integer(entry):
+        return "integer"
+    if isinstance(entry, slice | DynamicSlice):
+        return "slice"
+    if isinstance(entry, Index):
+        return "index"
+    if isinstance(entry, Shifted) or hasattr(entry, "is_tile"):
+        return "tensor"
+    raise UnsupportedIndex(what=f"an index of type {type(entry).__name__}", loc=caller())
+
+
+# --- integers and slices -----------------------------------------------------------------------
+
+
+def _basic(shape: tuple[int, ...], partition: int | None, entries: list[Any]) -> Access:
+    entries += [slice(None)] * (len(shape) - len(entries))
+    is_kept = [isinstance(entry, slice | DynamicSlice) for entry in entries]
+    if partition is not None:
+        is_kept[partition] = True
+    least = 2 if partition is None else partition_rank(is_kept, partition)
+    for dim in reversed(range(partition or 0, len(entries))):
+        is_kept[dim] |= sum(is_kept) < least
+    rank = sum(is_kept)
+    axis, counts, found = 0, [], []
+    dynamic: Dynamic | None = None
+    for dim, entry in enumerate(entries):
+        if isinstance(entry, DynamicSlice):
+            if dynamic is not None:
+                raise UnsupportedIndex(
+                    what="two indices in memory (add them up first)", loc=caller()
+                )
+            dynamic = Dynamic(dim, entry.start, is_vector=False)
+        start, step, count = _range(entry, shape[dim])
+        steps = [0] * rank
+        if is_kept[dim]:
+            steps[axis] = step
+            counts.append(count)
+            axis += 1
+        found.append((start, steps))
+    result = tuple(counts)
+    indices = tuple(Index(result, tuple(steps), start) for start, steps in found)
+    return Access(result, indices, dynamic)
+
+
+def partition_rank(is_kept: list[bool], partition: int) -> int:
+    """Axes of a tile's view at least: its blocks that stay, the partitions and one more."""
+    free = len(is_kept) - partition - 1
+    return sum(is_kept[:partition]) + (2 if free else 1)
+
+
+def _range(entry: Any, extent: int) -> tuple[int, int, int]:
+    """(start, step, count), unclamped, since a mask may leave what is outside out."""
+    if isinstance(entry, DynamicSlice):
+        return 0, 1, entry.count
+    if not isinstance(entry, slice):
+        start = int(entry)
+        return (start + extent if start < 0 else start), 0, 1
+    step = 1 if entry.step is None else int(entry.step)
+    start = 0 if entry.start is None else int(entry.start)
+    stop = extent if entry.stop is None else int(entry.stop)
+    start = start + extent if start < 0 else start
+    stop = stop + extent if stop < 0 else stop
+    count = -(-(stop - start) // step) if step > 0 else 0
+    if count < 1:
+        raise UnsupportedIndex(what=f"the empty slice {start}:{stop}:{step}", loc=caller())
+    return start, step, count
+
+
+# --- index objects and tensors -----------------------------------------------------------------
+
+
+def _advanced(
+    shape: tuple[int, ...], partition: int | None, entries: list[Any], kinds: list[str]
+) -> Access:
+    if "slice" in kinds:
+        raise MixedIndexing(loc=caller())
+    shapes = [_shape_of(e) for e, kind in zip(entries, kinds, strict=True) if kind != "integer"]
+    result = broadcast_shape(*shapes)
+    if len(result) < 2:
+        raise OneDimensionalIndex(loc=caller())
+    result += shape[len(entries) :]
+    dynamic: Dynamic | None = None
+    found = []
+    for dim, (entry, kind) in enumerate(zip(entries, kinds, strict=True)):
+        if kind == "tensor":
+            if dynamic is not None:
+                raise UnsupportedIndex(
+                    what="two indices in memory (add them up first)", loc=caller()
+                )
+            dynamic = _dynamic(dim, entry, result)
+            entry = entry.index if isinstance(entry, Shifted) else 0
+        if isinstance(entry, Index):
+            appended = len(shape) - len(entries)
+            steps = (*entry.steps, *(0,) * appended)
+            aligned = Index((*entry.shape, *(1,) * appended), steps, entry.start)
+            found.append(_over(aligned.at_rank(len(result)), result))
+        else:
+            start = int(entry) + (shape[dim] if entry < 0 else 0)
+            found.append(Index(result, (0,) * len(result), start))
+    for dim in range(len(entries), len(shape)):
+        steps = [0] * len(result)
+        steps[dim - len(shape)] = 1
+        found.append(Index(result, tuple(steps), 0))
+    return Access(result, tuple(found), dynamic)
+
+
+def _over(entry: Index, shape: tuple[int, ...]) -> Index:
+    """The same expression over all axes of a shape; an axis of one element has no step."""
+    steps = tuple(
+        step if count > 1 else 0 for step, count in zip(entry.steps, entry.shape, strict=True)
+    )
+    return Index(shape, steps, entry.start)
+
+
+def _shape_of(entry: Any) -> tuple[int, ...]:
+    if isinstance(entry, Shifted):
+        return broadcast_shape(entry.tensor.shape, entry.index.shape)
+    return tuple(entry.shape)
+
+
+def _dynamic(dim: int, entry: Any, result: tuple[int, ...]) -> Dynamic:
+    tensor = entry.tensor if isinstance(entry, Shifted) else entry
+    count = math.prod(tensor.shape)
+    is_vector = count > 1
+    if is_vector and (tensor.shape[0] != count or tensor.shape[0] != result[0]):
+        raise IndirectFreeDimension(loc=caller())
+    return Dynamic(dim, tensor, is_vector)
+
+
+def row_major_steps(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements from one index to the next in each dimension of a row-major array."""
+    return tuple(int(n) for n in np.cumprod((1, *shape[:0:-1]))[::-1]) if shape else ()

@@ -1,0 +1,106 @@
+"""The dtypes of the earlier generation: NumPy's, with those of ml_dtypes, and how they combine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from glia.nki.beta1.errors import UnsupportedHere
+from glia.nki.names.dtypes import DTYPES, Limits, dtype_name
+from glia.nki.session.session import caller
+
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+float8_e4m3 = np.dtype(ml_dtypes.float8_e4m3)
+float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
+tfloat32 = np.dtype("|V4")
+
+_WIDER_INTEGERS = {8: "int16", 16: "int32", 32: "float32"}  # that hold both signs of a width
+
+
+def name_of(dtype: Any) -> str:
+    """The core's name of a dtype given as NumPy's, a scalar type or a string."""
+    if isinstance(dtype, np.dtype) and dtype == tfloat32:
+        return "tfloat32"
+    if dtype is bool:
+        return "bool"
+    name = dtype_name(dtype)
+    if name is None:
+        raise UnsupportedHere(
+            what=f"dtype {dtype!r}", why="no engine has it; nl lists the dtypes", loc=caller()
+        )
+    return name
+
+
+def numpy_of(name: str) -> np.dtype[Any]:
+    """What `tensor.dtype` is for a dtype of this name."""
+    return tfloat32 if name == "tfloat32" else DTYPES[name].numpy
+
+
+def promoted(*names: str) -> str:
+    """The dtype of an arithmetic result of operands of these dtypes.
+
+    Floats before integers, the wider of two; float16 with bfloat16 gives float32, two different
+    8-bit floats bfloat16, signed with unsigned integers the next wider signed one.
+    """
+    result = names[0]
+    for other in names[1:]:
+        result = _of_two(result, other)
+    return result
+
+
+def _of_two(first: str, second: str) -> str:
+    if first == second:
+        return first
+    if {first, second} == {"float32", "tfloat32"}:
+        return "float32"
+    a, b = DTYPES[first], DTYPES[second]
+    if a.is_float != b.is_float:
+        return first if a.is_float else second
+    if a.is_float:
+        if a.bits != b.bits:
+            return first if a.bits > b.bits else second
+        return "bfloat16" if a.bits == 8 else "float32"
+    return _of_integers(first, second)
+
+
+def _of_integers(first: str, second: str) -> str:
+    kinds = {name: ("uint8" if name == "bool" else name) for name in (first, second)}
+    one, two = kinds[first], kinds[second]
+    if one == two:
+        return one
+    signed, unsigned = (one, two) if one.startswith("int") else (two, one)
+    a, b = DTYPES[signed].bits, DTYPES[unsigned].bits
+    if unsigned.startswith("u") and signed.startswith("int") and b >= a:
+        return _WIDER_INTEGERS[b]
+    return one if DTYPES[one].bits >= DTYPES[two].bits else two
+
+
+def of_number(value: Any) -> str:
+    """The dtype that a scalar counts as: its own for NumPy's, else the widest of its kind.
+
+    Scalars of 64 bits are what NumPy makes of Python's numbers, and count as those do.
+    """
+    if isinstance(value, np.generic) and value.dtype.itemsize < np.dtype(np.float64).itemsize:
+        return name_of(value.dtype)
+    if isinstance(value, bool):
+        return "uint8"
+    return "int32" if isinstance(value, int | np.integer) else "float32"
+
+
+def static_cast(input_data: Any, dtype: Any) -> Any:
+    """An array or number of the host in another dtype; tfloat32 is float32 there."""
+    array = np.asarray(input_data)
+    name = name_of(dtype)
+    cast = array.astype(np.float32 if name == "tfloat32" else numpy_of(name))
+    return cast if isinstance(input_data, np.ndarray) else cast[()]
+
+
+def finfo(dtype: Any) -> Any:
+    """What numpy.finfo says of a float, also of those of ml_dtypes."""
+    name = name_of(dtype)
+    return ml_dtypes.finfo(np.float32 if name == "tfloat32" else numpy_of(name))
+
+
+bfp16 = Limits(ml_dtypes.bfloat16)

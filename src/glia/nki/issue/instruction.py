@@ -1,0 +1,358 @@
+"""From the arguments of a call to a legal instruction: one law for both ways to run.
+
+The rules are those of the instruction's declaration. They depend on the shapes, dtypes, memories
+and partitions of operands and on attributes, never on where in a tile an operand lies, so that what
+was found legal once is not asked again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, NoReturn
+
+import numpy as np
+
+from glia.arch import Arch
+from glia.base.affine import Affine
+from glia.base.loc import Loc
+from glia.isa.instructions.dma import DmaCopy, Transfer
+from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, merged
+from glia.isa.rules import MOST_DIMS
+from glia.machine.legal import violations
+from glia.machine.queues import QUEUE_OWNERS
+from glia.nki.names.enums import engine
+from glia.nki.names.errors import BrokenRule, IndexNotInTable, NotInNki
+from glia.nki.names.operators import Token, operator_name
+from glia.nki.session.program_checks import no_such
+from glia.nki.session.session import Session, caller
+from glia.nki.tensors.dynamic_offsets import Indirection
+from glia.nki.tensors.indirect import Chosen, broken_rule, set_aside, transfer
+from glia.nki.tensors.nki_object import NkiInstruction
+from glia.nki.tensors.nki_tensor import NkiTensor
+from glia.nki.tensors.registers import VirtualRegister
+from glia.nki.tensors.views import signature_of
+
+Arguments = dict[str, Any]
+MOST_KNOWN = 1 << 16  # legal signatures remembered
+
+_LEGAL: dict[tuple[Any, ...], str] = {}  # signature -> the engine that runs it
+_BLANKS: dict[type[Instr], Arguments] = {}
+
+
+def issue(
+    session: Session,
+    function: str,
+    kind: type[Instr],
+    arguments: Arguments,
+    chosen: engine = engine.unknown,
+    *,
+    queue: str = "",
+    skips: bool = False,
+) -> NkiInstruction:
+    """Issue the instruction on the engine asked for, or on the first legal one.
+
+    `skips` leaves the instruction out when a scalar index of its operands names no row. BrokenRule
+    when no engine may run it, NotInNki for arguments of the wrong type.
+    """
+    loc = caller()
+    operands = _operands_of(kind, arguments, loc)
+    fields, indirect = operands.fields, operands.indirect
+    loads = [_resolved(session, function, fields, name, tensor) for name, tensor in indirect]
+    signature = (kind, session.arch.name, chosen._value_, queue, *operands.signature)
+    on = _LEGAL.get(signature)
+    if on is None:
+        on = _choose(session.arch, function, kind, fields, chosen, loc, signature)
+    if chosen is not engine.unknown:
+        session.engines_chosen.add(loc)
+    fields["on"], fields["loc"] = on, loc
+    if kind.arrives_by_dma or issubclass(kind, Transfer):
+        fields["queue"] = queue or f"dma.{on}"
+        if kind is DmaCopy and chosen in (engine.unknown, engine.dma):
+            is_store = fields["dst"].tile.memory is Memory.HBM
+            fields["queue"] = "store" if is_store else "load"
+            fields["on"] = QUEUE_OWNERS[fields["queue"]]
+    instruction = _built(kind, fields)
+    _gather(session, function, instruction, operands.asides)
+    if indirect:
+        _issue_indirect(session, instruction, indirect, loads, skips)
+    else:
+        session.issue(instruction)
+    _scatter(session, function, instruction, operands.asides)
+    return NkiInstruction(instruction)
+
+
+@dataclass(slots=True)
+class _Operands:
+    """The arguments of a call as its instruction takes them, and what rules see of them."""
+
+    fields: Arguments
+    signature: list[Any]
+    indirect: list[tuple[str, NkiTensor]]  # that start where an index says
+    asides: list[Chosen]  # of which an index chooses the elements
+
+
+def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands:
+    """The arguments converted; NotInNki for one of the wrong type."""
+    fields: Arguments = {}
+    signature: list[Any] = []
+    indirect: list[tuple[str, NkiTensor]] = []
+    asides: list[Chosen] = []
+    for name, value in arguments.items():
+        if value.__class__ is not NkiTensor:
+            converted = value if value.__class__ is str else attribute(value, loc)
+            fields[name] = converted
+            signature.append(converted if converted.__class__ is str else _keys(converted))
+            continue
+        if value.indirection is not None and value.is_chosen:
+            asides.append(set_aside(name, value))
+            value = asides[-1].tile
+        fields[name] = value.pattern
+        signature.append(value.signature)
+        if value.fault:
+            value.require_inside()
+        if value.indirection is not None:
+            indirect.append((name, value))
+        elif len(value.dims) > MOST_DIMS and kind.arrives != "natural":
+            fields[name] = folded(value.pattern)
+    return _Operands(fields, signature, indirect, asides)
+
+
+def _keys(value: Any) -> Any:
+    """What a value other than a tensor is in a signature; several patterns count as themselves."""
+    if isinstance(value, tuple) and value and isinstance(value[0], Pattern):
+        return tuple([signature_of(each) for each in value])
+    return (value.__class__, value)
+
+
+def attribute(value: Any, loc: Loc) -> Any:
+    """An argument other than a tensor as the instruction takes it; NotInNki when it takes none."""
+    if value is None or isinstance(value, int | float | str | Affine):
+        return value
+    if callable(value) or isinstance(value, Token):
+        known = operator_name(value)
+        if known is not None:
+            return known
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return tuple(attribute(each, loc) for each in value)
+    if isinstance(value, NkiTensor):
+        if value.indirection is not None:
+            feature = "a view at a run-time index in a list of tensors, whose addresses are fixed"
+            raise NotInNki(feature=f"{feature} (copy it with nki.isa.dma_copy first)", loc=loc)
+        value.require_inside()
+        return value.pattern
+    if isinstance(value, VirtualRegister):
+        return value.expression
+    if isinstance(value, Enum):
+        return value.name
+    raise NotInNki(feature=f"an argument of type {type(value).__name__}", loc=loc)
+
+
+def _choose(
+    arch: Arch,
+    function: str,
+    kind: type[Instr],
+    fields: Arguments,
+    chosen: engine,
+    loc: Loc,
+    key: tuple[Any, ...],
+) -> str:
+    """The engine that may run the instruction, exact ones first; BrokenRule when there is none."""
+    _check_partitions(arch, function, fields, loc)
+    names: tuple[str, ...] = (chosen.name,)
+    if chosen in (engine.unknown, engine.dma):
+        names = (kind.engine, *(each for each in kind.engines if each != kind.engine))
+    candidates = [_built(kind, {**fields, "on": name, "loc": loc}) for name in names]
+    broken = [_broken(each, arch) for each in candidates]
+    legal = [each for each, found in zip(candidates, broken, strict=True) if not found]
+    if not legal:
+        refuse(function, broken[0][0], loc)
+    on = next((each for each in legal if each.is_exact), legal[0]).on
+    if len(_LEGAL) >= MOST_KNOWN:
+        _LEGAL.clear()
+    _LEGAL[key] = on
+    return on
+
+
+def _check_partitions(arch: Arch, function: str, fields: Arguments, loc: Loc) -> None:
+    """In the words of the documentation, since programs look for them."""
+    for name, value in fields.items():
+        for pattern in value if isinstance(value, tuple) else (value,):
+            if isinstance(pattern, Pattern) and pattern.memory is not Memory.HBM:
+                count = max(pattern.partitions, pattern.tile.partitions)
+                if count > arch.partitions:
+                    refuse(
+                        function,
+                        f"{function} {name} partition dimension {count} exceeds maximum "
+                        f"{arch.partitions}\n  cure: loop over slices of {arch.partitions} "
+                        "partitions, nl.tile_size.pmax",
+                        loc,
+                    )
+
+
+def _broken(instruction: Instr, arch: Arch) -> list[str]:
+    try:
+        return violations(instruction, arch)
+    except (TypeError, ValueError, AttributeError) as problem:
+        return [f"an argument has the wrong type: {problem}"]
+
+
+def refuse(function: str, rule: str, loc: Loc | None = None) -> NoReturn:
+    """Raise BrokenRule at the user's line."""
+    name = f"nki.isa.{function}"
+    raise BrokenRule(rule=rule, function=function, instruction=name, loc=loc or caller())
+
+
+def _built(kind: type[Instr], fields: Arguments) -> Instr:
+    """An instruction with these fields and the defaults of the others.
+
+    The constructor of a frozen dataclass takes longer than everything else in recording a call.
+    """
+    blank = _BLANKS.get(kind)
+    if blank is None:
+        blank = _BLANKS[kind] = {f.name: _default(f) for f in dataclasses.fields(kind)}
+    instruction = object.__new__(kind)
+    instruction.__dict__.update(blank)
+    instruction.__dict__.update(fields)
+    return instruction
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def folded(pattern: Pattern) -> Pattern:
+    """The same elements in as few dimensions as they lie in regularly."""
+    fixed = 0 if pattern.memory is Memory.HBM else 1
+    dims = merged(pattern.dims[fixed:]) or ((1, 1),)
+    return replace(pattern, dims=(*pattern.dims[:fixed], *dims))
+
+
+# --- indices that only the running program knows ----------------------------------------------
+
+
+def _gather(session: Session, function: str, instruction: Instr, asides: list[Chosen]) -> None:
+    """Gather operands' elements into their tiles before the instruction, where rules let it."""
+    if asides and (broken := broken_rule(session.arch, instruction, asides)):
+        refuse(function, f"{function} {broken}", instruction.loc)
+    for each in asides:
+        if instruction.access(each.name) != "writes":
+            _transfer(session, function, instruction, each, is_write=False)
+
+
+def _scatter(session: Session, function: str, instruction: Instr, asides: list[Chosen]) -> None:
+    """Scatter operands' elements from their tiles after the instruction."""
+    for each in asides:
+        if instruction.access(each.name) != "reads":
+            _transfer(session, function, instruction, each, is_write=True)
+            if instruction.sums:
+                session.scattered.add(each.table.tile.name)
+
+
+def _transfer(
+    session: Session, function: str, instruction: Instr, each: Chosen, is_write: bool
+) -> None:
+    kind, fields = transfer(instruction, each, is_write)
+    on = instruction.runs_on if instruction.runs_on in kind.engines else kind.engine
+    issue(session, function, kind, fields, engine[on])
+
+
+def _resolved(
+    session: Session, function: str, fields: Arguments, name: str, tensor: NkiTensor
+) -> str:
+    """Let the operand start where a new register says; the register's name."""
+    indirection = tensor.indirection
+    assert indirection is not None
+    if indirection.is_vector:
+        refuse(function, f"{function} takes no operand with an index for each row ({name})")
+    register = session.new_register("index")
+    distance = Affine.of(register) * indirection.step
+    pattern = tensor.pattern
+    if indirection.is_partition:
+        fields[name] = replace(pattern, partition=pattern.partition + distance)
+    else:
+        fields[name] = replace(pattern, offset=pattern.offset + distance)
+    return register
+
+
+def _issue_indirect(
+    session: Session,
+    instruction: Instr,
+    indirect: list[tuple[str, NkiTensor]],
+    registers: list[str],
+    skips: bool,
+) -> None:
+    """Load the registers on the instruction's engine, then issue it."""
+    condition: Affine | None = None
+    for (_, tensor), register in zip(indirect, registers, strict=True):
+        indirection = tensor.indirection
+        assert indirection is not None
+        load_index(session, indirection, register, instruction)
+        if skips:
+            condition = _is_inside(session, register, indirection.rows, instruction, condition)
+        elif session.is_eager:
+            check_index(session, tensor, Affine.of(register), instruction.loc)
+    if condition is None:
+        session.issue(instruction)
+    else:
+        session.issue_if(condition, instruction)
+
+
+def load_index(session: Session, indirection: Indirection, register: str, user: Instr) -> None:
+    """Load the one element of an index into a register of the engine that uses it."""
+    index = indirection.index.pattern
+    load = RegisterLoad(register=register, src=index, on=user.on, loc=user.loc)
+    broken = violations(load, session.arch)
+    if broken:
+        refuse(user.mnemonic(), f"a dynamic index: {broken[0]}", user.loc)
+    session.issue(load)
+
+
+def _is_inside(
+    session: Session, register: str, rows: int, user: Instr, before: Affine | None
+) -> Affine:
+    """A register that is 1 when the index names a row and the condition before held."""
+    result = session.new_register("inside")
+    value = Affine.of(register)
+    lower = session.new_register("inside")
+    tests: list[tuple[str, str, int]] = [(result, "less", rows), (lower, "greater_equal", 0)]
+    steps = [
+        RegisterAlu(register=name, op=op, a=value, b=bound, on=user.on, loc=user.loc)
+        for name, op, bound in tests
+    ]
+    for other in (Affine.of(lower), before):
+        if other is not None:
+            steps.append(
+                RegisterAlu(
+                    register=result, op="bitwise_and", a=Affine.of(result), b=other,
+                    on=user.on, loc=user.loc,
+                )
+            )  # fmt: skip
+    for step in steps:
+        session.issue(step)
+    return Affine.of(result)
+
+
+def check_index(session: Session, tensor: NkiTensor, index: Affine, loc: Loc) -> None:
+    """IndexNotInTable when an index that is known now names no row of the tensor."""
+    indirection = tensor.indirection
+    assert indirection is not None
+    value = session.value_of(index)
+    if value is not None and not 0 <= value < indirection.rows:
+        refuse_index(tensor, value, loc)
+
+
+def refuse_index(tensor: NkiTensor, row: int, loc: Loc) -> NoReturn:
+    """Raise IndexNotInTable in elements of the tensor, as the documented simulator counts."""
+    indirection = tensor.indirection
+    assert indirection is not None
+    step, rows = indirection.step, indirection.rows
+    problem, place = no_such(row * step, rows * step), f", which names row {row} of {rows}"
+    raise IndexNotInTable(problem=problem, row=place, loc=loc)

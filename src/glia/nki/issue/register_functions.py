@@ -1,0 +1,63 @@
+"""The functions of nki.isa about registers and the core itself."""
+
+from __future__ import annotations
+
+from glia.isa.instructions.sync import Barrier, RegisterLoad, RegisterMove, RegisterStore
+from glia.nki.issue.instruction import attribute, issue
+from glia.nki.names.enums import nc_version
+from glia.nki.names.errors import NotInNki
+from glia.nki.names.targets import platform_target
+from glia.nki.session.session import caller, current, is_running
+from glia.nki.tensors.nki_tensor import NkiTensor
+from glia.nki.tensors.registers import VirtualRegister
+
+
+def register_alloc(x: int | None = None) -> VirtualRegister:
+    """A new register, that holds `x` when it is given."""
+    session = current("nki.isa.register_alloc")
+    register = VirtualRegister(session.new_register("r"))
+    if x is not None:
+        register_move(register, x)
+    return register
+
+
+def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
+    """Set a register to an integer or to what another register holds."""
+    session = current("nki.isa.register_move")
+    if not isinstance(src, int | VirtualRegister) or isinstance(src, bool):
+        raise NotInNki(feature=f"register_move from a {type(src).__name__}", loc=caller())
+    fields = {"register": _written(dst), "value": attribute(src, caller())}
+    issue(session, "register_move", RegisterMove, fields)
+    session.issue(Barrier(loc=caller()))
+
+
+def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
+    """Load a 32-bit integer, a tensor of one element in HBM or SBUF, into a register."""
+    session = current("nki.isa.register_load")
+    issue(session, "register_load", RegisterLoad, {"src": src, "register": _written(dst)})
+    session.issue(Barrier(loc=caller()))
+
+
+def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
+    """Store what a register holds to a tensor of one integer in HBM or SBUF."""
+    session = current("nki.isa.register_store")
+    if not isinstance(src, VirtualRegister):
+        raise NotInNki(feature=f"register_store of a {type(src).__name__}", loc=caller())
+    issue(session, "register_store", RegisterStore, {"dst": dst, "value": src})
+
+
+def _written(register: object) -> str:
+    if not isinstance(register, VirtualRegister):
+        raise NotInNki(feature=f"a register of type {type(register).__name__}", loc=caller())
+    return register.written()
+
+
+def get_nc_version() -> nc_version:
+    """The generation of the core that the kernel is for."""
+    target = current("nki.isa.get_nc_version").target if is_running() else platform_target()
+    return nc_version(max(2, target.arch.generation))
+
+
+def get_nc_sub_version() -> int:
+    """The revision of the silicon: 0, the first."""
+    return 0

@@ -1,0 +1,306 @@
+"""What a user can do wrong in a kernel.
+
+Each error is also an instance of the Python exception that the documentation promises, so that
+`except AssertionError` or `except IndexError` around a kernel catches it.
+"""
+
+from __future__ import annotations
+
+from glia.base.errors import CompileError
+
+
+class NkiValidationError(Exception):
+    """A call breaks a constraint of the hardware; glia raises one of its subclasses."""
+
+
+class BrokenRule(CompileError, NkiValidationError, AssertionError):
+    """A call of an nki.isa function breaks a law of its instruction.
+
+    Cause: operands whose shapes, dtypes, memories or partitions the hardware does not take.
+    Fix: change the operand that the rule names; the numbers after "here" are those of the call.
+    Example: nki.isa.nc_matmul with a moving tensor of 1024 columns.
+    """
+
+    code = "GLIA601"
+    message = "{rule}"
+    help = "`glia explain {function}` prints all its rules"
+
+
+class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, AssertionError):
+    """An index or slice of a tensor names elements that it does not have.
+
+    Cause: a slice that ends after the last element (slices are not clamped), holds no element, or
+    more indices than dimensions.
+    Fix: bound the slice by the tensor's shape, with min() for the last tile of a loop.
+    Example: tile[:, 0:600] where tile has 512 columns.
+    """
+
+    code = "GLIA602"
+    message = "index {index} is outside dimension {dimension} of a tensor of shape {shape}"
+    help = "every slice lies within the tensor and holds an element; bound the last with min()"
+
+
+class NotAnOutput(CompileError, NkiValidationError):
+    """A kernel returns something that the caller cannot read.
+
+    Cause: a tensor in SBUF or PSUM, in a compiled kernel also one in private HBM or a part of a
+    tensor, or no tensor at all.
+    Fix: allocate the result with buffer=nl.shared_hbm, copy into it with nki.isa.dma_copy and
+    return the whole of it.
+    Example: a kernel that ends in `return tile` where tile is nl.ndarray(..., buffer=nl.sbuf).
+    """
+
+    code = "GLIA603"
+    message = "kernel {kernel} returns {value}, which is not a whole tensor in shared_hbm"
+    help = "copy it with nki.isa.dma_copy into nl.ndarray(..., buffer=nl.shared_hbm), return that"
+
+
+class NotInNki(CompileError, TypeError):
+    """A kernel uses a name, parameter or value that NKI does not have, or not like this.
+
+    Cause: a misspelt nl or nisa name, a wrong parameter, or an argument of the wrong type.
+    Fix: compare the call with the documented signature, which help(nki.isa.<function>) prints.
+    Example: nki.isa.register_move(register, 1.5), since registers hold integers.
+    """
+
+    code = "GLIA604"
+    message = "{feature} is not supported in a kernel"
+    help = "compare with the documented signature: help(nki.isa.<function>), help(nki.language)"
+
+
+class ImpossibleTensor(CompileError, NkiValidationError, AssertionError):
+    """A tensor that no memory can hold, or a view that the layout does not allow.
+
+    Cause: more bytes than the memory has, an extent below 1, an unknown dtype, or a view that
+    moves elements between partitions, joins dimensions that are not neighbours or changes the
+    number of elements.
+    Fix: tile the tensor; on chip the first dimension is the partitions, at most nl.tile_size.pmax.
+    Example: tile.reshape((64, 1024)) where tile has the shape (128, 512) in SBUF.
+    """
+
+    code = "GLIA605"
+    message = "{dtype} tensor of shape {shape} in {buffer}: {reason}"
+    help = "on chip a tensor is (partitions, elements, ...), with at most {partitions} partitions"
+
+
+class OutsideKernel(CompileError):
+    """A function of a kernel is called while no kernel runs.
+
+    Cause: nl.ndarray or an nki.isa function in plain Python.
+    Fix: put the call into a kernel and run that with nki.simulate(kernel)(*arrays).
+    Example: nl.ndarray((128, 512), nl.float32) at the top of a module.
+    """
+
+    code = "GLIA606"
+    message = "{function} is called outside a kernel"
+    help = "run the kernel with nki.simulate(kernel)(*arrays)"
+
+
+class UnknownWhenTraced(CompileError, TypeError):
+    """Python asks for a value that exists only while the program runs.
+
+    Cause: `if`, int() or range() on a register, or bool() or NumPy on a tensor's contents.
+    Fix: compute with functions of nl and nki.isa in place of NumPy's; loop with nl.fori_loop or
+    nl.while_loop; choose between values with nki.isa.tensor_copy_predicated or nl.where.
+    Example: `if register:` where register = nki.isa.register_alloc(1).
+    """
+
+    code = "GLIA607"
+    message = "{value} is not known while the kernel is compiled: {use}"
+    help = (
+        "compute with functions of nl and nki.isa, not of NumPy; loop with nl.fori_loop or "
+        "nl.while_loop; select values with nl.where"
+    )
+
+
+class IndexNotInTable(CompileError, IndexError):
+    """An index that a kernel computed names a row that its tensor does not have.
+
+    Cause: a vector_offset or scalar_offset beyond the dimension it indexes, with
+    oob_mode.error (the default).
+    Fix: correct the indices, or pass oob_mode=nki.isa.oob_mode.skip to leave such rows out.
+    Example: nki.isa.dma_copy from x.vector_select(0, rows) where a row is x.shape[0].
+    """
+
+    code = "GLIA608"
+    message = "{problem}"
+    help = (
+        "correct the index{row}; nki.isa.dma_copy, dma_compute and dma_transpose leave out rows "
+        "that do not exist with oob_mode=nki.isa.oob_mode.skip"
+    )
+
+
+class BadLaunch(CompileError, TypeError, ValueError):
+    """A kernel is decorated or launched in a way that NKI does not have.
+
+    Cause: a grid other than [1] or [2], two cores on a target whose cores stand alone, an option
+    that nki.jit does not have or that nki.profile needs, or arguments that do not fit the kernel's
+    parameters.
+    Fix: launch with kernel(...) or kernel[2](...), of the earlier generation on any grid; choose
+    the target with the environment variable NEURON_PLATFORM_TARGET_OVERRIDE.
+    Example: nki.jit(kernel, platform_target="trn1").
+    """
+
+    code = "GLIA609"
+    message = "kernel {kernel}: {problem}"
+    help = "help(kernel) has its parameters, help(nki.jit) and those beside it what they take"
+
+
+class CoresDisagree(CompileError, RuntimeError):
+    """Two cores of a kernel wait for each other in different places.
+
+    Cause: one core reaches a core_barrier or sendrecv that the other never reaches, or with
+    another pipe or another partner.
+    Fix: let both programs make the same calls in the same order, also under `if program_id`.
+    Example: nki.isa.core_barrier(data, (0, 1)) under `if nl.program_id(0) == 0:`.
+    """
+
+    code = "GLIA610"
+    message = "core {core} waits in {call}, {other}"
+    help = "both programs must reach the same barriers and exchanges in the same order"
+
+
+class CoresRace(CompileError, RuntimeError):
+    """Two cores of a kernel use a tensor that they share, one writes it, and nothing orders them.
+
+    Cause: one core reads what the other wrote, or writes what it uses, with no meeting in between.
+    Fix: let both cores meet in between, in nki.isa.core_barrier or sendrecv; or let each write rows
+    that the other leaves alone.
+    Example: each core copies half of x to a tensor in shared_hbm, then loads all of it.
+    """
+
+    code = "GLIA615"
+    message = (
+        "core {core} {act} elements of {tensor} that core {other} {others} at {place}, and nothing "
+        "orders the two"
+    )
+    help = "let both cores call nki.isa.core_barrier(tensor, (0, 1)) in between"
+
+
+class BadSchedule(CompileError, ValueError):
+    """A kernel asks for an order of instructions that there is not.
+
+    Cause: a name in with_schedule that none or several instructions have, an instruction that waits
+    for what needs its result, or one that waits for another inside a loop on the device.
+    Fix: give each instruction a name of its own (name=...), and let later ones wait for earlier.
+    Example: kernel.with_schedule([("plus1", "recip")]) where nothing is named recip.
+    """
+
+    code = "GLIA612"
+    message = "there is no order {edge}: {reason}"
+    help = "name instructions with name=, and draw edges within one block of the program"
+
+
+class NotATensor(CompileError, TypeError):
+    """An argument of a kernel is an array that no tensor of the device can be.
+
+    Cause: a dtype that NKI does not have, as NumPy's float64 and int64; no dimension; no element.
+    Fix: convert it, in NumPy with x.astype(np.float32); give a single value as a Python number.
+    Example: kernel(np.ones((128, 512))), whose argument is float64.
+    """
+
+    code = "GLIA613"
+    message = "argument {name} is {dtype} of shape {shape}, which no tensor of a kernel can be"
+    help = "{cure}"
+
+
+class NoDerivative(CompileError, TypeError):
+    """A kernel is differentiated, and nobody said what its derivative is.
+
+    Cause: jax.grad, jax.vjp or jax.jvp meets a kernel; a program in instructions has no derivative.
+    Fix: wrap the call in a function with jax.custom_vjp, or in a torch.autograd.Function (or
+    nki_op with register_autograd), and give its backward pass, which may call
+    a kernel too (glia.kernels.flash_attention_backward is one); jax.lax.stop_gradient around the
+    arguments where no gradient is needed.
+    Example: jax.grad(lambda x: kernel(x).sum())(x)
+    """
+
+    code = "GLIA614"
+    message = "kernel {kernel} has no derivative"
+    help = "give one with jax.custom_vjp or torch.autograd.Function around the call"
+
+
+class NoSuchName(CompileError, AttributeError):
+    """A module of NKI has no such name.
+
+    Cause: a misspelt name, or one of the earlier generation (`neuronxcc.nki`).
+    Fix: look the name up in help(nki.language), help(nki.isa) or help(nki.collectives).
+    Example: nl.arange, which only the earlier generation has.
+    """
+
+    code = "GLIA611"
+    message = "{module} has no {name}{hint}"
+    help = "help({module}) lists its names"
+
+
+class UnsoundKernel(CompileError, NkiValidationError, AssertionError):
+    """A kernel that `assert_sound` was given fails one of its checks.
+
+    Cause: it is refused on the target, reads memory that nothing wrote, is right only in one order
+    of engines and queues, or gives other values than expected.
+    Fix: what the message of the check says; `glia check kernel.py::name` prints all of them.
+    Example: assert_sound(kernel, x, expected=[x]) for a kernel that returns x + 1.
+    """
+
+    code = "GLIA640"
+    message = "kernel {kernel} fails: {problem}"
+    help = "print(check_kernel(kernel, *arrays)) shows every check"
+
+
+class WrongArguments(CompileError, TypeError):
+    """A function of NKI is called with arguments that do not fit its parameters.
+
+    Cause: a misspelt keyword, a parameter that is missing or given twice, or too many arguments.
+    Fix: compare the call with the signature in the message.
+    Example: nki.isa.tensor_copy(dst=tile, source=x), whose parameter is called src.
+    """
+
+    code = "GLIA641"
+    message = "{function}: {problem}"
+    help = "its parameters are {parameters}"
+
+
+class MaskNotSupported(CompileError, TypeError):
+    """A function of the current NKI is called with a mask.
+
+    Cause: mask= belongs to the earlier generation (`neuronxcc.nki`).
+    Fix: give a part of the operands in place of a mask that is a box, so that the last tile of
+    nl.load(x[rows, :], mask=rows < n) is nl.load(x[start:n, :]). Where the mask is no box compute
+    everything, and choose with nl.where or nki.isa.affine_select.
+    Example: nl.load(x, mask=rows < n), which is nl.load(x[0:n, :]).
+    """
+
+    code = "GLIA643"
+    message = "mask parameter is not supported: {function}"
+    help = (
+        "slice what the mask leaves, {function}(x[0:n, :], ...) for mask=rows < n; where it is no "
+        "box, compute all and choose with nl.where"
+    )
+
+
+class NoOperator(CompileError, TypeError):
+    """A kernel writes an operator of Python between tensors.
+
+    Cause: tensors of the current NKI have no operators; those of the earlier generation
+    (`neuronxcc.nki`) have.
+    Fix: call the function of nki.language that the message names, or an nki.isa function, whose
+    destination you allocate yourself.
+    Example: `y = x * 2.0` where x is a tensor; nl.multiply(x, 2.0) is the same.
+    """
+
+    code = "GLIA642"
+    message = "tensors have no operator {sign}"
+    help = "write {call}, or an nki.isa function with a destination"
+
+
+class NotInGlia(CompileError, RuntimeError):
+    """A tool asks for something inside of AWS's compiler or runtime that glia does not have.
+
+    Cause: undocumented parts of AWS's packages pass around MLIR, dumps of devices and the like.
+    Fix: what the help line of the message says, which does the same by documented means.
+    Example: nki.compiler.ncc_driver.compile_mlir_to_neff("module {}", "kernel").
+    """
+
+    code = "GLIA644"
+    message = "{name}: {problem}"
+    help = "{cure}"

@@ -1,0 +1,64 @@
+"""What a user can do wrong in the language of kernels."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from glia.base.errors import CompileError
+from glia.base.loc import Loc
+from glia.nki.names.errors import NkiValidationError
+
+
+class NotInLanguage(CompileError, SyntaxError):
+    """A kernel uses a part of Python that the parser of its release refuses.
+
+    Cause: NKI_COMPILER_FRONTEND=custom asks for the parser, which NKI 0.2 to 0.6 always use; it
+    takes a part of Python, in kernels and in all functions and classes that they name.
+    Fix: write what the help says, or leave the variable unset: since NKI 0.7 Python itself traces
+    kernels. docs/nki-language.md has every rule.
+    Example: a kernel with `[n * 2 for n in range(3)]` where NKI_COMPILER_FRONTEND=custom.
+    """
+
+    code = "GLIA620"
+    message = "NKI's parser refuses this: {rule}"
+    help = "{cure} (source: {source})"
+
+
+class AfterItsLoop(CompileError, NkiValidationError):
+    """A tensor that the body of a loop made is used after the loop.
+
+    Cause: what nl.ndarray makes in the body of nl.fori_loop or nl.while_loop ends with each turn.
+    Fix: make the tensor before the loop and write to it in the body.
+    Example: a body that keeps its tile in a list, which the kernel stores after nl.fori_loop.
+    """
+
+    code = "GLIA621"
+    message = "{tensor} was made in the body of a loop on the device and is used outside"
+    help = "make it before the loop, and write to it in the body"
+
+
+class EarlierInKernel(CompileError, NkiValidationError):
+    """A kernel of the current generation calls a function of the earlier one, neuronxcc.nki.
+
+    Cause: `import neuronxcc.nki.language as nl` beside `import nki`; an error since NKI 0.4.
+    Fix: import nki.language and nki.isa, and write the call as they take it: with dst, no mask.
+    Example: neuronxcc.nki.language.load(x) in a kernel that nki.jit decorates.
+    """
+
+    code = "GLIA622"
+    message = "{function} of neuronxcc.nki, beta 1, is used in a kernel of the current generation"
+    help = "import it from nki.language or nki.isa; docs/nki.md shows both generations"
+
+
+class KernelAdvice(UserWarning):
+    """A kernel does what the documentation advises against, or will not allow for long."""
+
+
+_SHOWN: dict[str, dict[Any, Any]] = {}  # what warnings has shown, by file
+
+
+def advise(text: str, loc: Loc) -> None:
+    """Warn of what a source line does, by default once."""
+    shown = _SHOWN.setdefault(loc.file, {})
+    warnings.warn_explicit(text, KernelAdvice, loc.file, loc.line, registry=shown)

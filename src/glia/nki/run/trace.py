@@ -1,0 +1,233 @@
+"""Run a kernel once and keep what it does as a machine program for each core.
+
+A kernel is a plain Python function. It is run, not parsed: Python's own loops, conditions and
+helper functions work and leave only the instructions behind, in order, their loops unrolled. Loops
+on the device (nl.fori_loop, nl.while_loop, nl.dynamic_range, `while register:`) stay loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Target
+from glia.base.garbage_collection import collection_paused
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Tile
+from glia.machine.ir import Binding, Program
+from glia.machine.passes.insert_semaphores import insert_semaphores
+from glia.machine.passes.place import HBM_ALIGNMENT, OnChipMemoryFull, place
+from glia.machine.passes.rename_tiles import rename
+from glia.machine.passes.schedule import schedule_as_given
+from glia.machine.passes.spread_operands import use_both_memories
+from glia.nki.names.dtypes import dtype_name
+from glia.nki.names.errors import NotAnOutput
+from glia.nki.names.targets import platform_target
+from glia.nki.run.launch import (
+    Launch,
+    bind,
+    check_cores,
+    check_loops,
+    check_output,
+    outputs_of,
+    region_of_arguments,
+)
+from glia.nki.session.ordering import in_order, waits
+from glia.nki.session.program_checks import require_legal
+from glia.nki.session.recorder import Recorder
+from glia.nki.session.session import current, running
+from glia.nki.source.subset import check_language
+from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What nl.device_print shows: an output under a prefix, of a core, for each of its turns."""
+
+    prefix: str
+    output: str
+    core: int
+    turns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A kernel compiled for arguments of certain shapes, dtypes and values.
+
+    `programs` has one for each core. Their outputs are what the kernel returns, in order, named
+    `results`; then the arguments it writes, (argument, output) in `updated`; then what it prints,
+    each as Shown. `structure` is what it returned, with None for each tensor; `fixed`
+    are each program's tiles with addresses that the kernel gave them.
+    """
+
+    programs: tuple[Program, ...]
+    structure: Any
+    results: tuple[str, ...]
+    updated: tuple[tuple[str, str], ...]
+    printed: tuple[Shown, ...]
+    fixed: tuple[tuple[str, ...], ...] = ()
+
+
+def trace(
+    kernel: Callable[..., Any], *arrays: Any, target: str = "trn2", **constants: Any
+) -> Program:
+    """The legal, placed program of a kernel for arguments of these shapes and dtypes.
+
+    Arguments that are arrays become inputs named as the kernel's parameters, all others reach the
+    kernel as they are. What it returns, a tensor or a tuple of tensors in shared_hbm, are the
+    outputs. CompileErrors point at the kernel's line.
+    """
+    launch = bind(kernel, arrays, constants)
+    return trace_launch(launch, platform_target(target), 0).programs[0]
+
+
+@collection_paused()
+def trace_launch(
+    launch: Launch,
+    target: Target,
+    ranks: int,
+    *,
+    synchronises: bool = True,
+    reorders: bool = False,
+) -> Traced:
+    """The programs of a launch, one for each core; without semaphores unless it synchronises.
+
+    `reorders` lets instructions that do not depend on each other change places.
+    """
+    check_cores(launch, target, ranks)
+    check_language(launch.kernel, launch.bound)
+    shared: dict[str, int] = {}  # where the first core has the tensors that all cores share
+    programs: list[Program] = []
+    traced: list[Traced] = []
+    for rank in range(max(1, ranks)):
+        session = Recorder(target, rank, ranks)
+        each = _record(launch, session)
+        place_program = partial(_placed, session=session, shared=shared, others=programs)
+        program = each.programs[0]
+        if reorders and not (session.keeps_order or session.orders):
+            program = _reordered(program, session, place_program)
+        else:
+            program = place_program(program)
+        after = waits(session.orders)
+        programs.append(insert_semaphores(program, after=after) if synchronises else program)
+        require_legal(programs[-1], target)
+        traced.append(each)
+        if not shared:
+            shared = {name: program.addresses[name] for name in session.shared}
+    fixed = tuple(names for each in traced for names in each.fixed)
+    updated = tuple(dict.fromkeys(pair for each in traced for pair in each.updated))
+    printed = tuple(shown for each in traced for shown in each.printed)
+    return replace(
+        traced[0], programs=tuple(programs), updated=updated, printed=printed, fixed=fixed
+    )
+
+
+def _reordered(
+    program: Program, session: Recorder, place_program: Callable[[Program], Program]
+) -> Program:
+    """Placed in the order that keeps engines busy, or in program order where only that fits.
+
+    Instructions go to the engine that is free where the kernel names none, and contents to tiles
+    of their own as far as these fit. Where the kernel gives addresses, only the order changes.
+    """
+
+    def moves(instruction: Instr) -> bool:
+        return not program.addresses and instruction.loc not in session.engines_chosen
+
+    for given in _with_own_tiles(program):
+        with suppress(OnChipMemoryFull):
+            return place_program(schedule_as_given(given, moves))
+    return place_program(program)
+
+
+def _with_own_tiles(program: Program) -> Iterator[Program]:
+    """The program with tiles where they suit engines best, then with fewer of them."""
+    if not program.addresses:
+        renamed = rename(program)
+        yield use_both_memories(renamed)
+        yield renamed
+    yield program
+
+
+def _record(launch: Launch, session: Recorder) -> Traced:
+    """One core's program before placement."""
+    with running(session):
+        tensors = {name: _input(name, array) for name, array in launch.arrays.items()}
+        returned = launch.call(tensors)
+        updated = {n: t for n, t in tensors.items() if t.name in session.written}
+        given = outputs_of(returned, wrote=bool(updated))
+        outputs = [_output(each, session, launch) for each in given]
+    check_loops(session, launch)
+    results = [_binding(tensor) for tensor in outputs]
+    returned_tiles = {binding.tile.name for binding in results}
+    unnamed = [_binding(t) for t in updated.values() if t.name not in returned_tiles]
+    printed = [Binding(p.tile.name, p.tile, p.shape, p.tile.dtype) for p in session.printed]
+    program = Program(
+        name=launch.home.name,
+        target=session.target.name,
+        tiles=session.tiles,
+        inputs=tuple(_binding(each) for each in tensors.values()),
+        outputs=(*results, *unnamed, *printed),
+        constants=session.constants,
+        body=in_order(session.body, session.orders, frozenset(session.addresses)),
+        addresses=session.addresses,
+    )
+    return Traced(
+        (program,),
+        _shape_of(returned),
+        tuple(binding.name for binding in results),
+        tuple((name, tensor.name) for name, tensor in updated.items()),
+        tuple(Shown(p.prefix, p.tile.name, session.rank, p.turns) for p in session.printed),
+        (tuple(session.addresses),),
+    )
+
+
+def _placed(
+    program: Program, session: Recorder, shared: dict[str, int], others: list[Program]
+) -> Program:
+    """The program with addresses: shared tensors where other cores have them, the rest apart."""
+    end = max((other.addresses[t.name] + t.bytes for other in others for t in _in_hbm(other)),
+              default=0)  # fmt: skip
+    addresses = dict(program.addresses)
+    for tile in _in_hbm(program) if others else ():
+        if tile.name in session.shared and tile.name in shared:
+            addresses[tile.name] = shared[tile.name]
+        else:
+            addresses[tile.name] = -(-end // HBM_ALIGNMENT) * HBM_ALIGNMENT
+            end = addresses[tile.name] + tile.bytes
+    return place(replace(program, addresses=addresses))
+
+
+def _in_hbm(program: Program) -> list[Tile]:
+    return [tile for tile in program.tiles.values() if tile.memory is Memory.HBM]
+
+
+def _shape_of(returned: Any) -> Any:
+    """The structure of what a kernel returned, without the tensors."""
+    if isinstance(returned, tuple | list):
+        return type(returned)([None] * len(returned))
+    return None
+
+
+def _input(name: str, array: np.ndarray) -> NkiTensor:
+    dtype = dtype_name(array.dtype)
+    assert dtype is not None
+    return ndarray(array.shape, dtype, region_of_arguments(current("a kernel")), name)
+
+
+def _output(value: Any, session: Recorder, launch: Launch) -> NkiTensor:
+    """`value` when it is a whole tensor of this kernel in shared_hbm; NotAnOutput otherwise."""
+    tensor = check_output(value, launch, is_eager=False)
+    if session.tiles.get(tensor.name) is not tensor.tile:
+        text = f"{tensor.name} of another kernel"
+        raise NotAnOutput(kernel=launch.home.name, value=text, loc=launch.home)
+    return tensor
+
+
+def _binding(tensor: NkiTensor) -> Binding:
+    return Binding(tensor.name, tensor.tile, tensor.shape, tensor.stored)

@@ -1,0 +1,254 @@
+"""`Recorder`: the session that keeps what a kernel does as a machine program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from glia.arch import Target
+from glia.base.affine import Affine
+from glia.base.dtype import DType
+from glia.base.loc import Loc
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.sync import RegisterAlu, RegisterMove
+from glia.isa.instructions.vector import Memset
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile, row_major
+from glia.machine.ir import Branch, Loop, Statement, While
+from glia.machine.queues import QUEUE_OWNERS
+from glia.nki.names.dtypes import DTYPES
+from glia.nki.session.psum_accumulation import Sums
+from glia.nki.session.session import Notes, Session, notes_of
+
+_PSUM, _HBM = Memory.PSUM, Memory.HBM  # where it is asked of every instruction
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A tensor that nl.device_print shows: an HBM tile that holds it when the program ends.
+
+    It holds that of every turn of the loops around, `turns` of each, where these are known before
+    the program runs; of others that of the last turn.
+    """
+
+    prefix: str
+    tile: Tile
+    shape: tuple[int, ...]
+    turns: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class _OpenLoop:
+    """A loop on the device whose body is being recorded; `outer` is what was recorded before."""
+
+    outer: list[Statement]
+    place: object = None
+    variable: str = ""  # counts the turns where they are known
+    trips: int = 1
+
+
+class Recorder(Session):
+    """The program of one core while its kernel is traced."""
+
+    new_scope = dict
+
+    def __init__(self, target: Target, rank: int = 0, ranks: int = 0) -> None:
+        super().__init__(target, rank, ranks)
+        self.tiles: dict[str, Tile] = {}
+        self.addresses: dict[str, int] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.body: list[Statement] = []
+        self.written: set[str] = set()  # tiles of HBM
+        self.shared: set[str] = set()  # tiles of HBM that all cores have
+        self.printed: list[Printed] = []
+        self._sums = Sums()
+        self._loops: tuple[_OpenLoop, ...] = ()
+        self._homes: dict[str, tuple[_OpenLoop, ...]] = {}  # PSUM tile: loops open at its reset
+        # PSUM tiles made in loops, that nothing resets yet: the block and the place in it
+        self._made: dict[str, tuple[list[Statement], int]] = {}
+
+    # --- tiles ---------------------------------------------------------------------------------
+
+    def new_tile(
+        self, name: str, memory: Memory, dtype: DType, partitions: int, elements: int,
+        address: int | None = None, is_shared: bool = False,
+    ) -> Tile:  # fmt: skip
+        """A tile of the program, which placement gives an address unless it has one."""
+        unique = self.unique(name)
+        tile = Tile(unique, memory, dtype, partitions, elements)
+        self.tiles[unique] = tile
+        if address is not None:
+            self.addresses[unique] = address
+        if is_shared:
+            self.shared.add(unique)
+        if memory is Memory.PSUM:
+            self._homes[unique] = self._loops
+            if self._loops:
+                self._made[unique] = self.body, len(self.body)
+        return tile
+
+    def constant(self, name: str, array: np.ndarray) -> Tile:
+        """A tile of HBM with contents from the start."""
+        contents = np.ascontiguousarray(array)
+        dtype = next(d for d in DTYPES.values() if d.numpy == contents.dtype)
+        tile = self.new_tile(name, Memory.HBM, dtype, 1, contents.size)
+        self.constants[tile.name] = contents
+        return tile
+
+    # --- instructions --------------------------------------------------------------------------
+
+    def issue(self, instruction: Instr, notes: Notes | None = None) -> None:
+        """Append an instruction."""
+        if self.has_ended:
+            self.require_scope(pattern.tile for pattern in instruction.patterns())
+        self.body.append(instruction)
+        if notes is None:
+            notes = notes_of(instruction)
+        if notes:
+            self._note(instruction, notes)
+
+    def _note(self, instruction: Instr, notes: Notes) -> None:
+        """What an instruction writes in HBM; in PSUM that starts a sum, or ends one."""
+        for name, is_sum in notes:
+            pattern = getattr(instruction, name)
+            if pattern.__class__ is Pattern:
+                memory = pattern.tile.memory
+                if memory is _PSUM:
+                    if is_sum and self._sums.latest.get(pattern.tile.name) is pattern:
+                        continue  # the sum goes on
+                    if _is_fixed(pattern):
+                        self._sums.write(pattern, instruction, self.arch)
+                    if not is_sum:
+                        self._homes[pattern.tile.name] = self._loops
+                elif memory is _HBM:
+                    self.written.add(pattern.tile.name)
+            elif pattern.__class__ is tuple:
+                self.written.update([each.tile.name for each in pattern])
+
+    def issue_if(self, condition: Affine, instruction: Instr) -> None:
+        """A branch around the instruction."""
+        register = self.new_register("condition")
+        self.body.append(RegisterMove(register=register, value=condition, loc=instruction.loc))
+        self.body.append(Branch(register, ((), (instruction,))))
+        self._note(instruction, notes_of(instruction))
+
+    def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
+        """Whether a product adds; None where only the running program tells, in a loop."""
+        if self._sums.latest.get(pattern.tile.name) is pattern:
+            return True
+        has_sum = self.has_sum(pattern)
+        if has_sum is not None:
+            return has_sum
+        self._reset(pattern.tile, loc)
+        return None
+
+    def _reset(self, tile: Tile, loc: Loc) -> None:
+        """End the sums of a tile where a turn of a loop makes it, since its memory keeps them."""
+        made_in = self._made.pop(tile.name, None)
+        if made_in is None:
+            return
+        body, position = made_in
+        dims = ((1, tile.partitions), (1, tile.elements))
+        whole = Pattern(tile, tile.dtype, dims)
+        body.insert(position, Memset(dst=whole, value=0.0, loc=loc))
+        for name, (other, at) in self._made.items():
+            if other is body and at >= position:
+                self._made[name] = body, at + 1
+
+    def has_sum(self, pattern: Pattern) -> bool | None:
+        """Whether elements hold sums; None too where that changes with the turns of a loop."""
+        has_sum = self._sums.has_sum(pattern) if _is_fixed(pattern) else None
+        home = self._homes.get(pattern.tile.name, ())
+        if has_sum or home is self._loops:
+            return has_sum
+        return None if any(loop not in home for loop in self._loops) else has_sum
+
+    # --- loops ---------------------------------------------------------------------------------
+
+    def loop(
+        self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
+    ) -> Iterator[Affine]:
+        """A loop of the program; its body is recorded once."""
+        if isinstance(lower, int) and isinstance(upper, int):
+            trips = len(range(lower, upper, step))
+            if trips:
+                variable = self.unique("i")
+                loop = self._open(variable, trips)
+                yield Affine.of(variable) * step + lower
+                body = self._close(loop)
+                self.body.append(Loop(variable, trips, body))
+            return
+        index, end, more = (self.new_register(stem) for stem in ("i", "end", "more"))
+        at, limit = Affine.of(index), Affine.of(end)
+        loop = self._open()
+        yield at
+        self.body.append(RegisterAlu(register=index, op="add", a=at, b=step, loc=loc))
+        body = self._close(loop)
+        for register, value in ((index, lower), (end, upper)):
+            self.body.append(RegisterMove(register=register, value=value, loc=loc))
+        test = RegisterAlu(register=more, op="less", a=at, b=limit, loc=loc)
+        self.body.append(While((test,), more, body))
+
+    def repeat(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
+        """A while of the program."""
+        loop = self._open()
+        body()
+        self._close_while(loop, register, loc)
+
+    def continues(self, register: Affine, place: object, loc: Loc) -> bool:
+        """True opens the loop, at its second evaluation False closes it."""
+        if self._loops and self._loops[-1].place == place:
+            self._close_while(self._loops[-1], register, loc)
+            return False
+        self._open().place = place
+        return True
+
+    def open_while(self) -> object | None:
+        """The place of a `while` that was entered and never evaluated again."""
+        return self._loops[-1].place if self._loops else None
+
+    def _close_while(self, loop: _OpenLoop, register: Affine, loc: Loc) -> None:
+        more = self.new_register("more")
+        test = RegisterMove(register=more, value=register, loc=loc)
+        body = self._close(loop)
+        self.body.append(While((test,), more, body))
+
+    def _open(self, variable: str = "", trips: int = 1) -> _OpenLoop:
+        loop = _OpenLoop(self.body, variable=variable, trips=trips)
+        self._loops = (*self._loops, loop)
+        self.body = []
+        return loop
+
+    def _close(self, loop: _OpenLoop) -> tuple[Statement, ...]:
+        """What was recorded since the loop was opened."""
+        body, self.body = tuple(self.body), loop.outer
+        self._loops = tuple(each for each in self._loops if each is not loop)
+        return body
+
+    # --- what only the running program knows -----------------------------------------------------
+
+    def value_of(self, register: Affine) -> int | None:
+        """Not known."""
+        return None
+
+    def read(self, pattern: Pattern) -> np.ndarray | None:
+        """Not known."""
+        return None
+
+    def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:
+        """Copy the tensor to HBM, from where it is shown when the program has run."""
+        turns = [(loop.variable, loop.trips) for loop in self._loops if loop.variable]
+        trips = tuple(count for _, count in turns)
+        steps = row_major((*trips, pattern.elements))
+        stem = f"core{self.rank}.printed" if self.rank else "printed"
+        tile = self.new_tile(stem, Memory.HBM, pattern.dtype, 1, steps[0][0] * steps[0][1])
+        offset = Affine.build({v: s for (v, _), (s, _) in zip(turns, steps, strict=False)})
+        dst = Pattern(tile, pattern.dtype, row_major(pattern.shape), offset)
+        self.issue(DmaCopy(dst=dst, src=pattern, queue="store", on=QUEUE_OWNERS["store"]))
+        self.printed.append(Printed(prefix, tile, (*trips, *pattern.shape), trips))
+
+
+def _is_fixed(pattern: Pattern) -> bool:
+    return not (pattern.offset.terms or pattern.partition.terms)

@@ -1,0 +1,147 @@
+"""New tiles of memory for tensors, and the checks of what they are asked to be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from glia.base.dtype import DType
+from glia.isa.operand import Memory, Tile
+from glia.nki.issue.former_signatures import PartitionDim
+from glia.nki.names.dtypes import DTYPES, dtype_name
+from glia.nki.names.enums import MemoryRegion
+from glia.nki.names.errors import ImpossibleTensor, NotInNki
+from glia.nki.session.session import Session, caller, current
+from glia.nki.tensors.registers import integer_or_register
+from glia.nki.tensors.views import Layout, holding_of, is_integer, whole
+
+
+@dataclass(frozen=True)
+class Form:
+    """What tensors of one shape, dtype and buffer have in common; `refusal` says why none can be.
+
+    `dtype` is NKI's name, `stored` what the elements are in memory, `stem` what tiles are named
+    unless they have names of their own, `is_shared` whether all cores have the same one.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    stored: DType
+    buffer: MemoryRegion
+    partitions: int
+    elements: int
+    layout: Layout
+    refusal: str
+    stem: str
+    memory: Memory
+    is_shared: bool
+
+
+def form_of(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
+    """The form of a tensor; ImpossibleTensor for what is no shape or dtype, NotInNki no buffer."""
+    try:
+        key = (buffer, dtype, tuple(shape), *map(type, shape))
+        known = session.forms.get(key)
+    except TypeError:  # an extent or a dtype that cannot be compared, or no shape at all
+        return _form(session, shape, dtype, buffer)
+    if known is None:
+        known = session.forms[key] = _form(session, shape, dtype, buffer)
+    return known
+
+
+def _form(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
+    if not isinstance(buffer, MemoryRegion):
+        raise NotInNki(feature=f"buffer {buffer!r} (give nl.sbuf, nl.psum, ...)", loc=caller())
+    sizes = checked_shape(shape, dtype, buffer)
+    name = checked_dtype(dtype, sizes, buffer)
+    stored = DTYPES[name]
+    if session.keeps_wide and stored.is_float:
+        stored = DTYPES["float32"]
+    fixed = 1 if buffer.is_on_chip else 0
+    elements, capacity = math.prod(sizes[fixed:]), _capacity(buffer)
+    needed = elements * stored.bytes
+    refusal = f"it needs {needed} bytes of {capacity}" if needed > capacity else ""
+    partitions = math.prod(sizes[:fixed])
+    layout = whole(sizes, holding_of(buffer.memory, stored, partitions))
+    return Form(
+        sizes, name, stored, buffer, partitions, elements, layout, refusal,
+        buffer.value, buffer.memory, buffer is MemoryRegion.shared_hbm,
+    )  # fmt: skip
+
+
+def new_tile(
+    session: Session, form: Form, name: str, first: int = 0, byte: int | None = None
+) -> Tile:
+    """A tile for a tensor of its own; ImpossibleTensor when the memory cannot hold it."""
+    if form.refusal:
+        refuse_tensor(form.shape, form.dtype, form.buffer, form.refusal)
+    tile = session.new_tile(
+        name or form.stem, form.memory, form.stored, first + form.partitions,
+        form.elements, byte, form.is_shared,
+    )  # fmt: skip
+    if session.bodies:
+        session.bodies[-1][tile.name] = tile
+    return tile
+
+
+def _capacity(buffer: MemoryRegion) -> int:
+    target = current("nl.ndarray").target
+    if buffer is MemoryRegion.sbuf:
+        return target.arch.sbuf_bytes_per_partition
+    if buffer is MemoryRegion.psum:
+        return target.arch.psum_bytes_per_partition
+    return target.chip_hbm_bytes
+
+
+def checked_address(
+    address: Any, shape: tuple[int, ...], dtype: str, buffer: MemoryRegion
+) -> tuple[int, int]:
+    """(partition, byte) of a fixed address that lies in the memory."""
+    if not (isinstance(address, tuple | list) and len(address) == 2):
+        refuse_tensor(shape, dtype, buffer, f"an address is (partition, byte), not {address!r}")
+    partition, byte = (integer_or_register(each, "an address") for each in address)
+    if not isinstance(partition, int) or not isinstance(byte, int) or not buffer.is_on_chip:
+        refuse_tensor(shape, dtype, buffer, "a fixed address is two integers, on chip")
+    end = byte + math.prod(shape[1:]) * DTYPES[dtype].bytes
+    width = DTYPES[dtype].bytes
+    if byte % width:
+        refuse_tensor(shape, dtype, buffer, f"byte {byte} is no multiple of its {width} bytes")
+    if byte < 0 or end > _capacity(buffer):
+        refuse_tensor(shape, dtype, buffer, f"bytes {byte} to {end - 1} do not fit its memory")
+    if partition < 0 or partition + shape[0] > current("nl.ndarray").arch.partitions:
+        refuse_tensor(shape, dtype, buffer, f"partitions {partition} and on do not fit")
+    return partition, byte
+
+
+def checked_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[int, ...]:
+    """`shape` as a tuple of positive integers; ImpossibleTensor otherwise."""
+    if not isinstance(shape, tuple | list):
+        refuse_tensor(shape, dtype, buffer, "a shape is a tuple of integers")
+    for extent in shape or (0,):
+        if not is_integer(extent) or extent < 1:
+            refuse_tensor(shape, dtype, buffer, "every extent is an integer of at least 1")
+    for dim, extent in enumerate(shape):
+        if dim and extent.__class__ is PartitionDim:
+            refuse_tensor(
+                shape, dtype, buffer, f"nl.par_dim stands at dimension {dim}, and the partitions "
+                "are the first (make a list of tensors, one for each block before it)",
+            )  # fmt: skip
+    return tuple([int(n) for n in shape])
+
+
+def checked_dtype(dtype: object, shape: object, buffer: MemoryRegion) -> str:
+    """NKI's name of a dtype; ImpossibleTensor when it is none."""
+    name = dtype_name(dtype)
+    if name is None:
+        refuse_tensor(shape, dtype, buffer, f"the dtypes are {', '.join(DTYPES)}")
+    return name
+
+
+def refuse_tensor(shape: object, dtype: object, buffer: MemoryRegion, reason: str) -> NoReturn:
+    """Raise ImpossibleTensor at the user's line."""
+    partitions = current("nl.ndarray").arch.partitions
+    raise ImpossibleTensor(
+        shape=shape, dtype=dtype, buffer=buffer.value, reason=reason, partitions=partitions,
+        loc=caller(),
+    )  # fmt: skip

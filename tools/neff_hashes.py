@@ -95,7 +95,7 @@ def hash_job(job: Job) -> dict[str, str]:
 
 
 def _corpus_hlo(name: str) -> bytes:
-    from levels.corpus import BY_NAME, hlo_bytes
+    from support.corpus import BY_NAME, hlo_bytes
 
     return hlo_bytes(BY_NAME[name])
 
@@ -153,7 +153,7 @@ def jobs(only: str) -> Iterator[Job]:
             for index, (name, *_) in enumerate(_kernel_cases()):
                 yield "kernels", f"{index} {name}", target
         if only in ("", "corpus"):
-            from levels.corpus import BY_NAME
+            from support.corpus import BY_NAME
 
             yield from (("corpus", name, target) for name in BY_NAME)
 

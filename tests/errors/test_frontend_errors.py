@@ -22,8 +22,8 @@ from glia.frontend.hlo_import import module_context
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.graph.ir import Graph
 from glia.graph.legal import verify
-from levels.corpus import BY_NAME, hlo_bytes
-from levels.hlo_text import TUPLE_TYPE, adding_module, entry, from_text, module
+from support.corpus import BY_NAME, hlo_bytes
+from support.hlo_text import TUPLE_TYPE, adding_module, entry, from_text, module
 
 GOOD = adding_module().SerializeToString()
 

@@ -19,7 +19,7 @@ from glia.neff.package import Neff
 from glia.runtime import model as runtime
 from glia.runtime.errors import DeviceMemoryExhausted, ProgramFault
 from glia.runtime.status import Status
-from levels.neff_programs import SHAPE, B, W, example_neff, rows
+from support.neff_programs import SHAPE, B, W, example_neff, rows
 
 X = np.zeros(SHAPE, np.float32)
 STABLEHLO = "module { func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {"

@@ -23,7 +23,7 @@ from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.machine.ir import Program
 from glia.options import CompileOptions
 from house.source import text_of_tests
-from levels.graph_cases import CASES, Case
+from support.graph_cases import CASES, Case
 
 LAWLESS = {RegisterMove, Barrier, RankId}  # no operand and no attribute that could be wrong
 

@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from glia.kernels.cross_entropy import cross_entropy_backward, cross_entropy_forward
-from kernels.check import (
+from support.kernel_checks import (
     RANDOM,
     assert_close,
     assert_reaches,

@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from glia.kernels.depthwise_conv1d import depthwise_conv1d
-from kernels.check import (
+from support.kernel_checks import (
     assert_close,
     assert_reaches,
     engine_ns,

@@ -10,8 +10,8 @@ from ml_dtypes import bfloat16
 
 import glia
 from glia.kernels.flash_attention import flash_attention
-from kernels.attention import attention
-from kernels.check import assert_close, assert_reaches, engine_ns, normal, run_both, span_ns
+from support.attention_reference import attention
+from support.kernel_checks import assert_close, assert_reaches, engine_ns, normal, run_both, span_ns
 
 CASES = {
     # B H G D S T causal window

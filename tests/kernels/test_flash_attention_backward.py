@@ -10,8 +10,8 @@ from ml_dtypes import bfloat16
 
 import glia
 from glia.kernels.flash_attention_backward import flash_attention_backward
-from kernels.attention import attention, scores, wide
-from kernels.check import assert_close, assert_reaches, engine_ns, normal, run_both, span_ns
+from support.attention_reference import attention, scores, wide
+from support.kernel_checks import assert_close, assert_reaches, engine_ns, normal, run_both, span_ns
 
 CASES = {
     # B H G D S T causal window

@@ -19,7 +19,7 @@ from glia.kernels.moe_blocks import moe_blocks
 from glia.kernels.rmsnorm import rmsnorm
 from glia.kernels.rope import rope
 from glia.kernels.softmax import softmax
-from kernels.check import assert_close, normal, run_both
+from support.kernel_checks import assert_close, normal, run_both
 
 ROW, LSE = normal(67), normal(5).astype(np.float32) + 9
 ANSWERS = np.array([0, 3, 40, 7, 66], np.int32)

@@ -19,7 +19,7 @@ from glia.kernels.images.select_and_scatter import select_and_scatter
 from glia.kernels.mamba import mamba
 from glia.kernels.moe_blocks import moe_blocks
 from glia.kernels.top_k import top_k
-from kernels.check import assert_generations_agree, normal
+from support.kernel_checks import assert_generations_agree, normal
 
 
 def bf16(*shape: int) -> np.ndarray:

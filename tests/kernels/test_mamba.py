@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glia.kernels.mamba import mamba
-from kernels.check import (
+from support.kernel_checks import (
     assert_close,
     assert_reaches,
     engine_ns,

@@ -15,7 +15,7 @@ from glia.kernels.matmul import (
     matmul_hoisted,
     matmul_tiled,
 )
-from kernels.check import (
+from support.kernel_checks import (
     assert_close,
     assert_reaches,
     engine_ns,

@@ -11,7 +11,7 @@ from ml_dtypes import bfloat16
 import glia
 from glia.kernels.mlp import mlp, swiglu
 from glia.nki import language as nl
-from kernels.check import (
+from support.kernel_checks import (
     assert_close,
     assert_reaches,
     engine_ns,

@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from glia.kernels.moe_blocks import moe_blocks
-from kernels.check import (
+from support.kernel_checks import (
     RANDOM,
     assert_close,
     assert_reaches,

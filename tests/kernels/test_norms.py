@@ -11,7 +11,7 @@ from ml_dtypes import bfloat16
 from glia.base.errors import CompileError
 from glia.kernels.layernorm import layernorm
 from glia.kernels.rmsnorm import rmsnorm, rmsnorm_quantized
-from kernels.check import (
+from support.kernel_checks import (
     assert_close,
     assert_reaches,
     engine_ns,

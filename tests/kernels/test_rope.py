@@ -10,7 +10,7 @@ from ml_dtypes import bfloat16
 
 import glia
 from glia.kernels.rope import rope
-from kernels.check import (
+from support.kernel_checks import (
     assert_close,
     assert_reaches,
     engine_ns,

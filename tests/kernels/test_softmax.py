@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from glia.kernels.softmax import softmax
-from kernels.check import (
+from support.kernel_checks import (
     assert_close,
     assert_reaches,
     engine_ns,

@@ -12,8 +12,8 @@ from glia.kernels.layernorm import layernorm
 from glia.kernels.softmax import softmax
 from glia.kernels.transpose2d import transpose2d
 from glia.nki.run.check_kernel import assert_sound
-from kernels.check import normal
 from kernels.test_generations import CASES, bf16
+from support.kernel_checks import normal
 
 MORE = (
     (softmax, (normal(130, 64),), {}),

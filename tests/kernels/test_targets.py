@@ -18,7 +18,7 @@ from glia.kernels.rope import rope
 from glia.kernels.softmax import softmax
 from glia.kernels.tensor_add import tensor_add
 from glia.kernels.transpose2d import transpose2d
-from kernels.check import assert_generations_agree, normal
+from support.kernel_checks import assert_generations_agree, normal
 
 
 def bf16(*shape: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from ml_dtypes import bfloat16
 
 import glia
 from glia.kernels.tensor_add import tensor_add
-from kernels.check import assert_reaches, normal, run_both, span_ns, transfer_ns
+from support.kernel_checks import assert_reaches, normal, run_both, span_ns, transfer_ns
 
 
 @pytest.mark.parametrize("shape", [(5,), (256, 1024), (3, 1025), (2, 3, 5, 7)])

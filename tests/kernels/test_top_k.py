@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from glia.kernels.top_k import top_k
-from kernels.check import assert_close, assert_reaches, engine_ns, normal, run_both, span_ns
+from support.kernel_checks import assert_close, assert_reaches, engine_ns, normal, run_both, span_ns
 
 
 @pytest.mark.parametrize(

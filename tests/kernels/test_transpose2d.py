@@ -10,7 +10,7 @@ from ml_dtypes import bfloat16
 
 import glia
 from glia.kernels.transpose2d import transpose2d
-from kernels.check import assert_reaches, normal, run_both, span_ns, transfer_ns
+from support.kernel_checks import assert_reaches, normal, run_both, span_ns, transfer_ns
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.columns.table import ACCESSES, Columns, Expressions, Span, columns_of
 from glia.machine.columns.value_numbering import rows_alike
 from glia.machine.ir import Loop, Statement
-from levels.generated_programs import instructions, program, programs
+from support.generated_programs import instructions, program, programs
 
 
 def expression(column: Expressions, row: int) -> Affine:

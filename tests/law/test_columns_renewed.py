@@ -23,7 +23,7 @@ from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.nki.run.trace import trace
-from law.clean_programs import clean
+from support.clean_programs import clean
 
 
 def _programs() -> dict[str, Program]:

@@ -25,8 +25,8 @@ from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import program_violations, violations_one_by_one
 from glia.nki.run.trace import trace
 from glia.options import CompileOptions
-from law.clean_programs import clean
-from levels.corpus import PROGRAMS, hlo_bytes
+from support.clean_programs import clean
+from support.corpus import PROGRAMS, hlo_bytes
 
 FAULTS = 60  # planted in each program
 COMPILED = ("cond", "mlp", "rms_norm", "while_loop")

@@ -17,7 +17,7 @@ from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.run.trace import trace
 from glia.nki.tensors.nki_tensor import NkiTensor
-from levels.nki_ways import stored
+from support.nki_ways import stored
 
 Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "bfloat16", "int32", "int16", "uint8")

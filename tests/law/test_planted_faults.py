@@ -33,7 +33,7 @@ from glia.sim.order.race import UnsetRegister
 from glia.sim.policy import AccessOutOfBounds, ExecutionFault, Policy, StaleRead, UninitializedRead
 from glia.sim.run import run
 from glia.sim.watchdog import EndlessLoop
-from law.clean_programs import (
+from support.clean_programs import (
     Arrays,
     Clean,
     changed,
@@ -43,9 +43,9 @@ from law.clean_programs import (
     with_neighbours_exchanged,
     without_one_wait,
 )
-from law.order_oracle import Verdict, judge
-from levels.corpus import PROGRAMS, hlo_bytes
-from levels.corpus import Program as Source
+from support.corpus import PROGRAMS, hlo_bytes
+from support.corpus import Program as Source
+from support.order_oracle import Verdict, judge
 
 STRICT = Policy(check_initialized=True, most_iterations=50)
 SEEDS = 50

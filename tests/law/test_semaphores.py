@@ -20,9 +20,9 @@ from glia.machine.passes.place import place
 from glia.options import CompileOptions
 from glia.sim.order.concurrent import Deadlock, Race, run_concurrently, streams_of
 from glia.sim.policy import Policy
-from law.clean_programs import edited
-from law.order_oracle import Verdict, judge
-from levels.timing_programs import program, tile
+from support.clean_programs import edited
+from support.order_oracle import Verdict, judge
+from support.timing_programs import program, tile
 
 COLUMNS = 16
 ON_CHIP = [tile(name, "SBUF", 4, COLUMNS, F32) for name in "abcd"]

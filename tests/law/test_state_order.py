@@ -40,7 +40,7 @@ from glia.neff.package import Neff
 from glia.options import CompileOptions
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
-from law.isa_bench import Bench
+from support.isa_bench import Bench
 
 KEEPING = [name for name, instr in INSTRUCTIONS.items() if instr.states]
 

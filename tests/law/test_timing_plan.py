@@ -20,7 +20,7 @@ from glia.timing import instruction_tables
 from glia.timing import producers as writers
 from glia.timing.costs import cost_of
 from glia.timing.plan import Plan, make_plan
-from levels.generated_programs import AFFINE, instructions, program, programs
+from support.generated_programs import AFFINE, instructions, program, programs
 
 TRN1, TRN2 = (get_target(name).arch for name in ("trn1", "trn2"))
 ARCHS = st.sampled_from((TRN1, TRN2))

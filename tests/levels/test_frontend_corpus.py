@@ -7,7 +7,7 @@ import pytest
 from glia.frontend.hlo import import_hlo
 from glia.graph.evaluate import evaluate
 from glia.graph.legal import verify
-from levels.corpus import PROGRAMS, Program, assert_close, hlo_bytes
+from support.corpus import PROGRAMS, Program, assert_close, hlo_bytes
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)

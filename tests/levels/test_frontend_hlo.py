@@ -14,7 +14,7 @@ from glia.frontend.hlo_import.hlo_proto import messages
 from glia.graph import ops
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph
-from levels.hlo_text import adding_module, entry, from_text, module, vector
+from support.hlo_text import adding_module, entry, from_text, module, vector
 
 Array = np.ndarray
 

@@ -12,7 +12,7 @@ from glia.frontend.errors import BadLiteral
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.frontend.hlo_import.literals import read_literal
 from glia.frontend.hlo_import.shapes import _ELEMENT_TYPES
-from levels.hlo_text import adding_module, module
+from support.hlo_text import adding_module, module
 
 _NUMBERS = {name: number for number, name in _ELEMENT_TYPES.items()}
 

@@ -9,7 +9,7 @@ import pytest
 
 import glia
 from glia.arch.instances import TARGETS
-from levels.corpus import PROGRAMS, Program, assert_close, hlo_bytes
+from support.corpus import PROGRAMS, Program, assert_close, hlo_bytes
 
 COMPILED_TARGETS = [name for name in TARGETS if name != "inf1"]
 

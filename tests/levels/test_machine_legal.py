@@ -15,7 +15,7 @@ from glia.base.errors import InternalError
 from glia.isa import DmaCopy, Memset, NcMatmul, Pattern, Signal, TensorCopy, Wait
 from glia.machine.ir import Branch, Loop, Program, While
 from glia.machine.legal import verify
-from levels.machine_programs import binding, matmul, programs, tile, whole
+from support.machine_programs import binding, matmul, programs, tile, whole
 
 BASE = matmul(128, 128, 512)
 OUT, TOTAL = BASE.tiles["out"], BASE.tiles["total"]

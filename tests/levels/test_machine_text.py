@@ -13,7 +13,7 @@ from glia.isa import INSTRUCTIONS, Instr, Signal, Wait
 from glia.isa.examples import examples
 from glia.machine.ir import Program
 from glia.machine.text import parse_program, print_instruction, print_program
-from levels.machine_programs import matmul, programs
+from support.machine_programs import matmul, programs
 
 PROGRAMS = programs()
 

@@ -13,7 +13,7 @@ from glia.frontend.hlo import import_hlo
 from glia.graph.flops import count_flops
 from glia.options import CHOICES, BadOption, CompileOptions, UnsupportedLogicalCore, check_options
 from glia.pipeline import PIPELINE
-from levels.corpus import PROGRAMS, assert_close, hlo_bytes
+from support.corpus import PROGRAMS, assert_close, hlo_bytes
 
 MATMUL = next(program for program in PROGRAMS if program.name == "matmul")
 

@@ -12,7 +12,7 @@ from glia.frontend.hlo import import_hlo
 from glia.machine.passes.place import OnChipMemoryFull
 from glia.options import CompileOptions
 from glia.tile.passes.choose_layouts import evict
-from levels.corpus import BY_NAME, assert_close, hlo_bytes
+from support.corpus import BY_NAME, assert_close, hlo_bytes
 
 OPTIONS = CompileOptions(auto_cast="none")
 

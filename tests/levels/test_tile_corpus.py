@@ -17,7 +17,7 @@ from glia.tile.legal import verify
 from glia.tile.passes.expand_scalars import expand_scalars
 from glia.tile.passes.scalar_terms import is_direct
 from glia.tile.text import parse_program, print_program
-from levels import corpus
+from support import corpus
 
 Array = np.ndarray[Any, Any]
 OPTIONS = CompileOptions(auto_cast="none")

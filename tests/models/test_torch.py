@@ -15,7 +15,7 @@ from house.source import REPOSITORY
 
 CASES = (
     str(Path(__file__).with_name("torch_kernels.py")),
-    str(REPOSITORY / "tests/errors/test_cli_conformance.py")
+    str(REPOSITORY / "tests/cli/test_cli_conformance.py")
     + "::test_the_cpu_stands_in_for_the_device_of_native_pytorch",
 )
 

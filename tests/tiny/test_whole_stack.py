@@ -10,7 +10,7 @@ import pytest
 import glia
 from glia.compiler import text_of
 from glia.sim.order.concurrent import run_concurrently, streams_of
-from levels.hlo_text import entry
+from support.hlo_text import entry
 
 DENSE = entry(
     """

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
 
 import numpy as np
 
@@ -118,7 +118,11 @@ class Node:
         return dataclasses.replace(self, **changes)
 
 
-def op(cls: type[Node]) -> type[Node]:
+_Op = TypeVar("_Op", bound=Node)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def op(cls: type[_Op]) -> type[_Op]:
     """Register a Node subclass: make it a frozen dataclass and sort its fields by role."""
     cls = dataclass(frozen=True, eq=False, repr=False)(cls)
     hints = get_type_hints(cls)

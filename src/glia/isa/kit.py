@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 import numpy as np
 
@@ -41,36 +41,42 @@ _REQUIRED: Any = dataclasses.MISSING
 
 def reads(
     *memories: str,
-    optional: bool = False,
     immediate: bool = False,
     column: bool = False,
     raw: bool = False,
     several: bool = False,
     default: Any = _REQUIRED,
 ) -> Any:
-    """Declare an operand that is read; `immediate` also admits a Python number."""
-    declared = Operand("reads", _memories(memories), optional, immediate, column, raw, several)
+    """Declare an operand that is read; `immediate` also admits a Python number.
+
+    One whose default is None may be left out, here and in `writes` and `updates`.
+    """
+    declared = Operand(
+        "reads", _memories(memories), default is None, immediate, column, raw, several
+    )
     return _operand(declared, default)
 
 
 def writes(
-    *memories: str, optional: bool = False, column: bool = False, several: bool = False
+    *memories: str, column: bool = False, several: bool = False, default: Any = _REQUIRED
 ) -> Any:
     """Declare an operand that is written."""
-    declared = Operand("writes", _memories(memories), optional, False, column, False, several)
-    return _operand(declared, _REQUIRED)
+    declared = Operand(
+        "writes", _memories(memories), default is None, False, column, False, several
+    )
+    return _operand(declared, default)
 
 
 def updates(
     *memories: str,
-    optional: bool = False,
     column: bool = False,
     raw: bool = False,
     several: bool = False,
+    default: Any = _REQUIRED,
 ) -> Any:
     """Declare an operand that is read and written, as an accumulator is."""
-    declared = Operand("updates", _memories(memories), optional, False, column, raw, several)
-    return _operand(declared, _REQUIRED)
+    declared = Operand("updates", _memories(memories), default is None, False, column, raw, several)
+    return _operand(declared, default)
 
 
 def _memories(names: tuple[str, ...]) -> tuple[Memory, ...]:
@@ -78,8 +84,6 @@ def _memories(names: tuple[str, ...]) -> tuple[Memory, ...]:
 
 
 def _operand(declared: Operand, default: Any) -> Any:
-    if declared.is_optional and default is _REQUIRED:
-        default = None
     return field(default=default, kw_only=True, metadata={"operand": declared})
 
 
@@ -155,6 +159,9 @@ def is_register(variable: str) -> bool:
     return variable.startswith("$")
 
 
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(field, reads, writes, updates)
+)
 @dataclass(frozen=True)
 class Instr:
     """One instruction; subclasses declare operands, attributes, rules, compute and cycles.

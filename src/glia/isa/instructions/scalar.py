@@ -57,9 +57,9 @@ class Activation(TableFunction):
     dst: Pattern = writes("SBUF", "PSUM")
     data: Pattern = reads("SBUF", "PSUM")
     function: str
-    bias: Pattern | float | None = reads("SBUF", "PSUM", optional=True, immediate=True, column=True)
+    bias: Pattern | float | None = reads("SBUF", "PSUM", default=None, immediate=True, column=True)
     scale: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True, default=1.0)
-    reduced: Pattern | None = writes("SBUF", "PSUM", optional=True, column=True)
+    reduced: Pattern | None = writes("SBUF", "PSUM", default=None, column=True)
     command: str = "idle"
     reduce_op: str = "add"
 
@@ -156,15 +156,15 @@ class Activate2(TableFunction):
     data: Pattern = reads("SBUF", "PSUM")
     function: str
     operand0: Pattern | float | None = reads(
-        "SBUF", "PSUM", optional=True, immediate=True, column=True
+        "SBUF", "PSUM", default=None, immediate=True, column=True
     )
     op0: str
     operand1: Pattern | float | None = reads(
-        "SBUF", "PSUM", optional=True, immediate=True, column=True
+        "SBUF", "PSUM", default=None, immediate=True, column=True
     )
     op1: str
     relu_param: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True, default=0.0)
-    reduced: Pattern | None = writes("SBUF", "PSUM", optional=True, column=True)
+    reduced: Pattern | None = writes("SBUF", "PSUM", default=None, column=True)
     reverse0: bool = False
     reverse1: bool = False
     command: str = "idle"

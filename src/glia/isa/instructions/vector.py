@@ -122,11 +122,11 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
     dst: Pattern = writes("SBUF", "PSUM")
     data: Pattern = reads("SBUF", "PSUM")
     operand0: Pattern | float | None = reads(
-        "SBUF", "PSUM", optional=True, immediate=True, column=True
+        "SBUF", "PSUM", default=None, immediate=True, column=True
     )
     op0: str
     operand1: Pattern | float | None = reads(
-        "SBUF", "PSUM", optional=True, immediate=True, column=True
+        "SBUF", "PSUM", default=None, immediate=True, column=True
     )
     op1: str = ""
     reverse0: bool = False

@@ -67,9 +67,9 @@ class Exponential(VectorAccumulating, engine="vector"):
     data: Pattern = reads("SBUF", "PSUM")
     most: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True, default=0.0)
     initial: Pattern | float | None = reads(
-        "SBUF", "PSUM", optional=True, immediate=True, column=True
+        "SBUF", "PSUM", default=None, immediate=True, column=True
     )
-    reduced: Pattern | None = writes("SBUF", "PSUM", optional=True, column=True)
+    reduced: Pattern | None = writes("SBUF", "PSUM", default=None, column=True)
     command: str = "idle"
 
     generations = (4,)
@@ -122,13 +122,13 @@ class TensorScalarReduce(VectorAccumulating, engine="vector"):
     dst: Pattern = writes("SBUF", "PSUM")
     data: Pattern = reads("SBUF", "PSUM")
     operand0: Pattern | float | None = reads(
-        "SBUF", "PSUM", optional=True, immediate=True, column=True
+        "SBUF", "PSUM", default=None, immediate=True, column=True
     )
     op0: str
     initial: Pattern | float | None = reads(
-        "SBUF", "PSUM", optional=True, immediate=True, column=True
+        "SBUF", "PSUM", default=None, immediate=True, column=True
     )
-    reduced: Pattern | None = writes("SBUF", "PSUM", optional=True, column=True)
+    reduced: Pattern | None = writes("SBUF", "PSUM", default=None, column=True)
     reduce_op: str
     command: str = "reset_reduce"
     negate: bool = False
@@ -190,7 +190,7 @@ class TensorScalarCumulative(VectorAccumulating, engine="vector"):
     operand0: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True)
     op0: str
     initial: Pattern | float | None = reads(
-        "SBUF", "PSUM", optional=True, immediate=True, column=True
+        "SBUF", "PSUM", default=None, immediate=True, column=True
     )
     op1: str
     command: str = "reset_reduce"

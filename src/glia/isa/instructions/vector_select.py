@@ -51,7 +51,7 @@ class RangeSelect(VectorAccumulating, engine="vector"):
     compare0: str
     bound1: Pattern = reads("SBUF", "PSUM", column=True)
     compare1: str
-    reduced: Pattern | None = writes("SBUF", "PSUM", optional=True, column=True)
+    reduced: Pattern | None = writes("SBUF", "PSUM", default=None, column=True)
     start: int = 0
     false_value: float = LEAST
     command: str = "reset_reduce"
@@ -123,7 +123,7 @@ class SelectReduce(VectorAccumulating, engine="vector"):
     data: Pattern = reads("SBUF", "PSUM")
     predicate: Pattern = reads("SBUF", "PSUM", raw=True)
     on_false: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True)
-    reduced: Pattern | None = writes("SBUF", "PSUM", optional=True, column=True)
+    reduced: Pattern | None = writes("SBUF", "PSUM", default=None, column=True)
     reverse: bool = False
     command: str = "idle"
     reduce_op: str = "maximum"

@@ -230,7 +230,7 @@ class MatchReplace8(Instr, engine="vector"):
     """
 
     dst: Pattern = writes("SBUF", "PSUM")
-    index: Pattern | None = writes("SBUF", "PSUM", optional=True)
+    index: Pattern | None = writes("SBUF", "PSUM", default=None)
     data: Pattern = reads("SBUF", "PSUM")
     vals: Pattern = reads("SBUF", "PSUM")
     imm: float

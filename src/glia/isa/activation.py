@@ -80,11 +80,14 @@ def _gelu(x: Array) -> Array:
 
 def _gelu_dx(x: Array) -> Array:
     density = np.exp(-_HALF * x * x) * np.float32(1 / np.sqrt(2 * np.pi))
-    return _HALF * (_ONE + _erf(x * _SQRT_HALF)) + x * density
+    derivative: Array = _HALF * (_ONE + _erf(x * _SQRT_HALF)) + x * density
+    return derivative
 
 
 def _gelu_apprx_tanh(x: Array) -> Array:
-    return _HALF * x * (_ONE + np.tanh(_SQRT_TWO_OVER_PI * (x + np.float32(0.044715) * x * x * x)))
+    cubic = x + np.float32(0.044715) * x * x * x
+    value: Array = _HALF * x * (_ONE + np.tanh(_SQRT_TWO_OVER_PI * cubic))
+    return value
 
 
 def _gelu_apprx_sigmoid(x: Array) -> Array:
@@ -110,7 +113,8 @@ def _mish(x: Array) -> Array:
 
 
 def _erf_dx(x: Array) -> Array:
-    return _TWO_OVER_SQRT_PI * np.exp(-x * x)
+    derivative: Array = _TWO_OVER_SQRT_PI * np.exp(-x * x)
+    return derivative
 
 
 def _sin(x: Array) -> Array:

@@ -83,7 +83,8 @@ def _left_shift(a: Array, b: Array) -> Array:
     width = 8 * a.dtype.itemsize
     bits, count = _unsigned(a), _unsigned(b)
     shifted = np.left_shift(bits, np.minimum(count, count.dtype.type(width - 1)))
-    return np.where(count < width, shifted, bits.dtype.type(0)).astype(a.dtype)
+    result: Array = np.where(count < width, shifted, bits.dtype.type(0))
+    return result.astype(a.dtype)
 
 
 def _right_shift(a: Array, b: Array) -> Array:
@@ -91,7 +92,8 @@ def _right_shift(a: Array, b: Array) -> Array:
     width = 8 * a.dtype.itemsize
     bits, count = _unsigned(a), _unsigned(b)
     shifted = np.right_shift(bits, np.minimum(count, count.dtype.type(width - 1)))
-    return np.where(count < width, shifted, bits.dtype.type(0)).astype(a.dtype)
+    result: Array = np.where(count < width, shifted, bits.dtype.type(0))
+    return result.astype(a.dtype)
 
 
 def _arithmetic_right_shift(a: Array, b: Array) -> Array:
@@ -99,7 +101,8 @@ def _arithmetic_right_shift(a: Array, b: Array) -> Array:
     width = 8 * a.dtype.itemsize
     count = np.minimum(_unsigned(b), _unsigned(b).dtype.type(width - 1))
     signed = a.astype(f"i{a.dtype.itemsize}", copy=False)
-    return np.right_shift(signed, count.astype(signed.dtype)).astype(a.dtype)
+    shifted: Array = np.right_shift(signed, count.astype(signed.dtype))
+    return shifted.astype(a.dtype)
 
 
 def _rsqrt(a: Array) -> Array:
@@ -190,7 +193,8 @@ def reduce_along(op: str, array: Array, axis: int | tuple[int, ...]) -> Array:
         return reduce(function, _listed(array, axis))
     if op.startswith("logical"):
         array = array != 0
-    return function.reduce(array, axis=axis)
+    reduced: Array = function.reduce(array, axis=axis)
+    return reduced
 
 
 def _listed(array: Array, axis: int | tuple[int, ...]) -> Array:

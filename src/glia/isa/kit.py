@@ -328,7 +328,7 @@ class Instr:
         return {name: getattr(self, name) for name in self.attribute_names}
 
     @staticmethod
-    def compute(**operands: Any) -> Any:
+    def compute(*arrays: Any, **operands: Any) -> Any:
         """The meaning on NumPy arrays named as the operands; returns the written operand(s)."""
         raise TypeError("an instruction must declare its meaning")
 

@@ -54,7 +54,8 @@ def unpack(array: Array, dtype: DType) -> Array:
     bits = dtype.packs.bits
     shifts = np.arange(4, dtype=words.dtype) * words.dtype.type(bits)
     codes = (words[..., None] >> shifts) & words.dtype.type((1 << bits) - 1)
-    return codes.astype(np.uint8).view(dtype.packs.numpy)
+    values: Array = codes.astype(np.uint8).view(dtype.packs.numpy)
+    return values
 
 
 def pack(values: Array, dtype: DType) -> Array:
@@ -64,7 +65,8 @@ def pack(values: Array, dtype: DType) -> Array:
     codes = np.ascontiguousarray(values).view(np.uint8).astype(word)
     codes &= word.type((1 << bits) - 1)
     shifts = np.arange(4, dtype=word) * word.type(bits)
-    return np.bitwise_or.reduce(codes << shifts, axis=-1).view(dtype.numpy)
+    words: Array = np.bitwise_or.reduce(codes << shifts, axis=-1)
+    return words.view(dtype.numpy)
 
 
 def narrow(array: Array, dtype: DType) -> Array:
@@ -103,7 +105,7 @@ def _scales(array: Array) -> Array:
 
 
 def _saturate(array: Array, dtype: DType) -> Array:
-    limits = ml_dtypes.iinfo(dtype.numpy)
+    limits = ml_dtypes.iinfo(dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes has no stub
     low, high = int(limits.min), int(limits.max)
     if array.dtype.kind == "b":
         return array.astype(dtype.numpy)

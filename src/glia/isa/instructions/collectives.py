@@ -108,7 +108,7 @@ class Collective(Meeting, Transfer, engine="gpsimd", is_abstract=True):
     priority: int | None = None
 
     hints: ClassVar = ("priority",)
-    takes_packed: ClassVar = ("srcs", "dsts")
+    takes_packed: ClassVar[tuple[str, ...]] = ("srcs", "dsts")
     passes: ClassVar[int] = 1  # how often the data goes through the group
     cost_source = (
         "intra-node collectives: hops of mesh, recursive doubling and KangaRing by size; before "
@@ -192,7 +192,7 @@ class AllReduce(Collective):
 
     passes = 2  # the pieces are combined, then gathered
     assumed: ClassVar = (IN_ORDER,)
-    takes_packed: ClassVar = ()
+    takes_packed: ClassVar[tuple[str, ...]] = ()
     rules = (
         PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES,
         _same_shapes("all_reduce"),
@@ -264,7 +264,7 @@ class ReduceScatter(Collective):
     op: str
 
     assumed: ClassVar = (IN_ORDER,)
-    takes_packed: ClassVar = ()
+    takes_packed: ClassVar[tuple[str, ...]] = ()
     rules = (
         PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY, REDUCES, OUTERMOST,
         Rule(
@@ -337,7 +337,7 @@ class CollectivePermute(Meeting, _OneHop, engine="gpsimd", engines=ISSUERS):
     hints: ClassVar = ("priority",)
     assumed: ClassVar = ("a rank that is no target keeps its dst",)
     partly_written: ClassVar = ("dsts",)
-    takes_packed: ClassVar = ("srcs", "dsts")
+    takes_packed: ClassVar[tuple[str, ...]] = ("srcs", "dsts")
     cost_source = "intra-node collectives: a hop of 1 to 2 us; nccom-test guide: bytes per ns"
     rules = (
         PAIRED, ALONE, SAME_DTYPES, PRIORITY,
@@ -371,7 +371,7 @@ class CollectivePermute(Meeting, _OneHop, engine="gpsimd", engines=ISSUERS):
 
 
 def _channels_hold(i: Any, _: Arch) -> bool:
-    return i.channel_ids == tuple(range(len(i.dsts)))
+    return bool(i.channel_ids == tuple(range(len(i.dsts))))
 
 
 CHANNELS = Rule(
@@ -431,7 +431,7 @@ class CollectivePermuteImplicitReduce(_PassingOn):
     op: str
     channel_ids: tuple[int, ...] = (0,)
 
-    takes_packed: ClassVar = ()
+    takes_packed: ClassVar[tuple[str, ...]] = ()
     rules = (
         PAIRED, GROUPS, PRIORITY, REDUCES, CHANNELS, FEW_CHANNELS,
         Rule(

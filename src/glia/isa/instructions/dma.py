@@ -37,7 +37,7 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
     """
 
     arrives_by_dma = True
-    takes_packed: ClassVar = ("dst", "src")
+    takes_packed: ClassVar[tuple[str, ...]] = ("dst", "src")
     cost_source = MODEL
 
     def descriptors(self) -> int:

@@ -98,8 +98,7 @@ class DmaTranspose(DescribedTransfer):
 
 
 def _gathered_shape(i: DmaGatherTranspose, _: Arch) -> bool:
-    *_, rows = i.dst.shape
-    shape = (rows, *i.src.shape[1:])
+    shape = (i.dst.shape[-1], *i.src.shape[1:])
     return i.dst.shape == tuple(shape[axis] for axis in AXES.get(len(shape), ()))
 
 
@@ -201,7 +200,7 @@ class DmaCompute(Transfer):
     reduce_op: str = "add"
 
     arrives = "natural"
-    takes_packed: ClassVar = ()
+    takes_packed: ClassVar[tuple[str, ...]] = ()
     cost_source = "Trainium3 architecture guide: half the DMA rate before NeuronCore-v4"
     rules = (
         Rule(

@@ -27,7 +27,7 @@ class _Indirect(Instr, engine="vector", engines=ENGINES, is_abstract=True):
 
     arrives = "flat"
     generations: ClassVar = (4,)
-    takes_packed: ClassVar = ("dst", "src")
+    takes_packed: ClassVar[tuple[str, ...]] = ("dst", "src")
     cost_source = "assumed: one element per cycle, as tensor_copy"
     assumed = (
         "each group of partitions has a list of its own, as the indices of local_gather",

@@ -7,6 +7,7 @@ partition 0, 4, 8 or 12 on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -99,13 +100,15 @@ def _whole_quadrants(name: str, source: str) -> Rule:
     )
 
 
-def _scales_fit(data: str, scale: str, free: Any, source: str) -> Rule:
+def _scales_fit(data: str, scale: str, free: Callable[[Pattern], int], source: str) -> Rule:
     """The scale tile has a row for every group and a column for every four values."""
 
     def holds(i: Any, _: Arch) -> bool:
-        values, scales = getattr(i, data), getattr(i, scale)
+        values: Pattern = getattr(i, data)
+        scales: Pattern = getattr(i, scale)
         rows = scale_rows(values.partitions)
-        return scales.free == free(values) and scales.partitions > rows.max(initial=0)
+        has_rows = bool(scales.partitions > rows.max(initial=0))
+        return scales.free == free(values) and has_rows
 
     return Rule(
         f"{scale} must hold 4 partitions for each quadrant of {data}, a column for each 4 values",

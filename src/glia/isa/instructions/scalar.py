@@ -111,7 +111,7 @@ class Activation(TableFunction):
 
     @staticmethod
     def argument(operands: Mapping[str, Any]) -> Array:
-        scaled = operands["data"] * operands["scale"]
+        scaled: Array = operands["data"] * operands["scale"]
         return scaled if operands["bias"] is None else scaled + operands["bias"]
 
     @staticmethod
@@ -211,7 +211,7 @@ class Activate2(TableFunction):
 
     @staticmethod
     def argument(operands: Mapping[str, Any]) -> Array:
-        value = operands["data"]
+        value: Array = operands["data"]
         for step in "01":
             other, reverse = operands[f"operand{step}"], operands[f"reverse{step}"]
             value = apply(operands[f"op{step}"], value, other, reverse)

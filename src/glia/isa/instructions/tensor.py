@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -35,18 +35,28 @@ def passes(dtype: DType, arch: Arch) -> float:
     return arch.tensor_passes.get(dtype.name, 1.0)
 
 
+class OnArray(Protocol):
+    """An instruction that may take a part of the array; without position and size all of it."""
+
+    @property
+    def tile_position(self) -> tuple[int, ...]: ...
+
+    @property
+    def tile_size(self) -> tuple[int, ...]: ...
+
+
 def fits_tile(i: Any, columns: int) -> bool:
     """Whether the rows and columns of the stationary operand fit in the part that is used."""
     rows, most, *_ = (*tile_of(i)[1], *ARRAY)
     return i.stationary.partitions <= rows and columns <= most
 
 
-def tile_of(i: NcMatmul) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def tile_of(i: OnArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The part of the array that is used: (start row, start column), (rows, columns)."""
     return i.tile_position or (0, 0), i.tile_size or ARRAY
 
 
-def tiling_holds(i: NcMatmul, arch: Arch) -> bool:
+def tiling_holds(i: OnArray, arch: Arch) -> bool:
     """Whether position and size are given together and name a tile of the array."""
     if bool(i.tile_position) != bool(i.tile_size):
         return False

@@ -307,7 +307,7 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
     dst: Pattern = writes("SBUF", "PSUM")
     src: Pattern = reads("SBUF", "PSUM")
 
-    takes_packed: ClassVar = ("dst", "src")
+    takes_packed: ClassVar[tuple[str, ...]] = ("dst", "src")
     indirect = Indirect(("dst", "src"), "src", COPY, engines=("vector", "scalar"))
     cost_source = FORMULAS
     forms = (Form(fixed("convert", "src", families=ANY)),)
@@ -396,7 +396,7 @@ class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
     dst: Pattern = writes("SBUF", "PSUM")
     value: float | int
 
-    takes_packed: ClassVar = ("dst",)
+    takes_packed: ClassVar[tuple[str, ...]] = ("dst",)
     cost_source = "NKI release 2.26.1, nki.isa.memset"
     rules = (
         Rule(

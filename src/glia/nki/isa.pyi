@@ -188,8 +188,8 @@ def nc_matmul(
     is_moving_onezero: bool = False,
     is_transpose: bool = False,
     accumulate: bool | _VirtualRegister | None = None,
-    tile_position: tuple[int, int] = (),
-    tile_size: tuple[int, int] = (),
+    tile_position: tuple[int, int] | tuple[()] = (),
+    tile_size: tuple[int, int] | tuple[()] = (),
     perf_mode: _matmul_perf_mode = ...,
     name: str | None = None,
 ) -> _NkiInstruction:
@@ -200,8 +200,8 @@ def nc_matmul_mx(
     moving: _NkiTensor,
     stationary_scale: _NkiTensor,
     moving_scale: _NkiTensor,
-    tile_position: tuple[int, int] | None = None,
-    tile_size: tuple[int, int] | None = None,
+    tile_position: tuple[int, int] | tuple[()] | None = None,
+    tile_size: tuple[int, int] | tuple[()] | None = None,
     accumulate: bool | _VirtualRegister | None = None,
     name: str | None = None,
 ) -> _NkiInstruction:

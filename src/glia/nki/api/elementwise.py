@@ -27,6 +27,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 SBUF = MemoryRegion.sbuf
 Operand = NkiTensor | float
+UnaryFunction = Callable[..., NkiTensor]
 WHOLE = 2.0**23  # float32 numbers from here on are integers
 _OPERANDS = (NkiTensor, int, float, np.generic)
 _FLOATS = (float, np.floating)
@@ -150,7 +151,7 @@ def _binary(op: str, text: str) -> Callable[..., NkiTensor]:
     return names_operator(op)(dressed(function, op, "nki.language", _signature("x", "y"), text))
 
 
-def _unary(name: str, text: str, compute: Callable[[NkiTensor, NkiTensor], Any]) -> Any:
+def _unary(name: str, text: str, compute: Callable[[NkiTensor, NkiTensor], Any]) -> UnaryFunction:
     def function(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
         _require_tensor(name, x)
         dst = tile_like(x, result_dtype(dtype, x))

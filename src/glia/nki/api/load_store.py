@@ -59,7 +59,7 @@ def _transposed_integers(data: NkiTensor, turned: NkiTensor) -> None:
     parts = [(data, turned)]
     if data.stored.bytes == 4:
         halves = data.view("uint16"), turned.view("uint16")
-        parts = [tuple(half[:, k::2] for half in halves) for k in range(2)]
+        parts = [(halves[0][:, k::2], halves[1][:, k::2]) for k in range(2)]
     for part, place in parts:
         number = converted(part, "float32")
         across = ndarray(turned.shape, "float32", PSUM, "transpose")

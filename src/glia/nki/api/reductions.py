@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from glia import isa
-from glia.nki.api.creation import fill, ndarray
+from glia.nki.api.creation import fill
 from glia.nki.api.elementwise import (
     SBUF,
     activate,
@@ -26,7 +26,7 @@ from glia.nki.issue.instruction import issue
 from glia.nki.names.errors import NotInNki
 from glia.nki.names.operators import names_operator
 from glia.nki.session.session import caller, current
-from glia.nki.tensors.nki_tensor import NkiTensor
+from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 _tensor_reduce = issuer("tensor_reduce", isa.TensorReduce)
 

@@ -77,7 +77,12 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
     """The function, which issues anew only what it does not remember; its `anew` always does."""
     plans: dict[Key, _Plan] = {}
     anew, running_session = issuing.anew, CURRENT.get
-    answer = issuing.sums.answer if issuing.sums is not None else None
+    answer = issuing.sums.answer if issuing.sums is not None else _never_asked
+
+    def issue_first(key: Key, args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
+        made = anew(args, kwargs)
+        _learn(plans, key, issuing, args, kwargs, made.handle)
+        return made
 
     def function(*args: Any, **kwargs: Any) -> NkiInstruction:
         session = running_session()
@@ -103,16 +108,13 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
             plan = plans.get(at)
         except TypeError:  # an argument that cannot be compared
             return anew(args, kwargs)
+        if plan is None:
+            return issue_first(at, args, kwargs)
         loc = caller(2)
-        adds = fields = None
-        if plan is not None:
-            if plan.asked is not None:
-                adds = answer(values[plan.asked], session, loc)
-            fields = plan.fields.get(adds)
+        adds = None if plan.asked is None else answer(values[plan.asked], session, loc)
+        fields = plan.fields.get(adds)
         if fields is None:
-            made = anew(args, kwargs)
-            _learn(plans, at, issuing, args, kwargs, made.handle)
-            return made
+            return issue_first(at, args, kwargs)
         instruction = _new(plan.kind)
         given = instruction.__dict__
         given.update(fields)
@@ -129,6 +131,10 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
 
     function.anew = lambda *args, **kwargs: anew(args, kwargs)  # type: ignore[attr-defined]
     return function
+
+
+def _never_asked(dst: NkiTensor, session: Session, loc: Loc) -> None:
+    """The answer of functions that have no sums."""
 
 
 def naming(function: Callable[..., NkiInstruction]) -> Callable[..., NkiInstruction]:
@@ -176,7 +182,7 @@ def _learn(
     if plan is None:
         plan = _Plan(type(made), tuple(tensors), tuple(floats), asked, notes)
         plans[key] = plan
-    plan.fields[made.accumulate if is_asked else None] = dict(made.__dict__)
+    plan.fields[made.__dict__["accumulate"] if is_asked else None] = dict(made.__dict__)
 
 
 def _is_outside_sbuf(operand: Any) -> bool:

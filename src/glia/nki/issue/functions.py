@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from glia.nki.names.errors import BrokenRule, MaskNotSupported, NotInNki
 from glia.nki.session.session import Session, caller, current, shown
 from glia.nki.tensors.nki_object import NkiInstruction
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Prepare = Callable[[Arguments, Session], Arguments]
 
 # Parameters that mean the same wherever they occur: their defaults, and the dtypes of those.
@@ -42,8 +43,8 @@ TYPES = {
     "engine": "engine", "name": "str | None", "priority": "int | None", "oob_mode": "oob_mode",
     "dge_mode": "dge_mode", "reduce_cmd": "reduce_cmd", "perf_mode": "matmul_perf_mode",
     "axis": "int | tuple[int, ...]", "axes": "tuple[int, ...] | None", "keepdims": "bool",
-    "pattern": "list[list[int]]", "tile_position": "tuple[int, int]",
-    "tile_size": "tuple[int, int]", "scales": "list[float] | None",
+    "pattern": "list[list[int]]", "tile_position": "tuple[int, int] | tuple[()]",
+    "tile_size": "tuple[int, int] | tuple[()]", "scales": "list[float] | None",
 }  # fmt: skip
 # What values of an attribute's declared type are; where a number is asked for a whole one will do.
 FITS: dict[str, Callable[[Any], bool]] = {
@@ -263,14 +264,15 @@ def describe(instruction: type[Instr], aliases: Mapping[str, str] | None = None)
 
 
 def dressed(
-    function: Any, name: str, module: str, signature: inspect.Signature, text: str
-) -> Callable[..., Any]:
+    function: Function, name: str, module: str, signature: inspect.Signature, text: str
+) -> Function:
     """The function with its name, signature and help."""
-    function.__name__ = function.__qualname__ = name
-    function.__module__ = f"glia.{module}"
-    function.__signature__ = signature
-    function.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {
+    described: Any = function
+    described.__name__ = described.__qualname__ = name
+    described.__module__ = f"glia.{module}"
+    described.__signature__ = signature
+    described.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()} | {
         "return": signature.return_annotation
     }
-    function.__doc__ = text
+    described.__doc__ = text
     return function

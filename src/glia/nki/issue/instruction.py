@@ -22,7 +22,7 @@ from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, merged
 from glia.isa.rules import MOST_DIMS
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.names.enums import engine
 from glia.nki.names.errors import BrokenRule, IndexNotInTable, NotInNki

@@ -76,8 +76,9 @@ class Limits:
     """The least number of a float, as kernels write it: nl.fp32.min."""
 
     def __init__(self, dtype: Any) -> None:
-        self.min = float(ml_dtypes.finfo(dtype).min)
-        self.max = float(ml_dtypes.finfo(dtype).max)
+        limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # has no annotations
+        self.min = float(limits.min)
+        self.max = float(limits.max)
 
 
 fp32 = Limits(np.float32)

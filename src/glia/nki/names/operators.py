@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 _NAMES: dict[Any, str] = {}
 _NUMPY = {
     "max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum", "sum": "add",
@@ -32,10 +33,10 @@ class Token:
 Op = Callable[..., Any] | str | Token  # an nl function such as nl.add, its name, or nl.bypass
 
 
-def names_operator(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def names_operator(name: str) -> Callable[[Function], Function]:
     """Decorate a function of nl so that it also stands for an operator of the engines."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Function) -> Function:
         _NAMES[function] = name
         return function
 

@@ -156,7 +156,8 @@ class _Call:
 
     def compile(self, target: Target | None = None) -> Traced:
         """The programs for this or another target."""
-        return self.kernel.traced_launch(self.launch(), target or self.target)
+        traced: Traced = self.kernel.traced_launch(self.launch(), target or self.target)
+        return traced
 
     def execute(
         self, compiled: Traced, seed: int = 0, policy: Policy | None = None
@@ -345,10 +346,11 @@ def _changed(stepped: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> str:
 def _unequal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Where the bits differ; a NaN is like every other."""
     bits = np.dtype(f"u{one.dtype.itemsize}")
-    differs = np.ascontiguousarray(one).view(bits) != np.ascontiguousarray(other).view(bits)
-    if one.dtype.kind in "iub":
-        return differs
-    return differs & ~(np.isnan(one) & np.isnan(other))
+    first, second = (np.ascontiguousarray(each).view(bits) for each in (one, other))
+    differs: np.ndarray = first != second
+    if one.dtype.kind not in "iub":
+        differs &= ~(np.isnan(one) & np.isnan(other))
+    return differs
 
 
 def _difference(one: np.ndarray, other: np.ndarray, wrong: np.ndarray) -> str:

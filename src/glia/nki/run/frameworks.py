@@ -130,11 +130,13 @@ def _from_torch(value: Any) -> np.ndarray:
     try:
         if _is_narrow(name):
             bits = getattr(sys.modules["torch"], _TORCH_BITS[value.element_size()])
-            return value.view(bits).numpy().view(DTYPES[name].numpy)
-        return value.numpy()
+            array: np.ndarray = value.view(bits).numpy().view(DTYPES[name].numpy)
+        else:
+            array = value.numpy()
     except RuntimeError as problem:
         feature = "a tensor that stands for others (call the kernel in an operation of nki_op)"
         raise NotInNki(feature=feature) from problem
+    return array
 
 
 def from_numpy(array: np.ndarray, framework: str) -> Any:

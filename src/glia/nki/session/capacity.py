@@ -6,7 +6,7 @@ and asks at its end whether there would have been addresses, in the words of pla
 
 from __future__ import annotations
 
-from functools import cache
+from typing import Any
 
 from glia.arch import Arch
 from glia.base.loc import UNKNOWN, Loc
@@ -14,6 +14,8 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.passes.lifetimes import Life
 from glia.machine.passes.place import ON_CHIP_ALIGNMENT, Space, full, on_chip_spaces
+
+_OPERANDS: dict[type[Instr], tuple[str, ...]] = {}  # names of the operands
 
 
 class Use:
@@ -48,12 +50,16 @@ class Room:
     def note(self, instr: Instr) -> None:
         """An instruction uses its operands."""
         number = self._instructions = self._instructions + 1
-        given = instr.__dict__
-        for name in _operands(type(instr)):
+        given, kind = instr.__dict__, instr.__class__
+        names = _OPERANDS.get(kind)
+        if names is None:
+            names = _OPERANDS[kind] = tuple(kind.operand_declarations)
+        for name in names:
             value = given[name]
             for pattern in value if value.__class__ is tuple else (value,):
                 if pattern.__class__ is Pattern:
-                    use = pattern.tile.use
+                    tile: Any = pattern.tile  # all tiles of a simulation have a `use`
+                    use: Use = tile.use
                     use.last = number
                     if use.first < 0:
                         use.first, use.loc = number, instr.loc
@@ -72,8 +78,3 @@ class Room:
             space: Space = spaces[tile.memory]
             if address is None and space.place(tile, Life(use.first, use.last)) is None:
                 raise full(space, tile, use.loc)
-
-
-@cache
-def _operands(kind: type[Instr]) -> tuple[str, ...]:
-    return tuple(kind.operand_declarations)

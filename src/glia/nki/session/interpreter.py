@@ -23,7 +23,6 @@ from glia.nki.session.capacity import Room, Use
 from glia.nki.session.cores import Cores
 from glia.nki.session.loop_invariance import Repeated
 from glia.nki.session.program_checks import (
-    WITHOUT_BANKS,
     at_moment,
     constant_written,
     crosses_bank,
@@ -34,6 +33,7 @@ from glia.nki.session.psum_accumulation import Sums
 from glia.nki.session.session import Notes, Session
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
 from glia.sim.policy import AccessOutOfBounds
+from glia.sim.psum_banks import WITHOUT_BANKS
 from glia.sim.run import Executor
 
 Unwritten = tuple[float, int]
@@ -44,6 +44,9 @@ class HeldTile(Tile):
     """A tile with its memory, which goes when nothing names the tile any more."""
 
     __slots__ = ("region", "use")
+
+    region: Region
+    use: Use
 
     def __init__(self, *fields: Any, region: Region) -> None:
         super().__init__(*fields)

@@ -112,7 +112,8 @@ class _Orderer:
         self, statements: list[Statement], at: int, after: int, order: Order
     ) -> list[Statement]:
         """One statement behind another, with those between that must stay behind it."""
-        moved, kept = [statements[at]], []
+        moved: list[Statement] = [statements[at]]
+        kept: list[Statement] = []
         for each in statements[at + 1 : after]:
             (moved if self._follows(each, moved) else kept).append(each)
         target = statements[after]

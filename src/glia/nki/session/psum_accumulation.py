@@ -82,7 +82,7 @@ class Sums:
     def elements(self, pattern: Pattern) -> np.ndarray:
         """For every element of the pattern whether it holds a sum."""
         marks = self._tiles.setdefault(pattern.tile.name, _Marks())
-        return _bytes(marks, pattern).all(axis=-1)
+        return np.asarray(_bytes(marks, pattern).all(axis=-1))
 
 
 def _place(pattern: Pattern) -> Place:

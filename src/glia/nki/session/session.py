@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -30,7 +29,7 @@ from glia.nki.names.errors import OutsideKernel, UnknownWhenTraced
 from glia.nki.names.language_errors import AfterItsLoop, advise
 
 # Folders whose frames are never the user's: all of glia.nki, NumPy, and what `hide_frames_of` adds
-_HIDDEN_FOLDERS = (str(Path(__file__).parents[1]), str(Path(np.__file__).parent))
+_HIDDEN_FOLDERS: tuple[str, ...] = (str(Path(__file__).parents[1]), str(Path(np.__file__).parent))
 
 
 def hide_frames_of(folder: Path) -> None:
@@ -47,13 +46,16 @@ Notes = tuple[tuple[str, bool], ...]
 def notes_of(instruction: Instr) -> Notes:
     """The notes of an instruction."""
     is_sum = instruction.is_sum
-    return tuple([(name, adds and is_sum) for name, adds in _written(instruction.__class__)])
+    kind = instruction.__class__
+    written = _WRITTEN.get(kind)
+    if written is None:
+        declared = kind.operand_declarations.items()
+        names = [name for name, operand in declared if operand.access != "reads"]
+        written = _WRITTEN[kind] = tuple((name, name in kind.sums) for name in names)
+    return tuple([(name, adds and is_sum) for name, adds in written])
 
 
-@cache
-def _written(kind: type[Instr]) -> Notes:
-    declared = kind.operand_declarations.items()
-    return tuple((name, name in kind.sums) for name, each in declared if each.access != "reads")
+_WRITTEN: dict[type[Instr], Notes] = {}
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,7 @@ _PLACES: dict[int, tuple[CodeType, dict[int, Loc] | None]] = {}
 
 def caller(depth: int = 1) -> Loc:
     """The user's line: of the nearest caller, `depth` calls up, not in this package or NumPy."""
-    frame = sys._getframe(depth)
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
         known = _PLACES.get(id(code))

@@ -112,7 +112,7 @@ def _broken(definition: Definition, value: Any, role: str) -> Iterator[Found]:
     told: set[str] = set()
     for each in (node, *definition.body):
         line = getattr(each, "lineno", line)
-        roles = ("body",)
+        roles: tuple[str, ...] = ("body",)
         if each is node:
             roles = ("class",) if isinstance(value, type) else ("function", role)
         for rule in rules.get(type(each), ()):

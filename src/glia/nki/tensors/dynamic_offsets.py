@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from glia.nki.tensors.registers import VirtualRegister
+
+if TYPE_CHECKING:
+    from glia.nki.tensors.nki_tensor import NkiTensor
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Indirection:
     in partitions.
     """
 
-    index: Any
+    index: NkiTensor
     step: int
     rows: int
     is_vector: bool = False

@@ -196,7 +196,7 @@ class NkiTensor(WithoutOperators):
         pattern = self._pattern
         if pattern is None:
             layout, start = self.layout, self.start
-            offset = EXPRESSIONS.get(start) if start.__class__ is int else start
+            offset: Any = EXPRESSIONS.get(start) if start.__class__ is int else start
             if offset is None:
                 offset = expression(start)
             pattern = Pattern(self.tile, self.stored, layout.named, offset, layout.row)
@@ -491,7 +491,8 @@ class NkiTensor(WithoutOperators):
 
         `fixed_sizes` gives extents of split dimensions; one of a group may be left out.
         """
-        known, view, names = fixed_sizes or {}, self, []
+        known, view = fixed_sizes or {}, self
+        names: list[str] = []
         groups = [group_names(each) for each in src_pattern]
         if len(groups) != self.ndim:
             self._refuse(f"{src_pattern} names {len(groups)} dimensions")

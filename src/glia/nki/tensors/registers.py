@@ -104,8 +104,7 @@ def while_statement(code: CodeType, instruction: int) -> ast.While | None:
     here = list(code.co_positions())[instruction // 2]
     tree = _tree(code.co_filename)
     for node in ast.walk(tree) if tree is not None else ():
-        is_while = isinstance(node, ast.While)
-        if is_while and here in (_positions(node), _positions(node.test)):
+        if isinstance(node, ast.While) and here in (_positions(node), _positions(node.test)):
             return node
     return None
 

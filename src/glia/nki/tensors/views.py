@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +16,7 @@ MOST_EXPRESSIONS = 1 << 16
 MOST_LAYOUTS = 1 << 16
 MOST_CUTS = 1 << 12  # remembered of one layout, and so many others that follow from it
 Cut = tuple[int | tuple[int, int], ...]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Holding:
@@ -85,7 +86,7 @@ class Layout:
         return known
 
 
-def relaid(method: Callable[..., Any]) -> Callable[..., Any]:
+def relaid(method: Method) -> Method:
     """A method of tensors whose view has the same start, and a layout that follows from theirs.
 
     What follows from the arguments is worked out once for tensors that lie alike.
@@ -113,7 +114,7 @@ def relaid(method: Callable[..., Any]) -> Callable[..., Any]:
                 layout.relaid[tuple(key)] = known
         return tensor._at(known, tensor.start)
 
-    return view
+    return cast(Method, view)
 
 
 _LAYOUTS: dict[tuple[Dims, Holding, int | Affine], Layout] = {}
@@ -162,11 +163,11 @@ def expression(value: int | Affine) -> Affine:
     """An offset as an expression; those of small numbers are made once."""
     if value.__class__ is not int:
         return Affine.of(value)
-    known = EXPRESSIONS.get(value)  # type: ignore[arg-type]
+    known = EXPRESSIONS.get(value)
     if known is None:
-        known = Affine((), value)  # type: ignore[arg-type]
+        known = Affine((), value)
         if len(EXPRESSIONS) < MOST_EXPRESSIONS:
-            EXPRESSIONS[value] = known  # type: ignore[index]
+            EXPRESSIONS[value] = known
     return known
 
 

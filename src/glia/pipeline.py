@@ -252,7 +252,7 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         "read_kernels",
-        "glia.neff.kernels:read_kernels",
+        "glia.custom_call.read_kernels:read_kernels",
         makes="tile",
         after={"build": "a call names the buffers that its kernel must fit"},
         options=("target",),

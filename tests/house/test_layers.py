@@ -9,9 +9,9 @@ from pathlib import Path
 from house.source import PACKAGE, functions, imported, nodes_of, place, python_files
 
 ORDER = (
-    "base", "arch", "options", "isa", "graph", "frontend", "tile", "machine", "neff", "pipeline",
-    "compiler", "sim", "timing", "profile", "runtime", "nki", "kernels", "plugins", "conformance",
-    "cli",
+    "base", "arch", "options", "isa", "graph", "frontend", "tile", "machine", "neff", "custom_call",
+    "pipeline", "compiler", "sim", "timing", "profile", "runtime", "nki", "kernels", "plugins",
+    "conformance", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}

@@ -14,15 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glia.machine.binary.errors import DamagedNeff, NeffError, UnsupportedNeffVersion
 from glia.neff.archive import inflate, unpack_archive
-from glia.neff.errors import (
-    DamagedNeff,
-    ForeignNeff,
-    IllegalProgram,
-    NeffError,
-    NotANeff,
-    UnsupportedNeffVersion,
-)
+from glia.neff.errors import ForeignNeff, IllegalProgram, NotANeff
 from glia.neff.package import Neff
 from glia.neff.write import neff_pieces
 from support.neff_programs import every_statement, example_neff

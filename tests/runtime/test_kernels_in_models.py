@@ -170,11 +170,11 @@ def test_operands_of_another_shape_are_refused() -> None:
     ("config", "text"),
     [
         ("%%%", "not JSON in base64"),
-        (encoded([1]), "no JSON object"),
+        (encoded([1]), "not a JSON object"),
         (encoded({"klir_binary": {"binary": "kernel.klir"}}), "no program of glia"),
         (encoded({"neff": "?"}), "not base64"),
         (encoded({"neff": encoded("text")}), "damaged"),
-        (encoded({"neff": "", "fixed": [1]}), "no text"),
+        (encoded({"neff": "", "fixed": [1]}), "not text"),
     ],
 )
 def test_a_config_that_holds_no_kernel_is_refused(config: str, text: str) -> None:

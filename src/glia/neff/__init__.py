@@ -1,4 +1,5 @@
-"""The NEFF container: 1024-byte header, tar archive, and glia's own engine payload inside it.
+"""The NEFF container: a 1024-byte header and a tar archive of programs, weights and views.
 
-`docs/decisions/neff-payload.md` describes every byte that the public documentation does not.
+Programs are in the encoding of `machine.binary`; `docs/decisions/neff-payload.md` describes every
+byte that the public documentation does not.
 """

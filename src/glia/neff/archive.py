@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
-from glia.neff.errors import DamagedNeff
+from glia.machine.binary.errors import DamagedNeff
 
 BLOCK = 512
 MAXIMUM_MEMBERS = 1 << 20

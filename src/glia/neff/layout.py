@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from glia.neff.errors import NotANeff, UnsupportedNeffVersion
+from glia.machine.binary.errors import UnsupportedNeffVersion
+from glia.neff.errors import NotANeff
 
 HEADER_BYTES = 1024
 NAME_BYTES = 256

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glia.base.files import read_file, write_atomically
+from glia.machine.binary.errors import NeffError
 from glia.machine.ir import Binding, Program
-from glia.neff.errors import NeffError
 from glia.neff.read import read_neff
 from glia.neff.write import neff_pieces
 

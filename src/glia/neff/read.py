@@ -13,11 +13,12 @@ from typing import Any
 import glia.isa
 from glia.arch import TARGETS, get_target
 from glia.isa.operand import Memory
+from glia.machine.binary.decode import decode_program
+from glia.machine.binary.errors import DamagedNeff, UnsupportedNeffVersion
 from glia.machine.ir import Program
 from glia.machine.legal import program_violations
 from glia.neff.archive import unpack_archive
-from glia.neff.decode import decode_program
-from glia.neff.errors import DamagedNeff, ForeignNeff, IllegalProgram, UnsupportedNeffVersion
+from glia.neff.errors import ForeignNeff, IllegalProgram
 from glia.neff.layout import (
     HEADER_BYTES,
     NEFF_VERSION,

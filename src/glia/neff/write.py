@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from glia import __version__
+from glia.machine.binary.encode import PAYLOAD_VERSION, encode_program
 from glia.machine.ir import Program
 from glia.neff.archive import Member, pack_archive
-from glia.neff.encode import PAYLOAD_VERSION, encode_program
 from glia.neff.layout import BUILD_PREFIX, Header
 from glia.neff.metadata import (
     engine_file,

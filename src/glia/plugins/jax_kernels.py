@@ -21,11 +21,11 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from glia.arch import Target, get_target
+from glia.custom_call.backend_config import write_kernel
 from glia.frontend.hlo_import.custom_calls import COMPOSITE
 from glia.graph.ops.control import KERNEL
 from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
-from glia.neff.kernels import write_kernel
 from glia.neff.package import Neff
 from glia.nki.names.errors import BadLaunch, NoDerivative
 from glia.nki.names.targets import model_target

@@ -10,8 +10,8 @@ import pytest
 from glia.arch import ARCHS
 from glia.base.affine import Affine
 from glia.isa.examples import chip, examples, hbm
+from glia.machine.binary.decode import fits
 from glia.machine.legal import violations
-from glia.neff.decode import fits
 
 EXAMPLES = examples()
 ODD = (

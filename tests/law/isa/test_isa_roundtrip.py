@@ -10,10 +10,10 @@ from glia.base.affine import Affine
 from glia.base.dtype import F4E2M1FN_X4, F8E8M0FNU, TF32
 from glia.isa import DmaCopy, Instr
 from glia.isa.examples import chip, examples, hbm
+from glia.machine.binary.decode import decode_program
+from glia.machine.binary.encode import encode_program
 from glia.machine.ir import Loop, Program
 from glia.machine.text import parse_program, print_program
-from glia.neff.decode import decode_program
-from glia.neff.encode import encode_program
 
 E = examples()
 FILLED: tuple[Instr, ...] = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.neff.kernels import write_kernel
+from glia.custom_call.backend_config import write_kernel
 from glia.nki.beta1.run.launch import Kernel, checked_grid
 from glia.nki.run.frameworks import framework_of
 from glia.nki.run.launch import bind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from glia.neff.errors import DamagedNeff
+from glia.machine.binary.errors import DamagedNeff
 
 _FLOAT = struct.Struct("<d")
 MAXIMUM_VARINT_BYTES = 10

@@ -16,9 +16,8 @@ from glia.base.dtype import DEVICE_DTYPES, DType
 from glia.base.loc import Loc
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.isa.operand import Pattern, Signal, Tile, Wait
-from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
-from glia.neff.bytestream import ByteReader
-from glia.neff.encode import (
+from glia.machine.binary.bytestream import ByteReader
+from glia.machine.binary.encode import (
     MEMORIES,
     PAYLOAD_MAGIC,
     PAYLOAD_VERSION,
@@ -27,7 +26,8 @@ from glia.neff.encode import (
     Value,
     encoded_fields,
 )
-from glia.neff.errors import UnsupportedNeffVersion
+from glia.machine.binary.errors import UnsupportedNeffVersion
+from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 
 MAXIMUM_DEPTH = 64  # loops and branches inside one another
 MAXIMUM_VALUE_DEPTH = 8  # tuples inside one another

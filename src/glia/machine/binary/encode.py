@@ -22,8 +22,8 @@ from glia.base.errors import InternalError
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
+from glia.machine.binary.bytestream import ByteWriter
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
-from glia.neff.bytestream import ByteWriter
 
 PAYLOAD_MAGIC = b"GLIA"
 PAYLOAD_VERSION = 1

@@ -1,0 +1,4 @@
+"""The binary form of a machine program: the payload of a NEFF.
+
+`docs/decisions/neff-payload.md` describes every byte.
+"""

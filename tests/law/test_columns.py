@@ -189,7 +189,7 @@ def test_an_integer_beyond_64_bits_is_an_error():
 def test_columns_are_made_once_for_a_program(monkeypatch: pytest.MonkeyPatch):
     tested = program([Loop("i", 3, (TensorCopy(dst=chip("a", 4, 4), src=chip("b", 4, 4)),))])
     assert columns_of(tested) is columns_of(tested)
-    monkeypatch.setattr("glia.machine.columns.table.MOST_KEPT", 0)
+    monkeypatch.setattr("glia.machine.columns.table.MAXIMUM_CACHED_INSTRUCTIONS", 0)
     assert columns_of(replace(tested)) is not columns_of(replace(tested))
 
 

@@ -16,7 +16,6 @@ from glia.machine.columns.table import (
     Signals,
     Waits,
     columns_of,
-    kept_columns,
 )
 from glia.machine.columns.value_numbering import Alike, Values
 from glia.machine.ir import Program
@@ -57,7 +56,7 @@ def _is_same(first: Columns, second: Columns) -> bool:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_semaphores_leave_the_other_columns(name: str) -> None:
     program = insert_semaphores(replace(PROGRAMS[name]))
-    kept = kept_columns(program)
+    kept = program.cache.get(Columns)
     assert kept is not None
     assert _is_same(kept, columns_of(replace(program)))
 
@@ -66,5 +65,5 @@ def test_semaphores_leave_the_other_columns(name: str) -> None:
 def test_placement_leaves_all_columns(name: str) -> None:
     free = replace(PROGRAMS[name], addresses={})
     placed = place(free)
-    assert kept_columns(placed) is columns_of(free)
+    assert placed.cache.get(Columns) is columns_of(free)
     assert _is_same(columns_of(free), columns_of(replace(placed)))

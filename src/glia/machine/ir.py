@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from glia.base.dtype import DType
 from glia.isa.kit import Instr
 from glia.isa.operand import Tile
+from glia.machine.program_cache import ProgramCache
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Program:
     body: tuple[Statement, ...]
     addresses: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a pass wants the user to know: spills, casts, ...
+    cache: ProgramCache = field(default_factory=ProgramCache, init=False, repr=False, compare=False)
 
     def instructions(self) -> Iterator[Instr]:
         """Every instruction once, in program order."""

@@ -152,17 +152,20 @@ class Plan:
 def make_plan(program: Program, arch: Arch) -> Plan:
     """Cost every kind of instruction of `program` once and resolve names to numbers.
 
-    A program never changes, so its plans are kept beside it, in a list of (arch, plan), unless they
-    are large.
+    Plans are kept in the program's cache, unless they are large.
     """
-    kept: list[tuple[Arch, Plan]] = vars(program).setdefault("_timing_plans", [])
-    for known, plan in kept:
+    cached = program.cache.get_or_create(_CachedPlans)
+    for known, plan in cached:
         if known is arch:
             return plan
     plan = _make_plan(program, arch)
     if len(plan.columns.instructions) <= MOST_KEPT:
-        kept.append((arch, plan))
+        cached.append((arch, plan))
     return plan
+
+
+class _CachedPlans(list[tuple["Arch", Plan]]):
+    """The plans of one program, by target."""
 
 
 def _make_plan(program: Program, arch: Arch) -> Plan:

@@ -42,7 +42,7 @@ from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
 
 ACCESSES = ("reads", "writes", "updates")
 READS, WRITES = 0, 1
-MOST_KEPT = 1_000_000  # instructions of a program whose columns stay with it, 400 bytes for each
+MAXIMUM_CACHED_INSTRUCTIONS = 1_000_000  # columns take 400 bytes for each
 MOST_ABREAST = 8  # patterns of an instruction that are compared column by column
 COMPARED_QUICKLY = {str, type(None), tuple}  # equal only to others of their class
 PIECE = 512  # instructions that are read field by field, as many as the cache keeps
@@ -165,24 +165,19 @@ class Columns:
 
 
 def columns_of(program: Program) -> Columns:
-    """The columns of a program; they are kept with it unless it is large."""
-    columns = kept_columns(program)
+    """The columns of a program, from its cache where they are in it."""
+    columns = program.cache.get(Columns)
     if columns is None:
         with collection_paused():
             columns = _columns(program)
-        keep_columns(program, columns)
+        cache_columns(program, columns)
     return columns
 
 
-def keep_columns(program: Program, columns: Columns | None) -> None:
-    """Keep with a program what are known to be its columns, unless it is large."""
-    if columns is not None and len(columns.instructions) <= MOST_KEPT:
-        vars(program)["_columns"] = columns
-
-
-def kept_columns(program: Program) -> Columns | None:
-    """The columns that are kept with a program; None when there are none."""
-    return vars(program).get("_columns")
+def cache_columns(program: Program, columns: Columns) -> None:
+    """Put a program's columns into its cache, unless the program is large."""
+    if len(columns.instructions) <= MAXIMUM_CACHED_INSTRUCTIONS:
+        program.cache.put(columns)
 
 
 def _columns(program: Program) -> Columns:

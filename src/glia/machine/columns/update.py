@@ -13,16 +13,17 @@ from glia.machine.columns.table import (
     Signals,
     Span,
     Waits,
-    keep_columns,
-    kept_columns,
+    cache_columns,
 )
 from glia.machine.columns.value_numbering import Array, begins_of, column_of, integers, numbered
 from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
 
 
 def with_body_of(program: Program, other: Program) -> Program:
-    """`program`, whose body is that of another, with the columns that are kept with that one."""
-    keep_columns(program, kept_columns(other))
+    """`program`, whose body is that of `other`, with the other's cached columns."""
+    columns = other.cache.get(Columns)
+    if columns is not None:
+        cache_columns(program, columns)
     return program
 
 
@@ -46,7 +47,7 @@ def with_other_semaphores(program: Program, before: Columns) -> Program:
         signals=Signals(_begins(signals), names.number[: len(given)], amount),
         semaphores=names.distinct,
     )
-    keep_columns(program, columns)
+    cache_columns(program, columns)
     return program
 
 

@@ -139,7 +139,7 @@ def qkv(row: Qkv) -> float:
 
 
 def sample(row: Sample) -> float:
-    """Microseconds of a kernel of the earlier generation on Trn1."""
+    """Microseconds of a kernel of Beta 1 on Trn1."""
     os.environ["NEURON_PLATFORM_TARGET_OVERRIDE"] = "trn1"
     kernel = getattr(importlib.import_module(f"nki_samples.reference.{row.module}"), row.function)
     measured = importlib.import_module("neuronxcc.nki").benchmark(kernel)
@@ -221,7 +221,7 @@ def main(library: str, samples: str) -> int:
         ("NKI library, one core of Trn2", parts[False, 1]),
         ("NKI library, two cores of Trn2", parts[False, 2]),
         ("NKI library, two cores, second of two times (of what is not said)", parts[True, 2]),
-        ("NKI samples of the earlier generation, Trn1", old),
+        ("NKI Beta 1 samples, Trn1", old),
     )
     print("\n".join(f"{title}: {summary(rows)}" for title, rows in sections))
     REPORT.write_text(report_of(sections))

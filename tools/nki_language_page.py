@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from glia.base.errors import CompileError
 from glia.nki.names.errors import NotAnOutput, NotInNki, UnknownWhenTraced
-from glia.nki.names.language_errors import AfterItsLoop, EarlierInKernel
+from glia.nki.names.language_errors import AfterItsLoop, Beta1InKernel
 from glia.nki.source.subset_rules import ARGUMENTS, EXPRESSIONS, NAMES, SIGNATURES, STATEMENTS, Rule
 
 HEAD = """\
@@ -25,7 +25,7 @@ word for it). Then a kernel that breaks a rule below is refused with GLIA620, a 
 What the public sources do not speak of is allowed. `glia check --all-targets` remarks what the
 parser refuses of a kernel, whatever the environment says.
 
-Kernels of the earlier generation, beta 1, are always traced; what their run refuses has the codes
+Kernels of NKI Beta 1 are always traced; what their run refuses has the codes
 GLIA650 to GLIA699, which begin with the words of the vendor's page nki.errors.
 """
 WIDTH = 100  # columns of a line of prose
@@ -37,7 +37,7 @@ PARTS = {
     "Names": NAMES,
 }
 RUNNING: tuple[type[CompileError], ...] = (
-    NotAnOutput, NotInNki, UnknownWhenTraced, AfterItsLoop, EarlierInKernel,
+    NotAnOutput, NotInNki, UnknownWhenTraced, AfterItsLoop, Beta1InKernel,
 )  # fmt: skip
 WARNED = (
     "`nl.dynamic_range` and `while register:`, which NKI 0.7 has no more; write `nl.fori_loop`",

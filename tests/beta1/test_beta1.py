@@ -1,4 +1,4 @@
-"""Kernels of the earlier generation of NKI give what NumPy gives."""
+"""Kernels of NKI Beta 1 give what NumPy gives."""
 
 from __future__ import annotations
 

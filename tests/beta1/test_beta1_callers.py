@@ -1,4 +1,4 @@
-"""Ways in which callers of the earlier generation's kernels name arrays and grids."""
+"""Ways in which callers of Beta 1 kernels name arrays and grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong in a kernel of the earlier generation is said in the documented words."""
+"""What is wrong in a kernel of Beta 1 is said in the documented words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the earlier nki.isa with all their parameters, against NumPy."""
+"""Functions of Beta 1's nki.isa with all their parameters, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keywords of the earlier generation: the documented ones, those of public kernels, no others."""
+"""Keywords of Beta 1: the documented ones, those of public kernels, no others."""
 
 from __future__ import annotations
 

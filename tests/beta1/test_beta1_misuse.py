@@ -1,4 +1,4 @@
-"""What a kernel of the earlier generation does wrong is the same error simulated and compiled."""
+"""What a kernel of Beta 1 does wrong is the same error simulated and compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of instructions: kernels of the earlier generation leave it to the compiler."""
+"""The order of instructions: kernels of Beta 1 leave it to the compiler."""
 
 from __future__ import annotations
 

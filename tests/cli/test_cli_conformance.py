@@ -115,7 +115,7 @@ def test_kernels_of_both_generations_run_and_agree_with_numpy(clone: Path) -> No
     found = json.loads(result.output)
     seen = {(k["file"], k["kernel"]): (k["generation"], k["status"]) for k in found["kernels"]}
     assert seen == {
-        ("add.py", "nki_tensor_add_kernel"): ("beta 1", "pass"),
+        ("add.py", "nki_tensor_add_kernel"): ("Beta 1", "pass"),
         ("current.py", "nki_tensor_add_kernel"): ("current", "pass"),
         ("current.py", "no_one_knows"): ("current", "not run"),
     }

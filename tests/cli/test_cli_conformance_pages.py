@@ -101,7 +101,7 @@ def test_blocks_without_imports_are_of_the_generation_whose_words_they_use(
         "      buf[i] = nl.load(inp[i])\n      nl.store(res[i], buf[i])\n    return res\n"
     )
     (outcome,) = outcomes_of(tmp_path, block)
-    assert (outcome.generation, outcome.status, outcome.error) == ("beta 1", "pass", 0.0)
+    assert (outcome.generation, outcome.status, outcome.error) == ("Beta 1", "pass", 0.0)
 
 
 def test_kernels_of_one_name_are_told_apart_by_their_number(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from glia.neff.package import Neff
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
-from glia.nki.beta1 import jit as earlier_jit
-from glia.nki.beta1 import language as earlier
+from glia.nki.beta1 import jit as beta1_jit
+from glia.nki.beta1 import language as beta1_nl
 from glia.nki.names.errors import BadLaunch, NoSuchName, NotInGlia
 from glia.nki.names.language_errors import NotInLanguage
 from glia.nki.run.kernel import Kernel
@@ -211,11 +211,11 @@ def test_options_are_replaced_and_have_a_mode(tmp_path: Path) -> None:
     np.testing.assert_array_equal(next(iter(compiled.run(x=X).outputs.values())), X)
 
 
-def test_a_kernel_of_the_earlier_generation_compiles_too(tmp_path: Path) -> None:
-    @earlier_jit
+def test_a_kernel_of_beta1_compiles_too(tmp_path: Path) -> None:
+    @beta1_jit
     def negative(x: Any) -> Any:
-        out = earlier.ndarray(x.shape, dtype=x.dtype, buffer=earlier.shared_hbm)
-        earlier.store(out, earlier.negative(earlier.load(x)))
+        out = beta1_nl.ndarray(x.shape, dtype=x.dtype, buffer=beta1_nl.shared_hbm)
+        beta1_nl.store(out, beta1_nl.negative(beta1_nl.load(x)))
         return out
 
     options = _options(tmp_path)

@@ -1,4 +1,4 @@
-"""Attention under the names of the earlier generation, as public callers launch it."""
+"""Attention under the names of Beta 1, as public callers launch it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of the earlier generation call kernels of this one under their documented names."""
+"""Kernels of Beta 1 call kernels of this one under their documented names."""
 
 from __future__ import annotations
 

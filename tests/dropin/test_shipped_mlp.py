@@ -1,4 +1,4 @@
-"""Layers under the private names of the earlier generation, as public models launch them."""
+"""Layers under the private names of Beta 1, as public models launch them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from glia.machine.builder.program_builder import ProgramBuilder
 from glia.nki import beta1, jit
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.beta1 import language as earlier
+from glia.nki.beta1 import language as beta1_nl
 from glia.nki.run.check_kernel import check_kernel
 from glia.nki.run.testing import assert_engine_busy, assert_latency, assert_no_spill, profile_kernel
 from glia.nki.tensors.nki_tensor import NkiTensor
@@ -207,8 +207,8 @@ def test_no_core_of_several_may_spill(core: int) -> None:
 
 
 def _negative(x):  # type: ignore[no-untyped-def]
-    out = earlier.ndarray(x.shape, dtype=x.dtype, buffer=earlier.shared_hbm)
-    earlier.store(out, value=earlier.negative(earlier.load(x)))
+    out = beta1_nl.ndarray(x.shape, dtype=x.dtype, buffer=beta1_nl.shared_hbm)
+    beta1_nl.store(out, value=beta1_nl.negative(beta1_nl.load(x)))
     return out
 
 
@@ -221,7 +221,7 @@ def _negative(x):  # type: ignore[no-untyped-def]
         ("trn1", "trn2", "trn1"),
     ],
 )
-def test_a_kernel_of_the_earlier_generation_is_timed_where_it_would_run(
+def test_a_kernel_of_beta1_is_timed_where_it_would_run(
     own: str | None, asked: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NEURON_PLATFORM_TARGET_OVERRIDE", raising=False)

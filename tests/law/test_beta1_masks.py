@@ -1,4 +1,4 @@
-"""Masks of the earlier generation hold exactly where the comparisons they are made of do."""
+"""Masks of Beta 1 hold exactly where the comparisons they are made of do."""
 
 from __future__ import annotations
 

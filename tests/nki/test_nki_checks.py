@@ -145,7 +145,7 @@ def test_other_values_than_expected_are_found() -> None:
     assert failed(check_kernel(doubled, X, expected=[wrong, wrong])) == ["as expected"]
 
 
-def test_kernels_of_the_earlier_generation_are_checked_alike() -> None:
+def test_kernels_of_beta1_are_checked_alike() -> None:
     x = np.ones((200, 8), ml_dtypes.bfloat16)
     report = check_kernel(masked_rows, x, target="trn2", expected=[2 * x])
     assert report.passed, str(report)

@@ -13,7 +13,7 @@ from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.beta1 import language as beta1
 from glia.nki.names.errors import NotInNki
-from glia.nki.names.language_errors import AfterItsLoop, EarlierInKernel, KernelAdvice
+from glia.nki.names.language_errors import AfterItsLoop, Beta1InKernel, KernelAdvice
 from glia.nki.tensors.nki_tensor import NkiTensor
 from support.nki_ways import both, normal, stored
 
@@ -111,12 +111,12 @@ def test_no_loop_on_the_device_is_left_by_break() -> None:
     both_raise(conditional, NotInNki, "break")
 
 
-def test_functions_of_the_earlier_generation_are_refused_in_kernels_of_the_current() -> None:
+def test_functions_of_beta1_are_refused_in_kernels_of_the_current() -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         beta1.load(x)
         return stored(nl.load(x))
 
-    both_raise(kernel, EarlierInKernel, r"nl\.load of neuronxcc")
+    both_raise(kernel, Beta1InKernel, r"nl\.load of neuronxcc")
 
 
 def _warned(kernel: Kernel) -> list[str]:

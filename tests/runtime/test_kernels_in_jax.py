@@ -113,7 +113,7 @@ def test_nki_call_of_a_kernel_of_the_current_generation(way: Way) -> None:
     np.testing.assert_allclose(way(summed)(x), np.cumsum(x, -1), rtol=1e-5, atol=1e-5)
 
 
-def test_a_kernel_of_the_earlier_generation_on_a_grid(way: Way) -> None:
+def test_a_kernel_of_beta1_on_a_grid(way: Way) -> None:
     a, b = array(256, 128), array(256, 128, seed=1)
     found = way(lambda a, b: add[2, 2](a, b) * a * b)(a, b)
     np.testing.assert_allclose(found, (a + b) * a * b, rtol=1e-6)

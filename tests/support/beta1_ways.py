@@ -1,4 +1,4 @@
-"""Running a kernel of the earlier generation in both ways: step by step, and compiled."""
+"""Running a kernel of Beta 1 in both ways: step by step, and compiled."""
 
 from __future__ import annotations
 

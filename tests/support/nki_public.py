@@ -18,12 +18,12 @@ from glia.nki import beta1
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.beta1 import compiler as ncc
-from glia.nki.beta1 import isa as old_isa
-from glia.nki.beta1 import language as old
+from glia.nki.beta1 import isa as beta1_isa
+from glia.nki.beta1 import language as beta1_nl
 from glia.nki.beta1.run import current_generation as current
 from glia.nki.beta1.run import framework_kernel as framework
-from glia_dropin.kernels import attention as earlier_attention
-from glia_dropin.kernels import shipped as earlier
+from glia_dropin.kernels import attention as shipped_attention
+from glia_dropin.kernels import shipped as shipped
 from glia_dropin.neuronxcc import mx
 from support.nki_ways import both, normal, stored
 
@@ -44,14 +44,14 @@ def row(name: str) -> Callable[[Callable[[], Pairs]], Callable[[], Pairs]]:
 
 
 def saved(value):
-    """A tensor of the earlier generation in shared HBM."""
-    out = old.ndarray(value.shape, value.dtype, buffer=old.shared_hbm)
-    old.store(out, value)
+    """A tensor of Beta 1 in shared HBM."""
+    out = beta1_nl.ndarray(value.shape, value.dtype, buffer=beta1_nl.shared_hbm)
+    beta1_nl.store(out, value)
     return out
 
 
-def earlier_run(kernel: Any, *arrays: Any, **options: Any) -> Any:
-    """What a kernel of the earlier generation returns, compiled, which is as simulated."""
+def run_beta1(kernel: Any, *arrays: Any, **options: Any) -> Any:
+    """What a kernel of Beta 1 returns, compiled, which is as simulated."""
     known = beta1.jit(kernel, **options)
     compiled = known(*arrays)
     np.testing.assert_array_equal(beta1.simulate_kernel(known, *arrays), compiled)
@@ -65,12 +65,12 @@ def _doubled(x):
     return stored(nl.multiply(nl.load(x), 2.0))
 
 
-def _old_doubled(x):
-    return saved(old.multiply(old.load(x), 2.0))
+def _beta1_doubled(x):
+    return saved(beta1_nl.multiply(beta1_nl.load(x), 2.0))
 
 
-def _old_into(x, out):
-    old.store(out, old.multiply(old.load(x), 2.0))
+def _beta1_into(x, out):
+    beta1_nl.store(out, beta1_nl.multiply(beta1_nl.load(x), 2.0))
 
 
 @row("nki.jit(show_compiler_tb, debug_kernel, kernel_return, additional_compile_opt, experimental)")
@@ -80,19 +80,19 @@ def _() -> Pairs:
         "additional_compile_opt": "-O1", "experimental_flags": "skip-pelican",
     }  # fmt: skip
     yield nki.jit(**given)(_doubled)(X), 2 * X
-    yield earlier_run(_old_doubled, X, **given), 2 * X
+    yield run_beta1(_beta1_doubled, X, **given), 2 * X
 
 
-@row("nki.jit(platform_target) of the earlier generation")
+@row("nki.jit(platform_target) of Beta 1")
 def _() -> Pairs:
-    kernel = beta1.jit(_old_doubled, platform_target="trn1")
+    kernel = beta1.jit(_beta1_doubled, platform_target="trn1")
     yield kernel(X), 2 * X
     yield kernel.target().name, "trn1"
 
 
 @row("nki.trace(grid, platform_target)")
 def _() -> Pairs:
-    traced = beta1.trace(_old_into, grid=(1,), platform_target="trn2")
+    traced = beta1.trace(_beta1_into, grid=(1,), platform_target="trn2")
     out = np.zeros_like(X)
     beta1.simulate_kernel(traced, X, out)
     yield out, 2 * X
@@ -106,7 +106,7 @@ MEASURING = {
 
 @row("baremetal and benchmark: bare, called and as functions, in both generations")
 def _() -> Pairs:
-    for module, kernel in ((current, _doubled), (beta1, _old_doubled)):
+    for module, kernel in ((current, _doubled), (beta1, _beta1_doubled)):
         yield module.baremetal(kernel)(X), 2 * X
         yield module.baremetal(additional_compile_opt="-O1")(kernel)(X), 2 * X
         yield module.baremetal(kernel, disable_allocation_opt=True)(X), 2 * X
@@ -122,7 +122,7 @@ def _() -> Pairs:
 
 @row("profile and save_neff_name: the files that are asked for, in both generations")
 def _() -> Pairs:
-    for number, (module, kernel) in enumerate(((current, _doubled), (beta1, _old_doubled))):
+    for number, (module, kernel) in enumerate(((current, _doubled), (beta1, _beta1_doubled))):
         folder = Path(f"files{number}").absolute()
         known = module.profile(
             kernel, working_directory=str(folder), save_neff_name="k.neff",
@@ -150,16 +150,18 @@ def _() -> Pairs:
         nisa.nc_matmul(acc, nl.load(x), more)
         return stored(acc)
 
-    def old_kernel(x, y):
-        acc = old.zeros((16, 16), old.float32, buffer=old.psum, lazy_initialization=True)
-        more = old.full((8, 16), 3, old.float32, lazy_initialization=True)
-        acc[...] += old_isa.nc_matmul(old.load(x), old.load(y))
-        acc[...] += old_isa.nc_matmul(old.load(x), old.copy(more))
+    def beta1_kernel(x, y):
+        acc = beta1_nl.zeros(
+            (16, 16), beta1_nl.float32, buffer=beta1_nl.psum, lazy_initialization=True
+        )
+        more = beta1_nl.full((8, 16), 3, beta1_nl.float32, lazy_initialization=True)
+        acc[...] += beta1_isa.nc_matmul(beta1_nl.load(x), beta1_nl.load(y))
+        acc[...] += beta1_isa.nc_matmul(beta1_nl.load(x), beta1_nl.copy(more))
         return saved(acc)
 
     right = X.T @ Y + X.T @ np.full_like(Y, 3)
     yield both(kernel, X, Y), right
-    yield earlier_run(old_kernel, X, Y), right
+    yield run_beta1(beta1_kernel, X, Y), right
 
 
 @row("nl.sequential_range(directives, body_no_reorder), nl.affine_range(precise_schedule)")
@@ -175,32 +177,38 @@ def _() -> Pairs:
             nisa.tensor_tensor(total, total, tile[:, i : i + 1], nl.add)
         return stored(total)
 
-    def old_kernel(x):
-        out = old.ndarray((8, 8), old.float32, buffer=old.shared_hbm)
-        for i in old.sequential_range(2, directives=ncc.multi_buffer(2)):
-            old.store(out[:, old.ds(i * 2, 2)], old.load(x[:, old.ds(i * 2, 2)]))
-        for i in old.sequential_range(2, body_no_reorder=True):
-            old.store(out[:, old.ds(4 + i, 1)], old.load(x[:, old.ds(4 + i, 1)]))
-        for i in old.affine_range(2, precise_schedule=True):
-            old.store(out[:, old.ds(6 + i, 1)], old.load(x[:, old.ds(6 + i, 1)]))
+    def beta1_kernel(x):
+        out = beta1_nl.ndarray((8, 8), beta1_nl.float32, buffer=beta1_nl.shared_hbm)
+        for i in beta1_nl.sequential_range(2, directives=ncc.multi_buffer(2)):
+            beta1_nl.store(
+                out[:, beta1_nl.ds(i * 2, 2)], beta1_nl.load(x[:, beta1_nl.ds(i * 2, 2)])
+            )
+        for i in beta1_nl.sequential_range(2, body_no_reorder=True):
+            beta1_nl.store(
+                out[:, beta1_nl.ds(4 + i, 1)], beta1_nl.load(x[:, beta1_nl.ds(4 + i, 1)])
+            )
+        for i in beta1_nl.affine_range(2, precise_schedule=True):
+            beta1_nl.store(
+                out[:, beta1_nl.ds(6 + i, 1)], beta1_nl.load(x[:, beta1_nl.ds(6 + i, 1)])
+            )
         return out
 
     yield both(kernel, X), X[:, :6].sum(1, keepdims=True)
-    yield earlier_run(old_kernel, X), X[:, :8]
+    yield run_beta1(beta1_kernel, X), X[:, :8]
 
 
 @row("nl.loop_reduce(name)")
 def _() -> Pairs:
     def kernel(x):
-        out = old.ndarray((8, 1), old.float32, buffer=old.shared_hbm)
-        most = old.ndarray((8, 1), old.float32, buffer=old.sbuf)
-        for i in old.affine_range(4):
-            part = old.max(old.load(x[:, old.ds(i * 4, 4)]), axis=1, keepdims=True)
-            most[...] = old.loop_reduce(part, op=np.max, loop_indices=[i], name="most")
-        old.store(out, most)
+        out = beta1_nl.ndarray((8, 1), beta1_nl.float32, buffer=beta1_nl.shared_hbm)
+        most = beta1_nl.ndarray((8, 1), beta1_nl.float32, buffer=beta1_nl.sbuf)
+        for i in beta1_nl.affine_range(4):
+            part = beta1_nl.max(beta1_nl.load(x[:, beta1_nl.ds(i * 4, 4)]), axis=1, keepdims=True)
+            most[...] = beta1_nl.loop_reduce(part, op=np.max, loop_indices=[i], name="most")
+        beta1_nl.store(out, most)
         return out
 
-    yield earlier_run(kernel, X), X.max(1, keepdims=True)
+    yield run_beta1(kernel, X), X.max(1, keepdims=True)
 
 
 @row("nisa.nc_matmul(perf_mode='double_row_gen3')")
@@ -210,15 +218,17 @@ def _() -> Pairs:
         nisa.nc_matmul(acc, nl.load(x), nl.load(y), perf_mode="double_row_gen3")
         return stored(acc)
 
-    def old_kernel(x, y):
-        acc = old.zeros((16, 8), old.float32, buffer=old.psum)
-        acc[...] += old_isa.nc_matmul(old.load(x), old.load(y), perf_mode="double_row_gen3")
+    def beta1_kernel(x, y):
+        acc = beta1_nl.zeros((16, 8), beta1_nl.float32, buffer=beta1_nl.psum)
+        acc[...] += beta1_isa.nc_matmul(
+            beta1_nl.load(x), beta1_nl.load(y), perf_mode="double_row_gen3"
+        )
         return saved(acc)
 
     a, b = (each.astype(ml_dtypes.float8_e4m3) for each in (normal(8, 2, 16), normal(8, 2, 8)))
     right = np.einsum("krm,krn->mn", a.astype(np.float32), b.astype(np.float32))
     yield both(kernel, a, b), right
-    yield earlier_run(old_kernel, a, b), right
+    yield run_beta1(beta1_kernel, a, b), right
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -232,17 +242,19 @@ def _() -> Pairs:
             nisa.tensor_scalar(least, nl.load(x)[:, i : i + 1], nl.minimum, nisa.fp32.min)
         return stored(least), stored(nl.less(nl.load(x), 0.0, dtype=nl.bool))
 
-    def old_kernel(x):
-        least = old.full((8, 1), old.fp32.min, old.float32r)
-        for i in old.range(2):
-            least[...] = old.minimum(old.load(x[:, old.ds(i, 1)]), old_isa.fp32.min)
+    def beta1_kernel(x):
+        least = beta1_nl.full((8, 1), beta1_nl.fp32.min, beta1_nl.float32r)
+        for i in beta1_nl.range(2):
+            least[...] = beta1_nl.minimum(
+                beta1_nl.load(x[:, beta1_nl.ds(i, 1)]), beta1_isa.fp32.min
+            )
         return saved(least)
 
     least, less = both(kernel, X)
     yield least, np.full((8, 1), LEAST)
     yield less, X < 0
-    yield earlier_run(old_kernel, X), np.full((8, 1), LEAST)
-    yield np.dtype(old.bool), np.dtype(bool)
+    yield run_beta1(beta1_kernel, X), np.full((8, 1), LEAST)
+    yield np.dtype(beta1_nl.bool), np.dtype(bool)
 
 
 @row("nl.par_dim of the current generation")
@@ -255,17 +267,17 @@ def _() -> Pairs:
     yield both(kernel, X), X
 
 
-@row("tensor_scalar_cumulative(dst) and reduce_cmd.load_reduce of the earlier generation")
+@row("tensor_scalar_cumulative(dst) and reduce_cmd.load_reduce of Beta 1")
 def _() -> Pairs:
     def kernel(x):
-        dst = old.ndarray((8, 16), old.float32, buffer=old.sbuf)
-        old_isa.tensor_scalar_cumulative(
-            dst=dst, src=old.load(x), op0=old.add, op1=old.add, imm0=0.0, imm1=1.0,
-            reduce_cmd=old_isa.reduce_cmd.load_reduce,
+        dst = beta1_nl.ndarray((8, 16), beta1_nl.float32, buffer=beta1_nl.sbuf)
+        beta1_isa.tensor_scalar_cumulative(
+            dst=dst, src=beta1_nl.load(x), op0=beta1_nl.add, op1=beta1_nl.add, imm0=0.0, imm1=1.0,
+            reduce_cmd=beta1_isa.reduce_cmd.load_reduce,
         )  # fmt: skip
         return saved(dst)
 
-    yield earlier_run(kernel, X), 1 + np.cumsum(X, axis=1)
+    yield run_beta1(kernel, X), 1 + np.cumsum(X, axis=1)
 
 
 @row("functions of NumPy as operators; dtypes of NumPy and strings")
@@ -282,16 +294,16 @@ def _() -> Pairs:
         nisa.tensor_copy(narrow, most)
         return stored(narrow)
 
-    def old_kernel(x, y):
-        total = old_isa.tensor_tensor(old.load(x), old.load(y), np.add, dtype="float32")
-        total = old_isa.tensor_scalar(total, np.multiply, 2.0, op1=np.maximum, operand1=0.0)
-        total = old_isa.activation(op=np.square, data=total)
-        return saved(old_isa.tensor_reduce(np.max, total, axis=[1], dtype=np.dtype("float32")))
+    def beta1_kernel(x, y):
+        total = beta1_isa.tensor_tensor(beta1_nl.load(x), beta1_nl.load(y), np.add, dtype="float32")
+        total = beta1_isa.tensor_scalar(total, np.multiply, 2.0, op1=np.maximum, operand1=0.0)
+        total = beta1_isa.activation(op=np.square, data=total)
+        return saved(beta1_isa.tensor_reduce(np.max, total, axis=[1], dtype=np.dtype("float32")))
 
     once = np.maximum(2 * (X + Y - Y), 0)
     yield both(kernel, X, Y), (once**2).max(1, keepdims=True).astype(ml_dtypes.bfloat16)
     right = (np.maximum(2 * (X + Y), 0) ** 2).max(1, keepdims=True)
-    yield earlier_run(old_kernel, X, Y).reshape(8, 1), right
+    yield run_beta1(beta1_kernel, X, Y).reshape(8, 1), right
 
 
 @row("imports in the body of a kernel, strings as statements, language.constants")
@@ -315,7 +327,7 @@ def _() -> Pairs:
             nisa.tensor_tensor(total, total, inner.load(x)[:, i : i + 1], inner.add)
         return stored(total)
 
-    yield earlier_run(kernel, X), X
+    yield run_beta1(kernel, X), X
     yield both(now, X), X[:, :2].sum(1, keepdims=True)
 
 
@@ -326,7 +338,7 @@ def _() -> Pairs:
 def _() -> Pairs:
     a, b = normal(2, 8, 128, 512), normal(2, 8, 128, 512, seed=1)
     count = a.size - 70000
-    found = earlier.add_kernel_nx8x128x512[2](a, b, count)
+    found = shipped.add_kernel_nx8x128x512[2](a, b, count)
     yield found.ravel()[:count], (a + b).ravel()[:count]
 
 
@@ -337,14 +349,14 @@ def _() -> Pairs:
     right = weights / weights.sum(-1, keepdims=True) @ v
 
     def swapped(q, k, v):
-        out = old.ndarray((2, 256, 64), old.float32, buffer=old.shared_hbm)
-        earlier_attention.attention_kernel("AttentionMMSoftmaxMM", q, k, v, 0.125, out)
+        out = beta1_nl.ndarray((2, 256, 64), beta1_nl.float32, buffer=beta1_nl.shared_hbm)
+        shipped_attention.attention_kernel("AttentionMMSoftmaxMM", q, k, v, 0.125, out)
         return out
 
     def straight(q, k, v):
-        out = old.ndarray((2, 64, 256), old.float32, buffer=old.shared_hbm)
+        out = beta1_nl.ndarray((2, 64, 256), beta1_nl.float32, buffer=beta1_nl.shared_hbm)
         name = "AttentionMMSoftmaxMMWithoutSwap"
-        earlier_attention.attention_kernel(name, q, k, v, scale=0.125, out=out)
+        shipped_attention.attention_kernel(name, q, k, v, scale=0.125, out=out)
         return out
 
     turned = [np.ascontiguousarray(each.transpose(0, 2, 1)) for each in (q, k)]
@@ -403,7 +415,7 @@ def _() -> Pairs:
             return key, super().dump_config_with_boundargs(boundargs)
 
     def kernel(x, scale=2.0):
-        return saved(old.multiply(old.load(x), scale))
+        return saved(beta1_nl.multiply(beta1_nl.load(x), scale))
 
     known = Hosted.trace(kernel)
     bound = inspect.signature(kernel).bind(X)

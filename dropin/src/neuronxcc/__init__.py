@@ -1,4 +1,4 @@
-"""What glia has of neuronxcc: NKI of the earlier generation, and dtypes of the host."""
+"""What glia has of neuronxcc: NKI Beta 1, and dtypes of the host."""
 
 from neuronxcc import nki, starfish
 

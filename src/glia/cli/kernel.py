@@ -179,11 +179,11 @@ def _raised_at(error: Exception, path: Path) -> Loc | None:
 
 def _kernels_of(path: str, name: str, module: ModuleType) -> str:
     """The kernel that a misspelt name is most like; without a name all that the file has."""
-    from glia.nki.beta1.run.launch import Kernel as Earlier
+    from glia.nki.beta1.run.launch import Kernel as Beta1Kernel
     from glia.nki.run.kernel import Kernel
 
     held = vars(module).items()
-    kernels = [known for known, value in held if isinstance(value, Kernel | Earlier)]
+    kernels = [known for known, value in held if isinstance(value, Kernel | Beta1Kernel)]
     if name or not kernels:
         return nearest(name, kernels)
     return "; name one: " + ", ".join(f"{path}{SEPARATOR}{known}" for known in kernels)

@@ -27,7 +27,7 @@ KERNEL = re.compile(  # a decorator of kernels, any others, the function
     r"(?: *@.*\n)* *def (\w+)",
     re.MULTILINE,
 )
-EARLIER = "neuronxcc.nki"
+BETA1 = "neuronxcc.nki"
 CUSTOMS = {  # how pages name what they use
     "nki": "import {root} as nki",
     "nl": "import {root}.language as nl",
@@ -128,20 +128,20 @@ def _without_file(
 def _usual_root(text: str, root: str) -> str:
     """The package of kernels that a page imports; `root` where there are both or neither."""
     imports = re.findall(r"^ *(?:import|from) (nki|neuronxcc)\b", text, re.MULTILINE)
-    return {("nki",): "nki", ("neuronxcc",): EARLIER}.get(tuple({*imports}), root)
+    return {("nki",): "nki", ("neuronxcc",): BETA1}.get(tuple({*imports}), root)
 
 
 def _root(tree: ast.Module, usual: str) -> str:
     """The package a block is for: the one it imports, that of its words, or the usual one."""
     packages = {name.partition(".")[0] for name in imported(tree)}
     if "neuronxcc" in packages:
-        return EARLIER
-    is_earlier = "nki" not in packages and any(map(_is_of_beta1, ast.walk(tree)))
-    return EARLIER if is_earlier else "nki" if "nki" in packages else usual
+        return BETA1
+    is_beta1 = "nki" not in packages and any(map(_is_of_beta1, ast.walk(tree)))
+    return BETA1 if is_beta1 else "nki" if "nki" in packages else usual
 
 
 def _is_of_beta1(node: ast.AST) -> bool:
-    """Whether only the first generation has it: tiles of blocks, results assigned to parts."""
+    """Whether only Beta 1 has it: tiles of blocks, results assigned to parts."""
     match node:
         case ast.Attribute(value=ast.Name(id="nl"), attr="par_dim"):
             return True

@@ -25,7 +25,7 @@ import numpy as np
 
 from glia.conformance.load import imported, kernels_in, parsed, require_dropin
 from glia.conformance.outcome import Outcome, text_of_outcome
-from glia.conformance.pages import EARLIER, KERNEL, excerpts
+from glia.conformance.pages import BETA1, KERNEL, excerpts
 from glia.conformance.torch_xla import provide_xla
 from glia.conformance.trials import (
     NO_INPUTS,
@@ -40,7 +40,7 @@ from glia.conformance.trials import (
 
 SECONDS = 900  # that one kernel, test or script may take
 __all__ = ["find_files", "generation_of", "run_all", "run_file", "text_of_outcome"]
-GENERATIONS = {"neuronxcc": "beta 1", "nki": "current", "torch_neuronx": "beta 1"}
+GENERATIONS = {"neuronxcc": "Beta 1", "nki": "current", "torch_neuronx": "Beta 1"}
 
 
 def find_files(root: Path) -> list[Path]:
@@ -148,7 +148,7 @@ def _outcomes(root: Path, only: str, seconds: float) -> Iterator[Outcome]:
         if only in path.relative_to(root).as_posix():
             yield from _in_processes(path, seconds)
     is_current = any(generation_of(parsed(path)) == "current" for path in files)
-    package = "nki" if is_current else EARLIER
+    package = "nki" if is_current else BETA1
     for page in _visible(root, "*.rst"):
         if only in page.relative_to(root).as_posix():
             yield from _of_page(page, package, seconds)

@@ -33,8 +33,8 @@ from glia.conformance.outcome import Outcome, failed, judged
 from glia.conformance.page_recipes import RECIPES, kernels_of_page
 from glia.conformance.torch_xla import neuron_is_cpu
 from glia.conformance.tutorial_recipes import Trial
-from glia.nki.beta1 import jit as earlier_jit
-from glia.nki.beta1.run.launch import Kernel as EarlierKernel
+from glia.nki.beta1 import jit as beta1_jit
+from glia.nki.beta1.run.launch import Kernel as Beta1Kernel
 from glia.nki.beta1.run.launch import simulate_kernel
 from glia.nki.run.frameworks import to_numpy
 from glia.nki.run.kernel import Kernel, jit
@@ -71,7 +71,7 @@ def kernel_steps(path: Path, tree: ast.Module, generation: str) -> Iterator[Step
     except Exception as problem:
         yield from ((n, partial(failed, path, n, generation, problem)) for n in names)
         return
-    made = jit if generation == "current" else earlier_jit
+    made = jit if generation == "current" else beta1_jit
     for name in names:
         kernel = getattr(module, name)
         kernel = made(kernel) if name in plain else kernel
@@ -147,7 +147,7 @@ def _run_trial(path: Path, kernel: Any, name: str, generation: str, trial: Trial
 def _simulated(kernel: Any, generation: str, grid: tuple[int, ...]) -> Any:
     if not hasattr(kernel, "function"):
         return kernel  # a wrapper that launches one
-    if generation == "beta 1":
+    if generation == "Beta 1":
         launched = kernel[grid] if grid else kernel
         return lambda *args, **kwargs: simulate_kernel(launched, *args, **kwargs)
     return simulate(kernel)[grid[0]] if grid else simulate(kernel)  # type: ignore[index]
@@ -187,7 +187,7 @@ def _noting(reached: set[str]) -> Iterator[None]:
     with (
         noted(Launch, "call"),
         noted(Kernel, "__call__"),
-        noted(EarlierKernel, "__call__"),
+        noted(Beta1Kernel, "__call__"),
     ):
         yield
 

@@ -1,4 +1,4 @@
-"""The earlier generation of NKI has every documented name, with its documented parameters."""
+"""NKI Beta 1 has every documented name, with its documented parameters."""
 
 from __future__ import annotations
 

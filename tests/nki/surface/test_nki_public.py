@@ -13,7 +13,7 @@ import pytest
 from glia import nki
 from glia.nki import beta1
 from glia.nki import language as nl
-from glia.nki.beta1 import language as old
+from glia.nki.beta1 import language as beta1_nl
 from glia.nki.names.errors import ImpossibleTensor
 from glia.nki.names.language_errors import KernelAdvice
 from glia.nki.tensors.nki_tensor import NkiTensor
@@ -37,13 +37,13 @@ def test_there_is_a_row_for_all_of_it() -> None:
     assert [each for each in WRITTEN.split() if each not in rows] == []
 
 
-def test_the_earlier_generation_keeps_its_own_forms() -> None:
+def test_beta1_keeps_its_own_forms() -> None:
     def kernel(x: Any) -> Any:
-        kept = old.zeros((8, 16), old.float32, buffer=None, lazy_initialization=True)
-        for _ in old.sequential_range(1, body_no_reorder=True):
-            kept[...] = old.load(x)
-        out = old.ndarray((8, 16), old.float32, buffer=old.shared_hbm)
-        old.store(out, kept)
+        kept = beta1_nl.zeros((8, 16), beta1_nl.float32, buffer=None, lazy_initialization=True)
+        for _ in beta1_nl.sequential_range(1, body_no_reorder=True):
+            kept[...] = beta1_nl.load(x)
+        out = beta1_nl.ndarray((8, 16), beta1_nl.float32, buffer=beta1_nl.shared_hbm)
+        beta1_nl.store(out, kept)
         return out
 
     x = np.ones((8, 16), np.float32)

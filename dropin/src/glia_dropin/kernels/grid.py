@@ -1,4 +1,4 @@
-"""What kernels under names of the earlier generation share: parts of a grid, refused options."""
+"""What kernels under names of Beta 1 share: parts of a grid, refused options."""
 
 from __future__ import annotations
 

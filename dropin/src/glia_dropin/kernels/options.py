@@ -1,4 +1,4 @@
-"""Options of kernels that the vendor ships, as callers of the earlier generation name them.
+"""Options of kernels that the vendor ships, as callers of Beta 1 name them.
 
 Models import these names from `neuronxcc.nki._pre_prod_kernels` beside the kernels that take them.
 Members and values are those of the NKI Library, where the kernels went.

@@ -1,4 +1,4 @@
-"""`neuronxcc`: the package that holds the earlier generation."""
+"""`neuronxcc`: the package that holds NKI Beta 1."""
 
 import logging
 

@@ -37,20 +37,20 @@ def from_current(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         frame = frame_of(function.__name__)
         given: dict[str, Tensor] = {}
-        positional = [_current(each, given) for each in args]
-        named = {name: _current(each, given) for name, each in kwargs.items()}
+        positional = [_to_current(each, given) for each in args]
+        named = {name: _to_current(each, given) for name, each in kwargs.items()}
         returned = function(*positional, **named)
         if isinstance(returned, tuple | list):
-            return type(returned)(_earlier(frame, each, given) for each in returned)
-        return _earlier(frame, returned, given)
+            return type(returned)(_to_beta1(frame, each, given) for each in returned)
+        return _to_beta1(frame, returned, given)
 
     return called
 
 
-def _current(value: Any, given: dict[str, Tensor]) -> Any:
+def _to_current(value: Any, given: dict[str, Tensor]) -> Any:
     """A tensor, or tensors, as the current generation has them; anything else as it is."""
     if isinstance(value, list):
-        return [_current(each, given) for each in value]
+        return [_to_current(each, given) for each in value]
     if not isinstance(value, Tensor):
         return value
     is_read = value.storage.is_constant
@@ -59,7 +59,7 @@ def _current(value: Any, given: dict[str, Tensor]) -> Any:
     return view
 
 
-def _earlier(frame: Frame, value: Any, given: dict[str, Tensor]) -> Any:
+def _to_beta1(frame: Frame, value: Any, given: dict[str, Tensor]) -> Any:
     """What a function returns, a tensor that it was given as that tensor."""
     if not isinstance(value, NkiTensor):
         return value

@@ -1,4 +1,4 @@
-"""NKI of the earlier generation, from glia.nki.beta1."""
+"""NKI Beta 1, from glia.nki.beta1."""
 
 from glia.nki.beta1 import (
     FrameworkKernel,

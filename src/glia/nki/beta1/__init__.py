@@ -1,4 +1,4 @@
-"""NKI of the first generation, which kernels import as `neuronxcc.nki`.
+"""NKI Beta 1, which kernels import as `neuronxcc.nki`.
 
 Its functions return tiles, take masks and index objects, and assign to slots; every one ends as
 instructions of the same declarations as those of the current generation.

@@ -1,4 +1,4 @@
-"""What a user can do wrong in a kernel of the earlier generation.
+"""What a user can do wrong in a kernel of Beta 1.
 
 The documentation gives every one a name (nki.errors) and a first line, which the message keeps,
 since programs look for it. All are SyntaxErrors there, but where Python has a closer kind.
@@ -379,7 +379,7 @@ class ProgramsDisagree(CompileError, RuntimeError):
 
 
 class UnsupportedHere(CompileError, SyntaxError):
-    """A call that the earlier generation does not have, or whose meaning is not public.
+    """A call that Beta 1 does not have, or whose meaning is not public.
 
     Cause: an argument of another type or value than the documentation has, or the library of a
     custom operator.
@@ -389,7 +389,7 @@ class UnsupportedHere(CompileError, SyntaxError):
 
     code = "GLIA675"
     message = "{what} is not supported: {why}"
-    help = "docs/nki.md lists what the earlier generation covers"
+    help = "docs/nki.md lists what Beta 1 covers"
 
 
 class LocalOutOfScope(CompileError, SyntaxError):

@@ -1,4 +1,4 @@
-"""`neuronxcc.nki.isa`: what kernels of the earlier generation import as `nisa`."""
+"""`neuronxcc.nki.isa`: what kernels of Beta 1 import as `nisa`."""
 
 # The names are those that kernels write.
 # ruff: noqa: N801

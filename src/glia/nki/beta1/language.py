@@ -1,4 +1,4 @@
-"""`neuronxcc.nki.language`: what kernels of the earlier generation import as `nl`."""
+"""`neuronxcc.nki.language`: what kernels of Beta 1 import as `nl`."""
 
 from __future__ import annotations
 

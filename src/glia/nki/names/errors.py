@@ -136,7 +136,7 @@ class BadLaunch(CompileError, TypeError, ValueError):
     Cause: a grid other than [1] or [2], two cores on a target whose cores stand alone, an option
     that nki.jit does not have or that nki.profile needs, or arguments that do not fit the kernel's
     parameters.
-    Fix: launch with kernel(...) or kernel[2](...), of the earlier generation on any grid; choose
+    Fix: launch with kernel(...) or kernel[2](...), of Beta 1 on any grid; choose
     the target with the environment variable NEURON_PLATFORM_TARGET_OVERRIDE.
     Example: nki.jit(kernel, platform_target="trn1").
     """
@@ -223,9 +223,9 @@ class NoDerivative(CompileError, TypeError):
 class NoSuchName(CompileError, AttributeError):
     """A module of NKI has no such name.
 
-    Cause: a misspelt name, or one of the earlier generation (`neuronxcc.nki`).
+    Cause: a misspelt name, or one of NKI Beta 1 (`neuronxcc.nki`).
     Fix: look the name up in help(nki.language), help(nki.isa) or help(nki.collectives).
-    Example: nl.arange, which only the earlier generation has.
+    Example: nl.arange, which only Beta 1 has.
     """
 
     code = "GLIA611"
@@ -263,7 +263,7 @@ class WrongArguments(CompileError, TypeError):
 class MaskNotSupported(CompileError, TypeError):
     """A function of the current NKI is called with a mask.
 
-    Cause: mask= belongs to the earlier generation (`neuronxcc.nki`).
+    Cause: mask= belongs to NKI Beta 1 (`neuronxcc.nki`).
     Fix: give a part of the operands in place of a mask that is a box, so that the last tile of
     nl.load(x[rows, :], mask=rows < n) is nl.load(x[start:n, :]). Where the mask is no box compute
     everything, and choose with nl.where or nki.isa.affine_select.
@@ -281,7 +281,7 @@ class MaskNotSupported(CompileError, TypeError):
 class NoOperator(CompileError, TypeError):
     """A kernel writes an operator of Python between tensors.
 
-    Cause: tensors of the current NKI have no operators; those of the earlier generation
+    Cause: tensors of the current NKI have no operators; those of Beta 1
     (`neuronxcc.nki`) have.
     Fix: call the function of nki.language that the message names, or an nki.isa function, whose
     destination you allocate yourself.

@@ -38,8 +38,8 @@ class AfterItsLoop(CompileError, NkiValidationError):
     help = "make it before the loop, and write to it in the body"
 
 
-class EarlierInKernel(CompileError, NkiValidationError):
-    """A kernel of the current generation calls a function of the earlier one, neuronxcc.nki.
+class Beta1InKernel(CompileError, NkiValidationError):
+    """A kernel of the current generation calls a function of NKI Beta 1 (neuronxcc.nki).
 
     Cause: `import neuronxcc.nki.language as nl` beside `import nki`; an error since NKI 0.4.
     Fix: import nki.language and nki.isa, and write the call as they take it: with dst, no mask.
@@ -47,7 +47,9 @@ class EarlierInKernel(CompileError, NkiValidationError):
     """
 
     code = "GLIA622"
-    message = "{function} of neuronxcc.nki, beta 1, is used in a kernel of the current generation"
+    message = (
+        "{function} of neuronxcc.nki (NKI Beta 1) is used in a kernel of the current generation"
+    )
     help = "import it from nki.language or nki.isa; docs/nki.md shows both generations"
 
 

@@ -54,7 +54,7 @@ def platform_target(name: str | None = None) -> Target:
 
 
 def own_target(kernel: Any) -> str:
-    """The platform_target= that a kernel of the earlier generation was given, "" for none."""
+    """The platform_target= that a kernel of Beta 1 was given, "" for none."""
     return str(getattr(kernel, "options", {}).get("platform_target") or "")
 
 

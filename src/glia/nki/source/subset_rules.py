@@ -386,7 +386,7 @@ ARGUMENTS = (
 
 NAMES = (
     Rule(
-        "earlier generation", "a kernel names nothing of neuronxcc, which is beta 1",
+        "Beta 1", "a kernel names nothing of neuronxcc, which is NKI Beta 1",
         "import it from nki.language or nki.isa, and write the call as they take it",
         "leanprover/KLR, KLR/NKI/Annotations.lean", (),
         lambda value, bound: _is_of_beta1(value), of="name",

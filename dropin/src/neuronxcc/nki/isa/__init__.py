@@ -1,4 +1,4 @@
-"""`neuronxcc.nki.isa`, of the earlier generation."""
+"""`neuronxcc.nki.isa` of NKI Beta 1."""
 
 from glia.nki.beta1.isa import *  # noqa: F403
 from glia.nki.beta1.isa import __all__  # noqa: F401

@@ -1,4 +1,4 @@
-"""`neuronxcc.nki.language`, of the earlier generation."""
+"""`neuronxcc.nki.language` of NKI Beta 1."""
 
 from typing import TYPE_CHECKING
 

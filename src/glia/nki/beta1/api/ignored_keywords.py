@@ -1,4 +1,4 @@
-"""Keywords that functions of the earlier generation take and that change no result.
+"""Keywords that functions of Beta 1 take and that change no result.
 
 Its documentation lets most functions take any keyword. Taken are those that public kernels pass;
 any other is misspelt.

@@ -1,4 +1,4 @@
-"""The functions of nki.isa of the earlier generation: they return what they compute.
+"""The functions of nki.isa of Beta 1: they return what they compute.
 
 Each gives its operands to the function of the same name of the current generation, which is made
 from the declaration of the instruction; here is only how results get their shape and dtype.

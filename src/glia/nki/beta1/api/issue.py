@@ -1,4 +1,4 @@
-"""Issuing instructions for tensors of the earlier generation: operands, masks, destinations."""
+"""Issuing instructions for tensors of Beta 1: operands, masks, destinations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers of nki.isa of the earlier generation."""
+"""Transfers of nki.isa of Beta 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of the earlier generation on the device, as far as time goes: benchmark and profile."""
+"""Kernels of Beta 1 on the device, as far as time goes: benchmark and profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel of the earlier generation while it runs: its place in the grid and what it defers.
+"""A kernel of Beta 1 while it runs: its place in the grid and what it defers.
 
 A function returns its result before anybody says where it goes. Its instruction is therefore held
 back: an assignment to a slot that follows at once gives the slot as its destination, anything else
@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from glia.nki.names.errors import OutsideKernel
-from glia.nki.names.language_errors import EarlierInKernel
+from glia.nki.names.language_errors import Beta1InKernel
 from glia.nki.session.session import Session, caller, is_running
 
 
@@ -160,7 +160,7 @@ def frame_of(function: str) -> Frame:
     """
     frame = _FRAME.get()
     if frame is None:
-        error = EarlierInKernel if is_running() else OutsideKernel
+        error = Beta1InKernel if is_running() else OutsideKernel
         raise error(function=function, loc=caller())
     return frame
 

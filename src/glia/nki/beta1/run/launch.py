@@ -1,4 +1,4 @@
-"""Running kernels of the earlier generation: simulated, compiled for the device, on any grid."""
+"""Running kernels of Beta 1: simulated, compiled for the device, on any grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dtypes of the earlier generation: NumPy's, with those of ml_dtypes, and how they combine."""
+"""The dtypes of Beta 1: NumPy's, with those of ml_dtypes, and how they combine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index objects of the earlier generation: affine in positions along axes, and masks of them."""
+"""Index objects of Beta 1: affine in positions along axes, and masks of them."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from glia.base.dtype import BF16, F32, PRED, S32, U8, U32, DType
+from glia.base.error_catalogue import declared_errors
 from glia.base.errors import ERRORS, CompileError
-from glia.cli.catalogue import every_error
 from glia.cli.neuronx_cc import main as neuronx_cc
 from glia.compiler import run_pipeline
 from glia.frontend.hlo import operators
@@ -102,7 +102,7 @@ def test_every_scalar_function_has_prose_and_is_tested() -> None:
     assert [n for n in FUNCTIONS if not re.search(rf"\b{n}\b", text_of_tests())] == []
 
 
-@pytest.mark.parametrize("error", every_error().values(), ids=every_error().keys())
+@pytest.mark.parametrize("error", declared_errors().values(), ids=declared_errors().keys())
 def test_every_error_tells_cause_fix_and_example(error: type[CompileError]) -> None:
     text = error.__doc__ or ""
     headings = re.findall(r"^ *(Cause|Fix|Example):", text, re.MULTILINE)
@@ -112,15 +112,15 @@ def test_every_error_tells_cause_fix_and_example(error: type[CompileError]) -> N
     assert error.render is CompileError.render, placeholders
 
 
-@pytest.mark.parametrize("error", every_error().values(), ids=every_error().keys())
+@pytest.mark.parametrize("error", declared_errors().values(), ids=declared_errors().keys())
 def test_every_error_is_triggered_by_a_test(error: type[CompileError]) -> None:
     named = re.search(rf"\b({error.__name__}|{error.code})\b", text_of_tests())
     assert named, f"no test raises {error.__name__} ({error.code})"
 
 
 def test_codes_are_unique() -> None:
-    names = [error.__name__ for error in every_error().values()]
-    assert len(ERRORS) == len(every_error())
+    names = [error.__name__ for error in declared_errors().values()]
+    assert len(ERRORS) == len(declared_errors())
     assert len(set(names)) == len(names)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from glia.arch import ARCHS, TARGETS
 from glia.arch.kit import CONFIDENCES, Arch
-from glia.cli.catalogue import assumed_constants
 from glia.isa.kit import INSTRUCTIONS
+from glia.timing.constants import assumed_constants
 from house.source import PACKAGE, nodes_of, place, python_files
 
 ARCH = PACKAGE / "arch"

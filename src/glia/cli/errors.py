@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a command line."""
+"""Errors of command lines, and of commands that compare or check."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from glia.base.errors import CompileError
 
 
 class BadCommandLine(CompileError):
-    """The command line cannot be understood.
+    """The command line cannot be parsed.
 
-    Cause: A required option or argument is missing, a value is not one of those allowed, or a flag
-        got a value.
-    Fix: Read the message; `--help` after the command shows every option with its values.
+    Cause: A required option or argument is missing, a value is not allowed, or a flag without a
+        value has one.
+    Fix: Correct the argument in the message; `--help` after the command lists all options.
     Example: neuronx-cc compile model.pb --framework XLA --target trn9
     """
 
@@ -20,10 +20,10 @@ class BadCommandLine(CompileError):
 
 
 class UnknownFlag(CompileError):
-    """The command line has a flag this command does not know.
+    """The command has no option of this name.
 
-    Cause: The flag is misspelt, or belongs to another command.
-    Fix: Use the flag named in the message, or see `--help`.
+    Cause: The option is misspelt or belongs to another command.
+    Fix: Use the option suggested in the message, or one listed by `--help`.
     Example: neuronx-cc compile model.pb --framework XLA --target trn2 --auto-cats none
     """
 
@@ -35,7 +35,7 @@ class UnknownFlag(CompileError):
 class NotOneFile(CompileError):
     """The compiler takes exactly one model file.
 
-    Cause: No file was given, or several were; an unquoted value with spaces looks like several.
+    Cause: No file or several files were given; an unquoted value with spaces counts as several.
     Fix: Give the path of one serialized HLO module; quote option values that hold spaces.
     Example: neuronx-cc compile a.pb b.pb --framework XLA --target trn2
     """
@@ -46,10 +46,10 @@ class NotOneFile(CompileError):
 
 
 class UnwritableOutput(CompileError):
-    """A file that was asked for cannot be written; found before any work is done where possible.
+    """An output file cannot be written; checked before compilation where possible.
 
-    Cause: Its directory is missing or may not be written, it is a directory, or the disk is full.
-    Fix: Choose another path, or free space.
+    Cause: Its directory is missing or not writable, the path is a directory, or the disk is full.
+    Fix: Choose another path, or free space on the disk.
     Example: neuronx-cc compile model.pb --framework XLA --target trn2 --output /no/such/dir/m.neff
     """
 
@@ -58,36 +58,23 @@ class UnwritableOutput(CompileError):
     help = "choose another path, or free space on the disk"
 
 
-class BadArrayFile(CompileError):
-    """A .npy or .npz file cannot be used.
-
-    Cause: It is missing, not a NumPy file, cut short, holds Python objects, or lacks an array.
-    Fix: Write it with numpy.save or numpy.savez from plain arrays, under the tensors' names.
-    Example: glia run model.neff --input x=model.neff
-    """
-
-    code = "GLIA205"
-    message = "cannot use {path}: {reason}"
-    help = "write it with numpy.save or numpy.savez from plain arrays, under the tensors' names"
-
-
 class CheckFailed(CompileError):
-    """`glia run --check` found an output that differs from its reference.
+    """`glia run --check` found an output outside the tolerance of its reference.
 
-    Cause: The model computes something else, or with less precision than the tolerance allows.
-    Fix: Compile with `--auto-cast none`; raise `--rtol` and `--atol` where rounding differs.
+    Cause: The model computes another function, or rounds more than the tolerance allows.
+    Fix: Compile with `--auto-cast none`; raise `--rtol` and `--atol` for expected rounding.
     Example: glia run model.neff --check outputs_of_another_model.npz
     """
 
     code = "GLIA206"
     message = "{count} of {total} outputs differ from {path}; {first}"
-    help = "compile with --auto-cast none, or set --rtol and --atol for the precision you expect"
+    help = "compile with --auto-cast none, or raise --rtol and --atol to the expected rounding"
 
 
 class UnknownPass(CompileError):
     """`glia show --after` names a pass that does not exist.
 
-    Cause: The name is misspelt, or from another version.
+    Cause: The name is misspelt or belongs to another version of glia.
     Fix: Use one of the names in the message.
     Example: glia show model.pb --after no_such_pass
     """
@@ -98,10 +85,10 @@ class UnknownPass(CompileError):
 
 
 class UnknownCode(CompileError):
-    """`glia explain` was asked for an error code or instruction that does not exist.
+    """The argument of `glia explain` is no error code, instruction or function of nki.isa.
 
-    Cause: The name is misspelt, or from another version.
-    Fix: Copy the code from between the brackets of the message; `glia explain` lists all.
+    Cause: The name is misspelt or belongs to another version of glia.
+    Fix: Copy the code in brackets at the start of the message; `glia explain` lists all codes.
     Example: glia explain GLIA999
     """
 
@@ -111,40 +98,27 @@ class UnknownCode(CompileError):
 
 
 class NotConforming(CompileError):
-    """`glia conformance` found kernels that fail and whose failure nobody has explained.
+    """`glia conformance` found failures that are not known defects of the repository.
 
-    Cause: The kernel uses what glia does not have, or glia computes something else than NumPy.
-    Fix: Read the reasons in the table; report the kernel when it is legal.
+    Cause: A kernel uses a feature that glia lacks, or its outputs differ from the NumPy reference.
+    Fix: Read the reasons in the table; report the kernel as a bug of glia when it is legal NKI.
     Example: glia conformance nki --repo a_clone_with_a_wrong_kernel
     """
 
     code = "GLIA209"
     message = "{count} of {total} kernels fail; {first}"
-    help = "the table above gives the reason for each; --json gives it in full"
+    help = "the table above has the reason of each failure; --json has it in full"
 
 
 class KernelFailed(CompileError):
-    """`glia check` found something wrong with a kernel.
+    """A check of `glia check` failed.
 
-    Cause: The kernel is refused on the target, reads memory that nothing wrote, depends on the
-        order of engines and queues, or gives other values than expected.
-    Fix: Each check that failed says what is wrong, where, and how to mend it.
+    Cause: The kernel does not compile for the target, reads uninitialized memory, has a race or a
+        deadlock, or its outputs differ from the expected ones.
+    Fix: Follow the fix that each failed check prints with its source line.
     Example: glia check kernel.py::softmax --arg x=f32[256,512]
     """
 
     code = "GLIA210"
     message = "{failed} of {total} checks of kernel {kernel} failed"
-    help = "read the lines that begin with FAIL"
-
-
-class KernelRaised(CompileError):
-    """The code of a kernel itself raised an exception while it was run.
-
-    Cause: An assertion of the kernel does not hold for these arguments, or its Python is wrong.
-    Fix: Give arguments that the kernel takes, or mend the line that is named.
-    Example: glia profile kernel.py::tiled --arg x=f32[100,512], which asserts multiples of 128
-    """
-
-    code = "GLIA211"
-    message = "kernel {kernel} raises {kind}: {text}"
-    help = "the line above is the kernel's own: give other arguments, or mend it"
+    help = "see the lines that begin with FAIL"

@@ -1,4 +1,4 @@
-"""The `glia` command: run, profile, inspect and explain what the compiler makes."""
+"""The `glia` command: run, profile, check, inspect and explain compiled models and kernels."""
 
 from __future__ import annotations
 
@@ -32,24 +32,28 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   glia run model.neff --input input0=x.npy --check expected.npz
+  glia profile model.neff --html profile.html
   glia check kernel.py::softmax --arg x=f32[128,512]
   glia show model.hlo.pb --after canonicalize
   glia explain nc_matmul
 """
 
-
+KERNEL_SEPARATOR = "::"  # of KERNEL.py::NAME
 KERNEL_ARGUMENTS = click.option(
     "--arg",
     "arguments",
     multiple=True,
     metavar="NAME=DTYPE[N,N]|NAME=FILE.npy|NAME=VALUE",
-    help="An argument of a kernel; repeat for more.",
+    help="A kernel argument; repeat the option for each.",
 )
 KERNEL_GRID = click.option(
-    "--grid", default="", metavar="N|N,N", help="Launch the kernel on this grid, as kernel[N]."
+    "--grid", default="", metavar="N|N,N", help="Launch grid of the kernel, as in kernel[N](...)."
 )
 KERNEL_TARGET = click.option(
-    "--target", type=click.Choice(TARGETS), default="trn2", help="Device family of a kernel."
+    "--target",
+    type=click.Choice(TARGETS),
+    default="trn2",
+    help="Target the kernel is compiled for.",
 )
 
 
@@ -60,20 +64,32 @@ KERNEL_TARGET = click.option(
 )
 @click.version_option(__version__, prog_name="glia")
 def main() -> None:
-    """Run, profile, inspect and explain compiled models."""
+    """Run, profile, check, inspect and explain compiled models and NKI kernels."""
 
 
 @main.command(short_help="Run a NEFF on the simulated device.")
 @click.argument("neff", metavar="F.neff")
 @click.option(
-    "--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeat for more."
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    help="An input; repeat it for each.",
 )
-@click.option("--seed", default=0, help="For inputs that are not given.")
-@click.option("--check", default="", metavar="REF.npz", help="Compare the outputs with these.")
+@click.option("--seed", default=0, help="Seed of the random values for inputs without --input.")
+@click.option(
+    "--check", default="", metavar="REF.npz", help="Compare the outputs with these arrays."
+)
 @click.option("--rtol", default=1e-3, help="Relative tolerance of --check.")
 @click.option("--atol", default=1e-5, help="Absolute tolerance of --check.")
-@click.option("--save", "saved", default="", metavar="OUT.npz", help="Write the outputs here.")
-@click.option("--device", default=None, help="How to execute; the default is the fastest.")
+@click.option(
+    "--save", "save_path", default="", metavar="OUT.npz", help="Write the outputs to this file."
+)
+@click.option(
+    "--device",
+    default=None,
+    help="Execution backend, e.g. adversarial.  [default: the fastest available]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run(
     neff: str,
@@ -82,30 +98,40 @@ def run(
     check: str,
     rtol: float,
     atol: float,
-    saved: str,
+    save_path: str,
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Run F.neff and print what comes out; inputs that are not given are filled from the seed."""
+    """Run F.neff on the simulated device and print dtype, shape and first values of each output.
+
+    Inputs without --input get random values. With --check the exit status is 1 when an output is
+    outside the tolerance.
+
+    \b
+    Examples:
+      glia run model.neff --input input0=x.npy --save outputs.npz
+      glia run model.neff --input input0=x.npy --check expected.npz --rtol 0.01
+      glia run model.neff --device adversarial
+    """
     import numpy as np
 
-    from glia.cli.arrays import compare, random_array, read_references, save_arrays
+    from glia.runtime.arrays import compare, random_array, read_references, save_arrays
     from glia.runtime.model import load
 
     model = load(neff, device=device)
-    arrays = _given_arrays(inputs)
+    arrays = _read_inputs(inputs)
     generator = np.random.default_rng(seed)
-    made = [binding for binding in model.inputs if binding.name not in arrays]
-    arrays |= {b.name: random_array(b.dtype, b.shape, generator) for b in made}
+    seeded = [binding for binding in model.inputs if binding.name not in arrays]
+    arrays |= {b.name: random_array(b.dtype, b.shape, generator) for b in seeded}
     references = read_references(check, model.outputs) if check else {}
     results = model.run(arrays)
-    if saved:
-        with writing(saved):
-            save_arrays(saved, results)
+    if save_path:
+        with writing(save_path):
+            save_arrays(save_path, results)
     differences = compare(results, references, rtol, atol)
     report = {
-        "seeded_inputs": [binding.name for binding in made],
-        "outputs": [_summary(name, array) for name, array in results.items()],
+        "seeded_inputs": [binding.name for binding in seeded],
+        "outputs": [_output_summary(name, array) for name, array in results.items()],
         "differences": [str(difference) for difference in differences],
         "checked": bool(check),
     }
@@ -116,8 +142,8 @@ def run(
         )
 
 
-def _given_arrays(inputs: tuple[str, ...]) -> dict[str, Any]:
-    from glia.cli.arrays import read_array
+def _read_inputs(inputs: tuple[str, ...]) -> dict[str, Any]:
+    from glia.runtime.arrays import read_array
 
     arrays = {}
     for text in inputs:
@@ -129,7 +155,7 @@ def _given_arrays(inputs: tuple[str, ...]) -> dict[str, Any]:
     return arrays
 
 
-def _summary(name: str, array: Any) -> dict[str, Any]:
+def _output_summary(name: str, array: Any) -> dict[str, Any]:
     flat = array.reshape(-1)
     first = [str(value) for value in flat[:4]]
     return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "first": first}
@@ -148,16 +174,16 @@ def _run_text(report: dict[str, Any]) -> str:
     return "\n".join([*lines, *report["differences"]])
 
 
-@main.command(short_help="Simulate how long a NEFF or a kernel takes, and where.")
-@click.argument("place", metavar="F.neff|KERNEL.py::NAME")
+@main.command(short_help="Print the simulated latency of a NEFF or a kernel.")
+@click.argument("program", metavar="F.neff|KERNEL.py::NAME")
 @KERNEL_ARGUMENTS
 @KERNEL_GRID
 @KERNEL_TARGET
 @click.option("--perfetto", default="", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
-@click.option("--html", default="", metavar="FILE", help="Write a page to read in a browser.")
+@click.option("--html", default="", metavar="FILE", help="Write an HTML report.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profile(
-    place: str,
+    program: str,
     arguments: tuple[str, ...],
     grid: str,
     target: str,
@@ -165,77 +191,93 @@ def profile(
     html: str,
     as_json: bool,
 ) -> None:
-    """Print the simulated time of one execution of F.neff.
+    """Print simulated latency, traffic and utilization of one execution of a NEFF or a kernel.
 
-    Of a kernel, whose file is run, also which source lines the time goes to; it needs its
-    arguments: glia profile kernel.py::softmax --arg x=f32[128,512]
+    A kernel needs its arguments. Its Python file is executed, and the critical path is printed by
+    source line.
+
+    \b
+    Examples:
+      glia profile model.neff --html profile.html --perfetto trace.json
+      glia profile kernel.py::softmax --arg x=f32[128,512] --target trn2
     """
-    from glia.cli.kernel import SEPARATOR, path_text, profile_kernel_file
-    from glia.profile.critical_path import critical_path
     from glia.runtime.model import load
 
-    is_kernel = SEPARATOR in place or place.endswith(".py")
+    is_kernel = KERNEL_SEPARATOR in program or program.endswith(".py")
     if (arguments or grid) and not is_kernel:
         problem = "--arg and --grid need a KERNEL.py::NAME"
         raise BadCommandLine(problem=problem, command="glia profile")
     if is_kernel:
-        found = profile_kernel_file(place, arguments, target, grid)
+        from glia.cli.kernel import profile_kernel_file
+
+        report = profile_kernel_file(program, arguments, target, grid)
     else:
-        found = load(place).profile()
-    for path, save in ((perfetto, found.save_perfetto), (html, found.save_html)):
+        report = load(program).profile()
+    for path, save in ((perfetto, report.save_perfetto), (html, report.save_html)):
         if path:
             with writing(path):
                 save(path)
+    if is_kernel:
+        _print_kernel_profile(report, as_json)
+    else:
+        click.echo(json.dumps(report.to_dict()) if as_json else _profile_text(report))
+
+
+def _print_kernel_profile(report: Profile, as_json: bool) -> None:
+    """The profile and the critical path, as text or as one JSON object."""
+    from glia.cli.kernel import critical_path_text
+    from glia.profile.critical_path import critical_path
+
     if as_json:
-        path = [
-            vars(row) | {"loc": str(row.loc)} for row in critical_path(found.timing) if is_kernel
-        ]
-        click.echo(json.dumps(found.to_dict() | ({"critical_path": path} if is_kernel else {})))
-        return
-    click.echo(_profile_text(found) + (f"\n{path_text(found)}" if is_kernel else ""))
+        path = [vars(row) | {"loc": str(row.loc)} for row in critical_path(report.timing)]
+        click.echo(json.dumps(report.to_dict() | {"critical_path": path}))
+    else:
+        click.echo(f"{_profile_text(report)}\n{critical_path_text(report)}")
 
 
-def _profile_text(found: Profile) -> str:
-    cores = f"{len(found.cores)} cores" if found.cores else "one core"
+def _profile_text(report: Profile) -> str:
+    cores = f"{len(report.cores)} cores" if report.cores else "one core"
     lines = [
-        f"latency          {found.latency_us:.2f} us (simulated, {cores} of {found.target.name})",
-        f"matrix peak used {found.mfu:.2%} (MFU, {found.flops} flops)",
-        f"HBM traffic      {found.hbm_bytes} bytes, {found.hbm_gbps:.1f} GB/s",
-        f"DMA traffic      {found.dma_bytes} bytes",
-        f"instructions     {found.instructions}",
+        f"latency          {report.latency_us:.2f} us (simulated, {cores} of {report.target.name})",
+        f"matrix peak used {report.mfu:.2%} (MFU, {report.flops} flops)",
+        f"HBM traffic      {report.hbm_bytes} bytes, {report.hbm_gbps:.1f} GB/s",
+        f"DMA traffic      {report.dma_bytes} bytes",
+        f"instructions     {report.instructions}",
     ]
-    for number, core in enumerate(found.cores):
+    for number, core in enumerate(report.cores):
         waits = "".join(f", waited {us:.2f} us for core {n}" for n, us in core.waiting_us.items())
         lines.append(f"core {number:<11} {core.latency_us:.2f} us{waits}")
-    busy = [("engine " + name, each) for name, each in found.engines.items()]
-    busy += [("queue " + name, each) for name, each in found.queues.items()]
-    for name, each in busy:
+    tracks = [("engine " + name, each) for name, each in report.engines.items()]
+    tracks += [("queue " + name, each) for name, each in report.queues.items()]
+    for name, each in tracks:
         lines.append(
             f"{name:16} busy {each.busy_us:.2f} us ({each.utilization:.1%}), "
             f"{each.instructions} instructions"
         )
-    return "\n".join([*lines, "not modelled:", *(f"  {text}" for text in found.not_modelled)])
+    return "\n".join([*lines, "not modelled:", *(f"  {text}" for text in report.not_modelled)])
 
 
-@main.command(short_help="Look for what is wrong with an NKI kernel.")
-@click.argument("place", metavar="KERNEL.py::NAME")
+@main.command(short_help="Check a kernel for races, deadlocks, uninitialized reads.")
+@click.argument("kernel", metavar="KERNEL.py::NAME")
 @KERNEL_ARGUMENTS
 @KERNEL_GRID
 @KERNEL_TARGET
-@click.option("--seed", default=0, help="For tensors given by dtype and shape only.")
+@click.option("--seed", default=0, help="Seed of the values of tensors given by dtype and shape.")
 @click.option(
     "--orders",
     type=click.IntRange(min=1),
     default=None,
-    help="Orders of engines and queues to try.  [default: as many as find every race]",
+    help="Execution orders to try.  [default: as many as find every race]",
 )
-@click.option("--expect", default="", metavar="REF.npz", help="Compare the outputs with these.")
+@click.option(
+    "--expect", default="", metavar="REF.npz", help="Compare the outputs with these arrays."
+)
 @click.option("--rtol", default=1e-3, help="Relative tolerance of --expect.")
 @click.option("--atol", default=1e-5, help="Absolute tolerance of --expect.")
-@click.option("--all-targets", is_flag=True, help="Also say which other targets take the kernel.")
+@click.option("--all-targets", is_flag=True, help="Also compile the kernel for every other target.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(
-    place: str,
+    kernel: str,
     arguments: tuple[str, ...],
     grid: str,
     target: str,
@@ -247,23 +289,23 @@ def check(
     all_targets: bool,
     as_json: bool,
 ) -> None:
-    """Run a kernel of either generation in every way that shows a fault.
+    """Run an NKI kernel interpreted and compiled, and check that it is correct in every order.
 
-    Step by step; compiled, which must give the same; then with engines and queues held back against
-    it and memory that nothing wrote out of bounds: races, deadlocks and uninitialised reads end
-    with the source line and a cure. The file is run to get the kernel. Ends with exit code 1 when
-    a check fails.
+    The interpreted and the compiled kernel must give the same outputs. The compiled kernel then
+    runs in adversarial orders of engines and DMA queues, with uninitialized memory tracked: races,
+    deadlocks and uninitialized reads are reported with source line and fix. The Python file is
+    executed; either NKI generation is accepted. The exit status is 1 when a check fails.
 
     \b
     Examples:
       glia check kernel.py::softmax --arg x=f32[128,512]
       glia check kernel.py::scale --arg x=x.npy --arg factor=2.0 --expect y.npz --all-targets
     """
-    from glia.cli.arrays import read_arrays
     from glia.cli.kernel import check_kernel_file
+    from glia.runtime.arrays import read_arrays
 
     report = check_kernel_file(
-        place,
+        kernel,
         arguments,
         seed,
         grid,
@@ -284,87 +326,106 @@ def check(
         raise KernelFailed(kernel=report.kernel, failed=failed, total=len(report.checks))
 
 
-@main.command("inspect", short_help="Print what a NEFF holds.")
+@main.command("inspect", short_help="Print the contents of a NEFF.")
 @click.argument("neff", metavar="F.neff")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def inspect_command(neff: str, as_json: bool) -> None:
-    """Print F.neff's header, tensors, members with their sizes, and instruction counts."""
+    """Print the header, tensors, archive members with sizes, and instruction counts of F.neff.
+
+    \b
+    Examples:
+      glia inspect model.neff
+      glia inspect model.neff --json
+    """
     from glia.neff.inspect import describe_neff
     from glia.neff.package import neff_bytes
 
-    described = describe_neff(neff_bytes(Path(neff)))
-    click.echo(json.dumps(described) if as_json else _inspect_text(described))
+    description = describe_neff(neff_bytes(Path(neff)))
+    click.echo(json.dumps(description) if as_json else _inspect_text(description))
 
 
-def _inspect_text(described: dict[str, Any]) -> str:
-    lines = [f"{key:20} {value}" for key, value in described["header"].items()]
-    if "target" not in described:
+def _inspect_text(description: dict[str, Any]) -> str:
+    lines = [f"{key:20} {value}" for key, value in description["header"].items()]
+    if "target" not in description:
         lines.append("the program is in another compiler's encoding")
     else:
-        lines.append(f"{'target':20} {described['target']}")
+        lines.append(f"{'target':20} {description['target']}")
     for key in ("options", "statistics"):
-        lines += [f"{key}.{name} = {value}" for name, value in described.get(key, {}).items()]
+        lines += [f"{key}.{name} = {value}" for name, value in description.get(key, {}).items()]
     for usage in ("inputs", "outputs"):
-        for tensor in described.get(usage, []):
+        for tensor in description.get(usage, []):
             shape = ",".join(map(str, tensor["shape"]))
             lines.append(f"{usage[:-1]:20} {tensor['name']}: {tensor['dtype']}[{shape}]")
-    for core, facts in enumerate(described.get("cores", [])):
+    for core, facts in enumerate(description.get("cores", [])):
         for kind in ("instructions", "opcodes"):
             counts = Counter(facts[kind]).most_common()
             lines.append(f"core {core} {kind}: " + ", ".join(f"{n} {c}" for n, c in counts))
         lines.append(f"core {core} HBM bytes: {facts['hbm_bytes']}")
         lines += [f"core {core} note: {note}" for note in facts["notes"]]
-    lines += [f"{size:12} {name}" for name, size in described["members"].items()]
+    lines += [f"{size:12} {name}" for name, size in description["members"].items()]
     return "\n".join(lines)
 
 
 @main.command(short_help="Explain an error code or an instruction.")
 @click.argument("subject", metavar="[CODE|INSTRUCTION|timing]", required=False)
 def explain(subject: str | None) -> None:
-    """Print the cause and the cure of an error CODE, or all codes when none is given.
+    """Print cause and fix of an error CODE; without an argument, list all error codes.
 
-    `glia explain nc_matmul` prints what an instruction, or a function of nki.isa, does, its rules
-    and its cost. `glia explain timing` lists the constants of the timing model with their sources,
-    those that no public source gives first.
+    For an instruction or a function of nki.isa, print its semantics, rules and cost. For `timing`,
+    list the constants of the timing model with their sources, assumed values first.
+
+    \b
+    Examples:
+      glia explain GLIA502
+      glia explain nc_matmul
+      glia explain timing
     """
-    from glia.cli.catalogue import every_error, instruction_text, timing_constants
+    from glia.base.error_catalogue import declared_errors
     from glia.isa import INSTRUCTIONS
+    from glia.nki.api.reference import instruction_reference
+    from glia.timing.constants import timing_constants
 
     if subject == "timing":
         click.echo("\n".join(timing_constants()))
         return
-    errors = every_error()
+    errors = declared_errors()
     if subject is None:
         for name, error in errors.items():
             first = (error.__doc__ or "").partition("\n")[0]
             click.echo(f"{name:14} {first}")
         return
-    wanted = subject.upper().strip("[]")
-    found = errors.get(wanted) or errors.get(f"NCC_{wanted}")
-    text = instruction_text(subject) if found is None else ""
-    if found is not None:
-        text = f"{found.code}: {inspect.cleandoc(found.__doc__ or '')}"
+    code = subject.upper().strip("[]")
+    declared = errors.get(code) or errors.get(f"NCC_{code}")
+    if declared is not None:
+        click.echo(f"{declared.code}: {inspect.cleandoc(declared.__doc__ or '')}")
+        return
+    text = instruction_reference(subject)
     if not text:
-        hint = nearest(wanted, errors) or nearest(subject, INSTRUCTIONS)
+        hint = nearest(code, errors) or nearest(subject, INSTRUCTIONS)
         raise UnknownCode(name=subject, nearest=hint)
     click.echo(text)
 
 
-@main.command(short_help="Run the kernels of a clone of the public NKI repositories.")
+@main.command(short_help="Run the kernels and tests of a public NKI repository.")
 @click.argument("suite", type=click.Choice(["nki"]))
 @click.option(
-    "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="A clone."
+    "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="The clone."
 )
-@click.option("--only", default="", metavar="TEXT", help="Only files whose path holds this.")
-@click.option("--seconds", default=900.0, help="How long one kernel, test or script may take.")
+@click.option("--only", default="", metavar="TEXT", help="Only files whose path contains TEXT.")
+@click.option("--seconds", default=900.0, help="Time limit of one kernel, test or script.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def conformance(suite: str, repo: str, only: str, seconds: float, as_json: bool) -> None:
-    """Run every kernel, test and script found under PATH, both generations; print what comes of it.
+    """Run every kernel, test and script under PATH, of both NKI generations; print their outcomes.
 
-    Kernels in the code blocks of .rst pages count too. The code of the clone runs in this
-    environment, a process for each file; what takes longer than --seconds is listed as not run,
-    and the rest of its file goes on. Failures that lie in the clone's own files are explained; any
-    other one ends with exit code 1.
+    Kernels in code blocks of .rst pages are included. The clone's code runs in this Python
+    environment, one process per file. One that exceeds --seconds is reported as not run. A known
+    defect of the clone's own files is reported as explained; any other failure makes the exit
+    status 1.
+
+    \b
+    Examples:
+      glia conformance nki --repo nki-samples
+      glia conformance nki --repo nki-samples --only matmul --json
     """
     from glia.conformance.run import run_all, text_of_outcome
 
@@ -373,31 +434,41 @@ def conformance(suite: str, repo: str, only: str, seconds: float, as_json: bool)
         outcomes.append(outcome)
         if not as_json:
             click.echo(text_of_outcome(outcome))
-    counts = Counter(each.status for each in outcomes)
+    counts = Counter(outcome.status for outcome in outcomes)
     if as_json:
-        click.echo(json.dumps({"counts": counts, "kernels": [asdict(each) for each in outcomes]}))
+        click.echo(
+            json.dumps({"counts": counts, "kernels": [asdict(outcome) for outcome in outcomes]})
+        )
     else:
         click.echo(", ".join(f"{count} {status}" for status, count in counts.most_common()))
-    wrong = [each for each in outcomes if each.status == "fail"]
-    if wrong:
-        first = f"{wrong[0].file} {wrong[0].kernel}: {wrong[0].reason}"
-        raise NotConforming(count=len(wrong), total=len(outcomes), first=first)
+    failed = [outcome for outcome in outcomes if outcome.status == "fail"]
+    if failed:
+        first = f"{failed[0].file} {failed[0].kernel}: {failed[0].reason}"
+        raise NotConforming(count=len(failed), total=len(outcomes), first=first)
 
 
-@main.command(short_help="Print a model as text after a pass.")
+@main.command(short_help="Print the IR of a model after a compiler pass.")
 @click.argument("model", metavar="FILE")
-@click.option("--after", default="", metavar="PASS", help="A pass; without it, list the passes.")
-@click.option("--target", default="trn2", help="Device family.")
-@click.option("--auto-cast", default="none", help="none, matmult or all.")
-@click.option("--optlevel", "-O", type=click.IntRange(1, 3), default=2)
+@click.option(
+    "--after", default="", metavar="PASS", help="Name of a pass; without it, list the passes."
+)
+@click.option("--target", default="trn2", help="Target device family.")
+@click.option("--auto-cast", default="none", help="fp32 operations to cast: none, matmult or all.")
+@click.option("--optlevel", "-O", type=click.IntRange(1, 3), default=2, help="Optimization level.")
 def show(model: str, after: str, target: str, auto_cast: str, optlevel: int) -> None:
-    """Print FILE, a serialized HLO module, as the text it has after a pass of the compiler."""
+    """Print the IR of FILE, a serialized HLO module, after a compiler pass.
+
+    \b
+    Examples:
+      glia show model.hlo.pb
+      glia show model.hlo.pb --after canonicalize
+    """
     from glia.compiler import IMPORT, run_pipeline, text_of
     from glia.frontend.registry import read_module
     from glia.options import CompileOptions
     from glia.pipeline import PIPELINE
 
-    levels = {IMPORT: "graph"} | {each.name: each.makes for each in PIPELINE}
+    levels = {IMPORT: "graph"} | {step.name: step.makes for step in PIPELINE}
     if not after:
         for name, level in levels.items():
             click.echo(f"{level:8} {name}")
@@ -409,13 +480,17 @@ def show(model: str, after: str, target: str, auto_cast: str, optlevel: int) -> 
     click.echo(text_of(levels[after], ir))
 
 
-@main.command(short_help="Train a small model, compile it, run it and explain it.")
-@click.option("--output", default="demo-out", metavar="DIR", help="Where the files go.")
-@click.option("--target", type=click.Choice(TARGETS), default="trn2", help="Device family.")
+@main.command(short_help="Train, compile, run and profile a small model.")
+@click.option("--output", default="demo-out", metavar="DIR", help="Output directory.")
+@click.option("--target", type=click.Choice(TARGETS), default="trn2", help="Target.")
 def demo(output: str, target: str) -> int:
-    """Train a digits classifier in JAX, compile it, run it on the device and compare the two.
+    """Train a digits classifier in JAX, compile it, run it simulated and compare with JAX.
 
-    The exit status is 1 when something the demo promises does not hold.
+    The exit status is 1 when an accuracy or loss is outside the bounds that the demo prints.
+
+    \b
+    Example:
+      glia demo --output demo-out --target trn2
     """
     try:
         from glia.cli.demo.story import tell

@@ -108,3 +108,16 @@ class NotEnoughCores(CompileError):
     code = "GLIA506"
     message = "NRT_LOAD_NOT_ENOUGH_NC(9): the model needs {needed} cores, {target} has {has}"
     help = "compile for fewer cores, or for a target with more cores on a chip"
+
+
+class BadArrayFile(CompileError):
+    """A .npy or .npz file cannot be read.
+
+    Cause: It is missing, not a NumPy file, truncated, holds Python objects, or lacks an array.
+    Fix: Write it with numpy.save or numpy.savez from plain arrays, under the tensors' names.
+    Example: glia run model.neff --input x=model.neff
+    """
+
+    code = "GLIA205"
+    message = "cannot use {path}: {reason}"
+    help = "write it with numpy.save or numpy.savez from plain arrays, under the tensors' names"

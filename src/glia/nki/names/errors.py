@@ -304,3 +304,16 @@ class NotInGlia(CompileError, RuntimeError):
     code = "GLIA644"
     message = "{name}: {problem}"
     help = "{cure}"
+
+
+class KernelRaised(CompileError):
+    """The kernel's own code raised an exception.
+
+    Cause: An assertion in the kernel does not hold for these arguments, or its Python has a bug.
+    Fix: Pass arguments that the kernel supports, or correct the source line in the message.
+    Example: glia profile kernel.py::tiled --arg x=f32[100,512], which asserts multiples of 128
+    """
+
+    code = "GLIA211"
+    message = "kernel {kernel} raises {kind}: {text}"
+    help = "pass arguments that the kernel supports, or correct the source line above"

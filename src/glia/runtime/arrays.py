@@ -1,4 +1,4 @@
-"""Arrays in and out of the command line: .npy and .npz files, and comparison with a reference."""
+"""Arrays in files, .npy and .npz: reading, writing, and comparison with a reference."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from glia.base.dtype import DType
 from glia.base.files import write_atomically
-from glia.cli.errors import BadArrayFile
 from glia.machine.ir import Binding
 from glia.neff.archive import inflation_limit
+from glia.runtime.errors import BadArrayFile
 
 _HEADER_BYTES = 1 << 16
 _LARGEST_ELEMENT = 16

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   glia run model.neff --input input0=x.npy --check expected.npz
-  glia profile model.neff --html profile.html
   glia check kernel.py::softmax --arg x=f32[128,512]
   glia show model.hlo.pb --after canonicalize
   glia explain nc_matmul

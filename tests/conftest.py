@@ -27,3 +27,16 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text()
 
     return compare
+
+
+LAST = "test_exercised.py"  # asks what the tests before it have exercised
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run LAST after everything else; in a run of the whole suite, watch what it exercises."""
+    items.sort(key=lambda item: item.path.name == LAST)
+    collected = {item.path for item in items}
+    if collected == set(Path(__file__).parent.rglob("test_*.py")) and not config.option.keyword:
+        from support import exercised
+
+        exercised.watch()

@@ -1,0 +1,43 @@
+"""docs/architecture.md names every room, and no room is crowded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from house.source import PACKAGE, REPOSITORY, TESTS
+
+MOST_FILES = 20
+PLAN = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def rooms(root: Path) -> list[Path]:
+    """Every folder below one that holds Python files."""
+    return sorted({path.parent for path in root.rglob("*.py")} - {root})
+
+
+def test_every_room_is_in_the_plan() -> None:
+    named = set(re.findall(r"\b(\w+)/", PLAN))
+    missing = [str(room.relative_to(PACKAGE)) for room in rooms(PACKAGE) if room.name not in named]
+    assert missing == []
+
+
+def test_every_file_that_the_plan_names_exists() -> None:
+    named = set(re.findall(r"`((?:\w+/)+\w+\.(?:py|txt|md))`", PLAN))
+    assert len(named) > 10
+    homes = (PACKAGE, REPOSITORY)
+    assert [path for path in named if not any((home / path).is_file() for home in homes)] == []
+
+
+def test_no_room_is_crowded() -> None:
+    counted = {
+        str(room.relative_to(REPOSITORY)): len([*room.glob("*.py")]) for room in rooms(PACKAGE)
+    }
+    assert {room: files for room, files in counted.items() if files > MOST_FILES} == {}
+
+
+def test_no_room_of_the_tests_is_crowded() -> None:
+    counted = {
+        str(room.relative_to(REPOSITORY)): len([*room.glob("*.py")]) for room in rooms(TESTS)
+    }
+    assert {room: files for room, files in counted.items() if files > MOST_FILES + 5} == {}

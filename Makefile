@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly calibrate bench pages lint clean
+.PHONY: help demo test nightly calibrate bench pages lint types clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-8s %s\n", n, $$0 }'
@@ -16,7 +16,7 @@ help:  ## show this list
 demo: $(READY)  ## train, compile, run and explain a digits classifier; files go to demo-out/
 	$(BIN)/glia demo --output demo-out
 
-test: $(READY)  ## the test suite, in less than ten minutes on two cores
+test: $(READY)  ## the test suite, in six minutes on two cores
 	$(BIN)/python -m pytest
 
 nightly: $(READY)  ## the tests that take longer
@@ -31,12 +31,15 @@ bench: $(READY)  ## measure, and write benchmarks/RESULTS.md
 pages: $(READY)  ## write the pages and stubs that are made from declarations
 	$(BIN)/python tools/pages.py
 
-lint: $(READY)  ## style and import order
-	$(BIN)/ruff check .
+lint: $(READY)  ## format, style and order of imports
 	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)  ## what mypy says of src/ and dropin/, in strict mode
+	$(BIN)/mypy
 
 clean:  ## remove everything the other targets made
-	rm -rf $(VENV) demo-out .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml dropin/pyproject.toml

@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from glia.options import INEFFECTIVE, CompileOptions
+from glia.options import INEFFECTIVE, CompileOptions, OptionArguments
 from glia.pipeline import PIPELINE, Pass
 
 LEVELS = ("graph", "tile", "machine")
@@ -49,3 +49,12 @@ def test_an_option_is_obeyed_or_said_to_have_no_effect() -> None:
     fields = {field.name for field in dataclasses.fields(CompileOptions)}
     assert fields == EFFECTIVE_OPTIONS | of_commands | of_compile | INEFFECTIVE.keys()
     assert not EFFECTIVE_OPTIONS & INEFFECTIVE.keys()
+
+
+def test_type_checkers_know_every_option_of_compile() -> None:
+    in_signature = {"target", "optlevel", "auto_cast"}
+    fields = {field.name: field.type for field in dataclasses.fields(CompileOptions)}
+    by_keyword = {name: kind for name, kind in fields.items() if name not in in_signature}
+    assert dict(OptionArguments.__annotations__.items()).keys() == by_keyword.keys()
+    for name, kind in OptionArguments.__annotations__.items():
+        assert kind.__forward_arg__ == by_keyword[name]

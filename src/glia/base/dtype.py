@@ -7,11 +7,14 @@ named field, so that nothing mistakes them for plain words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 
 class Kind(Enum):
@@ -32,7 +35,7 @@ class DType:
     name: str
     bits: int
     kind: Kind
-    numpy: np.dtype
+    numpy: np.dtype[Any]
     packs: DType | None = None  # what four of are packed in one element
 
     @property
@@ -58,7 +61,7 @@ class DType:
     __str__ = __repr__
 
 
-def _dtype(name: str, bits: int, kind: Kind, representation: object) -> DType:
+def _dtype(name: str, bits: int, kind: Kind, representation: npt.DTypeLike) -> DType:
     return DType(name, bits, kind, np.dtype(representation))
 
 
@@ -116,6 +119,20 @@ DEVICE_DTYPES = DTYPES | {d.name: d for d in (TF32, *PACKED_DTYPES)}
 _BY_NUMPY = {d.numpy: d for d in DEVICE_DTYPES.values()}
 
 
-def from_numpy(dtype: object) -> DType:
+class IntegerLimits(Protocol):
+    """The range of an integer dtype."""
+
+    min: int
+    max: int
+
+
+float_limits: Callable[[npt.DTypeLike], np.finfo[Any]] = ml_dtypes.finfo
+"""The range and precision of a float dtype, NumPy's or of ml_dtypes."""
+
+integer_limits: Callable[[npt.DTypeLike], IntegerLimits] = ml_dtypes.iinfo
+"""The range of an integer dtype, NumPy's or of ml_dtypes."""
+
+
+def from_numpy(dtype: npt.DTypeLike) -> DType:
     """Return the dtype whose host representation is `dtype`; KeyError when there is none."""
     return _BY_NUMPY[np.dtype(dtype)]

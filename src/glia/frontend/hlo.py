@@ -93,7 +93,7 @@ def load_hlo(path: str | Path) -> Graph:
     try:
         data = read_file(Path(path), LARGEST_FILE_BYTES)
     except OSError as error:
-        raise UnreadableFile(path=path, reason=error.strerror.lower()) from error
+        raise UnreadableFile(path=path, reason=(error.strerror or str(error)).lower()) from error
     return import_hlo(data)
 
 

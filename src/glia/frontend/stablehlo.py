@@ -72,8 +72,8 @@ def _text(module: bytes) -> str:
 def _conversions(what: str) -> ModuleType:
     """jaxlib's conversions between MLIR and HLO."""
     try:
-        from jax._src.lib import xla_client
+        from jax._src.lib import xla_client  # type: ignore[attr-defined]  # jax does not list it
     except ImportError as error:
         raise FrameworkMissing(what=what, package="jaxlib", extra="jax") from error
-    found: ModuleType = xla_client._xla.mlir
+    found: ModuleType = xla_client._xla.mlir  # type: ignore[attr-defined]  # nor jaxlib this
     return found

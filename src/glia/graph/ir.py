@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
 
-import numpy as np
-
 from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
 
@@ -72,8 +70,11 @@ class Node:
         """The type of the result."""
         raise TypeError(f"{type(self).__name__} declares no type rule")
 
-    def compute(self, *arrays: np.ndarray) -> Any:
-        """The value of the result: an array, or a tuple of arrays for a TupleType."""
+    def compute(self, *arrays: Any, **_: Any) -> Any:
+        """The value of the result on one array per operand: an array, or a tuple for a TupleType.
+
+        An operation of fixed arity names its operands instead.
+        """
         raise TypeError(f"{type(self).__name__} declares no meaning")
 
     @cached_property

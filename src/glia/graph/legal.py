@@ -79,9 +79,10 @@ def _verify_results(graph: Graph) -> None:
         ends = [alias[position] for alias in graph.aliases]
         if len(set(ends)) != len(ends):
             _fail(graph, f"aliases {graph.aliases} join one buffer twice")
-    for result, parameter in graph.aliases:
-        if not (0 <= result < len(graph.results) and 0 <= parameter < len(graph.parameters)):
-            _fail(graph, f"alias {(result, parameter)} names a result or parameter there is not")
-        types = graph.results[result].type, graph.parameters[parameter].type
+    for alias in graph.aliases:
+        output, index = alias
+        if not (0 <= output < len(graph.results) and 0 <= index < len(graph.parameters)):
+            _fail(graph, f"alias {alias} names a result or parameter there is not")
+        types = graph.results[output].type, graph.parameters[index].type
         if types[0] != types[1]:
-            _fail(graph, f"alias {(result, parameter)} joins {types[0]} and {types[1]}")
+            _fail(graph, f"alias {alias} joins {types[0]} and {types[1]}")

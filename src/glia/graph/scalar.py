@@ -72,7 +72,7 @@ class ScalarFunction:
 FUNCTIONS: dict[str, ScalarFunction] = {}
 
 
-def working_dtype(dtype: np.dtype) -> np.dtype:
+def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The NumPy dtype that arithmetic is done in: float32 for narrower floats, bytes for int4."""
     known = from_numpy(dtype)
     if known.is_float and known.bits < 32:
@@ -82,7 +82,7 @@ def working_dtype(dtype: np.dtype) -> np.dtype:
     return known.numpy
 
 
-def narrow(value: Array, dtype: np.dtype) -> Array:
+def narrow(value: Array, dtype: np.dtype[Any]) -> Array:
     """Bring a value computed in `working_dtype(dtype)` back to `dtype`: floats round, ints wrap."""
     if value.dtype == dtype:
         return value
@@ -163,7 +163,8 @@ def _unsigned(array: Array, bits: int) -> Array:
         return array.astype(np.uint8)
     pattern = np.ascontiguousarray(array).reshape(array.shape)
     pattern = pattern.view(np.dtype(f"u{array.dtype.itemsize}"))
-    return pattern & pattern.dtype.type((1 << bits) - 1)
+    masked: Array = pattern & pattern.dtype.type((1 << bits) - 1)
+    return masked
 
 
 def _divide(a: Array, b: Array) -> Array:
@@ -207,7 +208,8 @@ def _power(a: Array, b: Array) -> Array:
 def _shift_left(a: Array, b: Array, bits: int) -> Array:
     amount = _unsigned(b, bits)
     inside = np.where(amount < bits, amount, amount.dtype.type(0)).astype(a.dtype)
-    return np.where(amount < bits, np.left_shift(a, inside), a.dtype.type(0))
+    shifted: Array = np.left_shift(a, inside)
+    return np.where(amount < bits, shifted, a.dtype.type(0))
 
 
 def _shift_right_arithmetic(a: Array, b: Array, bits: int) -> Array:
@@ -215,7 +217,8 @@ def _shift_right_arithmetic(a: Array, b: Array, bits: int) -> Array:
     signed = np.ascontiguousarray(a).reshape(a.shape).view(np.dtype(f"i{a.dtype.itemsize}"))
     if bits < 8:
         signed = ((signed & 15) ^ 8) - 8
-    return np.right_shift(signed, amount.astype(signed.dtype)).astype(a.dtype)
+    shifted: Array = np.right_shift(signed, amount.astype(signed.dtype))
+    return shifted.astype(a.dtype)
 
 
 def _shift_right_logical(a: Array, b: Array, bits: int) -> Array:
@@ -242,12 +245,14 @@ def _sign(a: Array) -> Array:
 def _round_nearest_away(a: Array) -> Array:
     whole = np.trunc(a)
     away = np.where(np.abs(a - whole) >= 0.5, a.dtype.type(1), a.dtype.type(0))
-    return np.copysign(np.abs(whole) + away, a)
+    rounded: Array = np.copysign(np.abs(whole) + away, a)
+    return rounded
 
 
 def _atan2(y: Array, x: Array) -> Array:
     if y.dtype.kind == "c":
-        return -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))
+        angle: Array = -1j * np.log((x + 1j * y) / np.sqrt(x * x + y * y))
+        return angle
     return np.arctan2(y, x)
 
 
@@ -260,7 +265,8 @@ def _one(a: Array) -> Any:
 
 
 def _logistic(a: Array) -> Array:
-    return _one(a) / (_one(a) + np.exp(-a))
+    result: Array = _one(a) / (_one(a) + np.exp(-a))
+    return result
 
 
 def _complex(real: Array, imaginary: Array) -> Array:
@@ -307,13 +313,15 @@ def _erf(a: Array) -> Array:
 
 def _gelu(a: Array) -> Array:
     half = a.dtype.type(0.5)
-    return half * a * (_one(a) + _erf(a * a.dtype.type(math.sqrt(0.5))))
+    result: Array = half * a * (_one(a) + _erf(a * a.dtype.type(math.sqrt(0.5))))
+    return result
 
 
 def _gelu_tanh(a: Array) -> Array:
     number = a.dtype.type
     inner = number(math.sqrt(2 / math.pi)) * (a + number(0.044715) * a * a * a)
-    return number(0.5) * a * (_one(a) + np.tanh(inner))
+    result: Array = number(0.5) * a * (_one(a) + np.tanh(inner))
+    return result
 
 
 def total_order_key(array: Array) -> Array:

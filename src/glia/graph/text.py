@@ -377,9 +377,10 @@ class _Parser:
         if not token.startswith('"'):
             self.scanner.fail(f"expected a string before {token!r}")
         try:
-            return json.loads(token)
+            text: str = json.loads(token)
         except ValueError:
             self.scanner.fail(f"{token} is no string")
+        return text
 
     def _keyword(self, word: str) -> bool:
         if not self.scanner.accept(word):

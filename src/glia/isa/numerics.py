@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import F8E8M0FNU, PRED, TF32, DType
+from glia.base.dtype import F8E8M0FNU, PRED, TF32, DType, integer_limits
 from glia.base.errors import Unspecified
 
 Array = np.ndarray[Any, Any]
@@ -105,7 +105,7 @@ def _scales(array: Array) -> Array:
 
 
 def _saturate(array: Array, dtype: DType) -> Array:
-    limits = ml_dtypes.iinfo(dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes has no stub
+    limits = integer_limits(dtype.numpy)
     low, high = int(limits.min), int(limits.max)
     if array.dtype.kind == "b":
         return array.astype(dtype.numpy)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from glia.base.affine import Affine
-from glia.base.dtype import DType
+from glia.base.dtype import DType, integer_limits
 from glia.base.errors import InternalError, Unspecified
 from glia.graph import ops, scalar
 from glia.graph.ir import Parameter, TensorType
@@ -86,7 +85,7 @@ def _poisoned(buffer: Buffer) -> Array:
     if buffer.dtype.is_float:
         poison = np.nan
     elif buffer.dtype.is_integer:
-        poison = ml_dtypes.iinfo(buffer.dtype.numpy).max // 2
+        poison = integer_limits(buffer.dtype.numpy).max // 2
     return np.full(buffer.shape, poison, buffer.dtype.numpy)
 
 

@@ -30,7 +30,7 @@ def _tuple(site: Site) -> Value:
 
 def _get_tuple_element(site: Site) -> Value:
     (value,) = site.expect(1)
-    index = site.proto.tuple_index
+    index: int = site.proto.tuple_index
     if not isinstance(value, tuple) or not 0 <= index < len(value):
         raise site.malformed(f"element {index} of something that does not have it")
     return value[index]

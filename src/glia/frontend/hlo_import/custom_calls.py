@@ -22,7 +22,8 @@ _COMPOSITE_CONFIG = re.compile(r'\{config = "([^"\\]*)"\}')
 
 
 def _config(site: Site) -> str:
-    return site.proto.backend_config.decode("utf-8", "replace").strip().strip('"')
+    config: bytes = site.proto.backend_config
+    return config.decode("utf-8", "replace").strip().strip('"')
 
 
 def _integer(site: Site) -> int:
@@ -48,12 +49,17 @@ def _operands(site: Site, count: int) -> tuple[Node, ...]:
     return site.tensors()
 
 
+def _operand(site: Site) -> Node:
+    (x,) = _operands(site, 1)
+    return x
+
+
 def _unary(function: Callable[[Builder, Node], Node]) -> Callable[[Site], Value]:
-    return lambda site: function(site, *_operands(site, 1))
+    return lambda site: function(site, _operand(site))
 
 
 def _softmax(site: Site) -> Value:
-    (x,) = _operands(site, 1)
+    x = _operand(site)
     return composites.softmax(site, x, _dimension(site, x))
 
 
@@ -77,7 +83,7 @@ def _arg(function: str) -> Callable[[Site], Value]:
 
 def _top_k(site: Site) -> Value:
     """(values, indices) of the k largest of the last dimension; k is the backend_config."""
-    (x,) = _operands(site, 1)
+    x = _operand(site)
     return composites.top_k(site, x, _integer(site), composites.top_k_types(site)[1].dtype, True)
 
 
@@ -135,11 +141,9 @@ TARGETS: dict[str, Callable[[Site], Value]] = {
     "AwsNeuronArgMin": _arg("less"),
     "AwsNeuronTopK": _top_k,
     "TopK": _xla_top_k,
-    "ResizeNearest": lambda site: resize_nearest(site, *_operands(site, 1), _config(site)),
-    "ResizeBilinear": lambda site: resize_bilinear(site, *_operands(site, 1), _config(site)),
-    "ResizeNearestGrad": lambda site: resize_nearest_gradient(
-        site, *_operands(site, 1), _config(site)
-    ),
+    "ResizeNearest": lambda site: resize_nearest(site, _operand(site), _config(site)),
+    "ResizeBilinear": lambda site: resize_bilinear(site, _operand(site), _config(site)),
+    "ResizeNearestGrad": lambda site: resize_nearest_gradient(site, _operand(site), _config(site)),
     **dict.fromkeys(
         ("AwsNeuronGeluBackward", "AwsNeuronSiluBackward", "AwsNeuronSoftmaxBackward"),
         _unspecified,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from glia.frontend.hlo_import.module_context import Importer, Site
 from glia.frontend.hlo_import.node_builder import Value
 from glia.graph import ops
+from glia.graph.ir import Node
 
 _UNARY = {
     "abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh",
@@ -88,11 +89,10 @@ def _map(site: Site) -> Value:
     if len(body.parameters) != len(args) or len(body.results) != 1:
         raise site.malformed(f"{body.name} takes {len(body.parameters)} scalars")
     shape = args[0].shape
-    image = dict(zip(body.parameters, args, strict=True))
+    image = dict[Node, Node](zip(body.parameters, args, strict=True))
     for node in body.nodes[len(body.parameters) :]:
         if isinstance(node, (ops.Map, ops.Convert, ops.ReducePrecision)):
-            rebuilt = node.with_operands(image[operand] for operand in node.operands)
-            image[node] = rebuilt
+            image[node] = node.with_operands(image[operand] for operand in node.operands)
         elif isinstance(node, ops.Constant):
             image[node] = site.broadcast(node, shape, ())
         else:

@@ -95,7 +95,11 @@ _OPTIONAL, _REPEATED = 1, 3
 @cache
 def messages() -> dict[str, Any]:
     """The message classes by our names; built on first use, so that importing glia stays fast."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf import (  # type: ignore[import-untyped]  # protobuf declares no types
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+    )
 
     file = descriptor_pb2.FileDescriptorProto(
         name="glia/hlo.proto", package="glia.hlo", syntax="proto3"
@@ -131,7 +135,7 @@ def parse_module(data: bytes) -> Any:
 
     Raises NotAnHloModule when the bytes are neither.
     """
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no types
 
     data = _unpacked(data)
     if len(data) > LARGEST_FILE_BYTES:

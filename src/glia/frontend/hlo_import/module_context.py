@@ -272,7 +272,9 @@ class ModuleImporter:
         tables = self._proto.stack_frames
         frame = _entry(tables.stack_frames, identifier)
         location = _entry(tables.file_locations, frame.file_location_id) if frame else None
-        file = _entry(tables.file_names, location.file_name_id) if location else None
+        if location is None:
+            return "", 0
+        file = _entry(tables.file_names, location.file_name_id)
         return (file, location.line) if file else ("", 0)
 
 

@@ -181,7 +181,7 @@ def _one_dimension(site: Site, x: Node) -> int:
     dimensions = site.proto.dimensions
     if len(dimensions) != 1 or not 0 <= dimensions[0] < len(x.shape):
         raise site.malformed(f"dimensions {list(dimensions[:8])} of {x.type}")
-    return dimensions[0]
+    return int(dimensions[0])
 
 
 MOVEMENT: dict[str, Importer] = {

@@ -19,6 +19,9 @@ from glia.options import CompileOptions
 
 _PART = {C64: F32, C128: F64}
 
+_Pair = tuple[Node, Node]
+"""The real and the imaginary part of one complex tensor."""
+
 
 def expand_complex(graph: Graph, options: CompileOptions) -> Graph:
     """The graph without complex dtypes.
@@ -37,11 +40,11 @@ def _map(node: Map, args: Sequence[Parts]) -> Parts:
     return function(*(part for parts in args for part in parts))
 
 
-def _add(a: Node, b: Node, c: Node, d: Node) -> Parts:
+def _add(a: Node, b: Node, c: Node, d: Node) -> _Pair:
     return apply("add", a, c), apply("add", b, d)
 
 
-def _subtract(a: Node, b: Node, c: Node, d: Node) -> Parts:
+def _subtract(a: Node, b: Node, c: Node, d: Node) -> _Pair:
     return apply("subtract", a, c), apply("subtract", b, d)
 
 
@@ -49,12 +52,12 @@ def _times(a: Node, b: Node) -> Node:
     return apply("multiply", a, b)
 
 
-def _multiply(a: Node, b: Node, c: Node, d: Node) -> Parts:
+def _multiply(a: Node, b: Node, c: Node, d: Node) -> _Pair:
     real = apply("subtract", _times(a, c), _times(b, d))
     return real, apply("add", _times(a, d), _times(b, c))
 
 
-def _divide(a: Node, b: Node, c: Node, d: Node) -> Parts:
+def _divide(a: Node, b: Node, c: Node, d: Node) -> _Pair:
     """(a + bi) / (c + di), scaled by the larger of |c| and |d| so that squares do not overflow."""
     swap = apply("less", apply("abs", c), apply("abs", d))
     big, small = select(swap, d, c), select(swap, c, d)
@@ -78,12 +81,12 @@ def _magnitude(a: Node, b: Node) -> Node:
     return select(unbounded, big, _times(big, root))
 
 
-def _exp(a: Node, b: Node) -> Parts:
+def _exp(a: Node, b: Node) -> _Pair:
     size = apply("exp", a)
     return _times(size, apply("cos", b)), _times(size, apply("sin", b))
 
 
-def _log(a: Node, b: Node) -> Parts:
+def _log(a: Node, b: Node) -> _Pair:
     return apply("log", _magnitude(a, b)), apply("atan2", b, a)
 
 

@@ -45,6 +45,7 @@ from glia.graph.ops import (
 )
 from glia.graph.rules.constructors import select, stack, take
 from glia.graph.rules.regions import all_nodes, tensor_types
+from glia.graph.type_rules import tensor
 
 Parts = tuple[Node, ...]
 """What stands for a tensor: the tensor itself, or its two parts."""
@@ -90,7 +91,8 @@ class _Splitter:
 
     def outer(self, graph: Graph) -> Graph:
         """The whole graph, with stacked parameters and results."""
-        parameters, image = [], {}
+        parameters: list[Parameter] = []
+        image: dict[Node, Parts] = {}
         for parameter in graph.parameters:
             part = self._family.part_of(parameter.dtype)
             if part is not None:
@@ -112,7 +114,7 @@ class _Splitter:
             image: dict[Node, Parts] = {}
             for old in graph.parameters:
                 part = self._family.part_of(old.dtype)
-                kinds = [old.type] if part is None else [TensorType(part, old.shape)] * 2
+                kinds = [tensor(old)] if part is None else [TensorType(part, old.shape)] * 2
                 first = len(parameters)
                 new = [Parameter(first + k, kind, old.name) for k, kind in enumerate(kinds)]
                 parameters.extend(new)
@@ -246,16 +248,15 @@ def _literal(value: np.ndarray[Any, Any]) -> Node:
 
 def _renumbered(graph: Graph, order: Sequence[Parameter]) -> Graph:
     """The graph with its parameters in another order."""
-    new = {
-        old: Parameter(index, old.declared, old.name, loc=old.loc)
-        for index, old in enumerate(order)
-    }
-    image: dict[Node, Node] = dict(new)
+    parameters = tuple(
+        Parameter(index, old.declared, old.name, loc=old.loc) for index, old in enumerate(order)
+    )
+    image = dict[Node, Node](zip(order, parameters, strict=True))
     for node in graph.nodes:
         if node not in image:
             image[node] = node.with_operands(image[operand] for operand in node.operands)
     results = tuple(image[result] for result in graph.results)
-    return Graph(graph.name, tuple(new.values()), results)
+    return Graph(graph.name, parameters, results)
 
 
 _HANDLERS: dict[type[Node], Callable[[_Splitter, Any, list[Parts]], Parts]] = {

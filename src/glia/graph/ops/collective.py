@@ -58,21 +58,23 @@ class Collective(Node):
         require_length(self.body, self.kind in _WITH_BODY, f"the bodies of {self.kind}")
         for arg, result in zip(self.args, results, strict=True):
             given = tensor(arg)
-            self._check_result(given, result)
+            fits = isinstance(result, TensorType) and self._fits(given, result)
+            require(fits, f"{self.kind} of {given} cannot give {result}")
             for body in self.body:
                 require_combiner(body, [given.dtype], f"the body of {self.kind}")
         return self.result
 
-    def _check_result(self, given: TensorType, result: Type) -> None:
-        fits = isinstance(result, TensorType) and result.dtype is given.dtype
-        if fits and self.kind in _SAME_TYPE:
-            fits = result == given
-        elif fits and self.dimension >= 0:
-            rank, along = len(given.shape), self.dimension
-            fits = along < rank == len(result.shape) and all(
-                given.shape[d] == result.shape[d] for d in range(rank) if d != along
-            )
-        require(fits, f"{self.kind} of {given} cannot give {result}")
+    def _fits(self, given: TensorType, result: TensorType) -> bool:
+        """Whether this kind can make `result` of `given`: extents differ along `dimension` only."""
+        if result.dtype is not given.dtype:
+            return False
+        if self.kind in _SAME_TYPE:
+            return result == given
+        rank, along = len(given.shape), self.dimension
+        return along < 0 or (
+            along < rank == len(result.shape)
+            and all(given.shape[d] == result.shape[d] for d in range(rank) if d != along)
+        )
 
     def compute(self, *arrays: Array) -> Any:
         me = participants.current()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from types import EllipsisType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -171,21 +173,24 @@ class Convolution(Node):
         total = np.zeros((batch, groups, outputs // groups, *spatial), x.dtype)
         if math.prod(window) <= math.prod(spatial):
             for at in np.ndindex(window):
-                part = x[(..., *self._steps(at, self.kernel_dilation, spatial, self.stride))]
+                part = x[self._steps(at, self.kernel_dilation, spatial, self.stride)]
                 flat = part.reshape(*part.shape[:3], -1)
                 total += np.matmul(kernel[(..., *at)], flat).reshape(total.shape)
         else:
             weights = kernel.reshape(*kernel.shape[:2], -1)
             for at in np.ndindex(*spatial):
-                part = x[(..., *self._steps(at, self.stride, window, self.kernel_dilation))]
+                part = x[self._steps(at, self.stride, window, self.kernel_dilation)]
                 flat = part.reshape(batch, groups, -1, 1)
                 total[(..., *at)] = np.matmul(weights, flat)[..., 0]
         return total.reshape(shape)
 
     @staticmethod
-    def _steps(at: Any, scale: Any, counts: Any, steps: Any) -> tuple[slice, ...]:
-        """In each dimension, `count` elements `step` apart from `at * scale` on."""
-        return tuple(
+    def _steps(
+        at: Sequence[int], scale: Sequence[int], counts: Sequence[int], steps: Sequence[int]
+    ) -> tuple[EllipsisType | slice, ...]:
+        """The index of `count` elements, `step` apart from `at * scale` on, of the last axes."""
+        slices = [
             slice(i * by, i * by + (count - 1) * step + 1, step) if count else slice(0)
             for i, by, count, step in zip(at, scale, counts, steps, strict=True)
-        )
+        ]
+        return (..., *slices)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import DType, Kind, from_numpy
+from glia.base.dtype import DType, Kind, float_limits, from_numpy
 from glia.graph import scalar
 from glia.graph.ir import Node, TensorType, Type, op
 from glia.graph.type_rules import require, require_one_shape, tensor
@@ -19,7 +18,7 @@ Array = np.ndarray[Any, Any]
 class Constant(Node):
     """A literal tensor. The array is referenced, never printed."""
 
-    value: object  # read-only np.ndarray
+    value: np.ndarray  # read-only
     opcode: ClassVar[str] = "constant"
 
     def infer(self) -> Type:
@@ -28,7 +27,7 @@ class Constant(Node):
         return TensorType(from_numpy(self.value.dtype), self.value.shape)
 
     def compute(self) -> Array:
-        return self.value  # type: ignore[return-value]
+        return self.value
 
     def __repr__(self) -> str:
         return "<constant>"
@@ -95,7 +94,7 @@ class Bitcast(Node):
             return result
         if source_bits == self.to.bits:
             return x.view(self.to.numpy)
-        data = x.view(np.uint8).reshape(-1)
+        data: Array = x.view(np.uint8).reshape(-1)
         if source_bits == 4:
             data = (data[0::2] & 15) | (data[1::2] & 15) << 4
         if self.to.bits == 4:
@@ -128,7 +127,7 @@ class ReducePrecision(Node):
     def compute(self, x: Array) -> Array:
         if x.dtype.itemsize == 1:
             return self.compute(x.astype(np.float32)).astype(x.dtype)
-        form = ml_dtypes.finfo(x.dtype)
+        form = float_limits(x.dtype)
         bits = np.ascontiguousarray(x).reshape(x.shape).view(f"u{x.dtype.itemsize}")
         bits = _round_mantissa(bits, form.nmant - self.mantissa_bits)
         exponent_bits = x.dtype.itemsize * 8 - 1 - form.nmant
@@ -145,7 +144,8 @@ def _round_mantissa(bits: Array, dropped: int) -> Array:
     last = (bits >> bits.dtype.type(dropped)) & one
     half = bits.dtype.type((1 << (dropped - 1)) - 1)
     keep = bits.dtype.type(~((1 << dropped) - 1) & np.iinfo(bits.dtype).max)
-    return (bits + half + last) & keep
+    rounded: Array = (bits + half + last) & keep
+    return rounded
 
 
 def _limit_exponent(bits: Array, mantissa: int, exponent: int, wanted: int) -> Array:

@@ -74,7 +74,7 @@ class RngUniform(Node):
         generator = np.random.Generator(np.random.Philox(seed))
         shape, dtype = self.result.shape, self.result.dtype
         if dtype.is_integer:
-            drawn = generator.integers(int(a), max(int(a) + 1, int(b)), shape)
+            drawn: Array = generator.integers(int(a), max(int(a) + 1, int(b)), shape)
             return scalar.convert(np.asarray(drawn), dtype)
         low, high = float(a), float(b)
         if self.distribution == "normal":
@@ -115,7 +115,8 @@ class Fft(Node):
         assert isinstance(self.type, TensorType)
         transform = getattr(np.fft, f"{self.kind}n")
         axes = tuple(range(-len(self.lengths), 0))
-        return transform(x, s=self.lengths, axes=axes).astype(self.type.dtype.numpy)
+        transformed: Array = transform(x, s=self.lengths, axes=axes)
+        return transformed.astype(self.type.dtype.numpy)
 
 
 @op

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import PRED, DType, from_numpy
+from glia.base.dtype import PRED, DType, float_limits, from_numpy, integer_limits
 from glia.graph import scalar
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph, Node, Parameter, TensorType
@@ -78,12 +77,12 @@ def identity(kind: str, dtype: DType) -> Array:
     if kind == "and":
         return np.asarray(scalar.FUNCTIONS["not"].compute(np.zeros((), dtype.numpy)))
     if dtype.is_integer:
-        bounds = ml_dtypes.iinfo(dtype.numpy)
+        bounds = integer_limits(dtype.numpy)
         return np.asarray(bounds.min if kind == "maximum" else bounds.max).astype(dtype.numpy)
     infinity = np.asarray(-np.inf if kind == "maximum" else np.inf).astype(dtype.numpy)
     if np.isinf(infinity.astype(np.float64)):
         return infinity
-    finite = ml_dtypes.finfo(dtype.numpy)
+    finite = float_limits(dtype.numpy)
     return np.asarray(finite.min if kind == "maximum" else finite.max)
 
 

@@ -13,9 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
-
-from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F16, F32, DType
+from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F16, F32, DType, float_limits
 from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import (
     Bitcast,
@@ -108,7 +106,7 @@ def _narrowed(x: Node, options: CompileOptions) -> Node:
     if options.auto_cast_type != "fp8_e4m3":
         return convert(x, _TYPES[options.auto_cast_type])
     eight = F8E4M3FN if options.target == "trn3" else F8E4M3
-    largest = float(ml_dtypes.finfo(eight.numpy).max)
+    largest = float(float_limits(eight.numpy).max)
     inside = apply("clamp", splat_like(-largest, x), x, splat_like(largest, x))
     return convert(inside, eight)
 

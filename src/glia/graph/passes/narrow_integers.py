@@ -70,7 +70,8 @@ def _with_words_outside(graph: Graph) -> Graph:
     What only passes bits through, such as the state of a random generator, loses none of them once
     these bitcasts meet others.
     """
-    parameters, image = [], []
+    parameters: list[Parameter] = []
+    image: list[Node] = []
     for old in graph.parameters:
         if old.dtype in _NARROW:
             declared = TensorType(U32, (*old.shape, 2))

@@ -26,6 +26,7 @@ from glia.graph.ops import (
     While,
 )
 from glia.graph.rules.driver import map_regions
+from glia.graph.type_rules import tensor
 from glia.options import CompileOptions
 
 Array = np.ndarray[Any, Any]
@@ -79,7 +80,7 @@ def _is_foldable(node: Node, known: dict[Node, Array | None]) -> bool:
         return False
     if _has_loop(node) or _work(node) > FOLDED_WORK:
         return False
-    stored = sum(o.type.bytes for o in node.operands if isinstance(o, Constant))
+    stored = sum(tensor(o).bytes for o in node.operands if isinstance(o, Constant))
     if stored and isinstance(node, _LAYOUT):
         return True
     return node.type.bytes <= max(FREE_BYTES, GROWTH * stored)
@@ -95,12 +96,13 @@ def _has_loop(node: Node) -> bool:
 
 def _work(node: Node) -> int:
     """Elementary steps of computing a node on known operands, to within a small factor."""
-    elements = max((o.type.elements for o in node.operands), default=0)
-    elements = max(elements, node.type.elements)
+    result = tensor(node).elements
+    elements = max((tensor(o).elements for o in node.operands), default=0)
+    elements = max(elements, result)
     if isinstance(node, Dot):
         return elements * max(1, math.prod(node.a.shape[d] for d in node.a_contract))
     if isinstance(node, Convolution):
-        return node.type.elements * math.prod(node.kernel.shape[1:])
+        return result * math.prod(node.kernel.shape[1:])
     return elements
 
 

@@ -99,7 +99,7 @@ class _Recogniser:
         for node in reversed(graph.nodes):
             if node not in is_read:
                 continue
-            is_function = isinstance(node, Map) and node.type.dtype is F32
+            is_function = isinstance(node, Map) and node.dtype is F32
             match = self._function_of(node, position) if is_function else None
             if match is None:
                 is_read.update(node.operands)

@@ -10,6 +10,7 @@ from glia.base.dtype import DType
 from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType, Type
 from glia.graph.ops import Get
 from glia.graph.rules.driver import Tuple
+from glia.graph.type_rules import tensor
 
 Special = Callable[[Any, Sequence[Node], Mapping[DType, DType]], Node | None]
 """A node, its retyped operands and the new dtypes to the retyped node; None for the usual way."""
@@ -32,6 +33,10 @@ class Retyping:
         """The type that a value of a type has afterwards."""
         if isinstance(kind, TupleType):
             return TupleType(tuple(self.type_of(element) for element in kind.elements))
+        return self.tensor_type(kind)
+
+    def tensor_type(self, kind: TensorType) -> TensorType:
+        """The type that a tensor of a type has afterwards."""
         return TensorType(self.dtypes.get(kind.dtype, kind.dtype), kind.shape)
 
 
@@ -68,7 +73,7 @@ class _Retyper:
             image: dict[Node, Node] = {}
             parameters = []
             for old in graph.parameters:
-                kind = self._retyping.type_of(old.type)
+                kind = self._retyping.tensor_type(tensor(old))
                 new = old if kind == old.type else dataclasses.replace(old, declared=kind)
                 parameters.append(new)
                 image[old] = new

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import F32, PRED, DType, Kind
+from glia.base.dtype import F32, PRED, DType, Kind, float_limits
 from glia.graph.ir import Node, TensorType
 from glia.graph.ops import Broadcast, Convert, Iota, Map, Reshape
 from glia.graph.ops.scalar_regions import identity
@@ -243,7 +242,7 @@ def divide_by_power_of_two(op: Map) -> Node | None:
             if value is None or not _is_power_of_two(float(value)):
                 return None
             inverse = 1 / float(value)
-            if abs(inverse) < float(ml_dtypes.finfo(x.dtype.numpy).smallest_normal):
+            if abs(inverse) < float(float_limits(x.dtype.numpy).smallest_normal):
                 return None
             rounded = float(np.asarray(inverse).astype(x.dtype.numpy))
             return apply("multiply", x, splat_like(inverse, x)) if rounded == inverse else None
@@ -338,7 +337,7 @@ def convert_of_iota(op: Convert) -> Node | None:
 
 def _counts_to(dtype: DType, last: int) -> bool:
     if dtype.is_float:
-        return last <= 2 ** (ml_dtypes.finfo(dtype.numpy).nmant + 1)
+        return last <= 1 << (float_limits(dtype.numpy).nmant + 1)
     return dtype.is_integer and last < 2 ** (dtype.bits - (dtype.kind is Kind.SIGNED))
 
 

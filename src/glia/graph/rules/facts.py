@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import PRED, DType, Kind
+from glia.base.dtype import PRED, DType, Kind, float_limits
 from glia.graph.ir import Node, TensorType
 from glia.graph.ops import Broadcast, Constant, Reshape
 
@@ -75,7 +74,7 @@ def holds_exactly(wide: DType, narrow: DType) -> bool:
 def _magnitude_bits(dtype: DType) -> int:
     """The most bits every magnitude of which the dtype holds."""
     if dtype.is_float:
-        finite = ml_dtypes.finfo(dtype.numpy)
+        finite = float_limits(dtype.numpy)
         return min(finite.nmant + 1, int(finite.maxexp))
     return dtype.bits - (dtype.kind is Kind.SIGNED)
 
@@ -87,7 +86,7 @@ def _sign_fits(wide: DType, narrow: DType) -> bool:
 def _float_fits(wide: DType, narrow: DType) -> bool:
     if wide.bits < 16 or narrow.bits >= wide.bits:
         return False
-    big, small = ml_dtypes.finfo(wide.numpy), ml_dtypes.finfo(narrow.numpy)
+    big, small = float_limits(wide.numpy), float_limits(narrow.numpy)
     least = int(small.minexp) - int(small.nmant) >= int(big.minexp) - int(big.nmant)
     return bool(big.nmant >= small.nmant and big.maxexp >= small.maxexp and least)
 

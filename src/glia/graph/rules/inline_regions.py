@@ -117,7 +117,7 @@ def _choose(node: Conditional, operands: list[Node]) -> Node:
         outcomes.append(inline_scalar_graph(branch, rest[:count]) if count else _constants(branch))
         rest = rest[count:]
     shape = index.shape
-    outcomes = [[_spread(value, shape) for value in outcome] for outcome in outcomes]
+    outcomes = [tuple(_spread(value, shape) for value in outcome) for outcome in outcomes]
     if node.index.dtype is not S32:
         true, false = outcomes
         pairs = zip(true, false, strict=True)
@@ -126,7 +126,7 @@ def _choose(node: Conditional, operands: list[Node]) -> Node:
     for number in range(len(outcomes) - 1):
         is_this = Map("equal", (index, splat(number, S32, shape)))
         pairs = zip(outcomes[number], chosen, strict=True)
-        chosen = [select(is_this, a, b) for a, b in pairs]
+        chosen = tuple(select(is_this, a, b) for a, b in pairs)
     return results_as_node(chosen)
 
 

@@ -316,8 +316,10 @@ def merge_concatenations(op: Concatenate) -> Node | None:
     """concatenate(concatenate(a, b), c) = concatenate(a, b, c)"""
     parts: list[Node] = []
     for part in op.parts:
-        nested = isinstance(part, Concatenate) and part.dimension == op.dimension
-        parts.extend(part.parts if nested else (part,))
+        if isinstance(part, Concatenate) and part.dimension == op.dimension:
+            parts.extend(part.parts)
+        else:
+            parts.append(part)
     return Concatenate(tuple(parts), op.dimension) if len(parts) > len(op.parts) else None
 
 

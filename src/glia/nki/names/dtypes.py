@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from glia.base import dtype as types
-from glia.base.dtype import DType
+from glia.base.dtype import DType, float_limits
 
 # NKI's name of each dtype that the instructions know.
 DTYPES: dict[str, DType] = {
@@ -76,7 +75,7 @@ class Limits:
     """The least number of a float, as kernels write it: nl.fp32.min."""
 
     def __init__(self, dtype: Any) -> None:
-        limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]  # has no annotations
+        limits = float_limits(dtype)
         self.min = float(limits.min)
         self.max = float(limits.max)
 

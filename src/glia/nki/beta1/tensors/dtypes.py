@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from glia.base.dtype import float_limits
 from glia.nki.beta1.errors import UnsupportedHere
 from glia.nki.names.dtypes import DTYPES, Limits, dtype_name
 from glia.nki.session.session import caller
@@ -100,7 +101,7 @@ def static_cast(input_data: Any, dtype: Any) -> Any:
 def finfo(dtype: Any) -> Any:
     """What numpy.finfo says of a float, also of those of ml_dtypes."""
     name = name_of(dtype)
-    return ml_dtypes.finfo(np.float32 if name == "tfloat32" else numpy_of(name))
+    return float_limits(np.float32 if name == "tfloat32" else numpy_of(name))
 
 
 bfp16 = Limits(ml_dtypes.bfloat16)

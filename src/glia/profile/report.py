@@ -201,7 +201,7 @@ class Profile:
     def _page_data(self) -> dict[str, object]:
         arch, timing = self.target.arch, self.timing
         texts: dict[int, int] = {}
-        instructions = []
+        instructions: list[list[str]] = []
         for event in (event for each in self._timings for event in each.events):
             if id(event.instr) not in texts:
                 texts[id(event.instr)] = len(instructions)

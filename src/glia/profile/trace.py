@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from glia.profile.describe import operands_text
@@ -63,7 +64,7 @@ def _complete(
     process: int,
     thread: int,
     span_ns: tuple[float, float],
-    arguments: dict[str, object],
+    arguments: Mapping[str, object],
 ) -> dict[str, Any]:
     start, end = span_ns
     return {

@@ -9,28 +9,24 @@ import numpy as np
 
 from glia.base.errors import CompileError, InternalError
 from glia.machine.columns.value_numbering import Array
-from glia.timing import events as rules
+from glia.timing import events
 from glia.timing.native import Library
 from glia.timing.plan import Plan, PlannedWait, loops_in
 from glia.timing.plan_tables import Trips, lay_out
+from glia.timing.registers import (
+    EVENT_WORDS,
+    CoreRecord,
+    CoreState,
+    EngineState,
+    StopReason,
+    StreamOp,
+    arrays_of,
+)
 
 if TYPE_CHECKING:
     from glia.arch import Arch
 
-ARRAYS = (
-    "parameter", "core", "op", "arg", "aux", "arm", "trips", "watched", "place", "start", "free",
-    "generator", "waited", "counted", "blocked", "binding", "variable", "outcomes",
-    "known_outcome", "is_assumed", "seen", "left", "group_size", "group_arrived", "group_first",
-    "group_end", "kind", "engine", "busy", "latency", "load", "generation", "queue", "skew",
-    "ports", "table", "weights", "weights_place", "weights_tile", "spoils", "step_read",
-    "read_step", "step_signal", "signal_semaphore", "signal_units", "cost", "cost_lane",
-    "lane_work", "lane_members", "step_wait", "wait_semaphore", "wait_constant", "wait_is_unknown",
-    "wait_term", "step_term", "term_slot", "term_factor", "unit", "visible", "counts", "busied",
-    "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "count", "first",
-    "queue_end", "queue_busy",
-    "latest", "base", "mask", "ring", "pending", "event", "full",
-)  # fmt: skip
-LIBRARY = Library(rules, rules.NAMES, ARRAYS)
+LIBRARY = Library(events, events.FUNCTIONS, tuple(arrays_of(CoreRecord)))
 
 
 class Deadlock(CompileError):
@@ -63,14 +59,14 @@ class Machine:
         self.plan, self.is_native = plan, is_native
         self.record = lay_out(plan, arch, trips, most_events)
         self.call = self._bound()
-        self.begin = int(self.record["core"][rules.NOW])
+        self.begin = int(self.record["core"][CoreState.NOW])
         self.skips: list[tuple[str, int, int, int]] = []  # variable, start, end, iterations
         self.at_mark: Callable[[int], None] | None = None
 
     def run(self) -> None:
         """Execute the whole program; Deadlock when it cannot end."""
         self.call("begin")
-        if self.advance() == rules.STUCK:
+        if self.advance() == StopReason.DEADLOCK:
             raise self.deadlock()
 
     def advance(self, *, skips: bool = True) -> int:
@@ -78,12 +74,12 @@ class Machine:
 
         Loops that are watched are run as they are unless it `skips`.
         """
-        while (reason := self.call("run")) in (rules.FULL, rules.MARKED):
-            if reason == rules.FULL:
+        while (reason := self.call("run")) in (StopReason.RING_FULL, StopReason.LOOP_ITERATION):
+            if reason == StopReason.RING_FULL:
                 self._grow()
                 continue
-            slot = int(self.record["core"][rules.MARK]) - 1
-            self.record["core"][rules.MARK] = 0
+            slot = int(self.record["core"][CoreState.MARK]) - 1
+            self.record["core"][CoreState.MARK] = 0
             if skips and self.at_mark is not None:
                 self.at_mark(slot)
         return reason
@@ -91,7 +87,9 @@ class Machine:
     def hold_at(self, steps: Array) -> None:
         """Let every engine be held up at these steps, as often as it comes to one."""
         op, arg = self.record["op"], self.record["arg"]
-        self.record["op"] = np.where((op == rules.STEP) & np.isin(arg, steps), rules.JOIN, op)
+        self.record["op"] = np.where(
+            (op == StreamOp.STEP) & np.isin(arg, steps), StreamOp.RENDEZVOUS, op
+        )
         for loop in loops_in(self.plan.items):  # one with such a step is run turn by turn
             begin, end = np.searchsorted(steps, loop.steps)
             if begin < end:
@@ -101,11 +99,11 @@ class Machine:
     @property
     def last(self) -> int:
         """When the latest result so far counts."""
-        return int(self.record["core"][rules.LAST])
+        return int(self.record["core"][CoreState.LAST])
 
     @property
     def executed(self) -> int:
-        return int(self.record["core"][rules.EXECUTED])
+        return int(self.record["core"][CoreState.EXECUTED])
 
     @property
     def assumed_trips(self) -> list[int]:
@@ -114,8 +112,8 @@ class Machine:
 
     def events(self) -> list[tuple[int, int, int, int]]:
         """(step, start, end, whether behind another) of the executions that were kept."""
-        kept = self.record["event"][: 4 * int(self.record["core"][rules.EVENTS])]
-        return list(map(tuple, kept.reshape(-1, 4).tolist()))
+        kept = self.record["event"][: EVENT_WORDS * int(self.record["core"][CoreState.EVENTS])]
+        return list(map(tuple, kept.reshape(-1, EVENT_WORDS).tolist()))
 
     def _bound(self) -> Callable[[str], int]:
         """Call a rule by name; anew when an array was replaced."""
@@ -126,7 +124,7 @@ class Machine:
     def _grow(self) -> None:
         """Give the semaphore that ran out of room a ring twice as large as it needs."""
         record = self.record
-        semaphore, needed = (int(value) for value in record["full"])
+        semaphore, needed = (int(value) for value in record["overflow"])
         first, count = int(record["first"][semaphore]), int(record["count"][semaphore])
         base, mask = int(record["base"][semaphore]), int(record["mask"][semaphore])
         pending = record["ring"][base + (np.arange(first, count) & mask)]
@@ -147,7 +145,7 @@ class Machine:
     def deadlock(self) -> Deadlock:
         """Why nothing can move."""
         record = self.record
-        blocked = np.flatnonzero(record["start"] == rules.BLOCKED)
+        blocked = np.flatnonzero(record["start"] == EngineState.BLOCKED)
         if not blocked.size:
             raise InternalError("engines do not come to the same barrier or decision")
         engine = int(blocked[0])

@@ -18,10 +18,10 @@ from glia.isa.kit import ENGINES
 from glia.machine.columns.table import Columns
 from glia.machine.columns.value_numbering import Array
 from glia.machine.ir import Program
-from glia.timing import events as rules
 from glia.timing.core import Machine
 from glia.timing.costs import PS
 from glia.timing.plan import make_plan
+from glia.timing.registers import RENDEZVOUS_OPEN, CoreState, StopReason
 from glia.timing.simulate import (
     ALONE,
     MOST_EVENTS,
@@ -71,7 +71,7 @@ class _Core:
     machine: Machine = field(init=False)
     held: list[_Arrival] = field(default_factory=list)
     waits: dict[tuple[str, int, str], int] = field(default_factory=dict)
-    reason: int = rules.MARKED  # why it stopped last
+    reason: int = StopReason.LOOP_ITERATION  # why it stopped last
 
     def number(self, among: str) -> int:
         """The core's number within its logical core, or that of its logical core."""
@@ -93,19 +93,19 @@ class _Core:
     def advance(self) -> None:
         """Go on to the next meeting, or as far as it goes."""
         self.reason = self.machine.advance(skips=not self.held)
-        if self.reason == rules.JOINED:
+        if self.reason == StopReason.RENDEZVOUS:
             record = self.machine.record
-            engine = int(record["core"][rules.ARRIVING])
+            engine = int(record["core"][CoreState.ARRIVING])
             step = int(record["arg"][record["place"][engine]])
             instr = self.machine.plan.instruction(step)
-            moment = int(record["core"][rules.NOW])
+            moment = int(record["core"][CoreState.NOW])
             self.held.append(_Arrival(self, engine, instr, moment))
 
     def let_go(self, arrival: _Arrival, last: _Arrival) -> None:
         """Let an engine start its meeting when the last one has come."""
         self.held.remove(arrival)
         self.machine.record["start"][arrival.engine] = last.moment
-        self.machine.record["blocked"][arrival.engine] = rules.LET_GO
+        self.machine.record["blocked"][arrival.engine] = RENDEZVOUS_OPEN
         if waited := last.moment - arrival.moment:
             key = ENGINES[arrival.engine], last.core.index, arrival.instr.mnemonic()
             self.waits[key] = self.waits.get(key, 0) + waited
@@ -132,8 +132,12 @@ def simulate_cores(
     plans = [make_plan(program, arch) for program in programs]
     meetings = [core.meetings(plan.columns) for core, plan in zip(cores, plans, strict=True)]
     if not any(each.size for each in meetings):
-        options = {"skip": skip, "most_events": most_events, "is_native": is_native}
-        return tuple(simulate_timing(p, arch, trace=trace, **options) for p in programs)
+        return tuple(
+            simulate_timing(
+                program, arch, trace=trace, skip=skip, most_events=most_events, is_native=is_native
+            )
+            for program in programs
+        )
     for core, plan, steps in zip(cores, plans, meetings, strict=True):
         core.machine = Machine(plan, arch, {}, most_events if trace else 0, is_native=is_native)
         core.machine.hold_at(steps)
@@ -157,11 +161,11 @@ def _run(cores: Sequence[_Core]) -> None:
         released = _complete(cores)
         running = [core for core in cores if core.index in released]
         if not running:
-            running = [core for core in cores if core.reason == rules.JOINED]
+            running = [core for core in cores if core.reason == StopReason.RENDEZVOUS]
     for core in cores:
         if core.held:
             raise _complaint(core.held[0], cores)
-        if core.reason == rules.STUCK:
+        if core.reason == StopReason.DEADLOCK:
             raise core.machine.deadlock()
 
 
@@ -184,7 +188,8 @@ def _complete(cores: Sequence[_Core]) -> set[int]:
 
 
 def _ranks(arrival: _Arrival) -> tuple[int, ...]:
-    return arrival.instr.ranks(arrival.core.number(arrival.instr.among))
+    ranks: tuple[int, ...] = arrival.instr.ranks(arrival.core.number(arrival.instr.among))
+    return ranks
 
 
 def _partner(arrival: _Arrival, rank: int, cores: Sequence[_Core]) -> _Arrival | None:

@@ -21,6 +21,7 @@ from glia.machine.ir import Program
 from glia.timing import producers as writers
 from glia.timing.costs import Costs
 from glia.timing.native import Library
+from glia.timing.registers import DependenceRecord, arrays_of
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -33,7 +34,7 @@ SBUF_PORT_ENGINES = ("vector", "gpsimd")
 PSUM_PORT_ENGINES = ("vector", "scalar")
 
 FEW_STEPS = 500  # are gone through in Python before the rules could be compiled
-LIBRARY = Library(writers, writers.NAMES, writers.ARRAYS)
+LIBRARY = Library(writers, writers.FUNCTIONS, tuple(arrays_of(DependenceRecord)))
 
 Record = dict[str, Array]
 
@@ -245,7 +246,7 @@ def _needed(
     groups = int(group.max(initial=-1)) + 1
     spans = np.array(schedule, np.int64).reshape(-1, 3)
     record = {
-        "size": np.array([len(schedule), 0]),
+        "extent": np.array([len(schedule), 0]),
         "item_is_planned": spans[:, 0], "item_begin": spans[:, 1], "item_end": spans[:, 2],
         "begin": patterns.begin, "is_engine": is_engine, "access": patterns.access,
         "group": group, "place": patterns.places().number,

@@ -2,10 +2,10 @@
 
 A function takes a record of integer arrays and integers, and returns an integer. Its body may use
 assignments, if, while, break, continue, return, arithmetic (+ - * // % >> & |), comparisons, `in`
-a tuple, and, or, not, `min`, `max`, conditional expressions, module constants, elements of the
-record's arrays (`m.name[i]`) and calls of the functions compiled with it. The same function runs in
-Python too: one text is both what is meant and what is fast. Integers wrap at 64 bits; indices are
-not checked.
+a tuple, and, or, not, `min`, `max`, conditional expressions, integer constants of the module,
+members of its integer enumerations, elements of the record's arrays (`m.name[i]`) and calls of the
+functions compiled with it. The same function runs in Python too: one text is both what is meant and
+what is fast. Integers wrap at 64 bits; indices are not checked.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import binding, ir  # type: ignore[import-untyped]  # it has no stubs
 
 from glia.base.errors import InternalError
 
@@ -52,7 +53,8 @@ class Library:
         address = ctypes.addressof(pointers)
 
         def call(name: str, _: object = pointers) -> int:
-            return self._entry(name)(address)
+            result: int = self._entry(name)(address)
+            return result
 
         return call
 
@@ -155,7 +157,10 @@ class _FunctionWriter:
                 return
             case ast.Expr(value=value):
                 self._value(value)
-            case ast.Assign(targets=[target], value=value):
+            case (
+                ast.Assign(targets=[target], value=value)
+                | ast.AnnAssign(target=target, value=ast.expr() as value)
+            ):
                 builder.store(self._value(value), self._target(target))
             case ast.AugAssign(target=target, op=op, value=value):
                 place = self._target(target)
@@ -223,6 +228,8 @@ class _FunctionWriter:
                 return builder.load(self.places[name]) if name in self.places else self._named(name)
             case ast.Subscript():
                 return builder.load(self._element(node))
+            case ast.Attribute(value=ast.Name(id=enumeration), attr=member):
+                return self._member(enumeration, member)
             case ast.BinOp(left=left, op=op, right=right):
                 return self._arithmetic(op, self._value(left), self._value(right))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -259,6 +266,12 @@ class _FunctionWriter:
         if not isinstance(value, int):
             raise InternalError(f"{name} is neither assigned nor an integer of the module")
         return self._number(value)
+
+    def _member(self, name: str, member: str) -> Any:
+        enumeration = getattr(self.writer.library.module, name, None)
+        if not (isinstance(enumeration, type) and issubclass(enumeration, IntEnum)):
+            raise InternalError(f"{name}.{member}: {name} is no integer enumeration of the module")
+        return self._number(int(enumeration[member]))
 
     def _call(self, name: str, arguments: Sequence[ast.expr]) -> Any:
         if name in ("min", "max"):

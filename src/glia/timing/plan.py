@@ -102,7 +102,8 @@ class Plan:
         return self.columns.instructions[step]
 
     def cost(self, step: int) -> Cost:
-        return self.costs.listed[self.costs.number[step]]
+        cost: Cost = self.costs.listed[self.costs.number[step]]
+        return cost
 
     def unit(self, semaphore: int) -> int:
         """Counts in a unit of a semaphore."""
@@ -130,11 +131,17 @@ class Plan:
     def _waits(self, begin: int, end: int) -> list[PlannedWait]:
         tables, numbers = self.steps, np.arange(begin, end)
         steps = np.searchsorted(tables["step_wait"], numbers, "right") - 1
-        columns = [numbers, steps, tables["engine"][steps]]
-        columns += [tables[f"wait_{name}"][begin:end] for name in ("semaphore", "constant")]
-        columns.append(tables["wait_is_unknown"][begin:end] > 0)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [PlannedWait(*row, self._terms("wait_term", row[0])) for row in rows]
+        semaphores, constants, unknown = (
+            tables[f"wait_{name}"][begin:end] for name in ("semaphore", "constant", "is_unknown")
+        )
+        columns = (numbers, steps, tables["engine"][steps], semaphores, constants, unknown > 0)
+        return [
+            PlannedWait(number, step, engine, semaphore, constant, is_unknown, terms)
+            for number, step, engine, semaphore, constant, is_unknown in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+            for terms in (self._terms("wait_term", number),)
+        ]
 
     def weights_terms(self, step: int) -> Pairs:
         """How the place of the weights that a product holds moves."""
@@ -224,7 +231,7 @@ class _Outline:
             # writers of an iteration's end are what readers at the next one's start depend on
             self.schedule.append((False, span.begin, span.end))
         body = self.block(span.blocks[0], {**scope, loop.variable: slot})
-        extents = {}
+        extents: dict[int, int] = {}
         for inner in (item for item in body if isinstance(item, LoopStep)):
             extents |= {inner.slot: inner.trips} | inner.extents
         return LoopStep(slot, loop.variable, loop.trips, body, (span.begin, span.end), extents)

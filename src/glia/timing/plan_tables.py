@@ -12,10 +12,21 @@ import numpy as np
 
 from glia.machine.columns.table import Span
 from glia.machine.columns.value_numbering import Array
-from glia.timing import events as rules
 from glia.timing.costs import PS, Cost, cycles_to_ps
 from glia.timing.instruction_tables import PSUM_PORT, Record
 from glia.timing.plan import BranchStep, LoopStep, Plan, PlanItem, WhileStep
+from glia.timing.registers import (
+    ENGINES,
+    EVENT_WORDS,
+    LANES,
+    CoreState,
+    CostKind,
+    EngineState,
+    Overflow,
+    Parameter,
+    StreamOp,
+    state_names,
+)
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -23,19 +34,12 @@ if TYPE_CHECKING:
 Trips = Mapping[int, Sequence[int]]
 
 KINDS = {
-    "compute": rules.COMPUTE,
-    "activation": rules.ACTIVATION,
-    "matmul": rules.MATMUL,
-    "transfer": rules.TRANSFER,
-    "barrier": rules.COMPUTE,
+    "compute": CostKind.COMPUTE,
+    "activation": CostKind.ACTIVATION,
+    "matmul": CostKind.MATMUL,
+    "transfer": CostKind.TRANSFER,
+    "barrier": CostKind.COMPUTE,
 }
-# What the rules change, beside the rings and the list of events
-CHANGING = (
-    "core", "place", "start", "free", "generator", "waited", "counted", "blocked", "binding",
-    "variable", "seen", "left", "group_arrived", "is_assumed", "visible", "counts", "busied",
-    "table_loads", "throttled", "stalled", "lane", "port", "queue_ready", "queue_end",
-    "queue_busy", "count", "first", "latest",
-)  # fmt: skip
 FEWEST_TRIPS = 8  # a shorter loop is not watched: it is run as it is
 NEVER = 1 << 62
 SMALLEST_RING = 16  # moments of a semaphore that are remembered at first
@@ -50,12 +54,12 @@ def lay_out(plan: Plan, arch: Arch, trips: Trips, most_events: int) -> Record:
         plan.tables = _tables(plan, arch)
     record = dict(plan.tables)
     record |= {name: record[name].copy() for name in ("parameter", "watched", "base", "mask")}
-    record["parameter"][rules.MOST_EVENTS] = most_events
-    record["event"] = np.zeros(max(1, 4 * most_events), np.int64)
+    record["parameter"][Parameter.MOST_EVENTS] = most_events
+    record["event"] = np.zeros(max(1, EVENT_WORDS * most_events), np.int64)
     for name in ("ring", "pending"):
         record[name] = np.zeros(int(record["mask"].sum()) + record["mask"].size, np.int64)
-    record |= _outcomes(int(record["parameter"][rules.ORDINALS]), trips)
-    return record | _joined({name: record[name] for name in CHANGING})
+    record |= _outcomes(int(record["parameter"][Parameter.ORDINALS]), trips)
+    return record | _joined({name: record[name] for name in state_names()})
 
 
 def _tables(plan: Plan, arch: Arch) -> Record:
@@ -102,15 +106,15 @@ class Streams:
         self.ordinals = 0
         self.places = []
         is_barrier = plan.costs.is_barrier[plan.costs.number]
-        for engine in range(rules.ENGINES):
+        for engine in range(ENGINES):
             steps = np.flatnonzero((plan.steps["engine"] == engine) | is_barrier)
             self.own = _array(steps)
-            self.own_op = _array(np.where(is_barrier[steps], rules.MEET, rules.STEP))
+            self.own_op = _array(np.where(is_barrier[steps], StreamOp.BARRIER, StreamOp.STEP))
             self.places.append(len(self.op))
             self._block(plan.items, engine)
-            self._emit(rules.STOP)
+            self._emit(StreamOp.STOP)
 
-    def arrays(self) -> Record:
+    def arrays(self) -> Mapping[str, Sequence[int]]:
         """The operations, the loops' trips and the groups that decide together."""
         count = max(self.groups, default=-1) + 1
         sizes, firsts, ends = ([0] * count for _ in range(3))
@@ -124,7 +128,7 @@ class Streams:
             "group_arrived": [0] * count,
             "group_first": firsts,
             "group_end": ends,
-        }  # type: ignore[dict-item]  # fmt: skip
+        }  # fmt: skip
 
     def _emit(self, op: int, arg: int = 0, aux: int = 0) -> int:
         self.op.append(op)
@@ -153,12 +157,12 @@ class Streams:
         self.trips[loop.slot] = loop.trips
         if loop.is_regular and loop.trips >= FEWEST_TRIPS:
             self.watched[loop.slot] = loop.slowest
-        begin = self._emit(rules.LOOP, loop.slot)
+        begin = self._emit(StreamOp.LOOP, loop.slot)
         self._block(loop.body, engine)
         if len(self.op) == begin + 1:  # nothing of it is this engine's
             del self.op[begin:], self.arg[begin:], self.aux[begin:]
             return
-        self._emit(rules.END, loop.slot, begin + 1)
+        self._emit(StreamOp.LOOP_END, loop.slot, begin + 1)
         self.aux[begin] = len(self.op)
 
     def _while(self, loop: WhileStep, engine: int) -> None:
@@ -167,26 +171,26 @@ class Streams:
         if engine not in engines and not self.plan.has_barrier(loop.steps):
             return
         self.groups[loop.ordinal] = loop, len(engines)
-        self._emit(rules.WHILE, loop.ordinal)
+        self._emit(StreamOp.WHILE, loop.ordinal)
         begin = len(self.op)
         self._block(loop.condition, engine)
         if engine in engines:
-            self._emit(rules.DECIDE, loop.ordinal)
-        repeat = self._emit(rules.REPEAT, loop.ordinal)
+            self._emit(StreamOp.DECIDE, loop.ordinal)
+        repeat = self._emit(StreamOp.REPEAT, loop.ordinal)
         self._block(loop.body, engine)
-        self._emit(rules.JUMP, begin)
+        self._emit(StreamOp.JUMP, begin)
         self.aux[repeat] = len(self.op)
 
     def _branch(self, branch: BranchStep, engine: int) -> None:
         self.ordinals = max(self.ordinals, branch.ordinal + 1)
         table = len(self.arms)
         self.arms += [len(branch.arms)] + [0] * len(branch.arms)
-        self._emit(rules.BRANCH, branch.ordinal, table)
+        self._emit(StreamOp.BRANCH, branch.ordinal, table)
         exits = []
         for number, arm in enumerate(branch.arms):
             self.arms[table + 1 + number] = len(self.op)
             self._block(arm, engine)
-            exits.append(self._emit(rules.JUMP))
+            exits.append(self._emit(StreamOp.JUMP))
         for place in exits:
             self.arg[place] = len(self.op)
 
@@ -242,8 +246,8 @@ def _outcomes(ordinals: int, trips: Trips) -> Record:
         "outcomes": _words(_offsets(known)),
         "known_outcome": _words([value for each in known for value in each]),
         "is_assumed": _words([0] * ordinals),
-        "seen": _words([0] * (ordinals * rules.ENGINES)),
-        "left": _words([0] * (ordinals * rules.ENGINES)),
+        "seen": _words([0] * (ordinals * ENGINES)),
+        "left": _words([0] * (ordinals * ENGINES)),
     }
 
 
@@ -257,12 +261,12 @@ def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
         "parameter": _parameters(plan, arch, streams),
         "core": _core(zero, is_warm=arch.tensor_ramp_ns == 0),
         "place": streams.places,
-        "start": [rules.FINISHED] * rules.ENGINES,
-        **{name: [zero] * rules.ENGINES for name in ("free", "generator", "waited")},
-        **{name: [0] * rules.ENGINES for name in ("blocked", "binding", "counted")},
-        "variable": [0] * (rules.ENGINES * plan.slots),
+        "start": [EngineState.FINISHED] * ENGINES,
+        **{name: [zero] * ENGINES for name in ("free", "generator", "waited")},
+        **{name: [0] * ENGINES for name in ("blocked", "binding", "counted")},
+        "variable": [0] * (ENGINES * plan.slots),
         "watched": streams.watched,
-        "lane": [zero] * (rules.LANES * len(plan.queues)),
+        "lane": [zero] * (LANES * len(plan.queues)),
         "port": [zero] * (PSUM_PORT + arch.psum_banks),
         **{name: [zero] * len(plan.queues) for name in ("queue_ready", "queue_end")},
         "queue_busy": [0] * len(plan.queues),
@@ -271,34 +275,34 @@ def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
         "latest": [0] * semaphores,
         "base": [number * capacity for number in range(semaphores)],
         "mask": [capacity - 1] * semaphores,
-        "full": [0, 0],
+        "overflow": [0] * len(Overflow),
     }
 
 
 def _parameters(plan: Plan, arch: Arch, streams: Streams) -> list[int]:
-    values = [0] * rules.PARAMETERS
+    values = [0] * len(Parameter)
     wake = round(arch.semaphore_wake_ns * PS)
-    values[rules.SLOTS] = plan.slots
-    values[rules.ORDINALS] = streams.ordinals
-    values[rules.WAKE] = wake
-    values[rules.DMA_START] = round(arch.dma_start_ns * PS)
+    values[Parameter.SLOTS] = plan.slots
+    values[Parameter.ORDINALS] = streams.ordinals
+    values[Parameter.WAKE] = wake
+    values[Parameter.DMA_START] = round(arch.dma_start_ns * PS)
     # dma_completion_ns reaches to the consumer's start, whose wake is added when it waits
-    values[rules.DMA_DONE] = round(arch.dma_completion_ns * PS) - wake
-    values[rules.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
-    values[rules.WARM_UP] = round(arch.tensor_ramp_ns * PS)
-    values[rules.RAMP] = round(arch.tensor_ramp_rate * 1000)
+    values[Parameter.DMA_DONE] = round(arch.dma_completion_ns * PS) - wake
+    values[Parameter.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
+    values[Parameter.WARM_UP] = round(arch.tensor_ramp_ns * PS)
+    values[Parameter.RAMP] = round(arch.tensor_ramp_rate * 1000)
     # a moment so long ago delays nothing: neither what waits for it nor a weights load after it
-    values[rules.MARGIN] = wake + max((cost.load for cost in plan.costs.listed), default=0)
-    values[rules.SEMAPHORES] = len(plan.semaphores)
-    values[rules.UNWATCHED] = NEVER
-    values[rules.QUEUES] = len(plan.queues)
+    values[Parameter.MARGIN] = wake + max((cost.load for cost in plan.costs.listed), default=0)
+    values[Parameter.SEMAPHORES] = len(plan.semaphores)
+    values[Parameter.UNWATCHED] = NEVER
+    values[Parameter.QUEUES] = len(plan.queues)
     return values
 
 
 def _core(zero: int, *, is_warm: bool) -> list[int]:
-    values = [0] * rules.GLOBALS
-    for moment in (rules.NOW, rules.LAST, rules.SWAP, rules.TENSOR_END):
+    values = [0] * len(CoreState)
+    for moment in (CoreState.NOW, CoreState.LAST, CoreState.SWAP, CoreState.TENSOR_END):
         values[moment] = zero
-    values[rules.IS_WARM] = int(is_warm)
-    values[rules.HELD] = values[rules.HELD_TILE] = values[rules.TABLE] = -1
+    values[CoreState.IS_WARM] = int(is_warm)
+    values[CoreState.WEIGHTS] = values[CoreState.WEIGHTS_TILE] = values[CoreState.TABLE] = -1
     return values

@@ -1,4 +1,4 @@
-"""What results of its own engine an instruction needs: rules that `sim.native` compiles.
+"""What results of its own engine an instruction needs: rules that `timing.native` compiles.
 
 Instructions are gone through in program order. For each tile and engine the latest writers of
 different places are remembered; a reader needs the last that overlaps with what it reads, before it
@@ -8,57 +8,51 @@ is planned, as those an iteration ago. `m` is the record that `timing.instructio
 
 from __future__ import annotations
 
-from typing import Any
+from glia.machine.columns.table import READS, WRITES
+from glia.timing.registers import DependenceRecord, Extent
 
 REMEMBERED = 32  # writers of each tile and engine
-READS, WRITES = 0, 1  # as in `machine.columns`
-ITEMS, FOUND = 0, 1  # what `size` says
-NAMES = (
-    "depend", "look_up", "look_at", "add", "remember", "put", "may_overlap", "are_apart",
-)  # fmt: skip
-ARRAYS = (
-    "size", "item_begin", "item_end", "item_is_planned", "begin", "is_engine", "access", "group",
-    "place", "dtype", "row_term", "row_start", "row_reach", "free_term", "free_start", "free_reach",
-    "remembered", "writer_step", "writer_row", "register_set", "register_begin", "register_read",
-    "register_writer", "step_read", "read_step",
+FUNCTIONS = (
+    "depend", "find_dependences", "find_writers", "add_dependence", "note_writes", "note_writer",
+    "may_overlap", "are_disjoint",
 )  # fmt: skip
 
 
-def depend(m: Any) -> int:
+def depend(m: DependenceRecord) -> int:
     """Fill `read_step`, the steps each step needs, ascending; `step_read` says where each begins.
 
     Returns how many there are.
     """
     item = 0
-    while item < m.size[ITEMS]:
+    while item < m.extent[Extent.ITEMS]:
         step = m.item_begin[item]
         while step < m.item_end[item]:
             if m.item_is_planned[item]:
-                look_up(m, step)
-            remember(m, step)
+                find_dependences(m, step)
+            note_writes(m, step)
             step += 1
         item += 1
-    return m.size[FOUND]
+    return m.extent[Extent.FOUND]
 
 
-def look_up(m: Any, step: int) -> int:
+def find_dependences(m: DependenceRecord, step: int) -> int:
     """Find what a step needs: who set its registers, who wrote what it reads."""
-    begin = m.size[FOUND]
+    begin = m.extent[Extent.FOUND]
     one = m.register_begin[step]
     while one < m.register_begin[step + 1]:
-        add(m, begin, m.register_writer[m.register_read[one]])
+        add_dependence(m, begin, m.register_writer[m.register_read[one]])
         one += 1
     if m.is_engine[step]:
         row = m.begin[step]
         while row < m.begin[step + 1]:
             if m.access[row] != WRITES and m.group[row] >= 0:
-                look_at(m, begin, row, step)
+                find_writers(m, begin, row, step)
             row += 1
-    m.step_read[step + 1] = m.size[FOUND]
+    m.step_read[step + 1] = m.extent[Extent.FOUND]
     return 0
 
 
-def look_at(m: Any, begin: int, row: int, step: int) -> int:
+def find_writers(m: DependenceRecord, begin: int, row: int, step: int) -> int:
     """Add the last overlapping writer before a step, and the last from it on."""
     before = -1
     after = -1
@@ -72,29 +66,29 @@ def look_at(m: Any, begin: int, row: int, step: int) -> int:
             else:
                 after = number
         entry -= 1
-    add(m, begin, before)
-    return add(m, begin, after)
+    add_dependence(m, begin, before)
+    return add_dependence(m, begin, after)
 
 
-def add(m: Any, begin: int, step: int) -> int:
+def add_dependence(m: DependenceRecord, begin: int, step: int) -> int:
     """Put a step among those found from `begin` on, ascending and once; -1 is none."""
     if step < 0:
         return 0
-    at = m.size[FOUND]
+    at = m.extent[Extent.FOUND]
     while at > begin and m.read_step[at - 1] > step:
         at -= 1
     if at > begin and m.read_step[at - 1] == step:
         return 0
-    moved = m.size[FOUND]
+    moved = m.extent[Extent.FOUND]
     while moved > at:
         m.read_step[moved] = m.read_step[moved - 1]
         moved -= 1
     m.read_step[at] = step
-    m.size[FOUND] += 1
+    m.extent[Extent.FOUND] += 1
     return 0
 
 
-def remember(m: Any, step: int) -> int:
+def note_writes(m: DependenceRecord, step: int) -> int:
     """Make a step the latest writer of what it writes."""
     if m.register_set[step] >= 0:
         m.register_writer[m.register_set[step]] = step
@@ -102,12 +96,12 @@ def remember(m: Any, step: int) -> int:
         row = m.begin[step]
         while row < m.begin[step + 1]:
             if m.access[row] != READS:
-                put(m, row, step)
+                note_writer(m, row, step)
             row += 1
     return 0
 
 
-def put(m: Any, row: int, step: int) -> int:
+def note_writer(m: DependenceRecord, row: int, step: int) -> int:
     """Put a writer behind all others, instead of one of the same place or else of the oldest."""
     entry = m.group[row] * REMEMBERED
     end = entry + m.remembered[m.group[row]]
@@ -128,22 +122,22 @@ def put(m: Any, row: int, step: int) -> int:
     return 0
 
 
-def may_overlap(m: Any, one: int, other: int) -> int:
+def may_overlap(m: DependenceRecord, one: int, other: int) -> int:
     """Whether two patterns of one tile may share an element, in the same loop iteration."""
     if m.dtype[one] != m.dtype[other]:
         return 1
     if m.row_term[one] == m.row_term[other]:
         distance = m.row_start[one] - m.row_start[other]
-        if are_apart(m, distance, m.row_reach[one], m.row_reach[other]):
+        if are_disjoint(m, distance, m.row_reach[one], m.row_reach[other]):
             return 0
     if m.free_term[one] == m.free_term[other]:
         distance = m.free_start[one] - m.free_start[other]
-        if are_apart(m, distance, m.free_reach[one], m.free_reach[other]):
+        if are_disjoint(m, distance, m.free_reach[one], m.free_reach[other]):
             return 0
     return 1
 
 
-def are_apart(m: Any, distance: int, length: int, other_length: int) -> int:
+def are_disjoint(m: DependenceRecord, distance: int, length: int, other_length: int) -> int:
     """Whether an interval that begins `distance` after another shares nothing with it."""
     if distance >= other_length or -distance >= length:
         return 1

@@ -322,7 +322,9 @@ def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
 
 def _assumptions(machine: Machine, arch: Arch) -> tuple[str, ...]:
     timed = [name for name in arch.assumed if name.split(".")[0] in TIMED_CONSTANTS]
-    found = (f"no public number, value assumed: {', '.join(timed)}",) if timed else ()
+    found: tuple[str, ...] = (
+        (f"no public number, value assumed: {', '.join(timed)}",) if timed else ()
+    )
     opcodes = {cost.opcode for cost in machine.plan.costs.listed}
     if any(INSTRUCTIONS[opcode].arrives == "participants" for opcode in opcodes):
         found += (ALONE,)

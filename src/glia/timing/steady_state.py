@@ -16,9 +16,9 @@ import numpy as np
 
 from glia.base.errors import CompileError
 from glia.machine.columns.value_numbering import Array
-from glia.timing import events as rules
 from glia.timing.core import Machine
 from glia.timing.plan import LoopStep, PlannedWait, loops_in
+from glia.timing.registers import ENGINES, CoreState, Engine, EngineState, Parameter
 
 DISTANCES = (1, 2, 3, 4, 6, 8)
 PICOSECONDS_A_DAY = 86_400 * 10**12
@@ -28,8 +28,15 @@ MOST_FRUITLESS = 4  # windows without a skip, after which a loop is no longer wa
 LAST_RUN = 1  # iterations at the end that are always run, so that a picture shows them
 
 # Of the core: what must be the same, and what moves
-STATE = (rules.IS_WARM, rules.HEAT, rules.HELD, rules.HELD_TILE, rules.HELD_STEP, rules.TABLE)
-MOVING = (rules.LAST, rules.TENSOR_END)
+STATE = (
+    CoreState.IS_WARM,
+    CoreState.HEAT,
+    CoreState.WEIGHTS,
+    CoreState.WEIGHTS_TILE,
+    CoreState.WEIGHTS_STEP,
+    CoreState.TABLE,
+)
+MOVING = (CoreState.LAST, CoreState.TENSOR_END)
 
 
 class TooLong(CompileError):
@@ -47,7 +54,7 @@ class TooLong(CompileError):
 
 def skip_repetitions(machine: Machine, unwatched: int) -> None:
     """Make a machine skip what repeats in its loops, once so many instructions were executed."""
-    machine.record["parameter"][rules.UNWATCHED] = unwatched
+    machine.record["parameter"][Parameter.UNWATCHED] = unwatched
     watchers: dict[int, _Watcher] = {}
 
     def turn(slot: int) -> None:
@@ -79,8 +86,8 @@ class _Watcher:
         self.waits = machine.plan.waits_in(loop.steps)
         self.parts, positions = _parts(machine, loop)
         self.positions = np.concatenate(positions)
-        self.margin = int(machine.record["parameter"][rules.MARGIN])
-        self.own = np.arange(rules.ENGINES) * machine.plan.slots + loop.slot
+        self.margin = int(machine.record["parameter"][Parameter.MARGIN])
+        self.own = np.arange(ENGINES) * machine.plan.slots + loop.slot
 
     def turn(self) -> None:
         """The loop turned on its watched engine: skip what follows if it repeats."""
@@ -103,12 +110,12 @@ class _Watcher:
 
     def _take(self) -> _Snapshot:
         machine, record = self.machine, self.machine.record
-        listed = machine.call("gather")
+        listed = machine.call("list_pending")
         values = record["state"][self.positions]
         parts = {name: values[part] for name, part in self.parts.items()}
         past = record["first"].copy()
         return _Snapshot(
-            int(record["core"][rules.NOW]), parts, record["pending"][:listed].copy(), past
+            int(record["core"][CoreState.NOW]), parts, record["pending"][:listed].copy(), past
         )
 
     def _skip(self, then: _Snapshot) -> bool:
@@ -150,11 +157,12 @@ class _Watcher:
         if not ((came == period) | ((came == 0) & (a["free"] <= then.now))).all():
             return False
         last, tensor = (a["moving"] - b["moving"]).tolist()
-        return last == period and tensor == (0 if came[rules.TENSOR] == 0 else period)
+        return bool(last == period and tensor == (0 if came[Engine.TENSOR] == 0 else period))
 
     def _ahead(self, snapshot: _Snapshot) -> Array:
         """How far what can still delay something lies ahead."""
-        return np.maximum(snapshot.parts["ahead"] - (snapshot.now - self.margin), 0)
+        ahead: Array = np.maximum(snapshot.parts["ahead"] - (snapshot.now - self.margin), 0)
+        return ahead
 
     def _moved(self, now: _Snapshot, then: _Snapshot) -> tuple[list[int], int] | None:
         """The engines that came on in this loop, and by how many iterations; None otherwise."""
@@ -177,9 +185,9 @@ class _Watcher:
             if wait.engine in indices and times > 0:
                 index = indices[wait.engine]
                 times = min(times, self._repeats(wait, index, distance, gained, then))
-        for engine in range(rules.ENGINES):
+        for engine in range(ENGINES):
             start = record["start"][engine]
-            if engine not in indices and start == rules.BLOCKED:
+            if engine not in indices and start == EngineState.BLOCKED:
                 times = min(times, self._stays_blocked(engine, gained))
             elif engine not in indices and start >= 0:
                 return 0
@@ -254,8 +262,8 @@ class _Watcher:
             changed[name] = a[name] + (a[name] - b[name]) * times
         record["state"][self.positions] = np.concatenate([changed[name] for name in self.parts])
         core = record["core"]
-        core[rules.NOW] += shift
-        core[rules.HELD_PLACE] += self._place_shift(engines, distance) * times
+        core[CoreState.NOW] += shift
+        core[CoreState.WEIGHTS_PLACE] += self._place_shift(engines, distance) * times
         self._move_moments(now, shift)
 
     def _move_moments(self, now: _Snapshot, shift: int) -> None:
@@ -271,9 +279,9 @@ class _Watcher:
 
     def _place_shift(self, engines: list[int], distance: int) -> int:
         """How far the held weights' place moves in one period."""
-        if rules.TENSOR not in engines:
+        if Engine.TENSOR not in engines:
             return 0
-        step = int(self.machine.record["core"][rules.HELD_STEP])
+        step = int(self.machine.record["core"][CoreState.WEIGHTS_STEP])
         terms = dict(self.machine.plan.weights_terms(step))
         return terms.get(self.loop.slot, 0) * distance
 
@@ -294,10 +302,10 @@ def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Arr
     reads = np.unique(tables["read_step"][slice(*tables["step_read"][[first, end]])])
     touched = np.concatenate([steps, reads[reads < first]])
     ahead = [at(name) for name in ("generator", "lane", "port", "queue_ready", "queue_end")]
-    ahead += [at("latest"), at("counted"), at("visible", touched), at("core", (rules.SWAP,))]
+    ahead += [at("latest"), at("counted"), at("visible", touched), at("core", (CoreState.SWAP,))]
     same = [at(name) for name in ("place", "blocked", "seen", "left", "group_arrived")]
     totals = [at(name, steps) for name in ("counts", "busied", "table_loads", "throttled")]
-    totals += [at("stalled", waits), at("queue_busy"), at("core", (rules.EXECUTED,))]
+    totals += [at("stalled", waits), at("queue_busy"), at("core", (CoreState.EXECUTED,))]
     kinds = {
         "ahead": ahead,
         "same": [*same, at("core", STATE)],

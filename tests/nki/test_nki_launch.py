@@ -400,9 +400,9 @@ def test_microscaled_products_are_close_to_the_exact_ones() -> None:
 
 
 def test_code_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MOST_CODES", 3)
+    monkeypatch.setattr(session, "MAX_CODES", 3)
     for number in range(9):
         names = {"caller": session.caller}
         exec(compile("def place():\n    return caller()", f"cell{number}", "exec"), names)
         assert names["place"]().file == f"cell{number}"
-        assert len(session._PLACES) <= 3
+        assert len(session._LOCATIONS) <= 3

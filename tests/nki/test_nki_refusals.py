@@ -301,7 +301,7 @@ def _adds(first: bool | None) -> Kernel:
 
 @pytest.mark.parametrize("name", ["trn2", "trn3"])
 @pytest.mark.parametrize("first", [True, False, None])
-def test_a_product_that_adds_to_no_product_is_told_before_generation_4(
+def test_accumulating_into_unwritten_psum_warns_before_generation_4(
     first: bool | None, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, name)
@@ -310,7 +310,7 @@ def test_a_product_that_adds_to_no_product_is_told_before_generation_4(
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             make(_adds(first))(x, y)
-        told = [each for each in caught if "adds to what no product wrote" in str(each.message)]
+        told = [each for each in caught if "that no product has written" in str(each.message)]
         assert len(told) == (1 if first and name == "trn2" else 0)
 
 

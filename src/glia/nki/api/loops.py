@@ -51,7 +51,7 @@ def dynamic_range(
     advise("nl.dynamic_range is gone in NKI 0.7: call nl.fori_loop(lower, upper, body)", caller())
     lower, upper = (0, start) if stop is None else (start, stop)
     session, first, last = _checked("nl.dynamic_range", lower, upper, step)
-    for index in session.turns(first, last, step, caller()):
+    for index in session.iterations(first, last, step, caller()):
         yield VirtualRegister(index, frozen=True)
 
 
@@ -60,8 +60,8 @@ def fori_loop(
 ) -> None:
     """Call body_fun(i) on the device for i = lower, lower + step, ... below upper."""
     session, first, last = _checked("nl.fori_loop", lower, upper, step)
-    for index in session.turns(first, last, step, caller()):
-        with session.turn():
+    for index in session.iterations(first, last, step, caller()):
+        with session.loop_scope():
             returned = body_fun(VirtualRegister(index, frozen=True))
         if returned is not None:
             raise NotInNki(feature="a body of nl.fori_loop that returns a value", loc=caller())
@@ -78,10 +78,10 @@ def while_loop(
     def body() -> None:
         given = VirtualRegister(session.new_register("r"))
         _set(session, given.written(), VirtualRegister(register))
-        with session.turn():
+        with session.loop_scope():
             _set(session, register, body_fun(given))
 
-    session.repeat(Affine.of(register), body, caller())
+    session.run_while(Affine.of(register), body, caller())
 
 
 def _set(session: Session, register: str, value: Any) -> None:

@@ -45,7 +45,7 @@ def infer_accumulate(given: Arguments, session: Session) -> Arguments:
 def _known_sum(dst: NkiTensor, session: Session) -> bool:
     """Whether the whole that an index chooses from holds sums; it must be all or nothing."""
     whole = whole_of(dst) if dst.is_chosen else dst
-    has_sum = None if dst.tile.name in session.scattered else session.has_sum(whole.pattern)
+    has_sum = None if dst.tile.name in session.scattered_tiles else session.has_sum(whole.pattern)
     if has_sum is None:
         _refuse(
             "nki.isa.nc_matmul with accumulate=None where an index chose elements of dst "
@@ -129,7 +129,7 @@ def adds_to_sums(given: Arguments) -> bool:
 
 def sum_in(dst: NkiTensor, session: Session, loc: Loc) -> bool | None:
     """What `accumulate` is where it is not given."""
-    if session.scattered and dst.tile.name in session.scattered:
+    if session.scattered_tiles and dst.tile.name in session.scattered_tiles:
         return _known_sum(dst, session)
     if dst.indirection is None:
         return session.accumulates(dst._pattern or dst.pattern, loc)

@@ -20,7 +20,7 @@ from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.nki.names.operators import Token
-from glia.nki.session.session import CURRENT, Notes, Session, caller, notes_of
+from glia.nki.session.session import CURRENT, Session, WriteEffects, caller, write_effects
 from glia.nki.tensors.nki_object import NkiInstruction
 from glia.nki.tensors.nki_tensor import NkiTensor
 
@@ -62,14 +62,14 @@ class _Plan:
     """An instruction but for the tensors and floats of its arguments, fields by their positions.
 
     `fields` are the others, by what `accumulate` is where sums in the argument at `asked` decide,
-    else by None. `notes` is what sessions note of it.
+    else by None. `effects` is what sessions note of it.
     """
 
     kind: type[Instr]
     tensors: tuple[tuple[str, int], ...]
     floats: tuple[tuple[str, int], ...]
     asked: int | None
-    notes: Notes
+    effects: WriteEffects
     fields: dict[bool | None, Arguments] = field(default_factory=dict)
 
 
@@ -124,7 +124,7 @@ def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
         for name, position in plan.floats:
             given[name] = values[position]
         given["loc"] = loc
-        session.issue(instruction, () if adds else plan.notes)  # sums that go on stay sums
+        session.issue(instruction, () if adds else plan.effects)  # sums that go on stay sums
         result = _new(NkiInstruction)
         result.handle = instruction
         return result
@@ -150,7 +150,7 @@ def naming(function: Callable[..., NkiInstruction]) -> Callable[..., NkiInstruct
 def _named(session: Session | None, name: str, made: NkiInstruction) -> NkiInstruction:
     """Let with_schedule find the instruction."""
     assert session is not None
-    session.named.setdefault(str(name), []).append(made.handle)
+    session.instructions_by_name.setdefault(str(name), []).append(made.handle)
     return made
 
 
@@ -177,10 +177,12 @@ def _learn(
     asked = list(given).index("dst") if is_asked else None
     if len(plans) >= MOST_PLANS:
         plans.clear()
-    notes = tuple(each for each in notes_of(made) if _is_outside_sbuf(getattr(made, each[0])))
+    effects = tuple(
+        each for each in write_effects(made) if _is_outside_sbuf(getattr(made, each[0]))
+    )
     plan = plans.get(key)
     if plan is None:
-        plan = _Plan(type(made), tuple(tensors), tuple(floats), asked, notes)
+        plan = _Plan(type(made), tuple(tensors), tuple(floats), asked, effects)
         plans[key] = plan
     plan.fields[made.__dict__["accumulate"] if is_asked else None] = dict(made.__dict__)
 

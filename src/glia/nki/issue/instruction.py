@@ -27,7 +27,7 @@ from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.names.enums import engine
 from glia.nki.names.errors import BrokenRule, IndexNotInTable, NotInNki
 from glia.nki.names.operators import Token, operator_name
-from glia.nki.session.program_checks import no_such
+from glia.nki.session.program_checks import out_of_bounds_text
 from glia.nki.session.session import Session, caller
 from glia.nki.tensors.dynamic_offsets import Indirection
 from glia.nki.tensors.indirect import Chosen, broken_rule, set_aside, transfer
@@ -253,7 +253,7 @@ def _scatter(session: Session, function: str, instruction: Instr, asides: list[C
         if instruction.access(each.name) != "reads":
             _transfer(session, function, instruction, each, is_write=True)
             if instruction.sums:
-                session.scattered.add(each.table.tile.name)
+                session.scattered_tiles.add(each.table.tile.name)
 
 
 def _transfer(
@@ -354,5 +354,8 @@ def refuse_index(tensor: NkiTensor, row: int, loc: Loc) -> NoReturn:
     indirection = tensor.indirection
     assert indirection is not None
     step, rows = indirection.step, indirection.rows
-    problem, place = no_such(row * step, rows * step), f", which names row {row} of {rows}"
+    problem, place = (
+        out_of_bounds_text(row * step, rows * step),
+        f", which names row {row} of {rows}",
+    )
     raise IndexNotInTable(problem=problem, row=place, loc=loc)

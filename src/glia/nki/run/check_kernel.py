@@ -211,7 +211,7 @@ class _Checker:
 
     def ask_the_parser(self) -> None:
         """A remark: what the parser of earlier releases refuses of a kernel of this generation."""
-        if self.call.kernel.holds_wide:
+        if self.call.kernel.widens_floats:
             return
         found = findings(plain(self.call.kernel.function))
         refused = [f"{each.loc}: {each.rule.sentence}" for each in found if not each.rule.is_advice]
@@ -233,7 +233,7 @@ class _Checker:
             if wrong.any():
                 detail = f"output {number}: {_difference(one, other, wrong)}"
                 break
-        is_wide = self.call.kernel.holds_wide and detail != "bit for bit"
+        is_wide = self.call.kernel.widens_floats and detail != "bit for bit"
         if is_wide:
             detail += "; step by step this generation holds narrow floats in float32"
         self._enter(Check(name, detail == "bit for bit", detail, is_remark=is_wide))

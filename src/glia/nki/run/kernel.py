@@ -19,9 +19,9 @@ from glia.nki.names.targets import platform_target
 from glia.nki.run.frameworks import call_by_framework, from_numpy, in_python
 from glia.nki.run.launch import Launch, bind, home_of, like_returned, program_key, ranks_of
 from glia.nki.run.simulate import execute
-from glia.nki.run.trace import Shown, Traced, trace_launch
+from glia.nki.run.trace import PrintedOutput, Traced, trace_launch
 from glia.nki.session.interpreter import UNWRITTEN, Unwritten
-from glia.nki.session.ordering import edges_of, scheduled
+from glia.nki.session.ordering import parse_schedule, with_edges
 from glia.nki.session.session import caller, is_running
 from glia.runtime.model import Model, load
 
@@ -42,7 +42,7 @@ class Kernel:
     kernel returns comes back in the same kind. Inside another kernel a call is inlined.
     """
 
-    holds_wide = False  # step by step, tensors have the dtypes that they have on the device
+    widens_floats = False  # step by step, tensors have the dtypes that they have on the device
 
     def __init__(
         self, function: Callable[..., Any], ranks: int = 0, cache: _Cache | None = None
@@ -63,7 +63,7 @@ class Kernel:
         way.
         """
         loc = caller()
-        return Kernel(scheduled(self.function, edges_of(schedule, loc), loc), self.ranks)
+        return Kernel(with_edges(self.function, parse_schedule(schedule, loc), loc), self.ranks)
 
     @in_python
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -177,10 +177,10 @@ class _Compiled:
         return self._model.run(arrays)
 
 
-def _show(shown: Shown, array: np.ndarray, number: int) -> None:
+def _show(shown: PrintedOutput, array: np.ndarray, number: int) -> None:
     """Print what nl.device_print shows, or keep it where the environment says."""
     folder = os.environ.get(PRINTED)
-    for turn, index in enumerate(np.ndindex(shown.turns)):
+    for turn, index in enumerate(np.ndindex(shown.trips)):
         if not folder:
             sys.stdout.write(f"{shown.prefix} {array[index]}\n")
             continue

@@ -85,10 +85,12 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
     cores = Cores(max(1, ranks))
-    keeps_wide = os.environ.get(WIDE, "1") == "0"
-    held = {name: writable(array, keeps_wide) for name, array in launch.arrays.items()}
+    widens_floats = os.environ.get(WIDE, "1") == "0"
+    held = {name: writable(array, widens_floats) for name, array in launch.arrays.items()}
     sessions = [
-        Interpreter(target, rank, ranks, cores=cores, keeps_wide=keeps_wide, unwritten=unwritten)
+        Interpreter(
+            target, rank, ranks, cores=cores, widens_floats=widens_floats, unwritten=unwritten
+        )
         for rank in range(cores.count)
     ]
 
@@ -115,15 +117,15 @@ def _run_core(session: Interpreter, launch: Launch, held: dict[str, np.ndarray])
     with running(session), np.errstate(all="ignore"):
         returned = launch.call({n: tensor_over(session, n, a, launch) for n, a in held.items()})
     check_loops(session, launch)
-    if not session.keeps_wide:
-        session.room.require()
+    if not session.widens_floats:
+        session.on_chip.require_fit()
     return returned
 
 
-def writable(array: np.ndarray, keeps_wide: bool) -> np.ndarray:
-    """The array itself where a kernel can work in it, else a copy; with `keeps_wide` in float32."""
+def writable(array: np.ndarray, widens_floats: bool) -> np.ndarray:
+    """The array if a kernel can write it in place, else a copy; floats in float32 if widened."""
     name = dtype_name(array.dtype)
-    if keeps_wide and name is not None and array.dtype.kind not in "iub":
+    if widens_floats and name is not None and array.dtype.kind not in "iub":
         return np.array(array, dtype=np.float32, order="C")
     if array.flags.c_contiguous and array.flags.writeable:
         return array

@@ -37,7 +37,7 @@ from glia.nki.run.launch import (
     outputs_of,
     region_of_arguments,
 )
-from glia.nki.session.ordering import in_order, waits
+from glia.nki.session.ordering import order_statements, producers_of
 from glia.nki.session.program_checks import require_legal
 from glia.nki.session.recorder import Recorder
 from glia.nki.session.session import current, running
@@ -46,13 +46,13 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 
 @dataclass(frozen=True)
-class Shown:
+class PrintedOutput:
     """What nl.device_print shows: an output under a prefix, of a core, for each of its turns."""
 
     prefix: str
     output: str
     core: int
-    turns: tuple[int, ...]
+    trips: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Traced:
     structure: Any
     results: tuple[str, ...]
     updated: tuple[tuple[str, str], ...]
-    printed: tuple[Shown, ...]
+    printed: tuple[PrintedOutput, ...]
     fixed: tuple[tuple[str, ...], ...] = ()
 
 
@@ -113,7 +113,7 @@ def trace_launch(
             program = _reordered(program, session, place_program)
         else:
             program = place_program(program)
-        after = waits(session.orders)
+        after = producers_of(session.orders)
         programs.append(insert_semaphores(program, after=after) if synchronises else program)
         require_legal(programs[-1], target)
         traced.append(each)
@@ -174,7 +174,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         inputs=tuple(_binding(each) for each in tensors.values()),
         outputs=(*results, *unnamed, *printed),
         constants=session.constants,
-        body=in_order(session.body, session.orders, frozenset(session.addresses)),
+        body=order_statements(session.body, session.orders, frozenset(session.addresses)),
         addresses=session.addresses,
     )
     return Traced(
@@ -182,7 +182,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         _shape_of(returned),
         tuple(binding.name for binding in results),
         tuple((name, tensor.name) for name, tensor in updated.items()),
-        tuple(Shown(p.prefix, p.tile.name, session.rank, p.turns) for p in session.printed),
+        tuple(PrintedOutput(p.prefix, p.tile.name, session.rank, p.trips) for p in session.printed),
         (tuple(session.addresses),),
     )
 

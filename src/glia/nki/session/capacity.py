@@ -1,7 +1,7 @@
-"""Whether what a simulated kernel keeps on chip at one time fits: placement by when tiles are used.
+"""Whether the on-chip tiles of a simulated kernel fit: placement by their live intervals.
 
-A compiled kernel gets addresses before it runs. A simulated one gives every tile memory of its own,
-and asks at its end whether there would have been addresses, in the words of placement.
+A compiled kernel is placed before it runs. A simulated one gives every tile memory of its own, and
+at its end checks that placement would have found addresses, with placement's error.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from glia.machine.passes.place import ON_CHIP_ALIGNMENT, Space, full, on_chip_sp
 _OPERANDS: dict[type[Instr], tuple[str, ...]] = {}  # names of the operands
 
 
-class Use:
-    """Which instructions, by number, use a tile first and last; -1 while none has."""
+class UseInterval:
+    """The numbers of the first and last instruction that use a tile; -1 while none has."""
 
     __slots__ = ("first", "last", "loc")
 
@@ -28,18 +28,18 @@ class Use:
         self.loc: Loc = UNKNOWN
 
 
-class Room:
-    """The on-chip tiles of one core, and when they are used."""
+class OnChipUsage:
+    """The on-chip tiles of one core and the intervals of their use."""
 
     def __init__(self, arch: Arch) -> None:
         self._arch = arch
-        self._tiles: dict[str, tuple[Tile, Use, int | None]] = {}
+        self._tiles: dict[str, tuple[Tile, UseInterval, int | None]] = {}
         self._bytes = dict.fromkeys((Memory.SBUF, Memory.PSUM), 0)
         self._has_addresses = False
         self._instructions = 0
 
-    def add(self, tile: Tile, use: Use, address: int | None) -> None:
-        """A tile is made, at an address of its own or not; its contents are not kept."""
+    def add(self, tile: Tile, use: UseInterval, address: int | None) -> None:
+        """Add a tile, with the kernel's address if it has one; its memory is not referenced."""
         if tile.memory in self._bytes:
             plain = Tile(tile.name, tile.memory, tile.dtype, tile.partitions, tile.elements)
             self._tiles[tile.name] = plain, use, address
@@ -47,8 +47,8 @@ class Room:
             self._bytes[tile.memory] += units * ON_CHIP_ALIGNMENT
             self._has_addresses |= address is not None
 
-    def note(self, instr: Instr) -> None:
-        """An instruction uses its operands."""
+    def record(self, instr: Instr) -> None:
+        """Extend the intervals of an instruction's operands."""
         number = self._instructions = self._instructions + 1
         given, kind = instr.__dict__, instr.__class__
         names = _OPERANDS.get(kind)
@@ -58,14 +58,14 @@ class Room:
             value = given[name]
             for pattern in value if value.__class__ is tuple else (value,):
                 if pattern.__class__ is Pattern:
-                    tile: Any = pattern.tile  # all tiles of a simulation have a `use`
-                    use: Use = tile.use
+                    tile: Any = pattern.tile  # a BackedTile, as all tiles of a simulation are
+                    use: UseInterval = tile.use
                     use.last = number
                     if use.first < 0:
                         use.first, use.loc = number, instr.loc
 
-    def require(self) -> None:
-        """OnChipMemoryFull when the tiles that are used at one time do not fit."""
+    def require_fit(self) -> None:
+        """OnChipMemoryFull when the tiles live at one time do not fit."""
         spaces = on_chip_spaces(self._arch)
         is_little = all(n <= spaces[memory].capacity // 2 for memory, n in self._bytes.items())
         if is_little and not self._has_addresses:

@@ -1,7 +1,8 @@
-"""Races between the cores of a simulated launch: accesses to shared HBM that no meeting orders.
+"""Races between the cores of a simulated launch: accesses to shared HBM without synchronisation.
 
-Every byte of a shared tensor has stamps: in which stretch between meetings, which both cores count
-alike, a core last wrote it and last read it. Rows that indices choose are not followed.
+Epochs are the intervals between synchronisations, which all cores count alike. Every byte of a
+shared tensor has stamps: the epoch of each core's last write and last read. Rows selected by
+indices are not tracked.
 """
 
 from __future__ import annotations
@@ -14,29 +15,30 @@ from glia.isa.operand import Memory, Pattern
 from glia.nki.names.errors import CoresRace
 from glia.sim.memory import Region, viewer
 
-STRETCHES = 255  # that a stamp of one byte tells apart; 0 is never
+EPOCHS = 255  # distinguished by a stamp of one byte; 0 means never
 _WRITE, _READ = 0, 1
-_ACT = ("writes", "reads")
+_VERB = ("writes", "reads")
 
 
 class CoreRaces:
-    """What the cores of one launch did to the tensors that they share."""
+    """The accesses of the cores of one launch to the tensors that they share."""
 
     def __init__(self, cores: int) -> None:
         self._cores = cores
-        self._met = [0] * cores  # meetings that each core has come through
+        self._epoch = [0] * cores  # synchronisations that each core has passed
         self._stamps: dict[str, np.ndarray] = {}  # of a tensor: [core, write or read, byte]
-        self._last: dict[tuple[str, int, int], Loc] = {}  # where a core last did it to a tensor
+        # (tensor, core, write or read) -> where
+        self._last_access: dict[tuple[str, int, int], Loc] = {}
 
-    def meet(self, core: int) -> None:
-        """A core goes on after it met the others."""
-        self._met[core] += 1
-        if self._met[core] % STRETCHES == 0:
+    def advance_epoch(self, core: int) -> None:
+        """Record that a core has synchronised with the others."""
+        self._epoch[core] += 1
+        if self._epoch[core] % EPOCHS == 0:
             for stamps in self._stamps.values():
                 stamps[core] = 0
 
     def access(self, core: int, instr: Instr, pattern: Pattern, *, writes: bool) -> None:
-        """A core reads or writes a tensor of shared HBM; CoresRace when another one did so too.
+        """Record a read or write of shared HBM; CoresRace where another core's conflicts.
 
         The pattern has no variables.
         """
@@ -47,26 +49,26 @@ class CoreRaces:
         if stamps is None:
             shape = (self._cores, 2, tile.bytes)
             stamps = self._stamps[tile.name] = np.zeros(shape, np.uint8)
-        stamp = (self._met[core] % STRETCHES + 1) * _ones(pattern)
+        stamp = (self._epoch[core] % EPOCHS + 1) * _byte_ones(pattern)
         for other in range(self._cores):
             for act in (_WRITE, _READ) if writes else (_WRITE,):
-                if other != core and (_stamped(stamps[other, act], pattern) == stamp).any():
-                    where = self._last[tile.name, other, act]
+                if other != core and (_stamp_view(stamps[other, act], pattern) == stamp).any():
+                    where = self._last_access[tile.name, other, act]
                     raise CoresRace(
-                        tensor=tile.name, core=core, act=_ACT[not writes], other=other,
-                        others=_ACT[act], place=where, loc=instr.loc,
+                        tensor=tile.name, core=core, act=_VERB[not writes], other=other,
+                        others=_VERB[act], place=where, loc=instr.loc,
                     )  # fmt: skip
         act = _WRITE if writes else _READ
-        _stamped(stamps[core, act], pattern)[...] = stamp
-        self._last[tile.name, core, act] = instr.loc
+        _stamp_view(stamps[core, act], pattern)[...] = stamp
+        self._last_access[tile.name, core, act] = instr.loc
 
 
-def _ones(pattern: Pattern) -> int:
+def _byte_ones(pattern: Pattern) -> int:
     """1 in every byte of an element."""
     return int.from_bytes(b"\1" * pattern.dtype.bytes, "little")
 
 
-def _stamped(stamps: np.ndarray, pattern: Pattern) -> np.ndarray:
+def _stamp_view(stamps: np.ndarray, pattern: Pattern) -> np.ndarray:
     """The stamps of the elements of a pattern."""
     assert pattern.memory is Memory.HBM
     return viewer(pattern, Region(stamps, 0, 0), np.dtype(f"u{pattern.dtype.bytes}"))({})

@@ -1,4 +1,4 @@
-"""The cores of a launch that run together: they take turns, and meet where their kernel says."""
+"""The cores of a launch, simulated together: they alternate, and synchronise where they must."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from glia.isa.rendezvous import Participant
 from glia.nki.names.errors import CoresDisagree
 from glia.nki.session.core_races import CoreRaces
-from glia.nki.session.coroutines import NeverMet, Turns
+from glia.nki.session.coroutines import CoroutineScheduler, RendezvousFailed
 
 
 class Cores:
-    """The programs of one launch: they take turns, instruction by instruction."""
+    """The programs of one launch, interleaved instruction by instruction."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.races = CoreRaces(count)
         self._memory: dict[str, np.ndarray] = {}
-        self._turns = Turns(())
+        self._scheduler = CoroutineScheduler(())
 
     def shared(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """The memory of a tensor in shared HBM: the same for every core that names it."""
+        """The memory of a tensor in shared HBM, one for all cores; `make` allocates it."""
         if self.count == 1:
             return make()
         if name not in self._memory:
@@ -31,28 +31,28 @@ class Cores:
         return self._memory[name]
 
     def run(self, programs: list[Callable[[], Any]]) -> list[Any]:
-        """Run one function for each core; what each returns. The first failure is raised."""
-        self._turns = Turns(programs)
-        return self._turns.run()
+        """Run one function for each core; their return values. The first failure is raised."""
+        self._scheduler = CoroutineScheduler(programs)
+        return self._scheduler.run()
 
-    def meet(self, instr: Any, own: Participant) -> tuple[Any, ...]:
-        """Wait until all who meet at an instruction have come; what it gives this core.
+    def synchronise(self, instr: Any, own: Participant) -> tuple[Any, ...]:
+        """Wait until all participants have reached an instruction; its result for this core.
 
-        CoresDisagree when another core waits elsewhere or has ended.
+        CoresDisagree when a participant waits elsewhere or has ended.
         """
         ranks, compute = instr.ranks(own.rank), type(instr).compute
         if instr.among != "cores" or ranks == (own.rank,):
             return tuple(compute([own])[0])
         try:
-            received = self._turns.meet(ranks, instr.topic(), own, compute, instr.loc)
-            self.races.meet(own.rank)
-        except NeverMet as apart:
-            other = f"core {apart.other} {apart.does}"
+            received = self._scheduler.synchronise(ranks, instr.topic(), own, compute, instr.loc)
+            self.races.advance_epoch(own.rank)
+        except RendezvousFailed as failed:
+            other = f"core {failed.other} {failed.status}"
             raise CoresDisagree(
-                core=apart.first, call=apart.call, other=other, loc=apart.loc
+                core=failed.first, call=failed.call, other=other, loc=failed.loc
             ) from None
         return tuple(received[ranks.index(own.rank)])
 
-    def take_turns(self) -> None:
-        """After an instruction: the next core that can run goes on, as cores run side by side."""
-        self._turns.give()
+    def yield_control(self) -> None:
+        """Run the next runnable core; called after every instruction."""
+        self._scheduler.yield_control()

@@ -1,7 +1,7 @@
-"""Calls that run one at a time and wait for each other: the cores of a launch, a grid's programs.
+"""Cooperative scheduling of calls that wait for each other: cores of a launch, programs of a grid.
 
-A call that waits stays where it is, on the stack of its thread, and another thread goes on with the
-calls that have not begun. Turns go round in a circle, so that the order is always the same.
+One call runs at a time. A call that waits stays suspended on the stack of its thread while another
+thread runs those not started yet. Scheduling is round robin, and so deterministic.
 """
 
 from __future__ import annotations
@@ -18,140 +18,140 @@ Group = tuple[int, ...]  # calls, by their numbers
 
 
 @dataclass(eq=False)
-class Meeting:
-    """Calls of a group that come to the same topic, with what each brought."""
+class Rendezvous:
+    """The calls of a group that have reached the same topic, with the value of each."""
 
     topic: tuple[Any, ...]
     loc: Loc
-    brought: dict[int, Any] = field(default_factory=dict)
+    values: dict[int, Any] = field(default_factory=dict)
     result: Any = None
-    is_over: bool = False
+    is_complete: bool = False
 
 
-class NeverMet(Exception):
-    """The `first` waits in a `call` where the `other` never comes, and what that does instead."""
+class RendezvousFailed(Exception):
+    """Call number `first` waits in `call`, which `other` cannot reach; `status` says why."""
 
-    def __init__(self, meeting: Meeting, other: int, does: str) -> None:
-        self.first = next(iter(meeting.brought))
-        self.call = _shown(meeting.topic)
+    def __init__(self, rendezvous: Rendezvous, other: int, status: str) -> None:
+        self.first = next(iter(rendezvous.values))
+        self.call = _topic_text(rendezvous.topic)
         self.other = other
-        self.does = does
-        self.loc = meeting.loc
+        self.status = status
+        self.loc = rendezvous.loc
 
 
-class Turns:
-    """Runs calls; `meet` lets them wait for each other, `give` lets others go on."""
+class CoroutineScheduler:
+    """Runs calls, one at a time; they switch in `synchronise` and `yield_control`."""
 
     def __init__(self, calls: Sequence[Callable[[], Any]]) -> None:
         self._calls = calls
         self._results: list[Any] = [None] * len(calls)
-        self._own = 0  # the call whose turn it is
-        self._begun = 0  # how many have begun
-        self._parked: dict[int, tuple[threading.Lock, Meeting | None]] = {}
-        self._meetings: dict[Group, Meeting] = {}
+        self._running = 0  # the number of the running call
+        self._started = 0  # how many calls have started
+        self._suspended: dict[int, tuple[threading.Lock, Rendezvous | None]] = {}
+        self._open: dict[Group, Rendezvous] = {}
         self._threads: list[threading.Thread] = []
         self._failure: BaseException | None = None
 
     def run(self) -> list[Any]:
-        """What each call returned; the first failure is raised."""
-        self._begin()
-        for thread in self._threads:  # which may start more
+        """Run all calls; the value that each returned. The first failure is raised."""
+        self._run_unstarted()
+        for thread in self._threads:  # grows while its threads start others
             thread.join()
         if self._failure is not None:
             raise self._failure
         return self._results
 
-    def meet(
+    def synchronise(
         self, group: Group, topic: tuple[Any, ...], value: Any,
         combine: Callable[[list[Any]], Any], loc: Loc,
     ) -> Any:  # fmt: skip
-        """What `combine` makes of the values of all calls in `group`, in order, once for all.
+        """Wait for all calls of `group`; `combine` of their values in order, computed once.
 
         NeverMet when one of them comes with another topic, or never.
         """
-        own = self._own
-        meeting = self._meetings.setdefault(group, Meeting(topic, loc))
-        if meeting.topic != topic:
-            raise NeverMet(meeting, own, f"in {_shown(topic)}")
-        meeting.brought[own] = value
-        if len(meeting.brought) < len(group):
-            self._park(meeting)
-            if not meeting.is_over:
-                absent = next(each for each in group if each not in meeting.brought)
-                raise NeverMet(meeting, absent, "has ended or waits elsewhere")
+        call = self._running
+        rendezvous = self._open.setdefault(group, Rendezvous(topic, loc))
+        if rendezvous.topic != topic:
+            raise RendezvousFailed(rendezvous, call, f"in {_topic_text(topic)}")
+        rendezvous.values[call] = value
+        if len(rendezvous.values) < len(group):
+            self._suspend(rendezvous)
+            if not rendezvous.is_complete:
+                absent = next(each for each in group if each not in rendezvous.values)
+                raise RendezvousFailed(rendezvous, absent, "has ended or waits elsewhere")
         else:
-            del self._meetings[group]
-            meeting.result = combine([meeting.brought[each] for each in group])
-            meeting.is_over = True
-        return meeting.result
+            del self._open[group]
+            rendezvous.result = combine([rendezvous.values[each] for each in group])
+            rendezvous.is_complete = True
+        return rendezvous.result
 
-    def give(self) -> None:
-        """Let the next call that can run go on; at once back where there is none."""
-        if self._next() is not None:
-            self._park(None)
+    def yield_control(self) -> None:
+        """Run the next runnable call; returns at once where there is none."""
+        if self._next_runnable() is not None:
+            self._suspend(None)
 
-    def _begin(self) -> None:
-        """Run calls that have not begun, one after the other, then let others go on."""
+    def _run_unstarted(self) -> None:
+        """Run the calls not started yet, one after the other, then resume a suspended one."""
         try:
-            while self._begun < len(self._calls):
-                own = self._own = self._begun
-                self._begun += 1
-                self._results[own] = self._calls[own]()
-            self._pass_on()
+            while self._started < len(self._calls):
+                call = self._running = self._started
+                self._started += 1
+                self._results[call] = self._calls[call]()
+            self._resume_next()
         except BaseException as failure:
             self._fail(failure)
 
-    def _park(self, meeting: Meeting | None) -> None:
-        """Stay here while others run: until the meeting is over, or nothing else can run."""
-        own, closed = self._own, threading.Lock()
-        closed.acquire()
-        self._parked[own] = closed, meeting
+    def _suspend(self, rendezvous: Rendezvous | None) -> None:
+        """Suspend this call until the rendezvous is complete, or nothing else can run."""
+        call, lock = self._running, threading.Lock()
+        lock.acquire()
+        self._suspended[call] = lock, rendezvous
         if self._failure is None:
-            self._pass_on()
-            closed.acquire()
-        del self._parked[own]
+            self._resume_next()
+            lock.acquire()
+        del self._suspended[call]
         if self._failure is not None:
-            raise _Stopped from self._failure
-        self._own = own
+            raise _Cancelled from self._failure
+        self._running = call
 
-    def _next(self) -> int | None:
-        """The next call in the circle that can run; None when all others have ended or wait."""
+    def _next_runnable(self) -> int | None:
+        """The next runnable call, round robin; None when all others have ended or wait."""
         count = len(self._calls)
         for step in range(1, count + 1):
-            other = (self._own + step) % count
-            if other >= self._begun:
+            other = (self._running + step) % count
+            if other >= self._started:
                 return other
-            if other in self._parked:
-                meeting = self._parked[other][1]
-                if meeting is None or meeting.is_over:
+            if other in self._suspended:
+                rendezvous = self._suspended[other][1]
+                if rendezvous is None or rendezvous.is_complete:
                     return other
         return None
 
-    def _pass_on(self) -> None:
-        """Let another call run; where all that are left wait, the first of them, to say so."""
-        following = self._next()
+    def _resume_next(self) -> None:
+        """Run another call; in a deadlock the first that waits, so that it reports it."""
+        following = self._next_runnable()
         if following is None:
-            following = next(iter(self._parked), None)
-        if following in self._parked:
-            self._parked[following][0].release()
+            following = next(iter(self._suspended), None)
+        if following in self._suspended:
+            self._suspended[following][0].release()
         elif following is not None:
             context = contextvars.copy_context()
-            thread = threading.Thread(target=context.run, args=(self._begin,))
+            thread = threading.Thread(target=context.run, args=(self._run_unstarted,))
             self._threads.append(thread)
             thread.start()
 
     def _fail(self, failure: BaseException) -> None:
-        """Keep the first failure and end every call that waits."""
+        """Keep the first failure and cancel every suspended call."""
         if self._failure is None:
             self._failure = failure
-            for closed, _ in list(self._parked.values()):
-                closed.release()
+            for lock, _ in list(self._suspended.values()):
+                lock.release()
 
 
-def _shown(topic: tuple[Any, ...]) -> str:
+def _topic_text(topic: tuple[Any, ...]) -> str:
     name, *details = topic
     return f"{name} {tuple(details)}"
 
 
-class _Stopped(BaseException):
-    """Another call failed."""
+class _Cancelled(BaseException):
+    """Ends a suspended call because another call failed."""

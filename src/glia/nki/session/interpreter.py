@@ -19,51 +19,51 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Program
 from glia.nki.names.dtypes import DTYPES
 from glia.nki.names.errors import IndexNotInTable
-from glia.nki.session.capacity import Room, Use
+from glia.nki.session.capacity import OnChipUsage, UseInterval
 from glia.nki.session.cores import Cores
-from glia.nki.session.loop_invariance import Repeated
+from glia.nki.session.loop_invariance import LoopTrace
 from glia.nki.session.program_checks import (
-    at_moment,
-    constant_written,
-    crosses_bank,
-    outside,
-    unset,
+    bank_crossing,
+    evaluate_pattern,
+    out_of_bounds,
+    unset_register,
+    write_to_constant,
 )
-from glia.nki.session.psum_accumulation import Sums
-from glia.nki.session.session import Notes, Session
+from glia.nki.session.psum_accumulation import AccumulationState
+from glia.nki.session.session import Session, WriteEffects
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
 from glia.sim.policy import AccessOutOfBounds
 from glia.sim.psum_banks import WITHOUT_BANKS
 from glia.sim.run import Executor
 
 Unwritten = tuple[float, int]
-UNWRITTEN: Unwritten = float("nan"), 4  # what the documented simulator fills fresh tensors with
+UNWRITTEN: Unwritten = float("nan"), 4  # the documented simulator's fill of fresh tensors
 
 
-class HeldTile(Tile):
-    """A tile with its memory, which goes when nothing names the tile any more."""
+class BackedTile(Tile):
+    """A tile that owns its simulated memory, freed when the last reference to the tile goes."""
 
     __slots__ = ("region", "use")
 
     region: Region
-    use: Use
+    use: UseInterval
 
     def __init__(self, *fields: Any, region: Region) -> None:
         super().__init__(*fields)
         object.__setattr__(self, "region", region)
-        object.__setattr__(self, "use", Use())
+        object.__setattr__(self, "use", UseInterval())
 
 
-class _Held(Memories):
-    """The memories of tiles that hold their own."""
+class _TileMemories(Memories):
+    """The memories of tiles that own theirs."""
 
     def region(self, tile: Tile) -> Region:
-        """Where the tile lies."""
-        return tile.region if isinstance(tile, HeldTile) else super().region(tile)
+        """The bytes of the tile."""
+        return tile.region if isinstance(tile, BackedTile) else super().region(tile)
 
 
 class Interpreter(Session):
-    """One core that executes a kernel instruction by instruction."""
+    """Executes the instructions of one core as its kernel issues them."""
 
     is_eager = True
 
@@ -74,29 +74,29 @@ class Interpreter(Session):
         ranks: int = 0,
         *,
         cores: Cores | None = None,
-        keeps_wide: bool = False,
+        widens_floats: bool = False,
         unwritten: Unwritten = UNWRITTEN,
     ) -> None:
         super().__init__(target, rank, ranks)
         self._unwritten = unwritten
-        self.keeps_wide = keeps_wide
+        self.widens_floats = widens_floats
         self.environment: dict[str, int] = {}
-        self._free_names: dict[tuple[Loc, bool], str] = {}  # of the indices of loops that ended
-        self._whiles: dict[object, Repeated] = {}  # `while` statements that go on, by place
-        self._repeated: list[Repeated] = []  # loops on the device that run
+        self._free_names: dict[tuple[Loc, bool], str] = {}  # induction variables of ended loops
+        self._whiles: dict[object, LoopTrace] = {}  # running `while` statements, by position
+        self._loops: list[LoopTrace] = []  # running device loops, innermost last
         self.written: set[str] = set()  # HBM tiles that an instruction wrote
         self._cores = cores or Cores(1)
         program = Program("kernel", target.name, {}, (), (), {}, ())
         self._executor = Executor(program, arch=target.arch)
-        self._executor.memories = _Held(target.arch, program)
+        self._executor.memories = _TileMemories(target.arch, program)
         if self._cores.count > 1:
             self._executor.numbers["cores"] = rank
-            self._executor.meet = self._cores.meet
-        self._chips: dict[Memory, np.ndarray] = {}
-        self._sums = Sums()
-        self._shared: set[str] = set()  # HBM tiles that all cores have
+            self._executor.meet = self._cores.synchronise
+        self._on_chip_bytes: dict[Memory, np.ndarray] = {}
+        self._accumulation = AccumulationState()
+        self._shared: set[str] = set()  # HBM tiles that all cores share
         self._constants: set[str] = set()  # HBM tiles that no instruction may write
-        self.room = Room(target.arch)
+        self.on_chip = OnChipUsage(target.arch)
         self._has_banks = target.arch.generation < WITHOUT_BANKS
 
     # --- tiles ---------------------------------------------------------------------------------
@@ -105,41 +105,43 @@ class Interpreter(Session):
         self, name: str, memory: Memory, dtype: DType, partitions: int, elements: int,
         address: int | None = None, is_shared: bool = False,
     ) -> Tile:  # fmt: skip
-        """A tile filled with NaN or 4, so that reading what nobody wrote shows."""
+        """A tile filled with NaN or 4, so that reads of uninitialised memory show."""
         unique = self.unique(name)
-        if self._repeated:
-            self._repeated[-1].make(unique)
+        if self._loops:
+            self._loops[-1].add_tile(unique)
         pitch = elements * dtype.bytes
         if address is not None:
-            region = self._chip(memory, address)
+            region = self._addressed_region(memory, address)
         elif is_shared:
             self._shared.add(unique)
-            shared = self._cores.shared(unique, lambda: self._fresh(partitions * pitch, dtype))
+            shared = self._cores.shared(
+                unique, lambda: self._uninitialised(partitions * pitch, dtype)
+            )
             region = Region(shared, 0, 0)
         else:
-            fresh = self._fresh(partitions * pitch, dtype)
+            fresh = self._uninitialised(partitions * pitch, dtype)
             region = Region(fresh, 0, 0 if memory is Memory.HBM else pitch)
-        tile = HeldTile(unique, memory, dtype, partitions, elements, region=region)
-        self.room.add(tile, tile.use, address)
+        tile = BackedTile(unique, memory, dtype, partitions, elements, region=region)
+        self.on_chip.add(tile, tile.use, address)
         return tile
 
-    def _fresh(self, count: int, dtype: DType) -> np.ndarray:
-        """Bytes that hold what nobody wrote."""
+    def _uninitialised(self, count: int, dtype: DType) -> np.ndarray:
+        """Bytes filled as uninitialised memory is."""
         buffer = np.empty(count, np.uint8)
         real, integer = self._unwritten
         buffer.view(storage_dtype(dtype))[...] = real if dtype.is_float else integer
         return buffer
 
-    def _chip(self, memory: Memory, address: int) -> Region:
-        """A place in the whole of an on-chip memory, where tiles with addresses meet."""
+    def _addressed_region(self, memory: Memory, address: int) -> Region:
+        """The bytes at an address of an on-chip memory, where tiles may alias."""
         arch = self.arch
         pitch = {
             Memory.SBUF: arch.sbuf_bytes_per_partition,
             Memory.PSUM: arch.psum_bytes_per_partition,
         }[memory]
-        if memory not in self._chips:
-            self._chips[memory] = np.full(pitch * arch.partitions, 0xFF, np.uint8)
-        return Region(self._chips[memory], address, pitch)
+        if memory not in self._on_chip_bytes:
+            self._on_chip_bytes[memory] = np.full(pitch * arch.partitions, 0xFF, np.uint8)
+        return Region(self._on_chip_bytes[memory], address, pitch)
 
     def constant(self, name: str, array: np.ndarray) -> Tile:
         """A tile of HBM that holds a copy of the array."""
@@ -153,86 +155,86 @@ class Interpreter(Session):
         region = Region(array.reshape(-1).view(np.uint8), 0, 0)
         unique = self.unique(name)
         self._shared.add(unique)
-        return HeldTile(unique, Memory.HBM, dtype, 1, array.size, region=region)
+        return BackedTile(unique, Memory.HBM, dtype, 1, array.size, region=region)
 
     # --- instructions --------------------------------------------------------------------------
 
-    def issue(self, instruction: Instr, notes: Notes | None = None) -> None:
+    def issue(self, instruction: Instr, effects: WriteEffects | None = None) -> None:
         """Execute an instruction; IndexNotInTable when an address of its registers is outside."""
-        if self._repeated:
-            self._repeated[-1].issue(instruction)
-        self.room.note(instruction)
-        self._execute(instruction, notes)
+        if self._loops:
+            self._loops[-1].compare(instruction)
+        self.on_chip.record(instruction)
+        self._execute(instruction, effects)
 
-    def _execute(self, instruction: Instr, notes: Notes | None = None) -> None:
-        if self.has_ended:
+    def _execute(self, instruction: Instr, effects: WriteEffects | None = None) -> None:
+        if self.has_expired_tiles:
             self.require_scope(pattern.tile for pattern in instruction.patterns())
         if self._has_banks and instruction.runs_on == "tensor":
             self._require_one_bank(instruction)
         try:
             self._executor.step(instruction, self.environment)
         except (AccessOutOfBounds, InternalError) as fault:
-            raise self._refusal(instruction, fault) from fault
-        for pattern in () if notes == () else instruction.written_patterns():
+            raise self._user_error(instruction, fault) from fault
+        for pattern in () if effects == () else instruction.written_patterns():
             if pattern.memory is Memory.PSUM:
-                self._sums.write(self._now(pattern), instruction, self.arch)
+                self._accumulation.write(self._evaluated(pattern), instruction, self.arch)
             elif pattern.memory is Memory.HBM:
                 self.written.add(pattern.tile.name)
                 if pattern.tile.name in self._constants:
-                    raise constant_written(instruction.loc)
+                    raise write_to_constant(instruction.loc)
         if self._cores.count > 1:
-            self._watch(instruction)
-            self._cores.take_turns()
+            self._record_accesses(instruction)
+            self._cores.yield_control()
 
-    def _watch(self, instruction: Instr) -> None:
-        """CoresRace when another core uses what this instruction does to a shared tensor."""
+    def _record_accesses(self, instruction: Instr) -> None:
+        """Record accesses to shared HBM tiles; CoresRace where another core's conflicts."""
         operands = () if instruction.arrives == "participants" else instruction.operands()
         for name, _, pattern in operands:
             if pattern.tile.name in self._shared and pattern.memory is Memory.HBM:
-                access, now = instruction.access(name), self._now(pattern)
+                access, now = instruction.access(name), self._evaluated(pattern)
                 for act in ("reads", "writes"):
                     if access in (act, "updates"):
                         races = self._cores.races
                         races.access(self.rank, instruction, now, writes=act == "writes")
 
-    def _refusal(self, instruction: Instr, fault: Exception) -> Exception:
-        """What an access outside its tile, or to a register nobody set, is for the user."""
+    def _user_error(self, instruction: Instr, fault: Exception) -> Exception:
+        """The NKI error for an out-of-bounds access or the read of an unset register."""
         if isinstance(fault, AccessOutOfBounds):
-            found = outside(instruction, self.environment)
+            found = out_of_bounds(instruction, self.environment)
             return found or IndexNotInTable(problem=fault.message, row="", loc=instruction.loc)
-        return unset(instruction.loc) if isinstance(fault.__cause__, KeyError) else fault
+        return unset_register(instruction.loc) if isinstance(fault.__cause__, KeyError) else fault
 
     def _require_one_bank(self, instruction: Instr) -> None:
         def address(tile: Tile) -> int:
-            return tile.region.start if isinstance(tile, HeldTile) else 0
+            return tile.region.start if isinstance(tile, BackedTile) else 0
 
-        crossed = crosses_bank(instruction, self.environment, self.arch, address)
+        crossed = bank_crossing(instruction, self.environment, self.arch, address)
         if crossed is not None:
             raise crossed
 
     def issue_if(self, condition: Affine, instruction: Instr) -> None:
-        """Execute the instruction when the condition holds now."""
-        if self._repeated:
-            self._repeated[-1].issue(instruction)
-        self.room.note(instruction)
+        """Execute the instruction if the condition is not 0."""
+        if self._loops:
+            self._loops[-1].compare(instruction)
+        self.on_chip.record(instruction)
         if condition.evaluate(self.environment):
             self._execute(instruction)
 
     def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
-        """Whether a product adds; elements without a sum among others become 0 first."""
-        now = self._now(pattern)
-        has_sum = self._sums.has_sum(now)
+        """Whether a product accumulates; of mixed elements those without a sum are zeroed first."""
+        now = self._evaluated(pattern)
+        has_sum = self._accumulation.has_sum(now)
         if has_sum is None:
-            self._view(now)[~self._sums.elements(now)] = 0
+            self._view(now)[~self._accumulation.elements(now)] = 0
         return has_sum is not False
 
     def has_sum(self, pattern: Pattern) -> bool | None:
-        """Whether elements hold sums now."""
-        return self._sums.has_sum(self._now(pattern))
+        """Whether all (True), none (False) or some (None) elements hold sums of products."""
+        return self._accumulation.has_sum(self._evaluated(pattern))
 
-    def _now(self, pattern: Pattern) -> Pattern:
-        """The pattern with the registers' values of this moment."""
-        return at_moment(pattern, self.environment)
+    def _evaluated(self, pattern: Pattern) -> Pattern:
+        """The pattern with the current values of registers and induction variables."""
+        return evaluate_pattern(pattern, self.environment)
 
     def _view(self, pattern: Pattern) -> np.ndarray:
         tile = pattern.tile
@@ -244,74 +246,77 @@ class Interpreter(Session):
     def loop(
         self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
     ) -> Iterator[Affine]:
-        """Python's own loop; its index is what it is in a program, and the law sees the same."""
+        """A Python loop whose index is the same expression as in a compiled program.
+
+        Rules about operands thus see the same patterns in both.
+        """
         is_fixed = isinstance(lower, int) and isinstance(upper, int)
-        first, last = (self._bound(end, loc) for end in (lower, upper))
+        first, last = (self._register_value(end, loc) for end in (lower, upper))
         values = range(first, last, step)
         name = self._free_names.pop((loc, is_fixed), None)
         if name is None and values:
             name = self.unique("i") if is_fixed else self.new_register("i")
-        with self._repeating() as repeated:
+        with self._traced_loop() as loop:
             for turn, value in enumerate(values):
                 assert name is not None
                 self.environment[name] = turn if is_fixed else value
-                repeated.begin()
+                loop.begin_iteration()
                 yield Affine.of(name) * step + first if is_fixed else Affine.of(name)
         if name is not None:
             self._free_names[loc, is_fixed] = name
 
     @contextmanager
-    def _repeating(self) -> Iterator[Repeated]:
-        """A loop that runs while the block does."""
-        repeated = Repeated()
-        self._repeated.append(repeated)
+    def _traced_loop(self) -> Iterator[LoopTrace]:
+        """The trace of a loop that is innermost while the block runs."""
+        loop = LoopTrace()
+        self._loops.append(loop)
         try:
-            yield repeated
+            yield loop
         finally:
-            self._repeated.remove(repeated)
+            self._loops.remove(loop)
 
-    def _bound(self, end: int | Affine, loc: Loc) -> int:
+    def _register_value(self, end: int | Affine, loc: Loc) -> int:
         value = self.value_of(Affine.of(end))
         if value is None:
-            raise unset(loc)
+            raise unset_register(loc)
         return value
 
-    def repeat(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
-        """Python's own loop."""
-        with self._repeating() as repeated:
-            while self._bound(register, loc):
-                repeated.begin()
+    def run_while(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
+        """A Python loop."""
+        with self._traced_loop() as loop:
+            while self._register_value(register, loc):
+                loop.begin_iteration()
                 body()
 
-    def continues(self, register: Affine, place: object, loc: Loc) -> bool:
+    def evaluate_while(self, register: Affine, place: object, loc: Loc) -> bool:
         """Whether the register is not 0."""
-        is_true = self._bound(register, loc) != 0
+        is_true = self._register_value(register, loc) != 0
         if not is_true:
-            repeated = self._whiles.pop(place, None)
-            if repeated is not None:
-                self._repeated.remove(repeated)
+            loop = self._whiles.pop(place, None)
+            if loop is not None:
+                self._loops.remove(loop)
             return False
         if place not in self._whiles:
-            self._whiles[place] = Repeated()
-            self._repeated.append(self._whiles[place])
-        self._whiles[place].begin()
+            self._whiles[place] = LoopTrace()
+            self._loops.append(self._whiles[place])
+        self._whiles[place].begin_iteration()
         return True
 
     def open_while(self) -> object | None:
-        """The place of a `while` whose last condition was true."""
+        """The source position of a `while` whose last condition was true."""
         return next(iter(self._whiles), None)
 
-    # --- what is known now -----------------------------------------------------------------------
+    # --- run-time values -------------------------------------------------------------------------
 
     def value_of(self, register: Affine) -> int | None:
-        """What the registers hold; None before anything set them."""
+        """The value of an expression of registers; None where one was never set."""
         if not set(register.variables) <= self.environment.keys():
             return None
         return register.evaluate(self.environment)
 
     def read(self, pattern: Pattern) -> np.ndarray | None:
         """A copy of the elements."""
-        view = self._view(self._now(pattern))
+        view = self._view(self._evaluated(pattern))
         return view != 0 if pattern.dtype is PRED else view.copy()
 
     def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:

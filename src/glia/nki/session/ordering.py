@@ -1,7 +1,7 @@
-"""The order that a kernel asks for beyond what its data demands: depends_on and with_schedule.
+"""Order edges that a kernel adds to its data dependences: depends_on and with_schedule.
 
-An edge makes one instruction wait until another is complete. Where program order has them the
-other way round, the one that waits moves, with all that follows from it.
+An edge makes a consumer wait until a producer is complete. Where program order has the consumer
+first, it sinks below the producer, together with everything that depends on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from glia.isa.kit import Instr
 from glia.isa.rendezvous import Meeting
 from glia.machine.ir import Statement, walk, with_blocks
 from glia.nki.names.errors import BadSchedule
-from glia.nki.session.session import Order, Session, current
+from glia.nki.session.session import OrderEdge, Session, current
 
 Edges = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -25,8 +25,8 @@ Edges = tuple[tuple[str, tuple[str, ...]], ...]
 # --- by name -------------------------------------------------------------------------------------
 
 
-def edges_of(schedule: Iterable[Any], loc: Loc) -> Edges:
-    """(consumer, producers) of each pair of names; BadSchedule for what is none."""
+def parse_schedule(schedule: Iterable[Any], loc: Loc) -> Edges:
+    """(consumer, producers) of each pair of names; BadSchedule for anything else."""
     edges = []
     for pair in schedule:
         match pair:
@@ -40,8 +40,8 @@ def edges_of(schedule: Iterable[Any], loc: Loc) -> Edges:
     return tuple(edges)
 
 
-def scheduled(function: Callable[..., Any], edges: Edges, loc: Loc) -> Callable[..., Any]:
-    """A kernel with edges between instructions that it names."""
+def with_edges(function: Callable[..., Any], edges: Edges, loc: Loc) -> Callable[..., Any]:
+    """The kernel function with order edges between instructions that it names."""
 
     @functools.wraps(function)
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -49,15 +49,18 @@ def scheduled(function: Callable[..., Any], edges: Edges, loc: Loc) -> Callable[
         returned = function(*args, **kwargs)
         for consumer, producers in edges:
             for producer in producers:
-                pair = _named(session, consumer, loc), _named(session, producer, loc)
-                session.orders.append(Order(*pair, loc))
+                pair = (
+                    _instruction_named(session, consumer, loc),
+                    _instruction_named(session, producer, loc),
+                )
+                session.orders.append(OrderEdge(*pair, loc))
         return returned
 
     return kernel
 
 
-def _named(session: Session, name: str, loc: Loc) -> Instr:
-    found = session.named.get(name, [])
+def _instruction_named(session: Session, name: str, loc: Loc) -> Instr:
+    found = session.instructions_by_name.get(name, [])
     if len(found) != 1:
         reason = f"{len(found)} instructions have that name"
         raise BadSchedule(edge=repr(name), reason=reason, loc=loc)
@@ -67,33 +70,33 @@ def _named(session: Session, name: str, loc: Loc) -> Instr:
 # --- in the program ------------------------------------------------------------------------------
 
 
-def waits(orders: Sequence[Order]) -> dict[int, list[Instr]]:
-    """By the identity of an instruction those that it waits for."""
+def producers_of(orders: Sequence[OrderEdge]) -> dict[int, list[Instr]]:
+    """The producers that each consumer waits for, by the consumer's id()."""
     result: dict[int, list[Instr]] = {}
     for order in orders:
         result.setdefault(id(order.consumer), []).append(order.producer)
     return result
 
 
-def in_order(
-    body: Iterable[Statement], orders: Sequence[Order], fixed: frozenset[str]
+def order_statements(
+    body: Iterable[Statement], orders: Sequence[OrderEdge], fixed: frozenset[str]
 ) -> tuple[Statement, ...]:
     """The statements with every producer before its consumer.
 
-    `fixed` are tiles at addresses of the kernel's own, which may overlap. BadSchedule where data
-    flows the other way, or from a loop or branch to what is outside.
+    `fixed` names the tiles at addresses chosen by the kernel, which may alias. BadSchedule where
+    dependences are cyclic, or an edge leaves a loop or branch.
     """
     block = tuple(body)
-    return _Orderer(orders, fixed).block(block) if orders else block
+    return _StatementOrder(orders, fixed).block(block) if orders else block
 
 
 @dataclass(frozen=True)
-class _Orderer:
-    orders: Sequence[Order]
+class _StatementOrder:
+    orders: Sequence[OrderEdge]
     fixed: frozenset[str]
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """A block and those inside it in order."""
+        """The statements of a block in order, those of nested blocks too."""
         statements = [with_blocks(statement, self.block) for statement in body]
         for order in self.orders:
             at = _position(statements, order.consumer)
@@ -103,29 +106,29 @@ class _Orderer:
             if order.consumer is order.producer:
                 _refuse(order, "an instruction cannot wait for itself")
             if at != after and statements[after] is not order.producer:
-                _refuse(order, "the one to wait for is in a loop or branch of its own")
+                _refuse(order, "the producer is in a loop or branch that the consumer is not in")
             if at < after:
-                statements = self._moved(statements, at, after, order)
+                statements = self._sink(statements, at, after, order)
         return tuple(statements)
 
-    def _moved(
-        self, statements: list[Statement], at: int, after: int, order: Order
+    def _sink(
+        self, statements: list[Statement], at: int, after: int, order: OrderEdge
     ) -> list[Statement]:
-        """One statement behind another, with those between that must stay behind it."""
+        """Move the statement at `at` behind the one at `after`, with its dependents between."""
         moved: list[Statement] = [statements[at]]
         kept: list[Statement] = []
         for each in statements[at + 1 : after]:
-            (moved if self._follows(each, moved) else kept).append(each)
+            (moved if self._depends_on_any(each, moved) else kept).append(each)
         target = statements[after]
-        if self._follows(target, moved):
-            _refuse(order, "the one to wait for needs, or waits for, the one that would wait")
+        if self._depends_on_any(target, moved):
+            _refuse(order, "the producer depends on the consumer")
         return [*statements[:at], *kept, target, *moved, *statements[after + 1 :]]
 
-    def _follows(self, statement: Statement, others: list[Statement]) -> bool:
-        """Whether it has to stay behind one of the others."""
-        return any(self._conflict(other, statement) for other in others)
+    def _depends_on_any(self, statement: Statement, others: list[Statement]) -> bool:
+        """Whether the statement has to stay behind one of the others."""
+        return any(self._depends(other, statement) for other in others)
 
-    def _conflict(self, first: Statement, second: Statement) -> bool:
+    def _depends(self, first: Statement, second: Statement) -> bool:
         if not isinstance(first, Instr) or not isinstance(second, Instr):
             return True
         if any(isinstance(each, Barrier | Meeting) for each in (first, second)):
@@ -137,17 +140,17 @@ class _Orderer:
             return True
         if first.uses_registers and second.uses_registers:
             return True
-        return self._share(first, second) or self._share(second, first)
+        return self._has_hazard(first, second) or self._has_hazard(second, first)
 
-    def _share(self, writer: Instr, other: Instr) -> bool:
-        """Whether one writes memory that the other touches."""
+    def _has_hazard(self, writer: Instr, other: Instr) -> bool:
+        """Whether `writer` writes memory that `other` reads or writes."""
         written = {p.tile.name for p in writer.written_patterns()}
         touched = {p.tile.name for p in other.patterns()}
         return bool(written & touched) or bool(written & self.fixed and touched & self.fixed)
 
 
 def _position(statements: list[Statement], instruction: Instr) -> int | None:
-    """Which statement is the instruction, or holds it."""
+    """The position of the statement that is or contains the instruction; None without one."""
     for position, statement in enumerate(statements):
         if statement is instruction:
             return position
@@ -157,7 +160,7 @@ def _position(statements: list[Statement], instruction: Instr) -> int | None:
     return None
 
 
-def _refuse(order: Order, reason: str) -> NoReturn:
+def _refuse(order: OrderEdge, reason: str) -> NoReturn:
     both = (order.consumer, order.producer)
     names = [f"{each.mnemonic()} (line {each.loc.line})" for each in both]
     raise BadSchedule(edge=" after ".join(names), reason=reason, loc=order.loc)

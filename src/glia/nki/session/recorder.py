@@ -19,38 +19,38 @@ from glia.isa.operand import Memory, Pattern, Tile, row_major
 from glia.machine.ir import Branch, Loop, Statement, While
 from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.names.dtypes import DTYPES
-from glia.nki.session.psum_accumulation import Sums
-from glia.nki.session.session import Notes, Session, notes_of
+from glia.nki.session.psum_accumulation import AccumulationState
+from glia.nki.session.session import Session, WriteEffects, write_effects
 
 _PSUM, _HBM = Memory.PSUM, Memory.HBM  # where it is asked of every instruction
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A tensor that nl.device_print shows: an HBM tile that holds it when the program ends.
+class PrintedTensor:
+    """A tensor printed by nl.device_print: the HBM tile that holds its contents at program end.
 
-    It holds that of every turn of the loops around, `turns` of each, where these are known before
-    the program runs; of others that of the last turn.
+    The tile has one copy for each iteration of the enclosing loops whose `trips` are known at
+    compile time; iterations of other loops overwrite each other, so that the last one stays.
     """
 
     prefix: str
     tile: Tile
     shape: tuple[int, ...]
-    turns: tuple[int, ...]
+    trips: tuple[int, ...]
 
 
 @dataclass(eq=False)
 class _OpenLoop:
-    """A loop on the device whose body is being recorded; `outer` is what was recorded before."""
+    """A device loop whose body is being recorded; `outer` holds the statements before it."""
 
     outer: list[Statement]
     place: object = None
-    variable: str = ""  # counts the turns where they are known
+    variable: str = ""  # the induction variable where the trip count is known
     trips: int = 1
 
 
 class Recorder(Session):
-    """The program of one core while its kernel is traced."""
+    """Records the machine program of one core while its kernel is traced."""
 
     new_scope = dict
 
@@ -62,12 +62,13 @@ class Recorder(Session):
         self.body: list[Statement] = []
         self.written: set[str] = set()  # tiles of HBM
         self.shared: set[str] = set()  # tiles of HBM that all cores have
-        self.printed: list[Printed] = []
-        self._sums = Sums()
+        self.printed: list[PrintedTensor] = []
+        self._accumulation = AccumulationState()
         self._loops: tuple[_OpenLoop, ...] = ()
-        self._homes: dict[str, tuple[_OpenLoop, ...]] = {}  # PSUM tile: loops open at its reset
-        # PSUM tiles made in loops, that nothing resets yet: the block and the place in it
-        self._made: dict[str, tuple[list[Statement], int]] = {}
+        # PSUM tile -> loops open at its last reset
+        self._reset_loops: dict[str, tuple[_OpenLoop, ...]] = {}
+        # PSUM tiles allocated in loops and not yet reset: the block, and the position in it
+        self._unreset: dict[str, tuple[list[Statement], int]] = {}
 
     # --- tiles ---------------------------------------------------------------------------------
 
@@ -84,9 +85,9 @@ class Recorder(Session):
         if is_shared:
             self.shared.add(unique)
         if memory is Memory.PSUM:
-            self._homes[unique] = self._loops
+            self._reset_loops[unique] = self._loops
             if self._loops:
-                self._made[unique] = self.body, len(self.body)
+                self._unreset[unique] = self.body, len(self.body)
         return tile
 
     def constant(self, name: str, array: np.ndarray) -> Tile:
@@ -99,29 +100,29 @@ class Recorder(Session):
 
     # --- instructions --------------------------------------------------------------------------
 
-    def issue(self, instruction: Instr, notes: Notes | None = None) -> None:
+    def issue(self, instruction: Instr, effects: WriteEffects | None = None) -> None:
         """Append an instruction."""
-        if self.has_ended:
+        if self.has_expired_tiles:
             self.require_scope(pattern.tile for pattern in instruction.patterns())
         self.body.append(instruction)
-        if notes is None:
-            notes = notes_of(instruction)
-        if notes:
-            self._note(instruction, notes)
+        if effects is None:
+            effects = write_effects(instruction)
+        if effects:
+            self._record_writes(instruction, effects)
 
-    def _note(self, instruction: Instr, notes: Notes) -> None:
-        """What an instruction writes in HBM; in PSUM that starts a sum, or ends one."""
-        for name, is_sum in notes:
+    def _record_writes(self, instruction: Instr, effects: WriteEffects) -> None:
+        """Record HBM tiles as written, and PSUM writes as starting or ending an accumulation."""
+        for name, is_sum in effects:
             pattern = getattr(instruction, name)
             if pattern.__class__ is Pattern:
                 memory = pattern.tile.memory
                 if memory is _PSUM:
-                    if is_sum and self._sums.latest.get(pattern.tile.name) is pattern:
+                    if is_sum and self._accumulation.latest.get(pattern.tile.name) is pattern:
                         continue  # the sum goes on
                     if _is_fixed(pattern):
-                        self._sums.write(pattern, instruction, self.arch)
+                        self._accumulation.write(pattern, instruction, self.arch)
                     if not is_sum:
-                        self._homes[pattern.tile.name] = self._loops
+                        self._reset_loops[pattern.tile.name] = self._loops
                 elif memory is _HBM:
                     self.written.add(pattern.tile.name)
             elif pattern.__class__ is tuple:
@@ -132,11 +133,11 @@ class Recorder(Session):
         register = self.new_register("condition")
         self.body.append(RegisterMove(register=register, value=condition, loc=instruction.loc))
         self.body.append(Branch(register, ((), (instruction,))))
-        self._note(instruction, notes_of(instruction))
+        self._record_writes(instruction, write_effects(instruction))
 
     def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
-        """Whether a product adds; None where only the running program tells, in a loop."""
-        if self._sums.latest.get(pattern.tile.name) is pattern:
+        """Whether a product accumulates; None where it depends on the iteration of a loop."""
+        if self._accumulation.latest.get(pattern.tile.name) is pattern:
             return True
         has_sum = self.has_sum(pattern)
         if has_sum is not None:
@@ -145,22 +146,22 @@ class Recorder(Session):
         return None
 
     def _reset(self, tile: Tile, loc: Loc) -> None:
-        """End the sums of a tile where a turn of a loop makes it, since its memory keeps them."""
-        made_in = self._made.pop(tile.name, None)
+        """Overwrite a tile where a loop body allocates it: its memory keeps the last iteration."""
+        made_in = self._unreset.pop(tile.name, None)
         if made_in is None:
             return
         body, position = made_in
         dims = ((1, tile.partitions), (1, tile.elements))
         whole = Pattern(tile, tile.dtype, dims)
         body.insert(position, Memset(dst=whole, value=0.0, loc=loc))
-        for name, (other, at) in self._made.items():
+        for name, (other, at) in self._unreset.items():
             if other is body and at >= position:
-                self._made[name] = body, at + 1
+                self._unreset[name] = body, at + 1
 
     def has_sum(self, pattern: Pattern) -> bool | None:
         """Whether elements hold sums; None too where that changes with the turns of a loop."""
-        has_sum = self._sums.has_sum(pattern) if _is_fixed(pattern) else None
-        home = self._homes.get(pattern.tile.name, ())
+        has_sum = self._accumulation.has_sum(pattern) if _is_fixed(pattern) else None
+        home = self._reset_loops.get(pattern.tile.name, ())
         if has_sum or home is self._loops:
             return has_sum
         return None if any(loop not in home for loop in self._loops) else has_sum
@@ -170,84 +171,85 @@ class Recorder(Session):
     def loop(
         self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
     ) -> Iterator[Affine]:
-        """A loop of the program; its body is recorded once."""
+        """Emit a Loop, or a While where a bound is a register; its body is recorded once."""
         if isinstance(lower, int) and isinstance(upper, int):
             trips = len(range(lower, upper, step))
             if trips:
                 variable = self.unique("i")
-                loop = self._open(variable, trips)
+                loop = self._open_loop(variable, trips)
                 yield Affine.of(variable) * step + lower
-                body = self._close(loop)
+                body = self._close_loop(loop)
                 self.body.append(Loop(variable, trips, body))
             return
         index, end, more = (self.new_register(stem) for stem in ("i", "end", "more"))
         at, limit = Affine.of(index), Affine.of(end)
-        loop = self._open()
+        loop = self._open_loop()
         yield at
         self.body.append(RegisterAlu(register=index, op="add", a=at, b=step, loc=loc))
-        body = self._close(loop)
+        body = self._close_loop(loop)
         for register, value in ((index, lower), (end, upper)):
             self.body.append(RegisterMove(register=register, value=value, loc=loc))
         test = RegisterAlu(register=more, op="less", a=at, b=limit, loc=loc)
         self.body.append(While((test,), more, body))
 
-    def repeat(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
-        """A while of the program."""
-        loop = self._open()
+    def run_while(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
+        """Emit a While; its body is recorded once."""
+        loop = self._open_loop()
         body()
         self._close_while(loop, register, loc)
 
-    def continues(self, register: Affine, place: object, loc: Loc) -> bool:
-        """True opens the loop, at its second evaluation False closes it."""
+    def evaluate_while(self, register: Affine, place: object, loc: Loc) -> bool:
+        """True at the first evaluation, which opens the loop; False at the second closes it."""
         if self._loops and self._loops[-1].place == place:
             self._close_while(self._loops[-1], register, loc)
             return False
-        self._open().place = place
+        self._open_loop().place = place
         return True
 
     def open_while(self) -> object | None:
-        """The place of a `while` that was entered and never evaluated again."""
+        """The source position of a `while` that was opened and not closed."""
         return self._loops[-1].place if self._loops else None
 
     def _close_while(self, loop: _OpenLoop, register: Affine, loc: Loc) -> None:
         more = self.new_register("more")
         test = RegisterMove(register=more, value=register, loc=loc)
-        body = self._close(loop)
+        body = self._close_loop(loop)
         self.body.append(While((test,), more, body))
 
-    def _open(self, variable: str = "", trips: int = 1) -> _OpenLoop:
+    def _open_loop(self, variable: str = "", trips: int = 1) -> _OpenLoop:
         loop = _OpenLoop(self.body, variable=variable, trips=trips)
         self._loops = (*self._loops, loop)
         self.body = []
         return loop
 
-    def _close(self, loop: _OpenLoop) -> tuple[Statement, ...]:
-        """What was recorded since the loop was opened."""
+    def _close_loop(self, loop: _OpenLoop) -> tuple[Statement, ...]:
+        """The statements recorded since the loop was opened; the outer block continues."""
         body, self.body = tuple(self.body), loop.outer
         self._loops = tuple(each for each in self._loops if each is not loop)
         return body
 
-    # --- what only the running program knows -----------------------------------------------------
+    # --- run-time values -------------------------------------------------------------------------
 
     def value_of(self, register: Affine) -> int | None:
-        """Not known."""
+        """None: registers have values at run time only."""
         return None
 
     def read(self, pattern: Pattern) -> np.ndarray | None:
-        """Not known."""
+        """None: tiles have contents at run time only."""
         return None
 
     def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:
-        """Copy the tensor to HBM, from where it is shown when the program has run."""
-        turns = [(loop.variable, loop.trips) for loop in self._loops if loop.variable]
-        trips = tuple(count for _, count in turns)
+        """Copy the tensor to an HBM output, which is printed after the program has run."""
+        loops = [loop for loop in self._loops if loop.variable]
+        trips = tuple(loop.trips for loop in loops)
         steps = row_major((*trips, pattern.elements))
         stem = f"core{self.rank}.printed" if self.rank else "printed"
         tile = self.new_tile(stem, Memory.HBM, pattern.dtype, 1, steps[0][0] * steps[0][1])
-        offset = Affine.build({v: s for (v, _), (s, _) in zip(turns, steps, strict=False)})
+        outer = zip(loops, steps, strict=False)
+        offset = Affine.build({loop.variable: step for loop, (step, _) in outer})
         dst = Pattern(tile, pattern.dtype, row_major(pattern.shape), offset)
         self.issue(DmaCopy(dst=dst, src=pattern, queue="store", on=QUEUE_OWNERS["store"]))
-        self.printed.append(Printed(prefix, tile, (*trips, *pattern.shape), trips))
+        self.printed.append(PrintedTensor(prefix, tile, (*trips, *pattern.shape), trips))
 
 
 def _is_fixed(pattern: Pattern) -> bool:

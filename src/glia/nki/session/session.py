@@ -1,7 +1,7 @@
-"""The session a kernel runs in: where its tensors come from and its instructions go.
+"""The session of a running kernel: it allocates tiles and takes the issued instructions.
 
-There are two: `recorder.Recorder` keeps a machine program, `interpreter.Interpreter` executes every
-instruction at once. The functions of nl and nisa know only this interface.
+There are two: `recorder.Recorder` records a machine program, `interpreter.Interpreter` executes
+every instruction at once. The functions of nl and nisa use only this interface.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ _HIDDEN_FOLDERS: tuple[str, ...] = (str(Path(__file__).parents[1]), str(Path(np.
 
 
 def hide_frames_of(folder: Path) -> None:
-    """Leave the frames of the files below a folder out of what `caller` answers."""
+    """Exclude frames of files below a folder from the results of `caller`."""
     global _HIDDEN_FOLDERS
     _HIDDEN_FOLDERS = (*_HIDDEN_FOLDERS, str(folder))
 
 
-# Operands that an instruction writes, and whether it leaves sums there that can go on; what is in
-# SBUF may be left out.
-Notes = tuple[tuple[str, bool], ...]
+# (written operand, whether it then holds a sum that products may accumulate into); operands in SBUF
+# may be left out.
+WriteEffects = tuple[tuple[str, bool], ...]
 
 
-def notes_of(instruction: Instr) -> Notes:
-    """The notes of an instruction."""
+def write_effects(instruction: Instr) -> WriteEffects:
+    """The write effects of an instruction."""
     is_sum = instruction.is_sum
     kind = instruction.__class__
-    written = _WRITTEN.get(kind)
+    written = _DECLARED_EFFECTS.get(kind)
     if written is None:
         declared = kind.operand_declarations.items()
         names = [name for name, operand in declared if operand.access != "reads"]
-        written = _WRITTEN[kind] = tuple((name, name in kind.sums) for name in names)
+        written = _DECLARED_EFFECTS[kind] = tuple((name, name in kind.sums) for name in names)
     return tuple([(name, adds and is_sum) for name, adds in written])
 
 
-_WRITTEN: dict[type[Instr], Notes] = {}
+_DECLARED_EFFECTS: dict[type[Instr], WriteEffects] = {}
 
 
 @dataclass(frozen=True)
-class Order:
-    """That one instruction waits until another is complete, and where the kernel says so."""
+class OrderEdge:
+    """The consumer waits until the producer is complete; `loc` is where the kernel says so."""
 
     consumer: Instr
     producer: Instr
@@ -71,31 +71,31 @@ class Session(ABC):
     """One run of a kernel for one core.
 
     `rank` is the core's number in the grid and `ranks` the size of the grid, 0 without one.
-    `is_eager` says whether instructions are executed as they are issued.
+    `is_eager` says whether instructions execute as they are issued.
     """
 
     is_eager = False
-    keeps_wide = False  # low-precision tensors are held in float32
-    # Tiles by name, which a session that does not need them all does not keep.
+    widens_floats = False  # low-precision tensors are stored as float32
+    # Tiles by name; weak unless the session keeps all tiles anyway.
     new_scope: Callable[[], MutableMapping[str, Tile]] = WeakValueDictionary
 
     def __init__(self, target: Target, rank: int = 0, ranks: int = 0) -> None:
         self.target = target
         self.arch_name = target.arch.name
-        self.forms: dict[Any, Any] = {}  # what `allocate.form_of` found
+        self.specs: dict[Any, Any] = {}  # results of `allocation.tensor_spec`
         self.rank = rank
         self.ranks = ranks
         self.orders_strictly = False  # inside nl.no_reorder()
-        self.keeps_order = False  # a kernel asked for program order somewhere
+        self.keeps_order = False  # part of the kernel requires program order
         self.engines_chosen: set[Loc] = set()  # lines that name the engine of an instruction
-        self.named: dict[str, list[Instr]] = {}  # instructions that have a name
-        self.orders: list[Order] = []  # that data does not demand
-        self.scattered: set[str] = set()  # tiles of PSUM with products at run-time offsets
-        self._counts: dict[str, int] = {}
-        # Tiles made in the bodies of nl.fori_loop and nl.while_loop that run, and that have ended.
-        self.bodies: list[MutableMapping[str, Tile]] = []
-        self.ended = self.new_scope()
-        self.has_ended = False
+        self.instructions_by_name: dict[str, list[Instr]] = {}
+        self.orders: list[OrderEdge] = []  # besides those of data
+        self.scattered_tiles: set[str] = set()  # PSUM tiles with products at run-time offsets
+        self._name_counts: dict[str, int] = {}
+        # Tiles allocated in running bodies of nl.fori_loop and nl.while_loop, and in ended ones.
+        self.scopes: list[MutableMapping[str, Tile]] = []
+        self.expired_tiles = self.new_scope()
+        self.has_expired_tiles = False
         self.left_early: list[Loc] = []  # loops on the device that Python left by break or return
 
     @property
@@ -103,18 +103,18 @@ class Session(ABC):
         return self.target.arch
 
     def unique(self, name: str) -> str:
-        """`name`, with a number behind it when it was given out before."""
-        count = self._counts.get(name, 0)
-        self._counts[name] = count + 1
+        """`name`, with a numeric suffix if it is taken."""
+        count = self._name_counts.get(name, 0)
+        self._name_counts[name] = count + 1
         if not count:
             return name
         unique = f"{name}.{count}"
-        return self.unique(unique) if unique in self._counts else unique
+        return self.unique(unique) if unique in self._name_counts else unique
 
-    def turns(
+    def iterations(
         self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
     ) -> Iterator[Affine]:
-        """The values of `loop`; notes when Python does not come back for the next one."""
+        """The values of `loop`; a loop that Python leaves before its end goes to `left_early`."""
         is_finished = False
         try:
             yield from self.loop(lower, upper, step, loc)
@@ -124,23 +124,23 @@ class Session(ABC):
                 self.left_early.append(loc)
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """One turn of a loop on the device: tiles made in it end with it."""
-        self.bodies.append(self.new_scope())
+    def loop_scope(self) -> Iterator[None]:
+        """One iteration of a device loop; tiles allocated in it expire at its end."""
+        self.scopes.append(self.new_scope())
         try:
             yield
         finally:
-            self.ended.update(self.bodies.pop())
-            self.has_ended = True
+            self.expired_tiles.update(self.scopes.pop())
+            self.has_expired_tiles = True
 
     def require_scope(self, tiles: Iterable[Tile]) -> None:
-        """AfterItsLoop when a tile was made in the body of a loop that ended."""
+        """AfterItsLoop when a tile was allocated in a loop body that has ended."""
         for tile in tiles:
-            if tile.name in self.ended:
+            if tile.name in self.expired_tiles:
                 raise AfterItsLoop(tensor=tile.name, loc=caller())
 
     def new_register(self, stem: str) -> str:
-        """The name of a register that nothing uses yet."""
+        """The name of an unused register."""
         return f"${self.unique(stem)}"
 
     @abstractmethod
@@ -148,60 +148,63 @@ class Session(ABC):
         self, name: str, memory: Memory, dtype: DType, partitions: int, elements: int,
         address: int | None = None, is_shared: bool = False,
     ) -> Tile:  # fmt: skip
-        """A tile without contents, at a byte address when one is given."""
+        """An uninitialised tile, at a byte address in its memory when one is given."""
 
     @abstractmethod
     def constant(self, name: str, array: np.ndarray) -> Tile:
-        """A tile of HBM that holds the array from the start."""
+        """An HBM tile initialised with the array."""
 
     @abstractmethod
-    def issue(self, instruction: Instr, notes: Notes | None = None) -> None:
-        """Record or execute one instruction, which is legal; `notes` are given where known."""
+    def issue(self, instruction: Instr, effects: WriteEffects | None = None) -> None:
+        """Record or execute one legal instruction; `effects` are its write effects if known."""
 
     @abstractmethod
     def issue_if(self, condition: Affine, instruction: Instr) -> None:
-        """Issue an instruction that runs only when `condition` is not 0."""
+        """Issue an instruction predicated on `condition` not being 0."""
 
     @abstractmethod
     def accumulates(self, pattern: Pattern, loc: Loc) -> bool | None:
-        """Whether a product adds to `pattern`: after products yes, after anything else no.
+        """Whether a product accumulates into `pattern`: only if products wrote it last.
 
-        None leaves it to the running program, element by element.
+        None: each element decides at run time.
         """
 
     @abstractmethod
     def has_sum(self, pattern: Pattern) -> bool | None:
-        """Whether all (True), none (False) or some elements hold sums of products."""
+        """Whether all (True), none (False) or some (None) elements hold sums of products."""
 
     @abstractmethod
     def value_of(self, register: Affine) -> int | None:
-        """What a register holds now; None when only the running program knows."""
+        """The current value of a register; None when it is known only at run time."""
 
     @abstractmethod
     def loop(
         self, lower: int | Affine, upper: int | Affine, step: int, loc: Loc
     ) -> Iterator[Affine]:
-        """Run what the caller does for each value, given in turn, on the device."""
+        """Yield the index of a device loop over range(lower, upper, step).
+
+        The caller issues the body each time; a Recorder yields once.
+        """
 
     @abstractmethod
-    def repeat(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
-        """Run `body` while the register is not 0."""
+    def run_while(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
+        """Run `body` on the device while the register is not 0."""
 
     @abstractmethod
-    def continues(self, register: Affine, place: object, loc: Loc) -> bool:
-        """The truth of a register in the head of the `while` statement at `place`."""
+    def evaluate_while(self, register: Affine, place: object, loc: Loc) -> bool:
+        """Whether the `while register:` statement at source position `place` continues."""
 
     @abstractmethod
     def open_while(self) -> object | None:
-        """The place of a `while` statement on the device that was entered and not left."""
+        """The source position of a device `while` that was entered and not left; None without."""
 
     @abstractmethod
     def read(self, pattern: Pattern) -> np.ndarray | None:
-        """A copy of what a pattern holds now; None when only the running program knows."""
+        """A copy of the pattern's contents; None when they are known only at run time."""
 
     @abstractmethod
     def print_tensor(self, prefix: str, pattern: Pattern, dtype: str) -> None:
-        """Show a tensor's contents to the user."""
+        """Print a tensor's contents, now or after the compiled program has run."""
 
 
 CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
@@ -209,7 +212,7 @@ CURRENT: ContextVar[Session | None] = ContextVar("session", default=None)
 
 @contextmanager
 def running(session: Any) -> Iterator[Any]:
-    """The functions of nl and nisa write to `session` while the block runs."""
+    """Make `session` the current one of nl and nisa while the block runs."""
     token = CURRENT.set(session)
     try:
         yield session
@@ -218,17 +221,17 @@ def running(session: Any) -> Iterator[Any]:
 
 
 def is_running() -> bool:
-    """Whether a kernel runs at the moment."""
+    """Whether a kernel is running."""
     return CURRENT.get() is not None
 
 
 def session_or_none() -> Session | None:
-    """The session of the kernel that runs, if one does."""
+    """The session of the running kernel, None outside of one."""
     return CURRENT.get()
 
 
 def current(function: str) -> Session:
-    """The session of the kernel that runs; OutsideKernel, naming `function`, without one."""
+    """The session of the running kernel; OutsideKernel, naming `function`, outside of one."""
     session = CURRENT.get()
     if session is None:
         raise OutsideKernel(function=function, loc=caller())
@@ -236,16 +239,16 @@ def current(function: str) -> Session:
 
 
 def shown(value: object) -> str:
-    """A value in a message: the same while a kernel is simulated and while it is compiled."""
+    """The text of a value in a message, the same in a simulated and in a compiled kernel."""
     if isinstance(value, np.ndarray):
         return "an array of NumPy (compute with nl and nki.isa; nl.shared_constant holds constants)"
     is_plain = isinstance(value, int | float | str | tuple | list | None)
     return repr(value) if is_plain else f"a {type(value).__name__}"
 
 
-MOST_CODES = 1 << 12  # whose places are remembered
-# By id of code: the code, and the places of its instructions; None for code of no user.
-_PLACES: dict[int, tuple[CodeType, dict[int, Loc] | None]] = {}
+MAX_CODES = 1 << 12  # code objects with cached locations
+# By id of code: the code, and the locations of its instructions; None for code not the user's.
+_LOCATIONS: dict[int, tuple[CodeType, dict[int, Loc] | None]] = {}
 
 
 def caller(depth: int = 1) -> Loc:
@@ -253,25 +256,25 @@ def caller(depth: int = 1) -> Loc:
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
-        known = _PLACES.get(id(code))
+        known = _LOCATIONS.get(id(code))
         if known is None:
-            if len(_PLACES) >= MOST_CODES:
-                _PLACES.clear()
+            if len(_LOCATIONS) >= MAX_CODES:
+                _LOCATIONS.clear()
             is_own = code.co_filename.startswith(_HIDDEN_FOLDERS)
-            known = _PLACES[id(code)] = (code, None if is_own else {})
-        places = known[1]
-        if places is not None:
-            loc = places.get(frame.f_lasti)
+            known = _LOCATIONS[id(code)] = (code, None if is_own else {})
+        locations = known[1]
+        if locations is not None:
+            loc = locations.get(frame.f_lasti)
             if loc is None:
                 loc = Loc(code.co_filename, frame.f_lineno, code.co_name)
-                places[frame.f_lasti] = loc
+                locations[frame.f_lasti] = loc
             return loc
         frame = frame.f_back
     return UNKNOWN
 
 
 def contents_of(pattern: Pattern, use: str) -> np.ndarray:
-    """A copy of what a pattern holds; UnknownWhenTraced, naming the use, in a compiled kernel."""
+    """A copy of a pattern's contents; UnknownWhenTraced, naming `use`, in a compiled kernel."""
     contents = current(use).read(pattern)
     if contents is None:
         raise UnknownWhenTraced(value="a tensor", use=use, loc=caller())
@@ -279,7 +282,7 @@ def contents_of(pattern: Pattern, use: str) -> np.ndarray:
 
 
 def truth_of(pattern: Pattern) -> bool:
-    """Whether all elements are true; a warning, since only a simulated kernel knows it.
+    """Whether all elements are true, with a KernelAdvice that only a simulated kernel can tell.
 
     UnknownWhenTraced in a compiled one.
     """

@@ -42,11 +42,11 @@ def form_of(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
     """The form of a tensor; ImpossibleTensor for what is no shape or dtype, NotInNki no buffer."""
     try:
         key = (buffer, dtype, tuple(shape), *map(type, shape))
-        known = session.forms.get(key)
+        known = session.specs.get(key)
     except TypeError:  # an extent or a dtype that cannot be compared, or no shape at all
         return _form(session, shape, dtype, buffer)
     if known is None:
-        known = session.forms[key] = _form(session, shape, dtype, buffer)
+        known = session.specs[key] = _form(session, shape, dtype, buffer)
     return known
 
 
@@ -56,7 +56,7 @@ def _form(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
     sizes = checked_shape(shape, dtype, buffer)
     name = checked_dtype(dtype, sizes, buffer)
     stored = DTYPES[name]
-    if session.keeps_wide and stored.is_float:
+    if session.widens_floats and stored.is_float:
         stored = DTYPES["float32"]
     fixed = 1 if buffer.is_on_chip else 0
     elements, capacity = math.prod(sizes[fixed:]), _capacity(buffer)
@@ -80,8 +80,8 @@ def new_tile(
         name or form.stem, form.memory, form.stored, first + form.partitions,
         form.elements, byte, form.is_shared,
     )  # fmt: skip
-    if session.bodies:
-        session.bodies[-1][tile.name] = tile
+    if session.scopes:
+        session.scopes[-1][tile.name] = tile
     return tile
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 from typing import Any
 
-from glia.nki.session.session import Order, caller, current
+from glia.nki.session.session import OrderEdge, caller, current
 
 
 class _Fielded(type):
@@ -70,5 +70,5 @@ class NkiInstruction(NKIObject):
         for producer in producers:
             if not isinstance(producer, NkiInstruction):
                 raise TypeError(f"depends_on takes instructions, not {type(producer).__name__}")
-            orders.append(Order(self.handle, producer.handle, caller()))
+            orders.append(OrderEdge(self.handle, producer.handle, caller()))
         return self

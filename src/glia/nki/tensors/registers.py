@@ -50,7 +50,7 @@ class VirtualRegister(NKIObject):
         place = frame.f_code.co_filename, statement.lineno, statement.col_offset
         loc = caller()
         advise("`while register:` is gone in NKI 0.7: call nl.while_loop(register, body)", loc)
-        return current("while").continues(self.expression, place, loc)
+        return current("while").evaluate_while(self.expression, place, loc)
 
     def __int__(self) -> NoReturn:
         self._refuse("int()")

@@ -8,7 +8,7 @@ from typing import Any
 
 from glia.nki.beta1.errors import ProgramsDisagree
 from glia.nki.beta1.run.frame import Frame
-from glia.nki.session.coroutines import NeverMet, Turns
+from glia.nki.session.coroutines import CoroutineScheduler, RendezvousFailed
 from glia.nki.session.session import caller
 
 Position = tuple[int, ...]
@@ -21,12 +21,14 @@ class Programs:
         self._frame = frame
         self._positions = positions
         self._call = call
-        self._turns = Turns([functools.partial(self._program, each) for each in positions])
+        self._scheduler = CoroutineScheduler(
+            [functools.partial(self._program, each) for each in positions]
+        )
 
     def run(self) -> list[Any]:
         """What the call returned for each position; the first failure is raised."""
         self._frame.programs = self
-        return self._turns.run()
+        return self._scheduler.run()
 
     def _program(self, position: Position) -> Any:
         self._frame.begin(position)
@@ -46,11 +48,14 @@ class Programs:
         own = frame.position, frame.made, frame.bodies
         numbers = tuple(map(self._positions.index, group))
         try:
-            result = self._turns.meet(numbers, topic, value, combine, caller())
-        except NeverMet as apart:
-            first, other = self._positions[apart.first], self._positions[apart.other]
+            result = self._scheduler.synchronise(numbers, topic, value, combine, caller())
+        except RendezvousFailed as failed:
+            first, other = self._positions[failed.first], self._positions[failed.other]
             raise ProgramsDisagree(
-                program=first, call=apart.call, other=f"program {other} {apart.does}", loc=apart.loc
+                program=first,
+                call=failed.call,
+                other=f"program {other} {failed.status}",
+                loc=failed.loc,
             ) from None
         frame.position, frame.made, frame.bodies = own
         return result

@@ -65,7 +65,7 @@ class Kernel:
     kernel returns comes back in the same kind. Inside another kernel a call is inlined.
     """
 
-    holds_wide = True  # step by step, narrow floats are held in float32
+    widens_floats = True  # step by step, narrow floats are held in float32
 
     def __init__(
         self, function: Callable[..., Any], options: dict[str, Any], grid: Grid = ()
@@ -214,8 +214,8 @@ def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def stepped(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten) -> Any:
     """Run a launch instruction by instruction; fresh memory holds `unwritten`."""
-    session = Interpreter(target, keeps_wide=True, unwritten=unwritten)
-    held = {name: writable(array, keeps_wide=True) for name, array in launch.arrays.items()}
+    session = Interpreter(target, widens_floats=True, unwritten=unwritten)
+    held = {name: writable(array, widens_floats=True) for name, array in launch.arrays.items()}
     frame = Frame(session, kernel.grid)
     try:
         with one_blas_thread(), running(session), framed(frame), np.errstate(all="ignore"):

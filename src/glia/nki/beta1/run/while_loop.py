@@ -89,7 +89,7 @@ def _enter(frame: Frame, place: Place, statement: ast.While, user: FrameType) ->
         for tile in storage.tiles_in_psum()
     ]
     frame.whiles.append(While(place, user, register, body, carried, sums))
-    frame.session.continues(register.expression, place, caller())
+    frame.session.evaluate_while(register.expression, place, caller())
     frame.bodies.append(body)
 
 
@@ -136,7 +136,7 @@ def _goes_on(frame: Frame, loop: While, condition: Any) -> bool:
         register_move(loop.register, 0)
     else:
         register_load(loop.register, truth.nki())
-    goes_on = frame.session.continues(loop.register.expression, loop.place, caller())
+    goes_on = frame.session.evaluate_while(loop.register.expression, loop.place, caller())
     if goes_on:
         loop.body.begin()
     else:

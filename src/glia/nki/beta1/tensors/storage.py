@@ -194,7 +194,7 @@ class Storage:
 
     def _at(self, partition: int, byte: int, span: Span) -> Physical:
         """A new tile at an address; one held wide overlaps others in name only."""
-        if not self.frame.session.keeps_wide:
+        if not self.frame.session.widens_floats:
             place = (partition, byte)
             tensor = ndarray(self.shape, self.dtype, self.region, self.name, place)
             return Physical(tensor, is_sums=True)
@@ -236,7 +236,7 @@ def unchecked(
     """A tensor in a tile of its own, whatever its memory could hold: the compiler may spill."""
     session = frame.session
     stored = DTYPES[dtype]
-    if session.keeps_wide and stored.is_float:
+    if session.widens_floats and stored.is_float:
         stored = DTYPES["float32"]
     fixed = 1 if region.is_on_chip else 0
     tile = session.new_tile(

@@ -1,4 +1,4 @@
-"""Turns of loops on the device: the body is compiled once, so that all must do the same."""
+"""Iterations of device loops: the body is compiled once, so that all must do the same."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from support.nki_ways import both, normal, stored
 Body = Callable[[nisa.VirtualRegister], None]
 
 
-def _repeating(make_body: Callable[[NkiTensor], Body], turns: int = 3) -> Callable[..., NkiTensor]:
+def _repeating(
+    make_body: Callable[[NkiTensor], Body], iterations: int = 3
+) -> Callable[..., NkiTensor]:
     def kernel(x: NkiTensor) -> NkiTensor:
         tile = nl.load(x)
-        nl.fori_loop(0, turns, make_body(tile))
+        nl.fori_loop(0, iterations, make_body(tile))
         return stored(tile)
 
     return kernel
@@ -66,14 +68,14 @@ def _slices_further(tile: NkiTensor) -> Body:
         (_slices_further, r"has dst load\[4, 5\] at 1 in memset, the first has load\[4, 6\] at 0"),
     ],
 )
-def test_a_turn_that_computes_with_other_things_than_the_first_is_told(
+def test_an_iteration_with_other_operands_than_the_first_is_reported(
     make_body: Callable[[NkiTensor], Body], said: str
 ) -> None:
-    with pytest.warns(KernelAdvice, match=f"turn 2 of a loop on the device {said}"):
+    with pytest.warns(KernelAdvice, match=f"iteration 2 of a loop on the device {said}"):
         nki.simulate(_repeating(make_body))(normal(4, 6))
 
 
-def test_a_while_has_turns_too() -> None:
+def test_a_while_has_iterations_too() -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         tile, left = nl.load(x), nl.full((1, 1), 3, nl.int32)
         register, numbers = nisa.register_alloc(3), iter([1.0, 2.0, 3.0])
@@ -83,7 +85,7 @@ def test_a_while_has_turns_too() -> None:
             nisa.register_load(register, left)
         return stored(tile)
 
-    with pytest.warns(KernelAdvice, match="turn 2 of a loop on the device has operand0 2.0"):
+    with pytest.warns(KernelAdvice, match="iteration 2 of a loop on the device has operand0 2.0"):
         nki.simulate(kernel)(normal(4, 6))
 
 
@@ -95,7 +97,7 @@ def _silent(kernel: Callable[..., NkiTensor], x: np.ndarray) -> np.ndarray:
     return result
 
 
-def test_tiles_and_engines_may_take_turns() -> None:
+def test_tiles_and_engines_may_alternate() -> None:
     def make_body(tile: NkiTensor) -> Body:
         tiles = cycle([nl.ndarray((4, 6), nl.float32) for _ in range(2)])
         engines = cycle([nisa.engine.vector, nisa.engine.gpsimd])
@@ -110,7 +112,7 @@ def test_tiles_and_engines_may_take_turns() -> None:
     np.testing.assert_array_equal(_silent(_repeating(make_body), np.ones((4, 6), np.float32)), 8)
 
 
-def test_turns_may_have_tiles_sums_and_registers_of_their_own() -> None:
+def test_iterations_may_have_tiles_sums_and_registers_of_their_own() -> None:
     def make_body(tile: NkiTensor) -> Body:
         index, ones = nl.zeros((1, 1), nl.int32), nl.ones((4, 4), nl.float32)
 
@@ -132,7 +134,7 @@ def test_turns_may_have_tiles_sums_and_registers_of_their_own() -> None:
 
     x = np.ones((4, 6), np.float32)
     expected = x.copy()
-    for turn in range(3):
-        expected[:, turn] = 8 * expected[0, turn]
-        expected += turn + 1
+    for step in range(3):
+        expected[:, step] = 8 * expected[0, step]
+        expected += step + 1
     np.testing.assert_array_equal(_silent(_repeating(make_body), x), expected)

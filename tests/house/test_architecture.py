@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from house.source import PACKAGE, REPOSITORY, TESTS
 
 MOST_FILES = 20
+ELSEWHERE = {"contributed", "demo-out"}  # folders of other repositories, and what runs make
 PLAN = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
@@ -27,6 +30,19 @@ def test_every_file_that_the_plan_names_exists() -> None:
     assert len(named) > 10
     homes = (PACKAGE, REPOSITORY)
     assert [path for path in named if not any((home / path).is_file() for home in homes)] == []
+
+
+DOCUMENTS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")),
+             *sorted((REPOSITORY / "docs/decisions").glob("*.md")))  # fmt: skip
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_path_that_a_document_names_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.(?:py|md|txt))?)`", text))
+    homes = (REPOSITORY, PACKAGE, REPOSITORY / "docs", PACKAGE / "nki")
+    missing = [path for path in sorted(named) if not any((home / path).exists() for home in homes)]
+    assert [path for path in missing if path.split("/")[0] not in ELSEWHERE] == []
 
 
 def test_no_room_is_crowded() -> None:

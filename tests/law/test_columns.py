@@ -16,13 +16,13 @@ from glia.isa import DmaCompute, Memset, TensorCopy, TensorScalar
 from glia.isa.examples import chip, examples, hbm
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.isa.operand import Pattern, Signal, Wait
-from glia.machine.columns.table import ACCESSES, Columns, Expressions, Span, columns_of
-from glia.machine.columns.value_numbering import rows_alike
+from glia.machine.columns.table import ACCESSES, AffineColumn, Columns, InstructionSpan, columns_of
+from glia.machine.columns.value_numbering import group_rows
 from glia.machine.ir import Loop, Statement
 from support.generated_programs import instructions, program, programs
 
 
-def expression(column: Expressions, row: int) -> Affine:
+def expression(column: AffineColumn, row: int) -> Affine:
     terms = column.terms.distinct[column.terms.number[row]]
     return Affine(terms, int(column.constant[row]))
 
@@ -80,7 +80,7 @@ def is_expression(told: object) -> bool:
     return isinstance(told, tuple) and told[0] is Affine
 
 
-def statements(body: tuple[Span, ...], columns: Columns) -> tuple[Statement, ...]:
+def statements(body: tuple[InstructionSpan, ...], columns: Columns) -> tuple[Statement, ...]:
     """The statements that spans stand for."""
     found: list[Statement] = []
     for span in body:
@@ -126,7 +126,7 @@ def test_instructions_of_one_form_agree_in_all_but_patterns(tested):
 @settings(max_examples=40, deadline=None)
 def test_instructions_are_alike_where_forms_and_patterns_agree(tested):
     columns, table = columns_of(tested), columns_of(tested).patterns
-    alike = columns.alike(rows_alike(table.dims.number, table.dtype.number).number)
+    alike = columns.group_by_patterns(group_rows(table.dims.number, table.dtype.number).number)
     listed = list(tested.instructions())
     keys = [(form(i), [(p.dims, p.dtype) for _, _, p in i.operands()]) for i in listed]
     assert alike.first[alike.number].tolist() == [keys.index(key) for key in keys]
@@ -156,7 +156,7 @@ def test_instructions_with_many_patterns_are_compared_in_all_of_them():
     last = (*many(30).srcs[:-1], hbm("x29", 4, 3, dtype=BF16))
     listed = [many(30), many(30), replace(many(30), srcs=last), many(29)]
     columns = columns_of(program(listed))
-    assert columns.alike(columns.patterns.dtype.number).number.tolist() == [0, 0, 1, 2]
+    assert columns.group_by_patterns(columns.patterns.dtype.number).number.tolist() == [0, 0, 1, 2]
 
 
 def test_values_of_different_types_differ():
@@ -198,8 +198,8 @@ def test_columns_are_made_once_for_a_program(monkeypatch: pytest.MonkeyPatch):
 def test_reading_in_pieces_changes_nothing(listed, piece):
     whole = columns_of(program(listed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glia.machine.columns.table.PIECE", piece)
-        patch.setattr("glia.machine.columns.value_numbering.FEW", 0)
+        patch.setattr("glia.machine.columns.table.PIECE_INSTRUCTIONS", piece)
+        patch.setattr("glia.machine.columns.value_numbering.SMALL_COLUMN", 0)
         parts = columns_of(program(listed))
     for number in range(len(listed)):
         for reading in (patterns, waits, signals):

@@ -14,7 +14,7 @@ from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import ENGINES, Instr, is_register
 from glia.isa.operand import Memory, Pattern
 from glia.machine.columns.table import Columns
-from glia.machine.columns.value_numbering import Array, rows_alike
+from glia.machine.columns.value_numbering import Array, group_rows
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -86,8 +86,8 @@ def price(columns: Columns, arch: Arch) -> Costs:
     whether a register is in their place.
     """
     patterns = columns.patterns
-    alike = columns.alike(
-        rows_alike(
+    alike = columns.group_by_patterns(
+        group_rows(
             patterns.tile.map(lambda tile: MEMORIES.index(tile.memory)),
             patterns.dims.number,
             patterns.dtype.number,

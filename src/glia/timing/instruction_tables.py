@@ -15,8 +15,14 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.isa.kit import ENGINES
 from glia.isa.operand import Dims, Memory
-from glia.machine.columns.table import READS, Columns, Expressions
-from glia.machine.columns.value_numbering import Array, Values, begins_of, ranks_of, rows_alike
+from glia.machine.columns.table import READS, AffineColumn, Columns
+from glia.machine.columns.value_numbering import (
+    Array,
+    DictionaryColumn,
+    group_rows,
+    ranks_within,
+    row_offsets,
+)
 from glia.machine.ir import Program
 from glia.timing import producers as writers
 from glia.timing.costs import Costs
@@ -110,12 +116,12 @@ def _tile_names(columns: Columns) -> Array:
     return columns.patterns.tile.map(lambda tile: names.setdefault(tile.name, len(names)))
 
 
-def _terms(expressions: Expressions, owner: Array, scopes: Scopes) -> Terms:
+def _terms(expressions: AffineColumn, owner: Array, scopes: Scopes) -> Terms:
     """Which slots the expressions of some steps name; `owner` ascends."""
     counts, unknown = np.zeros((2, owner.size), np.int64)
     rows = expressions.varying
     scope = scopes.number[np.searchsorted(scopes.begin, owner[rows], "right") - 1]
-    alike = rows_alike(scope, expressions.terms.number[rows])
+    alike = group_rows(scope, expressions.terms.number[rows])
     found = []
     for row in alike.first.tolist():
         slots = scopes.slots[scope[row]]
@@ -127,15 +133,15 @@ def _terms(expressions: Expressions, owner: Array, scopes: Scopes) -> Terms:
     unknown[rows] = np.array([is_unknown for _, is_unknown in found], np.int64)[alike.number]
     table = np.array([term for known, _ in found for term in known], np.int64).reshape(-1, 2)
     of_row = counts[rows]
-    chosen = np.repeat(begins_of(lengths)[alike.number], of_row) + ranks_of(of_row)
-    return Terms(begins_of(counts), table[chosen, 0], table[chosen, 1], unknown)
+    chosen = np.repeat(row_offsets(lengths)[alike.number], of_row) + ranks_within(of_row)
+    return Terms(row_offsets(counts), table[chosen, 0], table[chosen, 1], unknown)
 
 
 def _signals(columns: Columns) -> tuple[Record, Array]:
     """What each step counts, in units; and by semaphore the counts in a unit, dividing all."""
     signals = columns.signals
     units = np.zeros(len(columns.semaphores), np.int64)
-    alike = rows_alike(signals.semaphore, signals.amount)
+    alike = group_rows(signals.semaphore, signals.amount)
     for row in alike.first.tolist():
         semaphore = signals.semaphore[row]
         units[semaphore] = math.gcd(int(units[semaphore]), int(signals.amount[row]))
@@ -190,7 +196,7 @@ def _weights(columns: Columns, costs: Costs, scopes: Scopes, tiles: Array) -> tu
     rows = np.flatnonzero(is_held)
     steps = patterns.owner[rows]
     weights, place, held, spoils = np.full((4, costs.number.size), -1)
-    weights[steps] = rows_alike(
+    weights[steps] = group_rows(
         tiles[rows], patterns.dims.number[rows], patterns.dtype.number[rows]
     ).number
     elements = patterns.tile.map(lambda tile: tile.elements)[rows]
@@ -208,23 +214,23 @@ def _weights(columns: Columns, costs: Costs, scopes: Scopes, tiles: Array) -> tu
     record = {
         "weights": weights, "weights_place": place, "weights_tile": held, "spoils": spoils,
     }  # fmt: skip
-    return record, Terms(begins_of(counts), terms.slot, terms.factor, counts)
+    return record, Terms(row_offsets(counts), terms.slot, terms.factor, counts)
 
 
 def _address(
-    offset: Expressions, partition: Expressions, rows: Array, elements: Array
-) -> Expressions:
+    offset: AffineColumn, partition: AffineColumn, rows: Array, elements: Array
+) -> AffineColumn:
     """Of some patterns, a number that tells their places in a tile of so many elements a row."""
     constant = offset.constant[rows] + partition.constant[rows] * elements
     across, down = offset.terms.number[rows], partition.terms.number[rows]
-    alike = rows_alike(across, down, elements)
+    alike = group_rows(across, down, elements)
     terms = []
     for row in alike.first.tolist():
         start = Affine(offset.terms.distinct[across[row]])
         terms.append(
             (start + Affine(partition.terms.distinct[down[row]]) * int(elements[row])).terms
         )
-    return Expressions(constant, Values(alike.number, terms))
+    return AffineColumn(constant, DictionaryColumn(alike.number, terms))
 
 
 def _needed(
@@ -249,7 +255,7 @@ def _needed(
         "extent": np.array([len(schedule), 0]),
         "item_is_planned": spans[:, 0], "item_begin": spans[:, 1], "item_end": spans[:, 2],
         "begin": patterns.begin, "is_engine": is_engine, "access": patterns.access,
-        "group": group, "place": patterns.places().number,
+        "group": group, "place": patterns.group_by_place().number,
         "dtype": patterns.dtype.number,
         "row_term": patterns.partition.terms.number, "row_start": patterns.partition.constant,
         "row_reach": row_reach,
@@ -303,7 +309,7 @@ def _registers(columns: Columns, engine: Array) -> Record:
     counts = np.bincount(np.array(owners, np.int64), minlength=engine.size)
     return {
         "register_set": register_set,
-        "register_begin": begins_of(counts),
+        "register_begin": row_offsets(counts),
         "register_read": np.array(read, np.int64)[order],
         "register_writer": np.full(len(numbers), -1),
     }

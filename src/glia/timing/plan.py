@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.isa.kit import ENGINES, Instr
-from glia.machine.columns.table import Columns, Span, columns_of
+from glia.machine.columns.table import Columns, InstructionSpan, columns_of
 from glia.machine.columns.value_numbering import Array
 from glia.machine.ir import Branch, Loop, Program
 from glia.timing.costs import Cost, Costs, price
@@ -57,7 +57,9 @@ class BranchStep:
     arms: tuple[tuple[PlanItem, ...], ...]
 
 
-PlanItem = Span | LoopStep | WhileStep | BranchStep  # a Span without a statement: steps in a row
+PlanItem = (
+    InstructionSpan | LoopStep | WhileStep | BranchStep
+)  # a Span without a statement: steps in a row
 
 
 @dataclass(slots=True)
@@ -199,10 +201,12 @@ class _Outline:
     def scopes(self) -> Scopes:
         return Scopes(np.array(self.begins), np.array(self.numbers), self.known)
 
-    def block(self, spans: tuple[Span, ...], scope: dict[str, int]) -> tuple[PlanItem, ...]:
+    def block(
+        self, spans: tuple[InstructionSpan, ...], scope: dict[str, int]
+    ) -> tuple[PlanItem, ...]:
         return tuple([self._item(span, scope) for span in spans])
 
-    def _item(self, span: Span, scope: dict[str, int]) -> PlanItem:
+    def _item(self, span: InstructionSpan, scope: dict[str, int]) -> PlanItem:
         statement = span.statement
         if statement is None:
             return self._steps(span, scope)
@@ -217,7 +221,7 @@ class _Outline:
         first, end = (min(decides), max(decides)) if decides else (0, 0)
         return WhileStep(ordinal, condition, body, (first, end), (span.begin, span.end))
 
-    def _steps(self, span: Span, scope: dict[str, int]) -> Span:
+    def _steps(self, span: InstructionSpan, scope: dict[str, int]) -> InstructionSpan:
         self.schedule.append((True, span.begin, span.end))
         if self.known[-1] is not scope:
             self.known.append(scope)
@@ -225,7 +229,7 @@ class _Outline:
         self.numbers.append(len(self.known) - 1)
         return span
 
-    def _loop(self, span: Span, loop: Loop, scope: dict[str, int]) -> LoopStep:
+    def _loop(self, span: InstructionSpan, loop: Loop, scope: dict[str, int]) -> LoopStep:
         slot, self.slots = self.slots, self.slots + 1
         if loop.trips > 1:
             # writers of an iteration's end are what readers at the next one's start depend on
@@ -264,7 +268,7 @@ class _Summary:
         busy: dict[int, int] = {}
         is_regular = True
         for item in loop.body:
-            if isinstance(item, Span):
+            if isinstance(item, InstructionSpan):
                 for cost in self.number[item.begin : item.end].tolist():
                     engine = self.engine[cost]
                     busy[engine] = busy.get(engine, 0) + self.busy[cost]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glia.machine.columns.table import Span
+from glia.machine.columns.table import InstructionSpan
 from glia.machine.columns.value_numbering import Array
 from glia.timing.costs import PS, Cost, cycles_to_ps
 from glia.timing.instruction_tables import PSUM_PORT, Record
@@ -138,7 +138,7 @@ class Streams:
 
     def _block(self, items: tuple[PlanItem, ...], engine: int) -> None:
         for item in items:
-            if isinstance(item, Span):
+            if isinstance(item, InstructionSpan):
                 self._steps(item)
             elif isinstance(item, LoopStep):
                 self._loop(item, engine)
@@ -147,7 +147,7 @@ class Streams:
             else:
                 self._branch(item, engine)
 
-    def _steps(self, span: Span) -> None:
+    def _steps(self, span: InstructionSpan) -> None:
         begin, end = bisect_left(self.own, span.begin), bisect_left(self.own, span.end)
         self.op += self.own_op[begin:end]
         self.arg += self.own[begin:end]

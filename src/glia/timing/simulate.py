@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.isa.kit import INSTRUCTIONS, Instr
-from glia.machine.columns.value_numbering import Array, rows_alike
+from glia.machine.columns.value_numbering import Array, group_rows
 from glia.machine.ir import Program
 from glia.timing.core import Deadlock, Machine
 from glia.timing.costs import PS, Cost
@@ -295,7 +295,7 @@ def _stalls(plan: Plan, stalled: Array) -> tuple[Stall, ...]:
     waits = np.flatnonzero(stalled)
     steps = np.searchsorted(tables["step_wait"], waits, "right") - 1
     semaphores = tables["wait_semaphore"][waits]
-    alike = rows_alike(plan.costs.number[steps], semaphores)
+    alike = group_rows(plan.costs.number[steps], semaphores)
     totals = np.zeros(alike.first.size, np.int64)
     np.add.at(totals, alike.number, stalled[waits])
     found: dict[tuple[str, str, str], int] = {}

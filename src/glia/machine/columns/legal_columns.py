@@ -1,8 +1,8 @@
-"""The law of the machine level, asked of a program's columns instead of its instructions.
+"""A fast verifier of the machine level, on a program's columns instead of its instructions.
 
-The rules of an instruction see the shapes, dtypes, memories and partitions of its operands and its
-attributes, never where in their tiles the operands lie: instructions that agree in those are asked
-once. Where operands lie is arithmetic on columns.
+The rules of an instruction see its attributes and the shapes, dtypes, memories and partitions of
+its operands, never their offsets: one instruction stands for all that agree in these. Bounds of
+offsets are arithmetic on columns.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.kit import register_variable
 from glia.isa.operand import Memory, Tile, reach
-from glia.machine.columns.table import READS, Columns, Span, columns_of
-from glia.machine.columns.value_numbering import Array, Values, rows_alike
+from glia.machine.columns.table import READS, Columns, InstructionSpan, columns_of
+from glia.machine.columns.value_numbering import Array, DictionaryColumn, group_rows
 from glia.machine.ir import Loop, Program, While
 from glia.machine.legal_instruction import violations
 
-MOST = 1 << 48  # greater numbers are left to Python's own integers
+MAXIMUM_MAGNITUDE = 1 << 48  # with greater numbers int64 arithmetic might overflow
 Extents = dict[str, int]
 
 
-class _Unsure(Exception):
-    """Something may be against the law, or is too large for columns."""
+class _Undecided(Exception):
+    """A rule may be broken, or a number is too large for columns."""
 
 
 def has_legal_instructions(program: Program, arch: Arch) -> bool:
-    """True only where no instruction, loop or branch of a program breaks a law."""
+    """True only where no statement of the program breaks a rule; False leaves it undecided."""
     try:
         columns = columns_of(program)
-        _Check(program, arch, columns).run()
-    except (_Unsure, InternalError):  # numbers of more than 64 bits have no columns
+        _ColumnVerifier(program, arch, columns).run()
+    except (_Undecided, InternalError):  # numbers of more than 64 bits have no columns
         return False
     return True
 
 
-class _Check:
-    """Raises _Unsure at the first thing that may be against the law."""
+class _ColumnVerifier:
+    """Raises _Undecided at the first rule that may be broken."""
 
     def __init__(self, program: Program, arch: Arch, columns: Columns) -> None:
         self.program = program
@@ -53,19 +53,19 @@ class _Check:
         self.memory = _integers([_MEMORIES[tile.memory._value_] for tile in self.tiles])
         self.partitions = _integers([tile.partitions for tile in self.tiles])
         self.forms = [columns.instructions[row] for row in columns.form.first.tolist()]
-        # Which loops are around an instruction: a number of `extents`
-        self.around = np.zeros(len(columns.instructions), np.int64)
+        # The loop scope of each instruction: an index of `extents`
+        self.scope = np.zeros(len(columns.instructions), np.int64)
         self.extents: list[Extents] = [{}]
         self.registers = self._registers()
 
     def run(self) -> None:
         self._block(self.columns.body, 0)
-        self._counts()
-        self._tiles()
-        self._kinds()
-        self._names()
-        self._bounds()
-        self._banks()
+        self._check_counts()
+        self._check_tiles()
+        self._check_instructions()
+        self._check_variables()
+        self._check_bounds()
+        self._check_banks()
 
     # --- statements ----------------------------------------------------------------------------
 
@@ -77,43 +77,45 @@ class _Check:
                 found[name] = min(first, found.get(name, first))
         return found
 
-    def _block(self, spans: tuple[Span, ...], around: int) -> None:
-        """Number the loops around every instruction of a block, and check its statements."""
+    def _block(self, spans: tuple[InstructionSpan, ...], scope: int) -> None:
+        """Set the loop scope of every instruction of a block, and check its statements."""
         for span in spans:
             statement = span.statement
             if statement is None:
-                self.around[span.begin : span.end] = around
+                self.scope[span.begin : span.end] = scope
                 continue
-            inside = around
+            inside = scope
             if isinstance(statement, Loop):
-                if statement.trips < 1 or statement.variable in self.extents[around]:
-                    raise _Unsure
+                if statement.trips < 1 or statement.variable in self.extents[scope]:
+                    raise _Undecided
                 inside = len(self.extents)
-                self.extents.append({**self.extents[around], statement.variable: statement.trips})
-            elif not span.blocks or not self._is_set(statement.register, self._asked_at(span)):
-                raise _Unsure
+                self.extents.append({**self.extents[scope], statement.variable: statement.trips})
+            elif not span.blocks:
+                raise _Undecided
+            else:
+                _require(self._is_defined(statement.register, self._reading_position(span)))
             for block in span.blocks:
                 self._block(block, inside)
 
     @staticmethod
-    def _asked_at(span: Span) -> int:
+    def _reading_position(span: InstructionSpan) -> int:
         """The instruction before which a while or branch reads its register."""
         if not isinstance(span.statement, While) or not span.blocks[0]:
             return span.begin
         return span.blocks[0][-1].end
 
-    def _is_set(self, register: str, before: int) -> bool:
+    def _is_defined(self, register: str, before: int) -> bool:
         return self.registers.get(register_variable(register), before) < before
 
     # --- the program ---------------------------------------------------------------------------
 
-    def _counts(self) -> None:
+    def _check_counts(self) -> None:
         queues = {form.queue for form in self.forms} - {""}
         _require(len(queues) <= self.arch.dma_queues)
         _require(len(self.columns.semaphores) <= self.arch.semaphores)
 
-    def _tiles(self) -> None:
-        """Operands name tiles of the program, and none that is written is a constant."""
+    def _check_tiles(self) -> None:
+        """Operands name tiles of the program; no constant is written."""
         patterns, tiles = self.columns.patterns, self.tiles
         known = [*map(self.program.tiles.get, [tile.name for tile in tiles])]
         _require(all(map(is_, known, tiles)) or known == tiles)
@@ -122,112 +124,113 @@ class _Check:
             names = {tiles[number].name for number in np.flatnonzero(written).tolist()}
             _require(names.isdisjoint(self.program.constants))
 
-    def _kinds(self) -> None:
-        """Every rule, asked of one instruction of each kind."""
+    def _check_instructions(self) -> None:
+        """The rules of instructions, checked on one instruction of each group."""
         patterns = self.columns.patterns
         number = patterns.tile.number
-        seen = rows_alike(
+        visible = group_rows(
             patterns.dims.number, patterns.dtype.number, self.memory[number],
             self.partitions[number], patterns.partition.constant, patterns.partition.terms.number,
         )  # fmt: skip
-        for row in self.columns.alike(seen.number).first.tolist():
+        for row in self.columns.group_by_patterns(visible.number).first.tolist():
             _require(not violations(self.columns.instructions[row], self.arch))
 
     # --- names ---------------------------------------------------------------------------------
 
-    def _names(self) -> None:
-        """Expressions name loops around them and registers that are set before."""
+    def _check_variables(self) -> None:
+        """Expressions name enclosing loops, and registers that an earlier instruction sets."""
         patterns, waits = self.columns.patterns, self.columns.waits
-        awaiting = np.repeat(np.arange(self.around.size), np.diff(waits.begin))
+        awaiting = np.repeat(np.arange(self.scope.size), np.diff(waits.begin))
         for terms, owner in (
             (patterns.offset.terms, patterns.owner),
             (patterns.partition.terms, patterns.owner),
             (waits.value.terms, awaiting),
         ):
             varying = np.flatnonzero(terms.map(bool))
-            for row in self._met(terms, owner, varying):
-                self._are_set(terms.distinct[terms.number[row]], int(owner[row]))
-        taking = [any(isinstance(v, Affine) for v in f.attributes().values()) for f in self.forms]
+            for row in self._first_uses(terms, owner, varying):
+                self._require_defined(terms.distinct[terms.number[row]], int(owner[row]))
+        has_affine = [
+            any(isinstance(v, Affine) for v in f.attributes().values()) for f in self.forms
+        ]
         form = self.columns.form
-        rows = np.flatnonzero(np.array(taking, bool)[form.number])
-        for row in rows[rows_alike(form.number[rows], self.around[rows]).first].tolist():
+        rows = np.flatnonzero(np.array(has_affine, bool)[form.number])
+        for row in rows[group_rows(form.number[rows], self.scope[rows]).first].tolist():
             for value in self.columns.instructions[row].attributes().values():
                 if isinstance(value, Affine):
-                    self._are_set(value.terms, row)
+                    self._require_defined(value.terms, row)
 
-    def _met(self, terms: Values, owner: Array, rows: Array) -> list[int]:
-        """The first of those rows that have the same terms inside the same loops."""
-        met = rows_alike(terms.number[rows], self.around[owner[rows]])
-        return rows[met.first].tolist()
+    def _first_uses(self, terms: DictionaryColumn, owner: Array, rows: Array) -> list[int]:
+        """Of `rows`, the first for each pair of terms and loop scope."""
+        groups = group_rows(terms.number[rows], self.scope[owner[rows]])
+        return list(rows[groups.first].tolist())
 
-    def _are_set(self, terms: Iterable[tuple[str, int]], instruction: int) -> None:
-        extents = self.extents[self.around[instruction]]
+    def _require_defined(self, terms: Iterable[tuple[str, int]], instruction: int) -> None:
+        extents = self.extents[self.scope[instruction]]
         for name, _ in terms:
             if name not in extents:
                 _require(self.registers.get(name, instruction) < instruction)
 
     # --- places --------------------------------------------------------------------------------
 
-    def _bounds(self) -> None:
-        """Operands stay inside their tiles, wherever loops take them; registers show in a run."""
+    def _check_bounds(self) -> None:
+        """Operands stay inside their tiles in every iteration; a run checks registers."""
         patterns = self.columns.patterns
         is_hbm = (self.memory == _HBM)[patterns.tile.number]
-        held = self._held()[patterns.tile.number]
+        tile_bytes = self._bytes_swept()[patterns.tile.number]
         width = patterns.dtype.map(lambda dtype: dtype.bytes)
-        ends = [_mapped(patterns.dims, lambda dims, end=end: reach(dims)[end]) for end in (0, 1)]
-        inner = [_mapped(patterns.dims, lambda d, end=end: reach(d[1:])[end]) for end in (0, 1)]
+        ends = _reach_columns(patterns.dims, 0)
+        inner = _reach_columns(patterns.dims, 1)
         below, above = (np.where(is_hbm, *pair) for pair in zip(ends, inner, strict=True))
-        low, high, is_known = self._reached(patterns.offset.constant, patterns.offset.terms)
-        is_inside = (low + below >= 0) & (high + above < held // width)
+        low, high, is_known = self._value_bounds(patterns.offset.constant, patterns.offset.terms)
+        is_inside = (low + below >= 0) & (high + above < tile_bytes // width)
         _require(bool(np.all(is_inside | ~is_known)))
-        low, high, is_known = self._reached(patterns.partition.constant, patterns.partition.terms)
+        row = patterns.partition
+        low, high, is_known = self._value_bounds(row.constant, row.terms)
         below, above = (a - b for a, b in zip(ends, inner, strict=True))
         is_inside = (low + below >= 0) & (high + above < self.partitions[patterns.tile.number])
         _require(bool(np.all(is_inside | ~is_known | is_hbm)))
 
-    def _held(self) -> Array:
-        """Bytes of each tile that offsets run over: those of a partition, in HBM all."""
+    def _bytes_swept(self) -> Array:
+        """Bytes of each tile that offsets address: of one partition on chip, of all in HBM."""
         elements = _integers([tile.elements for tile in self.tiles])
         return elements * _integers([tile.dtype.bytes for tile in self.tiles])
 
-    def _reached(self, constant: Array, terms: Values) -> tuple[Array, Array, Array]:
-        """The least and greatest value of expressions, and whether loops alone decide them."""
-        _require(bool(np.all(np.abs(constant) < MOST)))
+    def _value_bounds(self, constant: Array, terms: DictionaryColumn) -> tuple[Array, Array, Array]:
+        """Lower and upper bounds of expressions, and whether they depend on loops alone."""
+        _require(bool(np.all(np.abs(constant) < MAXIMUM_MAGNITUDE)))
         low, high, is_known = constant.copy(), constant.copy(), np.ones(constant.size, bool)
         rows = np.flatnonzero(terms.map(bool))
         if not rows.size:
             return low, high, is_known
-        met = rows_alike(terms.number[rows], self.around[self.columns.patterns.owner[rows]])
+        groups = group_rows(terms.number[rows], self.scope[self.columns.patterns.owner[rows]])
         found = []
-        for row in rows[met.first].tolist():
+        for row in rows[groups.first].tolist():
             expression = Affine(terms.distinct[terms.number[row]])
-            extents = self.extents[self.around[self.columns.patterns.owner[row]]]
+            extents = self.extents[self.scope[self.columns.patterns.owner[row]]]
             is_free = extents.keys() >= set(expression.variables)
             found.append((*(expression.bounds(extents) if is_free else (0, 0)), is_free))
-        _require(all(abs(bound) < MOST for bound in chain.from_iterable(found)))
-        added = np.array(found, np.int64)[met.number]
+        _require(all(abs(bound) < MAXIMUM_MAGNITUDE for bound in chain.from_iterable(found)))
+        added = np.array(found, np.int64)[groups.number]
         low[rows] += added[:, 0]
         high[rows] += added[:, 1]
         is_known[rows] = added[:, 2] != 0
         return low, high, is_known
 
-    def _banks(self) -> None:
-        """A multiplication stays within one PSUM bank before generation 4."""
+    def _check_banks(self) -> None:
+        """Before generation 4 a matrix product stays within one PSUM bank."""
         if self.arch.generation >= 4:
             return
         columns, patterns = self.columns, self.columns.patterns
         runs = np.array([form.runs_on == "tensor" for form in self.forms], bool)
         addresses = self.program.addresses
-        address = _mapped(patterns.tile, lambda t: addresses.get(t.name, -1))
+        address = _map_integers(patterns.tile, lambda t: addresses.get(t.name, -1))
         is_psum = (self.memory == _PSUM)[patterns.tile.number]
         rows = np.flatnonzero(
             runs[columns.form.number[patterns.owner]] & (patterns.access != READS) & is_psum
             & (address >= 0) & ~patterns.offset.terms.map(bool).astype(bool)
         )  # fmt: skip
         width = patterns.dtype.map(lambda dtype: dtype.bytes)[rows]
-        low, high = (
-            _mapped(patterns.dims, lambda d, end=end: reach(d[1:])[end])[rows] for end in (0, 1)
-        )
+        low, high = (ends[rows] for ends in _reach_columns(patterns.dims, 1))
         start = address[rows] + (patterns.offset.constant[rows] + low) * width
         last = address[rows] + (patterns.offset.constant[rows] + high + 1) * width - 1
         bank = self.arch.psum_bank_bytes
@@ -238,16 +241,24 @@ _MEMORIES = {memory.value: number for number, memory in enumerate(Memory)}
 _HBM, _PSUM = _MEMORIES["HBM"], _MEMORIES["PSUM"]
 
 
-def _mapped(values: Values, function: Callable[[Any], int]) -> Array:
-    """`values.map` for numbers that a program may have made large."""
+def _map_integers(values: DictionaryColumn, function: Callable[[Any], int]) -> Array:
+    """`values.map`, undecided where a number exceeds MAXIMUM_MAGNITUDE."""
     return _integers([function(value) for value in values.distinct])[values.number]
 
 
+def _reach_columns(dims: DictionaryColumn, first: int) -> tuple[Array, Array]:
+    """The least and greatest element offset that `dims[first:]` of each row reach."""
+    ends = [reach(each[first:]) for each in dims.distinct]
+    low, high = ([end[side] for end in ends] for side in (0, 1))
+    return _integers(low)[dims.number], _integers(high)[dims.number]
+
+
 def _integers(numbers: list[int]) -> Array:
-    _require(min(numbers, default=0) > -MOST and max(numbers, default=0) < MOST)
+    low, high = min(numbers, default=0), max(numbers, default=0)
+    _require(low > -MAXIMUM_MAGNITUDE and high < MAXIMUM_MAGNITUDE)
     return np.array(numbers, np.int64)
 
 
 def _require(holds: bool) -> None:
     if not holds:
-        raise _Unsure
+        raise _Undecided

@@ -1,4 +1,4 @@
-"""The columns of a program that a pass has changed, where most of them stay as they were."""
+"""Columns of a program that a pass changed in part: the unchanged columns are shared."""
 
 from __future__ import annotations
 
@@ -8,55 +8,64 @@ from typing import Any
 
 from glia.isa.operand import Signal, Wait
 from glia.machine.columns.table import (
+    AffineColumn,
     Columns,
-    Expressions,
-    Signals,
-    Span,
-    Waits,
+    InstructionSpan,
+    SignalTable,
+    WaitTable,
     cache_columns,
 )
-from glia.machine.columns.value_numbering import Array, begins_of, column_of, integers, numbered
+from glia.machine.columns.value_numbering import (
+    Array,
+    dictionary_encode,
+    integer_column,
+    object_column,
+    row_offsets,
+)
 from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
 
 
-def with_body_of(program: Program, other: Program) -> Program:
-    """`program`, whose body is that of `other`, with the other's cached columns."""
+def share_columns(program: Program, other: Program) -> Program:
+    """`program`, whose body is that of `other`, with the columns in the other's cache."""
     columns = other.cache.get(Columns)
     if columns is not None:
         cache_columns(program, columns)
     return program
 
 
-def with_other_semaphores(program: Program, before: Columns) -> Program:
-    """`program` with columns; those before were the same but for the waits and signals."""
+def update_semaphores(program: Program, before: Columns) -> Program:
+    """`program` with its columns, which differ from `before` in waits and signals alone."""
     is_flat = all(span.statement is None for span in before.body)
     instructions = [*(program.body if is_flat else program.instructions())]
     waits: list[tuple[Wait, ...]] = [each.waits for each in instructions]
     signals: list[tuple[Signal, ...]] = [each.signals for each in instructions]
     awaited, given = [*chain.from_iterable(waits)], [*chain.from_iterable(signals)]
-    names = numbered(column_of([each.semaphore for each in (*given, *awaited)]))
-    terms = numbered(column_of([each.value.terms for each in awaited]))
-    constant = integers([each.value.constant for each in awaited], len(awaited))
-    values = Expressions(constant, terms)
-    amount = integers([each.amount for each in given], len(given))
+    semaphores = [each.semaphore for each in given] + [each.semaphore for each in awaited]
+    names = dictionary_encode(object_column(semaphores))
+    terms = dictionary_encode(object_column([each.value.terms for each in awaited]))
+    constant = integer_column([each.value.constant for each in awaited], len(awaited))
+    values = AffineColumn(constant, terms)
+    amount = integer_column([each.amount for each in given], len(given))
     columns = replace(
         before,
         instructions=instructions,
-        body=_renewed(before.body, program.body),
-        waits=Waits(_begins(waits), names.number[len(given) :], values),
-        signals=Signals(_begins(signals), names.number[: len(given)], amount),
+        body=_replace_statements(before.body, program.body),
+        waits=WaitTable(_list_offsets(waits), names.number[len(given) :], values),
+        signals=SignalTable(_list_offsets(signals), names.number[: len(given)], amount),
         semaphores=names.distinct,
     )
     cache_columns(program, columns)
     return program
 
 
-def _begins(lists: list[Any]) -> Array:
-    return begins_of(integers(map(len, lists), len(lists)))
+def _list_offsets(lists: list[Any]) -> Array:
+    return row_offsets(integer_column(map(len, lists), len(lists)))
 
 
-def _renewed(spans: tuple[Span, ...], body: Block) -> tuple[Span, ...]:
-    """The same spans with the loops and branches that now stand in their places."""
+def _replace_statements(
+    spans: tuple[InstructionSpan, ...], body: Block
+) -> tuple[InstructionSpan, ...]:
+    """The spans with the statements of `body` in place of theirs."""
     if all(span.statement is None for span in spans):
         return spans
     statements = iter([each for each in body if isinstance(each, Loop | While | Branch)])
@@ -65,7 +74,7 @@ def _renewed(spans: tuple[Span, ...], body: Block) -> tuple[Span, ...]:
         if span.statement is not None:
             statement = next(statements)
             pairs = zip(span.blocks, blocks(statement), strict=True)
-            inside = tuple([_renewed(*pair) for pair in pairs])
-            span = Span(span.begin, span.end, statement, inside)
+            inside = tuple([_replace_statements(*pair) for pair in pairs])
+            span = InstructionSpan(span.begin, span.end, statement, inside)
         found.append(span)
     return tuple(found)

@@ -20,7 +20,7 @@ from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Signal, Tile, Wait
 from glia.machine.columns.table import READS, WRITES, Columns, columns_of
-from glia.machine.columns.update import with_other_semaphores
+from glia.machine.columns.update import update_semaphores
 from glia.machine.footprint import Footprint
 from glia.machine.ir import (
     Branch,
@@ -180,7 +180,7 @@ class _Touches:
         self.tile: list[int] = patterns.tile.number.tolist()
         on_chip = patterns.tile.map(lambda tile: tile.memory is not Memory.HBM)
         offset, partition = patterns.offset, patterns.partition
-        alike = patterns.places(on_chip)
+        alike = patterns.group_by_place(on_chip)
         self.place: list[int] = alike.number.tolist()
         dims, dtypes = patterns.dims.distinct, patterns.dtype.distinct
         rows = [column[alike.first].tolist() for column in (
@@ -374,7 +374,7 @@ def insert_semaphores(program: Program, options: object = None, after: After = N
     analysis.block(program.body)
     writer = _Writer(analysis.needs, analysis.touches.stream)
     result = replace(program, body=writer.block(program.body, {}))
-    return with_other_semaphores(result, columns)
+    return update_semaphores(result, columns)
 
 
 def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from glia.isa.operand import Memory
-from glia.machine.columns.table import WRITES, Span, columns_of
-from glia.machine.columns.value_numbering import rows_alike
+from glia.machine.columns.table import WRITES, InstructionSpan, columns_of
+from glia.machine.columns.value_numbering import group_rows
 from glia.machine.ir import Branch, Program
 
 
@@ -33,13 +33,13 @@ class _Uses:
 class _Regions:
     """Which loops are around each instruction: `inside` has a number of `chains`."""
 
-    def __init__(self, instructions: int, body: tuple[Span, ...]) -> None:
+    def __init__(self, instructions: int, body: tuple[InstructionSpan, ...]) -> None:
         self.inside = np.zeros(instructions, np.int64)
         self.chains: list[tuple[int, ...]] = [()]
         self.spans: list[tuple[int, int]] = []  # (first, last) position of each loop
         self._block(body, 0)
 
-    def _block(self, body: tuple[Span, ...], inside: int) -> None:
+    def _block(self, body: tuple[InstructionSpan, ...], inside: int) -> None:
         for span in body:
             if span.statement is None:
                 self.inside[span.begin : span.end] = inside
@@ -68,7 +68,7 @@ def find_lives(program: Program) -> dict[str, Life]:
     rows = np.flatnonzero(is_on_chip)
     tile, position = named[rows], patterns.owner[rows]
     inside = regions.inside[position]
-    met = rows_alike(tile, inside)
+    met = group_rows(tile, inside)
     last = np.zeros(met.first.size, np.int64)
     np.maximum.at(last, met.number, position)
     pairs = zip(

@@ -10,7 +10,7 @@ from glia.arch.instances import get_target
 from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.operand import Memory, Tile
-from glia.machine.columns.update import with_body_of
+from glia.machine.columns.update import share_columns
 from glia.machine.ir import Program
 from glia.machine.passes.lifetimes import Life, find_lives
 
@@ -124,7 +124,7 @@ def place(program: Program, options: object = None) -> Program:
             addresses[name] = address
     addresses |= _place_in_hbm(program)
     used = {n: t for n, t in program.tiles.items() if n in addresses}
-    return with_body_of(replace(program, tiles=used, addresses=addresses), program)
+    return share_columns(replace(program, tiles=used, addresses=addresses), program)
 
 
 def on_chip_spaces(arch: Arch) -> dict[Memory, Space]:

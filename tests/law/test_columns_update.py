@@ -10,14 +10,14 @@ import pytest
 
 from glia.kernels.matmul import matmul_tiled
 from glia.machine.columns.table import (
+    AffineColumn,
     Columns,
-    Expressions,
-    Patterns,
-    Signals,
-    Waits,
+    PatternTable,
+    SignalTable,
+    WaitTable,
     columns_of,
 )
-from glia.machine.columns.value_numbering import Alike, Values
+from glia.machine.columns.value_numbering import DictionaryColumn, RowGroups
 from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
@@ -36,13 +36,15 @@ PROGRAMS = _programs()
 
 def _meaning(value: Any, names: list[str]) -> Any:
     """What columns say, whatever the numbers they say it by."""
-    if isinstance(value, Values):
+    if isinstance(value, DictionaryColumn):
         return [value.distinct[number] for number in value.number]
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if isinstance(value, Columns | Patterns | Waits | Signals | Expressions | Alike):
+    if isinstance(
+        value, Columns | PatternTable | WaitTable | SignalTable | AffineColumn | RowGroups
+    ):
         told = {f.name: _meaning(getattr(value, f.name), names) for f in fields(value)}
-        if isinstance(value, Waits | Signals):
+        if isinstance(value, WaitTable | SignalTable):
             told["semaphore"] = [names[number] for number in value.semaphore]
         told.pop("semaphores", None)
         return told

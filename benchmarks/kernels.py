@@ -88,10 +88,10 @@ class Case:
         if self.shared:
             times = [cycles / arch.clocks_ghz[name] for name, cycles in self.shared.items()]
             found[" and ".join(self.shared)] = sum(times) / len(times) / 1000
-        if self.in_turn and arch.generation == 2:
+        if self.in_turn and arch.capabilities.has_shared_sbuf_port:
             times = [cycles / arch.clocks_ghz[name] for name, cycles in self.in_turn.items()]
             found[" and ".join(self.in_turn)] = sum(times) / 1000
-        if self.met and arch.generation == 2:
+        if self.met and arch.hbm_conflict_rate < 1:
             found["HBM"] = self.met / (arch.hbm_bytes_per_ns * arch.hbm_conflict_rate) / 1000
         return found
 

@@ -9,19 +9,20 @@ from collections.abc import Mapping
 import pytest
 
 from glia.arch import ARCHS, TARGETS
-from glia.arch.kit import CONFIDENCES, Arch
+from glia.arch.kit import CONFIDENCES, Arch, Capabilities
 from glia.isa.kit import INSTRUCTIONS
 from glia.timing.constants import assumed_constants
 from house.source import PACKAGE, nodes_of, place, python_files
 
 ARCH = PACKAGE / "arch"
+CAPABILITY_FIELDS = ("capabilities", "capability_sources")
 
 
 @pytest.mark.parametrize("arch", ARCHS, ids=lambda arch: arch.name)
 def test_every_number_has_unit_source_and_confidence(arch: Arch) -> None:
     for field in dataclasses.fields(Arch):
         value = getattr(arch, field.name)
-        if field.name in ("name", "generation", "constants"):
+        if field.name in ("name", "generation", "constants", *CAPABILITY_FIELDS):
             continue
         names = (
             [f"{field.name}.{key}" for key in value] if isinstance(value, Mapping) else [field.name]
@@ -29,6 +30,44 @@ def test_every_number_has_unit_source_and_confidence(arch: Arch) -> None:
         for name in names:
             constant = arch.constants[name]
             assert constant.unit and constant.source and constant.confidence in CONFIDENCES, name
+
+
+@pytest.mark.parametrize("arch", ARCHS, ids=lambda arch: arch.name)
+def test_every_capability_has_a_source(arch: Arch) -> None:
+    names = [field.name for field in dataclasses.fields(Capabilities)]
+    assert [name for name in names if not arch.capability_sources[name].strip()] == []
+
+
+def test_a_chip_is_one_file() -> None:
+    """Outside arch/ nothing is decided by a core's generation: it is a capability with a name.
+
+    That a declaration lists the generation (`in`) is how instructions say where they exist.
+    """
+    wrong = []
+    for path in python_files(PACKAGE):
+        if ARCH in path.parents:
+            continue
+        for node in nodes_of(path):
+            if isinstance(node, ast.Compare) and _compares_generations(node):
+                wrong.append(place(path, node.lineno))
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def _compares_generations(node: ast.Compare) -> bool:
+    sides = (node.left, *node.comparators)
+    is_attribute = any(isinstance(s, ast.Attribute) and s.attr == "generation" for s in sides)
+    return is_attribute and not all(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+
+
+def test_every_capability_is_asked_for() -> None:
+    asked = {
+        node.attr
+        for path in python_files(PACKAGE)
+        if ARCH not in path.parents
+        for node in nodes_of(path)
+        if isinstance(node, ast.Attribute)
+    }
+    assert {field.name for field in dataclasses.fields(Capabilities)} - asked == set()
 
 
 def test_every_target_has_a_source() -> None:
@@ -44,7 +83,7 @@ def test_numbers_stand_in_declarations_only() -> None:
             for node in nodes_of(path)
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
-            and node.func.id in ("Constant", "build_arch", "_target", "replace")
+            and node.func.id in ("Constant", "build_arch", "build_target", "replace")
             for inner in ast.walk(node)
         }
         for node in nodes_of(path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glia.arch import core_v2
-from glia.arch.kit import Constant, build_arch
+from glia.arch.kit import Capability, Constant, build_arch, build_target
 
 _PAGE = "Inferentia and NeuronCore-v1 hardware pages"
 _SCHEMA = "Neuron profiler schema reference"
@@ -32,4 +32,19 @@ CONSTANTS = {name: _assumed(constant) for name, constant in core_v2.CONSTANTS.it
     "peak_flops.f16": Constant(16e12, "flop/s", _PAGE, "high"),
 }
 
-CORE_V1 = build_arch("core_v1", 1, CONSTANTS)
+CAPABILITIES = {
+    name: Capability(each.is_present, "not published; as NeuronCore-v2")
+    for name, each in core_v2.CAPABILITIES.items()
+} | {
+    "is_documented": Capability(False, f"{_PAGE} alone"),
+    "has_nki": Capability(False, "NKI nki.isa.nc_version: from NeuronCore-v2 on"),
+}
+
+CORE_V1 = build_arch("core_v1", 1, CONSTANTS, CAPABILITIES)
+
+TARGETS = (
+    build_target(
+        "inf1", CORE_V1, chip_hbm_gib=8, cores_per_chip=4, lncs=(1,),
+        source="Inferentia hardware page", is_compiled=False,
+    ),
+)  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from glia.arch.kit import Constant, build_arch
+from glia.arch.kit import Capability, Constant, build_arch, build_target
 
 _GUIDE = "Trainium/Inferentia2 architecture guide"
 _PERFORMANCE = "NKI performance guide"
 _SCHEMA = "Neuron profiler schema reference"
 _ISA = "NKI release 2.26.1, nki.isa"
+_NKI = "NKI nki.isa"
 _BANDWIDTH = "DMA bandwidth guide"
 _OVERVIEW = "NKI DMA overview"
 _MATMUL = "matrix multiplication tutorial, releases 2.20 to 2.26"
@@ -106,4 +107,46 @@ CONSTANTS = {
     "peak_flops.f32": Constant(22.9e12, "flop/s", _GUIDE, "high"),
 }
 
-CORE_V2 = build_arch("core_v2", 2, CONSTANTS)
+CAPABILITIES = {
+    "is_documented": Capability(True, _GUIDE),
+    "has_nki": Capability(True, f"{_NKI}.nc_version"),
+    "has_shared_sbuf_port": Capability(True, _GUIDE),
+    "has_shared_psum_port": Capability(True, _GUIDE),
+    "has_bit_exact_transpose": Capability(False, f"{_NKI}.nc_transpose"),
+    "has_double_row": Capability(False, f"{_NKI}.nc_matmul"),
+    "has_quarter_tiles": Capability(False, f"{_NKI}.nc_matmul"),
+    "has_bf16_sums": Capability(False, f"{_NKI}.nc_matmul"),
+    "has_products_across_banks": Capability(False, _GUIDE),
+    "has_accumulation_on_any_value": Capability(False, f"{_NKI}.nc_matmul"),
+    "has_microscaling_dtypes": Capability(False, "NKI API common fields, Supported Data Types"),
+    "has_fast_f8_copies": Capability(False, f"{_GUIDE}: no fast modes"),
+    "has_scalar_engine_tensor_ops": Capability(False, f"{_NKI}.tensor_copy, tensor_scalar"),
+    "has_immediate_bias": Capability(False, f"{_NKI}.activation"),
+    "has_reciprocal_bias": Capability(False, "NKI API common fields, NKI Engine Selection"),
+    "has_gpsimd_random": Capability(False, f"{_NKI}.rng"),
+    "has_vector_random_state": Capability(False, f"{_NKI}.rand_set_state"),
+    "has_hardware_dge": Capability(False, f"{_NKI}.dma_copy"),
+    "has_dma_priority": Capability(False, f"{_NKI}.dma_copy"),
+    "has_receive_displacements": Capability(False, "NKI nki.collectives.all_to_all_v"),
+    "has_indirect_views": Capability(False, "NKI nki.language.NkiTensor.indirect"),
+}
+
+CORE_V2 = build_arch("core_v2", 2, CONSTANTS, CAPABILITIES)
+
+_TRAINIUM = "Trainium hardware page"
+_INFERENTIA2 = "Inferentia2 hardware page"
+
+TARGETS = (
+    build_target(
+        "trn1", CORE_V2, chip_hbm_gib=32, cores_per_chip=2, lncs=(1,), source=_TRAINIUM,
+        nki_names=("trn1", "gen2"),
+    ),
+    build_target(
+        "trn1n", CORE_V2, chip_hbm_gib=32, cores_per_chip=2, lncs=(1,), source=_TRAINIUM,
+        nki_names=("trn1n",),
+    ),
+    build_target(
+        "inf2", CORE_V2, chip_hbm_gib=32, cores_per_chip=2, lncs=(1,), source=_INFERENTIA2,
+        nki_names=("inf2",),
+    ),
+)  # fmt: skip

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from glia.arch import core_v2
-from glia.arch.kit import Constant, build_arch
+from glia.arch.kit import Capability, Constant, build_arch, build_target
 
 _GUIDE = "Trainium2 architecture guide"
+_NKI = "NKI nki.isa"
 _SCHEMA = "Neuron profiler schema reference"
 _PROFILE = "published profile of the NKI matmul tutorial, Trn2"
 _OVERVIEW = "NKI DMA overview"
@@ -60,4 +61,24 @@ CONSTANTS = core_v2.CONSTANTS | {
     "peak_flops.f32": Constant(19.66e12, "flop/s", _GUIDE, "high"),
 }
 
-CORE_V3 = build_arch("core_v3", 3, CONSTANTS)
+CAPABILITIES = core_v2.CAPABILITIES | {
+    "has_shared_sbuf_port": Capability(False, _GUIDE),
+    "has_shared_psum_port": Capability(False, _GUIDE),
+    "has_bit_exact_transpose": Capability(True, f"{_NKI}.nc_transpose"),
+    "has_double_row": Capability(True, f"{_NKI}.nc_matmul"),
+    "has_quarter_tiles": Capability(True, f"{_NKI}.nc_matmul"),
+    "has_scalar_engine_tensor_ops": Capability(True, f"{_NKI}.tensor_copy, tensor_scalar"),
+    "has_immediate_bias": Capability(True, f"{_NKI}.activation"),
+    "has_reciprocal_bias": Capability(True, "NKI API common fields, NKI Engine Selection"),
+    "has_gpsimd_random": Capability(True, f"{_NKI}.rng"),
+    "has_hardware_dge": Capability(True, f"{_NKI}.dma_copy"),
+}
+
+CORE_V3 = build_arch("core_v3", 3, CONSTANTS, CAPABILITIES)
+
+TARGETS = (
+    build_target(
+        "trn2", CORE_V3, chip_hbm_gib=96, cores_per_chip=8, lncs=(2, 1),
+        source="Trainium2 hardware page; LNC 2 by default", nki_names=("trn2", "gen3"),
+    ),
+)  # fmt: skip

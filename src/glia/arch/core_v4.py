@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from glia.arch import core_v3
-from glia.arch.kit import Constant, build_arch
+from glia.arch.kit import Capability, Constant, build_arch, build_target
 
 _GUIDE = "Trainium3 architecture guide"
+_NKI = "NKI nki.isa"
 _V3 = "not published for this generation; the value of NeuronCore-v3"
 
 
@@ -48,4 +49,24 @@ CONSTANTS = (
     }
 )
 
-CORE_V4 = build_arch("core_v4", 4, CONSTANTS)
+CAPABILITIES = core_v3.CAPABILITIES | {
+    "has_bf16_sums": Capability(True, f"{_NKI}.nc_matmul"),
+    "has_products_across_banks": Capability(True, _GUIDE),
+    "has_accumulation_on_any_value": Capability(True, f"{_NKI}.nc_matmul"),
+    "has_microscaling_dtypes": Capability(True, "NKI API common fields, Supported Data Types"),
+    "has_fast_f8_copies": Capability(True, _GUIDE),
+    "has_vector_random_state": Capability(True, f"{_NKI}.rand_set_state"),
+    "has_dma_priority": Capability(True, f"{_NKI}.dma_copy"),
+    "has_receive_displacements": Capability(True, "NKI nki.collectives.all_to_all_v"),
+    "has_indirect_views": Capability(True, "NKI nki.language.NkiTensor.indirect"),
+}
+
+CORE_V4 = build_arch("core_v4", 4, CONSTANTS, CAPABILITIES)
+
+TARGETS = (
+    build_target(
+        "trn3", CORE_V4, chip_hbm_gib=144, cores_per_chip=8, lncs=(2, 1),
+        source="Trainium3 hardware page; LNC as on Trainium2",
+        nki_names=("trn3", "gen4", "trn3pre", "trn3_a0"),
+    ),
+)  # fmt: skip

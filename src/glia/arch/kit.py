@@ -1,4 +1,8 @@
-"""How a NeuronCore generation is declared: every number with its unit, source and confidence."""
+"""How a core and its targets are declared: numbers with unit and source, capabilities with source.
+
+A chip is one file, `core_v<generation>.py`: its constants, its capabilities, and TARGETS, the
+instances that have it. Code elsewhere asks for a capability by name, never for a generation.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,47 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class Capability:
+    """Whether a core can do something that not every core can, and the page that says so."""
+
+    is_present: bool
+    source: str
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise ValueError("a capability needs a source")
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What some cores can do and others cannot; `Arch.capability_sources` has the pages."""
+
+    is_documented: bool  # public pages describe it; else it is modelled as its successor
+    has_nki: bool  # NKI compiles kernels for it
+    has_shared_sbuf_port: bool  # Vector and GpSimd Engine access SBUF one at a time
+    has_shared_psum_port: bool  # Vector and Scalar Engine access PSUM one at a time
+    has_bit_exact_transpose: bool  # the Tensor Engine transposes without multiplying
+    has_double_row: bool  # the Tensor Engine contracts two rows of 8-bit floats at once
+    has_quarter_tiles: bool  # a tile of the systolic array may have 32 rows or columns
+    has_bf16_sums: bool  # the Tensor Engine also accumulates in bfloat16
+    has_products_across_banks: bool  # a product may cross PSUM banks, and take all of them
+    has_accumulation_on_any_value: bool  # a product may be added to what another instruction wrote
+    has_microscaling_dtypes: bool  # engines take float8_e4m3fn, float8_e8m0fnu and packed floats
+    has_fast_f8_copies: bool  # fast copies of the Vector Engine take 8-bit floats too
+    has_scalar_engine_tensor_ops: bool  # the Scalar Engine has tensor_copy and tensor_scalar
+    has_immediate_bias: bool  # the bias of an activation may be a number, not only a column
+    has_reciprocal_bias: bool  # the activation function reciprocal takes a bias
+    has_gpsimd_random: bool  # GpSimd generates random numbers
+    has_vector_random_state: bool  # the state of the Vector Engine's generators can be set and read
+    has_hardware_dge: bool  # hardware generates DMA descriptors for the Sync and Scalar Engines
+    has_dma_priority: bool  # a transfer has a priority
+    has_receive_displacements: bool  # all_to_all_v takes displacements of what is received
+    has_indirect_views: bool  # engines take operands whose elements an index on chip chooses
+
+
+@dataclass(frozen=True)
 class Arch:
-    """One NeuronCore: its engines, memories, queues and rates.
+    """One NeuronCore: its engines, memories, queues, rates and capabilities.
 
     `constants` holds the declaration of every number under the field's name, or `field.key` for
     fields that are mappings. Clocks are in GHz, times in nanoseconds (ns) or in cycles of
@@ -38,8 +81,10 @@ class Arch:
     """
 
     name: str
-    generation: int
+    generation: int  # for texts and NKI's nc_version; decisions ask `capabilities`
     constants: Mapping[str, Constant]
+    capabilities: Capabilities
+    capability_sources: Mapping[str, str]
 
     clocks_ghz: Mapping[str, float]  # tensor vector scalar gpsimd sync base
 
@@ -124,8 +169,13 @@ class Arch:
         return cycles / self.clocks_ghz[engine]
 
 
-def build_arch(name: str, generation: int, constants: Mapping[str, Constant]) -> Arch:
-    """An Arch from declared constants; TypeError unless they are exactly its fields."""
+def build_arch(
+    name: str,
+    generation: int,
+    constants: Mapping[str, Constant],
+    capabilities: Mapping[str, Capability],
+) -> Arch:
+    """An Arch from declarations; TypeError unless they name exactly its fields and capabilities."""
     values: dict[str, Any] = {}
     for key, constant in constants.items():
         head, _, tail = key.partition(".")
@@ -133,7 +183,63 @@ def build_arch(name: str, generation: int, constants: Mapping[str, Constant]) ->
             values.setdefault(head, {})[tail] = constant.value
         else:
             values[head] = constant.value
-    expected = {f.name for f in dataclasses.fields(Arch)} - {"name", "generation", "constants"}
-    if set(values) != expected:
-        raise TypeError(f"{name}: constants and fields differ in {sorted(set(values) ^ expected)}")
-    return Arch(name=name, generation=generation, constants=constants, **values)
+    _require_same(name, "constants", set(values), _names_of(Arch) - _NO_CONSTANTS)
+    _require_same(name, "capabilities", set(capabilities), _names_of(Capabilities))
+    present = {key: each.is_present for key, each in capabilities.items()}
+    sources = {key: each.source for key, each in capabilities.items()}
+    return Arch(name, generation, constants, Capabilities(**present), sources, **values)
+
+
+_NO_CONSTANTS = {"name", "generation", "constants", "capabilities", "capability_sources"}
+
+
+def _names_of(kind: type[Arch | Capabilities]) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def _require_same(name: str, what: str, declared: set[str], expected: set[str]) -> None:
+    if declared != expected:
+        raise TypeError(f"{name}: {what} and fields differ in {sorted(declared ^ expected)}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target the compilers accept: an instance family.
+
+    `hbm_bytes` is one physical core's share of the chip's device memory; `default_lnc` how many
+    physical cores make a logical one when nothing else is asked for. A target that is not compiled
+    is only described. `nki_names` are what NKI calls it as a platform target.
+    """
+
+    name: str
+    arch: Arch
+    hbm_bytes: int
+    chip_hbm_bytes: int
+    cores_per_chip: int
+    default_lnc: int
+    lncs: tuple[int, ...]
+    source: str
+    nki_names: tuple[str, ...] = ()
+    is_compiled: bool = True
+
+
+def build_target(
+    name: str,
+    arch: Arch,
+    *,
+    chip_hbm_gib: int,
+    cores_per_chip: int,
+    lncs: tuple[int, ...],
+    source: str,
+    nki_names: tuple[str, ...] = (),
+    is_compiled: bool = True,
+) -> Target:
+    """A Target whose cores share the chip's memory evenly; the first of `lncs` is the default."""
+    chip_bytes = chip_hbm_gib << _GIB_SHIFT
+    share = chip_bytes // cores_per_chip
+    return Target(
+        name, arch, share, chip_bytes, cores_per_chip, lncs[0], lncs, source, nki_names, is_compiled
+    )
+
+
+_GIB_SHIFT = 30

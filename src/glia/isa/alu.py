@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.errors import Unspecified
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +34,7 @@ class AluOp:
     compute: Callable[..., Array]
     engines: tuple[str, ...] = ("vector", "gpsimd")
     identity: float | None = None
-    generations: tuple[int, ...] = (1, 2, 3, 4)
+    generations: tuple[int, ...] = generations_from(1)
     source: str = PAGE
 
 
@@ -127,14 +128,22 @@ ALU_OPS: dict[str, AluOp] = _table(
     AluOp("multiply", 2, "arithmetic", np.multiply, identity=1.0),
     AluOp("maximum", 2, "arithmetic", np.maximum, identity=-_INFINITY),
     AluOp("minimum", 2, "arithmetic", np.minimum, identity=_INFINITY),
-    AluOp("abs_max", 2, "arithmetic", _abs_max, identity=0.0, generations=(4,), source=MAGNITUDES),
+    AluOp(
+        "abs_max",
+        2,
+        "arithmetic",
+        _abs_max,
+        identity=0.0,
+        generations=generations_from(4),
+        source=MAGNITUDES,
+    ),
     AluOp(
         "abs_min",
         2,
         "arithmetic",
         _abs_min,
         identity=_INFINITY,
-        generations=(4,),
+        generations=generations_from(4),
         source=MAGNITUDES,
     ),
     AluOp("divide", 2, "arithmetic", _divide, _GPSIMD, source="assumed"),

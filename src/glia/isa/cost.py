@@ -81,8 +81,9 @@ def _copy_speedup(arch: Arch, engine: str, dst: Pattern, src: Pattern) -> float:
 
 
 def _is_narrow(arch: Arch, dtype: DType) -> bool:
-    """16-bit floats everywhere, 8-bit floats too from generation 4."""
-    return dtype in HALF or (arch.generation >= 4 and dtype.is_float and dtype.bytes == 1)
+    """Whether the fast copies take the dtype: 16-bit floats, 8-bit ones where the core has that."""
+    is_f8 = dtype.is_float and dtype.bytes == 1
+    return dtype in HALF or (arch.capabilities.has_fast_f8_copies and is_f8)
 
 
 def two_input_factor(arch: Arch, op: str, first: Pattern, second: Pattern, dst: Pattern) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
@@ -182,7 +183,7 @@ class Instr:
 
     engine: ClassVar[str] = ""  # the default engine; `on` overrides it per instruction
     engines: ClassVar[tuple[str, ...]] = ()  # every engine that has it
-    generations: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)  # generation 1: modelled as 2
+    generations: ClassVar[tuple[int, ...]] = generations_from(1)  # of the cores that have it
     rules: ClassVar[tuple[Rule, ...]] = ()
     forms: ClassVar[tuple[Form, ...]] = ()  # expressions that selection covers with it
     cost_source: ClassVar[str] = "assumed"
@@ -197,7 +198,7 @@ class Instr:
     starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition
     takes_packed: ClassVar[tuple[str, ...]] = ()  # operands that may hold packed floats
     indirect: ClassVar[Indirect | None] = None  # operands that an index on chip may choose
-    takes_generation: ClassVar[bool] = False  # `compute` also takes the core's `generation`
+    takes_capabilities: ClassVar[tuple[str, ...]] = ()  # of the core, that `compute` also takes
     states: ClassVar[Mapping[str, Kept]] = {}  # what it keeps in its engine, by name
     assumed: ClassVar[tuple[str, ...]] = ()  # what no public document says, and is so here
 

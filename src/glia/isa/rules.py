@@ -351,7 +351,7 @@ def _has_engine_dtypes(instr: Any, _: Arch) -> bool:
 def _no_early_dtypes(instr: Any, arch: Arch) -> bool:
     patterns = _engine_patterns(instr)
     is_late = any(p.dtype in LATE_DTYPES for p in patterns)
-    return moves_data(instr) or arch.generation >= 4 or not is_late
+    return moves_data(instr) or arch.capabilities.has_microscaling_dtypes or not is_late
 
 
 def _packed_where_taken(instr: Any, _: Arch) -> bool:

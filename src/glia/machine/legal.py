@@ -206,8 +206,8 @@ class _Walk:
                 yield f"{pattern.tile.name} is a constant, which no instruction may write"
 
     def _banks(self, instr: Instr) -> Iterator[str]:
-        """A multiplication stays within one PSUM bank before generation 4."""
-        if instr.runs_on != "tensor" or self._arch.generation >= 4:
+        """A product stays within one PSUM bank where the core lets none cross them."""
+        if instr.runs_on != "tensor" or self._arch.capabilities.has_products_across_banks:
             return
         bank = self._arch.psum_bank_bytes
         for pattern in instr.written_patterns():

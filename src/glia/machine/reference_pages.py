@@ -94,7 +94,7 @@ def _example(example: Instr) -> Iterator[str]:
     busy = [
         f"{example.cycles(arch)} cycles on {arch.name}"
         for arch in ARCHS
-        if arch.generation >= 2 and not violations(example, arch)
+        if arch.capabilities.is_documented and not violations(example, arch)
     ]
     if not type(example).arrives_by_dma and busy:
         yield from (f"The {example.runs_on} engine is busy for {', '.join(busy)}.", "")

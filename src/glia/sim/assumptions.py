@@ -24,7 +24,7 @@ def not_modelled(*programs: Program) -> tuple[str, ...]:
     """What the results of a run of these programs rest on beside what is documented, each once."""
     found: dict[str, None] = dict.fromkeys(ALWAYS)
     for program in programs:
-        if get_target(program.target).arch.generation == 1:
+        if not get_target(program.target).arch.capabilities.is_documented:
             found[FIRST_GENERATION] = None
         for instr in program.instructions():
             found.update(dict.fromkeys(_of(instr)))

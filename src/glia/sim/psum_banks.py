@@ -11,14 +11,12 @@ from glia.machine.text import print_instruction
 from glia.sim.memory import Environment, Memories, evaluator
 from glia.sim.policy import AccessOutOfBounds
 
-WITHOUT_BANKS = 4  # the generation whose products may cross them
-
 
 def bank_checks(
     instr: Instr, memories: Memories, arch: Arch
 ) -> list[Callable[[Environment], None]]:
     """Checks of what the Tensor Engine writes where verification could not know the place."""
-    if instr.runs_on != "tensor" or arch.generation >= WITHOUT_BANKS:
+    if instr.runs_on != "tensor" or arch.capabilities.has_products_across_banks:
         return []
     return [
         _check(instr, pattern, address, arch.psum_bank_bytes)

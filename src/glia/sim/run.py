@@ -319,8 +319,8 @@ class Executor:
                 pattern = getattr(instr, operand)
                 flat = (pattern.partitions, pattern.free)
                 fetches[name] = self._sums.holder(pattern, flat)
-        if instr.takes_generation:
-            fetches["generation"] = _constant(self._arch.generation)
+        for name in instr.takes_capabilities:
+            fetches[name] = _constant(getattr(self._arch.capabilities, name))
         return fetches
 
     def _fetches(self, instr: Instr) -> dict[str, Fetch]:
@@ -437,8 +437,8 @@ class Executor:
         return checks
 
     def _sum_checks(self, instr: Instr) -> list[Step]:
-        """That a product is added to nothing but products, but for what generation 4 allows."""
-        if self._sums is None or self._arch.generation >= 4:
+        """That a product is added to nothing but products, where the core allows nothing else."""
+        if self._sums is None or self._arch.capabilities.has_accumulation_on_any_value:
             return []
         return [
             _begun(instr, name, self._sums.counter(getattr(instr, name)))

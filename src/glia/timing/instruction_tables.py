@@ -32,9 +32,7 @@ from glia.timing.registers import DependenceRecord, arrays_of
 if TYPE_CHECKING:
     from glia.arch import Arch
 
-# Trainium/Inferentia2 guide: engines that take turns at SBUF and PSUM; Trainium2 guide: from
-# generation 3 on only at the same bank of PSUM.
-LAST_SHARED_PORTS = 2
+# Engines that access a memory one at a time where the core has a shared port
 SBUF_PORT, PSUM_PORT = 0, 1
 SBUF_PORT_ENGINES = ("vector", "gpsimd")
 PSUM_PORT_ENGINES = ("vector", "scalar")
@@ -157,8 +155,9 @@ def _signals(columns: Columns) -> tuple[Record, Array]:
 def _ports(program: Program, columns: Columns, costs: Costs, arch: Arch) -> Array:
     """The memory ports a step shares with other engines, as bits.
 
-    On generation 2 one for SBUF and one for all of PSUM, later one for each bank of PSUM: the one
-    where an access begins; none when it moves or is not placed.
+    One for SBUF and one for all of PSUM where the core has such ports. Without a port for all of
+    PSUM there is one for each bank: that where an access begins; none when it moves or is not
+    placed.
     """
     patterns = columns.patterns
     cost = costs.number[patterns.owner]
@@ -169,8 +168,9 @@ def _ports(program: Program, columns: Columns, costs: Costs, arch: Arch) -> Arra
     in_sbuf &= shares & np.isin(engine, _numbers(SBUF_PORT_ENGINES))
     in_psum &= shares & np.isin(engine, _numbers(PSUM_PORT_ENGINES))
     port = np.full(cost.size, PSUM_PORT)
-    if arch.generation > LAST_SHARED_PORTS:
+    if not arch.capabilities.has_shared_sbuf_port:
         in_sbuf[:] = False
+    if not arch.capabilities.has_shared_psum_port:
         address = patterns.tile.map(lambda tile: program.addresses.get(tile.name, -1))
         in_psum &= (address >= 0) & (patterns.offset.terms.map(len) == 0)
         byte = address + patterns.offset.constant * patterns.dtype.map(lambda dtype: dtype.bytes)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from glia.arch import ARCHS, TARGETS, Arch, Constant, get_target
-from glia.arch.kit import build_arch
+from glia.arch import ARCHS, TARGETS, Arch, Constant, core_v2, get_target
+from glia.arch.kit import Capability, build_arch
 from glia.base.dtype import BF16, F32, DType
 from glia.isa import INSTRUCTIONS, Activation, DmaCopy, NcMatmul, TensorCopy, TensorTensor
 from glia.isa.activation import ACTIVATIONS
@@ -41,9 +41,19 @@ def test_a_missing_or_unknown_constant_is_refused() -> None:
     constants = dict(V2.constants)
     del constants["psum_banks"]
     with pytest.raises(TypeError, match="psum_banks"):
-        build_arch("core_v2", 2, constants)
+        build_arch("core_v2", 2, constants, core_v2.CAPABILITIES)
     with pytest.raises(TypeError, match="warp_size"):
-        build_arch("core_v2", 2, {**V2.constants, "warp_size": V2.constants["psum_banks"]})
+        more = {**V2.constants, "warp_size": V2.constants["psum_banks"]}
+        build_arch("core_v2", 2, more, core_v2.CAPABILITIES)
+
+
+def test_a_missing_or_unknown_capability_is_refused() -> None:
+    capabilities = dict(core_v2.CAPABILITIES)
+    capabilities["has_wings"] = capabilities.pop("has_nki")
+    with pytest.raises(TypeError, match=r"has_nki.*has_wings"):
+        build_arch("core_v2", 2, V2.constants, capabilities)
+    with pytest.raises(ValueError, match="source"):
+        Capability(True, "")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from glia.arch import get_target
 from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F16, F32, DType, float_limits
 from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import (
@@ -105,7 +106,8 @@ def _narrowed(x: Node, options: CompileOptions) -> Node:
         return ReducePrecision(x, *_TF32_BITS)
     if options.auto_cast_type != "fp8_e4m3":
         return convert(x, _TYPES[options.auto_cast_type])
-    eight = F8E4M3FN if options.target == "trn3" else F8E4M3
+    core = get_target(options.target).arch
+    eight = F8E4M3FN if core.capabilities.has_microscaling_dtypes else F8E4M3
     largest = float(float_limits(eight.numpy).max)
     inside = apply("clamp", splat_like(-largest, x), x, splat_like(largest, x))
     return convert(inside, eight)

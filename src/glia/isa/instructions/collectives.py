@@ -565,7 +565,7 @@ class AllToAllV(VaryingCollective):
         *VaryingCollective.common_rules,
         Rule(
             "has_rdispls needs generation 4",
-            lambda i, arch: arch.generation >= 4 or not i.has_rdispls,
+            lambda i, arch: arch.capabilities.has_receive_displacements or not i.has_rdispls,
             f"{PAGE}.all_to_all_v",
         ),
     )

@@ -89,7 +89,8 @@ class DescribedTransfer(Transfer, is_abstract=True):
 IN_HARDWARE = Rule(
     "hardware makes descriptors from generation 3 on, for Sync and Scalar",
     lambda i, arch: (
-        i.dge_mode != "hwdge" or (arch.generation >= 3 and i.runs_on in ("sync", "scalar"))
+        i.dge_mode != "hwdge"
+        or (arch.capabilities.has_hardware_dge and i.runs_on in ("sync", "scalar"))
     ),
     COPY,
 )
@@ -104,7 +105,9 @@ def priority_holds(source: str) -> Rule:
     """How urgent a transfer is can be said from generation 4 on."""
     return Rule(
         "priority must be 0 to 3 and needs generation 4",
-        lambda i, arch: i.priority is None or (arch.generation >= 4 and 0 <= i.priority <= 3),
+        lambda i, arch: (
+            i.priority is None or (arch.capabilities.has_dma_priority and 0 <= i.priority <= 3)
+        ),
         source,
     )
 

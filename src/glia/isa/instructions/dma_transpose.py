@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.dtype import U32
 from glia.isa.instructions.dma import (
     COMPUTE,
@@ -125,7 +126,7 @@ class DmaGatherTranspose(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     priority: int | None = None
 
     arrives = "natural"
-    generations: ClassVar = (3, 4)
+    generations = generations_from(3)
     partly_written: ClassVar = ("dst",)
     rules = (
         Rule(

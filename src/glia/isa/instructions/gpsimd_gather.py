@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.dtype import BF16, F32, S32, U16, U32
 from glia.base.errors import Unspecified
 from glia.isa.cost import dispatched_cycles
@@ -156,7 +157,7 @@ class NonzeroWithCount(Instr, engine="gpsimd"):
     padding_val: int = -1
 
     arrives = "flat"
-    generations: ClassVar = (3, 4)
+    generations = generations_from(3)
     partly_written: ClassVar = ("dst", "src")
     cost_source = "assumed: no formula is published; a dispatch and one element per cycle"
     rules = (

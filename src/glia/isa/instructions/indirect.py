@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.dtype import S32, U16, U32
 from glia.base.errors import Unspecified
 from glia.isa.cost import dispatched_cycles, stream_cycles
@@ -26,7 +27,7 @@ class _Indirect(Instr, engine="vector", engines=ENGINES, is_abstract=True):
     """What the gather and the scatter of an indirect view share."""
 
     arrives = "flat"
-    generations: ClassVar = (4,)
+    generations = generations_from(4)
     takes_packed: ClassVar[tuple[str, ...]] = ("dst", "src")
     cost_source = "assumed: one element per cycle, as tensor_copy"
     assumed = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.affine import Affine
 from glia.base.dtype import (
     BF16,
@@ -142,7 +143,7 @@ class QuantizeMx(Instr, engine="vector"):
     dst_scale: Pattern = updates("SBUF", raw=True)
 
     arrives = "flat"
-    generations: ClassVar = (4,)
+    generations = generations_from(4)
     partly_written: ClassVar = ("dst_scale",)
     starts_anywhere: ClassVar = ("dst_scale",)
     takes_packed: ClassVar = ("dst",)
@@ -212,7 +213,7 @@ class NcMatmulMx(Instr, engine="tensor"):
     tile_size: tuple[int, ...] = ()
 
     arrives = "flat"
-    generations: ClassVar = (4,)
+    generations = generations_from(4)
     read_when: ClassVar = {"dst": "accumulate"}
     sums: ClassVar = {"dst": "accumulate"}
     hints: ClassVar = ("tile_position", "tile_size")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from glia.arch import generations_from
 from glia.base.affine import Affine
 from glia.base.errors import Unspecified
 from glia.isa.instructions.dma import ISSUERS, Transfer
@@ -50,7 +51,7 @@ class Sendrecv(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
     dma_engine: str = "dma"
 
     among: ClassVar = "cores"
-    generations: ClassVar = (3, 4)
+    generations = generations_from(3)
     hints: ClassVar = ("dma_engine",)
     takes_packed: ClassVar = ("dst", "src")
     cost_source = "Trainium2 guide: GpSimd's DMA moves 153 GB/s each way; else as any transfer"
@@ -116,7 +117,7 @@ class CoreBarrier(Meeting, Instr, engine="gpsimd", engines=SEQUENCERS):
     cores: tuple[int, ...] = PAIR
 
     among: ClassVar = "cores"
-    generations: ClassVar = (3, 4)
+    generations = generations_from(3)
     partly_written: ClassVar = ("data",)
     cost_source = "assumed: the cost of telling the other core and of waiting for it"
     rules = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.dtype import (
     BF16,
     F8E4M3,
@@ -126,7 +127,7 @@ class Rng(Instr, engine="vector", engines=("vector", "gpsimd")):
         dtypes("dst", RANDOM_INTEGERS, source=RNG),
         Rule(
             "GpSimd generates random numbers from generation 3",
-            lambda i, arch: i.runs_on != "gpsimd" or arch.generation >= 3,
+            lambda i, arch: i.runs_on != "gpsimd" or arch.capabilities.has_gpsimd_random,
             RNG,
         ),
     )
@@ -191,7 +192,7 @@ def _has_all_words(name: str, source: str) -> Rule:
 def _engine_has_state(source: str) -> Rule:
     return Rule(
         "the state of Vector can be set and read from generation 4",
-        lambda i, arch: i.runs_on != "vector" or arch.generation >= 4,
+        lambda i, arch: i.runs_on != "vector" or arch.capabilities.has_vector_random_state,
         source,
     )
 
@@ -202,7 +203,7 @@ class RandSetState(Instr, engine="gpsimd", engines=("gpsimd", "vector")):
     seeds: Pattern = reads("SBUF", raw=True)
 
     generators = keeps(GENERATORS, lanes="seeds")
-    generations = (3, 4)
+    generations = generations_from(3)
     arrives = "flat"
     cost_source = "assumed"
     assumed = (NUMBERS_ASSUMED,)
@@ -231,7 +232,7 @@ class RandGetState(Instr, engine="gpsimd", engines=("gpsimd", "vector")):
     dst: Pattern = writes("SBUF", "PSUM")
 
     generators = keeps(GENERATORS, lanes="dst")
-    generations = (3, 4)
+    generations = generations_from(3)
     arrives = "flat"
     cost_source = "assumed"
     assumed = (NUMBERS_ASSUMED,)
@@ -265,7 +266,7 @@ class Rand2(Instr, engine="vector"):
     high: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True)
 
     generators = keeps(GENERATORS, lanes="dst")
-    generations = (4,)
+    generations = generations_from(4)
     cost_source = "Trainium3 architecture guide: four numbers per lane and cycle"
     assumed = (NUMBERS_ASSUMED, "a number is low + (high - low) * n / 2**24 with 24 random bits n")
     rules = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from glia.arch import generations_from
 from glia.base.dtype import F32, TF32
 from glia.isa.accumulators import (
     Accumulating,
@@ -94,14 +95,18 @@ class Activation(TableFunction):
         Rule(
             "bias must be a column, not a number, before generation 3",
             lambda i, arch: (
-                arch.generation >= 3 or isinstance(i.bias, Pattern) or i.bias in (None, 0)
+                arch.capabilities.has_immediate_bias
+                or isinstance(i.bias, Pattern)
+                or i.bias in (None, 0)
             ),
             ACTIVATION,
         ),
         Rule(
             "reciprocal takes no bias before generation 3",
             lambda i, arch: (
-                arch.generation >= 3 or i.function != "reciprocal" or i.bias in (None, 0)
+                arch.capabilities.has_reciprocal_bias
+                or i.function != "reciprocal"
+                or i.bias in (None, 0)
             ),
             "NKI API common fields, NKI Engine Selection",
         ),
@@ -170,7 +175,7 @@ class Activate2(TableFunction):
     command: str = "idle"
     reduce_op: str = "add"
 
-    generations = (4,)
+    generations = generations_from(4)
     indirect = Indirect(("dst", "data"), "data", ACTIVATE2)
     cost_source = "assumed"
     rules = (

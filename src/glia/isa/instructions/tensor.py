@@ -23,7 +23,8 @@ TRANSPOSE = "NKI nki.isa.nc_transpose"
 WIDE = (F32, TF32)
 DOUBLE = (F8E4M3, F8E5M2, F8E4M3FN)
 ARRAY = (128, 128)  # rows and columns of processing elements
-SIDES = (32, 64, 128)  # of a tile of the array
+QUARTER = 32
+SIDES = (QUARTER, 64, 128)  # of a tile of the array
 WHOLE_ARRAY = (
     "tile_position is unset or (0, 0) with indirect operands",
     lambda i, _: i.tile_position in ((), (0, 0)),
@@ -66,7 +67,7 @@ def tiling_holds(i: OnArray, arch: Arch) -> bool:
     pairs = list(zip(position, size, ARRAY, strict=True))
     sides = all(side in SIDES for side in size)
     inside = sides and all(0 <= p <= most - s and p % s == 0 for p, s, most in pairs)
-    return inside and (arch.generation >= 3 or 32 not in size)
+    return inside and (arch.capabilities.has_quarter_tiles or QUARTER not in size)
 
 
 def _columns(i: NcMatmul) -> int:
@@ -79,8 +80,8 @@ def _product_shape(i: NcMatmul, _: Arch) -> bool:
 
 
 def moving_fits(i: Instr, columns: int, arch: Arch) -> bool:
-    """At most 512 columns; from generation 4 what fits in all banks of PSUM."""
-    if arch.generation < 4:
+    """At most the columns of one PSUM bank; what fits in all banks where products cross them."""
+    if not arch.capabilities.has_products_across_banks:
         return columns <= arch.moving_columns
     dst: Pattern = i.dst  # type: ignore[attr-defined]
     return columns * dst.dtype.bytes <= arch.psum_bytes_per_partition
@@ -95,15 +96,16 @@ def _formats_mix(i: NcMatmul, _: Arch) -> bool:
 
 
 def sum_dtype(i: Instr, arch: Arch) -> bool:
-    """float32, or bfloat16 from generation 4."""
+    """Whether dst has a dtype of sums: float32, or bfloat16 where the core has such sums."""
     dst: Pattern = i.dst  # type: ignore[attr-defined]
-    return dst.dtype is F32 or (dst.dtype is BF16 and arch.generation >= 4)
+    return dst.dtype is F32 or (dst.dtype is BF16 and arch.capabilities.has_bf16_sums)
 
 
 def _destination_dtype(i: NcMatmul, arch: Arch) -> bool:
     if not i.is_transpose:
         return sum_dtype(i, arch)
-    return i.dst.dtype is i.stationary.dtype or (arch.generation < 3 and i.dst.dtype is F32)
+    multiplies = not arch.capabilities.has_bit_exact_transpose
+    return i.dst.dtype is i.stationary.dtype or (multiplies and i.dst.dtype is F32)
 
 
 def _double_rows(i: NcMatmul, _: Arch) -> bool:
@@ -116,7 +118,8 @@ def _double_rows(i: NcMatmul, _: Arch) -> bool:
 def _double_alone(i: NcMatmul, arch: Arch) -> bool:
     if i.perf_mode != "double_row":
         return True
-    return arch.generation >= 3 and tile_of(i)[1][1:] == ARRAY[1:] and not i.is_transpose
+    has_columns = tile_of(i)[1][1:] == ARRAY[1:]
+    return arch.capabilities.has_double_row and has_columns and not i.is_transpose
 
 
 class NcMatmul(Instr, engine="tensor"):
@@ -154,7 +157,7 @@ class NcMatmul(Instr, engine="tensor"):
     read_when: ClassVar = {"dst": "accumulate"}
     sums: ClassVar = {"dst": "accumulate"}
     hints: ClassVar = ("tile_position", "tile_size")
-    takes_generation: ClassVar = True
+    takes_capabilities: ClassVar = ("has_bit_exact_transpose",)
     assumed: ClassVar = (
         "tf32 operands are rounded to the nearest value, ties to even",
         "the order in which products are added is that of the host's matrix product",
@@ -280,14 +283,14 @@ class NcMatmul(Instr, engine="tensor"):
         is_moving_onezero: bool,
         is_transpose: bool,
         perf_mode: str,
-        generation: int,
+        has_bit_exact_transpose: bool,
     ) -> Array:
         if is_stationary_onezero:
             _check_onezero(widen(stationary), "stationary")
         if is_moving_onezero:
             _check_onezero(widen(moving), "moving")
         if is_transpose:
-            return _turned(stationary, moving, generation)
+            return _turned(stationary, moving, has_bit_exact_transpose)
         if perf_mode == "double_row":
             stationary = stationary.reshape(2 * len(stationary), -1)
             moving = moving.reshape(2 * len(moving), -1)
@@ -320,13 +323,13 @@ def _check_onezero(array: Array, name: str) -> None:
         raise Unspecified(f"{name} is said to hold ones and zeros only, and holds others")
 
 
-def _turned(stationary: Array, moving: Array, generation: int) -> Array:
-    """stationary's rows as moving's columns choose them: bit by bit, or on generation 2 a product.
+def _turned(stationary: Array, moving: Array, has_bit_exact_transpose: bool) -> Array:
+    """stationary's rows as moving's columns choose them: bit by bit, or as a product.
 
-    Unspecified unless every column of moving chooses one row, from generation 3 on.
+    Bit by bit it raises Unspecified unless every column of moving chooses one row.
     """
     choices = widen(moving)
-    if generation < 3:
+    if not has_bit_exact_transpose:
         return widen(stationary).T @ choices
     ones = choices == 1
     if not ((choices == 0) | ones).all() or not (ones.sum(axis=0) == 1).all():
@@ -346,7 +349,7 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
     data: Pattern = reads("SBUF", "PSUM")
 
     arrives = "flat"
-    takes_generation: ClassVar = True
+    takes_capabilities: ClassVar = ("has_bit_exact_transpose",)
     assumed: ClassVar = (
         "8-bit floats are turned to 8 bits as the page says (the guide: 16, the upper 8 zero)",
     )
@@ -373,7 +376,11 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
         ),
         Rule(
             "before generation 3 the Tensor Engine transposes floats only, which it multiplies",
-            lambda i, arch: i.runs_on != "tensor" or arch.generation >= 3 or i.data.dtype in FLOATS,
+            lambda i, arch: (
+                i.runs_on != "tensor"
+                or arch.capabilities.has_bit_exact_transpose
+                or i.data.dtype in FLOATS
+            ),
             TRANSPOSE,
         ),
     )
@@ -392,8 +399,8 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
         return {**super().attributes(), "on_array": self.runs_on == "tensor"}
 
     @staticmethod
-    def compute(data: Array, on_array: bool, generation: int) -> Array:
-        if not on_array or generation >= 3:
+    def compute(data: Array, on_array: bool, has_bit_exact_transpose: bool) -> Array:
+        if not on_array or has_bit_exact_transpose:
             return np.ascontiguousarray(data.T)
         wide = widen(data)
         if np.isfinite(wide).all():

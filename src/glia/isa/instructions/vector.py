@@ -108,7 +108,7 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
 def _scalar_engine_pair(i: TensorScalar, arch: Arch) -> bool:
     if i.runs_on != "scalar":
         return True
-    return arch.generation >= 3 and (i.op0, i.op1) in SCALAR_ENGINE_PAIRS
+    return arch.capabilities.has_scalar_engine_tensor_ops and (i.op0, i.op1) in SCALAR_ENGINE_PAIRS
 
 
 class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar")):
@@ -315,7 +315,7 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
         same_elements("dst", "src", source=COPY),
         Rule(
             "the Scalar Engine copies from generation 3 (before it, activation with copy does)",
-            lambda i, arch: i.runs_on != "scalar" or arch.generation >= 3,
+            lambda i, arch: i.runs_on != "scalar" or arch.capabilities.has_scalar_engine_tensor_ops,
             COPY,
         ),
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.dtype import (
     BF16,
     F8E4M3,
@@ -72,7 +73,7 @@ class Exponential(VectorAccumulating, engine="vector"):
     reduced: Pattern | None = writes("SBUF", "PSUM", default=None, column=True)
     command: str = "idle"
 
-    generations = (4,)
+    generations = generations_from(4)
     indirect = Indirect(("dst", "data"), "data", EXPONENTIAL)
     cost_source = "Trainium3 architecture guide: four times the rate of the Scalar Engine"
     rules = (

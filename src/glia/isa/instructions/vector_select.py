@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glia.arch import generations_from
 from glia.base.dtype import F32, PRED, S8, S16, S32, TF32, U8, U16, U32
 from glia.isa.accumulators import (
     VectorAccumulating,
@@ -57,7 +58,7 @@ class RangeSelect(VectorAccumulating, engine="vector"):
     command: str = "reset_reduce"
     reduce_op: str = "maximum"
 
-    generations = (3, 4)
+    generations = generations_from(3)
     arrives = "flat"
     cost_source = "NKI release 2.26.1, nki.isa.range_select"
     rules = (

@@ -217,8 +217,8 @@ class _ColumnVerifier:
         return low, high, is_known
 
     def _check_banks(self) -> None:
-        """Before generation 4 a matrix product stays within one PSUM bank."""
-        if self.arch.generation >= 4:
+        """A matrix product stays within one PSUM bank where the core lets none cross them."""
+        if self.arch.capabilities.has_products_across_banks:
             return
         columns, patterns = self.columns, self.columns.patterns
         runs = np.array([form.runs_on == "tensor" for form in self.forms], bool)

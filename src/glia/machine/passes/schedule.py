@@ -36,7 +36,6 @@ RUN_SHARES = {  # of each memory, for the tiles of one run; the rest for those t
     Memory.SBUF: 0.45,
     Memory.PSUM: 0.75,
 }
-SHARED_PORT_GENERATION = 2  # Vector and GpSimd take turns at SBUF: moving work gains nothing
 LONGEST_RUN = 1500  # instructions ordered together
 WINDOWS = {2: 64, 3: 192}  # -O level: how far ahead of the oldest unfinished instruction another
 # may run, which bounds the tiles that are live together
@@ -195,7 +194,7 @@ class Scheduler:
         if not self.moves(instruction):
             return
         others = [replace(instruction, on=engine) for engine in instruction.engines]
-        if self.arch.generation <= SHARED_PORT_GENERATION:
+        if self.arch.capabilities.has_shared_sbuf_port:  # moving work to GpSimd gains nothing
             others = [other for other in others if other.on != "gpsimd"]
             others += _activations(instruction)
         for variant in others:

@@ -16,7 +16,6 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 PSUM = MemoryRegion.psum
 _nc_matmul = issuer("nc_matmul", isa.NcMatmul)
 _nc_transpose = issuer("nc_transpose", isa.NcTranspose)
-BIT_EXACT = 3  # the generation whose Tensor Engine transposes without multiplying
 _FLOATS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # whose bits the Tensor Engine passes on
 
 
@@ -45,7 +44,7 @@ def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
     data = in_sbuf(x) if name == x.dtype else converted(x, name)
     turned = ndarray((x.size // x.shape[0], x.shape[0]), name, PSUM, "transpose")
     is_float = DTYPES[name].is_float
-    if not is_float and session.arch.generation < BIT_EXACT:
+    if not is_float and not session.arch.capabilities.has_bit_exact_transpose:
         _transposed_integers(data, turned)
         return turned
     bits = _FLOATS[data.stored.bytes]

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from glia.arch import ARCHS
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.nki.issue.call_cache import Issuing, Sums, remembering
@@ -253,9 +254,10 @@ def in_words_of(aliases: Mapping[str, str], rule: str) -> str:
 def describe(instruction: type[Instr], aliases: Mapping[str, str] | None = None) -> str:
     """Help: what the instruction does, its engines and its rules."""
     engines = ", ".join(instruction.engines)
-    generations = [each for each in instruction.generations if each > 1]
+    with_nki = [arch.generation for arch in ARCHS if arch.capabilities.has_nki]
+    generations = [each for each in with_nki if each in instruction.generations]
     lines = [inspect.cleandoc(instruction.__doc__ or ""), "", f"Engines: {engines}."]
-    if len(generations) < 3:
+    if generations != with_nki:
         lines.append(f"Generations: {', '.join(map(str, generations))}.")
     if instruction.rules:
         lines += ["", "Rules:"]

@@ -8,17 +8,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from glia.arch import Target, get_target
+from glia.arch import TARGETS, Target
 from glia.nki.names.errors import BadLaunch
 
 VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 DEFAULT = "trn3"  # what the documented simulator takes where no device is found
 OF_MODELS = "trn2"  # what glia.compile takes unless it is told
-NAMES = {
-    "trn1": "trn1", "trn1n": "trn1n", "inf2": "inf2", "gen2": "trn1",
-    "trn2": "trn2", "gen3": "trn2",
-    "trn3": "trn3", "gen4": "trn3", "trn3pre": "trn3", "trn3_a0": "trn3",
-}  # fmt: skip
+NAMES = {name: target for target in TARGETS.values() for name in target.nki_names}
 
 
 _MODEL: ContextVar[str | None] = ContextVar("target of the model", default=None)
@@ -50,7 +46,7 @@ def platform_target(name: str | None = None) -> Target:
     if given not in NAMES:
         known = ", ".join(NAMES)
         raise BadLaunch(kernel="", problem=f"target {given!r} is none of {known}")
-    return get_target(NAMES[given])
+    return NAMES[given]
 
 
 def own_target(kernel: Any) -> str:

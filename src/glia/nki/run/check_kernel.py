@@ -31,7 +31,6 @@ from glia.profile.report import profile_programs
 from glia.sim.order.concurrent import run_cores, streams_of
 from glia.sim.policy import ExecutionFault, Policy
 
-FIRST_GENERATION = 2  # that NKI has
 WRITTEN = Policy(check_initialized=True)
 IN_RANGE = Policy(check_activation_range=True)
 OTHER_CONTENTS: Unwritten = 0.75, 1
@@ -201,7 +200,7 @@ class _Checker:
         """A remark for each other target that has NKI: what it takes there, or why not."""
         for name, target in TARGETS.items():
             is_same = target.arch == self.call.target.arch
-            if is_same or target.arch.generation < FIRST_GENERATION:
+            if is_same or not target.arch.capabilities.has_nki:
                 continue
             try:
                 detail = _size_and_time(self.call.compile(target), target)

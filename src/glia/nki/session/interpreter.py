@@ -33,7 +33,6 @@ from glia.nki.session.psum_accumulation import AccumulationState
 from glia.nki.session.session import Session, WriteEffects
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
 from glia.sim.policy import AccessOutOfBounds
-from glia.sim.psum_banks import WITHOUT_BANKS
 from glia.sim.run import Executor
 
 Unwritten = tuple[float, int]
@@ -97,7 +96,7 @@ class Interpreter(Session):
         self._shared: set[str] = set()  # HBM tiles that all cores share
         self._constants: set[str] = set()  # HBM tiles that no instruction may write
         self.on_chip = OnChipUsage(target.arch)
-        self._has_banks = target.arch.generation < WITHOUT_BANKS
+        self._has_banks = not target.arch.capabilities.has_products_across_banks
 
     # --- tiles ---------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import verify
 from glia.nki.names.errors import BrokenRule, IndexNotInTable, NotInNki
-from glia.sim.psum_banks import WITHOUT_BANKS
 
 Extents = dict[str, int]  # trip count of each enclosing loop, or an iteration of each
 TimeKey = tuple[int, ...]  # position in a block, iteration, position in its body ...: sorts by time
@@ -31,7 +30,8 @@ def require_legal(program: Program, target: Target) -> None:
     except InternalError:
         _refuse_first(program, target)
         raise
-    if target.arch.generation < WITHOUT_BANKS and _has_dynamic_products(program.body):
+    has_banks = not target.arch.capabilities.has_products_across_banks
+    if has_banks and _has_dynamic_products(program.body):
         _refuse_first(program, target)
 
 
@@ -192,7 +192,7 @@ def bank_crossing(
 
     A tile without an address starts at a bank if it is larger than one.
     """
-    if instr.runs_on != "tensor" or arch.generation >= WITHOUT_BANKS:
+    if instr.runs_on != "tensor" or arch.capabilities.has_products_across_banks:
         return None
     bank = arch.psum_bank_bytes
     for pattern in instr.written_patterns():

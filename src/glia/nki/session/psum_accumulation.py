@@ -15,7 +15,6 @@ ACCUMULATES_UNWRITTEN = (
     "this product accumulates into PSUM elements that no product has written, which is undefined "
     "before generation 4: let the first product overwrite (accumulate=False, or None)"
 )
-ACCUMULATES_ANYTHING = 4  # first generation whose products add to other instructions' results
 Footprint = tuple[int, tuple[tuple[int, int], ...], int, int]  # (bytes, dims, offset, partition)
 
 
@@ -60,9 +59,8 @@ class AccumulationState:
     def write(self, pattern: Pattern, instr: Instr, arch: Arch) -> None:
         """Record a write; warns where a product accumulates into elements without a sum."""
         is_sum = bool(instr.sums) and instr.is_sum
-        adds = (
-            is_sum and arch.generation < ACCUMULATES_ANYTHING and getattr(instr, "accumulate", None)
-        )
+        has_any_value = arch.capabilities.has_accumulation_on_any_value
+        adds = is_sum and not has_any_value and getattr(instr, "accumulate", None)
         if adds and self.has_sum(pattern) is False:
             advise(ACCUMULATES_UNWRITTEN, instr.loc)
         self.mark(pattern, is_sum)

@@ -15,8 +15,6 @@ from glia.isa.kit import Indirect, Instr
 from glia.isa.operand import Pattern
 from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
-FIRST_GENERATION = 4  # that has such operands
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -58,8 +56,9 @@ def broken_rule(arch: Arch, instruction: Instr, operands: list[Chosen]) -> str:
         if allowed is None or name not in allowed.operands:
             return f"{name} cannot be an indirect view; copy it to a tile with tensor_copy first"
     assert allowed is not None
-    if arch.generation < FIRST_GENERATION:
-        return f"takes indirect views ({operands[0].name}) from generation {FIRST_GENERATION} on"
+    if not arch.capabilities.has_indirect_views:
+        first = min(isa.TensorGather.generations)
+        return f"takes indirect views ({operands[0].name}) from generation {first} on"
     if allowed.engines and instruction.runs_on not in allowed.engines:
         return f"indirect views are for {' and '.join(allowed.engines)} engines"
     indices = {name: each.index.pattern for name, each in found.items()}

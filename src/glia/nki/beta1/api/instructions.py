@@ -165,7 +165,7 @@ def _double_row(frame: Frame, first: NkiTensor, second: NkiTensor) -> Tensor:
     shape = (first.size // first.shape[0] // 2, second.size // second.shape[0] // 2)
     arch = frame.session.arch
     is_narrow = first.stored.bits == second.stored.bits == 8
-    if is_narrow and arch.generation >= 3 and shape[0] == arch.stationary_columns:
+    if is_narrow and arch.capabilities.has_double_row and shape[0] == arch.stationary_columns:
         return _both_rows(frame, first, second, shape)
     low, high = (
         product("nki.isa.nc_matmul", frame, first.select(1, n), second.select(1, n)).storage.take()

@@ -312,7 +312,7 @@ def _is_noticed(mutant: Mutant, tests: list[pytest.Item]) -> bool:
 def main() -> None:
     """Plant all faults, or those in functions that are named."""
     files = [
-        *sorted((ROOT / "tests/law").glob("test_isa_*.py")),
+        *sorted((ROOT / "tests/law/isa").glob("test_isa_*.py")),
         ROOT / "tests/law/test_footprints.py",
     ]
     pytest.main([*map(str, files), "-q", "-p", "no:cacheprovider"], plugins=[Planter(sys.argv[1:])])

@@ -34,13 +34,6 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(tree_of(path)))
 
 
-@cache
-def text_of_tests() -> str:
-    """All test files in one string: what is mentioned in no test is not in here."""
-    own = Path(__file__).parent
-    return "\n".join(text_of(p) for p in python_files(TESTS) if own not in p.parents)
-
-
 def place(path: Path, line: int) -> str:
     """`file:line`, from the repository's root."""
     return f"{path.relative_to(REPOSITORY)}:{line}"

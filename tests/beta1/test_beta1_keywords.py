@@ -117,7 +117,7 @@ def test_a_loop_that_keeps_its_order_keeps_that_of_the_kernel(options) -> None:
 
     def order(given):
         decorated = nki.baremetal(lambda x: kernel(x, given))
-        return [type(each) for each in decorated.measured((X,), {})[0].programs[0].body]
+        return [type(each) for each in decorated.compile_and_profile((X,), {})[0].programs[0].body]
 
     assert order(options) == order({"directives": ncc.no_reorder()}) != order({})
 

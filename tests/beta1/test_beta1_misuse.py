@@ -14,7 +14,7 @@ from glia.nki.beta1 import compiler as ncc
 from glia.nki.beta1 import errors
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
-from glia.nki.beta1.run.launch import compiled
+from glia.nki.beta1.run.launch import trace_call
 from glia.nki.names.errors import BrokenRule, NotAnOutput
 from glia.nki.names.language_errors import KernelAdvice
 from glia.sim.run import run
@@ -240,7 +240,7 @@ def _adds_an_array(x):
 def test_both_ways_refuse_with_one_message(kernel, error, target) -> None:
     decorated = nki.jit(kernel, platform_target=target)
     simulated = _error(lambda: nki.simulate_kernel(decorated, X.copy()))
-    traced = _error(lambda: compiled(decorated, (X.copy(),), {}))
+    traced = _error(lambda: trace_call(decorated, (X.copy(),), {}))
     assert type(simulated) is type(traced) is error
     assert str(simulated) == str(traced)
 
@@ -265,7 +265,7 @@ def test_a_returned_tile_or_part_is_copied_with_a_warning(memory, index) -> None
     with contextlib.nullcontext() if is_whole else pytest.warns(KernelAdvice, match="all of a"):
         simulated = nki.simulate_kernel(decorated, X)
     with contextlib.nullcontext() if is_whole else pytest.warns(KernelAdvice, match="all of a"):
-        traced = compiled(decorated, (X,), {})
+        traced = trace_call(decorated, (X,), {})
     (program,) = traced.programs
     results = run(program, {"x": X})
     for found in (simulated, [results[name] for name in traced.results]):
@@ -284,7 +284,7 @@ def test_a_tensor_of_another_run_is_out_of_scope() -> None:
     nki.simulate_kernel(decorated, X)
     text = _error(lambda: nki.simulate_kernel(decorated, X))
     assert type(text) is errors.LocalOutOfScope
-    assert str(text) == str(_error(lambda: compiled(decorated, (X,), {})))
+    assert str(text) == str(_error(lambda: trace_call(decorated, (X,), {})))
 
 
 def test_turns_of_an_affine_range_combine_or_have_places_of_their_own() -> None:
@@ -333,4 +333,4 @@ def test_who_looks_at_contents_of_a_simulated_kernel_is_warned() -> None:
     with pytest.warns(KernelAdvice, match="known only while simulated"):
         nki.simulate_kernel(kernel, X)
     with pytest.raises(errors.DynamicControlFlow):
-        compiled(nki.jit(kernel), (X,), {})
+        trace_call(nki.jit(kernel), (X,), {})

@@ -12,7 +12,7 @@ from glia.nki.beta1 import errors
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1 import typing as nt
-from glia.nki.beta1.run.launch import compiled
+from glia.nki.beta1.run.launch import trace_call
 from glia.nki.names.errors import NotInNki
 from support.beta1_ways import both, on_device
 
@@ -43,7 +43,7 @@ def test_the_documented_loop_runs_once_at_least(first, last, dtype) -> None:
 
 
 def test_a_loop_stays_a_loop_of_the_program() -> None:
-    (program,) = compiled(nki.jit(_documented), (THREE,), {}).programs
+    (program,) = trace_call(nki.jit(_documented), (THREE,), {}).programs
     (loop,) = [each for each in program.body if isinstance(each, While)]
     assert len(loop.body) < 12
     measured = nki.benchmark(_documented)

@@ -14,7 +14,7 @@ from glia.nki import language as nl
 from glia.nki.beta1 import isa as nisa1
 from glia.nki.beta1 import jit as jit1
 from glia.nki.beta1 import language as nl1
-from glia.nki.beta1.run.launch import compiled
+from glia.nki.beta1.run.launch import trace_call
 from glia.nki.run.trace import trace
 from support.golden_text import without_lines
 
@@ -156,5 +156,5 @@ def test_a_kernel_is_traced_to_the_expected_text(name: str, target: str, golden:
 @pytest.mark.parametrize("name", BETA1)
 def test_a_kernel_of_beta_1_is_traced_to_the_expected_text(name: str, golden: Golden) -> None:
     kernel, arrays = BETA1[name]
-    (program,) = compiled(kernel, arrays, {}).programs
+    (program,) = trace_call(kernel, arrays, {}).programs
     golden(f"traced/{name}", without_lines(print_program(program)))

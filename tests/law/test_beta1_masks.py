@@ -48,7 +48,7 @@ def masks(draw: st.DrawFn, depth: int = 2) -> tuple[Mask, np.ndarray]:
 def test_a_mask_is_its_boxes_each_element_once(pair: tuple[Mask, np.ndarray]) -> None:
     mask, held = pair
     counts = np.zeros(SHAPE, int)
-    box, rest = mask.within(SHAPE)
+    box, rest = mask.bounding_box(SHAPE)
     for each in _boxes(box, rest):
         counts[tuple(slice(*ends) for ends in each)] += 1
     np.testing.assert_array_equal(counts, held.astype(int))
@@ -60,7 +60,7 @@ def test_the_box_of_a_mask_is_the_smallest_that_single_comparisons_show(
     pair: tuple[Mask, np.ndarray],
 ) -> None:
     mask, held = pair
-    box, rest = mask.within(SHAPE)
+    box, rest = mask.bounding_box(SHAPE)
     if box is None:
         assert not held.any()
         return
@@ -78,7 +78,7 @@ def _truth(mask: Mask) -> np.ndarray:
     result = np.zeros(SHAPE, bool)
     for place in itertools.product(*(range(n) for n in SHAPE)):
         point = tuple((at, at + 1) for at in place)
-        holds = [all(c.ends(point)[0] >= 0 for c in each) for each in mask.alternatives]
+        holds = [all(c.value_range(point)[0] >= 0 for c in each) for each in mask.alternatives]
         assert sum(holds) <= 1
         result[place] = any(holds)
     return result

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from glia.nki import beta1 as nki
-from glia.nki.beta1.run.launch import Kernel, compiled
+from glia.nki.beta1.run.launch import Kernel, trace_call
 from glia.sim.policy import Policy
 from glia.sim.run import run
 
@@ -24,7 +24,7 @@ def both(kernel: Any, *arrays: Array) -> Array:
 
 def on_device(kernel: Kernel, *arrays: Array) -> Array:
     """The one result of the program that a kernel is compiled to."""
-    traced = compiled(kernel, arrays, {})
+    traced = trace_call(kernel, arrays, {})
     (program,), (result,) = traced.programs, traced.results
     inputs = dict(zip((each.name for each in program.inputs), arrays, strict=True))
     return run(program, inputs, policy=Policy(check_initialized=True))[result]

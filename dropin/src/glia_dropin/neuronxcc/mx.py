@@ -24,7 +24,7 @@ from glia.isa.instructions.microscaling import (
 )
 from glia.isa.numerics import pack
 from glia.nki.beta1.errors import UnsupportedHere
-from glia.nki.beta1.tensors.dtypes import name_of
+from glia.nki.beta1.tensors.dtypes import to_dtype_name
 from glia.nki.names.dtypes import DTYPES
 from glia.nki.session.session import caller
 
@@ -91,7 +91,7 @@ def _codes(scale: Array, partitions: int, is_contiguous: bool, offset: int) -> A
 
 def _packed(dtype: Any) -> DType:
     """The packed dtype that is meant, or that packs the one that is meant."""
-    name = name_of(dtype)
+    name = to_dtype_name(dtype)
     found = DTYPES.get(name if name.endswith("_x4") else f"{name}_x4")
     if found is None:
         _refuse(f"dtype {dtype!r}", "the packed ones are float8_e4m3fn_x4 and the like")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from glia.nki.beta1.errors import NotShipped
-from glia.nki.beta1.run.frame import Frame, frame_of
+from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import shared_hbm
 from glia.nki.beta1.tensors.storage import Storage
 from glia.nki.beta1.tensors.tensor import Tensor
@@ -35,7 +35,7 @@ def from_current(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        frame = frame_of(function.__name__)
+        frame = require_frame(function.__name__)
         given: dict[str, Tensor] = {}
         positional = [_to_current(each, given) for each in args]
         named = {name: _to_current(each, given) for name, each in kwargs.items()}
@@ -54,7 +54,7 @@ def _to_current(value: Any, given: dict[str, Tensor]) -> Any:
     if not isinstance(value, Tensor):
         return value
     is_read = value.storage.is_constant
-    view = value.nki() if is_read else value.nki_to_write(is_partial=True)
+    view = value.read_view() if is_read else value.write_view(is_partial=True)
     given[view.name] = value
     return view
 
@@ -65,4 +65,4 @@ def _to_beta1(frame: Frame, value: Any, given: dict[str, Tensor]) -> Any:
         return value
     if value.name in given:
         return given[value.name]
-    return Tensor.whole(Storage.of(frame, value, frame.label("", "result"), shared_hbm))
+    return Tensor.whole(Storage.of(frame, value, frame.unique_name("", "result"), shared_hbm))

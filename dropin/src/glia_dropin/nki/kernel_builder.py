@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from glia.nki import language as nl
-from glia.nki.beta1.tensors.dtypes import numpy_of
+from glia.nki.beta1.tensors.dtypes import to_numpy_dtype
 from glia.nki.language import (
     bfloat16,
     ds,
@@ -64,7 +64,7 @@ class Tensor:
 
     def example(self) -> np.ndarray:
         """An array of this shape and dtype."""
-        return np.zeros(self.shape, numpy_of(self.dtype))
+        return np.zeros(self.shape, to_numpy_dtype(self.dtype))
 
 
 def ndarray(

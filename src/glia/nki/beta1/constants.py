@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from glia.nki.api.tile_size import tile_size
-from glia.nki.beta1.tensors.dtypes import name_of, numpy_of
+from glia.nki.beta1.tensors.dtypes import to_dtype_name, to_numpy_dtype
 
 
 def sizeinbytes(dtype: Any) -> int:
     """Bytes of one element of a dtype."""
-    return numpy_of(name_of(dtype)).itemsize
+    return to_numpy_dtype(to_dtype_name(dtype)).itemsize
 
 
 sbuf_min_align = tile_size.sbuf_min_align

@@ -69,7 +69,7 @@ def all_reduce(
 ) -> _Tensor:
     """The tiles of all programs along axes of the grid combined by `op`, the same in each of them."""
 def arange(*args: int) -> _Index:
-    """The numbers from start (0) below stop by step (1), along one axis."""
+    """The index of range(start, stop, step) along one axis."""
 def arctan(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """arctan of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, arctan."""
 def atomic_rmw(dst: _Any, value: _Any, op: _Any, *, mask: _Any = None, name: _Any = None) -> None:
@@ -166,7 +166,7 @@ def exp(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) ->
 def expand_dims(data: _Any, axis: int, *, name: _Any = None) -> _Tensor:
     """A view with a dimension of one element at a position."""
 def finfo(dtype: _Any) -> _Any:
-    """What numpy.finfo says of a float, also of those of ml_dtypes."""
+    """numpy.finfo of a float dtype, including those of ml_dtypes."""
 float8_e4m3: _Any
 float8_e5m2: _Any
 def floor(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:

@@ -17,9 +17,9 @@ from glia.nki.beta1.errors import (
     SharedInLoop,
     UnsupportedHere,
 )
-from glia.nki.beta1.run.frame import frame_of
+from glia.nki.beta1.run.frame import require_frame
 from glia.nki.beta1.tensors.buffers import Buffer, sbuf, shared_hbm
-from glia.nki.beta1.tensors.dtypes import name_of, numpy_of
+from glia.nki.beta1.tensors.dtypes import to_dtype_name, to_numpy_dtype
 from glia.nki.beta1.tensors.index import LoopIndex
 from glia.nki.beta1.tensors.storage import Storage
 from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
@@ -34,8 +34,10 @@ class par_dim(int):  # noqa: N801, the name that kernels write
     """The extent of the partition dimension; the dimensions before it number blocks of tiles."""
 
 
-def _new(shape: Any, dtype: Any, buffer: Any, name: str, fill: float | None = None) -> Tensor:
-    frame = frame_of("nl.ndarray")
+def _new_tensor(
+    shape: Any, dtype: Any, buffer: Any, name: str, fill: float | None = None
+) -> Tensor:
+    frame = require_frame("nl.ndarray")
     where = sbuf if buffer is None else buffer
     if not isinstance(where, Buffer):
         raise UnsupportedHere(
@@ -43,25 +45,27 @@ def _new(shape: Any, dtype: Any, buffer: Any, name: str, fill: float | None = No
             why="give nl.sbuf, nl.psum, nl.hbm, nl.shared_hbm or an allocator",
             loc=caller(),
         )
-    if where.choose is not None and frame.ignores_allocation:
+    if where.place_block is not None and frame.ignores_allocation:
         where = Buffer(where.region, where.name)
-    if where.choose is not None:
-        where = frame.bodies[-1].first(caller(), where)
-    blocks, sizes = _split(tuple(shape), where)
-    stem = name_of(dtype)
+    if where.place_block is not None:
+        where = frame.bodies[-1].first_iteration_value(caller(), where)
+    blocks, sizes = _split_blocks(tuple(shape), where)
+    stem = to_dtype_name(dtype)
     if fill is not None and not where.region.is_on_chip:
         raise HbmWithContents(loc=caller())
     if where.region is MemoryRegion.shared_hbm:
         if len(frame.bodies) > 1:
             raise SharedInLoop(loc=caller())
-        return _shared(frame, sizes, stem, name)
-    if where.choose is not None and fill is not None:
+        return _shared_tensor(frame, sizes, stem, name)
+    if where.place_block is not None and fill is not None:
         raise AllocatedKernelLimit(what=INITIALISED, loc=caller())
-    label = frame.label(name, where.name)
+    label = frame.unique_name(name, where.name)
     return Tensor.whole(Storage(frame, label, where, stem, blocks, sizes, fill))
 
 
-def _split(shape: tuple[Any, ...], buffer: Buffer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _split_blocks(
+    shape: tuple[Any, ...], buffer: Buffer
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(blocks, tile): what is before the partition dimension on chip, and the rest."""
     at = next((i for i, n in enumerate(shape) if isinstance(n, par_dim)), 0)
     sizes = tuple(int(n) for n in shape)
@@ -77,19 +81,19 @@ def _split(shape: tuple[Any, ...], buffer: Buffer) -> tuple[tuple[int, ...], tup
     return sizes[:at], tile if len(tile) > 1 else (*tile, 1)
 
 
-def _shared(frame: Any, shape: tuple[int, ...], dtype: str, name: str) -> Tensor:
+def _shared_tensor(frame: Any, shape: tuple[int, ...], dtype: str, name: str) -> Tensor:
     """A tensor in shared HBM: the same one in every program of the grid."""
-    position, frame.made = frame.made, frame.made + 1
+    position, frame.shared_count = frame.shared_count, frame.shared_count + 1
     if position < len(frame.shared):
         known = frame.shared[position]
-        if known.shape == shape and known.name_of_dtype == dtype:
+        if known.shape == shape and known.dtype_name == dtype:
             return known
         raise UnsupportedHere(
             what="shared_hbm tensors that differ between programs",
             why="all programs share them, so make them before asking for nl.program_id",
             loc=caller(),
         )
-    label = frame.label(name, "output")
+    label = frame.unique_name(name, "output")
     made = Tensor.whole(Storage(frame, label, shared_hbm, dtype, (), shape))
     frame.shared.append(made)
     return made
@@ -97,24 +101,24 @@ def _shared(frame: Any, shape: tuple[int, ...], dtype: str, name: str) -> Tensor
 
 def ndarray(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor without contents; nl.par_dim marks the partitions, dimensions before are blocks."""
-    return _new(shape, dtype, buffer, name)
+    return _new_tensor(shape, dtype, buffer, name)
 
 
 def zeros(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of zeros; in PSUM the first product overwrites them."""
-    return _new(shape, dtype, buffer, name, 0)
+    return _new_tensor(shape, dtype, buffer, name, 0)
 
 
 def ones(shape: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of ones."""
-    return _new(shape, dtype, buffer, name, 1)
+    return _new_tensor(shape, dtype, buffer, name, 1)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of one value."""
     value = np.asarray(fill_value).item()
     is_float = np.issubdtype(np.result_type(type(value)), np.floating)
-    return _new(shape, dtype, buffer, name, value if is_float else int(value))
+    return _new_tensor(shape, dtype, buffer, name, value if is_float else int(value))
 
 
 FUNCTIONS["full"] = full
@@ -122,12 +126,12 @@ FUNCTIONS["full"] = full
 
 def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor without contents, with what is not given as `a` has it."""
-    return _new(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name)
+    return _new_tensor(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name)
 
 
 def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
     """A tensor of zeros, with what is not given as `a` has it."""
-    return _new(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name, 0)
+    return _new_tensor(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name, 0)
 
 
 def _shape_of(a: Tensor) -> tuple[int, ...]:
@@ -135,22 +139,23 @@ def _shape_of(a: Tensor) -> tuple[int, ...]:
     return tuple(par_dim(n) if i == at else n for i, n in enumerate(a.shape))
 
 
-def over(frame: Any, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
+def wrap_core_tensor(frame: Any, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
     """A tensor of this generation over one of the core."""
     return Tensor.whole(Storage.of(frame, tensor, name, buffer))
 
 
 def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
     """A tensor in HBM that holds an array of the host from the start, in a dtype."""
-    frame = frame_of("nl.shared_constant")
+    frame = require_frame("nl.shared_constant")
     frame.flush()
     array = np.asarray(constant)
-    name = name_of(array.dtype if dtype is None else dtype)
-    widens = frame.session.widens_floats and not np.issubdtype(numpy_of(name), np.integer)
-    stored = np.float32 if (widens and name != "bool") or name == "tfloat32" else numpy_of(name)
+    name = to_dtype_name(array.dtype if dtype is None else dtype)
+    widens = frame.session.widens_floats and not np.issubdtype(to_numpy_dtype(name), np.integer)
+    is_wide = (widens and name != "bool") or name == "tfloat32"
+    stored = np.float32 if is_wide else to_numpy_dtype(name)
     held = core.shared_constant(np.ascontiguousarray(array.astype(stored)))
     labelled = held._with(held.dims, dtype=name)
-    return over(frame, labelled, frame.label("", "constant"), shared_hbm)
+    return wrap_core_tensor(frame, labelled, frame.unique_name("", "constant"), shared_hbm)
 
 
 def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> Tensor:
@@ -160,19 +165,19 @@ def shared_identity_matrix(n: int, dtype: Any = np.uint8) -> Tensor:
 
 def rand(shape: Any, dtype: Any = np.float32) -> Tensor:
     """A tile of random numbers, uniform in [0, 1)."""
-    frame = frame_of("nl.rand")
+    frame = require_frame("nl.rand")
     frame.flush()
-    made = core.rand(tuple(int(n) for n in shape), name_of(dtype))
-    return over(frame, made, frame.label("", "rand"), sbuf)
+    made = core.rand(tuple(int(n) for n in shape), to_dtype_name(dtype))
+    return wrap_core_tensor(frame, made, frame.unique_name("", "rand"), sbuf)
 
 
 def random_seed(seed: Any, *, mask: Any = None) -> None:
     """Seed the generator of nl.rand with a number, or one element of 32 bits."""
-    frame = frame_of("nl.random_seed")
+    frame = require_frame("nl.random_seed")
     if not isinstance(seed, Tensor):
         value = int(seed)
         seed = full((1, 1), value, np.int32)
-    elif seed.name_of_dtype not in ("int32", "uint32", "float32"):
+    elif seed.dtype_name not in ("int32", "uint32", "float32"):
         seed = seed.astype(np.int32)
     if mask is not False:
         core.random_seed(operand("random_seed", "seed", seed))
@@ -184,7 +189,7 @@ def random_seed(seed: Any, *, mask: Any = None) -> None:
 
 def program_id(axis: int = 0) -> int:
     """The number of this program along an axis of the grid."""
-    frame = frame_of("nl.program_id")
+    frame = require_frame("nl.program_id")
     if not -len(frame.grid) <= axis < len(frame.grid):
         raise UnsupportedHere(
             what=f"axis {axis} of a grid of {len(frame.grid)}",
@@ -196,7 +201,7 @@ def program_id(axis: int = 0) -> int:
 
 def num_programs(axes: Any = None) -> int:
     """How many programs run along axes of the grid, all without any; 1 without a grid."""
-    grid = frame_of("nl.num_programs").grid
+    grid = require_frame("nl.num_programs").grid
     chosen = (
         range(len(grid)) if axes is None else axes if isinstance(axes, tuple | list) else (axes,)
     )
@@ -205,7 +210,7 @@ def num_programs(axes: Any = None) -> int:
 
 def program_ndim() -> int:
     """Dimensions of the grid; 0 without one."""
-    return len(frame_of("nl.program_ndim").grid)
+    return len(require_frame("nl.program_ndim").grid)
 
 
 class NcDim(int):
@@ -225,18 +230,20 @@ def spmd_dim(*parts: int) -> int:
 # --- loops ---------------------------------------------------------------------------------------
 
 
-def _numbers(args: tuple[Any, ...]) -> Iterator[LoopIndex]:
+def _loop_indices(args: tuple[Any, ...]) -> Iterator[LoopIndex]:
     for position, value in enumerate(range(*(int(each) for each in args))):
         index = LoopIndex(value)
         index.is_first = position == 0
         yield index
 
 
-def _traced(args: tuple[Any, ...], place: Any, *, is_affine: bool = False) -> Iterator[LoopIndex]:
+def _traced_loop(
+    args: tuple[Any, ...], place: Any, *, is_affine: bool = False
+) -> Iterator[LoopIndex]:
     """The numbers of a loop whose body is traced once."""
-    frame = frame_of("nl.affine_range")
+    frame = require_frame("nl.affine_range")
     with frame.loop(place, is_affine=is_affine) as body:
-        for index in _numbers(args):
+        for index in _loop_indices(args):
             body.begin()
             yield index
             frame.flush()
@@ -244,8 +251,8 @@ def _traced(args: tuple[Any, ...], place: Any, *, is_affine: bool = False) -> It
 
 def affine_range(*args: Any, directives: Any = None) -> Iterator[LoopIndex]:
     """range(start, stop, step): iterations that may run in any order; here they run forward."""
-    _direct("nl.affine_range", directives)
-    return _traced(args, caller(), is_affine=True)
+    _apply_directives("nl.affine_range", directives)
+    return _traced_loop(args, caller(), is_affine=True)
 
 
 def sequential_range(
@@ -256,11 +263,11 @@ def sequential_range(
     `directives` is ncc.multi_buffer(...), which changes no result, or ncc.no_reorder(), as
     `body_no_reorder` is too: the kernel runs in program order.
     """
-    _direct("nl.sequential_range", no_reorder() if body_no_reorder else directives)
-    return _traced(args, caller())
+    _apply_directives("nl.sequential_range", no_reorder() if body_no_reorder else directives)
+    return _traced_loop(args, caller())
 
 
-def _direct(function: str, directives: Any) -> None:
+def _apply_directives(function: str, directives: Any) -> None:
     """Follow the directives of a loop: one, several or none."""
     given = directives if isinstance(directives, tuple | list) else (directives,)
     for each in given:
@@ -274,4 +281,4 @@ def _direct(function: str, directives: Any) -> None:
 
 def static_range(*args: Any) -> Iterator[LoopIndex]:
     """range(start, stop, step), unrolled when the kernel is compiled."""
-    return _numbers(args)
+    return _loop_indices(args)

@@ -14,18 +14,18 @@ from glia.isa.alu import ALU_OPS
 from glia.nki.api import elementwise as core
 from glia.nki.beta1.api.issue import (
     assign,
+    broadcast_view,
     check_partitions,
     copy_tile,
     defer,
+    ensure_in_sbuf,
     fill,
-    fitted,
-    in_sbuf,
     operand,
-    tile_of,
+    temporary_tile,
 )
 from glia.nki.beta1.errors import UnsupportedHere
-from glia.nki.beta1.run.frame import frame_of
-from glia.nki.beta1.tensors.dtypes import name_of, of_number, promoted
+from glia.nki.beta1.run.frame import require_frame
+from glia.nki.beta1.tensors.dtypes import promote, scalar_dtype, to_dtype_name
 from glia.nki.beta1.tensors.index import broadcast_shape
 from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
 from glia.nki.issue.instruction import issue
@@ -44,9 +44,9 @@ def _signature_text(name: str, text: str) -> str:
 
 def _result_dtype(dtype: Any, *operands: Any) -> str:
     if dtype is not None:
-        return name_of(dtype)
-    names = [x.name_of_dtype if isinstance(x, Tensor) else of_number(x) for x in operands]
-    return promoted(*names)
+        return to_dtype_name(dtype)
+    names = [x.dtype_name if isinstance(x, Tensor) else scalar_dtype(x) for x in operands]
+    return promote(*names)
 
 
 def _quotient_dtype(name: str) -> str:
@@ -82,7 +82,7 @@ def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> 
             why="one operand is a tile; compute with numbers in Python",
             loc=caller(),
         )
-    frame = frame_of(f"nl.{name}")
+    frame = require_frame(f"nl.{name}")
     if len(tensors) == 1:
         is_reversed = tensors[0] is y
         number = np.asarray(x if is_reversed else y).item()
@@ -95,15 +95,15 @@ def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> 
     a, b = operand(name, "x", x), operand(name, "y", y)
     if not spreads:
         check_partitions(name, data1=a, data2=b)
-    shape = together(a.shape, b.shape)
+    shape = broadcast_operands(a.shape, b.shape)
 
     def with_tile(dst: NkiTensor, cut: Any) -> None:
-        _of_two(frame, dst, cut(a), cut(b), name, dst.shape)
+        _issue_binary(frame, dst, cut(a), cut(b), name, dst.shape)
 
     return defer(f"nl.{name}", shape, dtype, with_tile, mask=mask, splits=True)
 
 
-def together(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast_operands(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of two tiles together; a column goes with a tile of more free dimensions too."""
     if a[0] == b[0] and len(a) != len(b):
         longer, shorter = (a, b) if len(a) > len(b) else (b, a)
@@ -112,16 +112,16 @@ def together(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return broadcast_shape(a, b)
 
 
-def _of_two(
+def _issue_binary(
     frame: Any, dst: NkiTensor, a: NkiTensor, b: NkiTensor, name: str, shape: tuple[int, ...]
 ) -> None:
     """A column beside floats is an operand of each partition, anything else a tile of its own."""
     if _is_column(b, shape) and not _is_column(a, shape) and _takes_column(name, a, b):
-        scalar_step(frame, dst, fitted(a, shape, frame), name, b, False)
+        scalar_step(frame, dst, broadcast_view(a, shape, frame), name, b, False)
     elif _is_column(a, shape) and not _is_column(b, shape) and _takes_column(name, b, a):
-        scalar_step(frame, dst, fitted(b, shape, frame), name, a, True)
+        scalar_step(frame, dst, broadcast_view(b, shape, frame), name, a, True)
     else:
-        core.two_step(dst, fitted(a, shape, frame), fitted(b, shape, frame), name)
+        core.two_step(dst, broadcast_view(a, shape, frame), broadcast_view(b, shape, frame), name)
 
 
 def _is_column(tensor: NkiTensor, shape: tuple[int, ...]) -> bool:
@@ -139,11 +139,11 @@ def scalar_step(
     is_slow = ALU_OPS[name].engines == ("gpsimd",)
     if isinstance(value, NkiTensor):
         value = value.reshape((value.shape[0], 1)) if value.ndim != 2 else value
-        value = in_sbuf(frame, value) if is_slow else value
+        value = ensure_in_sbuf(frame, value) if is_slow else value
     elif isinstance(value, bool):
         value = int(value)
     fields = {
-        "dst": dst, "data": in_sbuf(frame, data) if is_slow else data, "op0": name,
+        "dst": dst, "data": ensure_in_sbuf(frame, data) if is_slow else data, "op0": name,
         "operand0": value, "reverse0": is_reversed,
     }  # fmt: skip
     issue(frame.session, "tensor_scalar", isa.TensorScalar, fields)
@@ -154,31 +154,31 @@ def accumulate(tensor: Tensor, value: Any) -> Tensor:
 
     The free dimensions of a product are those of the tensor that it is added to.
     """
-    offer = value.storage.offer if isinstance(value, Tensor) else None
+    offer = value.storage.deferred if isinstance(value, Tensor) else None
     adds = offer.accumulate if offer is not None else None
-    if adds is not None and _holds_product(tensor.shape, value.shape) and _sums_only(tensor):
-        value.storage.take()
+    if adds is not None and _fits_product(tensor.shape, value.shape) and _accepts_products(tensor):
+        value.storage.take_deferred()
         adds(tensor)
         return tensor
     if hasattr(value, "add_to"):
         value.add_to(tensor)
         return tensor
-    dtype = tensor.name_of_dtype
+    dtype = tensor.dtype_name
     with tensor.frame.combining():
         assign(tensor, FUNCTIONS["add"](tensor, value, dtype=dtype, spreads_partitions=False))
     return tensor
 
 
-def _holds_product(shape: tuple[int, ...], product: tuple[int, ...]) -> bool:
+def _fits_product(shape: tuple[int, ...], product: tuple[int, ...]) -> bool:
     return shape[0] == product[0] and math.prod(shape) == math.prod(product)
 
 
-def _sums_only(tensor: Tensor) -> bool:
+def _accepts_products(tensor: Tensor) -> bool:
     """Whether nothing but zeros and products is where a product goes."""
-    if tensor.region.value != "psum" or tensor.storage.home is not None:
+    if tensor.region.value != "psum" or tensor.storage.forwarded_to is not None:
         return False
-    found = tensor.storage.physical(tensor.block)
-    if found.is_sums or found.owner != tensor.block:
+    found = tensor.storage.physical_tile(tensor.block)
+    if found.holds_sums or found.last_block != tensor.block:
         return True
     view = tensor.view_of(found.tensor)
     return tensor.frame.session.accumulates(view.pattern, caller()) is True
@@ -194,7 +194,7 @@ def unary(
     """A function of one tile."""
 
     def function(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
-        frame = frame_of(f"nl.{name}")
+        frame = require_frame(f"nl.{name}")
         result = default_dtype if dtype is None and default_dtype else _result_dtype(dtype, x)
         data = operand(name, "x", x)
         return defer(
@@ -208,21 +208,23 @@ def unary(
     return names_operator(name)(function)
 
 
-def _table(name: str) -> Callable[..., Tensor]:
+def _activation_function(name: str) -> Callable[..., Tensor]:
     return unary(
         name, f"{name} of x, from a table of the Scalar Engine.",
         lambda frame, dst, x: core.activate(dst, x, name),
     )  # fmt: skip
 
 
-def _step(name: str, text: str, op: str, value: float | None, dtype: str | None = None) -> Any:
+def _scalar_function(
+    name: str, text: str, op: str, value: float | None, dtype: str | None = None
+) -> Any:
     def compute(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
         core.scalar_step(dst, x, op, value)
 
     return unary(name, text, compute, dtype)
 
 
-def _composed(name: str, text: str) -> Callable[..., Tensor]:
+def _composed_function(name: str, text: str) -> Callable[..., Tensor]:
     """A function that takes several instructions, as the current generation computes it."""
     function = getattr(core, name)
 
@@ -243,7 +245,7 @@ def _copy(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
 
 def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """x where the condition is not 0, y elsewhere; both are tiles or numbers."""
-    frame = frame_of("nl.where")
+    frame = require_frame("nl.where")
     result = _result_dtype(dtype, x, y)
     chooser = operand("where", "condition", condition)
     sides = {
@@ -254,12 +256,14 @@ def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = N
     shape = broadcast_shape(chooser.shape, *shapes)
 
     def write(dst: NkiTensor, cut: Any) -> None:
-        chosen = in_sbuf(frame, as_predicate(frame, fitted(cut(chooser), dst.shape, frame)))
+        chosen = ensure_in_sbuf(
+            frame, as_predicate(frame, broadcast_view(cut(chooser), dst.shape, frame))
+        )
         read = [each for each in (chosen, *sides.values()) if isinstance(each, NkiTensor)]
         if any(each.tile is dst.tile for each in read):
             _select_into(frame, dst, sides["y"], cut, chosen, is_reversed=True)
         elif isinstance(sides["y"], NkiTensor):
-            copy_tile(frame, dst, fitted(cut(sides["y"]), dst.shape, frame))
+            copy_tile(frame, dst, broadcast_view(cut(sides["y"]), dst.shape, frame))
         else:
             fill(dst, sides["y"])
         _select_into(frame, dst, sides["x"], cut, chosen, is_reversed=False)
@@ -270,7 +274,7 @@ def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = N
 def as_predicate(frame: Any, tensor: NkiTensor) -> NkiTensor:
     """A tensor as unsigned integers, which predicates are: floats compared with 0."""
     if tensor.stored.is_float:
-        truth = tile_of(frame, tensor.shape, "uint8")
+        truth = temporary_tile(frame, tensor.shape, "uint8")
         scalar_step(frame, truth, tensor, "not_equal", 0.0, False)
         return truth
     return tensor._with(tensor.dims, stored=_UNSIGNED[tensor.stored.bytes])
@@ -280,7 +284,7 @@ def _select_into(
     frame: Any, dst: NkiTensor, side: Any, cut: Any, chosen: NkiTensor, is_reversed: bool
 ) -> None:
     """Copy one side where the predicate says so."""
-    value = fitted(cut(side), dst.shape, frame) if isinstance(side, NkiTensor) else side
+    value = broadcast_view(cut(side), dst.shape, frame) if isinstance(side, NkiTensor) else side
     fields = {"dst": dst, "src": value, "predicate": chosen, "reverse": is_reversed}
     issue(frame.session, "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
 
@@ -309,36 +313,36 @@ bitwise_xor = binary("bitwise_xor", "The bits that one of x and y has.")
 left_shift = binary("left_shift", "x with its bits y places to the left.")
 right_shift = binary("right_shift", "x with its bits y places to the right, zeros from the left.")
 
-exp = _table("exp")
-log = _table("log")
-sqrt = _table("sqrt")
-rsqrt = _table("rsqrt")
-tanh = _table("tanh")
-sigmoid = _table("sigmoid")
-relu = _table("relu")
-gelu = _table("gelu")
-gelu_apprx_sigmoid = _table("gelu_apprx_sigmoid")
-gelu_apprx_tanh = _table("gelu_apprx_tanh")
-gelu_dx = _table("gelu_dx")
-silu = _table("silu")
-silu_dx = _table("silu_dx")
-softplus = _table("softplus")
-mish = _table("mish")
-erf = _table("erf")
-erf_dx = _table("erf_dx")
-arctan = _table("arctan")
-sign = _table("sign")
-square = _table("square")
-negative = _step("negative", "-x.", "multiply", -1.0)
-invert = _step("invert", "x with every bit turned.", "invert", None)
-abs = _step("abs", "The magnitude of x.", "abs", None)
-logical_not = _step("logical_not", "Whether x is 0.", "logical_not", None, TRUTH)
-sin = _composed("sin", "The sine of x, whole turns taken off first.")
-cos = _composed("cos", "The cosine of x, whole turns taken off first.")
-tan = _composed("tan", "The tangent of x.")
-floor = _composed("floor", "The greatest whole number not above x.")
-ceil = _composed("ceil", "The least whole number not below x.")
-trunc = _composed("trunc", "x without its fraction.")
+exp = _activation_function("exp")
+log = _activation_function("log")
+sqrt = _activation_function("sqrt")
+rsqrt = _activation_function("rsqrt")
+tanh = _activation_function("tanh")
+sigmoid = _activation_function("sigmoid")
+relu = _activation_function("relu")
+gelu = _activation_function("gelu")
+gelu_apprx_sigmoid = _activation_function("gelu_apprx_sigmoid")
+gelu_apprx_tanh = _activation_function("gelu_apprx_tanh")
+gelu_dx = _activation_function("gelu_dx")
+silu = _activation_function("silu")
+silu_dx = _activation_function("silu_dx")
+softplus = _activation_function("softplus")
+mish = _activation_function("mish")
+erf = _activation_function("erf")
+erf_dx = _activation_function("erf_dx")
+arctan = _activation_function("arctan")
+sign = _activation_function("sign")
+square = _activation_function("square")
+negative = _scalar_function("negative", "-x.", "multiply", -1.0)
+invert = _scalar_function("invert", "x with every bit turned.", "invert", None)
+abs = _scalar_function("abs", "The magnitude of x.", "abs", None)
+logical_not = _scalar_function("logical_not", "Whether x is 0.", "logical_not", None, TRUTH)
+sin = _composed_function("sin", "The sine of x, whole turns taken off first.")
+cos = _composed_function("cos", "The cosine of x, whole turns taken off first.")
+tan = _composed_function("tan", "The tangent of x.")
+floor = _composed_function("floor", "The greatest whole number not above x.")
+ceil = _composed_function("ceil", "The least whole number not below x.")
+trunc = _composed_function("trunc", "x without its fraction.")
 reciprocal = unary("reciprocal", "1 / x.", _reciprocal)
 _copied = unary("copy", "x in another tile.", _copy)
 

@@ -14,32 +14,32 @@ from typing import Any
 import numpy as np
 
 from glia.nki import isa as nisa
-from glia.nki.beta1.api.elementwise import as_predicate, together
+from glia.nki.beta1.api.elementwise import as_predicate, broadcast_operands
 from glia.nki.beta1.api.issue import (
     ON_CHIP,
     PSUM,
     SBUF,
-    Part,
-    box_of,
+    MaskedPart,
+    align_partition_start,
+    boxed_part,
+    broadcast_view,
     check_partitions,
     copy_tile,
     defer,
+    ensure_in_sbuf,
     fill,
-    fitted,
-    in_sbuf,
+    mask_predicate,
+    masked_part,
     operand,
-    part_of,
-    reachable,
-    select,
-    tile_of,
-    truth,
+    select_affine,
+    temporary_tile,
 )
 from glia.nki.beta1.api.load_store import (
-    function_of_core,
-    in_float32,
-    product,
+    core_function,
+    defer_product,
+    ensure_float32,
     tile_shape,
-    transposed,
+    transpose_on_pe,
 )
 from glia.nki.beta1.api.reductions import reduction
 from glia.nki.beta1.errors import (
@@ -48,10 +48,11 @@ from glia.nki.beta1.errors import (
     UnsupportedMask,
     WrongActivationOperand,
 )
-from glia.nki.beta1.run.frame import Frame, frame_of
+from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import Buffer, psum, sbuf
-from glia.nki.beta1.tensors.dtypes import name_of, promoted
+from glia.nki.beta1.tensors.dtypes import promote, to_dtype_name
 from glia.nki.beta1.tensors.index import Index, Mask
+from glia.nki.beta1.tensors.storage import DeferredWrite
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.names import enums
 from glia.nki.names.dtypes import fp32
@@ -66,12 +67,12 @@ EXACT = ("add", "subtract", "multiply", "power", "divide", "mod", "fmod")  # GpS
 VECTORS = ("operand0", "operand1", "scale", "initial", "bound0", "bound1")  # in float32
 
 
-def ready(function: str, name: str, value: Any) -> Any:
+def core_argument(function: str, name: str, value: Any) -> Any:
     """An argument as the current generation takes it."""
     if isinstance(value, Tensor):
         found = operand(function, name, value)
         if name in VECTORS and found.size == found.shape[0] and found.stored.is_float:
-            return in_float32(value.frame, found)
+            return ensure_float32(value.frame, found)
         return as_predicate(value.frame, found) if name == "predicate" else found
     if isinstance(value, Enum):
         kind = getattr(enums, type(value).__name__, None)
@@ -90,21 +91,21 @@ def ready(function: str, name: str, value: Any) -> Any:
     return value
 
 
-def written(value: Any) -> Any:
+def output_view(value: Any) -> Any:
     """A second result, which the caller gave the place for."""
-    return None if value is None else value.nki_to_write()
+    return None if value is None else value.write_view()
 
 
-def compute(
+def defer_instruction(
     name: str, data: Tensor, fields: Fields, *, dtype: Any, mask: Any,
     outputs: Fields | None = None, shape: tuple[int, ...] | None = None,
     regions: tuple[Any, ...] = ON_CHIP, buffer: Buffer = sbuf,
 ) -> Tensor:  # fmt: skip
     """The result of an instruction, by default of the shape and dtype of `data`."""
-    given = {each: ready(name, each, value) for each, value in fields.items()}
-    given |= {each: written(value) for each, value in (outputs or {}).items()}
-    function = function_of_core(name)
-    result = name_of(dtype) if dtype is not None else data.name_of_dtype
+    given = {each: core_argument(name, each, value) for each, value in fields.items()}
+    given |= {each: output_view(value) for each, value in (outputs or {}).items()}
+    function = core_function(name)
+    result = to_dtype_name(dtype) if dtype is not None else data.dtype_name
 
     def write(dst: NkiTensor, cut: Any) -> None:
         own = {k: cut(v) if isinstance(v, NkiTensor) else v for k, v in given.items()}
@@ -116,19 +117,19 @@ def compute(
     )  # fmt: skip
 
 
-def in_place(
+def issue_in_place(
     name: str, dst: Tensor, fields: Fields, mask: Any, outputs: Fields | None = None,
     *, is_partial: bool = False,
 ) -> Tensor:  # fmt: skip
     """Issue an instruction that writes a tensor that the caller gave, or only some of it."""
-    given = {each: ready(name, each, value) for each, value in fields.items()}
-    given |= {each: written(value) for each, value in (outputs or {}).items()}
-    part = box_of(f"nki.isa.{name}", mask, dst.shape)
+    given = {each: core_argument(name, each, value) for each, value in fields.items()}
+    given |= {each: output_view(value) for each, value in (outputs or {}).items()}
+    part = boxed_part(f"nki.isa.{name}", mask, dst.shape)
     if part.is_empty:
         return dst
-    place = dst.nki_to_write(part.box, is_partial=is_partial)
+    place = dst.write_view(part.box, is_partial=is_partial)
     own = {k: part.cut(v) if isinstance(v, NkiTensor) else v for k, v in given.items()}
-    function_of_core(name)(dst=place, **own)
+    core_function(name)(dst=place, **own)
     return dst
 
 
@@ -145,45 +146,57 @@ def nc_matmul(
 
     perf_mode "double_row_gen3" sums over the first free dimension of extent 2 as well.
     """
-    frame = frame_of("nki.isa.nc_matmul")
+    frame = require_frame("nki.isa.nc_matmul")
     first = operand("nc_matmul", "stationary", stationary)
     second = operand("nc_matmul", "moving", moving)
     check_partitions("nc_matmul", stationary=first, moving=second)
     if perf_mode in DOUBLE_ROW:
-        return _double_row(frame, first, second)
+        return _two_row_matmul(frame, first, second)
     if perf_mode not in (None, "none"):
         why = f"the modes are none, {', '.join(DOUBLE_ROW)}"
         raise UnsupportedHere(what=f"nc_matmul with perf_mode={perf_mode!r}", why=why, loc=caller())
     options: Fields = {"is_transpose": is_transpose}
     if tile_size:
         options |= {"tile_position": tuple(tile_position), "tile_size": tuple(tile_size)}
-    return product("nki.isa.nc_matmul", frame, first, second, mask, **options)
+    return defer_product("nki.isa.nc_matmul", frame, first, second, mask, **options)
 
 
-def _double_row(frame: Frame, first: NkiTensor, second: NkiTensor) -> Tensor:
-    """One instruction where the array takes both rows at once, else one for each row."""
+def _two_row_matmul(frame: Frame, first: NkiTensor, second: NkiTensor) -> Tensor:
+    """The sum of both rows' products: one double-row instruction where possible, else two."""
     shape = (first.size // first.shape[0] // 2, second.size // second.shape[0] // 2)
     arch = frame.session.arch
     is_narrow = first.stored.bits == second.stored.bits == 8
     if is_narrow and arch.capabilities.has_double_row and shape[0] == arch.stationary_columns:
-        return _both_rows(frame, first, second, shape)
-    low, high = (
-        product("nki.isa.nc_matmul", frame, first.select(1, n), second.select(1, n)).storage.take()
-        for n in (0, 1)
+        return _double_row_matmul(frame, first, second, shape)
+    (write_low, add_low), (_, add_high) = (
+        _take_product(frame, first.select(1, n), second.select(1, n)) for n in (0, 1)
     )
 
     def write(slot: Tensor, is_fresh: bool) -> None:
-        low[0].write(slot, is_fresh)
-        high[0].accumulate(slot)
+        write_low(slot, is_fresh)
+        add_high(slot)
 
     def add(slot: Tensor) -> None:
-        low[0].accumulate(slot)
-        high[0].accumulate(slot)
+        add_low(slot)
+        add_high(slot)
 
-    return _offered(frame, shape, "float32", write, add)
+    return _defer_matmul(shape, write, add)
 
 
-def _both_rows(frame: Frame, first: NkiTensor, second: NkiTensor, shape: tuple[int, ...]) -> Tensor:
+def _take_product(
+    frame: Frame, first: NkiTensor, second: NkiTensor
+) -> tuple[Callable[[Tensor, bool], None], Callable[[Tensor], None]]:
+    """How first.T @ second is written, and how it is accumulated, neither issued yet."""
+    deferred, _ = defer_product("nki.isa.nc_matmul", frame, first, second).storage.take_deferred()
+    assert deferred is not None and deferred.accumulate is not None
+    return deferred.write, deferred.accumulate
+
+
+def _double_row_matmul(
+    frame: Frame, first: NkiTensor, second: NkiTensor, shape: tuple[int, ...]
+) -> Tensor:
+    """The product of both rows in one instruction of the double-row mode."""
+
     def multiply(dst: NkiTensor, accumulate: Any) -> None:
         nisa.nc_matmul(
             dst=dst, stationary=first, moving=second, accumulate=accumulate,
@@ -191,21 +204,22 @@ def _both_rows(frame: Frame, first: NkiTensor, second: NkiTensor, shape: tuple[i
         )  # fmt: skip
 
     def write(slot: Tensor, is_fresh: bool) -> None:
-        multiply(slot.nki_to_write(), False)
+        multiply(slot.write_view(), False)
 
     def add(slot: Tensor) -> None:
-        dst = slot.nki_to_write(is_sum=True)
+        dst = slot.write_view(is_sum=True)
         multiply(dst, frame.session.accumulates(dst.pattern, caller()))
 
-    return _offered(frame, shape, "float32", write, add)
+    return _defer_matmul(shape, write, add)
 
 
-def _offered(
-    frame: Frame, shape: tuple[int, ...], dtype: str, write: Callable[[Tensor, bool], None],
+def _defer_matmul(
+    shape: tuple[int, ...], write: Callable[[Tensor, bool], None],
     accumulate: Callable[[Tensor], None],
 ) -> Tensor:  # fmt: skip
-    result = defer("nki.isa.nc_matmul", shape, dtype, lambda dst, cut: None, buffer=psum)
-    result.storage.offer = type(result.storage.offer)(write, (PSUM,), accumulate)  # type: ignore
+    """A float32 tile in PSUM whose instructions `write` or `accumulate` issue."""
+    result = defer("nki.isa.nc_matmul", shape, "float32", lambda dst, cut: None, buffer=psum)
+    result.storage.deferred = DeferredWrite(write, (PSUM,), accumulate)
     return result
 
 
@@ -213,31 +227,31 @@ def nc_transpose(
     data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = enums.engine.unknown,
 ) -> Tensor:  # fmt: skip
     """A tile transposed: by the Tensor Engine into PSUM, or up to 32 x 32 by the Vector Engine."""
-    frame = frame_of("nki.isa.nc_transpose")
+    frame = require_frame("nki.isa.nc_transpose")
     source = operand("nc_transpose", "data", data)
-    flat = source if source.ndim == 2 else _flattened(frame, source)
-    is_vector = ready("nc_transpose", "engine", engine) is enums.engine.vector
+    flat = source if source.ndim == 2 else _flatten_free_axes(frame, source)
+    is_vector = core_argument("nc_transpose", "engine", engine) is enums.engine.vector
     most = 32 if is_vector else frame.session.arch.stationary_columns
     if flat.shape[1] > most:
         raise DimensionTooLarge(
             axis=1, name="data", shape=list(flat.shape), function="nc_transpose", most=most,
             loc=caller(),
         )  # fmt: skip
-    name = name_of(dtype) if dtype is not None else data.name_of_dtype
-    part = box_of("nki.isa.nc_transpose", mask, flat.shape)
+    name = to_dtype_name(dtype) if dtype is not None else data.dtype_name
+    part = boxed_part("nki.isa.nc_transpose", mask, flat.shape)
 
     def write(dst: NkiTensor, _: Any) -> None:
         own = part.cut(flat)
         place = dst
         for axis, (first, end) in enumerate((part.box or ())[::-1]):
             place = place.slice(axis, first, end)
-        target = place if name == data.name_of_dtype else tile_of(
-            frame, place.shape, data.name_of_dtype, SBUF if is_vector else PSUM
+        target = place if name == data.dtype_name else temporary_tile(
+            frame, place.shape, data.dtype_name, SBUF if is_vector else PSUM
         )  # fmt: skip
         if is_vector:
             nisa.nc_transpose(dst=target, data=own, engine=enums.engine.vector)
         else:
-            transposed(frame, target, own)
+            transpose_on_pe(frame, target, own)
         if target is not place:
             copy_tile(frame, place, target)
 
@@ -251,11 +265,11 @@ def nc_transpose(
     )  # fmt: skip
 
 
-def _flattened(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+def _flatten_free_axes(frame: Frame, tensor: NkiTensor) -> NkiTensor:
     shape = (tensor.shape[0], tensor.size // tensor.shape[0])
     if tensor.is_contiguous():
         return tensor.reshape(shape)
-    copied = tile_of(frame, tensor.shape, tensor.dtype)
+    copied = temporary_tile(frame, tensor.shape, tensor.dtype)
     copy_tile(frame, copied, tensor)
     return copied.reshape(shape)
 
@@ -266,7 +280,7 @@ _FLOATS = ("float32", "float16", "bfloat16", "tfloat32")
 
 
 def _check_activation(data: Tensor, bias: Any, scale: Any) -> None:
-    if isinstance(bias, Tensor) and bias.name_of_dtype not in _FLOATS:
+    if isinstance(bias, Tensor) and bias.dtype_name not in _FLOATS:
         text = (
             "Bias parameter of activation or activation_reduce must be a vector of type float32, "
             "float16, or bfloat16."
@@ -274,7 +288,7 @@ def _check_activation(data: Tensor, bias: Any, scale: Any) -> None:
         raise WrongActivationOperand(text=text, loc=caller())
     if not isinstance(scale, Tensor):
         return
-    if scale.name_of_dtype not in ("float32", "tfloat32"):
+    if scale.dtype_name not in ("float32", "tfloat32"):
         text = (
             "Scale parameter of activation or activation_reduce must be a scalar or vector of "
             "type float32."
@@ -301,7 +315,7 @@ def activation(
     fields = {"op": op, "data": data, "bias": bias, "scale": scale}
     if reduce_op is not None:
         fields |= {"reduce_op": reduce_op, "reduce_cmd": reduce_cmd}
-    return compute(
+    return defer_instruction(
         "activation", data, fields, dtype=dtype, mask=mask, outputs={"reduce_res": reduce_res},
         buffer=buffer,
     )  # fmt: skip
@@ -314,7 +328,7 @@ def activation_reduce(
     """op(data * scale + bias); reduce_res takes its reduction along all free axes."""
     _check_activation(data, bias, scale)
     fields = {"op": op, "data": data, "reduce_op": reduce_op, "bias": bias, "scale": scale}
-    return compute(
+    return defer_instruction(
         "activation_reduce", data, fields, dtype=dtype, mask=mask,
         outputs={"reduce_res": reduce_res},
     )  # fmt: skip
@@ -328,15 +342,15 @@ def tensor_copy(
 ) -> Tensor:  # fmt: skip
     """A copy of a tile."""
     fields = {"src": src, "engine": engine}
-    return compute("tensor_copy", src, fields, dtype=dtype, mask=mask)
+    return defer_instruction("tensor_copy", src, fields, dtype=dtype, mask=mask)
 
 
 def tensor_copy_dynamic_src(
     src: Any, *, mask: Any = None, dtype: Any = None, engine: Any = enums.engine.unknown,
 ) -> Tensor:  # fmt: skip
     """A copy of a tile that starts where an index in memory says."""
-    source, chosen = src.nki(), ready("tensor_copy", "engine", engine)
-    name = name_of(dtype) if dtype is not None else src.name_of_dtype
+    source, chosen = src.read_view(), core_argument("tensor_copy", "engine", engine)
+    name = to_dtype_name(dtype) if dtype is not None else src.dtype_name
 
     def write(dst: NkiTensor, cut: Any) -> None:
         nisa.tensor_copy(dst=dst, src=cut(source), engine=chosen)
@@ -349,10 +363,13 @@ def tensor_copy_dynamic_dst(
     engine: Any = enums.engine.unknown,
 ) -> None:  # fmt: skip
     """Copy a tile to where an index in memory says."""
-    source, chosen = operand("tensor_copy", "src", src), ready("tensor_copy", "engine", engine)
-    part = box_of("nki.isa.tensor_copy_dynamic_dst", mask, dst.shape)
+    source, chosen = (
+        operand("tensor_copy", "src", src),
+        core_argument("tensor_copy", "engine", engine),
+    )
+    part = boxed_part("nki.isa.tensor_copy_dynamic_dst", mask, dst.shape)
     if not part.is_empty:
-        place = dst.nki_to_write(part.box)
+        place = dst.write_view(part.box)
         nisa.tensor_copy(dst=place, src=part.cut(source), engine=chosen)
 
 
@@ -362,17 +379,17 @@ def tensor_copy_predicated(
 ) -> Tensor:  # fmt: skip
     """dst takes src where the predicate is not 0 (with reverse_pred where it is 0)."""
     fields = {"src": src, "predicate": predicate, "reverse_pred": reverse_pred}
-    return in_place("tensor_copy_predicated", dst, fields, mask, is_partial=True)
+    return issue_in_place("tensor_copy_predicated", dst, fields, mask, is_partial=True)
 
 
 def memset(
     shape: Any, value: Any, dtype: Any, *, mask: Any = None, engine: Any = enums.engine.unknown,
 ) -> Tensor:  # fmt: skip
     """A tile of one value."""
-    frame = frame_of("nki.isa.memset")
+    frame = require_frame("nki.isa.memset")
     sizes, number = tile_shape(frame, tuple(int(n) for n in shape)), np.asarray(value).item()
     return defer(
-        "nki.isa.memset", sizes, name_of(dtype), lambda dst, cut: fill(dst, number), mask=mask
+        "nki.isa.memset", sizes, to_dtype_name(dtype), lambda dst, cut: fill(dst, number), mask=mask
     )
 
 
@@ -381,23 +398,26 @@ def tensor_tensor(
     engine: Any = enums.engine.unknown,
 ) -> Tensor:  # fmt: skip
     """data1 op data2, of the same partitions; a free dimension of one element repeats."""
-    frame = frame_of("nki.isa.tensor_tensor")
+    frame = require_frame("nki.isa.tensor_tensor")
     a, b = operand("tensor_tensor", "data1", data1), operand("tensor_tensor", "data2", data2)
     check_partitions("tensor_tensor", data1=a, data2=b)
     if a.tile.memory == b.tile.memory and a.tile.memory.value == "PSUM":
-        a = in_sbuf(frame, a)
+        a = ensure_in_sbuf(frame, a)
     if a.size != b.size:  # a column beside a tile
-        shape = together(a.shape, b.shape)
-        a, b = fitted(a, shape, frame), fitted(b, shape, frame)
-    name = promoted(data1.name_of_dtype, data2.name_of_dtype)
-    operator, chosen = ready("tensor_tensor", "op", op), ready("tensor_tensor", "engine", engine)
+        shape = broadcast_operands(a.shape, b.shape)
+        a, b = broadcast_view(a, shape, frame), broadcast_view(b, shape, frame)
+    name = promote(data1.dtype_name, data2.dtype_name)
+    operator, chosen = (
+        core_argument("tensor_tensor", "op", op),
+        core_argument("tensor_tensor", "engine", engine),
+    )
     if chosen is enums.engine.unknown and operator not in EXACT:
         chosen = enums.engine.vector
 
     def write(dst: NkiTensor, cut: Any) -> None:
         nisa.tensor_tensor(dst=dst, data1=cut(a), data2=cut(b), op=operator, engine=chosen)
 
-    result = name_of(dtype) if dtype is not None else name
+    result = to_dtype_name(dtype) if dtype is not None else name
     return defer("nki.isa.tensor_tensor", a.shape, result, write, mask=mask)
 
 
@@ -411,7 +431,7 @@ def tensor_scalar(
         "data": data, "op0": op0, "operand0": operand0, "reverse0": reverse0, "op1": op1,
         "operand1": operand1, "reverse1": reverse1, "engine": engine,
     }  # fmt: skip
-    return compute("tensor_scalar", data, fields, dtype=dtype, mask=mask)
+    return defer_instruction("tensor_scalar", data, fields, dtype=dtype, mask=mask)
 
 
 def scalar_tensor_tensor(
@@ -423,7 +443,7 @@ def scalar_tensor_tensor(
         "data": data, "op0": op0, "operand0": operand0, "op1": op1, "operand1": operand1,
         "reverse0": reverse0, "reverse1": reverse1,
     }  # fmt: skip
-    return compute("scalar_tensor_tensor", data, fields, dtype=dtype, mask=mask)
+    return defer_instruction("scalar_tensor_tensor", data, fields, dtype=dtype, mask=mask)
 
 
 def tensor_reduce(
@@ -431,18 +451,18 @@ def tensor_reduce(
     keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
     """The reduction along free axes, with negate minus that."""
-    name = ready("tensor_reduce", "op", op)
+    name = core_argument("tensor_reduce", "op", op)
     function = "nki.isa.tensor_reduce"
     return reduction(function, name, data, axis, dtype, mask, keepdims, negate)
 
 
 def tensor_partition_reduce(op: Any, data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """The reduction over the partitions, a tile of one."""
-    frame = frame_of("nki.isa.tensor_partition_reduce")
-    source = in_sbuf(frame, operand("tensor_partition_reduce", "data", data))
-    name = name_of(dtype) if dtype is not None else data.name_of_dtype
-    operator = ready("tensor_partition_reduce", "op", op)
-    part = box_of("nki.isa.tensor_partition_reduce", mask, source.shape)
+    frame = require_frame("nki.isa.tensor_partition_reduce")
+    source = ensure_in_sbuf(frame, operand("tensor_partition_reduce", "data", data))
+    name = to_dtype_name(dtype) if dtype is not None else data.dtype_name
+    operator = core_argument("tensor_partition_reduce", "op", op)
+    part = boxed_part("nki.isa.tensor_partition_reduce", mask, source.shape)
 
     def write(dst: NkiTensor, _: Any) -> None:
         place = dst
@@ -468,7 +488,9 @@ def tensor_scalar_reduce(
         "reverse0": reverse0,
     }  # fmt: skip
     outputs = {"reduce_res": reduce_res}
-    return compute("tensor_scalar_reduce", data, fields, dtype=dtype, mask=mask, outputs=outputs)
+    return defer_instruction(
+        "tensor_scalar_reduce", data, fields, dtype=dtype, mask=mask, outputs=outputs
+    )
 
 
 def tensor_scalar_cumulative(
@@ -476,12 +498,12 @@ def tensor_scalar_cumulative(
     reduce_cmd: Any = enums.reduce_cmd.reset_reduce, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """dst takes the running op1 of src op0 imm0, with load_reduce from imm1 on."""
-    command = ready("tensor_scalar_cumulative", "reduce_cmd", reduce_cmd)
+    command = core_argument("tensor_scalar_cumulative", "reduce_cmd", reduce_cmd)
     imm1 = imm1 if command is enums.reduce_cmd.load_reduce else None
     fields = {
         "src": src, "op0": op0, "op1": op1, "imm0": imm0, "imm1": imm1, "reduce_cmd": reduce_cmd,
     }  # fmt: skip
-    return in_place("tensor_scalar_cumulative", dst, fields, mask)
+    return issue_in_place("tensor_scalar_cumulative", dst, fields, mask)
 
 
 def tensor_tensor_scan(
@@ -493,12 +515,12 @@ def tensor_tensor_scan(
         "data0": data0, "data1": data1, "initial": initial, "op0": op0, "op1": op1,
         "reverse0": reverse0, "reverse1": reverse1,
     }  # fmt: skip
-    return compute("tensor_tensor_scan", data0, fields, dtype=dtype, mask=mask)
+    return defer_instruction("tensor_tensor_scan", data0, fields, dtype=dtype, mask=mask)
 
 
 def reciprocal(data: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """1 / data."""
-    return compute("reciprocal", data, {"data": data}, dtype=dtype, mask=mask)
+    return defer_instruction("reciprocal", data, {"data": data}, dtype=dtype, mask=mask)
 
 
 def bn_stats(data: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
@@ -528,16 +550,16 @@ def _rows_only(
     name: str, data: Tensor, fields: Fields, shape: tuple[int, ...], dtype: Any, mask: Any
 ) -> Tensor:
     """An instruction whose result has elements of its own: the mask's free axes cut only `data`."""
-    given = {each: ready(name, each, value) for each, value in fields.items()}
-    part = box_of(f"nki.isa.{name}", mask, data.shape)
-    function = function_of_core(name)
+    given = {each: core_argument(name, each, value) for each, value in fields.items()}
+    part = boxed_part(f"nki.isa.{name}", mask, data.shape)
+    function = core_function(name)
 
     def write(dst: NkiTensor, _: Any) -> None:
         place = dst.slice(0, *part.box[0]) if part.box else dst
         own = {k: _cut_as(data, part, v) for k, v in given.items()}
         function(dst=place, **own)
 
-    result = name_of(dtype) if dtype is not None else data.name_of_dtype
+    result = to_dtype_name(dtype) if dtype is not None else data.dtype_name
     empty = False if part.is_empty else None
     return defer(
         f"nki.isa.{name}", shape, result, write, mask=empty, regions=(SBUF,),
@@ -557,18 +579,19 @@ def nc_match_replace8(
 ) -> Tensor:  # fmt: skip
     """data with the first occurrence of each of eight values replaced; dst_idx says where."""
     given = {
-        name: ready("nc_match_replace8", name, v) for name, v in (("data", data), ("vals", vals))
+        name: core_argument("nc_match_replace8", name, v)
+        for name, v in (("data", data), ("vals", vals))
     }
-    part = box_of("nki.isa.nc_match_replace8", mask, data.shape)
+    part = boxed_part("nki.isa.nc_match_replace8", mask, data.shape)
     if dst_idx is not None:
-        given["dst_idx"] = written(dst_idx)
+        given["dst_idx"] = output_view(dst_idx)
     number = float(imm)
 
     def write(dst: NkiTensor, _: Any) -> None:
         own = {k: _cut_as(data, part, v) for k, v in given.items()}
         nisa.nc_match_replace8(dst=dst, imm=number, **own)
 
-    result = name_of(dtype) if dtype is not None else data.name_of_dtype
+    result = to_dtype_name(dtype) if dtype is not None else data.dtype_name
     return defer("nki.isa.nc_match_replace8", data.shape, result, write, mask=mask)
 
 
@@ -576,18 +599,18 @@ def nc_stream_shuffle(
     src: Any, dst: Any, shuffle_mask: Any, *, dtype: Any = None, mask: Any = None
 ) -> Tensor:
     """Partition p of dst in each group of 32 takes partition shuffle_mask[p] of src; 255 none."""
-    frame = frame_of("nki.isa.nc_stream_shuffle")
-    part = box_of("nki.isa.nc_stream_shuffle", mask, dst.shape)
+    frame = require_frame("nki.isa.nc_stream_shuffle")
+    part = boxed_part("nki.isa.nc_stream_shuffle", mask, dst.shape)
     if part.is_empty:
         return dst
     if part.box is not None:
         raise UnsupportedMask(what="a mask of nki.isa.nc_stream_shuffle", loc=caller())
-    source = src.nki()
-    place = dst.nki_to_write(is_partial=255 in shuffle_mask)
+    source = src.read_view()
+    place = dst.write_view(is_partial=255 in shuffle_mask)
     if source.shape[0] != place.shape[0]:
-        wide = tile_of(frame, place.shape, source.dtype)
+        wide = temporary_tile(frame, place.shape, source.dtype)
         fill(wide, 0)
-        copy_tile(frame, wide.slice(0, 0, source.shape[0]), reachable(frame, source))
+        copy_tile(frame, wide.slice(0, 0, source.shape[0]), align_partition_start(frame, source))
         source = wide
     nisa.nc_stream_shuffle(dst=place, src=source, shuffle_mask=[int(n) for n in shuffle_mask])
     return dst
@@ -605,7 +628,9 @@ def range_select(
         "range_start": range_start, "on_false_value": on_false_value,
     }  # fmt: skip
     outputs = {"reduce_res": reduce_res}
-    return compute("range_select", on_true_tile, fields, dtype=dtype, mask=mask, outputs=outputs)
+    return defer_instruction(
+        "range_select", on_true_tile, fields, dtype=dtype, mask=mask, outputs=outputs
+    )
 
 
 def select_reduce(
@@ -618,13 +643,13 @@ def select_reduce(
         "predicate": predicate, "on_true": on_true, "on_false": on_false,
         "reduce_cmd": reduce_cmd, "reduce_op": reduce_op, "reverse_pred": reverse_pred,
     }  # fmt: skip
-    return in_place("select_reduce", dst, fields, mask, {"reduce_res": reduce_res})
+    return issue_in_place("select_reduce", dst, fields, mask, {"reduce_res": reduce_res})
 
 
 def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """data with elements replaced by 0, each with a probability."""
     fields = {"data": data, "prob": prob}
-    return compute("dropout", data, fields, dtype=dtype, mask=mask)
+    return defer_instruction("dropout", data, fields, dtype=dtype, mask=mask)
 
 
 # --- GpSimd ------------------------------------------------------------------------------------
@@ -632,11 +657,11 @@ def dropout(data: Any, prob: Any, *, mask: Any = None, dtype: Any = None) -> Ten
 
 def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
     """A tile of the values of an index."""
-    frame = frame_of("nki.isa.iota")
+    frame = require_frame("nki.isa.iota")
     index = expr if isinstance(expr, Index) else Index((1, 1), (0, 0), int(expr))
     shape = tile_shape(frame, index.shape if index.ndim > 1 else (1, *index.shape))
     index = index.at_rank(len(shape))
-    box = part_of(mask, shape).box or tuple((0, count) for count in shape)
+    box = masked_part(mask, shape).box or tuple((0, count) for count in shape)
     start = index.start + sum(
         step * first for step, (first, _) in zip(index.steps, box, strict=True)
     )
@@ -646,48 +671,48 @@ def iota(expr: Any, dtype: Any, *, mask: Any = None) -> Tensor:
         pattern = [[step, count] for step, count in zip(steps, counts, strict=True)]
         nisa.iota(dst=dst, pattern=pattern, offset=start, channel_multiplier=index.steps[0])
 
-    return defer("nki.isa.iota", shape, name_of(dtype), write, mask=mask, regions=(SBUF,))
+    return defer("nki.isa.iota", shape, to_dtype_name(dtype), write, mask=mask, regions=(SBUF,))
 
 
 def affine_select(
     pred: Any, on_true_tile: Any, on_false_value: Any, *, mask: Any = None, dtype: Any = None,
 ) -> Tensor:  # fmt: skip
     """on_true_tile where comparisons of indices hold, a number elsewhere."""
-    frame = frame_of("nki.isa.affine_select")
-    data = in_sbuf(frame, operand("affine_select", "on_true_tile", on_true_tile))
-    where = _where(pred, data.shape)
+    frame = require_frame("nki.isa.affine_select")
+    data = ensure_in_sbuf(frame, operand("affine_select", "on_true_tile", on_true_tile))
+    where = _predicate_mask(pred, data.shape)
     number = float(np.asarray(on_false_value).item())
-    box = part_of(mask, data.shape).box or tuple((0, count) for count in data.shape)
+    box = masked_part(mask, data.shape).box or tuple((0, count) for count in data.shape)
 
     def write(dst: NkiTensor, cut: Any) -> None:
         if len(where.alternatives) > 1:
-            _select_any(frame, dst, cut(data), number, Part(dst.shape, box, where))
+            _select_disjunction(frame, dst, cut(data), number, MaskedPart(dst.shape, box, where))
             return
         own = cut(data)
         for condition in where.alternatives[0]:
             start = condition.start + sum(
                 step * first for step, (first, _) in zip(condition.steps, box, strict=True)
             )
-            select(dst, Index(dst.shape, condition.steps, start), own, number)
+            select_affine(dst, Index(dst.shape, condition.steps, start), own, number)
             own = dst
 
-    name = name_of(dtype) if dtype is not None else on_true_tile.name_of_dtype
+    name = to_dtype_name(dtype) if dtype is not None else on_true_tile.dtype_name
     return defer("nki.isa.affine_select", data.shape, name, write, mask=mask, regions=(SBUF,))
 
 
-def _select_any(
-    frame: Frame, dst: NkiTensor, data: NkiTensor, otherwise: float, part: Part
+def _select_disjunction(
+    frame: Frame, dst: NkiTensor, data: NkiTensor, otherwise: float, part: MaskedPart
 ) -> None:
     """dst = data where one alternative of the part's rest holds, a number elsewhere."""
-    chosen, result = (tile_of(frame, dst.shape, dst.dtype) for _ in range(2))
+    chosen, result = (temporary_tile(frame, dst.shape, dst.dtype) for _ in range(2))
     copy_tile(frame, chosen, data)
     fill(result, otherwise)
-    predicate = truth(frame, part, dst.shape)
+    predicate = mask_predicate(frame, part, dst.shape)
     nisa.tensor_copy_predicated(dst=result, src=chosen, predicate=predicate)
     copy_tile(frame, dst, result)
 
 
-def _where(pred: Any, shape: tuple[int, ...]) -> Mask:
+def _predicate_mask(pred: Any, shape: tuple[int, ...]) -> Mask:
     """A mask over the axes of a tile, also for a truth value."""
     rank = len(shape)
     if isinstance(pred, Mask):
@@ -702,11 +727,11 @@ def local_gather(
     *, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """In each group of 16 partitions the elements that the group's indices name."""
-    source, chosen = operand("local_gather", "src_buffer", src_buffer), index.nki()
+    source, chosen = operand("local_gather", "src_buffer", src_buffer), index.read_view()
     count = num_valid_indices or chosen.size // chosen.shape[0] * 16
     group = (16,) if count % 16 == 0 else ()
     shape = (source.shape[0], count // math.prod(group), *group, num_elem_per_idx)
-    gather = function_of_core("local_gather")
+    gather = core_function("local_gather")
 
     def write(dst: NkiTensor, cut: Any) -> None:
         place = dst.reshape((dst.shape[0], count, num_elem_per_idx))
@@ -715,7 +740,7 @@ def local_gather(
             num_valid_indices=num_valid_indices,
         )  # fmt: skip
 
-    return defer("nki.isa.local_gather", shape, src_buffer.name_of_dtype, write, mask=mask)
+    return defer("nki.isa.local_gather", shape, src_buffer.dtype_name, write, mask=mask)
 
 
 def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tensor:
@@ -723,7 +748,7 @@ def sequence_bounds(*, segment_ids: Any, dtype: Any = None) -> Tensor:
     rows, count = segment_ids.shape[0], segment_ids.size // segment_ids.shape[0]
     fields = {"segment_ids": segment_ids}
     shape = (rows, 2, count)
-    return compute(
+    return defer_instruction(
         "sequence_bounds", segment_ids, fields, dtype=dtype, mask=None, shape=shape, regions=(SBUF,)
     )
 

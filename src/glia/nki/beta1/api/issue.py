@@ -21,10 +21,10 @@ from glia.nki.beta1.errors import (
     UnsupportedMask,
     WrongMemory,
 )
-from glia.nki.beta1.run.frame import Frame, frame_of
+from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import Buffer, sbuf
 from glia.nki.beta1.tensors.index import Box, Conditions, Index, Mask
-from glia.nki.beta1.tensors.storage import Offer, Storage, unchecked
+from glia.nki.beta1.tensors.storage import DeferredWrite, Storage, allocate_unchecked
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.issue.instruction import MOST_DIMS, issue
 from glia.nki.issue.transfers import dma_copy
@@ -34,15 +34,15 @@ from glia.nki.tensors.nki_tensor import NkiTensor
 
 SBUF, PSUM = MemoryRegion.sbuf, MemoryRegion.psum
 ON_CHIP = (SBUF, PSUM)
-Cut = Callable[[NkiTensor], NkiTensor]
-Write = Callable[[NkiTensor, Cut], Any]
+CutOperand = Callable[[NkiTensor], NkiTensor]
+Write = Callable[[NkiTensor, CutOperand], Any]
 
 
 # --- masks ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Part:
+class MaskedPart:
     """What a mask leaves of a tile of `shape`: nothing, or a box but for `rest`."""
 
     shape: tuple[int, ...]
@@ -60,31 +60,31 @@ class Part:
         return tensor
 
 
-def part_of(mask: Any, shape: tuple[int, ...]) -> Part:
+def masked_part(mask: Any, shape: tuple[int, ...]) -> MaskedPart:
     """The part of a tile that a mask leaves: a mask, a truth value, or None for all of it."""
     if mask is None or mask is True or (isinstance(mask, np.bool_) and mask):
-        return Part(shape)
+        return MaskedPart(shape)
     if isinstance(mask, bool | np.bool_):
-        return Part(shape, is_empty=True)
+        return MaskedPart(shape, is_empty=True)
     if not isinstance(mask, Mask):
         raise UnsupportedMask(what=f"a {type(mask).__name__}", loc=caller())
-    box, rest = mask.within(shape)
+    box, rest = mask.bounding_box(shape)
     if box is None:
-        return Part(shape, is_empty=True)
+        return MaskedPart(shape, is_empty=True)
     is_whole = box == tuple((0, count) for count in shape)
-    return Part(shape, None if is_whole else box, rest)
+    return MaskedPart(shape, None if is_whole else box, rest)
 
 
-def box_of(function: str, mask: Any, shape: tuple[int, ...]) -> Part:
+def boxed_part(function: str, mask: Any, shape: tuple[int, ...]) -> MaskedPart:
     """The part of a tile that a mask leaves; UnsupportedMask where that is no box."""
-    part = part_of(mask, shape)
+    part = masked_part(mask, shape)
     if part.rest is not None:
         what = f"a mask of {function} that is no box (mask what is stored in its place)"
         raise UnsupportedMask(what=what, loc=caller())
     return part
 
 
-def both(first: Any, second: Any) -> Any:
+def conjoin_masks(first: Any, second: Any) -> Any:
     """The conjunction of two masks."""
     if first is None or second is None:
         return second if first is None else first
@@ -94,9 +94,11 @@ def both(first: Any, second: Any) -> Any:
 # --- operands ------------------------------------------------------------------------------------
 
 
-def tile_of(frame: Frame, shape: tuple[int, ...], dtype: str, region: MemoryRegion = SBUF) -> Any:
+def temporary_tile(
+    frame: Frame, shape: tuple[int, ...], dtype: str, region: MemoryRegion = SBUF
+) -> Any:
     """A tile of the core for what an instruction needs in between."""
-    return unchecked(frame, shape, dtype, region, "temporary")
+    return allocate_unchecked(frame, shape, dtype, region, "temporary")
 
 
 def operand(function: str, name: str, value: Any) -> NkiTensor:
@@ -113,20 +115,20 @@ def operand(function: str, name: str, value: Any) -> NkiTensor:
         )
     if value.dynamic is not None:
         raise IndirectNotSupported(loc=caller())
-    box = box_of(function, value.mask, value.shape).box if value.mask is not None else None
-    return reachable(value.frame, value.nki(box))
+    box = boxed_part(function, value.mask, value.shape).box if value.mask is not None else None
+    return align_partition_start(value.frame, value.read_view(box))
 
 
-def reachable(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+def align_partition_start(frame: Frame, tensor: NkiTensor) -> NkiTensor:
     """The tensor, or a copy at partition 0 when its own start is none for an engine."""
-    if starts_well(tensor) or tensor.tile.memory is Memory.PSUM:
+    if has_engine_start(tensor) or tensor.tile.memory is Memory.PSUM:
         return tensor
-    copied = tile_of(frame, tensor.shape, tensor.dtype)
+    copied = temporary_tile(frame, tensor.shape, tensor.dtype)
     issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": copied, "src": tensor})
     return copied
 
 
-def starts_well(tensor: NkiTensor) -> bool:
+def has_engine_start(tensor: NkiTensor) -> bool:
     """Whether an engine can access the partitions: neighbours from an allowed start."""
     step, count = tensor.dims[0]
     start = tensor.partition
@@ -135,7 +137,7 @@ def starts_well(tensor: NkiTensor) -> bool:
     return not isinstance(start, int) or start == 0 or start_partition_holds(tensor.pattern)
 
 
-def fitted(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> NkiTensor:
+def broadcast_view(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> NkiTensor:
     """The tensor repeated to a shape, as NumPy broadcasts; over the partitions it is copied."""
     if tensor.shape == shape:
         return tensor
@@ -144,7 +146,7 @@ def fitted(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> NkiTensor
     own = (1,) * missing + view.shape
     if missing > 0 and all(a in (1, b) for a, b in zip(own, shape, strict=True)):
         for _ in range(missing):  # the partitions become a free dimension, as in NumPy
-            view = _row_of(view)
+            view = _prepend_axis(view)
     while view.ndim < len(shape):
         view = view.expand_dim(1)
     for axis in range(1, len(shape)):
@@ -152,10 +154,10 @@ def fitted(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> NkiTensor
             view = view.broadcast(axis, shape[axis])
     if view.shape[1:] != shape[1:] or view.shape[0] not in (1, shape[0]):
         raise DestinationTooSmall(dst=shape, src=tensor.shape, loc=caller())
-    return view if view.shape[0] == shape[0] else spread(frame, view, shape[0])
+    return view if view.shape[0] == shape[0] else broadcast_partitions(frame, view, shape[0])
 
 
-def _row_of(view: NkiTensor) -> NkiTensor:
+def _prepend_axis(view: NkiTensor) -> NkiTensor:
     """A dimension of one partition in front of a tile that has only one."""
     if view.shape[0] != 1:
         raise UnsupportedHere(
@@ -166,25 +168,25 @@ def _row_of(view: NkiTensor) -> NkiTensor:
     return view.expand_dim(1)
 
 
-def spread(frame: Frame, tensor: NkiTensor, partitions: int) -> NkiTensor:
+def broadcast_partitions(frame: Frame, tensor: NkiTensor, partitions: int) -> NkiTensor:
     """One partition copied to many."""
-    tile = tile_of(frame, (partitions, *tensor.shape[1:]), tensor.dtype)
-    spread_to(frame, tile, tensor)
+    tile = temporary_tile(frame, (partitions, *tensor.shape[1:]), tensor.dtype)
+    broadcast_partitions_into(frame, tile, tensor)
     return tile
 
 
-def spread_to(frame: Frame, dst: NkiTensor, tensor: NkiTensor) -> None:
+def broadcast_partitions_into(frame: Frame, dst: NkiTensor, tensor: NkiTensor) -> None:
     """One partition copied to all of a tile in SBUF of the same dtype."""
-    whole = in_sbuf(frame, tensor)
+    whole = ensure_in_sbuf(frame, tensor)
     repeated = whole._with(((0, dst.shape[0]), *whole.dims[1:]))
     issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": dst, "src": repeated})
 
 
-def in_sbuf(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+def ensure_in_sbuf(frame: Frame, tensor: NkiTensor) -> NkiTensor:
     """The tensor, or a copy in SBUF of one in PSUM."""
     if tensor.tile.memory is not Memory.PSUM:
         return tensor
-    copied = tile_of(frame, tensor.shape, tensor.dtype)
+    copied = temporary_tile(frame, tensor.shape, tensor.dtype)
     issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": copied, "src": tensor})
     return copied
 
@@ -221,36 +223,38 @@ def defer(
     `is_partial` says that `write` itself leaves elements out, `splits` that it computes element by
     element, so that a tile of many dimensions can be written in parts.
     """
-    write = _in_parts(write) if splits and len(shape) > MOST_DIMS else write
-    frame = frame_of(function)
+    write = _split_free_dimension(write) if splits and len(shape) > MOST_DIMS else write
+    frame = require_frame(function)
     frame.flush()
-    name = frame.label("", function.rpartition(".")[2])
+    name = frame.unique_name("", function.rpartition(".")[2])
     storage = Storage(frame, name, buffer, dtype, (), shape)
-    part = part_of(mask, masked or shape)
+    part = masked_part(mask, masked or shape)
 
     def emit(destination: Tensor, is_fresh: bool) -> None:
-        put(destination, part, write, is_fresh=is_fresh, by_dma=by_dma, is_partial=is_partial)
+        write_part(
+            destination, part, write, is_fresh=is_fresh, by_dma=by_dma, is_partial=is_partial
+        )
 
-    storage.offer = Offer(emit, regions, accumulate)
+    storage.deferred = DeferredWrite(emit, regions, accumulate)
     result = storage.whole = Tensor.whole(storage)
     frame.pending = storage
     return result
 
 
-def _in_parts(write: Write) -> Write:
+def _split_free_dimension(write: Write) -> Write:
     """Write a tile one index of its first free dimension after the other, until few are left."""
 
-    def parts(dst: NkiTensor, cut: Cut) -> None:
+    def parts(dst: NkiTensor, cut: CutOperand) -> None:
         if dst.ndim <= MOST_DIMS:
             write(dst, cut)
             return
         for number in range(dst.shape[1]):
-            parts(dst.select(1, number), _chosen(cut, dst.ndim, number))
+            parts(dst.select(1, number), _select_index(cut, dst.ndim, number))
 
     return parts
 
 
-def _chosen(cut: Cut, rank: int, number: int) -> Cut:
+def _select_index(cut: CutOperand, rank: int, number: int) -> CutOperand:
     def chosen(tensor: NkiTensor) -> NkiTensor:
         own = cut(tensor)
         if own.ndim != rank:
@@ -260,9 +264,9 @@ def _chosen(cut: Cut, rank: int, number: int) -> Cut:
     return chosen
 
 
-def put(
+def write_part(
     destination: Tensor,
-    part: Part,
+    part: MaskedPart,
     write: Write,
     *,
     is_fresh: bool = False,
@@ -273,56 +277,57 @@ def put(
     if part.is_empty:
         return
     if part.rest is not None and not is_fresh:
-        _put_selected(destination, part, write)
+        _write_selected(destination, part, write)
         return
     box = part.box if len(part.shape) == destination.ndim else None
     if box is not None and part.shape != destination.shape:
         counts = destination.shape
         box = tuple((0, n) if n == 1 else b for n, b in zip(counts, box, strict=True))
-    place = destination.nki_to_write(box, is_partial=is_partial)
-    if by_dma or starts_well(place):
+    place = destination.write_view(box, is_partial=is_partial)
+    if by_dma or has_engine_start(place):
         write(place, part.cut)
         return
     frame = destination.frame
-    tile = tile_of(frame, place.shape, place.dtype)
+    tile = temporary_tile(frame, place.shape, place.dtype)
     write(tile, part.cut)
     issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": place, "src": tile})
 
 
-def _put_selected(destination: Tensor, part: Part, write: Write) -> None:
+def _write_selected(destination: Tensor, part: MaskedPart, write: Write) -> None:
     """Compute the whole box aside and copy the elements for which the mask's rest holds."""
     frame = destination.frame
-    place = destination.nki_to_write(part.box, is_partial=True)
-    tile = tile_of(frame, place.shape, place.dtype)
+    place = destination.write_view(part.box, is_partial=True)
+    tile = temporary_tile(frame, place.shape, place.dtype)
     write(tile, part.cut)
-    fields = {"dst": place, "src": tile, "predicate": truth(frame, part, place.shape)}
+    fields = {"dst": place, "src": tile, "predicate": mask_predicate(frame, part, place.shape)}
     issue(frame.session, "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
 
 
-def truth(frame: Frame, part: Part, shape: tuple[int, ...]) -> NkiTensor:
+def mask_predicate(frame: Frame, part: MaskedPart, shape: tuple[int, ...]) -> NkiTensor:
     """A tile that is 1 where the rest of a mask holds in its box, else 0."""
     assert part.rest is not None
     firsts = [first for first, _ in part.box or ((0, 0),) * len(shape)]
     first, *others = (
-        _truth(frame, conditions, firsts, shape) for conditions in part.rest.alternatives
+        _conjunction_predicate(frame, conditions, firsts, shape)
+        for conditions in part.rest.alternatives
     )
     for each in others:
         two_step(first, first, each, "maximum")
     return first
 
 
-def _truth(
+def _conjunction_predicate(
     frame: Frame, conditions: Conditions, firsts: list[int], shape: tuple[int, ...]
 ) -> NkiTensor:
-    held = tile_of(frame, shape, "uint8")
+    held = temporary_tile(frame, shape, "uint8")
     issue(frame.session, "memset", isa.Memset, {"dst": held, "value": 1})
     for condition in conditions:
         moved = sum(step * first for step, first in zip(condition.steps, firsts, strict=True))
-        select(held, Index(shape, condition.steps, condition.start + moved), held, 0)
+        select_affine(held, Index(shape, condition.steps, condition.start + moved), held, 0)
     return held
 
 
-def select(dst: NkiTensor, condition: Index, data: NkiTensor, otherwise: float) -> None:
+def select_affine(dst: NkiTensor, condition: Index, data: NkiTensor, otherwise: float) -> None:
     """dst = data where the condition is not negative, `otherwise` elsewhere."""
     pattern = [
         [step, count] for step, count in zip(condition.steps[1:], dst.shape[1:], strict=True)
@@ -345,27 +350,27 @@ def assign(slot: Tensor, value: Any, mask: Any = None) -> None:
     if hasattr(value, "assign_to"):
         value.assign_to(slot)
     elif isinstance(value, Tensor):
-        if mask is not None or not _take(slot, value):
+        if mask is not None or not _forward_to_slot(slot, value):
             copy_into(slot, value, mask)
     else:
         number = np.asarray(value).item()
-        part = part_of(mask, slot.shape)
-        put(slot, part, lambda dst, cut: fill(dst, number))
+        part = masked_part(mask, slot.shape)
+        write_part(slot, part, lambda dst, cut: fill(dst, number))
 
 
-def _take(slot: Tensor, value: Tensor) -> bool:
+def _forward_to_slot(slot: Tensor, value: Tensor) -> bool:
     """Let the instruction that gives the value write the slot; whether that is possible."""
     storage = value.storage
-    offer = storage.offer
+    offer = storage.deferred
     if offer is None or storage is slot.storage or slot.region not in offer.regions:
         return False
-    exact = slot.name_of_dtype == value.name_of_dtype or value.name_of_dtype == "float32"
+    exact = slot.dtype_name == value.dtype_name or value.dtype_name == "float32"
     if slot.shape != storage.shape or value.shape != storage.shape or not exact:
         return False
-    storage.take()
+    storage.take_deferred()
     offer.write(slot, False)
-    storage.home = slot
-    slot.storage.guests.add(storage)
+    storage.forwarded_to = slot
+    slot.storage.forwarded_tensors.add(storage)
     return True
 
 
@@ -376,18 +381,18 @@ def copy_into(slot: Tensor, value: Tensor, mask: Any = None) -> None:
             name="value", function="assignment", wanted="psum|sbuf", found="hbm", loc=caller()
         )
     frame = slot.frame
-    source = reachable(frame, value.nki())
+    source = align_partition_start(frame, value.read_view())
     if source.size > slot.size:
         raise DestinationTooSmall(dst=slot.shape, src=source.shape, loc=caller())
     if source.shape[0] == slot.shape[0] and source.size == slot.size:
         shaped = source if source.shape == slot.shape else source.reshape(slot.shape)
     else:
-        shaped = fitted(source, slot.shape, frame)
+        shaped = broadcast_view(source, slot.shape, frame)
 
-    def write(dst: NkiTensor, cut: Cut) -> None:
+    def write(dst: NkiTensor, cut: CutOperand) -> None:
         copy_tile(frame, dst, cut(shaped))
 
-    put(slot, part_of(mask, slot.shape), _in_parts(write))
+    write_part(slot, masked_part(mask, slot.shape), _split_free_dimension(write))
 
 
 def copy_tile(frame: Frame, dst: NkiTensor, src: NkiTensor) -> None:
@@ -404,9 +409,9 @@ def fill(dst: NkiTensor, value: float) -> None:
 
 def transfer(frame: Frame, dst: NkiTensor, src: NkiTensor, **options: Any) -> None:
     """Copy by DMA; what is in PSUM passes through SBUF, many dimensions go in parts."""
-    source = in_sbuf(frame, src)
+    source = ensure_in_sbuf(frame, src)
     if max(dst.ndim, source.ndim) > MOST_DIMS and dst.shape == source.shape:
-        dst, source = _merged(dst, source)
+        dst, source = _merge_free_dimensions(dst, source)
         if dst.ndim > MOST_DIMS:
             for number in range(dst.shape[1]):
                 transfer(frame, dst.select(1, number), source.select(1, number), **options)
@@ -414,7 +419,7 @@ def transfer(frame: Frame, dst: NkiTensor, src: NkiTensor, **options: Any) -> No
     dma_copy(dst, source, **options)
 
 
-def _merged(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
+def _merge_free_dimensions(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
     """Both with free dimensions joined that follow each other regularly in both."""
     pairs: list[list[tuple[int, int]]] = []
     for first, second in zip(one.dims, two.dims, strict=True):
@@ -430,10 +435,3 @@ def _merged(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
         else:
             pairs.append([first, second])
     return one._with(tuple(p[0] for p in pairs)), two._with(tuple(p[1] for p in pairs))
-
-
-__all__ = [
-    "ON_CHIP", "PSUM", "SBUF", "Cut", "Part", "assign", "both", "box_of", "check_partitions",
-    "copy_into", "copy_tile", "defer", "fill", "fitted", "in_sbuf", "operand", "part_of", "put",
-    "reachable", "select", "spread", "spread_to", "starts_well", "tile_of", "transfer", "truth",
-]  # fmt: skip

@@ -14,17 +14,17 @@ from glia.nki import isa as nisa
 from glia.nki.beta1.api.issue import (
     PSUM,
     SBUF,
-    Part,
-    box_of,
+    MaskedPart,
+    boxed_part,
+    broadcast_partitions_into,
+    broadcast_view,
     copy_tile,
     defer,
+    ensure_in_sbuf,
     fill,
-    fitted,
-    in_sbuf,
+    masked_part,
     operand,
-    part_of,
-    spread_to,
-    tile_of,
+    temporary_tile,
     transfer,
 )
 from glia.nki.beta1.errors import (
@@ -36,9 +36,9 @@ from glia.nki.beta1.errors import (
     UnsupportedHere,
     WrongMemory,
 )
-from glia.nki.beta1.run.frame import Frame, frame_of
+from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import psum
-from glia.nki.beta1.tensors.dtypes import name_of
+from glia.nki.beta1.tensors.dtypes import to_dtype_name
 from glia.nki.beta1.tensors.index import Box
 from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
 from glia.nki.issue.instruction import issue
@@ -51,7 +51,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor
 _BITS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # floats that the PE array passes on
 
 
-def in_hbm(function: str, name: str, value: Any) -> Tensor:
+def hbm_operand(function: str, name: str, value: Any) -> Tensor:
     """An operand in HBM; WrongMemory for one on chip."""
     if not isinstance(value, Tensor):
         raise UnsupportedHere(
@@ -74,7 +74,7 @@ def tile_shape(frame: Frame, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if len(shape) > 1 else (*shape, 1)
 
 
-def boxes(part: Part) -> Iterator[Box | None]:
+def boxes(part: MaskedPart) -> Iterator[Box | None]:
     """The boxes of a part: one, or many when the mask is no box."""
     if part.is_empty:
         return
@@ -90,32 +90,32 @@ def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.
 
     `mode` is an oob_mode of nki.isa: what becomes of indices in memory that name no row.
     """
-    frame = frame_of("nl.load")
-    outside = _mode_of("nl.load", mode)
-    source = in_hbm("load", "src", src)
+    frame = require_frame("nl.load")
+    outside = _core_oob_mode("nl.load", mode)
+    source = hbm_operand("load", "src", src)
     shape = tile_shape(frame, source.shape)
-    name = source.name_of_dtype if dtype is None else name_of(dtype)
-    part = part_of(mask, source.shape)
+    name = source.dtype_name if dtype is None else to_dtype_name(dtype)
+    part = masked_part(mask, source.shape)
     frame.flush()
 
     def write(dst: NkiTensor, _: Any) -> None:
         for box in boxes(part):
-            place = _cut(dst, box)
-            view = source.nki(box)
+            place = _slice_box(dst, box)
+            view = source.read_view(box)
             shaped = view if view.ndim > 1 else view.expand_dim(1)
             transfer(frame, place, shaped, oob_mode=outside)
 
     skips = outside is oob_mode.skip
-    return _deferred("nl.load", shape, name, write, part, skips=skips)
+    return _defer_load("nl.load", shape, name, write, part, skips=skips)
 
 
-def _cut(tensor: NkiTensor, box: Box | None) -> NkiTensor:
+def _slice_box(tensor: NkiTensor, box: Box | None) -> NkiTensor:
     for axis, (first, end) in enumerate(box or ()):
         tensor = tensor.slice(axis, first, end)
     return tensor
 
 
-def _mode_of(function: str, mode: Any) -> oob_mode:
+def _core_oob_mode(function: str, mode: Any) -> oob_mode:
     """The mode of the core that one of this generation is."""
     found = getattr(mode, "name", None)
     if found not in oob_mode.__members__:
@@ -126,79 +126,85 @@ def _mode_of(function: str, mode: Any) -> oob_mode:
 
 def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error) -> None:
     """Write a tile, or a number, to a tensor in HBM; `mode` as in nl.load."""
-    frame = frame_of("nl.store")
-    outside = _mode_of("nl.store", mode)
-    target = in_hbm("store", "dst", dst)
-    part = part_of(mask, target.shape)
-    source = _stored_tile(frame, target, value)
+    frame = require_frame("nl.store")
+    outside = _core_oob_mode("nl.store", mode)
+    target = hbm_operand("store", "dst", dst)
+    part = masked_part(mask, target.shape)
+    source = _source_tile(frame, target, value)
     for box in boxes(part):
-        place = target.nki_to_write(box, is_partial=outside is oob_mode.skip)
-        kept = _cut(source, box if source.ndim == target.ndim else None)
+        place = target.write_view(box, is_partial=outside is oob_mode.skip)
+        kept = _slice_box(source, box if source.ndim == target.ndim else None)
         transfer(frame, place, kept, oob_mode=outside)
 
 
-def _stored_tile(frame: Frame, target: Tensor, value: Any) -> NkiTensor:
+def _source_tile(frame: Frame, target: Tensor, value: Any) -> NkiTensor:
     """The value in SBUF in the shape of the destination."""
     shape = tile_shape(frame, target.shape)
     if not isinstance(value, Tensor):
-        tile = tile_of(frame, shape, target.name_of_dtype)
+        tile = temporary_tile(frame, shape, target.dtype_name)
         fill(tile, np.asarray(value).item())
         return tile if len(target.shape) > 1 else tile.reshape((*shape[:1], 1))
     if not value.is_on_chip:
         raise WrongMemory(
             name="value", function="store", wanted="psum|sbuf", found="hbm", loc=caller()
         )
-    box = box_of("nl.store", value.mask, value.shape).box if value.mask is not None else None
-    tile = in_sbuf(frame, value.nki(box))
+    box = boxed_part("nl.store", value.mask, value.shape).box if value.mask is not None else None
+    tile = ensure_in_sbuf(frame, value.read_view(box))
     if tile.size > target.size:
         raise DestinationTooSmall(dst=target.shape, src=tile.shape, loc=caller())
     if tile.size == target.size and tile.shape[0] == shape[0]:
         return tile if tile.shape == shape else tile.reshape(shape)
-    return tile if tile.size == target.size else fitted(tile, shape, frame)
+    return tile if tile.size == target.size else broadcast_view(tile, shape, frame)
 
 
 def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """A tile in SBUF with a tensor of two dimensions in HBM, transposed."""
-    frame = frame_of("nl.load_transpose2d")
-    source = in_hbm("load_transpose2d", "src", src)
+    frame = require_frame("nl.load_transpose2d")
+    source = hbm_operand("load_transpose2d", "src", src)
     if source.dynamic is not None:
         raise IndirectNotSupported(loc=caller())
     if source.ndim != 2:
         raise TooManyDimensions(
             name="src", shape=list(source.shape), function="load_transpose2d", most=2, loc=caller()
         )
-    part = part_of(mask, source.shape)
-    name = source.name_of_dtype if dtype is None else name_of(dtype)
+    part = masked_part(mask, source.shape)
+    name = source.dtype_name if dtype is None else to_dtype_name(dtype)
     frame.flush()
 
     def write(dst: NkiTensor, _: Any) -> None:
         for box in boxes(part):
             turned = box[::-1] if box else None
-            transfer(frame, _cut(dst, turned), source.nki(box).permute((1, 0)))
+            transfer(frame, _slice_box(dst, turned), source.read_view(box).permute((1, 0)))
 
     shape = tile_shape(frame, source.shape[::-1])
-    return _deferred("nl.load_transpose2d", shape, name, write, part)
+    return _defer_load("nl.load_transpose2d", shape, name, write, part)
 
 
-def _deferred(
-    function: str, shape: tuple[int, ...], name: str, write: Any, part: Part, *, skips: bool = False
+def _defer_load(
+    function: str,
+    shape: tuple[int, ...],
+    name: str,
+    write: Any,
+    part: MaskedPart,
+    *,
+    skips: bool = False,
 ) -> Tensor:
     """A transfer into SBUF that waits and cuts its destination itself."""
     is_partial = skips or part.is_empty or part.box is not None or part.rest is not None
     return defer(function, shape, name, write, regions=(SBUF,), by_dma=True, is_partial=is_partial)
 
 
-def transposed(frame: Frame, dst: NkiTensor, data: NkiTensor) -> None:
+def transpose_on_pe(frame: Frame, dst: NkiTensor, data: NkiTensor) -> None:
     """dst in PSUM = data transposed by the PE array, bit by bit."""
     bits = _BITS[data.stored.bytes]
     pair = (dst, data) if data.stored.is_float else (dst.view(bits), data.view(bits))
-    fields = {"dst": pair[0], "data": in_sbuf(frame, pair[1])}
+    fields = {"dst": pair[0], "data": ensure_in_sbuf(frame, pair[1])}
     issue(frame.session, "nc_transpose", isa.NcTranspose, fields)
 
 
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """A tile in SBUF with a tile of two dimensions, transposed."""
-    frame = frame_of("nl.transpose")
+    frame = require_frame("nl.transpose")
     data = operand("transpose", "x", x)
     if data.ndim != 2:
         raise TooManyDimensions(
@@ -209,11 +215,11 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
         raise DimensionTooLarge(
             axis=1, name="x", shape=list(data.shape), function="transpose", most=most, loc=caller()
         )
-    name = x.name_of_dtype if dtype is None else name_of(dtype)
+    name = x.dtype_name if dtype is None else to_dtype_name(dtype)
 
     def write(dst: NkiTensor, _: Any) -> None:
-        turned = tile_of(frame, data.shape[::-1], data.dtype, PSUM)
-        transposed(frame, turned, data)
+        turned = temporary_tile(frame, data.shape[::-1], data.dtype, PSUM)
+        transpose_on_pe(frame, turned, data)
         copy_tile(frame, dst, turned)
 
     return defer("nl.transpose", data.shape[::-1], name, write)
@@ -221,28 +227,28 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
 
 def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Tensor:
     """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
-    frame = frame_of("nl.matmul")
+    frame = require_frame("nl.matmul")
     if not transpose_x:
-        turned = transpose(x).nki()
-        return product("nl.matmul", frame, turned, operand("matmul", "y", y), mask)
-    return product("nl.matmul", frame, *operands_of_product(x, y), mask)
+        turned = transpose(x).read_view()
+        return defer_product("nl.matmul", frame, turned, operand("matmul", "y", y), mask)
+    return defer_product("nl.matmul", frame, *matmul_operands(x, y), mask)
 
 
-def operands_of_product(x: Any, y: Any) -> tuple[NkiTensor, NkiTensor]:
-    """Both operands; masks attached to them leave columns out in `product`."""
+def matmul_operands(x: Any, y: Any) -> tuple[NkiTensor, NkiTensor]:
+    """Both operands; masks attached to them leave columns out in `defer_product`."""
     return operand("matmul", "x", x), operand("matmul", "y", y)
 
 
-def product(
+def defer_product(
     function: str, frame: Frame, stationary: NkiTensor, moving: NkiTensor, mask: Any = None,
     is_transpose: bool = False, **options: Any,
 ) -> Tensor:  # fmt: skip
     """stationary.T @ moving, a tile in PSUM that waits; `+=` accumulates it."""
-    stationary, moving = _flat(frame, stationary), _flat(frame, moving)
+    stationary, moving = _flatten_operand(frame, stationary), _flatten_operand(frame, moving)
     if (stationary.stored is F32) != (moving.stored is F32):  # which the array does not mix
-        stationary, moving = (in_float32(frame, each) for each in (stationary, moving))
+        stationary, moving = (ensure_float32(frame, each) for each in (stationary, moving))
     _check_columns(frame, function, stationary, moving)
-    part = box_of(function, mask, moving.shape)
+    part = boxed_part(function, mask, moving.shape)
     shape = (stationary.shape[1], moving.shape[1])
 
     def multiply(dst: NkiTensor, accumulate: Any) -> None:
@@ -259,7 +265,7 @@ def product(
     def add(slot: Tensor) -> None:
         if part.is_empty:
             return
-        dst = slot.nki_to_write(is_sum=True)
+        dst = slot.write_view(is_sum=True)
         dst = dst if dst.ndim == 2 else dst.reshape(shape)
         multiply(dst, frame.session.accumulates(dst.pattern, caller()))
 
@@ -270,22 +276,22 @@ def product(
     return defer(function, shape, "float32", write, buffer=psum, regions=(PSUM,), accumulate=add)
 
 
-def in_float32(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+def ensure_float32(frame: Frame, tensor: NkiTensor) -> NkiTensor:
     """The tile, or a copy of it in float32."""
     if tensor.stored is F32:
         return tensor
-    converted = tile_of(frame, tensor.shape, "float32")
+    converted = temporary_tile(frame, tensor.shape, "float32")
     copy_tile(frame, converted, tensor)
     return converted
 
 
-def _flat(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+def _flatten_operand(frame: Frame, tensor: NkiTensor) -> NkiTensor:
     """An operand of the Tensor Engine: in SBUF, its free dimensions as one."""
-    held = in_sbuf(frame, tensor)
+    held = ensure_in_sbuf(frame, tensor)
     if held.ndim == 2:
         return held
     if not held.is_contiguous():
-        copied = tile_of(frame, held.shape, held.dtype)
+        copied = temporary_tile(frame, held.shape, held.dtype)
         copy_tile(frame, copied, held)
         held = copied
     return held.reshape((held.shape[0], held.size // held.shape[0]))
@@ -307,18 +313,18 @@ def _check_columns(frame: Frame, function: str, stationary: NkiTensor, moving: N
 
 def broadcast_to(src: Any, *, shape: Any) -> Tensor:
     """The tile repeated to a shape; one partition is copied to all."""
-    frame = frame_of("nl.broadcast_to")
+    frame = require_frame("nl.broadcast_to")
     data, wanted = operand("broadcast_to", "src", src), tuple(int(n) for n in shape)
 
     def write(dst: NkiTensor, _: Any) -> None:
         row = (1, *wanted[1:])
         is_plain = dst.tile.memory is Memory.SBUF and dst.stored is data.stored
         if is_plain and wanted[0] > 1 and data.ndim == len(wanted) and data.shape[0] == 1:
-            spread_to(frame, dst, fitted(data, row, frame))
+            broadcast_partitions_into(frame, dst, broadcast_view(data, row, frame))
         else:
-            copy_tile(frame, dst, fitted(data, wanted, frame))
+            copy_tile(frame, dst, broadcast_view(data, wanted, frame))
 
-    return defer("nl.broadcast_to", wanted, src.name_of_dtype, write)
+    return defer("nl.broadcast_to", wanted, src.dtype_name, write)
 
 
 def expand_dims(data: Any, axis: int) -> Tensor:
@@ -328,9 +334,9 @@ def expand_dims(data: Any, axis: int) -> Tensor:
 
 def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
     """In each partition the elements that indices name, of its free dimensions as one."""
-    source, chosen = operand("gather_flattened", "data", data), indices.nki()
-    name = data.name_of_dtype if dtype is None else name_of(dtype)
-    gather = function_of_core("nc_n_gather")
+    source, chosen = operand("gather_flattened", "data", data), indices.read_view()
+    name = data.dtype_name if dtype is None else to_dtype_name(dtype)
+    gather = core_function("nc_n_gather")
 
     def write(dst: NkiTensor, cut: Any) -> None:
         gather(dst=dst, data=source, indices=cut(chosen))
@@ -338,7 +344,7 @@ def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = 
     return defer("nl.gather_flattened", chosen.shape, name, write, mask=mask)
 
 
-def function_of_core(name: str) -> Any:
+def core_function(name: str) -> Any:
     """A function of nki.isa of the current generation; UnsupportedHere where there is none."""
     found = vars(nisa).get(name)
     if found is None:
@@ -350,32 +356,32 @@ def function_of_core(name: str) -> Any:
 
 def atomic_rmw(dst: Any, value: Any, op: Any, *, mask: Any = None) -> None:
     """Add a tile to rows of a tensor in HBM that indices choose; equal indices add up."""
-    frame = frame_of("nl.atomic_rmw")
-    target = in_hbm("atomic_rmw", "dst", dst)
+    frame = require_frame("nl.atomic_rmw")
+    target = hbm_operand("atomic_rmw", "dst", dst)
     if operator_name(op) != "add":
         raise UnsupportedHere(
             what=f"nl.atomic_rmw with op={op!r}",
             why="transfers add only; load, compute and store instead",
             loc=caller(),
         )
-    source = in_sbuf(frame, operand("atomic_rmw", "value", value))
-    for box in boxes(part_of(mask, target.shape)):
-        add_rows(frame, target, box, _cut(source, box), skips=False)
+    source = ensure_in_sbuf(frame, operand("atomic_rmw", "value", value))
+    for box in boxes(masked_part(mask, target.shape)):
+        add_rows(frame, target, box, _slice_box(source, box), skips=False)
 
 
 def add_rows(frame: Frame, target: Tensor, box: Any, source: NkiTensor, *, skips: bool) -> None:
     """Add to what is in HBM, by index or in place."""
     with frame.combining():
-        place = target.nki_to_write(box, is_partial=True)
+        place = target.write_view(box, is_partial=True)
     mode = oob_mode.skip if skips else oob_mode.error
     dma_compute(place, [place, source], "add", oob_mode=mode)
 
 
 def device_print(prefix: str, x: Any, *, mask: Any = None) -> None:
     """Show a tensor under a prefix: at once while simulated, else when the program has run."""
-    frame = frame_of("nl.device_print")
-    held = x.nki()
-    held = in_sbuf(frame, held) if held.tile.memory is Memory.PSUM else held
+    frame = require_frame("nl.device_print")
+    held = x.read_view()
+    held = ensure_in_sbuf(frame, held) if held.tile.memory is Memory.PSUM else held
     frame.session.print_tensor(prefix, held.pattern, held.dtype)
 
 

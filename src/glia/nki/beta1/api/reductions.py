@@ -12,19 +12,19 @@ from glia import isa
 from glia.nki.api.elementwise import activate, two_step
 from glia.nki.beta1.api.elementwise import scalar_step
 from glia.nki.beta1.api.issue import (
-    box_of,
+    boxed_part,
+    broadcast_view,
     copy_tile,
     defer,
-    fitted,
-    in_sbuf,
+    ensure_in_sbuf,
+    masked_part,
     operand,
-    part_of,
-    tile_of,
+    temporary_tile,
 )
 from glia.nki.beta1.errors import UnsupportedHere
-from glia.nki.beta1.run.frame import Frame, frame_of
+from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import sbuf
-from glia.nki.beta1.tensors.dtypes import name_of
+from glia.nki.beta1.tensors.dtypes import to_dtype_name
 from glia.nki.beta1.tensors.storage import Storage
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.issue.instruction import issue
@@ -78,13 +78,13 @@ def reduction(
     negate: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tile reduced along free axes; elements that the mask leaves out do not count."""
-    frame = frame_of(function)
+    frame = require_frame(function)
     data = operand(function, "x", x)
-    name = x.name_of_dtype if dtype is None else name_of(dtype)
+    name = x.dtype_name if dtype is None else to_dtype_name(dtype)
     axes = free_axes(axis, data.ndim)
-    part = part_of(mask, data.shape)
+    part = masked_part(mask, data.shape)
     if part.rest is not None:
-        data = _masked(frame, data, mask, op)
+        data = _fill_with_identity(frame, data, mask, op)
     box = part.box if part.rest is None else None
     places = [axis for axis in range(data.ndim) if keepdims or axis not in axes]
 
@@ -101,13 +101,13 @@ def reduction(
     return defer(function, shape, name, write, mask=empty, is_partial=box is not None)
 
 
-def _masked(frame: Any, data: NkiTensor, mask: Any, op: str) -> NkiTensor:
+def _fill_with_identity(frame: Any, data: NkiTensor, mask: Any, op: str) -> NkiTensor:
     """The data with what leaves a reduction unchanged where the mask does not hold."""
     tile = defer(
         "nl.sum", data.shape, data.dtype, lambda dst, cut: copy_tile(frame, dst, cut(data))
     )
     filled = Tensor.whole(tile.storage)
-    whole = filled.nki()
+    whole = filled.read_view()
     issue(frame.session, "memset", isa.Memset, {"dst": whole, "value": IDENTITIES[op]})
     filled[...] = defer(
         "nl.sum",
@@ -116,10 +116,10 @@ def _masked(frame: Any, data: NkiTensor, mask: Any, op: str) -> NkiTensor:
         lambda dst, cut: copy_tile(frame, dst, cut(data)),
         mask=mask,
     )
-    return filled.nki()
+    return filled.read_view()
 
 
-def _named(name: str, op: str, text: str) -> Callable[..., Tensor]:
+def _reduction_function(name: str, op: str, text: str) -> Callable[..., Tensor]:
     def function(
         x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
     ) -> Tensor:  # fmt: skip
@@ -130,10 +130,10 @@ def _named(name: str, op: str, text: str) -> Callable[..., Tensor]:
     return names_operator(op)(function)
 
 
-sum = _named("sum", "add", "The sum")
-max = _named("max", "maximum", "The greatest")
-min = _named("min", "minimum", "The least")
-prod = _named("prod", "multiply", "The product")
+sum = _reduction_function("sum", "add", "The sum")
+max = _reduction_function("max", "maximum", "The greatest")
+min = _reduction_function("min", "minimum", "The least")
+prod = _reduction_function("prod", "multiply", "The product")
 
 
 @names_operator("logical_and")
@@ -143,7 +143,7 @@ def all(x: Any, axis: Axis, *, dtype: Any = bool, mask: Any = None) -> Tensor:
 
 
 def _count(shape: tuple[int, ...], axes: tuple[int, ...], mask: Any) -> int:
-    box = box_of("nl.mean", mask, shape).box
+    box = boxed_part("nl.mean", mask, shape).box
     ends = box or tuple((0, n) for n in shape)
     return math.prod(end - first for first, end in (ends[axis] for axis in axes))
 
@@ -152,11 +152,11 @@ def mean(
     x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None, keepdims: bool = False,
 ) -> Tensor:  # fmt: skip
     """The mean along free axes, computed in float32."""
-    frame = frame_of("nl.mean")
+    frame = require_frame("nl.mean")
     axes = free_axes(axis, x.ndim)
     count = _count(x.shape, axes, mask)
-    total = reduction("nl.mean", "add", x, axis, "float32", mask, keepdims).nki()
-    name = x.name_of_dtype if dtype is None else name_of(dtype)
+    total = reduction("nl.mean", "add", x, axis, "float32", mask, keepdims).read_view()
+    name = x.dtype_name if dtype is None else to_dtype_name(dtype)
     factor = 1.0 / count
     return defer(
         "nl.mean", total.shape, name,
@@ -166,23 +166,23 @@ def mean(
 
 def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None) -> Tensor:
     """The mean square distance from the mean along free axes."""
-    frame = frame_of("nl.var")
+    frame = require_frame("nl.var")
     data, axes = operand("var", "x", x), free_axes(axis, x.ndim)
-    middle = mean(x, axis, dtype="float32", mask=mask, keepdims=True).nki()
-    distance = _between(frame, data, middle, "subtract")
+    middle = mean(x, axis, dtype="float32", mask=mask, keepdims=True).read_view()
+    distance = _combine_with_column(frame, data, middle, "subtract")
     activate(distance, distance, "square")
-    name = x.name_of_dtype if dtype is None else name_of(dtype)
+    name = x.dtype_name if dtype is None else to_dtype_name(dtype)
     held = Tensor.whole(Storage.of(frame, distance, "distance", sbuf))
     return mean(held, axes, dtype=name, mask=mask)
 
 
-def _between(frame: Any, data: NkiTensor, column: NkiTensor, op: str) -> NkiTensor:
+def _combine_with_column(frame: Any, data: NkiTensor, column: NkiTensor, op: str) -> NkiTensor:
     """data op column in float32."""
-    tile = tile_of(frame, data.shape, "float32")
+    tile = temporary_tile(frame, data.shape, "float32")
     if column.size == column.shape[0] and data.stored.is_float:
         scalar_step(frame, tile, data, op, column.reshape((column.shape[0], 1)), False)
     else:
-        two_step(tile, in_sbuf(frame, data), fitted(column, data.shape, frame), op)
+        two_step(tile, ensure_in_sbuf(frame, data), broadcast_view(column, data.shape, frame), op)
     return tile
 
 
@@ -190,22 +190,22 @@ def softmax(
     x: Any, axis: Axis, *, dtype: Any = None, compute_dtype: Any = None, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """exp(x - greatest) over its sum along free axes."""
-    frame = frame_of("nl.softmax")
+    frame = require_frame("nl.softmax")
     data = operand("softmax", "x", x)
-    box_of("nl.softmax", mask, data.shape)
+    boxed_part("nl.softmax", mask, data.shape)
     axes = free_axes(axis, data.ndim)
-    name = x.name_of_dtype if dtype is None else name_of(dtype)
+    name = x.dtype_name if dtype is None else to_dtype_name(dtype)
 
     def write(dst: NkiTensor, cut: Any) -> None:
         own = cut(data)
         shape = reduced_shape(own.shape, axes, True)
-        most, total = (tile_of(frame, shape, "float32") for _ in range(2))
+        most, total = (temporary_tile(frame, shape, "float32") for _ in range(2))
         reduce_into(frame, most, own, "maximum", axes)
-        powers = _between(frame, own, most, "subtract")
+        powers = _combine_with_column(frame, own, most, "subtract")
         activate(powers, powers, "exp")
         reduce_into(frame, total, powers, "add", axes)
         issue(frame.session, "reciprocal", isa.Reciprocal, {"dst": total, "data": total})
-        two_step(dst, powers, fitted(total, own.shape, frame), "multiply")
+        two_step(dst, powers, broadcast_view(total, own.shape, frame), "multiply")
 
     return defer("nl.softmax", data.shape, name, write, mask=mask)
 
@@ -215,23 +215,23 @@ def rms_norm(
     compute_dtype: Any = None, mask: Any = None,
 ) -> Tensor:  # fmt: skip
     """x over the root of (its squares' sum / n + epsilon) along free axes, times w."""
-    frame = frame_of("nl.rms_norm")
+    frame = require_frame("nl.rms_norm")
     data, weight = operand("rms_norm", "x", x), operand("rms_norm", "w", w)
-    box_of("nl.rms_norm", mask, data.shape)
+    boxed_part("nl.rms_norm", mask, data.shape)
     axes = free_axes(axis, data.ndim)
-    name = x.name_of_dtype if dtype is None else name_of(dtype)
+    name = x.dtype_name if dtype is None else to_dtype_name(dtype)
 
     def write(dst: NkiTensor, cut: Any) -> None:
         own = cut(data)
-        squares = tile_of(frame, own.shape, "float32")
+        squares = temporary_tile(frame, own.shape, "float32")
         activate(squares, own, "square")
-        total = tile_of(frame, reduced_shape(own.shape, axes, True), "float32")
+        total = temporary_tile(frame, reduced_shape(own.shape, axes, True), "float32")
         reduce_into(frame, total, squares, "add", axes)
         scalar_step(frame, total, total, "multiply", 1.0 / n, False)
         scalar_step(frame, total, total, "add", epsilon, False)
         activate(total, total, "rsqrt")
-        normal = _between(frame, own, total, "multiply")
-        two_step(dst, normal, fitted(cut(weight), own.shape, frame), "multiply")
+        normal = _combine_with_column(frame, own, total, "multiply")
+        two_step(dst, normal, broadcast_view(cut(weight), own.shape, frame), "multiply")
 
     return defer("nl.rms_norm", data.shape, name, write, mask=mask)
 
@@ -256,10 +256,10 @@ class LoopReduction:
     add_to = assign_to
 
     def _combined(self, slot: Tensor) -> Tensor:
-        frame, a, b = slot.frame, slot.nki(), self.value.nki()
+        frame, a, b = slot.frame, slot.read_view(), self.value.read_view()
         return defer(
-            "nl.loop_reduce", slot.shape, slot.name_of_dtype,
-            lambda dst, cut: two_step(dst, cut(a), cut(fitted(b, a.shape, frame)), self.op),
+            "nl.loop_reduce", slot.shape, slot.dtype_name,
+            lambda dst, cut: two_step(dst, cut(a), cut(broadcast_view(b, a.shape, frame)), self.op),
             mask=self.mask,
         )  # fmt: skip
 
@@ -295,7 +295,7 @@ def all_reduce(
     Programs are combined in order, in float32 or in the tiles' integers. Neither option changes the
     result. ProgramsDisagree unless all of them make the call.
     """
-    frame = frame_of("nl.all_reduce")
+    frame = require_frame("nl.all_reduce")
     data, name = operand("all_reduce", "x", x), operator_name(op)
     if name not in IDENTITIES:
         raise UnsupportedHere(
@@ -303,20 +303,22 @@ def all_reduce(
             why="it takes operators that reduce, as np.add and np.maximum",
             loc=caller(),
         )
-    if frame.whiles:
+    if frame.while_loops:
         what, why = "nl.all_reduce in a while loop on the device", "call it behind the loop"
         raise UnsupportedHere(what=what, why=why, loc=caller())
-    group = _group(frame, program_axes)
+    group = _program_group(frame, program_axes)
     topic = ("nl.all_reduce", name, data.shape, data.dtype)
-    total = frame.programs.meet(group, topic, data, lambda tiles: _total(frame, tiles, name))
-    result = x.name_of_dtype if dtype is None else name_of(dtype)
+    total = frame.programs.meet(
+        group, topic, data, lambda tiles: _combine_tiles(frame, tiles, name)
+    )
+    result = x.dtype_name if dtype is None else to_dtype_name(dtype)
     return defer(
         "nl.all_reduce", data.shape, result,
         lambda dst, cut: copy_tile(frame, dst, cut(total)), mask=mask,
     )  # fmt: skip
 
 
-def _group(frame: Frame, axes: Any) -> tuple[tuple[int, ...], ...]:
+def _program_group(frame: Frame, axes: Any) -> tuple[tuple[int, ...], ...]:
     """The positions of all programs that differ from this one along the axes alone."""
     rank = len(frame.grid)
     given = axes if isinstance(axes, tuple | list) else (axes,)
@@ -330,10 +332,10 @@ def _group(frame: Frame, axes: Any) -> tuple[tuple[int, ...], ...]:
     return tuple(itertools.product(*ranges))
 
 
-def _total(frame: Frame, tiles: list[NkiTensor], op: str) -> NkiTensor:
+def _combine_tiles(frame: Frame, tiles: list[NkiTensor], op: str) -> NkiTensor:
     """All tiles combined, one after the other."""
     first = tiles[0]
-    total = tile_of(frame, first.shape, "float32" if first.stored.is_float else first.dtype)
+    total = temporary_tile(frame, first.shape, "float32" if first.stored.is_float else first.dtype)
     copy_tile(frame, total, first)
     for each in tiles[1:]:
         two_step(total, total, each, op)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from glia.isa.instructions.dma_transpose import AXES
-from glia.nki.beta1.api.instructions import ready
-from glia.nki.beta1.api.issue import SBUF, box_of, defer, in_sbuf, part_of, transfer
+from glia.nki.beta1.api.instructions import core_argument
+from glia.nki.beta1.api.issue import SBUF, boxed_part, defer, ensure_in_sbuf, masked_part, transfer
 from glia.nki.beta1.api.load_store import add_rows, boxes, tile_shape
 from glia.nki.beta1.errors import IndirectNotSupported, UnsupportedHere
-from glia.nki.beta1.run.frame import Frame, frame_of
-from glia.nki.beta1.tensors.dtypes import name_of
-from glia.nki.beta1.tensors.storage import unchecked
+from glia.nki.beta1.run.frame import Frame, require_frame
+from glia.nki.beta1.tensors.dtypes import to_dtype_name
+from glia.nki.beta1.tensors.storage import allocate_unchecked
 from glia.nki.names.enums import MemoryRegion, dge_mode, oob_mode
 from glia.nki.names.operators import operator_name
 from glia.nki.session.session import caller
@@ -26,22 +26,22 @@ def dma_copy(
 
     IndexError for an index that names no row, unless oob_mode.skip leaves such rows out.
     """
-    frame = frame_of("nki.isa.dma_copy")
+    frame = require_frame("nki.isa.dma_copy")
     modes = {
-        "oob_mode": ready("dma_copy", "oob_mode", oob_mode),
-        "dge_mode": ready("dma_copy", "dge_mode", dge_mode),
+        "oob_mode": core_argument("dma_copy", "oob_mode", oob_mode),
+        "dge_mode": core_argument("dma_copy", "dge_mode", dge_mode),
     }
     shape = dst.shape if dst.ndim >= src.ndim else src.shape
-    for box in boxes(part_of(mask, shape)):
+    for box in boxes(masked_part(mask, shape)):
         if dst_rmw_op is not None:
             _add(frame, dst, src, box, dst_rmw_op, modes)
         else:
-            source = src.nki(box)
-            place = dst.nki_to_write(box, is_partial=_skips(modes))
-            transfer(frame, *_alike(place, source), **modes)
+            source = src.read_view(box)
+            place = dst.write_view(box, is_partial=_skips(modes))
+            transfer(frame, *_match_shapes(place, source), **modes)
 
 
-def _alike(dst: NkiTensor, src: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
+def _match_shapes(dst: NkiTensor, src: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
     """Both in the shape of the one that is on chip or indexed, since only counts have to agree."""
     if dst.shape == src.shape or dst.indirection is not None or src.indirection is not None:
         return dst, src
@@ -57,7 +57,7 @@ def _add(frame: Frame, dst: Any, src: Any, box: Any, op: Any, modes: dict[str, A
             why="transfers add only; load, compute and store instead",
             loc=caller(),
         )
-    source = in_sbuf(frame, src.nki(box))
+    source = ensure_in_sbuf(frame, src.read_view(box))
     add_rows(frame, dst, box, source, skips=_skips(modes))
 
 
@@ -70,8 +70,10 @@ def dma_transpose(
     dge_mode: Any = dge_mode.unknown,
 ) -> Any:  # fmt: skip
     """A tile in SBUF with a tensor of two to four dimensions in another order."""
-    frame = frame_of("nki.isa.dma_transpose")
-    mode = ready("dma_copy", "dge_mode", dge_mode)  # a copy moves it, in its order or another
+    frame = require_frame("nki.isa.dma_transpose")
+    mode = core_argument(
+        "dma_copy", "dge_mode", dge_mode
+    )  # a copy moves it, in its order or another
     if src.dynamic is not None:
         raise IndirectNotSupported(loc=caller())
     order = AXES.get(src.ndim)
@@ -81,12 +83,12 @@ def dma_transpose(
             why="the orders are (1, 0), (2, 1, 0) and (3, 1, 2, 0)",
             loc=caller(),
         )
-    part = box_of("nki.isa.dma_transpose", mask, src.shape)
-    source = src.nki(part.box)
-    outside = _in_hbm(frame, source)
+    part = boxed_part("nki.isa.dma_transpose", mask, src.shape)
+    source = src.read_view(part.box)
+    outside = _ensure_in_hbm(frame, source)
     turned = outside.permute(order)
     box = tuple(part.box[axis] for axis in order) if part.box else ()
-    name = name_of(dtype) if dtype is not None else src.name_of_dtype
+    name = to_dtype_name(dtype) if dtype is not None else src.dtype_name
 
     def write(dst: NkiTensor, _: Any) -> None:
         place = dst
@@ -102,10 +104,11 @@ def dma_transpose(
     )
 
 
-def _in_hbm(frame: Frame, source: NkiTensor) -> NkiTensor:
+def _ensure_in_hbm(frame: Frame, source: NkiTensor) -> NkiTensor:
     """The tensor, or a copy in HBM of one on chip, whose dimensions a transfer may reorder."""
     if not source.is_on_chip:
         return source
-    outside = unchecked(frame, source.shape, source.dtype, MemoryRegion.private_hbm, "transpose")
+    region = MemoryRegion.private_hbm
+    outside = allocate_unchecked(frame, source.shape, source.dtype, region, "transpose")
     transfer(frame, outside, source)
     return outside

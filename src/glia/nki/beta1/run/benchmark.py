@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from glia.neff.package import Neff
-from glia.nki.beta1.run.launch import KINDS, Kernel, compiled
-from glia.nki.beta1.tensors.dtypes import name_of, numpy_of
+from glia.nki.beta1.run.launch import KERNEL_CLASSES, Kernel, trace_call
+from glia.nki.beta1.tensors.dtypes import to_dtype_name, to_numpy_dtype
 from glia.nki.names.errors import BadLaunch
 from glia.nki.run.launch import home_of
 from glia.nki.typing import Annotation
@@ -44,10 +44,10 @@ class BenchmarkResult:
     profile: Profile
 
 
-def _array(value: Any) -> Any:
+def _example_array(value: Any) -> Any:
     """An array where a type like nt.tensor[[128, 512], nl.float32] stands for one."""
     if isinstance(value, type) and issubclass(value, Annotation) and value.dtype is not None:
-        return np.zeros(value.shape or (), numpy_of(name_of(value.dtype)))
+        return np.zeros(value.shape or (), to_numpy_dtype(to_dtype_name(value.dtype)))
     return value
 
 
@@ -58,16 +58,18 @@ class Baremetal(Kernel):
         """Run on arrays and return what the kernel returns."""
         names = ("save_neff_name", "save_trace_name", "artifacts_dir")
         if any(self.options.get(name) for name in names):
-            self.keep_files(*self.measured(args, kwargs))
+            self.save_files(*self.compile_and_profile(args, kwargs))
         return super().run(args, kwargs)
 
-    def measured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Neff, Profile]:
+    def compile_and_profile(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Neff, Profile]:
         """The kernel compiled for these arguments, and its simulated time."""
-        named = {name: _array(value) for name, value in kwargs.items()}
-        traced = compiled(self, tuple(_array(value) for value in args), named)
+        named = {name: _example_array(value) for name, value in kwargs.items()}
+        traced = trace_call(self, tuple(_example_array(value) for value in args), named)
         return Neff(traced.programs), profile_programs(traced.programs, self.target())
 
-    def keep_files(self, neff: Neff, profile: Profile) -> None:
+    def save_files(self, neff: Neff, profile: Profile) -> None:
         """Save the NEFF and the trace of the execution where the options say."""
         folder = Path(
             self.options.get("working_directory") or self.options.get("artifacts_dir") or ""
@@ -102,8 +104,8 @@ class Benchmark(Baremetal):
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compile and time the kernel; the arguments only say shapes and constants."""
-        neff, profile = self.measured(args, kwargs)
-        self.keep_files(neff, profile)
+        neff, profile = self.compile_and_profile(args, kwargs)
+        self.save_files(neff, profile)
         self._results.append(BenchmarkResult(Latency(profile.latency_us), profile))
 
 
@@ -122,7 +124,7 @@ class ProfiledKernel(Baremetal):
             shutil.rmtree(folder)
         reports = folder / "json_reports"
         reports.mkdir(parents=True, exist_ok=True)
-        neff, profile = self.measured(args, kwargs)
+        neff, profile = self.compile_and_profile(args, kwargs)
         neff.save(folder / options.get("save_neff_name", "file.neff"))
         stem = Path(options.get("save_trace_name", "profile.ntff")).stem
         nth, count = int(options.get("profile_nth", 1)), int(options.get("num_execs", 1))
@@ -132,16 +134,16 @@ class ProfiledKernel(Baremetal):
             (reports / f"{name}.json").write_text(json.dumps(profile.to_dict()))
 
 
-KINDS.update(baremetal=Baremetal, benchmark=Benchmark)
+KERNEL_CLASSES.update(baremetal=Baremetal, benchmark=Benchmark)
 
 
-def _decorated(kind: type[Kernel], func: Callable[..., Any] | None, options: dict[str, Any]) -> Any:
+def _decorate(kind: type[Kernel], func: Callable[..., Any] | None, options: dict[str, Any]) -> Any:
     if func is None:
-        return functools.partial(_decorated_by, kind, options)
-    return _decorated_by(kind, options, func)
+        return functools.partial(_make_kernel, kind, options)
+    return _make_kernel(kind, options, func)
 
 
-def _decorated_by(kind: type[Kernel], options: dict[str, Any], func: Any) -> Any:
+def _make_kernel(kind: type[Kernel], options: dict[str, Any], func: Any) -> Any:
     if isinstance(func, Kernel):
         return kind(func.function, {**func.options, **options}, func.grid)
     return kind(func, options)
@@ -152,7 +154,7 @@ def baremetal(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
 
     The trace is in the format of Perfetto, since that of the vendor is not public.
     """
-    return _decorated(Baremetal, kernel, kwargs)
+    return _decorate(Baremetal, kernel, kwargs)
 
 
 def benchmark(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
@@ -161,9 +163,9 @@ def benchmark(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     `warmup` and `iters` change nothing, since every run takes the same time. The contents of the
     arguments are not used.
     """
-    return _decorated(Benchmark, kernel, kwargs)
+    return _decorate(Benchmark, kernel, kwargs)
 
 
 def profile(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """Time a kernel and leave its NEFF, traces and summaries in working_directory."""
-    return _decorated(ProfiledKernel, func, kwargs)
+    return _decorate(ProfiledKernel, func, kwargs)

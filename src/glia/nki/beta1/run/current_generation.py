@@ -15,7 +15,7 @@ from glia.nki.run.trace import trace_launch
 from glia.profile.report import Profile, profile_programs
 
 
-class _Current(Baremetal):
+class _CurrentKernel(Baremetal):
     """A kernel of the current generation, on one core or two."""
 
     @property
@@ -23,26 +23,28 @@ class _Current(Baremetal):
         """How many cores the grid asks for, 0 without one."""
         return self.grid[0] if self.grid else 0
 
-    def measured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Neff, Profile]:
+    def compile_and_profile(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Neff, Profile]:
         """The kernel compiled for these arguments, and its simulated time."""
         traced = trace_launch(bind(self.function, args, kwargs), self.target(), self.ranks)
         return Neff(traced.programs), profile_programs(traced.programs, self.target())
 
 
-class _Baremetal(_Current):
+class _Baremetal(_CurrentKernel):
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run on arrays and return what the kernel returns."""
         if any(self.options.get(name) for name in ("save_neff_name", "save_trace_name")):
-            self.keep_files(*self.measured(args, kwargs))
+            self.save_files(*self.compile_and_profile(args, kwargs))
         simulated: Any = simulate(self.function)
         return (simulated[self.ranks] if self.ranks else simulated)(*args, **kwargs)
 
 
-class _Benchmark(_Current, Benchmark):
+class _Benchmark(_CurrentKernel, Benchmark):
     pass
 
 
-class _Profiled(_Current, ProfiledKernel):
+class _Profiled(_CurrentKernel, ProfiledKernel):
     pass
 
 

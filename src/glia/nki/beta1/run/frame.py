@@ -21,10 +21,10 @@ from glia.nki.session.session import Session, caller, is_running
 class Scope:
     """One turn of a loop, or the kernel itself: what is made in it is not used when it is over."""
 
-    is_over = False
+    is_closed = False
 
 
-class Body:
+class LoopBody:
     """The body of a loop, which the compiler traces once.
 
     Every iteration repeats what Python computed in the first one. Here Python runs in all of them,
@@ -36,7 +36,7 @@ class Body:
         self._counts: dict[Any, int] = {}
         self.scope = Scope()
         self.is_affine = False
-        self.turn = 0
+        self.iteration = 0
         self._written: dict[Any, int] = {}  # places of tensors from outside, and the turn that did
 
     def enter(self, *, is_affine: bool) -> None:
@@ -44,22 +44,22 @@ class Body:
         self.is_affine = is_affine
         self._written.clear()
 
-    def writes(self, place: Any) -> bool:
+    def record_write(self, place: Any) -> bool:
         """Note that this iteration writes a place; whether it is the first that does."""
-        return self._written.setdefault(place, self.turn) == self.turn
+        return self._written.setdefault(place, self.iteration) == self.iteration
 
     def begin(self) -> None:
         """The next iteration starts."""
-        self.turn += 1
+        self.iteration += 1
         self._counts.clear()
         self.end()
         self.scope = Scope()
 
     def end(self) -> None:
         """The last iteration is over."""
-        self.scope.is_over = True
+        self.scope.is_closed = True
 
-    def first(self, place: Any, value: Any) -> Any:
+    def first_iteration_value(self, place: Any, value: Any) -> Any:
         """What the first iteration had at this place, when it was there as often as now."""
         count = self._counts[place] = self._counts.get(place, 0) + 1
         return self._known.setdefault((place, count), value)
@@ -73,15 +73,15 @@ class Frame:
         self.grid = grid
         self.position: tuple[int, ...] = (0,) * len(grid)
         self.shared: list[Any] = []  # tensors in shared HBM, in the order they were made
-        self.made = 0  # how many of them the current program has
-        self.spans: list[Any] = []  # tiles at chosen addresses
+        self.shared_count = 0  # how many of them the current program has
+        self.placed_ranges: list[Any] = []  # tiles at chosen addresses
         self.pending: Any = None  # the storage whose instruction waits
         self.number = 0
         self._stored = 0
         self.ignores_allocation = False  # the compiler chooses all addresses
-        self.bodies: list[Body] = [Body()]  # of the loops that run, the kernel's own first
+        self.bodies: list[LoopBody] = [LoopBody()]  # of the loops that run, the kernel's own first
         self.programs: Any = None  # of the grid, while they run
-        self.whiles: list[Any] = []  # those on the device that run
+        self.while_loops: list[Any] = []  # those on the device that run
         self.combines = False  # what is written is combined with what was there
         self._storages: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
@@ -89,14 +89,14 @@ class Frame:
         """The next program of the grid starts."""
         self.flush()
         self.position = position
-        self.made = 0
-        self.bodies = [Body()]
+        self.shared_count = 0
+        self.bodies = [LoopBody()]
 
     @contextmanager
-    def loop(self, place: Any, *, is_affine: bool) -> Iterator[Body]:
+    def loop(self, place: Any, *, is_affine: bool) -> Iterator[LoopBody]:
         """A traced loop at a place of the program; the caller begins its iterations."""
         self.flush()
-        body = self.bodies[-1].first(place, Body())
+        body = self.bodies[-1].first_iteration_value(place, LoopBody())
         body.enter(is_affine=is_affine)
         self.bodies.append(body)
         try:
@@ -106,21 +106,21 @@ class Frame:
             if body in self.bodies:  # not where a loop around it was left
                 self.bodies = self.bodies[: self.bodies.index(body)]
 
-    def keep(self, storage: Any) -> int:
+    def register_storage(self, storage: Any) -> int:
         """Know a storage, as long as something else holds it; its number."""
         self._stored += 1
         self._storages[self._stored] = storage
         return self._stored
 
-    def known(self) -> list[Any]:
+    def live_storages(self) -> list[Any]:
         """The storages that are still held, in the order in which they were made."""
         return [storage for _, storage in sorted(self._storages.items())]
 
-    def settle(self) -> None:
+    def materialize_all(self) -> None:
         """Issue all that was put off, before instructions that run several times."""
         self.flush()
-        for storage in self.known():
-            storage.settle_contents()
+        for storage in self.live_storages():
+            storage.materialize()
         self.flush()
 
     @contextmanager
@@ -132,19 +132,19 @@ class Frame:
         finally:
             self.combines = before
 
-    def is_written_twice(self, depth: int, place: Any) -> bool:
+    def conflicts_across_iterations(self, depth: int, place: Any) -> bool:
         """Note a write to a tensor made under `depth` bodies; whether two iterations write it."""
         inside = [] if self.combines else [e for e in self.bodies[depth:] if e.is_affine]
-        firsts = [each.writes(place) for each in inside]  # all of them note it
+        firsts = [each.record_write(place) for each in inside]  # all of them note it
         return not all(firsts)
 
     def flush(self) -> None:
         """Issue the instruction that waits, to a tile of its own."""
         storage, self.pending = self.pending, None
         if storage is not None:
-            storage.settle()
+            storage.issue_deferred()
 
-    def label(self, name: str, stem: str) -> str:
+    def unique_name(self, name: str, stem: str) -> str:
         """A name for a tensor: its own, else numbered."""
         self.number += 1
         return name or f"{stem}{self.number}"
@@ -153,7 +153,7 @@ class Frame:
 _FRAME: ContextVar[Frame | None] = ContextVar("beta1_frame", default=None)
 
 
-def frame_of(function: str) -> Frame:
+def require_frame(function: str) -> Frame:
     """The kernel that runs; OutsideKernel, naming the function, without one.
 
     EarlierInKernel in a kernel of the current generation.
@@ -176,7 +176,7 @@ def is_in_kernel() -> bool:
 
 
 @contextmanager
-def framed(frame: Frame) -> Iterator[Frame]:
+def activate_frame(frame: Frame) -> Iterator[Frame]:
     """Functions of nl and nisa belong to this run while the block lasts."""
     token = _FRAME.set(frame)
     try:

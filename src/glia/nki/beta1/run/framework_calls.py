@@ -35,14 +35,14 @@ def nki_call(func: Any, *args: Any, grid: Any = (), out_shape: Any = None, **kwa
     given = [from_numpy(each, "jax") if framework_of(each) == "numpy" else each for each in args]
     is_several = isinstance(out_shape, tuple | list)
     shapes = tuple(out_shape) if is_several else (out_shape,)
-    if out_shape is None or _parameters_left(function, len(args), kwargs) < len(shapes):
+    if out_shape is None or _count_unbound_parameters(function, len(args), kwargs) < len(shapes):
         return Kernel(function, options, dims)(*given, **kwargs)
     results = tuple((tuple(each.shape), np.dtype(each.dtype)) for each in shapes)
-    wrapper = _returning(function, results, is_several)
+    wrapper = _returning_results(function, results, is_several)
     return Kernel(wrapper, {**options, "mode": "trace"}, dims)(*given, **kwargs)
 
 
-def _parameters_left(function: Any, count: int, kwargs: dict[str, Any]) -> int:
+def _count_unbound_parameters(function: Any, count: int, kwargs: dict[str, Any]) -> int:
     """How many parameters have neither an argument nor a default."""
     parameters = inspect.signature(function).parameters.values()
     positional = [p for p in parameters if p.kind in _POSITIONAL][count:]
@@ -50,7 +50,7 @@ def _parameters_left(function: Any, count: int, kwargs: dict[str, Any]) -> int:
 
 
 @functools.lru_cache(maxsize=KEPT_WRAPPERS)
-def _returning(
+def _returning_results(
     function: Any, results: tuple[tuple[tuple[int, ...], np.dtype], ...], is_several: bool
 ) -> Any:
     """The kernel as one that makes and returns the tensors it writes its results to."""

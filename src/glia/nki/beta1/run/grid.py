@@ -45,7 +45,7 @@ class Programs:
         """
         frame = self._frame
         frame.flush()
-        own = frame.position, frame.made, frame.bodies
+        own = frame.position, frame.shared_count, frame.bodies
         numbers = tuple(map(self._positions.index, group))
         try:
             result = self._scheduler.synchronise(numbers, topic, value, combine, caller())
@@ -57,5 +57,5 @@ class Programs:
                 other=f"program {other} {failed.status}",
                 loc=failed.loc,
             ) from None
-        frame.position, frame.made, frame.bodies = own
+        frame.position, frame.shared_count, frame.bodies = own
         return result

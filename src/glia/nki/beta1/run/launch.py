@@ -13,7 +13,7 @@ import numpy as np
 
 from glia.arch import Target
 from glia.base.suggestions import nearest
-from glia.nki.beta1.api.creation import over, spmd_dim
+from glia.nki.beta1.api.creation import spmd_dim, wrap_core_tensor
 from glia.nki.beta1.api.issue import transfer
 from glia.nki.beta1.errors import (
     AnnotationMismatch,
@@ -21,11 +21,11 @@ from glia.nki.beta1.errors import (
     NestedGrid,
     OutputNotWritten,
 )
-from glia.nki.beta1.run.frame import Frame, framed, is_in_kernel
+from glia.nki.beta1.run.frame import Frame, activate_frame, is_in_kernel
 from glia.nki.beta1.run.grid import Programs
 from glia.nki.beta1.tensors.buffers import shared_hbm
-from glia.nki.beta1.tensors.dtypes import numpy_of
-from glia.nki.beta1.tensors.storage import Storage, fill_now
+from glia.nki.beta1.tensors.dtypes import to_numpy_dtype
+from glia.nki.beta1.tensors.storage import Storage, write_fill
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.names.errors import BadLaunch, IndexNotInTable, NotAnOutput
 from glia.nki.names.language_errors import advise
@@ -105,11 +105,11 @@ class Kernel:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run outside another kernel, as a framework does where it has the arguments."""
         call = call_by_framework(self, args, kwargs)
-        return simulated(self, args, kwargs) if call is None else call()
+        return simulate_call(self, args, kwargs) if call is None else call()
 
     def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
         """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
-        return stepped(self, launch, target, unwritten)
+        return simulate_launch(self, launch, target, unwritten)
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -123,7 +123,7 @@ class Kernel:
         generation does, independent instructions change places to keep engines busy.
         """
         given = self.options.get("platform_target")
-        whole = replace(launch, kernel=_as_current(self, launch))
+        whole = replace(launch, kernel=_as_current_kernel(self, launch))
         place = platform_target(given) if given else target
         return trace_launch(whole, place, 0, synchronises=synchronises, reorders=synchronises)
 
@@ -151,7 +151,7 @@ def check_options(function: Any, options: dict[str, Any]) -> None:
         raise BadLaunch(kernel=home.name, problem=problem, loc=home)
 
 
-KINDS: dict[str, type[Kernel]] = {}  # of modes that do more; measure.py adds them
+KERNEL_CLASSES: dict[str, type[Kernel]] = {}  # of modes that do more; measure.py adds them
 
 
 def target_of(options: dict[str, Any]) -> Target:
@@ -184,7 +184,9 @@ def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: An
         return functools.partial(jit, mode=mode, **kwargs)
     known = getattr(func, "options", {}), getattr(func, "grid", ())
     function = getattr(func, "function", func)
-    return KINDS.get(mode, Kernel)(function, {**known[0], "mode": mode, **kwargs}, known[1])
+    return KERNEL_CLASSES.get(mode, Kernel)(
+        function, {**known[0], "mode": mode, **kwargs}, known[1]
+    )
 
 
 def trace(func: Callable[..., Any] | None = None, grid: Any = (), **kwargs: Any) -> Any:
@@ -201,37 +203,39 @@ def simulate_kernel(kernel: Any, *args: Any, **kwargs: Any) -> Any:
     Arrays of NumPy that the kernel writes are changed in place.
     """
     known = kernel if isinstance(kernel, Kernel) else Kernel(kernel, {"mode": "trace"})
-    return simulated(known, args, kwargs)
+    return simulate_call(known, args, kwargs)
 
 
 # --- simulation ----------------------------------------------------------------------------------
 
 
-def simulated(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def simulate_call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a kernel instruction by instruction, low-precision floats held in float32."""
-    return stepped(kernel, bind(kernel.function, args, kwargs), kernel.target(), UNWRITTEN)
+    return simulate_launch(kernel, bind(kernel.function, args, kwargs), kernel.target(), UNWRITTEN)
 
 
-def stepped(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten) -> Any:
+def simulate_launch(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten) -> Any:
     """Run a launch instruction by instruction; fresh memory holds `unwritten`."""
     session = Interpreter(target, widens_floats=True, unwritten=unwritten)
     held = {name: writable(array, widens_floats=True) for name, array in launch.arrays.items()}
     frame = Frame(session, kernel.grid)
     try:
-        with one_blas_thread(), running(session), framed(frame), np.errstate(all="ignore"):
+        with one_blas_thread(), running(session), activate_frame(frame), np.errstate(all="ignore"):
             tensors = {
-                name: over(frame, tensor_over(session, name, array, launch), name, shared_hbm)
+                name: wrap_core_tensor(
+                    frame, tensor_over(session, name, array, launch), name, shared_hbm
+                )
                 for name, array in held.items()
             }
             returned = run_programs(kernel, launch, frame, tensors)
             check_loops(session, launch)
-            wrote = any(each.storage.writes for each in tensors.values())
+            wrote = any(each.storage.write_count for each in tensors.values())
             given = outputs_of(returned, wrote=wrote)
-            values = [_value(_output(each, launch)[0], launch) for each in given]
+            values = [_host_value(_output_tensor(each, launch)[0], launch) for each in given]
     except IndexNotInTable as fault:
         raise IndexError(fault.message.format(**fault.facts)) from fault
     for name, tensor in tensors.items():
-        if tensor.storage.physical(0).tensor.name in session.written:
+        if tensor.storage.physical_tile(0).tensor.name in session.written:
             write_back(launch.arrays[name], held[name])
     return like_returned(returned, values)
 
@@ -241,7 +245,7 @@ def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str
     frame.ignores_allocation = getattr(kernel.function, "ignores_allocation", False)
     _check_annotations(launch, tensors)
     if not kernel.writes_parameters:
-        mutable = _mutable(launch)
+        mutable = _mutable_parameters(launch)
         for name, tensor in tensors.items():
             tensor.storage.is_constant = name.partition(".")[0] not in mutable
     positions = [tuple(map(int, each)) for each in np.ndindex(*kernel.grid)]
@@ -252,14 +256,14 @@ def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str
     return returned[0]
 
 
-def _value(value: Tensor, launch: Launch) -> Any:
+def _host_value(value: Tensor, launch: Launch) -> Any:
     """What the caller gets for a tensor that the kernel returned."""
-    held, name = value.contents(), value.name_of_dtype
-    given = held if name == "tfloat32" else held.astype(numpy_of(name))
+    held, name = value.contents(), value.dtype_name
+    given = held if name == "tfloat32" else held.astype(to_numpy_dtype(name))
     return from_numpy(given, launch.framework)
 
 
-def _annotations(launch: Launch) -> dict[str, Any]:
+def _parameter_annotations(launch: Launch) -> dict[str, Any]:
     """The annotation of each parameter, as text where its names are not known here."""
     function = inspect.unwrap(launch.kernel)
     try:
@@ -268,9 +272,9 @@ def _annotations(launch: Launch) -> dict[str, Any]:
         return inspect.get_annotations(function)
 
 
-def _mutable(launch: Launch) -> set[str]:
+def _mutable_parameters(launch: Launch) -> set[str]:
     found = set()
-    for name, kind in _annotations(launch).items():
+    for name, kind in _parameter_annotations(launch).items():
         text = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
         if text.split("[")[0].rpartition(".")[2] in ("mutable_tensor", "mutable"):
             found.add(name)
@@ -278,7 +282,7 @@ def _mutable(launch: Launch) -> set[str]:
 
 
 def _check_annotations(launch: Launch, tensors: dict[str, Tensor]) -> None:
-    for name, kind in _annotations(launch).items():
+    for name, kind in _parameter_annotations(launch).items():
         expected = getattr(kind, "shape", None)
         tensor = tensors.get(name)
         if tensor is None or not isinstance(expected, tuple):
@@ -291,7 +295,7 @@ def _check_annotations(launch: Launch, tensors: dict[str, Tensor]) -> None:
 
 def _check_returned(launch: Launch, tensors: dict[str, Tensor], returned: Any) -> None:
     storages = [each.storage for each in outputs_of(returned) if isinstance(each, Tensor)]
-    for name in _mutable(launch):
+    for name in _mutable_parameters(launch):
         tensor = tensors.get(name)
         if tensor is not None and tensor.storage not in storages:
             raise MutableNotReturned(name=name, loc=launch.home)
@@ -304,29 +308,30 @@ def _check_returned(launch: Launch, tensors: dict[str, Tensor], returned: Any) -
 # --- compiled ------------------------------------------------------------------------------------
 
 
-def compiled(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
+def trace_call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Traced:
     """The machine program of a kernel for these arguments, with the dtypes of the device."""
     return kernel.traced_launch(bind(kernel.function, args, kwargs), kernel.target())
 
 
-def _as_current(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
+def _as_current_kernel(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
     """The whole grid as one kernel of the current generation."""
 
     def whole(*args: Any, **kwargs: Any) -> Any:
         frame = Frame(current(launch.home.name), kernel.grid)
-        with framed(frame):
+        with activate_frame(frame):
             given = launch.bound.signature.bind(*args, **kwargs).arguments
             tensors = {
-                name: over(frame, value, name, shared_hbm) for name, value in _tensors(given)
+                name: wrap_core_tensor(frame, value, name, shared_hbm)
+                for name, value in _core_tensors(given)
             }
             returned = run_programs(kernel, launch, frame, tensors)
-            outputs = [_output(each, launch)[1] for each in outputs_of(returned, wrote=True)]
+            outputs = [_output_tensor(each, launch)[1] for each in outputs_of(returned, wrote=True)]
             return like_returned(returned, outputs)
 
     return whole
 
 
-def _tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
+def _core_tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
     found = []
     for name, value in arguments.items():
         values = value if isinstance(value, tuple | list) else [value]
@@ -337,7 +342,7 @@ def _tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
     return found
 
 
-def _output(value: Any, launch: Launch) -> tuple[Tensor, NkiTensor]:
+def _output_tensor(value: Any, launch: Launch) -> tuple[Tensor, NkiTensor]:
     """A returned tensor as a whole one in shared HBM, where this generation lets nl.hbm be too.
 
     A documented kernel returns a tile: that, and a part of a tensor, is copied, and warned of.
@@ -346,26 +351,26 @@ def _output(value: Any, launch: Launch) -> tuple[Tensor, NkiTensor]:
         text = f"a {type(value).__name__}"
         raise NotAnOutput(kernel=launch.home.name, value=text, loc=launch.home)
     value.require_scope(launch.home)
-    view = _whole(value)
+    view = _whole_core_tensor(value)
     if view is None:
         text = f"{value.name} of shape {value.shape} in {value.region.value}"
         advise(f"kernel {launch.home.name} returns {text}: return all of a tensor in shared_hbm",
                launch.home)  # fmt: skip
-        frame, dtype = value.frame, value.name_of_dtype
-        name = frame.label("", "output")
+        frame, dtype = value.frame, value.dtype_name
+        name = frame.unique_name("", "output")
         copied = Tensor.whole(Storage(frame, name, shared_hbm, dtype, (), value.shape))
-        transfer(frame, copied.nki_to_write(), value.nki())
-        value, view = copied, _whole(copied)
+        transfer(frame, copied.write_view(), value.read_view())
+        value, view = copied, _whole_core_tensor(copied)
     assert view is not None
     view.buffer = shared_hbm.region
     return value, view
 
 
-def _whole(value: Tensor) -> NkiTensor | None:
+def _whole_core_tensor(value: Tensor) -> NkiTensor | None:
     """The core's tensor, where it is all of one in HBM."""
     if value.is_on_chip:
         return None
-    found = value.physical()
-    fill_now(value.frame, found)
+    found = value.physical_tile()
+    write_fill(value.frame, found)
     view = value.view_of(found.tensor)
     return view if view.is_whole else None

@@ -15,9 +15,9 @@ _BRANCHES = ("body", "orelse", "finalbody", "handlers", "cases")
 @lru_cache(maxsize=1024)
 def carried_names(loop: ast.While) -> tuple[str, ...]:
     """Names that a turn sets and that the next may read before it sets them, in order."""
-    before = _Reads()
-    before.block((*loop.body, loop.test))  # the first turn runs without a test
-    return tuple(sorted(before.found & stored_names(loop)))
+    before = _ExposedReads()
+    before.visit_all((*loop.body, loop.test))  # the first turn runs without a test
+    return tuple(sorted(before.exposed & stored_names(loop)))
 
 
 @lru_cache(maxsize=1024)
@@ -32,48 +32,48 @@ def assigned_names(loop: ast.While) -> Names:
     """Names that a turn sets other than in place, by `+=` and the like."""
     updates = {node.target for node in ast.walk(loop) if isinstance(node, ast.AugAssign)}
     nodes = [node for node in ast.walk(loop) if isinstance(node, ast.Name)]
-    set_anew = [n for n in nodes if not isinstance(n.ctx, ast.Load) and n not in updates]
-    return frozenset(node.id for node in set_anew)
+    rebound = [n for n in nodes if not isinstance(n.ctx, ast.Load) and n not in updates]
+    return frozenset(node.id for node in rebound)
 
 
-class _Reads(ast.NodeVisitor):
+class _ExposedReads(ast.NodeVisitor):
     """Finds names that statements may read before they are set, in the order of evaluation."""
 
-    def __init__(self, known: Names = _NOWHERE) -> None:
-        self.found: set[str] = set()
-        self.known = set(known)  # set in any case by what came before
+    def __init__(self, defined: Names = _NOWHERE) -> None:
+        self.exposed: set[str] = set()
+        self.defined = set(defined)  # set in any case by what came before
 
-    def block(self, statements: Iterable[ast.AST]) -> None:
+    def visit_all(self, statements: Iterable[ast.AST]) -> None:
         """Visit statements that follow each other."""
         for each in statements:
             self.visit(each)
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Load):
-            if node.id not in self.known:
-                self.found.add(node.id)
+            if node.id not in self.defined:
+                self.exposed.add(node.id)
         else:
-            self.known.add(node.id)
+            self.defined.add(node.id)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        self.block((node.value, *node.targets))
+        self.visit_all((node.value, *node.targets))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
-            self.block((node.value, node.target))
+            self.visit_all((node.value, node.target))
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name):
             self.visit(ast.Name(node.target.id, ast.Load()))
-        self.block((node.value, node.target))
+        self.visit_all((node.value, node.target))
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
-        self.block((node.value, node.target))
+        self.visit_all((node.value, node.target))
 
     def visit_For(self, node: ast.For) -> None:
         self.visit(node.iter)
-        self._maybe((node.target, *node.body))
-        self._maybe(node.orelse)
+        self._visit_optional((node.target, *node.body))
+        self._visit_optional(node.orelse)
 
     def generic_visit(self, node: ast.AST) -> None:
         """What a statement evaluates first, then its blocks, any of which may not run."""
@@ -82,18 +82,18 @@ class _Reads(ast.NodeVisitor):
             parts = value if isinstance(value, list) else [value]
             nodes = [each for each in parts if isinstance(each, ast.AST)]
             if is_scope or (name in _BRANCHES and not isinstance(node, ast.With)):
-                self._maybe(nodes)
+                self._visit_optional(nodes)
             else:
-                self.block(nodes)
+                self.visit_all(nodes)
 
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
-        both = [self._maybe(branch) for branch in (node.body, node.orelse)]
-        self.known |= both[0] & both[1]
+        both = [self._visit_optional(branch) for branch in (node.body, node.orelse)]
+        self.defined |= both[0] & both[1]
 
-    def _maybe(self, statements: Iterable[ast.AST]) -> set[str]:
+    def _visit_optional(self, statements: Iterable[ast.AST]) -> set[str]:
         """Visit what may not run; the names that are set where it does."""
-        inner = _Reads(frozenset(self.known))
-        inner.block(statements)
-        self.found |= inner.found
-        return inner.known
+        inner = _ExposedReads(frozenset(self.defined))
+        inner.visit_all(statements)
+        self.exposed |= inner.exposed
+        return inner.defined

@@ -23,37 +23,37 @@ from glia.nki.beta1.errors import (
     SumsChangeInWhile,
     WhileNeedsEntry,
 )
-from glia.nki.beta1.run.frame import Body, Frame, frame_of
+from glia.nki.beta1.run.frame import Frame, LoopBody, require_frame
 from glia.nki.beta1.run.loop_carried import assigned_names, carried_names
-from glia.nki.beta1.tensors.storage import Physical, Storage
+from glia.nki.beta1.tensors.storage import PhysicalTile, Storage
 from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
 from glia.nki.issue.register_functions import register_alloc, register_load, register_move
 from glia.nki.session.session import caller
 from glia.nki.tensors.registers import VirtualRegister
 
-Place = tuple[str, int, int]
-PLAIN = (bool, int, float, str, bytes, tuple, type(None), np.generic)
+LoopSite = tuple[str, int, int]
+CONSTANT_TYPES = (bool, int, float, str, bytes, tuple, type(None), np.generic)
 
 
 @dataclass(eq=False)
-class Carried:
+class CarriedName:
     """A name: what it holds when a turn begins, of a tensor how often it was written by then."""
 
     value: Any
     home: Tensor | None = None  # a tile of its own, which the turns of the program share
-    writes: int = 0
+    write_count: int = 0
 
 
 @dataclass(eq=False)
-class While:
+class OpenWhile:
     """A loop that runs; `sums` is what is known of tiles in PSUM when a turn begins."""
 
-    place: Place
+    place: LoopSite
     user: FrameType
     register: VirtualRegister
-    body: Body
-    carried: dict[str, Carried]
-    sums: list[tuple[Storage, Physical, bool, int]]
+    body: LoopBody
+    carried: dict[str, CarriedName]
+    sums: list[tuple[Storage, PhysicalTile, bool, int]]
 
 
 def condition_holds(condition: Any, statement: ast.While, user: FrameType) -> bool:
@@ -61,60 +61,68 @@ def condition_holds(condition: Any, statement: ast.While, user: FrameType) -> bo
 
     WhileNeedsEntry unless the first turn always runs, EndlessWhile when no turn can be the last.
     """
-    frame = frame_of("while")
+    frame = require_frame("while")
     place = user.f_code.co_filename, statement.lineno, statement.col_offset
-    if frame.whiles and frame.whiles[-1].place == place and frame.whiles[-1].user is user:
-        return _goes_on(frame, frame.whiles[-1], condition)
+    if (
+        frame.while_loops
+        and frame.while_loops[-1].place == place
+        and frame.while_loops[-1].user is user
+    ):
+        return _end_iteration(frame, frame.while_loops[-1], condition)
     if not condition.is_known:
         raise WhileNeedsEntry(loc=caller())
     if condition.value:
-        _enter(frame, place, statement, user)
+        _open_loop(frame, place, statement, user)
     return bool(condition.value)
 
 
 # --- the first turn ------------------------------------------------------------------------------
 
 
-def _enter(frame: Frame, place: Place, statement: ast.While, user: FrameType) -> None:
-    frame.settle()
+def _open_loop(frame: Frame, place: LoopSite, statement: ast.While, user: FrameType) -> None:
+    frame.materialize_all()
     variables = dict(user.f_locals)
     found = [name for name in carried_names(statement) if name in variables]
     is_set = assigned_names(statement)
-    carried = {name: _begun(frame, user, name, variables[name], name in is_set) for name in found}
+    carried = {
+        name: _initial_value(frame, user, name, variables[name], name in is_set) for name in found
+    }
     register = register_alloc(1)
-    body = Body()
+    body = LoopBody()
     sums = [
-        (storage, tile, tile.is_sums, tile.owner)
-        for storage in frame.known()
+        (storage, tile, tile.holds_sums, tile.last_block)
+        for storage in frame.live_storages()
         for tile in storage.tiles_in_psum()
     ]
-    frame.whiles.append(While(place, user, register, body, carried, sums))
+    frame.while_loops.append(OpenWhile(place, user, register, body, carried, sums))
     frame.session.evaluate_while(register.expression, place, caller())
     frame.bodies.append(body)
 
 
-def _begun(frame: Frame, user: FrameType, name: str, value: Any, is_set: bool) -> Carried:
+def _initial_value(
+    frame: Frame, user: FrameType, name: str, value: Any, is_set: bool
+) -> CarriedName:
     """What a name begins with: where a turn sets it anew, a tile of its own with the contents."""
-    if hasattr(value, "on_device"):
-        home = _copied(frame, name, value.on_device())
-        number = value.of_tile(home)
-        bind(user, name, number)
-        return Carried(number, home, home.storage.writes)
+    if hasattr(value, "to_tile"):
+        home = _copy_to_own_tile(frame, name, value.to_tile())
+        number = value.from_tile(home)
+        set_local(user, name, number)
+        return CarriedName(number, home, home.storage.write_count)
     if not isinstance(value, Tensor) or not is_set:
-        return Carried(value)
+        return CarriedName(value)
     if not value.is_on_chip or value.block_dims:
-        return Carried(value)
-    home = _copied(frame, name, value)
-    bind(user, name, home)
-    return Carried(home, home, home.storage.writes)
+        return CarriedName(value)
+    home = _copy_to_own_tile(frame, name, value)
+    set_local(user, name, home)
+    return CarriedName(home, home, home.storage.write_count)
 
 
-def _copied(frame: Frame, name: str, value: Tensor) -> Tensor:
+def _copy_to_own_tile(frame: Frame, name: str, value: Tensor) -> Tensor:
     """A tile of its own with the contents, unless nothing wrote any."""
-    dtype, shape = value.name_of_dtype, value.shape
-    storage = Storage(frame, frame.label("", name), value.buffer.plain, dtype, (), shape)
+    dtype, shape = value.dtype_name, value.shape
+    storage = Storage(frame, frame.unique_name("", name), value.buffer.unplaced, dtype, (), shape)
     home = Tensor.whole(storage)
-    tile = value.physical()
+    tile = value.physical_tile()
     if tile.is_written or tile.fill is not None:
         FUNCTIONS["assign"](home, value)
         frame.flush()
@@ -124,78 +132,78 @@ def _copied(frame: Frame, name: str, value: Tensor) -> Tensor:
 # --- the turns behind it -------------------------------------------------------------------------
 
 
-def _goes_on(frame: Frame, loop: While, condition: Any) -> bool:
+def _end_iteration(frame: Frame, loop: OpenWhile, condition: Any) -> bool:
     """End a turn; whether another follows."""
     if condition.is_known and condition.value:
         raise EndlessWhile(loc=caller())
     truth = None if condition.is_known else condition.truth()
     frame.flush()
     _check_sums(loop)
-    _carry(frame, loop)
+    _carry_values(frame, loop)
     if truth is None:
         register_move(loop.register, 0)
     else:
-        register_load(loop.register, truth.nki())
+        register_load(loop.register, truth.read_view())
     goes_on = frame.session.evaluate_while(loop.register.expression, loop.place, caller())
     if goes_on:
         loop.body.begin()
     else:
         loop.body.end()
-        frame.whiles.remove(loop)
+        frame.while_loops.remove(loop)
         frame.bodies = frame.bodies[: frame.bodies.index(loop.body)]
     return goes_on
 
 
-def _check_sums(loop: While) -> None:
+def _check_sums(loop: OpenWhile) -> None:
     """SumsChangeInWhile where a product of the next turn finds other contents than traced."""
-    for storage, tile, is_sums, owner in loop.sums:
-        if tile.is_sums != is_sums or tile.owner != owner:
+    for storage, tile, holds_sums, owner in loop.sums:
+        if tile.holds_sums != holds_sums or tile.last_block != owner:
             raise SumsChangeInWhile(name=storage.name, loc=caller())
 
 
-def _carry(frame: Frame, loop: While) -> None:
+def _carry_values(frame: Frame, loop: OpenWhile) -> None:
     """Let the next turn begin with what this one made of the names."""
     variables = dict(loop.user.f_locals)
-    made = {n: _made(n, each, variables.get(n)) for n, each in loop.carried.items()}
+    made = {n: _carried_tile(n, each, variables.get(n)) for n, each in loop.carried.items()}
     changed = {n: (loop.carried[n], tile) for n, tile in made.items() if tile is not None}
-    _copy_together(frame, [(each.home, tile) for each, tile in changed.values()])
+    _parallel_copy(frame, [(each.home, tile) for each, tile in changed.values()])
     for name, (each, _) in changed.items():
-        each.writes = each.home.storage.writes
-        bind(loop.user, name, each.value)
+        each.write_count = each.home.storage.write_count
+        set_local(loop.user, name, each.value)
 
 
-def _made(name: str, carried: Carried, new: Any) -> Tensor | None:
+def _carried_tile(name: str, carried: CarriedName, new: Any) -> Tensor | None:
     """The tile that a turn gave a name; None where the name holds what it held before."""
     old = carried.value
     if new is old:
         return None
-    if hasattr(old, "on_device") and hasattr(new, "on_device"):
-        new.value = new.on_device()
+    if hasattr(old, "to_tile") and hasattr(new, "to_tile"):
+        new.value = new.to_tile()
         old, new = carried.home, new.value
     if not isinstance(old, Tensor) or not isinstance(new, Tensor):
-        if isinstance(old, PLAIN) and type(new) is type(old) and new == old:
+        if isinstance(old, CONSTANT_TYPES) and type(new) is type(old) and new == old:
             return None
-        _refuse(name, "only tiles and nt.scalar change from turn to turn")
-    for what in ("shape", "name_of_dtype", "region"):
+        _raise_python_changes(name, "only tiles and nt.scalar change from turn to turn")
+    for what in ("shape", "dtype_name", "region"):
         before, behind = getattr(old, what), getattr(new, what)
         if before != behind:
-            _refuse(name, f"{before} before a turn, {behind} behind it")
+            _raise_python_changes(name, f"{before} before a turn, {behind} behind it")
     if carried.home is None or not new.is_on_chip or new.block_dims:
-        _refuse(name, "only tiles on chip are carried")
-    if old.storage.writes != carried.writes and new.storage is not old.storage:
-        _refuse(name, "a turn writes its tile, and gives it a new one")
+        _raise_python_changes(name, "only tiles on chip are carried")
+    if old.storage.write_count != carried.write_count and new.storage is not old.storage:
+        _raise_python_changes(name, "a turn writes its tile, and gives it a new one")
     return new
 
 
-def _refuse(name: str, why: str) -> NoReturn:
+def _raise_python_changes(name: str, why: str) -> NoReturn:
     raise PythonChanges(name=name, why=why, loc=caller())
 
 
-def _copy_together(frame: Frame, pairs: list[tuple[Tensor, Tensor]]) -> None:
+def _parallel_copy(frame: Frame, pairs: list[tuple[Tensor, Tensor]]) -> None:
     """Copy all at once: what is read after it was written is copied aside first."""
     homes = {id(home.storage) for home, _ in pairs}
     aside = [
-        (home, _copied(frame, "carried", new) if id(new.storage) in homes else new)
+        (home, _copy_to_own_tile(frame, "carried", new) if id(new.storage) in homes else new)
         for home, new in pairs
     ]
     for home, new in aside:
@@ -203,7 +211,7 @@ def _copy_together(frame: Frame, pairs: list[tuple[Tensor, Tensor]]) -> None:
         frame.flush()
 
 
-def bind(user: FrameType, name: str, value: Any) -> None:
+def set_local(user: FrameType, name: str, value: Any) -> None:
     """Let a name of a function that runs hold another value, as debuggers do."""
     user.f_locals[name] = value
     if sys.version_info < (3, 13):  # where f_locals is a copy

@@ -1,4 +1,4 @@
-"""What an index of a tensor names: for each dimension an affine expression of the result's axes."""
+"""Resolving an index of a tensor: for each dimension an affine expression of result axes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from glia.nki.tensors.views import is_integer
 
 
 @dataclass(frozen=True)
-class Dynamic:
-    """An index in memory: dimension `dim` is `tensor` plus what the access says of it."""
+class DynamicIndex:
+    """An index read from memory: dimension `dim` starts at `tensor`, plus its affine entry.
+
+    `is_vector`: the tensor has an index for each partition, instead of a single element.
+    """
 
     dim: int
     tensor: Any
@@ -29,32 +32,35 @@ class Dynamic:
 
 
 @dataclass(frozen=True)
-class Access:
-    """The `shape` of what is named, and each dimension of the tensor over its axes."""
+class TileAccess:
+    """The result's `shape`, and for each dimension of the tensor an index over its axes."""
 
     shape: tuple[int, ...]
     entries: tuple[Index, ...]
-    dynamic: Dynamic | None = None
+    dynamic: DynamicIndex | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Shifted:
-    """An index in memory plus an affine one, as in `x[i_p, offset[0, 0] + i_f]`."""
+class ShiftedIndex:
+    """An index read from memory plus an affine one: `offset[0, 0] + i_f`."""
 
     tensor: Any
     index: Index
 
 
-def resolve(shape: tuple[int, ...], partition: int | None, key: Any) -> Access:
-    """The access of a key; `partition` is the dimension of the partitions, None in HBM."""
-    entries = _expanded(key if isinstance(key, tuple) else (key,), len(shape))
-    kinds = [_kind(entry) for entry in entries]
+def resolve_access(shape: tuple[int, ...], partition: int | None, key: Any) -> TileAccess:
+    """Resolve a subscript; `partition` is the partition dimension, None for a tensor in HBM.
+
+    UnsupportedIndex, MixedIndexing, OneDimensionalIndex or IndirectFreeDimension for others.
+    """
+    entries = _expand_ellipsis(key if isinstance(key, tuple) else (key,), len(shape))
+    kinds = [_entry_kind(entry) for entry in entries]
     if "index" in kinds or "tensor" in kinds:
-        return _advanced(shape, partition, entries, kinds)
-    return _basic(shape, partition, entries)
+        return _resolve_indices(shape, partition, entries, kinds)
+    return _resolve_slices(shape, partition, entries)
 
 
-def _expanded(key: tuple[Any, ...], rank: int) -> list[Any]:
+def _expand_ellipsis(key: tuple[Any, ...], rank: int) -> list[Any]:
     entries = list(key)
     positions = [i for i, entry in enumerate(entries) if entry is Ellipsis]
     if len(positions) > 1 or len(entries) - len(positions) > rank:
@@ -65,14 +71,14 @@ def _expanded(key: tuple[Any, ...], rank: int) -> list[Any]:
     return entries
 
 
-def _kind(entry: Any) -> str:
+def _entry_kind(entry: Any) -> str:
     if is_integer(entry):
         return "integer"
     if isinstance(entry, slice | DynamicSlice):
         return "slice"
     if isinstance(entry, Index):
         return "index"
-    if isinstance(entry, Shifted) or hasattr(entry, "is_tile"):
+    if isinstance(entry, ShiftedIndex) or hasattr(entry, "is_tile"):
         return "tensor"
     raise UnsupportedIndex(what=f"an index of type {type(entry).__name__}", loc=caller())
 
@@ -80,7 +86,9 @@ def _kind(entry: Any) -> str:
 # --- integers and slices -----------------------------------------------------------------------
 
 
-def _basic(shape: tuple[int, ...], partition: int | None, entries: list[Any]) -> Access:
+def _resolve_slices(
+    shape: tuple[int, ...], partition: int | None, entries: list[Any]
+) -> TileAccess:
     entries += [slice(None)] * (len(shape) - len(entries))
     is_kept = [isinstance(entry, slice | DynamicSlice) for entry in entries]
     if partition is not None:
@@ -90,15 +98,15 @@ def _basic(shape: tuple[int, ...], partition: int | None, entries: list[Any]) ->
         is_kept[dim] |= sum(is_kept) < least
     rank = sum(is_kept)
     axis, counts, found = 0, [], []
-    dynamic: Dynamic | None = None
+    dynamic: DynamicIndex | None = None
     for dim, entry in enumerate(entries):
         if isinstance(entry, DynamicSlice):
             if dynamic is not None:
                 raise UnsupportedIndex(
                     what="two indices in memory (add them up first)", loc=caller()
                 )
-            dynamic = Dynamic(dim, entry.start, is_vector=False)
-        start, step, count = _range(entry, shape[dim])
+            dynamic = DynamicIndex(dim, entry.start, is_vector=False)
+        start, step, count = _slice_range(entry, shape[dim])
         steps = [0] * rank
         if is_kept[dim]:
             steps[axis] = step
@@ -107,17 +115,17 @@ def _basic(shape: tuple[int, ...], partition: int | None, entries: list[Any]) ->
         found.append((start, steps))
     result = tuple(counts)
     indices = tuple(Index(result, tuple(steps), start) for start, steps in found)
-    return Access(result, indices, dynamic)
+    return TileAccess(result, indices, dynamic)
 
 
 def partition_rank(is_kept: list[bool], partition: int) -> int:
-    """Axes of a tile's view at least: its blocks that stay, the partitions and one more."""
+    """The least rank of a tile's view: kept block axes, the partitions and a free axis."""
     free = len(is_kept) - partition - 1
     return sum(is_kept[:partition]) + (2 if free else 1)
 
 
-def _range(entry: Any, extent: int) -> tuple[int, int, int]:
-    """(start, step, count), unclamped, since a mask may leave what is outside out."""
+def _slice_range(entry: Any, extent: int) -> tuple[int, int, int]:
+    """(start, step, count), not clamped to the extent: a mask may exclude what is outside."""
     if isinstance(entry, DynamicSlice):
         return 0, 1, entry.count
     if not isinstance(entry, slice):
@@ -137,17 +145,17 @@ def _range(entry: Any, extent: int) -> tuple[int, int, int]:
 # --- index objects and tensors -----------------------------------------------------------------
 
 
-def _advanced(
+def _resolve_indices(
     shape: tuple[int, ...], partition: int | None, entries: list[Any], kinds: list[str]
-) -> Access:
+) -> TileAccess:
     if "slice" in kinds:
         raise MixedIndexing(loc=caller())
-    shapes = [_shape_of(e) for e, kind in zip(entries, kinds, strict=True) if kind != "integer"]
+    shapes = [_index_shape(e) for e, kind in zip(entries, kinds, strict=True) if kind != "integer"]
     result = broadcast_shape(*shapes)
     if len(result) < 2:
         raise OneDimensionalIndex(loc=caller())
     result += shape[len(entries) :]
-    dynamic: Dynamic | None = None
+    dynamic: DynamicIndex | None = None
     found = []
     for dim, (entry, kind) in enumerate(zip(entries, kinds, strict=True)):
         if kind == "tensor":
@@ -155,46 +163,46 @@ def _advanced(
                 raise UnsupportedIndex(
                     what="two indices in memory (add them up first)", loc=caller()
                 )
-            dynamic = _dynamic(dim, entry, result)
-            entry = entry.index if isinstance(entry, Shifted) else 0
+            dynamic = _dynamic_index(dim, entry, result)
+            entry = entry.index if isinstance(entry, ShiftedIndex) else 0
         if isinstance(entry, Index):
             appended = len(shape) - len(entries)
             steps = (*entry.steps, *(0,) * appended)
             aligned = Index((*entry.shape, *(1,) * appended), steps, entry.start)
-            found.append(_over(aligned.at_rank(len(result)), result))
+            found.append(_broadcast_index(aligned.at_rank(len(result)), result))
         else:
             start = int(entry) + (shape[dim] if entry < 0 else 0)
             found.append(Index(result, (0,) * len(result), start))
     for dim in range(len(entries), len(shape)):
-        steps = [0] * len(result)
-        steps[dim - len(shape)] = 1
-        found.append(Index(result, tuple(steps), 0))
-    return Access(result, tuple(found), dynamic)
+        unit = [0] * len(result)
+        unit[dim - len(shape)] = 1
+        found.append(Index(result, tuple(unit), 0))
+    return TileAccess(result, tuple(found), dynamic)
 
 
-def _over(entry: Index, shape: tuple[int, ...]) -> Index:
-    """The same expression over all axes of a shape; an axis of one element has no step."""
+def _broadcast_index(entry: Index, shape: tuple[int, ...]) -> Index:
+    """The index broadcast to a shape; its axes of one element get step 0."""
     steps = tuple(
         step if count > 1 else 0 for step, count in zip(entry.steps, entry.shape, strict=True)
     )
     return Index(shape, steps, entry.start)
 
 
-def _shape_of(entry: Any) -> tuple[int, ...]:
-    if isinstance(entry, Shifted):
+def _index_shape(entry: Any) -> tuple[int, ...]:
+    if isinstance(entry, ShiftedIndex):
         return broadcast_shape(entry.tensor.shape, entry.index.shape)
     return tuple(entry.shape)
 
 
-def _dynamic(dim: int, entry: Any, result: tuple[int, ...]) -> Dynamic:
-    tensor = entry.tensor if isinstance(entry, Shifted) else entry
+def _dynamic_index(dim: int, entry: Any, result: tuple[int, ...]) -> DynamicIndex:
+    tensor = entry.tensor if isinstance(entry, ShiftedIndex) else entry
     count = math.prod(tensor.shape)
     is_vector = count > 1
     if is_vector and (tensor.shape[0] != count or tensor.shape[0] != result[0]):
         raise IndirectFreeDimension(loc=caller())
-    return Dynamic(dim, tensor, is_vector)
+    return DynamicIndex(dim, tensor, is_vector)
 
 
 def row_major_steps(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Elements from one index to the next in each dimension of a row-major array."""
+    """The step of each dimension of a row-major array, in elements."""
     return tuple(int(n) for n in np.cumprod((1, *shape[:0:-1]))[::-1]) if shape else ()

@@ -1,4 +1,4 @@
-"""The dtypes of Beta 1: NumPy's, with those of ml_dtypes, and how they combine."""
+"""The dtypes of Beta 1: those of NumPy and ml_dtypes, and type promotion."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ float8_e4m3 = np.dtype(ml_dtypes.float8_e4m3)
 float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
 tfloat32 = np.dtype("|V4")
 
-_WIDER_INTEGERS = {8: "int16", 16: "int32", 32: "float32"}  # that hold both signs of a width
+# The dtype that holds both signed and unsigned integers of a width in bits
+_WIDER_INTEGERS = {8: "int16", 16: "int32", 32: "float32"}
 
 
-def name_of(dtype: Any) -> str:
-    """The core's name of a dtype given as NumPy's, a scalar type or a string."""
+def to_dtype_name(dtype: Any) -> str:
+    """The name of a dtype given as NumPy's, a scalar type or a string; UnsupportedHere else."""
     if isinstance(dtype, np.dtype) and dtype == tfloat32:
         return "tfloat32"
     if dtype is bool:
@@ -34,24 +35,24 @@ def name_of(dtype: Any) -> str:
     return name
 
 
-def numpy_of(name: str) -> np.dtype[Any]:
-    """What `tensor.dtype` is for a dtype of this name."""
+def to_numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a dtype name, as `tensor.dtype` has it."""
     return tfloat32 if name == "tfloat32" else DTYPES[name].numpy
 
 
-def promoted(*names: str) -> str:
-    """The dtype of an arithmetic result of operands of these dtypes.
+def promote(*names: str) -> str:
+    """The dtype of the arithmetic result of operands of these dtypes.
 
     Floats before integers, the wider of two; float16 with bfloat16 gives float32, two different
     8-bit floats bfloat16, signed with unsigned integers the next wider signed one.
     """
     result = names[0]
     for other in names[1:]:
-        result = _of_two(result, other)
+        result = _promote_pair(result, other)
     return result
 
 
-def _of_two(first: str, second: str) -> str:
+def _promote_pair(first: str, second: str) -> str:
     if first == second:
         return first
     if {first, second} == {"float32", "tfloat32"}:
@@ -63,10 +64,10 @@ def _of_two(first: str, second: str) -> str:
         if a.bits != b.bits:
             return first if a.bits > b.bits else second
         return "bfloat16" if a.bits == 8 else "float32"
-    return _of_integers(first, second)
+    return _promote_integers(first, second)
 
 
-def _of_integers(first: str, second: str) -> str:
+def _promote_integers(first: str, second: str) -> str:
     kinds = {name: ("uint8" if name == "bool" else name) for name in (first, second)}
     one, two = kinds[first], kinds[second]
     if one == two:
@@ -78,13 +79,13 @@ def _of_integers(first: str, second: str) -> str:
     return one if DTYPES[one].bits >= DTYPES[two].bits else two
 
 
-def of_number(value: Any) -> str:
+def scalar_dtype(value: Any) -> str:
     """The dtype that a scalar counts as: its own for NumPy's, else the widest of its kind.
 
     Scalars of 64 bits are what NumPy makes of Python's numbers, and count as those do.
     """
     if isinstance(value, np.generic) and value.dtype.itemsize < np.dtype(np.float64).itemsize:
-        return name_of(value.dtype)
+        return to_dtype_name(value.dtype)
     if isinstance(value, bool):
         return "uint8"
     return "int32" if isinstance(value, int | np.integer) else "float32"
@@ -93,15 +94,15 @@ def of_number(value: Any) -> str:
 def static_cast(input_data: Any, dtype: Any) -> Any:
     """An array or number of the host in another dtype; tfloat32 is float32 there."""
     array = np.asarray(input_data)
-    name = name_of(dtype)
-    cast = array.astype(np.float32 if name == "tfloat32" else numpy_of(name))
+    name = to_dtype_name(dtype)
+    cast = array.astype(np.float32 if name == "tfloat32" else to_numpy_dtype(name))
     return cast if isinstance(input_data, np.ndarray) else cast[()]
 
 
 def finfo(dtype: Any) -> Any:
-    """What numpy.finfo says of a float, also of those of ml_dtypes."""
-    name = name_of(dtype)
-    return float_limits(np.float32 if name == "tfloat32" else numpy_of(name))
+    """numpy.finfo of a float dtype, including those of ml_dtypes."""
+    name = to_dtype_name(dtype)
+    return float_limits(np.float32 if name == "tfloat32" else to_numpy_dtype(name))
 
 
 bfp16 = Limits(ml_dtypes.bfloat16)

@@ -1,4 +1,4 @@
-"""Index objects of Beta 1: affine in positions along axes, and masks of them."""
+"""Index objects of Beta 1: affine functions of tile positions, and masks of comparisons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glia.nki.beta1.errors import (
     UnsupportedIndex,
     UnsupportedMask,
 )
-from glia.nki.beta1.tensors.mask_syntax import joined, opens_conjunction
+from glia.nki.beta1.tensors.mask_syntax import conjoin_left_side, opens_conjunction
 from glia.nki.session.session import caller
 from glia.nki.tensors.views import is_integer
 
@@ -24,28 +24,28 @@ Box = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """`start` + the sum over axes of `steps` times the position along the axis."""
+    """An affine index: `start` + the sum over axes of step times position along the axis."""
 
     shape: tuple[int, ...]
     steps: tuple[int, ...]
     start: int = 0
 
-    __array_ufunc__ = None  # so that NumPy's scalars leave the operators to it
+    __array_ufunc__ = None  # NumPy's scalars defer to these operators
 
     @property
     def ndim(self) -> int:
-        """How many axes it has."""
+        """The number of axes."""
         return len(self.shape)
 
     def at_rank(self, rank: int) -> Index:
-        """The same with axes of one element in front, as NumPy aligns shapes."""
+        """The index with leading axes of one element, as NumPy aligns shapes."""
         missing = rank - self.ndim
         if missing <= 0:
             return self
         return Index((1,) * missing + self.shape, (0,) * missing + self.steps, self.start)
 
-    def ends(self, box: Box | None = None) -> tuple[int, int]:
-        """The least and greatest value, over the part of the axes that a box leaves."""
+    def value_range(self, box: Box | None = None) -> tuple[int, int]:
+        """The least and greatest value within a box of the axes, by default all of them."""
         ranges = box or tuple((0, count) for count in self.shape)
         low = high = self.start
         for step, (first, end) in zip(self.steps, ranges, strict=True):
@@ -54,7 +54,7 @@ class Index:
         return low, high
 
     def __getitem__(self, key: Any) -> Index:
-        """New axes by None, old ones by `:`; a slice of an axis takes part of it."""
+        """New axes by None, existing ones by `:` or a slice; UnsupportedIndex otherwise."""
         entries = list(key) if isinstance(key, tuple) else [key]
         at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), None)
         if at is not None:
@@ -85,11 +85,11 @@ class Index:
 
     # --- affine arithmetic ---------------------------------------------------------------------
 
-    def _plus(self, other: Any, sign: int) -> Index:
+    def _add_affine(self, other: Any, sign: int) -> Index:
         if is_integer(other):
             return Index(self.shape, self.steps, self.start + sign * int(other))
         if hasattr(other, "is_tile"):
-            return other.shifted(self if sign > 0 else self * -1, sign)
+            return other.offset_index(self if sign > 0 else self * -1, sign)
         if not isinstance(other, Index):
             raise UnsupportedIndex(what=f"an index and a {type(other).__name__}", loc=caller())
         rank = max(self.ndim, other.ndim)
@@ -99,15 +99,15 @@ class Index:
         return Index(shape, steps, a.start + sign * b.start)
 
     def __add__(self, other: Any) -> Index:
-        return self._plus(other, 1)
+        return self._add_affine(other, 1)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Index:
-        return self._plus(other, -1)
+        return self._add_affine(other, -1)
 
     def __rsub__(self, other: Any) -> Index:
-        return (self * -1)._plus(other, 1)
+        return (self * -1)._add_affine(other, 1)
 
     def __neg__(self) -> Index:
         return self * -1
@@ -125,12 +125,12 @@ class Index:
 
     __rmul__ = __mul__
 
-    def _divided(self, other: Any) -> tuple[Index, Index]:
-        """Quotient and remainder where both are affine over the whole extent."""
+    def _divide_affine(self, other: Any) -> tuple[Index, Index]:
+        """Quotient and remainder by a positive number; UnsupportedIndex when not affine."""
         if not is_integer(other) or int(other) < 1:
             raise UnsupportedIndex(what="division of an index by other than a number", loc=caller())
         divisor = int(other)
-        low, high = self.ends()
+        low, high = self.value_range()
         if all(step % divisor == 0 for step in self.steps):
             quotient = tuple(step // divisor for step in self.steps)
             zeros = (0,) * self.ndim
@@ -147,30 +147,30 @@ class Index:
         )
 
     def __floordiv__(self, other: Any) -> Index:
-        return self._divided(other)[0]
+        return self._divide_affine(other)[0]
 
     def __mod__(self, other: Any) -> Index:
-        return self._divided(other)[1]
+        return self._divide_affine(other)[1]
 
     # --- comparisons ---------------------------------------------------------------------------
 
     def __lt__(self, other: Any) -> Any:
-        return _compared(lambda: (other - self - 1,), other)
+        return _comparison_mask(lambda: (other - self - 1,), other)
 
     def __le__(self, other: Any) -> Any:
-        return _compared(lambda: (other - self,), other)
+        return _comparison_mask(lambda: (other - self,), other)
 
     def __gt__(self, other: Any) -> Any:
-        return _compared(lambda: (self - other - 1,), other)
+        return _comparison_mask(lambda: (self - other - 1,), other)
 
     def __ge__(self, other: Any) -> Any:
-        return _compared(lambda: (self - other,), other)
+        return _comparison_mask(lambda: (self - other,), other)
 
     def __eq__(self, other: object) -> Any:
-        return _compared(lambda: (self - other, other - self), other)  # type: ignore[operator]
+        return _comparison_mask(lambda: (self - other, other - self), other)  # type: ignore[operator]
 
     def __ne__(self, other: object) -> Any:
-        return _compared(
+        return _comparison_mask(
             lambda: (self - other, other - self),
             other,
             is_negated=True,  # type: ignore[operator]
@@ -186,7 +186,7 @@ class Index:
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of all together, as NumPy broadcasts; UnsupportedIndex when they do not fit."""
+    """The shape that NumPy broadcasts `shapes` to; UnsupportedIndex when it cannot."""
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError as problem:
@@ -194,29 +194,29 @@ def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
         raise UnsupportedIndex(what=f"shapes {text} together", loc=caller()) from problem
 
 
-def _compared(make: Any, other: Any, *, is_negated: bool = False) -> Any:
+def _comparison_mask(make: Any, other: Any, *, is_negated: bool = False) -> Any:
     if not isinstance(other, Index) and not is_integer(other):
         raise UnsupportedMask(what=f"an index and a {type(other).__name__}", loc=caller())
     mask = Mask((tuple(make()),))
-    return joined(~mask if is_negated else mask)
+    return conjoin_left_side(~mask if is_negated else mask)
 
 
-Conditions = tuple[Index, ...]  # none of which must be negative
+Conditions = tuple[Index, ...]  # a conjunction: each index is at least 0
 MOST_ALTERNATIVES = 64
 ALWAYS, NEVER = Index((1,), (0,), 0), Index((1,), (0,), -1)
 
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Where all conditions of one of its alternatives hold; no two hold at once."""
+    """A disjunction of conjunctions of affine conditions, its alternatives disjoint."""
 
     alternatives: tuple[Conditions, ...]
 
     __array_ufunc__ = None
 
     @classmethod
-    def among(cls, alternatives: Iterable[Conditions]) -> Mask:
-        """The mask of these; UnsupportedMask for too many."""
+    def of_alternatives(cls, alternatives: Iterable[Conditions]) -> Mask:
+        """The mask of disjoint alternatives; UnsupportedMask for more than MOST_ALTERNATIVES."""
         found = tuple(alternatives)
         if len(found) > MOST_ALTERNATIVES:
             what = f"one with more than {MOST_ALTERNATIVES} alternatives (write several masks)"
@@ -229,7 +229,7 @@ class Mask:
         if not isinstance(other, Mask):
             raise UnsupportedMask(what=f"& with a {type(other).__name__}", loc=caller())
         pairs = (a + b for a in self.alternatives for b in other.alternatives)
-        return Mask.among(filter(None, map(_joined, pairs)))
+        return Mask.of_alternatives(filter(None, map(_simplify_conjunction, pairs)))
 
     __rand__ = __and__
 
@@ -238,18 +238,18 @@ class Mask:
             return True if other else self
         if not isinstance(other, Mask):
             raise UnsupportedMask(what=f"| with a {type(other).__name__}", loc=caller())
-        return Mask.among((*self.alternatives, *(other & ~self).alternatives))
+        return Mask.of_alternatives((*self.alternatives, *(other & ~self).alternatives))
 
     __ror__ = __or__
 
     def __invert__(self) -> Mask:
         result = Mask(((ALWAYS,),))
         for conditions in self.alternatives:
-            result = result & Mask(_negated(conditions))
+            result = result & Mask(_negate_conjunction(conditions))
         return result
 
     def __bool__(self) -> bool:
-        """True as the left side of `and`, which counts as `&`; ControlFlowOnIndex elsewhere."""
+        """True as the left operand of `and`, which means `&`; ControlFlowOnIndex elsewhere."""
         if opens_conjunction(self):
             return True
         raise ControlFlowOnIndex(loc=caller())
@@ -259,21 +259,21 @@ class Mask:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape that all conditions have together."""
+        """The shape that all its conditions broadcast to."""
         return broadcast_shape(*(c.shape for each in self.alternatives for c in each))
 
-    def within(self, shape: tuple[int, ...]) -> tuple[Box | None, Mask | None]:
-        """(box, rest): the smallest box of a tile that holds it, None when that is empty.
+    def bounding_box(self, shape: tuple[int, ...]) -> tuple[Box | None, Mask | None]:
+        """(box, rest): the bounding box of the mask in a tile, None when it holds nowhere.
 
-        `rest` is the mask where that is no box. Axes are aligned as NumPy aligns shapes, where that
-        fits, else from the first on.
+        `rest` is the mask when it does not fill its bounding box, else None. Axes are aligned as
+        NumPy aligns shapes where that broadcasts, else from the first axis.
         """
-        aligned = [tuple(_aligned(c, shape) for c in each) for each in self.alternatives]
-        kept = [(each, *_within(each, shape)) for each in aligned]
+        aligned = [tuple(_align_axes(c, shape) for c in each) for each in self.alternatives]
+        kept = [(each, *_solve_bounds(each, shape)) for each in aligned]
         kept = [each for each in kept if each[1] is not None]
         if not kept:
             return None, None
-        box = _around([each[1] for each in kept])
+        box = _box_hull([each[1] for each in kept])
         if len(kept) == 1:
             rest = kept[0][2]
             return box, Mask((rest,)) if rest else None
@@ -282,11 +282,11 @@ class Mask:
         return box, Mask(tuple(each for each, _, _ in kept))
 
     def boxes(self, box: Box) -> Iterator[Box]:
-        """Boxes that together are the mask within a box, in whose axes the conditions are."""
+        """Disjoint boxes that make up the mask within `box`; conditions are over its tile."""
         shape = tuple(end - first for first, end in box)
         for conditions in self.alternatives:
-            moved = tuple(_moved(each, box, shape) for each in conditions)
-            found, rest = _within(moved, shape)
+            moved = tuple(_translate_condition(each, box, shape) for each in conditions)
+            found, rest = _solve_bounds(moved, shape)
             if found is None:
                 continue
             inner = tuple((a + f, b + f) for (a, b), (f, _) in zip(found, box, strict=True))
@@ -300,11 +300,11 @@ class Mask:
                 )
 
 
-def _joined(conditions: Conditions) -> Conditions | None:
-    """The tightest of conditions on each sum of axes; None when they never all hold."""
+def _simplify_conjunction(conditions: Conditions) -> Conditions | None:
+    """The tightest condition for each linear form; None when the conjunction never holds."""
     kept: dict[Any, Index] = {}
     for each in conditions:
-        low, high = each.ends()
+        low, high = each.value_range()
         if high < 0:
             return None
         if low >= 0:
@@ -318,18 +318,18 @@ def _joined(conditions: Conditions) -> Conditions | None:
     return tuple(kept.values()) or (ALWAYS,)
 
 
-def _negated(conditions: Conditions) -> tuple[Conditions, ...]:
-    """Where not all conditions hold: up to the first that does not, apart from each other."""
+def _negate_conjunction(conditions: Conditions) -> tuple[Conditions, ...]:
+    """The complement of a conjunction, as disjoint conjunctions."""
     return tuple((*conditions[:n], each * -1 - 1) for n, each in enumerate(conditions))
 
 
-def _within(conditions: Conditions, shape: tuple[int, ...]) -> tuple[Any, Conditions]:
-    """The box of a tile that conditions leave, None when it is empty, and those that are none."""
+def _solve_bounds(conditions: Conditions, shape: tuple[int, ...]) -> tuple[Box | None, Conditions]:
+    """The box where conditions on one axis hold (None when empty), and the other conditions."""
     bounds = [[0, count] for count in shape]
     rest = []
     for condition in conditions:
         axes = [axis for axis, step in enumerate(condition.steps) if step and shape[axis] > 1]
-        low, high = condition.ends(tuple((0, count) for count in shape))
+        low, high = condition.value_range(tuple((0, count) for count in shape))
         if high < 0:
             return None, ()
         if low >= 0:
@@ -347,22 +347,22 @@ def _within(conditions: Conditions, shape: tuple[int, ...]) -> tuple[Any, Condit
     return tuple((a, b) for a, b in bounds), tuple(rest)
 
 
-def _around(boxes: list[Box]) -> Box:
-    """The smallest box that holds all."""
+def _box_hull(boxes: list[Box]) -> Box:
+    """The smallest box that contains `boxes`."""
     axes = zip(*boxes, strict=True)
     return tuple((min(a for a, _ in axis), max(b for _, b in axis)) for axis in map(tuple, axes))
 
 
-def _moved(condition: Index, box: Box, shape: tuple[int, ...]) -> Index:
-    """A condition over the elements of a box of its axes."""
+def _translate_condition(condition: Index, box: Box, shape: tuple[int, ...]) -> Index:
+    """A condition over positions relative to the first element of a box."""
     firsts = zip(condition.steps, box, strict=True)
     start = condition.start + sum(step * first for step, (first, _) in firsts)
     steps = tuple(s if n > 1 else 0 for s, n in zip(condition.steps, shape, strict=True))
     return Index(shape, steps, start)
 
 
-def _aligned(condition: Index, shape: tuple[int, ...]) -> Index:
-    """A condition with one axis for each of the tile's."""
+def _align_axes(condition: Index, shape: tuple[int, ...]) -> Index:
+    """A condition with the axes of a tile of `shape`; UnsupportedMask when it has others."""
     rank = len(shape)
     if condition.ndim > rank:
         spare = condition.ndim - rank
@@ -372,27 +372,27 @@ def _aligned(condition: Index, shape: tuple[int, ...]) -> Index:
             )
         condition = Index(condition.shape[spare:], condition.steps[spare:], condition.start)
     right = condition.at_rank(rank)
-    if _fits(right.shape, shape):
+    if _broadcasts_to(right.shape, shape):
         return right
     spare = rank - condition.ndim
     left = Index(condition.shape + (1,) * spare, condition.steps + (0,) * spare, condition.start)
-    if _fits(left.shape, shape):
+    if _broadcasts_to(left.shape, shape):
         return left
     raise UnsupportedMask(what=f"a mask of shape {condition.shape} for {shape}", loc=caller())
 
 
-def _fits(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+def _broadcasts_to(own: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return all(a in (1, b) or b == 1 for a, b in zip(own, shape, strict=True))
 
 
 def arange(*args: int) -> Index:
-    """The numbers from start (0) below stop by step (1), along one axis."""
+    """The index of range(start, stop, step) along one axis."""
     values = range(*(int(each) for each in args))
     return Index((len(values),), (values.step,), values.start)
 
 
-class Grid(tuple):
-    """The indices of nl.mgrid: unpacked, or by the names p, x, y, z, w of their axes."""
+class Grid(tuple[Index, ...]):
+    """The indices of nl.mgrid, one for each axis; p, x, y, z and w name the first five."""
 
     __slots__ = ()
 
@@ -404,7 +404,7 @@ class Grid(tuple):
 
 
 class _Mgrid:
-    """`mgrid[0:128, 0:512]`: one index for each slice, all of the shape of all."""
+    """`mgrid[0:128, 0:512]`: an index for each slice, all broadcast to the grid's shape."""
 
     def __getitem__(self, key: Any) -> Grid:
         slices = key if isinstance(key, tuple) else (key,)
@@ -423,14 +423,14 @@ mgrid = _Mgrid()
 
 
 class LoopIndex(int):
-    """The number of a loop's iteration, which knows whether it is the first."""
+    """The number of a loop iteration; `is_first` marks the first iteration."""
 
     is_first = False
 
 
 @dataclass(frozen=True)
 class DynamicSlice:
-    """`count` elements from where the one element of a tile says."""
+    """`count` elements from the start that a tile of one element holds."""
 
     start: Any
     count: int

@@ -1,7 +1,7 @@
 """`a and b` of masks means `a & b`.
 
-Python asks the left side for its truth and then forgets it. The left side notes where in the code
-that happened; a comparison made in what `and` evaluates next is joined with it.
+Python evaluates the truth of the left operand and drops it. The left operand therefore records the
+bytecode range of the right operand; a comparison made in that range is conjoined with it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from types import CodeType, FrameType
 from typing import Any
 
 _FOLDER = str(Path(__file__).parents[1])
-# Frame, first and last offset, left side
+# Frame, first and last bytecode offset of the right operand, left operand
 _OPEN: ContextVar[tuple[FrameType, int, int, Any] | None] = ContextVar("conjunction", default=None)
 
 
 def opens_conjunction(mask: Any) -> bool:
-    """Whether the caller asks for the truth of `mask` as the left side of `and`."""
+    """Whether the user's code tests `mask` as the left operand of `and`; if so records it."""
     frame = _users_frame()
-    end = _ends(frame.f_code).get(frame.f_lasti)
+    end = _conjunction_ends(frame.f_code).get(frame.f_lasti)
     if end is None:
         return False
     _OPEN.set((frame, frame.f_lasti, end, mask))
     return True
 
 
-def joined(mask: Any) -> Any:
-    """`mask`, with the left side of the `and` that it stands on the right of."""
+def conjoin_left_side(mask: Any) -> Any:
+    """`mask`, conjoined with the left operand when it is the right operand of an `and`."""
     opened = _OPEN.get()
     if opened is None:
         return mask
@@ -50,8 +50,8 @@ def _users_frame() -> FrameType:
 
 
 @lru_cache(maxsize=256)
-def _ends(code: CodeType) -> dict[int, int]:
-    """For the tests of `and` in a function: their offset and where the expression ends."""
+def _conjunction_ends(code: CodeType) -> dict[int, int]:
+    """By the bytecode offset of each `and` test of a function, where its expression ends."""
     found: dict[int, int] = {}
     before: list[dis.Instruction] = []
     for instruction in dis.get_instructions(code):

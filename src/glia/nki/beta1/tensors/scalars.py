@@ -1,4 +1,4 @@
-"""`nt.scalar`: one element of a tile as a number, and what is computed of it on the device."""
+"""`nt.scalar`: a number of Python or of a one-element tile, and arithmetic on the device."""
 
 # The name is the one that kernels write.
 # ruff: noqa: N801
@@ -22,11 +22,10 @@ from glia.nki.typing import Annotation
 
 
 class scalar(Annotation):
-    """A number for the condition of a `while` of the form do-while: of Python, or of a tile.
+    """The condition of a do-while loop: a Python number, or the element of a one-element tile.
 
-    That of a tile is what its one element holds when the scalar is made. It compares, adds,
-    subtracts and multiplies; no other use of it in Python is possible, since only the running
-    program knows it.
+    A tile's element is copied when the scalar is made. It compares, adds, subtracts and multiplies
+    on the device; any other use in Python is an error, since only the running program knows it.
     """
 
     def __init__(self, value: Any) -> None:
@@ -45,28 +44,28 @@ class scalar(Annotation):
         self.value = value
 
     @classmethod
-    def of_tile(cls, tile: Tensor) -> scalar:
-        """The number that a tile of one element holds, which nothing else writes."""
+    def from_tile(cls, tile: Tensor) -> scalar:
+        """The scalar of a one-element tile that nothing else writes; the tile is not copied."""
         made = cls(0)
         made.value = tile
         return made
 
     @property
     def is_known(self) -> bool:
-        """Whether Python knows the number."""
+        """Whether the value is known in Python."""
         return not isinstance(self.value, Tensor)
 
-    def on_device(self) -> Tensor:
-        """The number in a tile of one element."""
+    def to_tile(self) -> Tensor:
+        """The value in a one-element tile."""
         if isinstance(self.value, Tensor):
             return self.value
         dtype = np.float32 if isinstance(self.value, float | np.floating) else np.int32
         return FUNCTIONS["full"]((1, 1), self.value, dtype)
 
     def truth(self) -> Tensor:
-        """An integer in a tile of one element that is not 0 where the number is not."""
-        number = self.on_device()
-        if number.name_of_dtype == "int32":
+        """A one-element int32 tile, nonzero where the value is."""
+        number = self.to_tile()
+        if number.dtype_name == "int32":
             return number
         return FUNCTIONS["not_equal"](number, 0, dtype=np.int32)
 
@@ -74,22 +73,22 @@ class scalar(Annotation):
         user = sys._getframe(1)
         statement = while_statement(user.f_code, user.f_lasti) if is_in_kernel() else None
         if statement is None:
-            return bool(self._known())
+            return bool(self._python_value())
         return condition_holds(self, statement, user)
 
-    def _known(self) -> Any:
+    def _python_value(self) -> Any:
         if not self.is_known:
             raise DynamicControlFlow(loc=caller())
         return self.value
 
     def __int__(self) -> int:
-        return int(self._known())
+        return int(self._python_value())
 
     def __index__(self) -> int:
-        return operator.index(self._known())
+        return operator.index(self._python_value())
 
     def __float__(self) -> float:
-        return float(self._known())
+        return float(self._python_value())
 
     def __abs__(self) -> NoReturn:
         raise UnsupportedHere(what="abs() of an nt.scalar", why="compute on the tile", loc=caller())
@@ -97,18 +96,18 @@ class scalar(Annotation):
     __hash__ = object.__hash__
 
 
-def _method(name: str, compute: Callable[[Any, Any], Any]) -> Any:
-    """A method that computes a function of nl of two numbers, of Python where it knows both."""
+def _binary_method(name: str, compute: Callable[[Any, Any], Any]) -> Any:
+    """A method that applies `compute` when both values are known, else the nl function `name`."""
 
     def method(self: scalar, other: Any) -> scalar:
         if not isinstance(other, scalar):
             other = scalar(other)
         if self.is_known and other.is_known:
             return scalar(compute(self.value, other.value))
-        x = self.on_device() if not self.is_known else self.value
-        y = other.on_device() if not other.is_known else other.value
+        x = self.to_tile() if not self.is_known else self.value
+        y = other.to_tile() if not other.is_known else other.value
         dtype = np.int32 if name in _COMPARISONS else None
-        return scalar.of_tile(FUNCTIONS[name](x, y, dtype=dtype))
+        return scalar.from_tile(FUNCTIONS[name](x, y, dtype=dtype))
 
     return method
 
@@ -117,6 +116,6 @@ _COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_
 _SHORT = ("lt", "le", "gt", "ge", "eq", "ne")
 _ARITHMETIC = {"add": "add", "sub": "subtract", "mul": "multiply"}
 for _short, _long in (*zip(_SHORT, _COMPARISONS, strict=True), *_ARITHMETIC.items()):
-    setattr(scalar, f"__{_short}__", _method(_long, getattr(operator, _short)))
+    setattr(scalar, f"__{_short}__", _binary_method(_long, getattr(operator, _short)))
 for _short in ("add", "mul"):
     setattr(scalar, f"__r{_short}__", getattr(scalar, f"__{_short}__"))

@@ -1,4 +1,4 @@
-"""What tensors are views of: tiles, one for each block, made when they are first used."""
+"""`Storage`: the tiles behind tensors, one for each block, allocated at first use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,15 +21,19 @@ from glia.nki.names.enums import MemoryRegion
 from glia.nki.session.session import caller
 from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
-Span = tuple[MemoryRegion, int, int, int, int]  # partitions and bytes, each from and below
+if TYPE_CHECKING:
+    from glia.nki.beta1.tensors.tensor import Tensor
+
+# Memory, then first and end partition, then first and end byte
+AddressRange = tuple[MemoryRegion, int, int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Offer:
-    """An instruction that waits for its destination.
+class DeferredWrite:
+    """An instruction that is issued once its destination is known.
 
     `write(destination, is_fresh)` issues it; `regions` are the memories it can write to.
-    `accumulate(destination)`, of products, adds to the destination instead.
+    `accumulate(destination)`, for matrix products only, adds to the destination instead.
     """
 
     write: Callable[[Any, bool], None]
@@ -38,20 +42,28 @@ class Offer:
 
 
 @dataclass(eq=False)
-class Physical:
-    """A tile. `fill` is a value that its contents still have to get, `is_sums` says that nothing
-    but zeros and sums of products was ever written, `owner` is the block that wrote it last."""
+class PhysicalTile:
+    """A tile of the core.
+
+    `fill` is an initial value not yet written. `holds_sums`: only zeros and sums of products were
+    ever written. `last_block` is the block that wrote it last. `overlapping` are tiles that share
+    its addresses.
+    """
 
     tensor: NkiTensor
     fill: float | None = None
-    is_sums: bool = False
+    holds_sums: bool = False
     is_written: bool = False
-    owner: int = 0
-    neighbours: list[weakref.ref[Physical]] = field(default_factory=list)  # which overlap
+    last_block: int = 0
+    overlapping: list[weakref.ref[PhysicalTile]] = field(default_factory=list)
 
 
 class Storage:
-    """A tensor's memory: `blocks` is the shape of its blocks, `shape` that of each tile."""
+    """A tensor's memory: `blocks` is the shape of its block dimensions, `shape` that of a tile.
+
+    Its contents may be deferred (an instruction without a destination) or forwarded (they lie in
+    the slot of another tensor that they were assigned to, until that is overwritten).
+    """
 
     def __init__(
         self,
@@ -72,101 +84,101 @@ class Storage:
         self.fill = fill
         self.scope = frame.bodies[-1].scope
         self.depth = len(frame.bodies)
-        self.writes = 0  # how often something wrote to it
+        self.write_count = 0
         self.is_constant = False  # a parameter that the kernel must not write
-        self.offer: Offer | None = None
-        self.whole: Any = None  # the tensor of all of it, while an offer waits
-        self.home: Any = None  # the slot that holds the contents instead
-        self.guests: weakref.WeakSet[Storage] = weakref.WeakSet()  # those whose home is here
-        self._tiles: dict[int, Physical] = {}
-        self._places: dict[tuple[int, int], Physical] = {}
-        self.number = frame.keep(self)
+        self.deferred: DeferredWrite | None = None
+        self.whole: Tensor | None = None  # the view of all of it while `deferred` is set
+        self.forwarded_to: Tensor | None = None  # the slot that holds the contents
+        self.forwarded_tensors: weakref.WeakSet[Storage] = weakref.WeakSet()  # to slots here
+        self._tiles: dict[int, PhysicalTile] = {}
+        self._places: dict[tuple[int, int], PhysicalTile] = {}
+        self.number = frame.register_storage(self)
         most = frame.session.arch.partitions
         if buffer.region.is_on_chip and shape[0] > most:
             raise TooManyPartitions(count=shape[0], most=most, loc=caller())
 
     @classmethod
     def of(cls, frame: Frame, tensor: NkiTensor, name: str, buffer: Buffer) -> Storage:
-        """The storage of a tensor that exists."""
+        """The storage of an existing core tensor."""
         storage = cls(frame, name, buffer, tensor.dtype, (), tensor.shape)
-        storage._tiles[0] = Physical(tensor, is_written=True)
+        storage._tiles[0] = PhysicalTile(tensor, is_written=True)
         return storage
 
     @property
     def region(self) -> MemoryRegion:
-        """Where it lives."""
+        """The memory it lives in."""
         return self.buffer.region
 
     @property
     def is_filled(self) -> bool:
-        """Whether an instruction wrote to it, or will at once; known of tensors in HBM."""
+        """Whether an instruction has written a tensor in HBM; True for any tensor on chip."""
         written = self.frame.session.written  # type: ignore[attr-defined]
-        return self.region.is_on_chip or self.physical(0).tensor.name in written
+        return self.region.is_on_chip or self.physical_tile(0).tensor.name in written
 
-    # --- what waits ----------------------------------------------------------------------------
+    # --- deferred and forwarded contents -------------------------------------------------------
 
-    def settle(self) -> None:
-        """Issue the instruction that gives the contents, to a tile of its own."""
-        offer, whole = self.take()
+    def issue_deferred(self) -> None:
+        """Issue the deferred instruction, if any, to a tile of its own."""
+        offer, whole = self.take_deferred()
         if offer is not None:
             offer.write(whole, True)
 
-    def take(self) -> tuple[Offer | None, Any]:
-        """The instruction that waits, which the caller issues, and the tensor of its result."""
-        offer, whole = self.offer, self.whole
-        self.offer = self.whole = None
+    def take_deferred(self) -> tuple[DeferredWrite | None, Tensor | None]:
+        """Remove and return the deferred instruction, for the caller to issue, and its result."""
+        offer, whole = self.deferred, self.whole
+        self.deferred = self.whole = None
         if self.frame.pending is self:
             self.frame.pending = None
         return offer, whole
 
-    def come_home(self) -> None:
-        """Take a copy of contents that lie in a slot of another tensor."""
-        slot, self.home = self.home, None
+    def copy_forwarded_contents(self) -> None:
+        """Copy contents that lie in the slot of another tensor to a tile of its own."""
+        slot, self.forwarded_to = self.forwarded_to, None
         if slot is not None:
-            slot.storage.guests.discard(self)
-            writes = self.writes
+            slot.storage.forwarded_tensors.discard(self)
+            writes = self.write_count
             slot.copy_to(self)
-            self.writes = writes
+            self.write_count = writes
 
-    def before_write(self) -> None:
-        """Let every tensor whose contents lie here take its copy."""
-        for guest in list(self.guests):
-            if guest.scope.is_over:
-                self.guests.discard(guest)
+    def detach_forwarded_tensors(self) -> None:
+        """Before a write: copy the contents of live tensors that were forwarded here."""
+        for guest in list(self.forwarded_tensors):
+            if guest.scope.is_closed:
+                self.forwarded_tensors.discard(guest)
             else:
-                guest.come_home()
+                guest.copy_forwarded_contents()
 
-    def settle_contents(self) -> None:
-        """Take a copy of contents that lie elsewhere, and write those that were put off."""
-        self.come_home()
+    def materialize(self) -> None:
+        """Copy forwarded contents to its own tiles, and write initial values not yet written."""
+        self.copy_forwarded_contents()
         if self.fill is not None:
             for block in range(math.prod(self.blocks)):
-                fill_now(self.frame, self.physical(block))
+                write_fill(self.frame, self.physical_tile(block))
 
-    def tiles_in_psum(self) -> list[Physical]:
-        """The tiles that there are, where they hold sums."""
+    def tiles_in_psum(self) -> list[PhysicalTile]:
+        """Its allocated tiles when it lives in PSUM, else none."""
         return list(self._tiles.values()) if self.region is MemoryRegion.psum else []
 
     # --- tiles ---------------------------------------------------------------------------------
 
-    def physical(self, block: int) -> Physical:
-        """The tile of a block, made at its first use."""
-        if self.home is not None:
-            self.come_home()
+    def physical_tile(self, block: int) -> PhysicalTile:
+        """The tile of a block, allocated at first use."""
+        if self.forwarded_to is not None:
+            self.copy_forwarded_contents()
         found = self._tiles.get(block)
         if found is None:
-            found = self._tiles[block] = self._made(block)
+            found = self._tiles[block] = self._allocate_tile(block)
         return found
 
-    def _made(self, block: int) -> Physical:
+    def _allocate_tile(self, block: int) -> PhysicalTile:
         frame = self.frame
-        if self.buffer.choose is not None:
-            return self._placed(block)
+        if self.buffer.place_block is not None:
+            return self._placed_tile(block)
         if self.region is MemoryRegion.psum:
             self._check_bank()
         name = self.name + (f"_{block}" if self.blocks else "")
-        tensor = unchecked(frame, self.shape, self.dtype, self.region, name)
-        return Physical(tensor, self.fill, is_sums=not self.fill, owner=block)
+        tensor = allocate_unchecked(frame, self.shape, self.dtype, self.region, name)
+        return PhysicalTile(tensor, self.fill, holds_sums=not self.fill, last_block=block)
 
     def _check_bank(self) -> None:
         arch = self.frame.session.arch
@@ -175,9 +187,9 @@ class Storage:
             what = f"a tile of {needed} bytes per partition does not fit in PSUM"
             raise AllocatedKernelLimit(what=what, loc=caller())
 
-    def _placed(self, block: int) -> Physical:
-        """The tile at the address that the allocator gives; blocks at one address share it."""
-        choose = self.buffer.choose
+    def _placed_tile(self, block: int) -> PhysicalTile:
+        """The tile at the allocator's address; blocks at one address share a tile."""
+        choose = self.buffer.place_block
         assert choose is not None
         size = math.prod(self.shape[1:]) * DTYPES[self.dtype].bytes
         position = (
@@ -188,39 +200,42 @@ class Storage:
         found = self._places.get((partition, byte))
         if found is None:
             span = (self.region, partition, partition + self.shape[0], byte, byte + size)
-            found = self._places[partition, byte] = self._at(partition, byte, span)
-            found.owner = block
+            found = self._places[partition, byte] = self._allocate_at(partition, byte, span)
+            found.last_block = block
         return found
 
-    def _at(self, partition: int, byte: int, span: Span) -> Physical:
-        """A new tile at an address; one held wide overlaps others in name only."""
+    def _allocate_at(self, partition: int, byte: int, span: AddressRange) -> PhysicalTile:
+        """A new tile at an address.
+
+        Tiles held wide get memory of their own and record which others they overlap.
+        """
         if not self.frame.session.widens_floats:
             place = (partition, byte)
             tensor = ndarray(self.shape, self.dtype, self.region, self.name, place)
-            return Physical(tensor, is_sums=True)
-        tensor = unchecked(self.frame, self.shape, self.dtype, self.region, self.name)
-        made = Physical(tensor, is_sums=True)
-        alive = [(s, ref) for s, ref in self.frame.spans if ref() is not None]
+            return PhysicalTile(tensor, holds_sums=True)
+        tensor = allocate_unchecked(self.frame, self.shape, self.dtype, self.region, self.name)
+        made = PhysicalTile(tensor, holds_sums=True)
+        alive = [(s, ref) for s, ref in self.frame.placed_ranges if ref() is not None]
         for other_span, ref in alive:
             other = ref()
-            if other is not None and _overlap(span, other_span):
-                made.neighbours.append(ref)
-                other.neighbours.append(weakref.ref(made))
-        self.frame.spans = [*alive, (span, weakref.ref(made))]
+            if other is not None and _ranges_overlap(span, other_span):
+                made.overlapping.append(ref)
+                other.overlapping.append(weakref.ref(made))
+        self.frame.placed_ranges = [*alive, (span, weakref.ref(made))]
         return made
 
     def _check_place(self, partition: int, byte: int, size: int) -> None:
         arch = self.frame.session.arch
-        room = {
+        capacity = {
             MemoryRegion.sbuf: arch.sbuf_bytes_per_partition,
             MemoryRegion.psum: arch.psum_bytes_per_partition,
         }[self.region]
-        if not 0 <= byte <= byte + size <= room or partition + self.shape[0] > arch.partitions:
+        if not 0 <= byte <= byte + size <= capacity or partition + self.shape[0] > arch.partitions:
             what = f"{self.name}: {size} bytes at byte {byte} of partition {partition} are outside"
             raise AllocatedKernelLimit(what=f"{what} {self.buffer.name}", loc=caller())
 
 
-def _overlap(one: Span, two: Span) -> bool:
+def _ranges_overlap(one: AddressRange, two: AddressRange) -> bool:
     return (
         one[0] is two[0]
         and one[1] < two[2]
@@ -230,10 +245,10 @@ def _overlap(one: Span, two: Span) -> bool:
     )
 
 
-def unchecked(
+def allocate_unchecked(
     frame: Frame, shape: tuple[int, ...], dtype: str, region: MemoryRegion, name: str
 ) -> NkiTensor:
-    """A tensor in a tile of its own, whatever its memory could hold: the compiler may spill."""
+    """A tensor in a new tile, its capacity not checked: the compiler may spill it."""
     session = frame.session
     stored = DTYPES[dtype]
     if session.widens_floats and stored.is_float:
@@ -245,8 +260,8 @@ def unchecked(
     return NkiTensor(shape, dtype, tile, region)
 
 
-def fill_now(frame: Frame, found: Physical) -> None:
-    """Write the initial contents that were put off."""
+def write_fill(frame: Frame, found: PhysicalTile) -> None:
+    """Write the initial value of a tile, if it is still unwritten."""
     value, found.fill = found.fill, None
     if value is None:
         return
@@ -257,9 +272,9 @@ def fill_now(frame: Frame, found: Physical) -> None:
         creation.fill(found.tensor, value)
 
 
-def poison_neighbours(frame: Frame, found: Physical) -> None:
-    """What lies at overlapping addresses loses its contents."""
-    for ref in found.neighbours:
+def poison_overlapping(frame: Frame, found: PhysicalTile) -> None:
+    """Overwrite written tiles at overlapping addresses with NaN (integers: 0)."""
+    for ref in found.overlapping:
         other = ref()
         if other is not None and other.is_written:
             other.is_written = False
@@ -267,8 +282,8 @@ def poison_neighbours(frame: Frame, found: Physical) -> None:
             issue(frame.session, "memset", isa.Memset, {"dst": other.tensor, "value": value})
 
 
-def begin_sum(frame: Frame, found: Physical, block: int) -> None:
-    """Products of another block than the last start over."""
-    if found.owner != block:
+def restart_accumulation(frame: Frame, found: PhysicalTile, block: int) -> None:
+    """Zero a tile whose last writer was another block, so that its products start a new sum."""
+    if found.last_block != block:
         issue(frame.session, "memset", isa.Memset, {"dst": found.tensor, "value": 0.0})
-        found.is_sums = True
+        found.holds_sums = True

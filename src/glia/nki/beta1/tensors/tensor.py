@@ -1,4 +1,4 @@
-"""`Tensor`: a view of a tensor, a slot to assign to, and a result whose instruction may wait."""
+"""`Tensor`: a view of a tensor, a slot to assign to, and the result of a deferred instruction."""
 
 from __future__ import annotations
 
@@ -22,15 +22,21 @@ from glia.nki.beta1.errors import (
     UnsupportedIndex,
 )
 from glia.nki.beta1.run.frame import Frame, running_frame
-from glia.nki.beta1.tensors.access import Access, Dynamic, Shifted, resolve, row_major_steps
-from glia.nki.beta1.tensors.dtypes import name_of, numpy_of
+from glia.nki.beta1.tensors.access import (
+    DynamicIndex,
+    ShiftedIndex,
+    TileAccess,
+    resolve_access,
+    row_major_steps,
+)
+from glia.nki.beta1.tensors.dtypes import to_dtype_name, to_numpy_dtype
 from glia.nki.beta1.tensors.index import Box, Index, Mask
 from glia.nki.beta1.tensors.storage import (
-    Physical,
+    PhysicalTile,
     Storage,
-    begin_sum,
-    fill_now,
-    poison_neighbours,
+    poison_overlapping,
+    restart_accumulation,
+    write_fill,
 )
 from glia.nki.names.enums import MemoryRegion
 from glia.nki.names.language_errors import advise
@@ -44,12 +50,12 @@ Operator = Callable[[Any, Any], Any]
 FUNCTIONS: dict[str, Callable[..., Any]] = {}  # of nl, which operators and methods call
 
 
-def _method(name: str, *, is_reversed: bool = False) -> Operator:
-    """A method that computes a function of nl, of two operands in this order or the other."""
+def _operator_method(name: str, *, is_reversed: bool = False) -> Operator:
+    """A method that applies the function `name` of nl to its operands, reversed if asked."""
     return lambda tensor, other: tensor._operator(name, other, is_reversed)
 
 
-def _methods(name: str) -> tuple[Operator, Operator, Operator]:
+def _operator_methods(name: str) -> tuple[Operator, Operator, Operator]:
     """The methods of x op y, y op x and x op= y."""
 
     def update(tensor: Tensor, other: Any) -> Tensor:
@@ -57,7 +63,7 @@ def _methods(name: str) -> tuple[Operator, Operator, Operator]:
             FUNCTIONS["assign"](tensor, FUNCTIONS[name](tensor, other, spreads_partitions=False))
         return tensor
 
-    return _method(name), _method(name, is_reversed=True), update
+    return _operator_method(name), _operator_method(name, is_reversed=True), update
 
 
 class Tensor:
@@ -69,7 +75,7 @@ class Tensor:
 
     is_tile = True
     __slots__ = (
-        "__weakref__", "block", "block_dims", "bounds", "dims", "dynamic", "mask", "name_of_dtype",
+        "__weakref__", "block", "block_dims", "bounds", "dims", "dtype_name", "dynamic", "mask",
         "partition", "start", "storage", "stored",
     )  # fmt: skip
     __hash__ = object.__hash__
@@ -87,10 +93,10 @@ class Tensor:
         dims: Dims = (),
         start: int = 0,
         partition: int = 0,
-        name_of_dtype: str = "",
+        dtype_name: str = "",
         stored: Any = None,
         bounds: tuple[tuple[int, Index, int], ...] = (),
-        dynamic: tuple[Dynamic, int, int] | None = None,
+        dynamic: tuple[DynamicIndex, int, int] | None = None,
         mask: Any = None,
     ) -> None:
         self.storage = storage
@@ -99,7 +105,7 @@ class Tensor:
         self.dims = dims
         self.start = start
         self.partition = partition
-        self.name_of_dtype = name_of_dtype or storage.dtype
+        self.dtype_name = dtype_name or storage.dtype
         self.stored = stored
         self.bounds = bounds
         self.dynamic = dynamic
@@ -107,7 +113,7 @@ class Tensor:
 
     @classmethod
     def whole(cls, storage: Storage) -> Tensor:
-        """The view of all of a storage."""
+        """The view of every block and element of a storage."""
         blocks = tuple(zip(row_major_steps(storage.blocks), storage.blocks, strict=True))
         shape = storage.shape
         if storage.region.is_on_chip:
@@ -118,13 +124,13 @@ class Tensor:
 
     @classmethod
     def over(cls, storage: Storage, block: int, view: NkiTensor) -> Tensor:
-        """The same as a view of the core, of a block of a storage."""
+        """A view of one block of a storage with the dimensions of a core tensor `view`."""
         return cls(
             storage, block=block, dims=view.dims, start=view.start, partition=view.partition,
-            name_of_dtype=view.dtype, stored=view.stored,
+            dtype_name=view.dtype, stored=view.stored,
         )  # fmt: skip
 
-    def _with(self, **changed: Any) -> Tensor:
+    def _replace(self, **changed: Any) -> Tensor:
         fields = {name: getattr(self, name) for name in self.__slots__[1:] if name != "storage"}
         return Tensor(self.storage, **{**fields, **changed})
 
@@ -132,7 +138,7 @@ class Tensor:
 
     @property
     def frame(self) -> Frame:
-        """The run of the kernel that it belongs to."""
+        """The kernel run that owns it."""
         return self.storage.frame
 
     @property
@@ -143,7 +149,7 @@ class Tensor:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of its elements."""
-        return numpy_of(self.name_of_dtype)
+        return to_numpy_dtype(self.dtype_name)
 
     @property
     def ndim(self) -> int:
@@ -162,7 +168,7 @@ class Tensor:
 
     @property
     def buffer(self) -> Any:
-        """Where it lives."""
+        """The buffer that nl.ndarray was given."""
         return self.storage.buffer
 
     @property
@@ -198,19 +204,19 @@ class Tensor:
     def __getitem__(self, key: Any) -> Tensor:
         """The view that integers, slices, index objects or a tile of indices choose."""
         if isinstance(key, Mask):
-            return self._with(mask=key)
+            return self._replace(mask=key)
         if isinstance(key, bool | np.bool_):
-            return self._with(mask=None if key else False)
+            return self._replace(mask=None if key else False)
         entries = key if isinstance(key, tuple) else (key,)
         if all(entry is Ellipsis for entry in entries) and len(entries) < 2:
-            return self._with()
+            return self._replace()
         if self.dynamic is not None:
             raise IndirectNotSupported(loc=caller())
         self.check(None)
         partition = len(self.block_dims) if self.is_on_chip else None
-        return self._chosen(resolve(self.shape, partition, key))
+        return self._view_access(resolve_access(self.shape, partition, key))
 
-    def _chosen(self, access: Access) -> Tensor:
+    def _view_access(self, access: TileAccess) -> Tensor:
         rank = len(access.shape)
         outer, free, rows = [0] * rank, [0] * rank, [0] * rank
         block, start, partition = self.block, self.start, self.partition
@@ -225,15 +231,15 @@ class Tensor:
                 start, moved = start + entry.start * step, free
             for axis, each in enumerate(entry.steps):
                 moved[axis] += each * step
-        count = _leading(outer)
-        found = self._with(
+        count = _block_axes(outer)
+        found = self._replace(
             block=block, start=start, partition=partition, mask=None,
             block_dims=tuple(zip(outer[:count], access.shape[:count], strict=True)),
             dims=self._tile_dims(access.shape, rows, free, count),
-            bounds=self._bounds(access),
+            bounds=self._out_of_bounds(access),
         )  # fmt: skip
         if access.dynamic is not None:
-            return found._moved_by(access.dynamic, self)
+            return found._offset_by_index(access.dynamic, self)
         return found
 
     def _tile_dims(
@@ -248,17 +254,17 @@ class Tensor:
         step = rows[first] if shape[first] > 1 else 1
         return ((step, shape[first]), *zip(free[first + 1 :], shape[first + 1 :], strict=True))
 
-    def _bounds(self, access: Access) -> tuple[tuple[int, Index, int], ...]:
-        """(dimension, index, extent) of what lies outside unless a mask leaves it out."""
+    def _out_of_bounds(self, access: TileAccess) -> tuple[tuple[int, Index, int], ...]:
+        """(dimension, index, extent) of each dimension that reaches outside unless masked."""
         skipped = access.dynamic.dim if access.dynamic else -1
         bounds = []
         for dim, entry in enumerate(access.entries):
-            low, high = entry.ends()
+            low, high = entry.value_range()
             if dim != skipped and not 0 <= low <= high < self.shape[dim]:
                 bounds.append((dim, entry, self.shape[dim]))
         return tuple(bounds)
 
-    def _moved_by(self, dynamic: Dynamic, base: Tensor) -> Tensor:
+    def _offset_by_index(self, dynamic: DynamicIndex, base: Tensor) -> Tensor:
         step, rows = (*base.block_dims, *base.dims)[dynamic.dim]
         if dynamic.dim < len(base.block_dims):
             raise UnsupportedIndex(
@@ -267,19 +273,19 @@ class Tensor:
             )
         if dynamic.is_vector and self.is_on_chip:
             raise IndirectNotSupported(loc=caller())
-        return self._with(dynamic=(dynamic, step, rows))
+        return self._replace(dynamic=(dynamic, step, rows))
 
     def check(self, box: Box | None) -> None:
-        """AccessOutOfBound when what a mask leaves reaches outside."""
+        """Raise AccessOutOfBound when the elements of `box` reach outside the tensor."""
         for dim, entry, extent in self.bounds:
-            low, high = entry.ends(box)
+            low, high = entry.value_range(box)
             if not 0 <= low <= high < extent:
                 raise AccessOutOfBound(
                     name=self.name, axis=dim, low=low, high=high, extent=extent, loc=caller()
                 )
 
     def view_of(self, base: NkiTensor, box: Box | None = None) -> NkiTensor:
-        """The core's view of a tile, of the part of the axes that a box leaves."""
+        """The core tensor of the part of a tile that `box` leaves, within the tile `base`."""
         if self.block_dims:
             raise NotATile(name=self.name, shape=self.shape, loc=caller())
         self.check(box)
@@ -293,7 +299,7 @@ class Tensor:
                 partition = partition + low * step
             else:
                 start = start + low * step
-        changed: dict[str, Any] = {"dtype": self.name_of_dtype, "start": start}
+        changed: dict[str, Any] = {"dtype": self.dtype_name, "start": start}
         if self.stored is not None:
             changed["stored"] = self.stored
         view = base._with(tuple(dims), partition=partition, **changed)
@@ -302,7 +308,7 @@ class Tensor:
     def _indirect(self, view: NkiTensor, first: int, count: int) -> NkiTensor:
         assert self.dynamic is not None
         dynamic, step, rows = self.dynamic
-        index = dynamic.tensor.nki()
+        index = dynamic.tensor.read_view()
         if not dynamic.is_vector:
             return view._with(view.dims, indirection=Indirection(index, step, rows))
         chosen = index.slice(0, first, first + count)
@@ -312,69 +318,72 @@ class Tensor:
 
     # --- use -----------------------------------------------------------------------------------
 
-    def nki(self, box: Box | None = None) -> NkiTensor:
-        """The core's tensor to read; what waits is issued first. LocalOutOfScope after its loop."""
+    def read_view(self, box: Box | None = None) -> NkiTensor:
+        """The core tensor to read, after deferred instructions are issued.
+
+        LocalOutOfScope after the loop that made it.
+        """
         self.require_scope()
         self.frame.flush()
-        found = self._physical()
-        fill_now(self.frame, found)
+        found = self._physical_tile()
+        write_fill(self.frame, found)
         return self.view_of(found.tensor, box)
 
-    def nki_to_write(
+    def write_view(
         self, box: Box | None = None, *, is_sum: bool = False, is_partial: bool = False
     ) -> NkiTensor:
-        """The core's tensor to write; ImmutableParameter for a parameter that is none.
+        """The core tensor to write; ImmutableParameter for a parameter that is not mutable.
 
-        `is_sum` says that products are added, `is_partial` that not all of it is written.
-        LocalOutOfScope after its loop.
+        `is_sum`: products are accumulated. `is_partial`: some elements keep their contents.
+        LocalOutOfScope after the loop that made it.
         """
         self.require_scope()
         self.frame.flush()
         if self.storage.is_constant:
             raise ImmutableParameter(name=self.name, loc=caller())
-        self.storage.before_write()
-        self.storage.writes += 1
-        found = self._physical()
+        self.storage.detach_forwarded_tensors()
+        self.storage.write_count += 1
+        found = self._physical_tile()
         view = self.view_of(found.tensor, box)
         if is_sum:
-            begin_sum(self.frame, found, self.block)
-        found.owner = self.block
+            restart_accumulation(self.frame, found, self.block)
+        found.last_block = self.block
         is_whole = view.size == found.tensor.size and view.indirection is None
         if is_whole and not is_partial:
             found.fill = None
-        fill_now(self.frame, found)
-        found.is_sums = found.is_sums and is_sum
+        write_fill(self.frame, found)
+        found.holds_sums = found.holds_sums and is_sum
         found.is_written = True
-        poison_neighbours(self.frame, found)
+        poison_overlapping(self.frame, found)
         if not is_sum and view.indirection is None:
-            self._require_own_place(view)
+            self._check_output_dependency(view)
         return view
 
-    def _require_own_place(self, view: NkiTensor) -> None:
-        """OutputDependency when two iterations of an nl.affine_range write one place."""
+    def _check_output_dependency(self, view: NkiTensor) -> None:
+        """OutputDependency when two iterations of an nl.affine_range write one address."""
         place = self.storage.number, self.block, view.start, view.partition, view.dims
-        if self.frame.is_written_twice(self.storage.depth, place):
+        if self.frame.conflicts_across_iterations(self.storage.depth, place):
             raise OutputDependency(name=self.name, loc=caller())
 
     def require_scope(self, loc: Loc | None = None) -> None:
         """LocalOutOfScope after the loop, or the run of the kernel, that made the tensor."""
-        if self.storage.scope.is_over or self.frame is not running_frame():
+        if self.storage.scope.is_closed or self.frame is not running_frame():
             raise LocalOutOfScope(name=self.storage.name, loc=loc or caller())
         if self.dynamic is not None:
             self.dynamic[0].tensor.require_scope(loc)
 
-    def physical(self) -> Physical:
-        """The tile that it is a view of."""
+    def physical_tile(self) -> PhysicalTile:
+        """The tile that it is a view of, after deferred instructions are issued."""
         self.frame.flush()
-        return self._physical()
+        return self._physical_tile()
 
-    def _physical(self) -> Physical:
+    def _physical_tile(self) -> PhysicalTile:
         if self.block_dims:
             raise NotATile(name=self.name, shape=self.shape, loc=caller())
         for dim, entry, extent in self.bounds:
             if dim == 0 and self.storage.blocks and not 0 <= entry.start < extent:
                 self.check(None)
-        return self.storage.physical(self.block)
+        return self.storage.physical_tile(self.block)
 
     def copy_to(self, storage: Storage) -> None:
         """Copy the contents to another tensor's memory."""
@@ -382,13 +391,13 @@ class Tensor:
 
     def contents(self) -> np.ndarray:
         """A copy of the elements; DynamicControlFlow while a kernel is compiled."""
-        held = self.frame.session.read(self.nki().pattern)
+        held = self.frame.session.read(self.read_view().pattern)
         if held is None:
             raise DynamicControlFlow(loc=caller())
         return held.reshape(self.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """A copy of its contents, for those who look at a simulated kernel; a warning in one."""
+        """A copy of its contents, known only while simulated; warns with a KernelAdvice."""
         advise("the contents of a tile are known only while simulated: nl.device_print", caller())
         held = self.contents()
         return held.astype(dtype or self.dtype)
@@ -403,22 +412,22 @@ class Tensor:
 
     # --- views of the same elements --------------------------------------------------------------
 
-    def _viewed(self, change: Callable[[NkiTensor], NkiTensor]) -> Tensor:
-        """A view of the tile that the core computes."""
+    def _apply_view(self, change: Callable[[NkiTensor], NkiTensor]) -> Tensor:
+        """The view of this tile that `change` makes of its core tensor."""
         if self.dynamic is not None:
             raise IndirectNotSupported(loc=caller())
         self.check(None)
-        found = self.physical()
+        found = self.physical_tile()
         return Tensor.over(self.storage, self.block, change(self.view_of(found.tensor)))
 
     def reshape(self, shape: Any, *more: int) -> Tensor:
         """The same elements in order in another shape; on chip the partitions stay."""
         sizes = tuple(int(n) for n in ((shape, *more) if isinstance(shape, int) else shape))
         if self.block_dims and sizes[-len(self.dims) :] == self.shape[-len(self.dims) :]:
-            return self._with_blocks(sizes[: -len(self.dims)])
-        return self._viewed(lambda view: view.reshape(sizes))
+            return self._reshape_blocks(sizes[: -len(self.dims)])
+        return self._apply_view(lambda view: view.reshape(sizes))
 
-    def _with_blocks(self, blocks: tuple[int, ...]) -> Tensor:
+    def _reshape_blocks(self, blocks: tuple[int, ...]) -> Tensor:
         counts = tuple(count for _, count in self.block_dims)
         steps = row_major_steps(counts)
         regular = tuple(zip(steps, counts, strict=True)) == self.block_dims
@@ -428,16 +437,16 @@ class Tensor:
                 why="their number stays, and all of them lie in order",
                 loc=caller(),
             )
-        return self._with(block_dims=tuple(zip(row_major_steps(blocks), blocks, strict=True)))
+        return self._replace(block_dims=tuple(zip(row_major_steps(blocks), blocks, strict=True)))
 
     def view(self, dtype: Any) -> Tensor:
         """The same bits as another dtype."""
-        name = name_of(dtype)
-        return self._viewed(lambda view: view.view(name))
+        name = to_dtype_name(dtype)
+        return self._apply_view(lambda view: view.view(name))
 
     def expand_dims(self, axis: int) -> Tensor:
         """A view with a dimension of one element at a position."""
-        return self._viewed(lambda view: view.expand_dim(axis))
+        return self._apply_view(lambda view: view.expand_dim(axis))
 
     def astype(self, dtype: Any) -> Tensor:
         """A copy in another dtype."""
@@ -452,12 +461,12 @@ class Tensor:
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write a slot: a tile, which broadcasts, or a number."""
         slot = self[key]
-        if isinstance(value, Tensor) and value.is_view_like(slot):
+        if isinstance(value, Tensor) and value.views_same_elements(slot):
             return  # after +=, which has written it already
         FUNCTIONS["assign"](slot, value)
 
-    def is_view_like(self, other: Tensor) -> bool:
-        """Whether both name the same elements in the same order."""
+    def views_same_elements(self, other: Tensor) -> bool:
+        """Whether `other` views the same elements in the same order."""
         return self.storage is other.storage and all(
             getattr(self, name) == getattr(other, name)
             for name in ("block", "dims", "start", "partition", "block_dims")
@@ -475,33 +484,35 @@ class Tensor:
         return FUNCTIONS[name](x, y, spreads_partitions=False)
 
     def __add__(self, other: Any) -> Any:
-        return Shifted(self, other) if isinstance(other, Index) else self._operator("add", other)
+        if isinstance(other, Index):
+            return ShiftedIndex(self, other)
+        return self._operator("add", other)
 
-    __radd__ = _method("add", is_reversed=True)
-    __sub__, __rsub__, __isub__ = _methods("subtract")
-    __mul__, __rmul__, __imul__ = _methods("multiply")
-    __truediv__, __rtruediv__, __itruediv__ = _methods("divide")
-    __pow__, __rpow__, __ipow__ = _methods("power")
-    __mod__, __rmod__, __imod__ = _methods("mod")
-    __and__, __rand__, __iand__ = _methods("bitwise_and")
-    __or__, __ror__, __ior__ = _methods("bitwise_or")
-    __xor__, __rxor__, __ixor__ = _methods("bitwise_xor")
-    __lshift__, __rlshift__, __ilshift__ = _methods("left_shift")
-    __rshift__, __rrshift__, __irshift__ = _methods("right_shift")
-    __lt__, __le__ = _method("less"), _method("less_equal")
-    __gt__, __ge__ = _method("greater"), _method("greater_equal")
-    __eq__, __ne__ = _method("equal"), _method("not_equal")  # type: ignore[assignment]
+    __radd__ = _operator_method("add", is_reversed=True)
+    __sub__, __rsub__, __isub__ = _operator_methods("subtract")
+    __mul__, __rmul__, __imul__ = _operator_methods("multiply")
+    __truediv__, __rtruediv__, __itruediv__ = _operator_methods("divide")
+    __pow__, __rpow__, __ipow__ = _operator_methods("power")
+    __mod__, __rmod__, __imod__ = _operator_methods("mod")
+    __and__, __rand__, __iand__ = _operator_methods("bitwise_and")
+    __or__, __ror__, __ior__ = _operator_methods("bitwise_or")
+    __xor__, __rxor__, __ixor__ = _operator_methods("bitwise_xor")
+    __lshift__, __rlshift__, __ilshift__ = _operator_methods("left_shift")
+    __rshift__, __rrshift__, __irshift__ = _operator_methods("right_shift")
+    __lt__, __le__ = _operator_method("less"), _operator_method("less_equal")
+    __gt__, __ge__ = _operator_method("greater"), _operator_method("greater_equal")
+    __eq__, __ne__ = _operator_method("equal"), _operator_method("not_equal")  # type: ignore[assignment]
 
-    def shifted(self, index: Index, sign: int) -> Shifted:
-        """The index in memory that it holds plus an affine one."""
+    def offset_index(self, index: Index, sign: int) -> ShiftedIndex:
+        """The index in memory that it holds plus `sign` times an affine one."""
         if sign < 0:
             raise UnsupportedIndex(
                 what="an index minus a tensor (negate the tensor, and add it)", loc=caller()
             )
-        return Shifted(self, index)
+        return ShiftedIndex(self, index)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """Functions of NumPy stand for those of nl."""
+        """NumPy's ufuncs compute the nl functions of the same names."""
         name = operator_name(ufunc)
         if name not in FUNCTIONS or method != "__call__":
             raise UnsupportedHere(
@@ -518,7 +529,7 @@ class Tensor:
         return FUNCTIONS["abs"](self)
 
     def __invert__(self) -> Any:
-        is_truth = self.name_of_dtype == "bool"
+        is_truth = self.dtype_name == "bool"
         return FUNCTIONS["logical_not" if is_truth else "invert"](self)
 
     def __iadd__(self, other: Any) -> Any:
@@ -530,8 +541,8 @@ def is_operand(value: Any) -> bool:
     return isinstance(value, Tensor | int | float | np.generic)
 
 
-def _leading(outer: list[int]) -> int:
-    """How many axes move along blocks; they come first."""
+def _block_axes(outer: list[int]) -> int:
+    """How many leading axes step over blocks; UnsupportedIndex when others do."""
     moving = [axis for axis, step in enumerate(outer) if step]
     if moving != list(range(len(moving))):
         raise UnsupportedIndex(what=f"blocks along axes {moving}", loc=caller())

@@ -393,7 +393,7 @@ FAULTS: dict[str, Fault] = {
         "waits for added to reach 2, which is at 1"),
     "a wait one iteration ahead": Fault(
         edit("elementwise", 1, waits=(W("loaded", Affine.of("i") + 2),)), Deadlock,
-        "in a ring: "),
+        "cycle: "),
     "a wait for one's own signal": Fault(
         edit("one_address", 2, waits=(W("added", ONE),)), Deadlock, "waits for added to reach 1"),
     # the wrong order, engine or queue
@@ -414,9 +414,9 @@ FAULTS: dict[str, Fault] = {
         edit("reductions", 4, on="gpsimd"), Race,
         "let tensor_tensor wait for (left|right|summed) to reach 1"),
     "a branch without a barrier": Fault(
-        planted("branches", _without_barrier(0)), InternalError, "do not meet"),
+        planted("branches", _without_barrier(0)), InternalError, "no barrier precedes"),
     "a while loop without a barrier": Fault(
-        planted("branches", _without_barrier(1)), InternalError, "do not meet"),
+        planted("branches", _without_barrier(1)), InternalError, "no barrier precedes"),
     # memory too small, shared or elsewhere
     "a tile with too few columns": Fault(
         resized("elementwise", "t", elements=7), InternalError, "reaches elements 0..7 of 7"),
@@ -430,11 +430,11 @@ FAULTS: dict[str, Fault] = {
     "two live tiles that overlap a little": Fault(
         planted("reductions", lambda p: replace(
             p, addresses={**p.addresses, "s": p.addresses["u"] + 16})),
-        StaleRead, "data1 is gone: SBUF .*through another tile by tensor_reduce on vector"),
+        StaleRead, "data1 is stale: SBUF .*through another tile by tensor_reduce on vector"),
     "operands of a product on top of each other": Fault(
         moved("product", w=0, m=64), (Race, StaleRead), "race|gone"),
     "sums that share a PSUM bank's bytes": Fault(built(_sums_that_share_a_bank), StaleRead,
-        "one was overwritten|is gone: PSUM bytes 64..127"),
+        "one was overwritten|is stale: PSUM bytes 64..127"),
     "an output over an input": Fault(
         moved("elementwise", x=0, y=1024), InternalError, "x and y overlap in HBM"),
     "a tile beyond the end of its memory": Fault(
@@ -450,7 +450,7 @@ FAULTS: dict[str, Fault] = {
     "a constant that is written": Fault(
         planted("rows_by_index", _overwrites_a_constant), InternalError,
         "y is a constant, which no instruction may write"),
-    # memory nobody wrote, or that is gone
+    # uninitialized and stale memory
     "the load is left out": Fault(
         left_out("one_address", 0), (UninitializedRead, Deadlock), "never written|loaded"),
     "half of a tile is loaded": Fault(
@@ -471,7 +471,7 @@ FAULTS: dict[str, Fault] = {
     "a register beyond the tensor": Fault(
         given("register_address", which=[4]), AccessOutOfBounds, "which has 1024"),
     "a loop that never ends": Fault(
-        planted("branches", _stuck_loop), EndlessLoop, "passed 50 iterations"),
+        planted("branches", _stuck_loop), EndlessLoop, "exceeded 50 iterations"),
 }  # fmt: skip
 
 

@@ -232,5 +232,5 @@ def test_a_queue_has_one_issuer() -> None:
 
 
 def test_control_flow_without_a_meeting_is_refused() -> None:
-    with pytest.raises(InternalError, match="do not meet"):
+    with pytest.raises(InternalError, match="no barrier precedes"):
         run_concurrently(doubling(), {"x": np.float32([3]).reshape(doubling().inputs[0].shape)})

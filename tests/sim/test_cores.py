@@ -98,19 +98,19 @@ HANDED: list[dict[str, np.ndarray]] = [{"x": X}, {}]
 SWAPPED: list[dict[str, np.ndarray]] = [{"x": X}, {"x": X}]
 FAULTS: dict[str, tuple[Callable[[], Pair], list[dict[str, np.ndarray]], type, str]] = {
     "nobody meets": (
-        lambda: handed_over(barriers=(0, 0)), HANDED, Race, "let the cores meet in between"),
+        lambda: handed_over(barriers=(0, 0)), HANDED, Race, "put a core_barrier between them"),
     "the writer meets before it writes": (
         lambda: handed_over(is_late=True), HANDED, Race, "HBM bytes 4096..4351"),
     "the reader reads before it meets": (
         lambda: handed_over(is_early=True), HANDED, Race, "HBM bytes 4096..4351"),
     "the reader does not come": (
-        lambda: handed_over(barriers=(1, 0)), HANDED, Race, "let the cores meet"),
+        lambda: handed_over(barriers=(1, 0)), HANDED, Race, "put a core_barrier"),
     "the writer comes once too often": (
         lambda: handed_over(barriers=(2, 1)), HANDED, Deadlock,
-        "core 0: gpsimd waits for core 1 to come to core_barrier"),
+        "core 0: gpsimd waits for core 1 to arrive at core_barrier"),
     "the pipes differ": (
         lambda: exchanged(pipes=(0, 1)), SWAPPED, Deadlock,
-        "core 0: queue.swap waits for core 1 to come to sendrecv"),
+        "core 0: queue.swap waits for core 1 to arrive at sendrecv"),
     "what is received is used at once": (
         lambda: exchanged(uses="early"), SWAPPED, Race, "let tensor_tensor wait for swapped"),
     "a core waits for the exchange before it takes part": (
@@ -199,7 +199,7 @@ def test_a_rank_that_never_comes_is_a_deadlock() -> None:
     idle = ProgramBuilder("idle")
     idle.memset(idle.sbuf((32, 2)), 0.0)
     with pytest.raises(
-        Deadlock, match=r"core 0: queue.ring waits for rank 1 to come to all_reduce"
+        Deadlock, match=r"core 0: queue.ring waits for rank 1 to arrive at all_reduce"
     ):
         run_cores([ring_sum(2)[0], idle.finish()], [{"x": X}, {}], lnc=1)
 
@@ -219,5 +219,5 @@ def test_a_model_of_two_cores_runs_on_every_device(device: str) -> None:
     model = glia.load(Neff(handed_over()), device=device)
     assert [b.name for b in model.inputs] == ["x"]
     np.testing.assert_array_equal(model(X)[0], 2 * X)
-    with pytest.raises(ProgramFault, match="let the cores meet in between"):
+    with pytest.raises(ProgramFault, match="put a core_barrier between them"):
         glia.load(Neff(handed_over(barriers=(0, 0))), device=device)(X)

@@ -71,15 +71,15 @@ def test_a_race_says_what_where_and_which_wait_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "cure"),
+    ("program", "fix"),
     [
-        (loading(0), "let tensor_copy wait for loaded to reach 2, to which dma_copy brings it"),
+        (loading(0), "let tensor_copy wait for loaded to reach 2, its count after dma_copy"),
         (loading(1, signalled=False), "let dma_copy signal a semaphore on completion"),
     ],
 )
-def test_the_cure_fits_what_is_there(program: Program, cure: str) -> None:
+def test_the_fix_fits_what_is_there(program: Program, fix: str) -> None:
     race = race_of(program)
-    assert race is not None and cure in race.cure
+    assert race is not None and fix in race.fix
 
 
 def test_a_count_that_two_streams_share_says_only_what_it_must() -> None:
@@ -96,7 +96,7 @@ def test_a_count_that_two_streams_share_says_only_what_it_must() -> None:
 
     seeds = range(len(streams_of(shared(1))))
     found = [race for seed in seeds if (race := race_of(shared(1), seed)) is not None]
-    assert found and "a count does not tell" not in found[0].cure
+    assert found and "is ambiguous" in found[0].fix
     assert all(race_of(shared(2), seed) is None for seed in seeds)
 
 
@@ -121,8 +121,8 @@ def test_a_deadlock_names_the_ring_and_who_could_signal() -> None:
         run_concurrently(b.finish(), {})
     text = str(caught.value)
     assert "vector waits for pong to reach 2, which is at 0, before memset(" in text
-    assert "it is signalled by memset on gpsimd, which is held up before memset" in text
-    assert "in a ring: gpsimd waits for vector waits for gpsimd" in text
+    assert "it is signalled by memset on gpsimd, which is blocked before memset" in text
+    assert "cycle: gpsimd waits for vector waits for gpsimd" in text
 
 
 def test_a_semaphore_nobody_signals_is_told() -> None:
@@ -155,7 +155,9 @@ Run = Callable[[Program, dict[str, np.ndarray], Policy], object]
     ids=["in program order", "concurrently"],
 )
 def test_an_endless_loop_is_ended(execute: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EndlessLoop, match=r"GLIA508.*NRT_TIMEOUT.*passed 20 iterations") as caught:
+    with pytest.raises(
+        EndlessLoop, match=r"GLIA508.*NRT_TIMEOUT.*exceeded 20 iterations"
+    ) as caught:
         execute(endless(), {}, Policy(most_iterations=20))
     assert caught.value.loc.file == __file__
     assert "NEURON_SIM_MOST_ITERATIONS" in str(caught.value)
@@ -230,6 +232,6 @@ def test_a_model_on_the_adversarial_device_is_held_to_it(
 ) -> None:
     monkeypatch.setenv("NEURON_SIM_SEED", seed)
     model = glia.load(loading(1), device="adversarial")
-    with pytest.raises(ProgramFault, match=r"(?s)GLIA507.*race: .*cure: let tensor_copy wait for"):
+    with pytest.raises(ProgramFault, match=r"(?s)GLIA507.*race: .*fix: let tensor_copy wait for"):
         model(np.ones((128, 8), np.float32))
     assert glia.load(loading(2), device="adversarial")(np.ones((128, 8), np.float32)) == []

@@ -13,7 +13,7 @@ from glia.base.errors import InternalError
 from glia.isa import Activation, DmaCopy, RegisterMove, TensorCopy, TensorScalar, TensorTensor
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Branch, Loop, Program, While
-from glia.sim.float32_mode import keep_wide
+from glia.sim.float32_mode import promote_to_float32
 from glia.sim.order.concurrent import run_concurrently, run_cores
 from glia.sim.policy import Policy
 from glia.sim.run import run
@@ -106,7 +106,7 @@ def test_tiles_that_share_bytes_of_hbm_stay_as_they_are() -> None:
 
 
 def keep_wide_dtypes(program: Program) -> dict[str, DType]:
-    return {name: tile.dtype for name, tile in keep_wide(program).tiles.items()}
+    return {name: tile.dtype for name, tile in promote_to_float32(program).tiles.items()}
 
 
 def test_control_flow_and_constants_are_widened_too() -> None:

@@ -103,7 +103,7 @@ def test_tensors_that_share_bytes_are_one_memory() -> None:
     np.testing.assert_array_equal(run(program, {"x": data})["y"], data[4:8].view(np.uint8))
     memory = DeviceMemory([program])
     assert memory.region(16).backing is memory.region(0).backing
-    assert not memory.is_alone(0) and memory.is_alone(4096)
+    assert not memory.is_exclusive(0) and memory.is_exclusive(4096)
     assert x.name == "x"
 
 

@@ -66,8 +66,8 @@ def run_together(
     def run(rank: int, program: Program) -> None:
         try:
             executor = Executor(program)
-            executor.numbers = {"cores": rank, "ranks": rank}
-            executor.meet = place.meet
+            executor.indices = {"cores": rank, "ranks": rank}
+            executor.exchange = place.meet
             for binding in program.inputs:
                 executor.set_input(binding, inputs[rank][binding.name])
             executor.execute()

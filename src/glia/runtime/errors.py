@@ -86,14 +86,14 @@ class ProgramFault(CompileError):
 
     Cause: An index in the input data is out of range, or the program in the NEFF is wrong.
     Fix: Check the index inputs first; the message names the instruction and its source line, and of
-    a race the wait or the barrier that is missing.
+    a race the missing wait or barrier.
     Example: an indirect load whose index input holds a row number beyond the table
     """
 
     status: ClassVar[Status] = Status.NRT_EXEC_COMPLETED_WITH_ERR
     code = "GLIA507"
     message = "NRT_EXEC_COMPLETED_WITH_ERR(1004): {reason}"
-    help = "follow the cure above where there is one; else check the inputs that hold indices"
+    help = "apply the fix above if there is one; otherwise check the inputs that hold indices"
 
 
 class NotEnoughCores(CompileError):

@@ -1,4 +1,4 @@
-"""What a run answers without modelling it, or without a document that says so."""
+"""What simulated results assume beyond the public documentation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glia.isa.kit import Instr
 from glia.machine.ir import Program
 
 ALWAYS = (
-    "rounding modes other than to nearest, ties to even; the stochastic one is not drawn",
+    "rounding modes other than to nearest, ties to even; stochastic rounding is not modelled",
     "memory errors and their correction",
 )
 SEMAPHORES = "the number of semaphores of a core, and the width of their counts"
@@ -21,17 +21,17 @@ BEYOND_RANGE = "{function} outside {low:g}..{high:g}, its documented range: its 
 
 
 def not_modelled(*programs: Program) -> tuple[str, ...]:
-    """What the results of a run of these programs rest on beside what is documented, each once."""
+    """The assumptions behind simulated results of these programs, without duplicates."""
     found: dict[str, None] = dict.fromkeys(ALWAYS)
     for program in programs:
         if not get_target(program.target).arch.capabilities.is_documented:
             found[FIRST_GENERATION] = None
         for instr in program.instructions():
-            found.update(dict.fromkeys(_of(instr)))
+            found.update(dict.fromkeys(_instruction_assumptions(instr)))
     return tuple(found)
 
 
-def _of(instr: Instr) -> Iterator[str]:
+def _instruction_assumptions(instr: Instr) -> Iterator[str]:
     if instr.waits or instr.signals:
         yield SEMAPHORES
     if instr.queue:

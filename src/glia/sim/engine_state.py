@@ -1,4 +1,4 @@
-"""What engines keep between instructions while a program runs: accumulators, random generators."""
+"""Engine registers that persist between instructions: accumulators, random generators."""
 
 from __future__ import annotations
 
@@ -18,30 +18,36 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class _Registers:
-    """The registers of one state in one engine, and which lanes hold a known value."""
+class _RegisterFile:
+    """The registers of one state in one engine, and which lanes are initialized."""
 
     values: Array  # [lanes, words]
     known: Array  # [lanes]
 
 
 class EngineStates:
-    """The registers of all engines of one core, kept for as long as the core has its program."""
+    """The registers of all engines of one core; they persist while its program is loaded."""
 
     def __init__(self, arch: Arch, policy: Policy | None = None) -> None:
         poison = (policy or Policy()).poison
         self._lanes = arch.partitions
         self._poison = 0 if poison is None else poison
-        self._registers: dict[tuple[str, str], _Registers] = {}
+        self._registers: dict[tuple[str, str], _RegisterFile] = {}
 
     def fetch(self, instr: Instr, kept: Kept) -> Callable[[Environment], Array]:
-        """A function that gives the values of the instruction's lanes, [lanes, words]."""
-        registers, rows = self._of(instr.runs_on, kept.state), self._rows(instr, kept)
+        """A function that returns the values of the instruction's lanes, [lanes, words]."""
+        registers, rows = (
+            self._register_file(instr.runs_on, kept.state),
+            self._lane_range(instr, kept),
+        )
         return lambda environment: registers.values[rows(environment)]
 
     def store(self, instr: Instr, kept: Kept) -> Callable[[Environment, Any], None]:
         """A function that sets the values of the instruction's lanes."""
-        registers, rows = self._of(instr.runs_on, kept.state), self._rows(instr, kept)
+        registers, rows = (
+            self._register_file(instr.runs_on, kept.state),
+            self._lane_range(instr, kept),
+        )
 
         def store(environment: Environment, value: Any) -> None:
             lanes = rows(environment)
@@ -50,36 +56,42 @@ class EngineStates:
 
         return store
 
-    def forget(self, instr: Instr, kept: Kept) -> Callable[[Environment], None]:
-        """A function that makes the values of the instruction's lanes unknown."""
-        registers, rows = self._of(instr.runs_on, kept.state), self._rows(instr, kept)
+    def invalidate(self, instr: Instr, kept: Kept) -> Callable[[Environment], None]:
+        """A function that poisons the instruction's lanes and marks them uninitialized."""
+        registers, rows = (
+            self._register_file(instr.runs_on, kept.state),
+            self._lane_range(instr, kept),
+        )
 
-        def forget(environment: Environment) -> None:
+        def invalidate(environment: Environment) -> None:
             lanes = rows(environment)
             registers.values[lanes].view(np.uint8)[...] = self._poison
             registers.known[lanes] = False
 
-        return forget
+        return invalidate
 
-    def unknown(self, instr: Instr, kept: Kept) -> Callable[[Environment], int]:
-        """A function that counts the instruction's lanes whose values are unknown."""
-        registers, rows = self._of(instr.runs_on, kept.state), self._rows(instr, kept)
+    def unknown_lane_counter(self, instr: Instr, kept: Kept) -> Callable[[Environment], int]:
+        """A function that counts the uninitialized ones of the instruction's lanes."""
+        registers, rows = (
+            self._register_file(instr.runs_on, kept.state),
+            self._lane_range(instr, kept),
+        )
         return lambda environment: int(np.count_nonzero(~registers.known[rows(environment)]))
 
-    def _of(self, engine: str, state: State) -> _Registers:
+    def _register_file(self, engine: str, state: State) -> _RegisterFile:
         key = (engine, state.name)
         if key not in self._registers:
-            self._registers[key] = self._fresh(state, state.words[engine])
+            self._registers[key] = self._initial_registers(state, state.words[engine])
         return self._registers[key]
 
-    def _fresh(self, state: State, words: int) -> _Registers:
+    def _initial_registers(self, state: State, words: int) -> _RegisterFile:
         known = np.full(self._lanes, state.start is not None)
         if state.start is not None:
-            return _Registers(state.start(self._lanes, words), known)
+            return _RegisterFile(state.start(self._lanes, words), known)
         raw = np.full((self._lanes, words * state.dtype.bytes), self._poison, np.uint8)
-        return _Registers(raw.view(state.dtype.numpy), known)
+        return _RegisterFile(raw.view(state.dtype.numpy), known)
 
-    def _rows(self, instr: Instr, kept: Kept) -> Callable[[Environment], slice]:
+    def _lane_range(self, instr: Instr, kept: Kept) -> Callable[[Environment], slice]:
         if not kept.lanes:
             return lambda _: slice(None)
         pattern: Pattern = getattr(instr, kept.lanes)

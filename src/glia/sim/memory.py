@@ -1,4 +1,4 @@
-"""The memories while programs run: each core's SBUF and PSUM, and the HBM that cores share."""
+"""Simulated memories: SBUF and PSUM of each core, and the HBM that cores share."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from glia.sim.sparse_buffer import Backing
 Array = np.ndarray[Any, Any]
 Environment = dict[str, int]
 
-_LINE = 64  # bytes; keeps equal addresses of neighbouring partitions out of one cache set
+_CACHE_LINE_BYTES = (
+    64  # bytes; keeps equal addresses of neighbouring partitions out of one cache set
+)
 
 
 @dataclass(frozen=True)
 class Region:
-    """Where a tile lies on the host: bytes `start` + partition * `pitch` + byte of `buffer`.
+    """Where a tile lies in host memory: its byte b is `buffer[start + partition * pitch + b]`.
 
-    `base` is the address of the buffer's first byte in its memory. `backing` fills HBM when it is
-    first touched.
+    `base` is the device address of the buffer's first byte. `backing` fills HBM with poison on
+    first access.
     """
 
     buffer: Array
@@ -39,14 +41,14 @@ class Region:
 
 
 class OutOfTile(Exception):
-    """A pattern left its tile; says by how much."""
+    """An access pattern exceeds its tile; the message has both ranges."""
 
 
 class DeviceMemory:
-    """The HBM that programs share: placed tensors lie where their addresses say.
+    """The HBM that programs share: tensors lie at their addresses.
 
-    Tensors that have bytes in common, of one program or of several, are one piece of memory. It
-    costs only what is touched.
+    Overlapping tensors, of one program or of several, share one allocation. Host memory is used
+    for accessed bytes only.
     """
 
     def __init__(self, programs: Sequence[Program], policy: Policy | None = None) -> None:
@@ -54,12 +56,12 @@ class DeviceMemory:
         self._extents = _extents(programs)
         self._pieces: dict[int, Backing] = {}
 
-    def is_alone(self, start: int) -> bool:
-        """Whether one tensor of one program has the piece of memory at an address to itself."""
+    def is_exclusive(self, start: int) -> bool:
+        """Whether a single tensor of a single program uses the allocation at an address."""
         return self._extents[start][2] == 1
 
     def region(self, address: int) -> Region:
-        """Where a placed tensor lies."""
+        """The region of the tensor at an address."""
         start, end, _ = self._extents[address]
         if start not in self._pieces:
             self._pieces[start] = Backing(end - start, self._policy.poison)
@@ -68,15 +70,15 @@ class DeviceMemory:
 
     @property
     def touched_bytes(self) -> int:
-        """Bytes of HBM that take memory of the host so far."""
+        """Bytes of HBM that use host memory so far."""
         return sum(piece.touched_bytes for piece in self._pieces.values())
 
 
 class Memories:
-    """The storage of a program's tiles.
+    """The storage of a program's tiles, allocated on first use.
 
-    Tiles with an address share memory as their addresses say; a tile without one has memory of its
-    own, so that programs run before placement too. Nothing is allocated until it is used.
+    Tiles with an address alias as their addresses say; a tile without one has an allocation of its
+    own, so that programs run before placement too.
     """
 
     def __init__(
@@ -92,15 +94,15 @@ class Memories:
         self.hbm = hbm or DeviceMemory([program], self._policy)
         self._regions: dict[str, Region] = {}
         self._pitches = {memory: self._pitch(memory) for memory in (Memory.SBUF, Memory.PSUM)}
-        self._chips: dict[Memory, Array] = {}
+        self._on_chip_buffers: dict[Memory, Array] = {}
 
     def bind(self, tile: Tile, array: Array, *, is_shared: bool) -> None:
-        """Give an HBM tile its contents; `is_shared` uses the array itself, read-only."""
+        """Set an HBM tile's contents; `is_shared` aliases the array itself, read-only."""
         contents = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if contents.size != tile.bytes:
             raise InternalError(f"{tile.name} has {tile.bytes} bytes, not {contents.size}")
         address = self._program.addresses.get(tile.name)
-        if is_shared and (address is None or self.hbm.is_alone(address)):
+        if is_shared and (address is None or self.hbm.is_exclusive(address)):
             contents = contents[:]
             contents.flags.writeable = False
             self._regions[tile.name] = Region(contents, 0, 0, address or 0)
@@ -114,7 +116,7 @@ class Memories:
         return self._program.addresses.get(tile.name)
 
     def region(self, tile: Tile) -> Region:
-        """Where the tile lies, allocating it on first use."""
+        """The tile's region, allocated on first use."""
         if tile.name not in self._regions:
             self._regions[tile.name] = self._allocate(tile)
         return self._regions[tile.name]
@@ -125,16 +127,15 @@ class Memories:
         if region.backing is not None:
             region.backing.touch(region.start, (tile.bytes,), (1,), 1)
         contents = region.buffer[region.start : region.start + tile.bytes].copy()
-        if dtype is PRED:
-            return (contents != 0).reshape(shape)
-        return contents.view(dtype.numpy).reshape(shape)
+        values: Array = contents != 0 if dtype is PRED else contents.view(dtype.numpy)
+        return values.reshape(shape)
 
     def view(self, pattern: Pattern, environment: Mapping[str, int]) -> Array:
-        """The elements a pattern names, as a NumPy view; OutOfTile when it leaves its tile."""
+        """The elements a pattern addresses, as a NumPy view; OutOfTile when it exceeds its tile."""
         return self.viewer(pattern)(dict(environment))
 
     def viewer(self, pattern: Pattern) -> Callable[[Environment], Array]:
-        """`view` of one pattern, prepared: call it with the loop variables and registers."""
+        """`view` of one pattern as a function of loop variables and registers."""
         return viewer(pattern, self.region(pattern.tile), storage_dtype(pattern.dtype))
 
     def _allocate(self, tile: Tile) -> Region:
@@ -146,26 +147,26 @@ class Memories:
             return Region(own.bytes, 0, 0, 0, own)
         if address is None:
             pitch = tile.bytes_per_partition
-            return Region(self._fresh(pitch * tile.partitions), 0, pitch)
-        if tile.memory not in self._chips:
-            self._chips[tile.memory] = self._fresh(
+            return Region(self._poisoned_bytes(pitch * tile.partitions), 0, pitch)
+        if tile.memory not in self._on_chip_buffers:
+            self._on_chip_buffers[tile.memory] = self._poisoned_bytes(
                 self._pitches[tile.memory] * self._arch.partitions
             )
-        return Region(self._chips[tile.memory], address, self._pitches[tile.memory])
+        return Region(self._on_chip_buffers[tile.memory], address, self._pitches[tile.memory])
 
-    def _fresh(self, count: int) -> Array:
+    def _poisoned_bytes(self, count: int) -> Array:
         if self._policy.poison is None:
             return np.zeros(count, np.uint8)
         return np.full(count, self._policy.poison, np.uint8)
 
     def _pitch(self, memory: Memory) -> int:
-        """Bytes of a partition that the program uses, kept off powers of two."""
+        """Host bytes from one partition to the next: those in use, not a power of two."""
         limit = {
             Memory.SBUF: self._arch.sbuf_bytes_per_partition,
             Memory.PSUM: self._arch.psum_bytes_per_partition,
         }[memory]
         used = 0
-        for tile in _placed(self._program, memory):
+        for tile in _placed_tiles(self._program, memory):
             end = self._program.addresses[tile.name] + tile.bytes_per_partition
             if end > limit or tile.partitions > self._arch.partitions:
                 raise InternalError(
@@ -173,26 +174,26 @@ class Memories:
                     f"of {memory.value}"
                 )
             used = max(used, end)
-        return -(-used // _LINE) * _LINE + _LINE
+        return -(-used // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES + _CACHE_LINE_BYTES
 
 
 def storage_dtype(dtype: DType) -> np.dtype:
-    """The host dtype of memory views: predicates are the bytes they are stored as."""
+    """The host dtype of memory views; a predicate is viewed as its byte."""
     return np.dtype(np.uint8) if dtype is PRED else dtype.numpy
 
 
-def _placed(program: Program, memory: Memory) -> Iterable[Tile]:
+def _placed_tiles(program: Program, memory: Memory) -> Iterable[Tile]:
     for tile in program.tiles.values():
         if tile.memory is memory and tile.name in program.addresses:
             yield tile
 
 
 def _extents(programs: Sequence[Program]) -> dict[int, tuple[int, int, int]]:
-    """By address of a tensor in HBM: start, end and number of tensors of the memory around it."""
+    """By address of an HBM tensor: start, end and number of tensors of its overlap group."""
     placed = sorted(
         (program.addresses[t.name], program.addresses[t.name] + t.bytes)
         for program in programs
-        for t in _placed(program, Memory.HBM)
+        for t in _placed_tiles(program, Memory.HBM)
     )
     groups: list[tuple[int, int, list[int]]] = []
     for start, end in placed:
@@ -207,7 +208,7 @@ def _extents(programs: Sequence[Program]) -> dict[int, tuple[int, int, int]]:
 
 
 def evaluator(expression: Affine) -> Callable[[Environment], int]:
-    """`expression.evaluate`, prepared for being called often."""
+    """`expression.evaluate`, specialized for repeated calls."""
     constant, terms = expression.constant, expression.terms
     if not terms:
         return lambda _: constant
@@ -233,7 +234,9 @@ def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Envir
 
     def view_at(offset: int, partition: int) -> Array:
         if offset + low < 0 or (offset + high + 1) * width > limit:
-            raise OutOfTile(_complain(pattern, offset + low, offset + high, limit, region))
+            raise OutOfTile(
+                _out_of_tile_message(pattern, offset + low, offset + high, limit, region)
+            )
         if partition + first < 0 or partition + last >= partitions:
             raise OutOfTile(
                 f"partitions {partition + first}..{partition + last} of {tile.name}, which has "
@@ -244,10 +247,10 @@ def viewer(pattern: Pattern, region: Region, dtype: np.dtype) -> Callable[[Envir
             backing.touch(start, shape, strides, width)
         return np.ndarray(shape, dtype, region.buffer, start, strides)
 
-    return _resolve(pattern, view_at)
+    return _bind_address(pattern, view_at)
 
 
-def _resolve(
+def _bind_address(
     pattern: Pattern, view_at: Callable[[int, int], Array]
 ) -> Callable[[Environment], Array]:
     offset, partition = evaluator(pattern.offset), evaluator(pattern.partition)
@@ -266,7 +269,7 @@ def _resolve(
     return lambda environment: view_at(offset(environment), partition(environment))
 
 
-def _complain(pattern: Pattern, low: int, high: int, limit: int, region: Region) -> str:
+def _out_of_tile_message(pattern: Pattern, low: int, high: int, limit: int, region: Region) -> str:
     tile, width = pattern.tile, pattern.dtype.bytes
     start = region.base + region.start
     return (

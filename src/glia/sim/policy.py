@@ -1,4 +1,4 @@
-"""How strictly a run treats a program, and the faults it can end in."""
+"""The checks that a simulation makes, and the faults that it raises."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ from dataclasses import dataclass, field
 
 from glia.base.loc import UNKNOWN, Loc
 
-MOST_ITERATIONS = 10_000_000
+DEFAULT_MAX_ITERATIONS = 10_000_000
 
 
 def _most_iterations() -> int:
-    given = os.environ.get("NEURON_SIM_MOST_ITERATIONS", "")
-    return int(given) if given.isdecimal() else MOST_ITERATIONS
+    limit = os.environ.get("NEURON_SIM_MOST_ITERATIONS", "")
+    return int(limit) if limit.isdecimal() else DEFAULT_MAX_ITERATIONS
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What a run checks and how it fills memory nobody has written.
+    """Optional checks, and the contents of uninitialized memory.
 
-    `poison` is the byte that fills fresh memory (0xFF makes every float a NaN), None leaves it
-    zero. `check_initialized` makes it a fault to read an element that nothing has written, or that
-    was overwritten through another tile at its address. `check_activation_range` makes an
-    argument outside a function's documented range a fault. A while loop ends in EndlessLoop after
-    `most_iterations` (NEURON_SIM_MOST_ITERATIONS in the environment).
+    `poison` is the byte that fills uninitialized memory (0xFF makes every float a NaN); None is
+    zero. `check_initialized` raises UninitializedRead and StaleRead. `check_activation_range`
+    raises ArgumentOutOfRange. A while loop raises EndlessLoop after `most_iterations`
+    (NEURON_SIM_MOST_ITERATIONS in the environment).
     """
 
     poison: int | None = 0xFF
     check_initialized: bool = False
     check_activation_range: bool = False
-    is_precise: bool = True  # else tf32, bf16 and 8-bit floats are held in float32
+    is_precise: bool = True  # else tf32, bf16 and 8-bit floats are stored as float32
     most_iterations: int = field(default_factory=_most_iterations)
 
 
 class ExecutionFault(Exception):
-    """A program did something the machine cannot do; says which instruction and source line."""
+    """A program violated a rule of the machine; names the instruction and its source line."""
 
     def __init__(self, message: str, *, instruction: str = "", loc: Loc = UNKNOWN) -> None:
         self.message = message
@@ -49,11 +48,11 @@ class ExecutionFault(Exception):
 
 
 class AccessOutOfBounds(ExecutionFault):
-    """An access pattern or an index left its tile."""
+    """An access pattern or an index exceeds its tile."""
 
 
 class UninitializedRead(ExecutionFault):
-    """An instruction read an element that nothing had written."""
+    """An instruction read an uninitialized element."""
 
 
 class StaleRead(ExecutionFault):
@@ -61,4 +60,4 @@ class StaleRead(ExecutionFault):
 
 
 class ArgumentOutOfRange(ExecutionFault):
-    """An activation function was given an argument outside its documented range."""
+    """An activation function's argument is outside its documented range."""

@@ -1,4 +1,4 @@
-"""Which elements of PSUM hold a sum of products that a multiplication can go on with."""
+"""Which elements of PSUM hold a matrix product that later products accumulate onto."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.sim.memory import Environment, Memories, Region, viewer
 
 Array = np.ndarray[Any, Any]
-MOST_TILES = 0xFFFF
+MAX_TILES = 0xFFFF
 
 
-class Sums:
-    """A shadow of PSUM: for each element the number of the tile that a product wrote it through.
+class AccumulationShadow:
+    """A shadow of PSUM: for each element the number of the tile through which a product wrote it.
 
-    Tiles that share an address each begin sums of their own; whatever else writes an element ends
-    the sum in it.
+    Tiles that share an address start accumulation separately; any other write to an element ends
+    its accumulation.
     """
 
     def __init__(self, memories: Memories, tiles: Mapping[str, Tile]) -> None:
         self._memories = memories
         names = [name for name, tile in tiles.items() if tile.memory is Memory.PSUM]
-        if len(names) > MOST_TILES:
-            raise InternalError(f"{len(names)} tiles in PSUM are more than {MOST_TILES}")
+        if len(names) > MAX_TILES:
+            raise InternalError(f"{len(names)} tiles in PSUM are more than {MAX_TILES}")
         self._numbers = {name: number for number, name in enumerate(names, 1)}
         self._shadows: dict[int, Array] = {}
 
-    def holder(self, pattern: Pattern, shape: tuple[int, ...]) -> Callable[[Environment], Array]:
-        """A function that says, in `shape`, which elements hold a sum of this tile."""
+    def accumulating_mask(
+        self, pattern: Pattern, shape: tuple[int, ...]
+    ) -> Callable[[Environment], Array]:
+        """A function that gives the mask, in `shape`, of elements with products of the tile."""
         view, tag = self._view(pattern), self._tag(pattern)
         return lambda environment: np.reshape(view(environment) == tag, shape)
 
-    def counter(self, pattern: Pattern) -> Callable[[Environment], int]:
-        """A function that counts the elements that hold no sum of any tile."""
+    def idle_element_counter(self, pattern: Pattern) -> Callable[[Environment], int]:
+        """A function that counts the elements that hold no product of any tile."""
         view = self._view(pattern)
         return lambda environment: int(np.count_nonzero(view(environment) == 0))
 
     def marker(self, pattern: Pattern, is_sum: bool) -> Callable[[Environment], None]:
-        """A function that notes that the pattern has been written, by a product or otherwise."""
+        """A function that records a write of the pattern, by a product (`is_sum`) or otherwise."""
         view, tag = self._view(pattern), self._tag(pattern) if is_sum else 0
 
         def mark(environment: Environment) -> None:
@@ -50,7 +52,7 @@ class Sums:
         return mark
 
     def _tag(self, pattern: Pattern) -> int:
-        """The tile's number in every two bytes of an element."""
+        """The tile's 16-bit number repeated to the element's width."""
         number = self._numbers[pattern.tile.name]
         return int.from_bytes((number.to_bytes(2, "little") * 4)[: pattern.dtype.bytes], "little")
 

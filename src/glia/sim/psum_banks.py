@@ -1,4 +1,4 @@
-"""Products stay within a bank of PSUM, wherever loops and registers put them."""
+"""Run-time checks that matrix products stay within one PSUM bank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from glia.sim.policy import AccessOutOfBounds
 def bank_checks(
     instr: Instr, memories: Memories, arch: Arch
 ) -> list[Callable[[Environment], None]]:
-    """Checks of what the Tensor Engine writes where verification could not know the place."""
+    """Checks of PSUM writes by the Tensor Engine at addresses unknown to verification."""
     if instr.runs_on != "tensor" or arch.capabilities.has_products_across_banks:
         return []
     return [

@@ -1,7 +1,7 @@
 """The reference executor: a machine program in program order, instruction by instruction.
 
-Each instruction is prepared once (views, attributes, conversions) and then called for every
-execution; the meaning itself is the instruction's `compute`.
+Each instruction is compiled once to a step function (views, attributes, conversions bound), which
+is called for every execution. The semantics are those of the instruction's `compute`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from glia.isa.rendezvous import Participant
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While, walk
 from glia.machine.text import print_instruction
 from glia.sim.engine_state import EngineStates
-from glia.sim.float32_mode import as_held
-from glia.sim.last_writer import Writers, WrittenBytes, rows_of
+from glia.sim.float32_mode import apply_precision
+from glia.sim.last_writer import InitializationTracker, WriterTable, touched_rows
 from glia.sim.memory import (
     DeviceMemory,
     Environment,
@@ -45,14 +45,14 @@ from glia.sim.policy import (
     Policy,
     UninitializedRead,
 )
-from glia.sim.psum_accumulation import Sums
+from glia.sim.psum_accumulation import AccumulationShadow
 from glia.sim.psum_banks import bank_checks
 from glia.sim.watchdog import Watchdog
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[Environment], None]
 Fetch = Callable[[Environment], Any]
-Meet = Callable[[Any, Participant], tuple[Any, ...]]  # (instruction, what this core brings)
+Exchange = Callable[[Any, Participant], tuple[Any, ...]]  # (instruction, own operands) -> results
 
 
 def run(
@@ -64,13 +64,13 @@ def run(
 ) -> dict[str, Array]:
     """Run a program on named inputs and return its named outputs.
 
-    `states` is what the engines keep, before and after; without it every run starts afresh.
+    `states` are the engine registers that persist between runs; by default they are reset.
 
     Inputs must have the shapes and dtypes of `program.inputs` (InternalError). An access outside
     a tile, and what `policy` forbids, raises an ExecutionFault. A policy that is not precise gives
     outputs of low precision in float32.
     """
-    (program,), (inputs,) = as_held([program], [inputs], policy)
+    (program,), (inputs,) = apply_precision([program], [inputs], policy)
     executor = Executor(program, policy=policy)
     executor.states = states or executor.states
     executor.set_inputs(inputs)
@@ -79,8 +79,9 @@ def run(
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
-    """Products in one thread: those the size of an instruction lose by being split over several."""
-    return _blas().limit(limits=1, user_api="blas")
+    """Limit BLAS to one thread: products of one instruction's size are slower on several."""
+    limit: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
+    return limit
 
 
 @cache
@@ -89,7 +90,7 @@ def _blas() -> ThreadpoolController:
 
 
 class Executor:
-    """One core with one program loaded: bind the inputs, execute, read the memories."""
+    """One core with one program loaded: set the inputs, execute, read the outputs."""
 
     def __init__(
         self,
@@ -98,7 +99,7 @@ class Executor:
         arch: Arch | None = None,
         policy: Policy | None = None,
         hbm: DeviceMemory | None = None,
-        writers: Writers | None = None,
+        writers: WriterTable | None = None,
         core: int = 0,
     ) -> None:
         self.program = program
@@ -106,29 +107,29 @@ class Executor:
         self._arch = arch or get_target(program.target).arch
         self.memories = Memories(self._arch, program, self.policy, hbm)
         self.states = EngineStates(self._arch, self.policy)
-        self.numbers = {"cores": 0, "ranks": 0}  # of this core, see `Meeting.among`
-        self.meet: Meet = meet_alone
-        writers = writers or Writers([program])
-        written = WrittenBytes(self.memories, writers, core)
-        self._written = written if self.policy.check_initialized else None
-        follows = any(_follows_sums(i) for i in walk(program.body))
+        self.indices = {"cores": 0, "ranks": 0}  # of this core in each group, see `Meeting.among`
+        self.exchange: Exchange = single_core_exchange
+        writers = writers or WriterTable([program])
+        written = InitializationTracker(self.memories, writers, core)
+        self._initialization = written if self.policy.check_initialized else None
+        follows = any(_accumulates_dynamically(i) for i in walk(program.body))
         follows = follows or self.policy.check_initialized
-        self._sums = Sums(self.memories, program.tiles) if follows else None
-        self._stored = {
+        self._accumulation = AccumulationShadow(self.memories, program.tiles) if follows else None
+        self._written_tiles = {
             pattern.tile.name for i in walk(program.body) for pattern in i.written_patterns()
         }
         for name, array in program.constants.items():
             self._bind(program.tiles[name], np.asarray(array))
 
     def set_inputs(self, arrays: Mapping[str, Array]) -> None:
-        """Give every input its value, by name; InternalError for one that is missing or wrong."""
+        """Set every input by name; InternalError for one that is missing or of wrong type."""
         for binding in self.program.inputs:
             if binding.name not in arrays:
                 raise InternalError(f"input {binding.name} is missing")
             self.set_input(binding, arrays[binding.name])
 
     def set_input(self, binding: Binding, array: Array) -> None:
-        """Give an input its value; InternalError when shape or dtype differ."""
+        """Set one input; InternalError when its shape or dtype differs from the binding's."""
         array = np.asarray(array)
         if array.shape != binding.shape or from_numpy(array.dtype) is not binding.dtype:
             raise InternalError(
@@ -141,24 +142,24 @@ class Executor:
         """Run the program once, from its first instruction."""
         environment: Environment = {}
         with np.errstate(all="ignore"), one_blas_thread():
-            self._block(self.program.body)(environment)
+            self._block_step(self.program.body)(environment)
 
     def outputs(self) -> dict[str, Array]:
-        """What the outputs hold, by name."""
+        """Copies of the outputs, by name."""
         read = self.memories.read
         return {b.name: read(b.tile, b.dtype, b.shape) for b in self.program.outputs}
 
     def step(self, instr: Instr, environment: Environment) -> None:
         """Execute one instruction by itself, with these registers and loop variables."""
-        self._guarded(instr)(environment)
+        self._reporting_step(instr)(environment)
 
     def _bind(self, tile: Any, array: Array) -> None:
-        self.memories.bind(tile, array, is_shared=tile.name not in self._stored)
-        if self._written is not None:
-            self._written.mark_tile(tile)
+        self.memories.bind(tile, array, is_shared=tile.name not in self._written_tiles)
+        if self._initialization is not None:
+            self._initialization.mark_tile(tile)
 
-    def _block(self, body: tuple[Statement, ...]) -> Step:
-        steps = [self._statement(statement) for statement in body]
+    def _block_step(self, body: tuple[Statement, ...]) -> Step:
+        steps = [self._statement_step(statement) for statement in body]
 
         def block(environment: Environment) -> None:
             for step in steps:
@@ -166,17 +167,17 @@ class Executor:
 
         return block
 
-    def _statement(self, statement: Statement) -> Step:
+    def _statement_step(self, statement: Statement) -> Step:
         if isinstance(statement, Loop):
-            return self._loop(statement)
+            return self._loop_step(statement)
         if isinstance(statement, While):
-            return self._while(statement)
+            return self._while_step(statement)
         if isinstance(statement, Branch):
-            return self._branch(statement)
-        return self._guarded(statement)
+            return self._branch_step(statement)
+        return self._reporting_step(statement)
 
-    def _loop(self, loop: Loop) -> Step:
-        steps = [self._statement(statement) for statement in loop.body]
+    def _loop_step(self, loop: Loop) -> Step:
+        steps = [self._statement_step(statement) for statement in loop.body]
         variable, trips = loop.variable, loop.trips
 
         def run_loop(environment: Environment) -> None:
@@ -187,8 +188,8 @@ class Executor:
 
         return run_loop
 
-    def _while(self, loop: While) -> Step:
-        condition, body = self._block(loop.condition), self._block(loop.body)
+    def _while_step(self, loop: While) -> Step:
+        condition, body = self._block_step(loop.condition), self._block_step(loop.body)
         register = register_variable(loop.register)
 
         def run_while(environment: Environment) -> None:
@@ -201,8 +202,8 @@ class Executor:
 
         return run_while
 
-    def _branch(self, branch: Branch) -> Step:
-        arms = [self._block(arm) for arm in branch.arms]
+    def _branch_step(self, branch: Branch) -> Step:
+        arms = [self._block_step(arm) for arm in branch.arms]
         register = register_variable(branch.register)
 
         def run_branch(environment: Environment) -> None:
@@ -210,10 +211,10 @@ class Executor:
 
         return run_branch
 
-    def _guarded(self, instr: Instr) -> Step:
-        """The instruction's step, with what goes wrong in it told in its own terms."""
+    def _reporting_step(self, instr: Instr) -> Step:
+        """The instruction's step; its exceptions name the instruction and its source line."""
         try:
-            step = self._instruction(instr)
+            step = self._instruction_step(instr)
         except (KeyError, TypeError, ValueError) as error:
             raise InternalError(f"cannot prepare {print_instruction(instr)}: {error}") from error
 
@@ -233,16 +234,16 @@ class Executor:
 
         return guarded
 
-    def _instruction(self, instr: Instr) -> Step:
+    def _instruction_step(self, instr: Instr) -> Step:
         if instr.arrives == "memory":
-            return self._in_memory(instr)
+            return self._memory_step(instr)
         if instr.arrives == "participants":
-            return self._at_meeting(instr)
+            return self._rendezvous_step(instr)
         fetches = self._fetches(instr) | self._attribute_fetches(instr)
         fetches |= self._state_fetches(instr)
-        stores, forgets = self._stores(instr), self._forgets(instr)
+        stores, forgets = self._stores(instr), self._state_invalidations(instr)
         compute = type(instr).compute
-        checks = self._checks(instr)
+        checks = self._operand_checks(instr)
 
         def step(environment: Environment) -> None:
             for check in checks:
@@ -257,15 +258,15 @@ class Executor:
 
         return step
 
-    def _in_memory(self, instr: Instr) -> Step:
-        """An instruction whose `compute` reads and writes the views itself."""
+    def _memory_step(self, instr: Instr) -> Step:
+        """The step of an instruction whose `compute` reads and writes memory views itself."""
         views: dict[str, Fetch] = {
             name: self.memories.viewer(pattern) for name, _, pattern in instr.operands()
         }
         fetches = views | self._attribute_fetches(instr)
         compute = type(instr).compute
-        checks = self._checks(instr)
-        marks = self._marks(instr)
+        checks = self._operand_checks(instr)
+        marks = self._write_markers(instr)
 
         def step(environment: Environment) -> None:
             for check in checks:
@@ -276,70 +277,74 @@ class Executor:
 
         return step
 
-    def _at_meeting(self, instr: Any) -> Step:
-        """An instruction at which cores meet: `self.meet` waits for them and gives the results."""
-        bring, take, checks = self.bring(instr), self.take(instr), self._checks(instr)
+    def _rendezvous_step(self, instr: Any) -> Step:
+        """The step of a cross-core instruction: `self.exchange` gives this core's results."""
+        participant, result_store, checks = (
+            self.participant(instr),
+            self.result_store(instr),
+            self._operand_checks(instr),
+        )
 
         def step(environment: Environment) -> None:
             for check in checks:
                 check(environment)
-            take(environment, self.meet(instr, bring(environment)))
+            result_store(environment, self.exchange(instr, participant(environment)))
 
         return step
 
-    def bring(self, instr: Any) -> Callable[[Environment], Participant]:
-        """What this core brings to a meeting: copies of its operands, and the attributes."""
+    def participant(self, instr: Any) -> Callable[[Environment], Participant]:
+        """A function that gives this core's side of a rendezvous: operand copies, attributes."""
         views: dict[str, list[Callable[[Environment], Array]]] = {}
         for name, _, pattern in instr.operands():
             views.setdefault(name, []).append(self.memories.viewer(pattern))
         several = {n for n, declared in instr.operand_declarations.items() if declared.is_several}
-        attributes = {name: _fetched(value) for name, value in instr.attributes().items()}
+        attributes = {name: _attribute_fetch(value) for name, value in instr.attributes().items()}
 
-        def brought(environment: Environment) -> Participant:
+        def gathered_operands(environment: Environment) -> Participant:
             arrays = {n: tuple(np.array(v(environment)) for v in vs) for n, vs in views.items()}
             operands = {n: each if n in several else each[0] for n, each in arrays.items()}
             given = {name: fetch(environment) for name, fetch in attributes.items()}
-            return Participant(self.numbers[instr.among], operands, given)
+            return Participant(self.indices[instr.among], operands, given)
 
-        return brought
+        return gathered_operands
 
-    def take(self, instr: Instr) -> Callable[[Environment, tuple[Any, ...]], None]:
-        """Store what a meeting gave this core."""
+    def result_store(self, instr: Instr) -> Callable[[Environment, tuple[Any, ...]], None]:
+        """A function that stores this core's results of a rendezvous."""
         return _store_each(self._stores(instr))
 
     def _attribute_fetches(self, instr: Instr) -> dict[str, Fetch]:
-        """How each attribute that `compute` takes gets its value."""
+        """A function for each attribute that `compute` takes, from environment to value."""
         fetches: dict[str, Fetch] = {
-            name: _fetched(value)
+            name: _attribute_fetch(value)
             for name, value in instr.attributes().items()
             if name not in instr.hints
         }
         for operand, name in instr.sums.items():
-            if getattr(instr, name) is None and self._sums is not None:
+            if getattr(instr, name) is None and self._accumulation is not None:
                 pattern = getattr(instr, operand)
                 flat = (pattern.partitions, pattern.free)
-                fetches[name] = self._sums.holder(pattern, flat)
+                fetches[name] = self._accumulation.accumulating_mask(pattern, flat)
         for name in instr.takes_capabilities:
-            fetches[name] = _constant(getattr(self._arch.capabilities, name))
+            fetches[name] = _constant_fetch(getattr(self._arch.capabilities, name))
         return fetches
 
     def _fetches(self, instr: Instr) -> dict[str, Fetch]:
-        """How each operand that `compute` takes is read, converted and shaped."""
+        """A function for each operand that `compute` takes: reads, converts and reshapes it."""
         fetches: dict[str, Fetch] = {}
         for name, declared in instr.operand_declarations.items():
             value = getattr(instr, name)
             if declared.is_several:
-                fetches[name] = _together([self._fetch(instr, name, declared, p) for p in value])
+                fetches[name] = _tuple_fetch([self._fetch(instr, name, declared, p) for p in value])
             elif isinstance(value, Pattern):
                 if declared.access != "writes":
                     fetches[name] = self._fetch(instr, name, declared, value)
             elif declared.access != "writes":
-                fetches[name] = _constant(_immediate(instr, value))
+                fetches[name] = _constant_fetch(_immediate_operand(instr, value))
         return fetches
 
     def _fetch(self, instr: Instr, name: str, declared: Operand, pattern: Pattern) -> Fetch:
         if instr.access(name) == "writes":
-            return _constant(None)  # declared as updated, but this one overwrites
+            return _constant_fetch(None)  # declared as updated, but this instruction overwrites it
         view = self.memories.viewer(pattern)
         shape = _arrival_shape(instr, declared, pattern)
         is_exact = declared.is_raw or instr.is_exact or pattern.dtype.name == "f32"
@@ -359,14 +364,14 @@ class Executor:
                 stores.append(_store_each([self._store(instr, name, each) for each in value]))
                 continue
             is_here = isinstance(value, Pattern)
-            stores.append(self._store(instr, name, value) if is_here else _no_store)
+            stores.append(self._store(instr, name, value) if is_here else _discard)
         if instr.sets_register is not None:
             stores.append(_register_store(instr.sets_register))
         stores += [self._state_store(instr, name) for name in instr.states]
-        return stores or [_no_store]
+        return stores or [_discard]
 
     def _state_fetches(self, instr: Instr) -> dict[str, Fetch]:
-        fetches: dict[str, Fetch] = {name: _constant(None) for name in instr.states}
+        fetches: dict[str, Fetch] = {name: _constant_fetch(None) for name in instr.states}
         for name, kept, access in instr.states_touched():
             if access != "forgets":
                 fetches[name] = self.states.fetch(instr, kept)
@@ -374,11 +379,11 @@ class Executor:
 
     def _state_store(self, instr: Instr, name: str) -> Callable[[Environment, Any], None]:
         is_set = instr.state_access(name) in ("writes", "updates")
-        return self.states.store(instr, instr.states[name]) if is_set else _no_store
+        return self.states.store(instr, instr.states[name]) if is_set else _discard
 
-    def _forgets(self, instr: Instr) -> list[Step]:
+    def _state_invalidations(self, instr: Instr) -> list[Step]:
         return [
-            self.states.forget(instr, kept)
+            self.states.invalidate(instr, kept)
             for _, kept, access in instr.states_touched()
             if access == "forgets"
         ]
@@ -388,60 +393,64 @@ class Executor:
     ) -> Callable[[Environment, Any], None]:
         view, dtype, shape = self.memories.viewer(pattern), pattern.dtype, pattern.shape
         is_sum = name in instr.sums and instr.is_sum
-        marks = self._markers(instr, name, pattern, is_sum)
+        marks = self._pattern_markers(instr, name, pattern, is_sum)
 
         def store(environment: Environment, value: Any) -> None:
             target = view(environment)
             if isinstance(value, np.ndarray):
                 target[...] = narrow(value, dtype).reshape(shape)
             else:
-                target[...] = _scalar(value, dtype)
+                target[...] = _fill_value(value, dtype)
             for mark in marks:
                 mark(environment)
 
         return store
 
-    def _markers(
+    def _pattern_markers(
         self, instr: Instr, name: str, pattern: Pattern, is_sum: bool = False
     ) -> list[Step]:
-        """What must be noted when the pattern has been written."""
+        """Steps that record a write of the pattern in the shadow memories."""
         markers: list[Step] = []
-        if self._written is not None:
-            rows = rows_of(self.memories, instr, name)
-            markers.append(self._written.marker(pattern, instr, rows))
-        if self._sums is not None and pattern.memory is Memory.PSUM:
-            markers.append(self._sums.marker(pattern, is_sum))
+        if self._initialization is not None:
+            rows = touched_rows(self.memories, instr, name)
+            markers.append(self._initialization.marker(pattern, instr, rows))
+        if self._accumulation is not None and pattern.memory is Memory.PSUM:
+            markers.append(self._accumulation.marker(pattern, is_sum))
         return markers
 
-    def _marks(self, instr: Instr) -> list[Step]:
+    def _write_markers(self, instr: Instr) -> list[Step]:
         return [
             mark
             for name, _, pattern in instr.operands()
             if instr.access(name) != "reads"
-            for mark in self._markers(instr, name, pattern)
+            for mark in self._pattern_markers(instr, name, pattern)
         ]
 
-    def _checks(self, instr: Instr) -> list[Step]:
+    def _operand_checks(self, instr: Instr) -> list[Step]:
         checks: list[Step] = bank_checks(instr, self.memories, self._arch)
-        if self._written is not None:
+        if self._initialization is not None:
             for name, _, pattern in instr.operands():
                 if instr.access(name) != "writes" and not instr.may_be_fresh(name):
-                    rows = rows_of(self.memories, instr, name)
-                    checks.append(self._written.checker(pattern, instr, name, rows))
-            checks += self._sum_checks(instr)
+                    rows = touched_rows(self.memories, instr, name)
+                    checks.append(self._initialization.checker(pattern, instr, name, rows))
+            checks += self._accumulator_checks(instr)
             for name, kept, access in instr.states_touched():
                 if access in ("reads", "updates"):
-                    checks.append(_known(instr, name, self.states.unknown(instr, kept)))
+                    checks.append(
+                        _state_check(instr, name, self.states.unknown_lane_counter(instr, kept))
+                    )
         if self.policy.check_activation_range and isinstance(instr, TableFunction):
             checks.append(self._range_check(instr))
         return checks
 
-    def _sum_checks(self, instr: Instr) -> list[Step]:
-        """That a product is added to nothing but products, where the core allows nothing else."""
-        if self._sums is None or self._arch.capabilities.has_accumulation_on_any_value:
+    def _accumulator_checks(self, instr: Instr) -> list[Step]:
+        """Checks that products accumulate onto products only, where the core requires it."""
+        if self._accumulation is None or self._arch.capabilities.has_accumulation_on_any_value:
             return []
         return [
-            _begun(instr, name, self._sums.counter(getattr(instr, name)))
+            _accumulator_check(
+                instr, name, self._accumulation.idle_element_counter(getattr(instr, name))
+            )
             for name in instr.sums
             if instr.access(name) == "updates"
         ]
@@ -467,12 +476,12 @@ class Executor:
         return check
 
 
-def _follows_sums(instr: Instr) -> bool:
-    """Whether only a run tells where the instruction continues a sum."""
+def _accumulates_dynamically(instr: Instr) -> bool:
+    """Whether the instruction accumulates depending on what PSUM holds at run time."""
     return any(getattr(instr, name) is None for name in instr.sums.values())
 
 
-def _begun(instr: Instr, name: str, missing: Callable[[Environment], int]) -> Step:
+def _accumulator_check(instr: Instr, name: str, missing: Callable[[Environment], int]) -> Step:
     condition = evaluator(instr.read_condition(name))
 
     def check(environment: Environment) -> None:
@@ -486,11 +495,11 @@ def _begun(instr: Instr, name: str, missing: Callable[[Environment], int]) -> St
     return check
 
 
-def _known(instr: Instr, name: str, unknown: Callable[[Environment], int]) -> Step:
+def _state_check(instr: Instr, name: str, unknown: Callable[[Environment], int]) -> Step:
     def check(environment: Environment) -> None:
         if count := unknown(environment):
             raise UninitializedRead(
-                f"the {name} of {count} lanes of {instr.runs_on} is not known",
+                f"the {name} of {count} lanes of {instr.runs_on} is uninitialized",
                 instruction=print_instruction(instr),
                 loc=instr.loc,
             )
@@ -498,28 +507,28 @@ def _known(instr: Instr, name: str, unknown: Callable[[Environment], int]) -> St
     return check
 
 
-def _fetched(value: Any) -> Fetch:
-    """How an attribute gets its value."""
-    return evaluator(value) if isinstance(value, Affine) else _constant(value)
+def _attribute_fetch(value: Any) -> Fetch:
+    """A function from the environment to the attribute's value."""
+    return evaluator(value) if isinstance(value, Affine) else _constant_fetch(value)
 
 
-def _constant(value: Any) -> Fetch:
+def _constant_fetch(value: Any) -> Fetch:
     return lambda _: value
 
 
-def meet_alone(instr: Any, own: Participant) -> tuple[Any, ...]:
-    """The results of a meeting with nobody else; ExecutionFault when others should come."""
+def single_core_exchange(instr: Any, own: Participant) -> tuple[Any, ...]:
+    """The results of a rendezvous of this core only; ExecutionFault when it needs others."""
     ranks = instr.ranks(own.rank)
     if ranks != (own.rank,):
         raise ExecutionFault(
-            f"{instr.among} {', '.join(map(str, ranks))} meet here, and this run has only one",
+            f"{instr.among} {', '.join(map(str, ranks))} synchronize here, this run has only one",
             instruction=print_instruction(instr),
             loc=instr.loc,
         )
     return tuple(type(instr).compute([own])[0])
 
 
-def _together(fetches: list[Fetch]) -> Fetch:
+def _tuple_fetch(fetches: list[Fetch]) -> Fetch:
     return lambda environment: tuple(fetch(environment) for fetch in fetches)
 
 
@@ -534,8 +543,8 @@ def _store_each(
     return store
 
 
-def _immediate(instr: Instr, value: float | None) -> Any:
-    """A number operand as a scalar of the dtype that the other operands arrive in."""
+def _immediate_operand(instr: Instr, value: float | None) -> Any:
+    """An immediate operand as a scalar of the dtype in which `compute` takes the others."""
     if value is None:
         return None
     if not instr.is_exact:
@@ -544,8 +553,8 @@ def _immediate(instr: Instr, value: float | None) -> Any:
     return bits_of(value, storage_dtype(pattern.dtype))
 
 
-def _scalar(value: Any, dtype: DType) -> Any:
-    """A number that fills a pattern: integers wrap to the width of the dtype."""
+def _fill_value(value: Any, dtype: DType) -> Any:
+    """A scalar result as stored to every element: integers wrap to the dtype's width."""
     if dtype is PRED:
         return value != 0
     return bits_of(value, dtype.numpy)
@@ -560,8 +569,8 @@ def _arrival_shape(instr: Instr, declared: Operand, pattern: Pattern) -> tuple[i
     return (shape[0], *(1 for _ in shape[1:])) if declared.is_column else shape
 
 
-def _no_store(environment: Environment, value: Any) -> None:
-    """An operand that is absent takes no result."""
+def _discard(environment: Environment, value: Any) -> None:
+    """The store of an operand that the instruction does not have."""
 
 
 def _register_store(variable: str) -> Callable[[Environment, Any], None]:

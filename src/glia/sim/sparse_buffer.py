@@ -1,4 +1,4 @@
-"""Host memory that costs only what is touched, however much address space it spans."""
+"""Sparse host buffers: physical memory is used for accessed pages only."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-CHUNK_BYTES = 1 << 16  # filled at one time
-LEAST_BYTES = 1 << 20  # smaller memory is allocated and filled at once
+CHUNK_BYTES = 1 << 16  # filled with poison at once
+SPARSE_THRESHOLD_BYTES = 1 << 20  # smaller buffers are allocated and filled eagerly
 
 
 def zeros(count: int, dtype: Any = np.uint8) -> Array:
-    """`count` zeros; pages nobody touches take no memory. MemoryError when there is no room."""
+    """`count` zeros, sparse; MemoryError when the host cannot provide the address space."""
     dtype = np.dtype(dtype)
     size = count * dtype.itemsize
-    if size < LEAST_BYTES:
+    if size < SPARSE_THRESHOLD_BYTES:
         return np.zeros(count, dtype)
     try:
         return np.frombuffer(_pages(size), dtype, count)
@@ -31,17 +31,17 @@ _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 
 
 
 def _pages(size: int) -> mmap.mmap:
-    """Anonymous pages; of a file with holes where the host reserves memory for all of them."""
+    """Anonymous pages; a sparse temporary file where the host refuses to overcommit."""
     try:
         return mmap.mmap(-1, size, flags=_FLAGS)
     except OSError:
-        with tempfile.TemporaryFile() as holes:
-            holes.truncate(size)
-            return mmap.mmap(holes.fileno(), size)
+        with tempfile.TemporaryFile() as sparse_file:
+            sparse_file.truncate(size)
+            return mmap.mmap(sparse_file.fileno(), size)
 
 
 class Backing:
-    """The bytes of a piece of memory, filled with `poison` when they are first touched."""
+    """The bytes of an allocation, filled with `poison` chunk by chunk on first access."""
 
     def __init__(self, count: int, poison: int | None) -> None:
         self.bytes = zeros(count)
@@ -49,12 +49,12 @@ class Backing:
         chunks = -(-count // CHUNK_BYTES) if self._poison else 0
         self._is_filled = np.zeros(chunks, np.bool_)
         self._is_whole = chunks == 0
-        if chunks and count < LEAST_BYTES:
+        if chunks and count < SPARSE_THRESHOLD_BYTES:
             self._fill(0, chunks)
 
     @property
     def touched_bytes(self) -> int:
-        """Bytes that were touched so far, in whole chunks; all of them where nothing is filled."""
+        """Bytes accessed so far, in whole chunks; all of them where there is no poison."""
         if not self._is_filled.size:
             return self.bytes.size
         return min(self.bytes.size, int(np.count_nonzero(self._is_filled)) * CHUNK_BYTES)
@@ -62,7 +62,7 @@ class Backing:
     def touch(
         self, start: int, shape: tuple[int, ...], strides: tuple[int, ...], width: int
     ) -> None:
-        """Make elements of `width` bytes ready that begin at `start` and lie at these strides."""
+        """Fill the chunks of elements of `width` bytes at `start` with these strides in bytes."""
         if self._is_whole:
             return
         reaches = [stride * (count - 1) for stride, count in zip(strides, shape, strict=True)]
@@ -77,7 +77,7 @@ class Backing:
             self._fill(first, last)
 
     def overwrite(self, start: int, contents: Array) -> None:
-        """Set bytes."""
+        """Set the bytes from `start` on to `contents`."""
         self.touch(start, (contents.size,), (1,), 1)
         self.bytes[start : start + contents.size] = contents
 

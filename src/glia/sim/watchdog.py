@@ -1,4 +1,4 @@
-"""What ends a program that would never end by itself."""
+"""The iteration limit of while loops."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from glia.sim.policy import Policy
 
 
 class EndlessLoop(CompileError):
-    """A while loop went on for more iterations than a run allows.
+    """A while loop exceeded the iteration limit of a run.
 
-    Cause: The loop's condition never becomes false for these inputs, or the loop is a long one.
-    Fix: Check what the condition compares; if the loop is meant to be that long, raise the limit,
-        NEURON_SIM_MOST_ITERATIONS in the environment or `Policy(most_iterations=...)`.
+    Cause: The loop's condition never becomes false for these inputs, or the limit is too low.
+    Fix: Check the condition; for a longer loop raise the limit with the environment variable
+        NEURON_SIM_MOST_ITERATIONS or `Policy(most_iterations=...)`.
     Example: jax.lax.while_loop(lambda x: x > 0, lambda x: x, 1)
     """
 
     code = "GLIA508"
-    message = "NRT_TIMEOUT(5): the loop on register {register} passed {limit} iterations"
-    help = "if it is meant to run longer, set NEURON_SIM_MOST_ITERATIONS to more than {limit}"
+    message = "NRT_TIMEOUT(5): the loop on register {register} exceeded {limit} iterations"
+    help = "check the loop's condition, or set NEURON_SIM_MOST_ITERATIONS to more than {limit}"
 
 
 class Watchdog:
@@ -31,16 +31,16 @@ class Watchdog:
         self._left = self._limit = policy.most_iterations
 
     def count(self) -> None:
-        """Note one more iteration; EndlessLoop when they are more than the policy allows."""
+        """Count one iteration; EndlessLoop when they exceed the policy's limit."""
         self._left -= 1
         if self._left < 0:
             raise EndlessLoop(
-                register=self._loop.register, limit=self._limit, loc=_home(self._loop)
+                register=self._loop.register, limit=self._limit, loc=_condition_loc(self._loop)
             )
 
 
-def _home(loop: While) -> Loc:
-    """The source of what sets the loop's register."""
+def _condition_loc(loop: While) -> Loc:
+    """The source line of the instruction that sets the loop's register."""
     variable = register_variable(loop.register)
     setters = [i for i in walk(loop.condition) if i.sets_register == variable]
     return next((i.loc for i in reversed(setters) if str(i.loc)), UNKNOWN)

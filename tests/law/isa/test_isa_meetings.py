@@ -193,9 +193,9 @@ def _rank_at(step: int) -> Instr:
 
 def _register_of(instr: Instr, rank: int) -> int:
     executor = Executor(program_of(instr))
-    executor.numbers = {"cores": 0, "ranks": rank}
+    executor.indices = {"cores": 0, "ranks": rank}
     environment: dict[str, int] = {}
-    executor._instruction(instr)(environment)
+    executor.step(instr, environment)
     return environment["$n"]
 
 
@@ -330,7 +330,7 @@ def test_a_core_barrier_changes_nothing_and_reads_nothing() -> None:
 
 def test_a_core_alone_meets_nobody() -> None:
     instr = CoreBarrier(data=hbm("x", 4))
-    with pytest.raises(ExecutionFault, match="cores 0, 1 meet here"):
+    with pytest.raises(ExecutionFault, match="cores 0, 1 synchronize here"):
         run(program_of(instr), {"x": np.zeros((1, 4), np.float32)})
 
 
@@ -339,7 +339,7 @@ def test_a_core_barrier_may_be_over_memory_that_the_other_core_writes() -> None:
     instr = CoreBarrier(data=data)
     program = Program("p", "trn3", {"x": data.tile}, (), (), {}, (instr,))
     executor = Executor(program, policy=Policy(check_initialized=True))
-    executor.meet = lambda _, own: CoreBarrier.compute([own])[0]
+    executor.exchange = lambda _, own: CoreBarrier.compute([own])[0]
     executor.execute()
     np.testing.assert_array_equal(executor.memories.view(data, {}), np.full(4, np.nan))
 

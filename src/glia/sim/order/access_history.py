@@ -1,8 +1,7 @@
-"""Which execution wrote each byte of a buffer last, and which read it since, stream by stream.
+"""The last write of each byte of a buffer, and the last read since by each stream.
 
-Beside every few bytes stands the number of an execution. A table with one entry for each stream
-and block of addresses says what could at most stand there, so that an access whose past is known
-is checked without looking at its bytes.
+Shadow memory has the number of an execution for every few bytes. A table of the latest number by
+stream and block of addresses bounds them, so that an ordered access is checked without a scan.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from glia.sim.byte_tags import Cells
+from glia.sim.byte_tags import ByteTags
 from glia.sim.memory import Region
 from glia.sim.order.execution import Clock
 
 Array = np.ndarray[Any, Any]
 
 ON_CHIP_BLOCK_BYTES = 512
-MOST_BLOCKS = 1024  # of a buffer in HBM
-SMALLEST_BLOCK_BYTES = 4096
+MAX_HBM_BLOCKS = 1024  # of a buffer in HBM
+MIN_HBM_BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The bytes of one access, all in `data`; blocks first..last-1 of the table hold them.
+class AccessSpan:
+    """The bytes of one access: a view `data`, in blocks first..last-1 of the table.
 
-    `rows` are the entries of the first dimension that it touches, None for all.
+    `rows` are the indices of the first dimension that are accessed, None for all.
     """
 
     data: Array
@@ -37,69 +36,71 @@ class Span:
     rows: Array | None = None
 
     @property
-    def chosen(self) -> Any:
-        """The index of what it touches."""
+    def index(self) -> Any:
+        """The index of the accessed elements in `data`."""
         return ... if self.rows is None else self.rows
 
 
-class Shadow:
-    """The numbers kept beside one buffer."""
+class AccessHistory:
+    """The executions that last wrote and read each byte of one buffer."""
 
     def __init__(self, region: Region, streams: int, granule: int) -> None:
         self._region = region
         self._granule = granule
-        self._writes = Cells(region, granule)
-        self._reads: dict[int, Cells] = {}
+        self._writes = ByteTags(region, granule)
+        self._reads: dict[int, ByteTags] = {}
         size = self._writes.pitch
         is_on_chip = region.pitch > 0
-        in_hbm = max(SMALLEST_BLOCK_BYTES, -(-size // MOST_BLOCKS))
+        in_hbm = max(MIN_HBM_BLOCK_BYTES, -(-size // MAX_HBM_BLOCKS))
         self._block = ON_CHIP_BLOCK_BYTES if is_on_chip else in_hbm
         self._outer = 1 if is_on_chip else 0  # dimensions that do not move within a partition
         blocks = -(-size // self._block) + 1
-        self._latest_writes = np.zeros((streams, blocks), np.int64)
-        self._latest_reads = np.zeros((streams, blocks), np.int64)
+        self._last_writes = np.zeros((streams, blocks), np.int64)
+        self._last_reads = np.zeros((streams, blocks), np.int64)
 
-    def span(self, data: Array, rows: Array | None = None) -> Span:
-        """Where (rows of) a view of the buffer lies."""
+    def span(self, data: Array, rows: Array | None = None) -> AccessSpan:
+        """The span of (rows of) a view of the buffer."""
         inner = zip(data.strides[self._outer :], data.shape[self._outer :], strict=True)
         reaches = [step * (count - 1) for step, count in inner]
         column = self._writes.offset(data) % self._writes.pitch
         low = column + sum(min(0, reach) for reach in reaches)
         high = column + sum(max(0, reach) for reach in reaches) + data.itemsize - 1
-        return Span(data, low // self._block, high // self._block + 1, rows)
+        return AccessSpan(data, low // self._block, high // self._block + 1, rows)
 
-    def unknown_writes(self, span: Span, clock: Clock) -> bool:
-        """Whether something not known at `clock` may have written bytes of the span."""
-        latest = self._latest_writes[:, span.first : span.last].max(axis=1)
+    def unknown_writes(self, span: AccessSpan, clock: Clock) -> bool:
+        """Whether a write of the span's blocks is not ordered before `clock`."""
+        latest = self._last_writes[:, span.first : span.last].max(axis=1)
         return bool((latest > clock).any())
 
-    def unknown_reads(self, span: Span, clock: Clock) -> Iterator[int]:
-        """The streams of which something not known at `clock` may have read bytes of the span."""
-        latest = self._latest_reads[:, span.first : span.last].max(axis=1)
+    def unknown_reads(self, span: AccessSpan, clock: Clock) -> Iterator[int]:
+        """The streams with a read of the span's blocks that is not ordered before `clock`."""
+        latest = self._last_reads[:, span.first : span.last].max(axis=1)
         yield from np.flatnonzero(latest > clock).tolist()
 
-    def writes(self, span: Span) -> Array:
-        """The numbers of the last writes of the span's bytes."""
-        return self._writes.at(span.data)[span.chosen]
+    def writes(self, span: AccessSpan) -> Array:
+        """The executions that last wrote the span's bytes."""
+        numbers: Array = self._writes.at(span.data)[span.index]
+        return numbers
 
-    def reads(self, span: Span, stream: int) -> Array:
-        """The numbers of a stream's last reads of the span's bytes."""
-        return self._reads[stream].at(span.data)[span.chosen]
+    def reads(self, span: AccessSpan, stream: int) -> Array:
+        """The executions of a stream that last read the span's bytes."""
+        numbers: Array = self._reads[stream].at(span.data)[span.index]
+        return numbers
 
-    def note_write(self, span: Span, stream: int, number: int) -> None:
-        """Note that an execution writes the span."""
-        self._writes.at(span.data)[span.chosen] = number
-        self._latest_writes[stream, span.first : span.last] = number
+    def note_write(self, span: AccessSpan, stream: int, number: int) -> None:
+        """Record a write of the span."""
+        self._writes.at(span.data)[span.index] = number
+        self._last_writes[stream, span.first : span.last] = number
 
-    def note_read(self, span: Span, stream: int, number: int) -> None:
-        """Note that an execution reads the span."""
+    def note_read(self, span: AccessSpan, stream: int, number: int) -> None:
+        """Record a read of the span."""
         if stream not in self._reads:
-            self._reads[stream] = Cells(self._region, self._granule)
-        self._reads[stream].at(span.data)[span.chosen] = number
-        self._latest_reads[stream, span.first : span.last] = number
+            self._reads[stream] = ByteTags(self._region, self._granule)
+        self._reads[stream].at(span.data)[span.index] = number
+        self._last_reads[stream, span.first : span.last] = number
 
-    def bytes_of(self, span: Span, chosen: Array) -> tuple[tuple[int, int], tuple[int, int]]:
-        """((first, last) byte, (first, last) partition) of the span's cells where `chosen`."""
+    def bytes_of(self, span: AccessSpan, chosen: Array) -> tuple[tuple[int, int], tuple[int, int]]:
+        """((first, last) byte, (first, last) partition) of the span's bytes where `chosen`."""
         whole = np.zeros(self._writes.at(span.data).shape, np.bool_)
-        whole[span.chosen] = chosen
+        whole[span.index] = chosen
         return self._writes.bytes_of(span.data, whole)

@@ -1,10 +1,10 @@
-"""Run programs as concurrent cores, engines and DMA queues, in an order chosen against them.
+"""Run programs on concurrent cores, engines and DMA queues in an adversarial order.
 
-Nothing orders the streams but what the machine orders: an engine takes its instructions one after
-the other, a transfer is complete some time after it was issued and in order on its queue, a wait
-holds its engine until the semaphore has the count, at a Barrier all engines of a core meet, and
-cores meet where an instruction says so. Every run keeps one stream back as long as anything else
-can move and draws the rest from the seed.
+Only the machine's own rules order the streams: an engine issues in order, a transfer completes
+some time after it was issued and in order on its queue, a wait blocks its engine until the
+semaphore has the count, a Barrier synchronizes the engines of a core, and cross-core instructions
+synchronize cores. Every run delays one stream as long as another can advance, and draws the other
+choices from the seed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.machine.ir import Program
 from glia.machine.queues import stream_of
-from glia.sim.float32_mode import as_held
-from glia.sim.last_writer import Writers
+from glia.sim.float32_mode import apply_precision
+from glia.sim.last_writer import WriterTable
 from glia.sim.memory import DeviceMemory
 from glia.sim.order.concurrent_core import Core, engines_of, queues_of
 from glia.sim.order.deadlock import Deadlock, explain
@@ -47,7 +47,7 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
-MOST_RACES = 200  # a run goes on to find the one that comes first, up to so many
+MAX_RACES = 200  # a run continues up to so many, to report the first in program order
 
 
 def run_concurrently(
@@ -55,11 +55,11 @@ def run_concurrently(
 ) -> dict[str, Array]:
     """Run a program on named inputs, its streams concurrent, and return its named outputs.
 
-    Raises Race when nothing orders two instructions that meet on memory or a register, or orders
-    them otherwise than the program does, Deadlock when no engine can go on, and what `run`
-    raises. A run that ends gives what program order gives. The stream kept back is number `seed`
-    modulo their count of `streams_of`. Where every semaphore is signalled by one stream, a single
-    run finds every race there is; otherwise one run with each stream kept back.
+    Raises Race for conflicting accesses to memory or a register that are unordered, or ordered
+    against program order, Deadlock when no engine can advance, and the errors of `run`. A run that
+    ends gives the results of program order. The delayed stream is number `seed` modulo their count
+    of `streams_of`. Where every semaphore is signalled by one stream, a single run finds every
+    race; otherwise one run with each stream delayed does.
     """
     return run_cores([program], [inputs], seed=seed, policy=policy)[0]
 
@@ -80,15 +80,15 @@ def run_logical_core(
 
 
 def run_programs(programs: Sequence[Program], inputs: Arrays) -> dict[str, Array]:
-    """Run one program in program order, or those of several cores, which can meet, concurrently.
+    """Run one program in program order, several (one for each core) concurrently.
 
-    Raises what `run` and `run_cores` do.
+    Raises the errors of `run` and `run_cores`.
     """
     return run(programs[0], inputs) if len(programs) == 1 else run_logical_core(programs, inputs)
 
 
 def run_strictly(programs: Sequence[Program], inputs: Arrays) -> dict[str, Array]:
-    """`run_logical_core` that also refuses to read what nothing wrote, or what is gone."""
+    """`run_logical_core` that also raises UninitializedRead and StaleRead."""
     return run_logical_core(programs, inputs, policy=Policy(check_initialized=True))
 
 
@@ -107,7 +107,7 @@ def run_cores(
     semaphores and registers of its own. Raises what `run_concurrently` raises, races between cores
     included.
     """
-    programs, inputs = as_held(programs, inputs, policy)
+    programs, inputs = apply_precision(programs, inputs, policy)
     machine = ConcurrentMachine(programs, lnc=lnc, seed=seed, policy=policy)
     for core, given in zip(machine.cores, inputs, strict=True):
         core.set_inputs(given)
@@ -116,12 +116,12 @@ def run_cores(
 
 
 def streams_of(*programs: Program) -> tuple[str, ...]:
-    """The engines and `queue.NAME`s of each core, in the order in which seeds keep them back."""
+    """The engines and `queue.NAME`s of each core, in the order in which seeds delay them."""
     return tuple(name for p in programs for name in (*engines_of(p), *queues_of(p)))
 
 
 class ConcurrentMachine:
-    """Cores whose engines and queues each go on at their own pace."""
+    """Cores whose engines and queues advance independently."""
 
     def __init__(
         self,
@@ -131,7 +131,8 @@ class ConcurrentMachine:
         seed: int = 0,
         policy: Policy | None = None,
     ) -> None:
-        numbers, writers, lnc = itertools.count(1), Writers(programs), lnc or max(1, len(programs))
+        numbers, writers = itertools.count(1), WriterTable(programs)
+        lnc = lnc or max(1, len(programs))
         memories = [
             DeviceMemory(programs[first : first + lnc], policy)
             for first in range(0, len(programs), lnc)
@@ -141,10 +142,10 @@ class ConcurrentMachine:
         for index, program in enumerate(programs):
             shared = {"hbm": memories[index // lnc], "writers": writers}
             core = Core(program, index, len(self.streams), numbers, policy, **shared)
-            core.numbers = {"cores": index % lnc, "ranks": index // lnc}
+            core.indices = {"cores": index % lnc, "ranks": index // lnc}
             self.cores.append(core)
             self.streams += [Stream(index, name) for name in core.positions]
-        self._kept_back = self.streams[seed % len(self.streams)] if self.streams else None
+        self._delayed_stream = self.streams[seed % len(self.streams)] if self.streams else None
         self._random = random.Random(seed)
         self._fault: Exception | None = None
         self._order = HappensBefore(
@@ -156,14 +157,14 @@ class ConcurrentMachine:
     def execute(self) -> None:
         """Run all programs once, each from its first instruction.
 
-        What is told is the race whose second access comes first in program order; without one a
-        deadlock; without that what was wrong with data first, which a race can be the cause of.
+        Raises the race whose second access is first in program order; without races, Deadlock;
+        else the first fault of data, which may be the consequence of a race.
         """
         for core in self.cores:
             core.prepare()
         try:
             with np.errstate(all="ignore"), one_blas_thread():
-                while len(self._order.races) < MOST_RACES and self._advance():
+                while len(self._order.races) < MAX_RACES and self._advance():
                     pass
         except (ExecutionFault, InternalError, Unspecified) as error:
             self._fault = self._fault or error
@@ -175,34 +176,34 @@ class ConcurrentMachine:
             raise self._fault
 
     def _advance(self) -> bool:
-        """Let one stream move, or all engines of a core pass a barrier; False when none can."""
-        ready = [stream for stream in self.streams if self._can_move(stream)]
+        """Advance one stream, or the engines of a core past a barrier; False when none can."""
+        ready = [stream for stream in self.streams if self._is_ready(stream)]
         if ready:
-            self._move(self._choose(ready))
+            self._advance_stream(self._choose(ready))
             return True
         is_known = self._fault is None and not self._order.races
-        if not is_known and any(core.is_at_decision for core in self.cores):
-            return False  # what registers hold cannot be trusted any more
-        return self._meet()
+        if not is_known and any(core.is_at_branch for core in self.cores):
+            return False  # after a fault the registers it depends on are unreliable
+        return self._pass_barriers()
 
     def _choose(self, ready: list[Stream]) -> Stream:
-        others = [stream for stream in ready if stream != self._kept_back]
+        others = [stream for stream in ready if stream != self._delayed_stream]
         return self._random.choice(others or ready)
 
-    def _can_move(self, stream: Stream) -> bool:
+    def _is_ready(self, stream: Stream) -> bool:
         core = self.cores[stream.core]
-        front = self._front(stream)
+        front = self._next_execution(stream)
         if front is None:
             return False
-        if _is_meeting(front.instr) and not self._is_issuing(front, stream):
-            has_come = stream.is_queue or not core.unmet(front)
-            return has_come and self._gathered(front) is not None
+        if _is_rendezvous(front.instr) and not self._is_issuing(front, stream):
+            has_arrived = stream.is_queue or not core.unmet_waits(front)
+            return has_arrived and self._participants(front) is not None
         if stream.is_queue or core.running[stream.name] is not None:
             return True
-        return not isinstance(front.instr, Barrier) and not core.unmet(front)
+        return not isinstance(front.instr, Barrier) and not core.unmet_waits(front)
 
-    def _front(self, stream: Stream) -> Execution | None:
-        """What a stream has to do next."""
+    def _next_execution(self, stream: Stream) -> Execution | None:
+        """The execution that a stream issues or completes next."""
         core = self.cores[stream.core]
         if stream.is_queue:
             queue = core.queues[stream.name]
@@ -210,27 +211,27 @@ class ConcurrentMachine:
         return core.running[stream.name] or core.head(stream.name)
 
     def _is_issuing(self, front: Execution, stream: Stream) -> bool:
-        """Whether the stream only hands an execution to a queue."""
+        """Whether the stream only issues the execution to a queue."""
         return bool(front.instr.queue) and not stream.is_queue
 
-    def _move(self, stream: Stream) -> None:
-        core, front = self.cores[stream.core], self._front(stream)
+    def _advance_stream(self, stream: Stream) -> None:
+        core, front = self.cores[stream.core], self._next_execution(stream)
         assert front is not None
-        if _is_meeting(front.instr) and not self._is_issuing(front, stream):
-            self._hold_meeting(self._gathered(front) or [])
+        if _is_rendezvous(front.instr) and not self._is_issuing(front, stream):
+            self._rendezvous(self._participants(front) or [])
         elif stream.is_queue:
             self._complete(core.queues[stream.name].popleft())
         elif core.running[stream.name] is not None:
             core.running[stream.name] = None
             self._complete(front)
         else:
-            core.ahead[stream.name].popleft()
+            core.pending[stream.name].popleft()
             self._start(core, front)
 
     def _start(self, core: Core, execution: Execution) -> None:
-        core.begin(execution)
+        core.bind_environment(execution)
         instr = execution.instr
-        if _is_meeting(instr):
+        if _is_rendezvous(instr):
             self._order.issue(execution)
             core.queues[stream_of(instr)].append(execution)
             return
@@ -251,77 +252,77 @@ class ConcurrentMachine:
         core.signal(execution)
 
     def _perform(self, core: Core, execution: Execution) -> None:
-        """Move the data; of what is wrong with it the first is kept."""
+        """Execute an instruction; the first fault is recorded, not raised."""
         try:
             core.perform(execution)
         except (ExecutionFault, InternalError, Unspecified) as fault:
             self._fault = self._fault or fault
 
-    def _gathered(self, execution: Execution) -> list[Execution] | None:
-        """All who meet, when each of them has come; None as long as one is missing."""
+    def _participants(self, execution: Execution) -> list[Execution] | None:
+        """The executions of a rendezvous, by rank; None as long as one has not arrived."""
         core = self.cores[execution.core]
         instr: Any = execution.instr
-        own = core.numbers[instr.among]
+        own = core.indices[instr.among]
         found = []
         for rank in instr.ranks(own):
-            other = execution if rank == own else self._arrived(core, instr, rank)
+            other = execution if rank == own else self._arrived_participant(core, instr, rank)
             if other is None:
                 return None
             found.append(other)
         return found
 
-    def _arrived(self, own: Core, instr: Any, number: int) -> Execution | None:
-        """What another core has come to meet with; of several the first in program order."""
+    def _arrived_participant(self, own: Core, instr: Any, number: int) -> Execution | None:
+        """The execution with which a core has arrived; of several the first in program order."""
         found = [
             front
             for stream in self.streams
-            if (core := self.cores[stream.core]).numbers[instr.among] == number
-            and (instr.among == "ranks" or core.numbers["ranks"] == own.numbers["ranks"])
-            and (front := self._front(stream)) is not None
-            and _is_meeting(front.instr)
+            if (core := self.cores[stream.core]).indices[instr.among] == number
+            and (instr.among == "ranks" or core.indices["ranks"] == own.indices["ranks"])
+            and (front := self._next_execution(stream)) is not None
+            and _is_rendezvous(front.instr)
             and front.instr.topic() == instr.topic()  # type: ignore[attr-defined]
-            and (front.clock is not None or not (front.instr.queue or core.unmet(front)))
+            and (front.clock is not None or not (front.instr.queue or core.unmet_waits(front)))
         ]
         return min(found, key=lambda each: each.number, default=None)
 
-    def _hold_meeting(self, together: list[Execution]) -> None:
-        """Let all who meet bring what they have, and take what they get."""
-        for execution in together:
+    def _rendezvous(self, participants: list[Execution]) -> None:
+        """Complete a rendezvous: exchange data, order the accesses, signal."""
+        for execution in participants:
             core = self.cores[execution.core]
             if execution.instr.queue:
                 core.queues[stream_of(execution.instr)].popleft()
             else:
-                core.ahead[execution.instr.runs_on].popleft()
-                core.begin(execution)
+                core.pending[execution.instr.runs_on].popleft()
+                core.bind_environment(execution)
                 self._order.issue(execution)
-        self._order.join(together)
-        self._order.touch(*together)
-        self._exchange(together)
-        for execution in together:
+        self._order.join_clocks(participants)
+        self._order.check_accesses(*participants)
+        self._exchange_data(participants)
+        for execution in participants:
             self._order.complete(execution)
             self.cores[execution.core].signal(execution)
 
-    def _exchange(self, together: list[Execution]) -> None:
-        """Move the data of a meeting; of what is wrong with it the first is kept."""
-        cores = [self.cores[execution.core] for execution in together]
-        pairs = list(zip(cores, together, strict=True))
+    def _exchange_data(self, participants: list[Execution]) -> None:
+        """Move the data of a rendezvous; the first fault is recorded, not raised."""
+        cores = [self.cores[execution.core] for execution in participants]
+        pairs = list(zip(cores, participants, strict=True))
         try:
-            brought = [core.brought(execution) for core, execution in pairs]
-            results = type(together[0].instr).compute(brought)
+            checked_participant = [core.checked_participant(execution) for core, execution in pairs]
+            results = type(participants[0].instr).compute(checked_participant)
             for (core, execution), result in zip(pairs, results, strict=True):
-                core.take(execution.instr)(execution.environment, tuple(result))
-                core.keep_register(execution)
+                core.result_store(execution.instr)(execution.environment, tuple(result))
+                core.commit_register(execution)
         except (ExecutionFault, InternalError, Unspecified) as fault:
             self._fault = self._fault or fault
 
-    def _meet(self) -> bool:
-        """Let every core whose engines are all at a barrier pass it; False when none is."""
+    def _pass_barriers(self) -> bool:
+        """Advance every core whose engines are all at a barrier; False when there is none."""
         passed = [core.index for core in self.cores if core.pass_barrier()]
         for index in passed:
-            self._order.meet(index)
+            self._order.pass_barrier(index)
         return bool(passed)
 
 
-def _is_meeting(instr: Instr) -> bool:
-    """Whether cores meet at an instruction, see `glia.isa.rendezvous`."""
+def _is_rendezvous(instr: Instr) -> bool:
+    """Whether an instruction synchronizes cores, see `glia.isa.rendezvous`."""
     return instr.arrives == "participants"

@@ -1,4 +1,4 @@
-"""Why no engine can go on: who waits for whom."""
+"""The report of a deadlock: which engine waits for which semaphore, barrier or core."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from glia.sim.policy import ExecutionFault
 
 
 class Deadlock(ExecutionFault):
-    """No engine can go on; says who waits for what, and who could have signalled it."""
+    """No engine can advance; lists the waits, and the engines that signal their semaphores."""
 
 
 def explain(cores: Sequence[Core]) -> str:
-    """A line for every engine that is held up, and the ring in which they wait if there is one."""
-    lines = ["deadlock: no engine can go on"]
+    """A line for every blocked engine, and the cycle of waits if there is one."""
+    lines = ["deadlock: no engine can advance"]
     waits_for: dict[str, list[str]] = {}
     for core in cores:
         place = f"core {core.index}: " if len(cores) > 1 else ""
@@ -27,24 +27,24 @@ def explain(cores: Sequence[Core]) -> str:
             head = core.head(engine)
             if head is None:
                 continue
-            lines += [f"  {place}{line}" for line in _held_up(cores, core, engine, head)]
+            lines += [f"  {place}{line}" for line in _blocked_engine(cores, core, engine, head)]
             waits_for[place + engine] = [place + name for name in _blockers(core, engine, head)]
         for stream, queue in core.queues.items():
             if queue:
-                lines.append(f"  {place}{_missing(cores, core, stream, queue[0])}")
-    ring = _ring(waits_for)
-    if ring:
-        lines.append(f"  in a ring: {' waits for '.join(ring)}")
+                lines.append(f"  {place}{_missing_participants(cores, core, stream, queue[0])}")
+    cycle = _wait_cycle(waits_for)
+    if cycle:
+        lines.append(f"  cycle: {' waits for '.join(cycle)}")
     return "\n".join(lines)
 
 
-def _missing(cores: Sequence[Core], core: Core, stream: str, front: Execution) -> str:
-    """Who does not come to a meeting."""
+def _missing_participants(cores: Sequence[Core], core: Core, stream: str, front: Execution) -> str:
+    """The cores or ranks that have not arrived at a cross-core instruction."""
     instr: Any = front.instr
-    own = core.numbers[instr.among]
+    own = core.indices[instr.among]
     others = [rank for rank in instr.ranks(own) if rank != own]
     there = {
-        other.numbers[instr.among]
+        other.indices[instr.among]
         for other in cores
         for each in (*map(other.head, other.engines), *(q[0] for q in other.queues.values() if q))
         if each is not None
@@ -52,16 +52,18 @@ def _missing(cores: Sequence[Core], core: Core, stream: str, front: Execution) -
         and each.instr.topic() == instr.topic()  # type: ignore[attr-defined]
     }
     missing = [f"{instr.among[:-1]} {rank}" for rank in others if rank not in there]
-    return f"{stream} waits for {_listed(missing)} to come to {front}"
+    return f"{stream} waits for {_joined(missing)} to arrive at {front}"
 
 
-def _held_up(cores: Sequence[Core], core: Core, engine: str, head: Execution) -> Iterator[str]:
+def _blocked_engine(
+    cores: Sequence[Core], core: Core, engine: str, head: Execution
+) -> Iterator[str]:
     if isinstance(head.instr, Barrier):
         behind = [name for name in core.engines if not _is_at_barrier(core.head(name))]
-        yield f"{engine} is at a barrier, to which {_listed(behind)} do not come"
-    elif head.instr.arrives == "participants" and not core.unmet(head):
-        yield _missing(cores, core, engine, head)
-    for wait, needed in core.unmet(head):
+        yield f"{engine} is at a barrier at which {_joined(behind)} have not arrived"
+    elif head.instr.arrives == "participants" and not core.unmet_waits(head):
+        yield _missing_participants(cores, core, engine, head)
+    for wait, needed in core.unmet_waits(head):
         reached = core.semaphores.get(wait.semaphore, 0)
         yield (
             f"{engine} waits for {wait.semaphore} to reach {needed}, which is at {reached}, "
@@ -71,25 +73,21 @@ def _held_up(cores: Sequence[Core], core: Core, engine: str, head: Execution) ->
 
 
 def _signallers(core: Core, wait: Wait) -> str:
-    """Who signals a semaphore, and what keeps them from it."""
+    """The instructions that signal a semaphore, and the state of their engines."""
     found: dict[str, str] = {}
     for instr in walk(core.program.body):
         if any(signal.semaphore == wait.semaphore for signal in instr.signals):
             head = core.head(instr.runs_on)
-            state = (
-                "has nothing left to do"
-                if head is None
-                else f"is held up before {head.instr.mnemonic()}"
-            )
+            state = "has finished" if head is None else f"is blocked before {head.instr.mnemonic()}"
             found[instr.runs_on] = f"{instr.mnemonic()} on {instr.runs_on}, which {state}"
     return "it is signalled by " + "; ".join(found.values()) if found else "nothing signals it"
 
 
 def _blockers(core: Core, engine: str, head: Execution) -> list[str]:
-    """The engines that an engine waits for."""
+    """The engines that an engine waits for, sorted."""
     if isinstance(head.instr, Barrier):
         return [name for name in core.engines if not _is_at_barrier(core.head(name))]
-    wanted = {wait.semaphore for wait, _ in core.unmet(head)}
+    wanted = {wait.semaphore for wait, _ in core.unmet_waits(head)}
     return sorted(
         {
             instr.runs_on
@@ -100,8 +98,8 @@ def _blockers(core: Core, engine: str, head: Execution) -> list[str]:
     )
 
 
-def _ring(waits_for: dict[str, list[str]]) -> list[str]:
-    """Names that wait for each other, the first again at the end; empty without a ring."""
+def _wait_cycle(waits_for: dict[str, list[str]]) -> list[str]:
+    """A cycle of the wait-for graph, the first name repeated at the end; empty without one."""
     for start in waits_for:
         path = [start]
         while path[-1] in waits_for and waits_for[path[-1]]:
@@ -116,5 +114,5 @@ def _is_at_barrier(head: Execution | None) -> bool:
     return head is not None and isinstance(head.instr, Barrier)
 
 
-def _listed(names: list[str]) -> str:
+def _joined(names: list[str]) -> str:
     return ", ".join(names) or "cores"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ Clock = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Stream:
-    """What completes in order: an engine of a core, or one of its DMA queues."""
+    """A sequence that completes in order: an engine of a core, or one of its DMA queues."""
 
     core: int
     name: str  # as `stream_of` has it
@@ -31,11 +30,12 @@ class Stream:
 
 @dataclass(eq=False, slots=True)
 class Execution:
-    """One execution of an instruction; numbers rise in the program order of a core.
+    """One execution of an instruction; numbers ascend in the program order of a core.
 
-    `engine` and `stream` are positions in the list of streams: where it is issued, and where it
-    completes. `clock` says for each stream up to which number everything has completed before it
-    starts; `targets` to which count its own stream brings each semaphore that it signals.
+    `engine` and `stream` are indices of the streams that issue and complete it. `clock` is its
+    vector clock at the start: by stream, the last number known to be complete. `targets` are the
+    counts that its stream has added to each semaphore once it signals, `waited` those it waited
+    for. `is_early`: data move when it starts, not when it completes.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Execution:
     engine: int
     stream: int
     instr: Instr
-    variables: Mapping[str, int]  # the loops around it
+    variables: dict[str, int]  # of the enclosing loops
     environment: Environment = field(default_factory=dict)  # registers too, when it starts
     is_early: bool = False
     clock: Clock | None = None
@@ -52,7 +52,7 @@ class Execution:
 
     @property
     def where(self) -> str:
-        """The engine that runs it, or that issues it and the queue."""
+        """The issuing engine, and the queue of a transfer."""
         instr = self.instr
         queue = f" (queue {instr.queue})" if instr.queue else ""
         return f"{instr.runs_on}{queue}"

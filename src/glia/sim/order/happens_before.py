@@ -1,10 +1,10 @@
-"""What must have happened before what: vector clocks over engines, queues and semaphores.
+"""Race detection by vector clocks over engines, DMA queues and semaphores.
 
-A clock holds, for each stream, the number of its last execution that is complete for certain. An
-engine knows what it did itself, and at a wait learns what the stream that brought the semaphore
-to the count knew on completion; a transfer knows what its issuer knew, and its queue, which
-completes in order, what its transfers knew. Nothing is learned from what merely came first, so a
-race is seen in whatever order the run took.
+A clock has, for each stream, the number of its last execution that is certainly complete. An
+engine's clock advances with its own executions, and a wait joins the clock that the signalling
+stream had when it brought the semaphore to the count. A transfer starts with its issuer's clock,
+and its queue, which completes in order, joins the clocks of its transfers. Only enforced order
+enters the clocks, so a race is found in whatever order a run executes.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from glia.isa.kit import is_register
 from glia.isa.operand import Pattern
 from glia.machine.ir import Program
 from glia.machine.text import print_instruction
-from glia.sim.byte_tags import granule_of
-from glia.sim.last_writer import Rows, rows_of
+from glia.sim.byte_tags import access_granule
+from glia.sim.last_writer import Rows, touched_rows
 from glia.sim.memory import Environment, Memories, OutOfTile
-from glia.sim.order.access_history import Array, Shadow, Span
+from glia.sim.order.access_history import AccessHistory, AccessSpan, Array
 from glia.sim.order.execution import Clock, Execution, Stream
-from glia.sim.order.race import Place, Race, UnsetRegister, missing_wait, unordered_register
+from glia.sim.order.race import Place, Race, UnsetRegister, missing_wait, register_fix
 from glia.sim.policy import AccessOutOfBounds
 
 NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
-class _Signals:
-    """What one stream added to one semaphore since its core's engines met."""
+class _SignalHistory:
+    """The signals of one stream to one semaphore since the last barrier of the core."""
 
-    counts: list[int] = field(default_factory=list)  # rising
+    counts: list[int] = field(default_factory=list)  # ascending
     clocks: list[Clock] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
-class _Access:
-    """What one operand does: `view` gives its bytes for an environment."""
+class _OperandAccess:
+    """The access of one operand; `view` gives its bytes in an environment."""
 
     pattern: Pattern
     reads: bool
     writes: bool
-    shadow: Shadow
+    shadow: AccessHistory
     view: Callable[[Environment], Array]
     rows: Rows
 
 
 @dataclass(slots=True)
-class _Register:
-    """Who set a register, and which engines used it since."""
+class _RegisterUse:
+    """The execution that set a register, and the last readers since by engine."""
 
     set_by: Execution | None = None
     read_by: dict[int, Execution] = field(default_factory=dict)
 
 
 class HappensBefore:
-    """Follows executions as they start and complete, and lists the races that it sees.
+    """Tracks executions as they start and complete, and collects `races`.
 
-    `memories` are those of each core, which runs one of `programs`.
+    `memories` and `programs` are those of each core.
     """
 
     def __init__(
@@ -75,46 +75,46 @@ class HappensBefore:
         self._memories = memories
         count = len(streams)
         self._clocks: Array = np.zeros((count, count), np.int64)
-        self._of_core = [
+        self._core_masks = [
             np.array([stream.core == core for stream in streams]) for core in range(len(memories))
         ]
-        self._granule = granule_of(programs)
-        self._shadows: dict[int, Shadow] = {}
-        self._accesses: dict[tuple[int, int], list[_Access]] = {}
-        self._signals: dict[tuple[int, str], dict[int, _Signals]] = {}
-        self._promised: dict[tuple[int, str, int], int] = {}
-        self._registers: dict[tuple[int, str], _Register] = {}
+        self._granule = access_granule(programs)
+        self._shadows: dict[int, AccessHistory] = {}
+        self._accesses: dict[tuple[int, int], list[_OperandAccess]] = {}
+        self._signals: dict[tuple[int, str], dict[int, _SignalHistory]] = {}
+        self._signal_targets: dict[tuple[int, str, int], int] = {}
+        self._registers: dict[tuple[int, str], _RegisterUse] = {}
         self._executions: dict[int, Execution] = {}
-        self._stream_of = np.zeros(1024, np.int16)
+        self._execution_streams = np.zeros(1024, np.int16)
 
     def start(self, execution: Execution) -> None:
-        """Note that an execution whose waits are met starts; its accesses are checked."""
+        """Start an execution whose waits are satisfied, and check its accesses."""
         self.issue(execution)
-        self.touch(execution)
+        self.check_accesses(execution)
 
     def issue(self, execution: Execution) -> None:
-        """Note what an execution knows when its engine comes to it."""
+        """Set an execution's clock when its engine issues it."""
         clock = self._clocks[execution.engine]
         for semaphore, count in execution.waited.items():
-            self._learn(clock, execution.core, semaphore, count)
+            self._acquire(clock, execution.core, semaphore, count)
         execution.clock = clock.copy()
         if execution.stream != execution.engine:
             clock[execution.engine] = execution.number
         for signal in execution.instr.signals:
             key = execution.core, signal.semaphore, execution.stream
-            self._promised[key] = self._promised.get(key, 0) + signal.amount
-            execution.targets[signal.semaphore] = self._promised[key]
-        self._remember(execution)
+            self._signal_targets[key] = self._signal_targets.get(key, 0) + signal.amount
+            execution.targets[signal.semaphore] = self._signal_targets[key]
+        self._record(execution)
         self._check_registers(execution)
 
-    def touch(self, *together: Execution) -> None:
-        """Check and note the accesses of executions that touch memory at one time."""
+    def check_accesses(self, *together: Execution) -> None:
+        """Check and record the accesses of simultaneous executions."""
         found = []
         for execution in together:
-            bound = self._bound(execution)
+            bound = self._visible_clock(execution)
             for access in self._accesses_of(execution):
-                span = _span(execution, access)
-                self._check(execution, access, span, bound)
+                span = _access_span(execution, access)
+                self._check_conflicts(execution, access, span, bound)
                 found.append((execution, access, span))
         for execution, access, span in found:
             if access.writes:
@@ -123,34 +123,34 @@ class HappensBefore:
                 access.shadow.note_read(span, execution.stream, execution.number)
 
     def complete(self, execution: Execution) -> None:
-        """Note that all accesses of an execution are done."""
+        """Complete an execution: its stream's clock advances, its signals carry that clock."""
         clock = self._clocks[execution.stream]
         assert execution.clock is not None
         np.maximum(clock, execution.clock, out=clock)
         clock[execution.stream] = execution.number
         for signal in execution.instr.signals:
             by_stream = self._signals.setdefault((execution.core, signal.semaphore), {})
-            signals = by_stream.setdefault(execution.stream, _Signals())
+            signals = by_stream.setdefault(execution.stream, _SignalHistory())
             before = signals.counts[-1] if signals.counts else 0
             signals.counts.append(before + signal.amount)
             signals.clocks.append(clock.copy())
-        execution.clock, execution.environment = None, {}  # it is kept to be named, no more
+        execution.clock, execution.environment = None, {}  # kept for messages only
 
-    def meet(self, core: int) -> None:
-        """Note that all engines of a core met, and that its queues are empty."""
-        inside = self._of_core[core]
+    def pass_barrier(self, core: int) -> None:
+        """Join the clocks of a core's engines, whose queues are empty."""
+        inside = self._core_masks[core]
         self._clocks[inside] = self._clocks[inside].max(axis=0)
         for key in [key for key in self._signals if key[0] == core]:
             del self._signals[key]
-        for promised in [key for key in self._promised if key[0] == core]:
-            del self._promised[promised]
+        for promised in [key for key in self._signal_targets if key[0] == core]:
+            del self._signal_targets[promised]
         for register in [key for key in self._registers if key[0] == core]:
             del self._registers[register]
         if len(self._memories) == 1:
             self._executions.clear()
 
-    def join(self, together: Sequence[Execution]) -> None:
-        """Let executions that meet know what each of them knows, and of each other."""
+    def join_clocks(self, together: Sequence[Execution]) -> None:
+        """Join the clocks of executions that synchronize, including themselves."""
         clocks = [execution.clock for execution in together if execution.clock is not None]
         joined = np.maximum.reduce(clocks)
         for execution in together:
@@ -158,83 +158,86 @@ class HappensBefore:
         for execution in together:
             execution.clock = joined.copy()
 
-    def _learn(self, clock: Clock, core: int, semaphore: str, count: int) -> None:
-        """Add to a clock what a semaphore that has reached a count says for certain."""
+    def _acquire(self, clock: Clock, core: int, semaphore: str, count: int) -> None:
+        """Join to a clock the signals that certainly preceded a semaphore's count."""
         by_stream = self._signals.get((core, semaphore), {})
         for stream, signals in by_stream.items():
-            certain = _certain(by_stream, stream, count)
+            certain = _completed_signals(by_stream, stream, count)
             if certain:
                 np.maximum(clock, signals.clocks[certain - 1], out=clock)
 
-    def _remember(self, execution: Execution) -> None:
+    def _record(self, execution: Execution) -> None:
         number = execution.number
-        if number >= self._stream_of.size:
-            self._stream_of = np.resize(self._stream_of, max(2 * self._stream_of.size, number + 1))
-        self._stream_of[number] = execution.stream
+        if number >= self._execution_streams.size:
+            self._execution_streams = np.resize(
+                self._execution_streams, max(2 * self._execution_streams.size, number + 1)
+            )
+        self._execution_streams[number] = execution.stream
         self._executions[number] = execution
 
-    def _check(self, execution: Execution, access: _Access, span: Span, clock: Clock) -> None:
-        """Everything that conflicts must be known, and come earlier in program order."""
+    def _check_conflicts(
+        self, execution: Execution, access: _OperandAccess, span: AccessSpan, clock: Clock
+    ) -> None:
+        """Add a race for a conflicting access that is not ordered before `clock`."""
         shadow = access.shadow
         if shadow.unknown_writes(span, clock):
             numbers = shadow.writes(span)
-            wrong = numbers > clock[self._stream_of[numbers]]
+            wrong = numbers > clock[self._execution_streams[numbers]]
             if wrong.any():
-                self._found(execution, access, span, numbers, wrong, "writes")
+                self._add_conflict(execution, access, span, numbers, wrong, "writes")
         if not access.writes:
             return
         for stream in shadow.unknown_reads(span, clock):
             numbers = shadow.reads(span, stream)
             wrong = numbers > clock[stream]
             if wrong.any():
-                self._found(execution, access, span, numbers, wrong, "reads")
+                self._add_conflict(execution, access, span, numbers, wrong, "reads")
 
-    def _bound(self, execution: Execution) -> Clock:
-        """What an execution may find: what it knows, and of its core only what precedes it."""
+    def _visible_clock(self, execution: Execution) -> Clock:
+        """An execution's clock, limited on its own core to what precedes it in program order."""
         assert execution.clock is not None
-        limit = np.where(self._of_core[execution.core], execution.number, NEVER)
+        limit = np.where(self._core_masks[execution.core], execution.number, NEVER)
         return np.minimum(execution.clock, limit)
 
-    def _found(
+    def _add_conflict(
         self,
         execution: Execution,
-        access: _Access,
-        span: Span,
+        access: _OperandAccess,
+        span: AccessSpan,
         numbers: Array,
         wrong: Array,
-        other_does: str,
+        other_verb: str,
     ) -> None:
         number = int(numbers[wrong].max())
         other = self._executions[number]
         where = access.shadow.bytes_of(span, wrong & (numbers == number))
         place = Place(access.pattern.tile, *where)
-        does = "writes" if access.writes else "reads"
-        self._report(execution, does, other, other_does, place)
+        verb = "writes" if access.writes else "reads"
+        self._add_race(execution, verb, other, other_verb, place)
 
-    def _report(
-        self, execution: Execution, does: str, other: Execution, other_does: str, place: Place
+    def _add_race(
+        self, execution: Execution, verb: str, other: Execution, other_verb: str, place: Place
     ) -> None:
-        pairs = [(other, other_does), (execution, does)]
+        pairs = [(other, other_verb), (execution, verb)]
         if other.core == execution.core and other.number > execution.number:
             pairs.reverse()
         (first, one), (second, two) = pairs
         shared = place.shared
-        is_named = isinstance(shared, str)
-        cure = unordered_register(shared) if is_named else missing_wait(first, second)
-        self.races.append(Race(first, second, place, (one, two), cure))
+        fix = register_fix(shared) if isinstance(shared, str) else missing_wait(first, second)
+        self.races.append(Race(first, second, place, (one, two), fix))
 
     def _check_registers(self, execution: Execution) -> None:
-        """A register is its engine's own until the engines meet."""
+        """Check that registers are used only by the engine that set them, or after a barrier."""
         instr, core = execution.instr, execution.core
         for name in filter(is_register, instr.variables()):
-            register = self._registers.setdefault((core, name), _Register())
+            register = self._registers.setdefault((core, name), _RegisterUse())
             if register.set_by is not None and register.set_by.engine != execution.engine:
                 place = Place(name)
-                self._report(execution, "reads", register.set_by, "sets", place)
+                self._add_race(execution, "reads", register.set_by, "sets", place)
             if name not in execution.environment:
                 raise UnsetRegister(
-                    f"register {name} is not set: {instr.runs_on} has not set it, and knows what "
-                    "another engine sets only after a barrier",
+                    f"register {name} is not set: {instr.runs_on} has not set it, and sees another "
+                    "engine's registers only after a barrier",
                     instruction=print_instruction(instr),
                     loc=instr.loc,
                 )
@@ -242,52 +245,52 @@ class HappensBefore:
         if instr.sets_register is None:
             return
         name = instr.sets_register
-        register = self._registers.setdefault((core, name), _Register())
+        register = self._registers.setdefault((core, name), _RegisterUse())
         users = [*register.read_by.values(), *([register.set_by] if register.set_by else [])]
         for other in users:
             if other.engine != execution.engine and other is not execution:
-                self._report(execution, "sets", other, "uses", Place(name))
-        self._registers[core, name] = _Register(set_by=execution)
+                self._add_race(execution, "sets", other, "uses", Place(name))
+        self._registers[core, name] = _RegisterUse(set_by=execution)
 
-    def _accesses_of(self, execution: Execution) -> list[_Access]:
+    def _accesses_of(self, execution: Execution) -> list[_OperandAccess]:
         key = execution.core, id(execution.instr)
         if key not in self._accesses:
             instr, core = execution.instr, execution.core
             memories = self._memories[core]
             self._accesses[key] = [
-                self._access(core, pattern, instr.access(name), rows_of(memories, instr, name))
+                self._access(core, pattern, instr.access(name), touched_rows(memories, instr, name))
                 for name, _, pattern in instr.operands()
             ]
         return self._accesses[key]
 
-    def _access(self, core: int, pattern: Pattern, access: str, rows: Rows) -> _Access:
+    def _access(self, core: int, pattern: Pattern, access: str, rows: Rows) -> _OperandAccess:
         memories = self._memories[core]
         region = memories.region(pattern.tile)
         key = id(region.buffer)
         if key not in self._shadows:
-            self._shadows[key] = Shadow(region, len(self._streams), self._granule)
+            self._shadows[key] = AccessHistory(region, len(self._streams), self._granule)
         view = memories.viewer(pattern)
         shadow, reads, writes = self._shadows[key], access != "writes", access != "reads"
-        return _Access(pattern, reads, writes, shadow, view, rows)
+        return _OperandAccess(pattern, reads, writes, shadow, view, rows)
 
 
-def _certain(by_stream: Mapping[int, _Signals], stream: int, count: int) -> int:
-    """How many signals of a stream have come for certain when their semaphore is at a count."""
+def _completed_signals(by_stream: Mapping[int, _SignalHistory], stream: int, count: int) -> int:
+    """How many signals of a stream certainly precede a semaphore's count."""
     signals = by_stream[stream]
     if len(by_stream) == 1:
         return bisect_left(signals.counts, count) + 1 if count > 0 else 0
     low, high = 0, len(signals.counts)
     while low < high:
         middle = (low + high + 1) // 2
-        if _without(by_stream, stream, middle) < count:
+        if _count_without(by_stream, stream, middle) < count:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _without(by_stream: Mapping[int, _Signals], stream: int, number: int) -> int:
-    """The count without a stream's signal number `number` and all that came because of it."""
+def _count_without(by_stream: Mapping[int, _SignalHistory], stream: int, number: int) -> int:
+    """The count without a stream's signal number `number` and all that depend on it."""
     signals = by_stream[stream]
     execution = signals.clocks[number - 1][stream]
     total = signals.counts[number - 2] if number > 1 else 0
@@ -298,7 +301,7 @@ def _without(by_stream: Mapping[int, _Signals], stream: int, number: int) -> int
     return total
 
 
-def _span(execution: Execution, access: _Access) -> Span:
+def _access_span(execution: Execution, access: _OperandAccess) -> AccessSpan:
     """The bytes of an access; AccessOutOfBounds when they are not all in its tile."""
     instr, environment = execution.instr, execution.environment
     try:

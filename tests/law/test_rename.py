@@ -85,9 +85,9 @@ def test_renaming_keeps_every_value(steps: list[Step], parts: int) -> None:
     expected = run(program, inputs)["y"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_PARTS", parts)
-        renamed = rename(program)
-    np.testing.assert_array_equal(run(renamed, inputs)["y"], expected)
-    ordered = insert_semaphores(place(schedule_as_given(renamed, lambda _: True)))
+        rename_block = rename(program)
+    np.testing.assert_array_equal(run(rename_block, inputs)["y"], expected)
+    ordered = insert_semaphores(place(schedule_as_given(rename_block, lambda _: True)))
     np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
 
 

@@ -30,7 +30,7 @@ from glia.isa import (
 )
 from glia.isa.examples import chip, examples
 from glia.machine.ir import Loop, Program
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place

@@ -83,7 +83,7 @@ def variables(body: tuple[Statement, ...]) -> list[str]:
     return list(found)
 
 
-def renamed(
+def rename_block(
     body: tuple[Statement, ...], tiles: Mapping[str, Tile], names: Mapping[str, str]
 ) -> tuple[Statement, ...]:
     """A block with other tiles, loop variables and registers, by the names in expressions."""
@@ -113,8 +113,8 @@ class _Renaming:
 
     def instruction(self, instruction: Instr) -> Instr:
         values = {old: Affine.of(new) for old, new in self.names.items()}
-        renamed = substitute_instruction(instruction, self.tiles, values)
-        register = getattr(renamed, "register", None)
+        rename_block = substitute_instruction(instruction, self.tiles, values)
+        register = getattr(rename_block, "register", None)
         if register is None:
-            return renamed
-        return dataclasses.replace(renamed, register=self.register(register))  # type: ignore
+            return rename_block
+        return dataclasses.replace(rename_block, register=self.register(register))  # type: ignore

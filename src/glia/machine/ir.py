@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from glia.base.dtype import DType
 from glia.isa.kit import Instr
 from glia.isa.operand import Tile
@@ -74,7 +76,7 @@ class Program:
     tiles: Mapping[str, Tile]
     inputs: tuple[Binding, ...]
     outputs: tuple[Binding, ...]
-    constants: Mapping[str, object]  # HBM tile name -> read-only np.ndarray
+    constants: Mapping[str, np.ndarray]  # by HBM tile name, read-only
     body: tuple[Statement, ...]
     addresses: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a pass wants the user to know: spills, casts, ...

@@ -15,7 +15,7 @@ from glia.isa.instructions.multicore import CoreBarrier, Sendrecv
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, row_major
 from glia.isa.rendezvous import Meeting
-from glia.machine.instruction_rewriting import renamed, variables
+from glia.machine.instruction_rewriting import rename_block, variables
 from glia.machine.ir import Binding, Block, Loop, Program, Statement, walk
 from glia.machine.queues import QUEUE_OWNERS
 
@@ -36,7 +36,7 @@ def on_one_core(programs: Sequence[Program]) -> Program:
     for rank, program in enumerate(programs):
         own = _tiles(program, programs[0], rank)
         names = {name: _name(name, rank) for name in variables(program.body)}
-        bodies.append(renamed(program.body, own, names))
+        bodies.append(rename_block(program.body, own, names))
         tiles |= {tile.name: tile for tile in own.values()}
         constants |= {own[name].name: value for name, value in program.constants.items()}
         for bindings, found in ((program.inputs, inputs), (program.outputs, outputs)):
@@ -104,7 +104,7 @@ class _Together:
         loops = [loop for loop in each if isinstance(loop, Loop)]
         if len(loops) == len(each) and len({loop.trips for loop in loops}) == 1:
             variable = loops[0].variable
-            bodies = [renamed(loop.body, {}, {loop.variable: variable}) for loop in loops]
+            bodies = [rename_block(loop.body, {}, {loop.variable: variable}) for loop in loops]
             return [replace(loops[0], body=self.body(bodies))]
         if all(isinstance(instr, CoreBarrier) for instr in each):
             return []

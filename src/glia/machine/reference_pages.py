@@ -14,7 +14,7 @@ from glia.isa.examples import examples
 from glia.isa.kit import ENGINES, Indirect, Rule
 from glia.isa.rendezvous import Meeting
 from glia.isa.rules import COMMON_RULES
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 from glia.machine.text import print_instruction
 
 _GENERATED = "*Generated from the declarations in `src/glia`; do not edit.*"

@@ -7,7 +7,7 @@ from glia.base.dtype import F32
 from glia.tile.ir import Apply, Expr, Load, Nest
 
 PARTITIONS = 128  # rows of SBUF and PSUM, of every generation
-TURNABLE_BYTES = (2, 4)  # element widths the PE can transpose
+TRANSPOSABLE_BYTES = (2, 4)  # element widths the PE can transpose
 
 
 def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
@@ -17,13 +17,13 @@ def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
         return None
     if not isinstance(body, Apply) or body.function != "multiply":
         return None
-    left, right = (_widened(argument) for argument in body.args)
+    left, right = (_strip_widening(argument) for argument in body.args)
     if isinstance(left, Load) and isinstance(right, Load):
         return (left, right) if not left.dynamic and not right.dynamic else None
     return None
 
 
-def _widened(expression: Expr) -> Expr:
+def _strip_widening(expression: Expr) -> Expr:
     """See through a conversion to float32, which the PE does by itself."""
     if isinstance(expression, Apply) and expression.function == "convert":
         inner = expression.args[0]
@@ -47,13 +47,13 @@ def row_dim(index: tuple[Affine, ...], partition: str) -> int:
     return -1
 
 
-def can_turn(load: Load, partition: str, rows: int) -> bool:
+def can_transpose(load: Load, partition: str, rows: int) -> bool:
     """Whether a buffer with dimension `rows` on the partitions can be turned on the PE.
 
     The wanted partition axis must step singly through another dimension, and one axis alone must
     sweep `rows`.
     """
-    if load.guards or load.dynamic or load.dtype.bytes not in TURNABLE_BYTES:
+    if load.guards or load.dynamic or load.dtype.bytes not in TRANSPOSABLE_BYTES:
         return False
     steps = [e.coefficient(partition) for e in load.index if partition and e.coefficient(partition)]
     along = load.index[rows]

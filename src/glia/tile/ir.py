@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
@@ -246,7 +248,7 @@ class Program:
     body: tuple[Statement, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    constants: Mapping[str, object] = field(default_factory=dict)  # buffer -> read-only array
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)  # by buffer, read-only
     aliases: tuple[tuple[str, str], ...] = ()  # (output, input) pairs that share one buffer
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     schedules: Mapping[str, Schedule] = field(default_factory=dict)  # by nest name

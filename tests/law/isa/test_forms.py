@@ -14,11 +14,11 @@ from glia.base.affine import ZERO, Affine
 from glia.base.dtype import BF16, F32, PRED, S32, U8, DType
 from glia.isa import INSTRUCTIONS, Activation, Instr, Memory, Pattern, Reciprocal, Tile
 from glia.isa.form import Fixed, Form, Negative, Step, family_of, fixed
-from glia.machine.emit.block_builder import Builder
-from glia.machine.emit.covering import Prices, forms_of, matches
-from glia.machine.emit.layout import Point, Span, tile_pattern
+from glia.machine.emit.block_builder import BlockBuilder
+from glia.machine.emit.covering import InstructionCosts, forms_of, matches
+from glia.machine.emit.layout import AxisRange, Point, tile_pattern
 from glia.machine.emit.selection import Selector
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 from glia.tile.evaluate import apply
 from glia.tile.ir import Apply, Expr, Literal, Load
 from support.isa_bench import Bench, take
@@ -81,7 +81,7 @@ def value(expression: Expr, contents: dict[str, Array]) -> Array:
     return apply(expression, [value(argument, contents) for argument in expression.args])
 
 
-def storage(dtype: DType) -> DType:
+def storage_dtype(dtype: DType) -> DType:
     return U8 if dtype is PRED else dtype
 
 
@@ -110,14 +110,14 @@ def _compare(kind: type[Instr], engine: str, expression: Apply, match: Any, arch
         values = _data(bench.random, load.dtype, shape, used)
         contents[load.buffer] = values
         given = -values if name in match.negated else values
-        operands[name] = bench.pattern(shape, storage(load.dtype), values=given, plain=True)
+        operands[name] = bench.pattern(shape, storage_dtype(load.dtype), values=given, plain=True)
     if "dst" not in operands:
-        operands["dst"] = bench.pattern(SHAPE, storage(expression.dtype), plain=True)
+        operands["dst"] = bench.pattern(SHAPE, storage_dtype(expression.dtype), plain=True)
     instr = kind(on=engine, **match.attributes, **operands)
     if violations(instr, arch):
         return 0
     whole = {n: np.broadcast_to(v, SHAPE) for n, v in contents.items()}
-    expected = np.asarray(value(expression, whole)).astype(storage(expression.dtype).numpy)
+    expected = np.asarray(value(expression, whole)).astype(storage_dtype(expression.dtype).numpy)
     found = take(bench.run(instr)[instr.dst.tile.name], instr.dst)
     wide = [a.astype(np.float64) for a in (found, expected)]
     if family_of(expression.args[-1].dtype) == "integer" and not instr.is_exact:
@@ -179,9 +179,9 @@ class Bed:
     """A selector at a point of 128 partitions and `free` elements, over made-up loads."""
 
     def __init__(self, target: str = "trn2", free: int = 512) -> None:
-        self.builder = Builder()
-        self.point = Point({"p": Span(ZERO, 128), "f": Span(ZERO, free)}, "p", ("f",))
-        self.prices = Prices(get_target(target).arch)
+        self.builder = BlockBuilder()
+        self.point = Point({"p": AxisRange(ZERO, 128), "f": AxisRange(ZERO, free)}, "p", ("f",))
+        self.costs = InstructionCosts(get_target(target).arch)
         self.memories: dict[str, Memory] = {}
 
     def load(self, name: str, dtype: DType = F32, *, column: bool = False) -> Load:
@@ -189,13 +189,13 @@ class Bed:
         return Load(name, dtype, index)
 
     def selector(self) -> Selector:
-        return Selector(self.builder, self.prices, self.point, self.read)
+        return Selector(self.builder, self.costs, self.point, self.read)
 
     def read(self, load: Load, point: Point) -> Pattern:
         axes = point.free if len(load.index) > 1 else ()
         elements = point.env["f"].extent if axes else 1
         memory = self.memories.get(load.buffer, Memory.SBUF)
-        tile = Tile(load.buffer, memory, storage(load.dtype), 128, elements)
+        tile = Tile(load.buffer, memory, storage_dtype(load.dtype), 128, elements)
         return tile_pattern(tile, point, axes)
 
     def emitted(self, expression: Expr) -> list[Instr]:
@@ -268,7 +268,7 @@ def test_two_operands_in_psum_leave_it() -> None:
     bed = Bed()
     bed.memories = {"x": Memory.PSUM, "y": Memory.PSUM}
     emitted = bed.emitted(f32("multiply", bed.load("x"), bed.load("y")))
-    assert not any(violations(i, bed.prices.arch) for i in emitted)
+    assert not any(violations(i, bed.costs.arch) for i in emitted)
     assert emitted[-1].mnemonic() == "tensor_tensor"
 
 
@@ -309,13 +309,13 @@ def test_no_cover_is_cheaper_than_the_chosen_one(seed: int) -> None:
 
 def _cost(bed: Bed, root: Apply, kept: tuple[Apply, ...]) -> float:
     """Nanoseconds of what is emitted when some parts must be values of their own."""
-    bed.builder = Builder()
+    bed.builder = BlockBuilder()
     selector = bed.selector()
     for part in reversed(kept):  # innermost first, as `_applies` lists the outermost first
         selector.value(part)
     dst = bed.read(bed.load("out"), bed.point)
     selector.store(root, dst)
-    arch = bed.prices.arch
+    arch = bed.costs.arch
     return sum(i.cycles(arch) / arch.clocks_ghz[i.runs_on] for i in bed.builder.block)
 
 

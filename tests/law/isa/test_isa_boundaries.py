@@ -26,7 +26,7 @@ from glia.base.dtype import (
     DType,
 )
 from glia.isa.examples import chip, examples, hbm
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 
 EXAMPLES = examples()
 Changes = dict[str, Any]

@@ -32,7 +32,7 @@ from glia.isa import (
     DmaTranspose,
 )
 from glia.isa.examples import chip, hbm
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 from glia.sim.policy import AccessOutOfBounds
 from support.isa_bench import Bench, take, wide
 

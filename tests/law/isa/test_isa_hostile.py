@@ -11,7 +11,7 @@ from glia.arch import ARCHS
 from glia.base.affine import Affine
 from glia.isa.examples import chip, examples, hbm
 from glia.machine.binary.decode import fits
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 
 EXAMPLES = examples()
 ODD = (

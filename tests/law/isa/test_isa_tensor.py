@@ -16,7 +16,8 @@ from glia.base.errors import InternalError, Unspecified
 from glia.isa import Instr, Memory, Memset, NcMatmul, NcTranspose, Pattern, TensorCopy, Tile
 from glia.isa.examples import chip, examples
 from glia.machine.ir import Loop, Program
-from glia.machine.legal import verify, violations
+from glia.machine.legal import verify
+from glia.machine.legal_instruction import violations
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.policy import Policy, UninitializedRead

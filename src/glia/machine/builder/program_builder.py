@@ -31,9 +31,10 @@ from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.machine.builder.errors import BrokenProgram, IllegalInstruction
 from glia.machine.builder.source_line import caller
 from glia.machine.builder.view import View, as_dtype
-from glia.machine.emit.block_builder import Builder
+from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.ir import Binding, Branch, Loop, Program, While
-from glia.machine.legal import program_violations, violations
+from glia.machine.legal import program_violations
+from glia.machine.legal_instruction import violations
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
@@ -57,7 +58,7 @@ class ProgramBuilder:
         self.name = name
         self.target = target
         self._arch = get_target(target).arch
-        self._statements = Builder()
+        self._statements = BlockBuilder()
         self._inputs: list[Binding] = []
         self._outputs: list[Binding] = []
         self._addresses: dict[str, int] = {}

@@ -427,9 +427,11 @@ def _flatten(lists: list[tuple[Row, ...]]) -> tuple[list[Row], Array]:
     return list(chain.from_iterable(lists)), integer_column(map(len, lists), len(lists))
 
 
-def _row_owners(rows: Array, counts: Array, first_rank: Array | int = 0) -> Piece:
+def _row_owners(rows: Array, counts: Array, first_rank: Array | None = None) -> Piece:
     """Owner and rank of consecutive rows, `counts[i]` of them for instruction `rows[i]`."""
-    rank = ranks_within(counts) + np.repeat(np.broadcast_to(first_rank, counts.shape), counts)
+    rank = ranks_within(counts)
+    if first_rank is not None:
+        rank += np.repeat(first_rank, counts)
     return {"owner": np.repeat(rows, counts), "rank": rank}
 
 

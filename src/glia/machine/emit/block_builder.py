@@ -1,4 +1,4 @@
-"""Collects machine statements under the loops that are open."""
+"""A builder of machine statements, with a stack of open loops."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from glia.isa.instructions.dma import DmaCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.rules import MOST_DIMS
-from glia.machine.emit.layout import fold_together
+from glia.machine.emit.layout import fold_dims
 from glia.machine.ir import Loop, Statement
 from glia.machine.queues import QUEUE_OWNERS
 
 
-class Builder:
-    """Appends statements to the innermost open block; hands out names for tiles and variables."""
+class BlockBuilder:
+    """Appends statements to the innermost open block; allocates tiles and unique names."""
 
     def __init__(self) -> None:
         self.tiles: dict[str, Tile] = {}
@@ -32,17 +32,18 @@ class Builder:
 
     @property
     def block(self) -> list[Statement]:
+        """The innermost open block."""
         return self._blocks[-1]
 
-    def fresh(self, stem: str) -> str:
-        """A name nobody has yet."""
+    def unique_name(self, stem: str) -> str:
+        """A name that this builder has not returned before, `stem` and a number."""
         count = self._names.get(stem, 0)
         self._names[stem] = count + 1
         return f"{stem}.{count}"
 
     def tile(self, stem: str, memory: Memory, dtype: DType, partitions: int, elements: int) -> Tile:
-        """A new tile."""
-        tile = Tile(self.fresh(stem), memory, dtype, partitions, elements)
+        """A new tile with a unique name."""
+        tile = Tile(self.unique_name(stem), memory, dtype, partitions, elements)
         self.tiles[tile.name] = tile
         return tile
 
@@ -52,7 +53,7 @@ class Builder:
 
     @contextmanager
     def nested(self) -> Iterator[list[Statement]]:
-        """Collect statements into a block of their own."""
+        """Open a block; statements go to it until it is closed."""
         self._blocks.append([])
         try:
             yield self._blocks[-1]
@@ -61,11 +62,11 @@ class Builder:
 
     @contextmanager
     def loop(self, trips: int, stem: str = "i") -> Iterator[Affine]:
-        """Open a loop and give its variable; one trip needs no loop and gives the constant 0."""
+        """Open a loop and yield its variable; with one trip there is no loop, and it yields 0."""
         if trips == 1:
             yield ZERO
             return
-        variable = self.fresh(stem)
+        variable = self.unique_name(stem)
         self.open_loops[variable] = trips
         with self.nested() as body:
             yield Affine.of(variable)
@@ -75,7 +76,7 @@ class Builder:
 
     def dma(self, dst: Pattern, src: Pattern, queue: str) -> None:
         """Copy between patterns of equal shape, in as few descriptors as four free dims allow."""
-        dst, src = fold_together((dst, src))
+        dst, src = fold_dims((dst, src))
         if len(dst.dims) <= MOST_DIMS:
             engine = QUEUE_OWNERS[queue]
             self.emit(DmaCopy(dst=dst, src=src, queue=queue, on=engine, loc=self.loc))

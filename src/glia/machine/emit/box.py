@@ -1,4 +1,4 @@
-"""A load's footprint: the box of a buffer that a nest sweeps at one place of its loops."""
+"""The box of a buffer that a load sweeps in one iteration of the loops that are open."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from dataclasses import dataclass, replace
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import PRED, U8, DType
-from glia.machine.emit.layout import PARTITIONS, Dim, Env, Span
+from glia.machine.emit.layout import AxisRange, Dim, Env
+from glia.tile.contraction import PARTITIONS
 from glia.tile.ir import Load
 
 
 @dataclass(frozen=True)
 class Box:
-    """A load's footprint at one place of the loop nest, ready to be copied.
+    """The part of a buffer that a load sweeps in one iteration, ready to be copied.
 
     `index` is the load's index over the partition axis and box axes; `env` spans every box axis.
     """
 
     index: tuple[Affine, ...]
-    env: dict[str, Span]
+    env: dict[str, AxisRange]
     dims: tuple[Dim, ...]
     partition: str
     partition_dim: int
     low: Affine  # of the partition axis
-    rows: int  # values of the partition axis in all
-    block: int
+    rows: int  # values of the partition axis, over all blocks
+    block: int  # rows of one block, at most one for each partition
 
     @property
     def free(self) -> tuple[str, ...]:
+        """The box axes, in the order of the dimensions."""
         return tuple(_box_axis(dim) for dim in self.dims)
 
     @property
@@ -39,6 +41,7 @@ class Box:
 
     @property
     def blocks(self) -> int:
+        """Blocks of rows, each on the same partitions; the last may be shorter."""
         return -(-self.rows // self.block)
 
 
@@ -49,8 +52,8 @@ def _box_axis(dim: Dim) -> str:
 def find_box(
     load: Load, partition: str, env: Env, extents: Mapping[str, int], block: int = PARTITIONS
 ) -> Box:
-    """The box of a load when the axes in `env` are open and all others sweep their full extent."""
-    spans = {a: env.get(a, Span(ZERO, n)) for a, n in extents.items()}
+    """The box of a load inside the loops over the axes in `env`; other axes sweep their extent."""
+    spans = {a: env.get(a, AxisRange(ZERO, n)) for a, n in extents.items()}
     index: list[Affine] = []
     dims: list[Dim] = []
     for position, expression in enumerate(load.index):
@@ -68,9 +71,9 @@ def find_box(
             dims.append(Dim(0, extent, low, dim=position))
             low = low + f"box{position}"
         index.append(low)
-    row = spans.get(partition, Span(ZERO, 1))
-    found = tuple(_with_strides(dims))
-    env_of_box = {_box_axis(d): Span(d.low if d.axis else ZERO, d.extent) for d in found}
+    row = spans.get(partition, AxisRange(ZERO, 1))
+    found = tuple(_assign_strides(dims))
+    env_of_box = {_box_axis(d): AxisRange(d.low if d.axis else ZERO, d.extent) for d in found}
     single = [d for d, e in enumerate(load.index) if e == Affine.of(partition)] if partition else []
     mentions = sum(bool(partition and e.coefficient(partition)) for e in load.index)
     is_plain = len(single) == 1 and mentions == 1
@@ -81,8 +84,8 @@ def find_box(
     )  # fmt: skip
 
 
-def _interval(expression: Affine, spans: Mapping[str, Span]) -> tuple[Affine, int]:
-    """The least value of an expression and how many values it spans."""
+def _interval(expression: Affine, spans: Mapping[str, AxisRange]) -> tuple[Affine, int]:
+    """The least value of an expression, and the length of the interval of its values."""
     low, extent = Affine((), expression.constant), 1
     for variable, coefficient in expression.terms:
         span = spans.get(variable)
@@ -95,7 +98,7 @@ def _interval(expression: Affine, spans: Mapping[str, Span]) -> tuple[Affine, in
     return low, extent
 
 
-def _with_strides(dims: Sequence[Dim]) -> list[Dim]:
+def _assign_strides(dims: Sequence[Dim]) -> list[Dim]:
     stride, result = 1, []
     for dim in reversed(dims):
         result.append(replace(dim, stride=stride))
@@ -103,6 +106,6 @@ def _with_strides(dims: Sequence[Dim]) -> list[Dim]:
     return result[::-1]
 
 
-def storage(dtype: DType) -> DType:
-    """The dtype a tile holds values of `dtype` in: booleans are bytes 0 and 1."""
+def storage_dtype(dtype: DType) -> DType:
+    """The dtype of a tile of `dtype` values: booleans are stored as bytes 0 and 1."""
     return U8 if dtype is PRED else dtype

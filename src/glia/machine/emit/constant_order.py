@@ -1,4 +1,4 @@
-"""Constants are written to HBM in the order in which the program reads them.
+"""Packing of constants in HBM in the order in which the program reads them.
 
 A weight that is staged box by box becomes one array [loop iterations..., partition, box]: each
 partition then reads one contiguous run, whatever the weight's own layout was.
@@ -11,17 +11,17 @@ import numpy as np
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import PRED
 from glia.isa.operand import Memory, Pattern
-from glia.machine.emit.block_builder import Builder
-from glia.machine.emit.box import Box, storage
+from glia.machine.emit.block_builder import BlockBuilder
+from glia.machine.emit.box import Box, storage_dtype
 from glia.tile.ir import Load
 
-MOST_GROWTH = 2  # packing may not make a constant larger than this many times
+MAXIMUM_GROWTH = 2  # limit of packed elements over elements: packing repeats overlapping boxes
 
 
-def pack(builder: Builder, load: Load, box: Box, value: np.ndarray) -> Pattern | None:
-    """Put a constant's boxes into a new HBM tile; the pattern of the box the open loops select.
+def pack(builder: BlockBuilder, load: Load, box: Box, value: np.ndarray) -> Pattern | None:
+    """Pack a constant's boxes into a new HBM tile; the pattern of the box in the open loops.
 
-    None when packing would repeat too much of the constant or the box moves with a register.
+    None when the packed constant would be too large, or when a register selects the box.
     """
     variables = {v for e in (*box.index, box.low) for v in e.variables}
     loops = [v for v in builder.open_loops if v in variables]
@@ -32,11 +32,11 @@ def pack(builder: Builder, load: Load, box: Box, value: np.ndarray) -> Pattern |
     rows = box.block if box.partition else 1
     extents = [*trips, rows, box.blocks, *(dim.extent for dim in box.dims)]
     count = int(np.prod(extents, dtype=np.int64))
-    if count > MOST_GROWTH * max(value.size, 64):
+    if count > MAXIMUM_GROWTH * max(value.size, 64):
         return None
     names = [*loops, "row", "block", *box.free]
     packed = _gather(load, box, value, names, extents)
-    dtype = storage(load.dtype)
+    dtype = storage_dtype(load.dtype)
     tile = builder.tile(f"{load.buffer}.packed", Memory.HBM, dtype, 1, count)
     builder.constants[tile.name] = packed.astype(np.uint8) if load.dtype is PRED else packed
     run = count // (int(np.prod(trips, dtype=np.int64)) * rows)
@@ -68,10 +68,10 @@ def _gather(
         extent = min(value.shape[position], guarded.get(position, value.shape[position]))
         inside = inside & (place >= 0) & (place < extent)
         places.append(np.clip(place, 0, value.shape[position] - 1))
-    taken = np.broadcast_to(value[tuple(places)] if places else value, extents)
+    values = np.broadcast_to(value[tuple(places)] if places else value, extents)
     if not np.all(inside):
-        taken = np.where(inside, taken, np.asarray(load.fill, value.dtype))
-    return np.ascontiguousarray(taken).reshape(-1)
+        values = np.where(inside, values, np.asarray(load.fill, value.dtype))
+    return np.ascontiguousarray(values).reshape(-1)
 
 
 def _evaluate(expression: Affine, grids: dict[str, np.ndarray]) -> np.ndarray:

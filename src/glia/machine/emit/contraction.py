@@ -1,4 +1,4 @@
-"""Emitting contractions on the PE: staged operands, accumulation in PSUM, an epilogue."""
+"""Emission of contractions on the PE: staged operands, accumulation in PSUM, an epilogue."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from glia.base.dtype import F32
 from glia.base.errors import InternalError
 from glia.isa.instructions.tensor import NcMatmul
 from glia.isa.operand import Memory, Pattern
-from glia.machine.emit.layout import Env, Point, fold_together, tile_pattern
-from glia.machine.emit.nest import NestEmitter, data_loads
+from glia.machine.emit.layout import Env, Point, fold_dims, tile_pattern
+from glia.machine.emit.nest import EmitContext, NestEmitter, data_loads
 from glia.tile.contraction import contraction_operands
-from glia.tile.ir import Accumulator, Load
+from glia.tile.ir import Accumulator, Load, Nest, Schedule
 
 
-class ContractNest(NestEmitter):
-    """A contraction on the PE."""
+class ContractionEmitter(NestEmitter):
+    """Emits one contraction on the PE."""
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
+    def __init__(self, context: EmitContext, nest: Nest, schedule: Schedule) -> None:
+        super().__init__(context, nest, schedule)
         operands = contraction_operands(self.nest)
         if operands is None:
-            raise InternalError(f"{self.nest.name} is no contraction")
+            raise InternalError(f"{self.nest.name} is not a contraction")
         left, right = operands
         self.stationary, self.moving = (
             (left, right) if self.schedule.stationary == "left" else (right, left)
@@ -47,8 +47,8 @@ class ContractNest(NestEmitter):
         self.tile_loops(outer, {}, self._accumulate)
 
     def _accumulate(self, env: Env) -> None:
-        """One PSUM tile: all contraction steps, then the epilogue."""
-        spans = self.close(env)
+        """Compute one PSUM tile: all contraction steps, then the epilogue."""
+        spans = self.span_all_axes(env)
         assert self.nest.reduction is not None
         columns = [
             a.name for a in self.nest.parallel_axes
@@ -63,15 +63,15 @@ class ContractNest(NestEmitter):
         self.finish_point(point, total, self.nest.finish or Accumulator(F32))
 
     def _matmul(self, env: Env, result: Point, total: Pattern, steps: Sequence[str]) -> None:
-        """One product; the first contraction step (every step axis at 0) overwrites PSUM."""
-        spans = self.close(env)
+        """Emit one product; the first contraction step (all step axes at 0) overwrites PSUM."""
+        spans = self.span_all_axes(env)
         contract = self.schedule.contract
         step = sum((spans[axis].base for axis in steps), ZERO)
         rows = (self.partition,) if self.partition else ()
         stationary = self.read(self.stationary, Point(spans, contract, rows), contract)
         moving = self.read(self.moving, Point(spans, contract, result.free), contract)
-        dst, moving = fold_together((total, moving))
-        stationary = fold_together((stationary,))[0]
+        dst, moving = fold_dims((total, moving))
+        stationary = fold_dims((stationary,))[0]
         accumulate = bool(step.constant) if step.is_constant else step
         self.builder.emit(
             NcMatmul(

@@ -1,21 +1,23 @@
-"""Which instructions can compute an expression, by the forms they declare, and what each costs."""
+"""Matching of expressions against the forms that instructions declare, and the cost of a match."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from glia.arch import Arch
 from glia.base.dtype import F32, PRED
+from glia.base.loc import UNKNOWN, Loc
 from glia.isa import INSTRUCTIONS
 from glia.isa.alu import COMPARISONS
 from glia.isa.form import ORDER_FREE, Choice, Form, Negative, Step, family_of
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 from glia.tile.ir import Apply, Expr
 
 EXACT_IN_FLOAT32 = 16  # bits of the widest integers that arithmetic in float32 compares exactly
@@ -25,10 +27,10 @@ _MOVES = frozenset(("convert", "select"))
 
 @dataclass(frozen=True)
 class Match:
-    """An instruction whose form an expression has: its operands' expressions and attributes.
+    """An instruction whose form matches an expression, with its operands and attributes bound.
 
-    `steps` are the functions it covers, the outermost first; `negated` names the operands to be
-    given with the opposite sign.
+    `steps` are the functions it covers, the outermost first; `negated` names the operands that the
+    instruction needs with the opposite sign.
     """
 
     instruction: type[Instr]
@@ -40,15 +42,15 @@ class Match:
 
 @dataclass(frozen=True)
 class _Binding:
-    """What the leaves and attributes of a form stand for in an expression."""
+    """A partial match: expressions bound to a form's leaves, values to its attributes."""
 
     operands: Mapping[str, Expr] = field(default_factory=dict)
     attributes: Mapping[str, object] = field(default_factory=dict)
     steps: tuple[Apply, ...] = ()
     negated: frozenset[str] = frozenset()
 
-    def joined(self, other: _Binding) -> _Binding | None:
-        """Both together; None when they name one operand or attribute differently."""
+    def merge(self, other: _Binding) -> _Binding | None:
+        """The union of two bindings; None when they bind one operand or attribute differently."""
         for mine, theirs in ((self.operands, other.operands), (self.attributes, other.attributes)):
             if any(mine[name] is not theirs[name] for name in mine.keys() & theirs.keys()):
                 return None
@@ -60,7 +62,7 @@ class _Binding:
         )
 
 
-def is_widening(expression: Expr) -> bool:
+def is_widening(expression: Expr) -> TypeGuard[Apply]:
     """Whether the expression only converts to float32, as engines do with every operand."""
     return (
         isinstance(expression, Apply)
@@ -69,10 +71,10 @@ def is_widening(expression: Expr) -> bool:
     )
 
 
-def without_widening(expression: Expr) -> Expr:
-    """The value that a conversion to float32 starts from."""
+def strip_widening(expression: Expr) -> Expr:
+    """The operand of any conversions to float32 around an expression."""
     while is_widening(expression):
-        expression = expression.args[0]  # type: ignore[union-attr]
+        expression = expression.args[0]
     return expression
 
 
@@ -101,27 +103,29 @@ def matches(expression: Apply, absorbs: Callable[[Apply], bool]) -> Iterator[Mat
 
 
 def _matches(
-    expression: Apply, absorbs: Callable[[Apply], bool], around: tuple[Apply, ...]
+    expression: Apply, absorbs: Callable[[Apply], bool], enclosing: tuple[Apply, ...]
 ) -> Iterator[Match]:
     for instruction, form in forms_of(expression.function, family_of(expression.args[-1].dtype)):
         for binding in _bind(form.computes, expression, absorbs):
             attributes = {**form.settings, **binding.attributes}
-            steps = (*around, *binding.steps)
+            steps = (*enclosing, *binding.steps)
             yield Match(instruction, binding.operands, attributes, steps, binding.negated)
 
 
 def _bind(step: Step, expression: Apply, absorbs: Callable[[Apply], bool]) -> Iterator[_Binding]:
-    """Bind a step to an expression known to be of its function's kind."""
-    for arguments, attributes in _orders(step, expression):
+    """Every binding of a step to an expression whose function it may compute."""
+    for arguments, attributes in _argument_orders(step, expression):
         found = [_Binding({}, attributes, (expression,))]
         for part, argument in zip(step.arguments, arguments, strict=True):
             bound = list(_bind_argument(part, argument, absorbs))
-            found = [both for one in found for b in bound if (both := one.joined(b)) is not None]
+            found = [union for one in found for b in bound if (union := one.merge(b)) is not None]
         yield from found
 
 
-def _orders(step: Step, expression: Apply) -> Iterator[tuple[tuple[Expr, ...], dict[str, object]]]:
-    """The arguments in each order the step can take them, with the attributes that say so."""
+def _argument_orders(
+    step: Step, expression: Apply
+) -> Iterator[tuple[tuple[Expr, ...], dict[str, object]]]:
+    """Each order of arguments that the step accepts, with the attributes that select it."""
     args, function = expression.args, step.function
     family = family_of(args[-1].dtype)
     if len(args) != len(step.arguments):
@@ -152,7 +156,7 @@ def _bind_argument(
     elif isinstance(part, Negative):
         yield _Binding({part.operand: argument}, negated=frozenset((part.operand,)))
     elif isinstance(argument, Apply):
-        inner = argument
+        inner: Expr = argument
         if is_widening(inner) and inner.args[0].dtype is PRED and absorbs(inner):
             inner = inner.args[0]  # a comparison's 0 or 1 is a number to the next step
         if isinstance(inner, Apply) and absorbs(inner):
@@ -160,7 +164,7 @@ def _bind_argument(
 
 
 def is_faithful(match: Match, instruction: Instr) -> bool:
-    """Whether the instruction's arithmetic is that of the functions it covers.
+    """Whether the instruction's arithmetic equals that of the functions it covers.
 
     Exact instructions keep dtypes; all others compute in float32 and round once, on writing.
     """
@@ -184,38 +188,46 @@ def _is_exact_in_float32(step: Apply) -> bool:
 
 
 def fits_float32(number: float | int) -> bool:
-    """Whether a number loses nothing in float32; floats of programs never do."""
+    """Whether float32 represents a number exactly; floats in programs are float32 values."""
     if isinstance(number, float):
         return True
     with np.errstate(over="ignore"):
         return float(np.float32(number)) == number
 
 
-class Prices:
-    """What instructions cost on one generation; each kind and shape is asked about once."""
+def build_instruction(
+    kind: type[Instr], engine: str, fields: Mapping[str, Any], loc: Loc = UNKNOWN
+) -> Instr:
+    """An instruction of a class that is known at run time only, from its fields by name."""
+    return kind(on=engine, loc=loc, **fields)
+
+
+class InstructionCosts:
+    """The cost model of one generation, memoised by instruction, attributes and operand shapes."""
 
     def __init__(self, arch: Arch) -> None:
         self.arch = arch
-        self._known: dict[tuple[object, ...], tuple[float, str] | None] = {}
+        self._cheapest_by_signature: dict[tuple[object, ...], tuple[float, str] | None] = {}
 
     def cheapest(self, match: Match, operands: Mapping[str, object]) -> tuple[float, str] | None:
         """(nanoseconds, engine) of the cheapest engine that may run it; None when none may."""
         key = (
             match.instruction,
             *match.attributes.items(),
-            *((name, _shape(value)) for name, value in operands.items()),
+            *((name, _signature(value)) for name, value in operands.items()),
             tuple(
                 (step.function, step.dtype, *(a.dtype for a in step.args)) for step in match.steps
             ),
         )
-        if key not in self._known:
-            self._known[key] = self._cheapest(match, operands)
-        return self._known[key]
+        if key not in self._cheapest_by_signature:
+            self._cheapest_by_signature[key] = self._cheapest(match, operands)
+        return self._cheapest_by_signature[key]
 
     def _cheapest(self, match: Match, operands: Mapping[str, object]) -> tuple[float, str] | None:
         best: tuple[float, str] | None = None
         for engine in match.instruction.engines:
-            instruction = match.instruction(on=engine, **match.attributes, **operands)
+            fields = {**match.attributes, **operands}
+            instruction = build_instruction(match.instruction, engine, fields)
             if violations(instruction, self.arch) or not is_faithful(match, instruction):
                 continue
             cost = instruction.cycles(self.arch) / self.arch.clocks_ghz[engine]
@@ -224,8 +236,8 @@ class Prices:
         return best
 
 
-def _shape(value: object) -> object:
-    """What cost and legality depend on of an operand."""
+def _signature(value: object) -> object:
+    """The properties of an operand that cost and legality depend on."""
     if not isinstance(value, Pattern):
-        return value is None or fits_float32(value)
+        return not isinstance(value, int) or fits_float32(value)
     return value.dtype, value.memory, value.dims, value.partition

@@ -1,4 +1,4 @@
-"""Emitting nests that the PE has no part in: elementwise maps and reductions along free axes."""
+"""Emission of nests without the PE: elementwise maps and reductions along free axes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import replace
 
 from glia.base.dtype import DType
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
+from glia.isa.kit import Instr
 from glia.isa.operand import Dims, Memory, Pattern, merged, whole
-from glia.machine.emit.box import storage
+from glia.machine.emit.box import storage_dtype
 from glia.machine.emit.layout import Env, Point, tile_pattern
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
 from glia.tile.ir import Accumulator
 
 
-class VectorNest(NestEmitter):
-    """Elementwise work and reductions on Vector, Scalar and GpSimd."""
+class VectorNestEmitter(NestEmitter):
+    """Emits elementwise maps and reductions on the Vector, Scalar and GpSimd Engines."""
 
     def emit(self) -> None:
         self.builder.loc = self.nest.loc
@@ -29,8 +30,8 @@ class VectorNest(NestEmitter):
         self.tile_loops(outer, {}, self._reduce_block)
 
     def _point(self, env: Env, *, reduced: bool = True) -> Point:
-        """The whole point, reduced axes innermost, or only its parallel axes."""
-        spans = self.close(env)
+        """The point of all axes, reduced ones innermost; or, not `reduced`, of parallel axes."""
+        spans = self.span_all_axes(env)
         inner = self.nest.reduction.axes if self.nest.reduction else ()
         parallel = [a.name for a in self.nest.parallel_axes if a.name != self.partition]
         sweep = [a.name for a in self.nest.axes if a.name in inner] if reduced else []
@@ -56,7 +57,7 @@ class VectorNest(NestEmitter):
 
     def _accumulator(self, point: Point, dtype: DType) -> Pattern:
         count = math.prod(point.extents(point.free))
-        tile = self.builder.tile("sum", Memory.SBUF, storage(dtype), point.partitions, count)
+        tile = self.builder.tile("sum", Memory.SBUF, storage_dtype(dtype), point.partitions, count)
         return tile_pattern(tile, point, point.free)
 
     def _clear(self, accumulator: Pattern) -> None:
@@ -88,7 +89,7 @@ class VectorNest(NestEmitter):
                 )
             )  # fmt: skip
 
-    def _emit(self, instruction: object) -> None:
+    def _emit(self, instruction: Instr) -> None:
         self.builder.emit(instruction)
 
     def _reduce(self, value: Pattern, dst: Pattern, axes: int) -> None:
@@ -137,5 +138,5 @@ def _flat(pattern: Pattern) -> Pattern:
 
 
 def _merge(dims: Dims) -> Dims:
-    """Drop unit dimensions and merge adjacent ones that step evenly; one is left."""
+    """Drop unit dimensions and merge contiguous ones; at least one dimension remains."""
     return merged(dims) or ((1, 1),)

@@ -1,4 +1,4 @@
-"""Run-time offsets: uniform ones become registers, the others gathers and scatters by DMA."""
+"""Run-time offsets: uniform ones become registers, varying ones DMA gathers and scatters."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from glia.isa.instructions.dma import DmaGather, DmaScatter
 from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
 from glia.isa.instructions.vector import Memset, TensorTensor
 from glia.isa.operand import Memory, Pattern, row_major, whole
-from glia.machine.emit.block_builder import Builder
-from glia.machine.emit.box import storage
-from glia.machine.emit.covering import Prices
+from glia.machine.emit.block_builder import BlockBuilder
+from glia.machine.emit.box import storage_dtype
+from glia.machine.emit.covering import InstructionCosts
 from glia.machine.emit.layout import (
     Point,
-    fold_together,
+    drop_replication,
+    fold_dims,
     hbm_pattern,
     linearise,
     partition_scalar,
-    swept_once,
     tile_pattern,
 )
 from glia.machine.emit.monoids import exact_engine, reduce_op
@@ -32,17 +32,17 @@ from glia.tile.ir import Apply, Dynamic, Expr, Index, Literal, Load, Store
 
 
 class IndirectAccess:
-    """Emits accesses whose place is known only at run time."""
+    """Emits accesses whose offsets are computed at run time."""
 
     def __init__(
         self,
-        builder: Builder,
-        prices: Prices,
+        builder: BlockBuilder,
+        costs: InstructionCosts,
         sources: Mapping[str, Source],
         read: Callable[[Load, Point], Pattern],
     ) -> None:
         self.builder = builder
-        self.prices = prices
+        self.costs = costs
         self.sources = sources
         self.read = read
         self._registers: dict[tuple[Dynamic, str], str] = {}
@@ -71,7 +71,7 @@ class IndirectAccess:
             raise InternalError(f"the offset {offset.load.buffer} has to be in HBM")
         linear = linearise(offset.load.index, source.shape)
         cell = Pattern(source.tile, source.tile.dtype, ((1, 1), (1, 1)), linear)
-        register = self.builder.fresh("$offset")
+        register = self.builder.unique_name("$offset")
         loc = self.builder.loc
         self.builder.emit(RegisterLoad(register=register, src=cell, on=engine, loc=loc))
         value = Affine.of(register)
@@ -84,13 +84,17 @@ class IndirectAccess:
     # --- gathers and scatters -------------------------------------------------------------------
 
     def gather(self, load: Load, point: Point, extents: Mapping[str, int]) -> Pattern:
-        """Fetch the rows that an index tensor names, one row to a partition."""
-        table = self._table(load.buffer, load.index, load.dynamic, point, extents)
+        """Fetch the rows that an index tensor selects, one row to a partition."""
+        table = self._row_table(load.buffer, load.index, load.dynamic, point, extents)
         tile = self.builder.tile(
-            load.buffer, Memory.SBUF, storage(load.dtype), point.partitions, table.row_elements
+            load.buffer,
+            Memory.SBUF,
+            storage_dtype(load.dtype),
+            point.partitions,
+            table.row_elements,
         )
         dst = tile_pattern(tile, point, table.row_axes)
-        (rows,) = fold_together((swept_once(dst),))
+        (rows,) = fold_dims((drop_replication(dst),))
         self.builder.emit(
             DmaGather(
                 dst=rows, src=replace(table.pattern, dtype=tile.dtype),
@@ -103,15 +107,15 @@ class IndirectAccess:
     def scatter(
         self, target: Store, value: Pattern, point: Point, extents: Mapping[str, int]
     ) -> None:
-        """Write rows to where an index tensor says; rows out of range are dropped."""
-        table = self._table(target.buffer, target.index, target.dynamic, point, extents)
+        """Write rows to the positions in an index tensor; rows out of range are dropped."""
+        table = self._row_table(target.buffer, target.index, target.dynamic, point, extents)
         keep = (0, *(1 + i for i, a in enumerate(point.free) if a in table.row_axes))
         dims = tuple(value.dims[i] for i in keep)
         src = replace(value, dims=dims if len(dims) > 1 else (*dims, (1, 1)))
-        src = fold_together((src,))[0]
+        src = fold_dims((src,))[0]
         combine = target.combine
-        if needs_turns(target, src.dtype):
-            src, combine = self._combined(target.combine, table, src), ""
+        if needs_serial_combine(target, src.dtype):
+            src, combine = self._combine_rows(target.combine, table, src), ""
         self.builder.emit(
             DmaScatter(
                 dst=replace(table.pattern, dtype=src.dtype), src=src, indices=table.indices,
@@ -120,7 +124,7 @@ class IndirectAccess:
             )
         )  # fmt: skip
 
-    def _combined(self, function: str, table: Table, update: Pattern) -> Pattern:
+    def _combine_rows(self, function: str, table: RowTable, update: Pattern) -> Pattern:
         """Combine an update with the row it goes to, one update at a time."""
         loc = self.builder.loc
         tile = self.builder.tile(
@@ -140,15 +144,15 @@ class IndirectAccess:
         )
         return row
 
-    def _table(
+    def _row_table(
         self,
         buffer: str,
         index: tuple[Affine, ...],
         dynamic: tuple[Dynamic, ...],
         point: Point,
         extents: Mapping[str, int],
-    ) -> Table:
-        """See an HBM tensor as a table whose rows the offsets (and the partition axis) choose."""
+    ) -> RowTable:
+        """View an HBM tensor as a table; offsets and the partition axis select its rows."""
         source = self.sources[buffer]
         if source.tile is None:
             raise InternalError(f"{buffer} is accessed indirectly and has to be in HBM")
@@ -166,23 +170,23 @@ class IndirectAccess:
         rows = Affine.of(point.partition) * (along // unit) if along else ZERO
         expression = _row_expression(dynamic, [s // unit for s in chosen], rows)
         column = Point(point.env, point.partition, ())
-        selector = Selector(self.builder, self.prices, column, self.read)
+        selector = Selector(self.builder, self.costs, column, self.read)
         indices = partition_scalar(selector.pattern(expression))
         fixed = tuple(e.substitute({point.partition: 0}) for e in index)
         row = hbm_pattern(source.tile, fixed, source.shape, replace(point, free=row_axes))
         dims = ((unit, reach // unit + 1), *(row.dims[1:] or ((1, 1),)))
-        pattern = fold_together((replace(row, dims=dims),))[0]
-        return Table(pattern, indices, row_axes, math.prod(point.extents(row_axes)))
+        pattern = fold_dims((replace(row, dims=dims),))[0]
+        return RowTable(pattern, indices, row_axes, math.prod(point.extents(row_axes)))
 
 
-def needs_turns(target: Store, dtype: DType) -> bool:
-    """Whether updates have to be combined one after the other: DMA can only add, in float32."""
+def needs_serial_combine(target: Store, dtype: DType) -> bool:
+    """Whether updates are combined one at a time: DMA itself can only add floats."""
     return bool(target.combine) and (target.combine != "add" or not dtype.is_float)
 
 
 @dataclass(frozen=True)
-class Table:
-    """An HBM tensor seen as rows, and the [P, 1] row numbers to access."""
+class RowTable:
+    """An HBM tensor as a table of rows, and the [P, 1] row numbers to access."""
 
     pattern: Pattern
     indices: Pattern

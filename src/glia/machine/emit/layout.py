@@ -1,4 +1,4 @@
-"""Where values lie: spans of axes, homes of buffers, and the access patterns that join the two."""
+"""Ranges of axes, on-chip homes of buffers, and the access patterns between the two."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from glia.tile.contraction import PARTITIONS
 
 
 @dataclass(frozen=True)
-class Span:
-    """The values an axis takes at this point: base, base+1, ... (base affine in loop variables)."""
+class AxisRange:
+    """Values of an axis: base, base+1, ..., `extent` of them; base is affine in loop variables."""
 
     base: Affine
     extent: int
 
 
-Env = Mapping[str, Span]
+Env = Mapping[str, AxisRange]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Point:
-    """The shape instructions work on: one axis on the partitions, the others free."""
+    """The iteration space of an instruction: one axis on the partitions, the others free."""
 
     env: Env
     partition: str
@@ -65,14 +65,16 @@ class Point:
 
     @property
     def partitions(self) -> int:
+        """The extent of the partition axis; 1 without one."""
         return self.env[self.partition].extent if self.partition else 1
 
     def extents(self, axes: Sequence[str]) -> tuple[int, ...]:
+        """The extents of some axes."""
         return tuple(self.env[a].extent for a in axes)
 
 
 def bases(env: Env) -> dict[str, Affine]:
-    """Axis -> its base."""
+    """The first value of every axis, by axis."""
     return {axis: span.base for axis, span in env.items()}
 
 
@@ -94,7 +96,7 @@ def linearise(index: Sequence[Affine], shape: Sequence[int]) -> Affine:
 
 
 def home_pattern(home: Home, index: Sequence[Affine], point: Point) -> Pattern | None:
-    """The access index[...] of a buffer through its on-chip home; None when it does not line up."""
+    """The access index[...] of a buffer in its on-chip home; None where layouts do not agree."""
     env = bases(point.env)
     offset = ZERO
     steps = dict.fromkeys(point.free, 0)
@@ -115,7 +117,7 @@ def home_pattern(home: Home, index: Sequence[Affine], point: Point) -> Pattern |
 
 
 def _partition_row(home: Home, index: Sequence[Affine], point: Point) -> tuple[int, Affine] | None:
-    """(start partition, block) of a point in a home, None when the point is not along its rows."""
+    """(start partition, block) of a point in a home; None when other axes run over its rows."""
     if home.partition_dim < 0 and not home.axis:
         return 0, ZERO
     along = Affine.of(home.axis) if home.axis else index[home.partition_dim]
@@ -139,14 +141,14 @@ def partition_scalar(pattern: Pattern) -> Pattern:
     return Pattern(pattern.tile, pattern.dtype, dims, pattern.offset, pattern.partition)
 
 
-def swept_once(pattern: Pattern) -> Pattern:
-    """The pattern that covers each element of a replicated tile once."""
+def drop_replication(pattern: Pattern) -> Pattern:
+    """The pattern with step-0 dimensions reduced to one: each element is accessed once."""
     free = ((step, count) if step else (1, 1) for step, count in pattern.dims[1:])
     return replace(pattern, dims=(pattern.dims[0], *free))
 
 
-def fold_together(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """Drop and merge free dimensions that every pattern lets us drop or merge."""
+def fold_dims(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    """Drop unit dimensions and merge contiguous ones, where all patterns allow it."""
     kept: list[list[tuple[int, int]]] = [[] for _ in patterns]
     for position in range(1, len(patterns[0].dims)):
         column = [pattern.dims[position] for pattern in patterns]

@@ -1,4 +1,4 @@
-"""From scheduled nests to a machine program: buffers become tiles, statements become blocks."""
+"""Lower scheduled nests to a machine program: buffers become tiles, statements become blocks."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from glia.base.dtype import PRED, S32
 from glia.base.errors import InternalError
 from glia.isa.instructions.sync import RegisterLoad
 from glia.isa.operand import Memory, Pattern, Tile
-from glia.machine.emit.block_builder import Builder
-from glia.machine.emit.box import storage
-from glia.machine.emit.contraction import ContractNest
-from glia.machine.emit.covering import Prices
-from glia.machine.emit.elementwise import VectorNest
-from glia.machine.emit.layout import PARTITIONS, Dim, Home
-from glia.machine.emit.nest import Emitter
+from glia.machine.emit.block_builder import BlockBuilder
+from glia.machine.emit.box import storage_dtype
+from glia.machine.emit.contraction import ContractionEmitter
+from glia.machine.emit.covering import InstructionCosts
+from glia.machine.emit.elementwise import VectorNestEmitter
+from glia.machine.emit.layout import Dim, Home
+from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.splice_kernels import splice
 from glia.machine.emit.staging import Source
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
 from glia.options import CompileOptions
 from glia.tile import ir as tile
+from glia.tile.contraction import PARTITIONS
 
 
 def emit(program: tile.Program, options: CompileOptions) -> Program:
@@ -28,15 +29,15 @@ def emit(program: tile.Program, options: CompileOptions) -> Program:
 
 
 class ProgramEmitter:
-    """Walks a tile program."""
+    """Lowers one tile program, statement by statement."""
 
     def __init__(self, program: tile.Program, target: str) -> None:
         self.program = program
         self.target = target
-        self.builder = Builder()
+        self.builder = BlockBuilder()
         sources = {name: self._source(buffer) for name, buffer in program.buffers.items()}
-        prices = Prices(get_target(target).arch)
-        self.shared = Emitter(self.builder, prices, dict(program.buffers), sources)
+        costs = InstructionCosts(get_target(target).arch)
+        self.context = EmitContext(self.builder, costs, dict(program.buffers), sources)
 
     def emit(self) -> Program:
         body = self._block(self.program.body)
@@ -56,20 +57,21 @@ class ProgramEmitter:
         )
 
     def _used_tiles(self, body: tuple[Statement, ...]) -> dict[str, Tile]:
-        """The tiles that instructions or the outside name; a constant may be read packed only."""
+        """The tiles that instructions or bindings name; a packed constant leaves its own unused."""
         used = {p.tile.name for i in walk(body) for p in i.patterns()}
         used |= {self._tile(n).name for n in (*self.program.inputs, *self.program.outputs)}
         return {name: made for name, made in self.builder.tiles.items() if name in used}
 
     def _source(self, buffer: tile.Buffer) -> Source:
         layout = self.program.layouts.get(buffer.name)
-        dtype = storage(buffer.dtype)
+        dtype = storage_dtype(buffer.dtype)
         if layout is None or layout.memory == "HBM":
             made = self.builder.tile(buffer.name, Memory.HBM, dtype, 1, buffer.elements)
             value = self.program.constants.get(buffer.name)
             return Source(made, buffer.shape, constant=value)
         rows = layout.partition_dim
-        dims, stride = [], 1
+        dims: list[Dim] = []
+        stride = 1
         for position in reversed(range(len(buffer.shape))):
             if position != rows and buffer.shape[position] > 1:
                 dims.insert(0, Dim(stride, buffer.shape[position], ZERO, dim=position))
@@ -81,8 +83,10 @@ class ProgramEmitter:
         return Source(None, buffer.shape, home)
 
     def _tile(self, name: str) -> Tile:
-        made = self.shared.sources[name].tile
-        assert made is not None, f"{name} is visible outside and has to be in HBM"
+        made = self.context.sources[name].tile
+        assert made is not None, (
+            f"{name} is an input, output or operand of control flow: it must be in HBM"
+        )
         return made
 
     def _binding(self, name: str) -> Binding:
@@ -99,7 +103,7 @@ class ProgramEmitter:
         if isinstance(statement, tile.Nest):
             self._nest(statement)
         elif isinstance(statement, tile.While):
-            register = self.builder.fresh("$continue")
+            register = self.builder.unique_name("$continue")
             with self.builder.nested() as condition:
                 for inner in statement.condition:
                     self._statement(inner)
@@ -109,7 +113,7 @@ class ProgramEmitter:
         elif isinstance(statement, tile.Call):
             self._call(statement)
         else:
-            register = self.builder.fresh("$arm")
+            register = self.builder.unique_name("$arm")
             self._load_register(register, statement.selector)
             arms = tuple(self._block(arm) for arm in statement.arms)
             self.builder.block.append(Branch(register, arms))
@@ -123,8 +127,10 @@ class ProgramEmitter:
 
     def _nest(self, nest: tile.Nest) -> None:
         schedule = self.program.schedules[nest.name]
-        kind = ContractNest if schedule.engine == "tensor" else VectorNest
-        kind(self.shared, nest, schedule).emit()
+        kind: type[ContractionEmitter | VectorNestEmitter] = (
+            ContractionEmitter if schedule.engine == "tensor" else VectorNestEmitter
+        )
+        kind(self.context, nest, schedule).emit()
 
     def _load_register(self, register: str, buffer: str) -> None:
         """Load a scalar buffer into a register, through int32 when it is narrower."""
@@ -136,10 +142,10 @@ class ProgramEmitter:
 
     def _widen(self, buffer: str) -> str:
         """Copy a pred scalar to a new int32 scalar."""
-        wide = tile.Buffer(self.builder.fresh(f"{buffer}.word"), S32, ())
-        self.shared.buffers[wide.name] = wide
-        self.shared.sources[wide.name] = self._source(wide)
+        wide = tile.Buffer(self.builder.unique_name(f"{buffer}.word"), S32, ())
+        self.context.buffers[wide.name] = wide
+        self.context.sources[wide.name] = self._source(wide)
         value = tile.Apply("convert", (tile.Load(buffer, PRED, ()),), S32)
         nest = tile.Nest(f"widen.{wide.name}", (), value, tile.Store(wide.name, ()))
-        VectorNest(self.shared, nest, tile.Schedule("vector", "", {}, ())).emit()
+        VectorNestEmitter(self.context, nest, tile.Schedule("vector", "", {}, ())).emit()
         return wide.name

@@ -27,7 +27,7 @@ def exact_engine(op: str) -> str:
 
 
 def identity(function: str, dtype: DType) -> float | int:
-    """The value that leaves others unchanged under a monoid."""
+    """The identity element of a monoid on a dtype."""
     lowest, highest = _range(dtype)
     return {
         "add": 0, "multiply": 1, "maximum": lowest, "minimum": highest,

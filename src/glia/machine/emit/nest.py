@@ -1,4 +1,4 @@
-"""Emitting one nest: its tile loops, the staging of what it reads, its points, its stores."""
+"""Emission of one nest: its tile loops, the staging of its loads, its points and its stores."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
-from glia.machine.emit.block_builder import Builder
-from glia.machine.emit.box import find_box, storage
-from glia.machine.emit.covering import Prices
+from glia.machine.emit.block_builder import BlockBuilder
+from glia.machine.emit.box import find_box, storage_dtype
+from glia.machine.emit.covering import InstructionCosts
 from glia.machine.emit.indirect import IndirectAccess, is_varying
 from glia.machine.emit.layout import (
-    PARTITIONS,
+    AxisRange,
     Env,
     Home,
     Point,
-    Span,
-    fold_together,
+    fold_dims,
     hbm_pattern,
     home_pattern,
     tile_pattern,
@@ -29,8 +28,8 @@ from glia.machine.emit.layout import (
 from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
-from glia.tile.contraction import row_dim
-from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Schedule
+from glia.tile.contraction import PARTITIONS, row_dim
+from glia.tile.ir import Apply, Buffer, Dynamic, Expr, Load, Nest, Schedule
 
 GOOD_RUN_BYTES = 512  # contiguous: shorter pieces cost more in descriptors than an engine's copy
 GOOD_TRANSFER_BYTES = 4096  # per partition: enough for a DMA to run at its full rate
@@ -38,11 +37,11 @@ HOIST_BYTES = 24 * 1024  # per partition: what one load may occupy to be read on
 
 
 @dataclass
-class Emitter:
-    """What every nest of a program shares."""
+class EmitContext:
+    """The state that the emitters of a program's nests share."""
 
-    builder: Builder
-    prices: Prices
+    builder: BlockBuilder
+    costs: InstructionCosts
     buffers: dict[str, Buffer]
     sources: dict[str, Source]
 
@@ -50,13 +49,13 @@ class Emitter:
 class NestEmitter:
     """Emits one nest under its schedule."""
 
-    def __init__(self, shared: Emitter, nest: Nest, schedule: Schedule) -> None:
-        self.shared = shared
-        self.builder = shared.builder
+    def __init__(self, context: EmitContext, nest: Nest, schedule: Schedule) -> None:
+        self.context = context
+        self.builder = context.builder
         self.nest = nest
         self.schedule = schedule
-        self.stager = Stager(shared.builder)
-        self.indirect = IndirectAccess(shared.builder, shared.prices, shared.sources, self.read)
+        self.stager = Stager(context.builder)
+        self.indirect = IndirectAccess(context.builder, context.costs, context.sources, self.read)
         self.extents = nest.extents
         self.order = tuple(a for a in schedule.order if self.tile_of(a) < self.extents[a])
         self.partition = schedule.partition
@@ -76,6 +75,7 @@ class NestEmitter:
         return frozenset(found)
 
     def tile_of(self, axis: str) -> int:
+        """The extent of an axis' tile: the whole axis unless the schedule tiles it."""
         return self.schedule.tiles.get(axis, self.extents[axis])
 
     # --- loops ----------------------------------------------------------------------------------
@@ -90,12 +90,12 @@ class NestEmitter:
         full, left = divmod(self.extents[axis], tile)
         if axis in self.unrolled:
             for trip in range(full):
-                self._enter(rest, env | {axis: Span(Affine((), trip * tile), tile)}, visit)
+                self._enter(rest, {**env, axis: AxisRange(Affine((), trip * tile), tile)}, visit)
         elif full:
             with self.builder.loop(full) as index:
-                self._enter(rest, env | {axis: Span(index * tile, tile)}, visit)
+                self._enter(rest, {**env, axis: AxisRange(index * tile, tile)}, visit)
         if left:
-            self._enter(rest, env | {axis: Span(Affine((), full * tile), left)}, visit)
+            self._enter(rest, {**env, axis: AxisRange(Affine((), full * tile), left)}, visit)
 
     def _enter(self, rest: Sequence[str], env: Env, visit: Callable[[Env], None]) -> None:
         self._scopes.append({})
@@ -104,7 +104,7 @@ class NestEmitter:
         self._scopes.pop()
 
     def _all_loads(self) -> list[Load]:
-        """What the nest reads as data: all loads but those that only say where to access."""
+        """The loads that the nest reads as data; uniform offsets are read into registers."""
         found = [*data_loads(self.nest.body, self.nest.finish)]
         is_scatter = self.indirect.is_scatter(self.nest.target)
         for offset in self.nest.target.dynamic:
@@ -112,9 +112,9 @@ class NestEmitter:
                 found += data_loads(offset.load)
         return list(dict.fromkeys(found))
 
-    def close(self, env: Env) -> dict[str, Span]:
-        """`env` with every axis that has no loop spanning its full extent."""
-        missing = {a: Span(ZERO, n) for a, n in self.extents.items() if a not in env}
+    def span_all_axes(self, env: Env) -> dict[str, AxisRange]:
+        """`env` with the full range of every axis that no open loop runs over."""
+        missing = {a: AxisRange(ZERO, n) for a, n in self.extents.items() if a not in env}
         return {**env, **missing}
 
     # --- loads ----------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class NestEmitter:
                 self._stage(load, partition, env)
 
     def staged_loads(self) -> list[tuple[Load, str]]:
-        """(load, axis its partitions run over) of what has to be brought into SBUF."""
+        """(load, axis on the partitions) of every load that must be copied into SBUF."""
         return [
             (load, self.partition)
             for load in self._all_loads()
@@ -137,13 +137,13 @@ class NestEmitter:
 
     def is_read_in_place(self, load: Load, partition: str) -> bool:
         """A resident buffer that lines up with the partition axis needs no staging."""
-        home = self.shared.sources[load.buffer].home
+        home = self.context.sources[load.buffer].home
         if home is None or load.guards:
             return False
         return row_dim(load.index, partition) == home.partition_dim and not load.dynamic
 
     def _level(self, load: Load, partition: str) -> int:
-        """How many loops are open when a load is staged."""
+        """The loop depth at which a load is staged: least traffic within HOIST_BYTES."""
         known = self._levels.get((load, partition))
         if known is not None:
             return known
@@ -160,8 +160,8 @@ class NestEmitter:
         return best
 
     def _traffic(self, load: Load, partition: str, level: int) -> tuple[int, int]:
-        """(bytes per partition held, bytes per partition read in all) when staged at a level."""
-        env = {axis: Span(ZERO, self.tile_of(axis)) for axis in self.order[:level]}
+        """(bytes held, total bytes read), per partition, when a load is staged at a level."""
+        env = {axis: AxisRange(ZERO, self.tile_of(axis)) for axis in self.order[:level]}
         box = find_box(load, partition, env, self.extents, self._block(partition))
         held = box.elements * box.blocks * load.dtype.bytes
         trips = (-(-self.extents[axis] // self.tile_of(axis)) for axis in self.order[:level])
@@ -171,22 +171,26 @@ class NestEmitter:
         return min(PARTITIONS, self.tile_of(partition)) if partition else 1
 
     def _stage(self, load: Load, partition: str, env: Env) -> None:
-        source = self.shared.sources[load.buffer]
-        resolved = self._with_registers(load)
+        source = self.context.sources[load.buffer]
+        resolved = self._resolve_offsets(load)
         box = find_box(resolved, partition, env, self.extents, self._block(partition))
         rows = self._block(partition)
         self._scopes[-1][load, partition] = self.stager.stage(resolved, box, source, rows)
 
-    def _with_registers(self, load: Load) -> Load:
-        """Replace uniform dynamic offsets by the registers that hold them."""
+    def _resolve_offsets(self, load: Load) -> Load:
+        """The load with its uniform dynamic offsets replaced by the registers that hold them."""
         if not load.dynamic:
             return load
         return replace(
-            load, index=self.shifted(load.index, load.dynamic, QUEUE_OWNERS["load"]), dynamic=()
+            load,
+            index=self.add_registers(load.index, load.dynamic, QUEUE_OWNERS["load"]),
+            dynamic=(),
         )
 
-    def shifted(self, index: tuple[Affine, ...], dynamic: tuple, engine: str) -> tuple[Affine, ...]:
-        """An index with the registers of its uniform dynamic offsets added."""
+    def add_registers(
+        self, index: tuple[Affine, ...], dynamic: tuple[Dynamic, ...], engine: str
+    ) -> tuple[Affine, ...]:
+        """An index plus the registers of its uniform dynamic offsets."""
         result = list(index)
         for offset in dynamic:
             register = self.indirect.register(offset, engine)
@@ -203,17 +207,17 @@ class NestEmitter:
             if home is not None:
                 break
         else:
-            home = self.shared.sources[load.buffer].home
+            home = self.context.sources[load.buffer].home
         if home is None:
             raise InternalError(f"{load.buffer} was not staged in {self.nest.name}")
-        pattern = home_pattern(home, self._with_registers(load).index, point)
+        pattern = home_pattern(home, self._resolve_offsets(load).index, point)
         if pattern is None:
             raise InternalError(f"{load.buffer} does not line up with {self.nest.name}")
         return pattern
 
     def selector(self, point: Point, accumulator: Pattern | None = None) -> Selector:
-        """Selects instructions at a point of this nest."""
-        return Selector(self.builder, self.shared.prices, point, self.read, accumulator)
+        """An instruction selector for one point of this nest."""
+        return Selector(self.builder, self.context.costs, point, self.read, accumulator)
 
     # --- stores ---------------------------------------------------------------------------------
 
@@ -221,19 +225,19 @@ class NestEmitter:
         """Compute `result` over a point and write it to the nest's target."""
         selector = self.selector(point, accumulator)
         target = self.nest.target
-        source = self.shared.sources[target.buffer]
+        source = self.context.sources[target.buffer]
         if source.home is not None:
             dst = home_pattern(source.home, target.index, point)
             if dst is None:
                 raise InternalError(f"{target.buffer} does not line up with {self.nest.name}")
             selector.store(result, dst)
             return
-        dtype = self.shared.buffers[target.buffer].dtype
+        dtype = self.context.buffers[target.buffer].dtype
         value = selector.value(result)
         axes = selector.axes_of(result)
-        if not isinstance(value, Pattern) or not self._is_ready(value, dtype, point):
+        if not isinstance(value, Pattern) or not self._is_storable(value, dtype, point):
             tile = self.builder.tile(
-                target.buffer, Memory.SBUF, storage(dtype), point.partitions,
+                target.buffer, Memory.SBUF, storage_dtype(dtype), point.partitions,
                 math.prod(point.extents(axes)),
             )  # fmt: skip
             staged = tile_pattern(tile, point, axes)
@@ -241,19 +245,19 @@ class NestEmitter:
             value = staged
         self.write(value, point)
 
-    def _is_ready(self, value: Pattern, dtype: DType, point: Point) -> bool:
-        """Whether a value can be written to HBM as it lies, in runs as long as HBM has them."""
-        if value.memory is not Memory.SBUF or value.dtype is not storage(dtype):
+    def _is_storable(self, value: Pattern, dtype: DType, point: Point) -> bool:
+        """Whether a value can go to HBM without a copy first, in runs as long as HBM's."""
+        if value.memory is not Memory.SBUF or value.dtype is not storage_dtype(dtype):
             return False
         if self.indirect.is_scatter(self.nest.target):
             return True
-        dst = self._place(self.nest.target.index, value.dtype, point)
-        dst, src = fold_together((dst, value))
+        dst = self._target_pattern(self.nest.target.index, value.dtype, point)
+        dst, src = fold_dims((dst, value))
         return src.contiguous_bytes >= min(GOOD_RUN_BYTES, dst.contiguous_bytes)
 
-    def _place(self, index: tuple[Affine, ...], dtype: DType, point: Point) -> Pattern:
-        """The target in HBM at an index, over a point."""
-        source = self.shared.sources[self.nest.target.buffer]
+    def _target_pattern(self, index: tuple[Affine, ...], dtype: DType, point: Point) -> Pattern:
+        """The access pattern of the nest's target in HBM, at an index over a point."""
+        source = self.context.sources[self.nest.target.buffer]
         assert source.tile is not None
         return replace(hbm_pattern(source.tile, index, source.shape, point), dtype=dtype)
 
@@ -263,14 +267,14 @@ class NestEmitter:
         if self.indirect.is_scatter(target):
             self.indirect.scatter(target, value, point, self.extents)
             return
-        index = self.shifted(target.index, target.dynamic, QUEUE_OWNERS["store"])
-        self.builder.dma(self._place(index, value.dtype, point), value, "store")
+        index = self.add_registers(target.index, target.dynamic, QUEUE_OWNERS["store"])
+        self.builder.dma(self._target_pattern(index, value.dtype, point), value, "store")
 
 
 def data_loads(*expressions: Expr | None) -> Iterator[Load]:
-    """The loads of expressions; a uniform offset goes to a register and is none of them.
+    """The loads of expressions, without those of uniform offsets, which go to registers.
 
-    Expressions share parts: each object is visited once.
+    Shared subexpressions are visited once.
     """
     seen: set[int] = set()
     waiting = list(reversed(expressions))

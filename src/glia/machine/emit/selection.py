@@ -1,8 +1,8 @@
 """Instruction selection: cover a scalar expression with instructions at one point of a nest.
 
-Which instructions compute what is declared beside them (`isa.form`); here each expression gets the
-cover of least cost. Parts that are used more than once are computed once and cut the expression
-into trees; each tree's cheapest cover follows from those of its operands.
+Instructions declare the expressions they compute (`isa.form`); selection finds the cover of least
+cost. Subexpressions with several uses are computed once, which cuts the expression into trees; the
+cheapest cover of a tree follows from the covers of its operands, by dynamic programming.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from glia.base.dtype import F32, S32, U32, DType
 from glia.base.errors import InternalError
@@ -17,15 +18,21 @@ from glia.isa.instructions.gpsimd import Iota
 from glia.isa.instructions.vector import Memset, TensorCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, row_major
-from glia.machine.emit.block_builder import Builder
-from glia.machine.emit.box import storage
-from glia.machine.emit.covering import Match, Prices, matches, without_widening
+from glia.machine.emit.block_builder import BlockBuilder
+from glia.machine.emit.box import storage_dtype
+from glia.machine.emit.covering import (
+    InstructionCosts,
+    Match,
+    build_instruction,
+    matches,
+    strip_widening,
+)
 from glia.machine.emit.layout import (
     Point,
     bases,
-    fold_together,
+    drop_replication,
+    fold_dims,
     partition_scalar,
-    swept_once,
     tile_pattern,
 )
 from glia.tile.ir import Accumulator, Apply, Expr, Index, Literal, Load
@@ -33,7 +40,9 @@ from glia.tile.ir import Accumulator, Apply, Expr, Index, Literal, Load
 Value = Pattern | float | int
 
 
-def free_axes(expression: Expr, axes: Sequence[str], memo: dict[int, frozenset[str]]) -> frozenset:
+def free_axes(
+    expression: Expr, axes: Sequence[str], memo: dict[int, frozenset[str]]
+) -> frozenset[str]:
     """Which of `axes` the value of an expression depends on."""
     found = memo.get(id(expression))
     if found is not None:
@@ -57,8 +66,8 @@ def free_axes(expression: Expr, axes: Sequence[str], memo: dict[int, frozenset[s
     return memo[id(expression)]
 
 
-def is_view(expression: Expr) -> bool:
-    """Whether an expression is another expression's bits under another dtype of equal width."""
+def is_view(expression: Expr) -> TypeGuard[Apply]:
+    """Whether an expression reinterprets its argument's bits under a dtype of equal width."""
     if not isinstance(expression, Apply):
         return False
     among_words = {expression.dtype, expression.args[0].dtype} == {S32, U32}
@@ -66,10 +75,10 @@ def is_view(expression: Expr) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The cheapest way to compute an expression: the instruction, its engine and total cost.
+class Cover:
+    """A way to compute an expression: the root instruction, its engine, the cost of the whole tree.
 
-    `operands` are the expressions to compute first, by operand; `leaves_psum` says that those in
+    `operands` are the expressions to compute first, by operand; with `copies_from_psum` those in
     PSUM are copied to SBUF.
     """
 
@@ -77,7 +86,7 @@ class Plan:
     engine: str
     nanoseconds: float
     operands: Mapping[str, Expr | float | int]
-    leaves_psum: bool = False
+    copies_from_psum: bool = False
 
 
 class Selector:
@@ -88,22 +97,22 @@ class Selector:
 
     def __init__(
         self,
-        builder: Builder,
-        prices: Prices,
+        builder: BlockBuilder,
+        costs: InstructionCosts,
         point: Point,
         read: Callable[[Load, Point], Pattern],
         accumulator: Pattern | None = None,
     ) -> None:
         self.builder = builder
-        self.prices = prices
+        self.costs = costs
         self.point = point
         self.read = read
         self.accumulator = accumulator
         self._values: dict[int, tuple[Expr, Value]] = {}
         self._axes: dict[int, frozenset[str]] = {}
         self._uses: dict[int, int] = {}
-        self._plans: dict[int, tuple[Expr, Plan]] = {}
-        self._derived: dict[tuple[int, str], tuple[Expr, Expr]] = {}
+        self._covers: dict[int, tuple[Expr, Cover]] = {}
+        self._derived_expressions: dict[tuple[int, str], tuple[Expr, Expr]] = {}
 
     # --- values ---------------------------------------------------------------------------------
 
@@ -121,7 +130,7 @@ class Selector:
         return self._values[id(expression)][1]
 
     def pattern(self, expression: Expr) -> Pattern:
-        """Like `value`, with numbers put into a tile."""
+        """Like `value`; a number is materialised in a tile."""
         if isinstance(expression, Literal):
             self._materialise((expression,))
             value = self._values[id(expression)][1]
@@ -133,16 +142,16 @@ class Selector:
     def store(self, expression: Expr, dst: Pattern) -> None:
         """Compute an expression straight into `dst`, which covers the whole point."""
         self._count_uses(expression)
-        if self._is_open(expression) and not is_view(expression):
+        if self._is_uncomputed(expression) and not is_view(expression):
             axes = self.axes_of(expression)
             if all(a in axes or self.point.env[a].extent == 1 for a in self.point.free):
-                self._apply(self._plan_into(expression, dst), dst)
+                self._apply(self._cover_into(expression, dst), dst)
                 return
         self.store_value(self.value(expression), dst)
 
     def store_value(self, value: Value, dst: Pattern) -> None:
-        """Copy an already computed value to a tile, once per element it varies over."""
-        target = swept_once(dst)
+        """Copy a value to a tile; where `dst` is replicated, each element is written once."""
+        target = drop_replication(dst)
         if isinstance(value, Pattern):
             self._emit(TensorCopy, "vector", dst=target, src=value)
         else:
@@ -151,16 +160,18 @@ class Selector:
     def temporary(self, dtype: DType, axes: Sequence[str], stem: str = "t") -> Pattern:
         """A new SBUF tile over some of the free axes, as a pattern over the whole point."""
         elements = self._elements(axes)
-        tile = self.builder.tile(stem, Memory.SBUF, storage(dtype), self.point.partitions, elements)
+        tile = self.builder.tile(
+            stem, Memory.SBUF, storage_dtype(dtype), self.point.partitions, elements
+        )
         return tile_pattern(tile, self.point, axes)
 
     def _elements(self, axes: Sequence[str]) -> int:
         return math.prod(self.point.extents(axes))
 
-    # --- what is computed, and once -------------------------------------------------------------
+    # --- evaluation order -----------------------------------------------------------------------
 
     def _count_uses(self, root: Expr) -> None:
-        """Count how often each part of an expression is used, each part's own parts once."""
+        """Count the uses of each subexpression in the expression's directed acyclic graph."""
         stack = [root]
         while stack:
             part = stack.pop()
@@ -168,20 +179,20 @@ class Selector:
             if self._uses[id(part)] == 1 and isinstance(part, Apply):
                 stack.extend(part.args)
 
-    def _is_open(self, expression: Expr) -> bool:
-        """Whether an expression is a function still to be computed."""
+    def _is_uncomputed(self, expression: Expr) -> TypeGuard[Apply]:
+        """Whether an expression is a function that has no value yet."""
         return isinstance(expression, Apply) and id(expression) not in self._values
 
-    def _absorbs(self, expression: Expr) -> bool:
-        """Whether a function may become part of the instruction that uses it."""
-        return self._is_open(expression) and self._uses.get(id(expression), 0) <= 1
+    def _can_absorb(self, expression: Expr) -> bool:
+        """Whether a function may be fused into the instruction that uses it: its only user."""
+        return self._is_uncomputed(expression) and self._uses.get(id(expression), 0) <= 1
 
     def _materialise(self, roots: Sequence[Expr]) -> None:
-        """Compute expressions and all that their plans need, operands first."""
+        """Compute expressions and their dependencies, operands first."""
         waiting = list(roots)
         while waiting:
             expression = waiting[-1]
-            missing = [e for e in self._needed(expression) if id(e) not in self._values]
+            missing = [e for e in self._dependencies(expression) if id(e) not in self._values]
             if id(expression) in self._values or not missing:
                 waiting.pop()
                 if id(expression) not in self._values:
@@ -189,17 +200,17 @@ class Selector:
             else:
                 waiting.extend(reversed(missing))
 
-    def _needed(self, expression: Expr) -> list[Expr]:
-        """The expressions whose values an expression's own computation reads."""
-        if not self._is_open(expression):
+    def _dependencies(self, expression: Expr) -> list[Expr]:
+        """The expressions whose values the instruction of an expression reads."""
+        if not self._is_uncomputed(expression):
             return []
         if is_view(expression):
-            return [expression.args[0]]  # type: ignore[union-attr]
-        return self._inputs(self._plan(expression))
+            return [expression.args[0]]
+        return self._operand_expressions(self._cover(expression))
 
     @staticmethod
-    def _inputs(plan: Plan) -> list[Expr]:
-        given = (operand for name, operand in plan.operands.items() if name != "dst")
+    def _operand_expressions(cover: Cover) -> list[Expr]:
+        given = (operand for name, operand in cover.operands.items() if name != "dst")
         return [operand for operand in given if not isinstance(operand, int | float)]
 
     def _compute(self, expression: Expr) -> Pattern:
@@ -213,15 +224,15 @@ class Selector:
         if isinstance(expression, Literal):
             return self._constant(expression)
         if is_view(expression):
-            return self._viewed(self._values[id(expression.args[0])][1], expression.dtype)
+            return self._reinterpret(self._values[id(expression.args[0])][1], expression.dtype)
         dst = self.temporary(expression.dtype, self.axes_of(expression))
-        self._apply(self._plan(expression), swept_once(dst))
+        self._apply(self._cover(expression), drop_replication(dst))
         return dst
 
     @staticmethod
-    def _viewed(value: Value, dtype: DType) -> Pattern:
+    def _reinterpret(value: Value, dtype: DType) -> Pattern:
         assert isinstance(value, Pattern)
-        return replace(value, dtype=storage(dtype))
+        return replace(value, dtype=storage_dtype(dtype))
 
     def _constant(self, literal: Literal) -> Pattern:
         pattern = self.temporary(literal.dtype, (), "constant")
@@ -242,77 +253,81 @@ class Selector:
         if expression.dtype in (S32, U32):  # arithmetic on both kinds at once is not exact
             return replace(dst, dtype=expression.dtype)
         cast = self.temporary(expression.dtype, axes)
-        self._emit(TensorCopy, "vector", dst=swept_once(cast), src=dst)
+        self._emit(TensorCopy, "vector", dst=drop_replication(cast), src=dst)
         return cast
 
     # --- the cheapest cover ---------------------------------------------------------------------
 
-    def _plan(self, expression: Expr) -> Plan:
-        """The cheapest plan to compute a function into a tile of its own."""
-        if id(expression) not in self._plans:
-            for part in self._unplanned(expression):
-                plan = self._plan_into(part, swept_once(self._expected(part)))
-                self._plans[id(part)] = (part, plan)
-        return self._plans[id(expression)][1]
+    def _cover(self, expression: Expr) -> Cover:
+        """The cheapest cover of a function that is computed into a new tile."""
+        if id(expression) not in self._covers:
+            for part in self._uncovered(expression):
+                cover = self._cover_into(part, drop_replication(self._result_pattern(part)))
+                self._covers[id(part)] = (part, cover)
+        return self._covers[id(expression)][1]
 
-    def _unplanned(self, root: Expr) -> Iterator[Apply]:
-        """The functions below `root` that have no plan yet, arguments first."""
+    def _uncovered(self, root: Expr) -> Iterator[Apply]:
+        """The functions below `root` that have no cover yet, arguments first."""
         waiting: list[tuple[Expr, bool]] = [(root, False)]
         seen: set[int] = set()
         while waiting:
             part, is_ready = waiting.pop()
             if is_ready:
-                if not is_view(part):
-                    yield part  # type: ignore[misc]
-            elif self._is_open(part) and id(part) not in self._plans and id(part) not in seen:
+                if isinstance(part, Apply) and not is_view(part):
+                    yield part
+            elif (
+                self._is_uncomputed(part) and id(part) not in self._covers and id(part) not in seen
+            ):
                 seen.add(id(part))
                 waiting.append((part, True))
-                waiting.extend((a, False) for a in part.args)  # type: ignore[union-attr]
+                waiting.extend((a, False) for a in part.args)
 
-    def _plan_into(self, expression: Expr, dst: Pattern) -> Plan:
+    def _cover_into(self, expression: Expr, dst: Pattern) -> Cover:
         assert isinstance(expression, Apply)
-        best: Plan | None = None
-        for match in matches(expression, self._absorbs):
-            for plan in self._candidates(match, dst):
-                if best is None or plan.nanoseconds < best.nanoseconds:
-                    best = plan
+        best: Cover | None = None
+        for match in matches(expression, self._can_absorb):
+            for cover in self._candidates(match, dst):
+                if best is None or cover.nanoseconds < best.nanoseconds:
+                    best = cover
         if best is None:
             dtypes = ", ".join(str(a.dtype) for a in expression.args)
             raise InternalError(f"no instruction computes {expression.function} on {dtypes}")
         return best
 
-    def _candidates(self, match: Match, dst: Pattern) -> Iterator[Plan]:
-        """The match with numbers in the instruction, else in tiles; else with PSUM left."""
-        for immediates, leaves_psum in ((True, False), (False, False), (True, True)):
+    def _candidates(self, match: Match, dst: Pattern) -> Iterator[Cover]:
+        """The first legal cover of a match, if any.
+
+        Tried in turn: numbers as immediates; numbers in tiles; operands copied from PSUM to SBUF.
+        """
+        for immediates, copies_from_psum in ((True, False), (False, False), (True, True)):
             operands = self._operands(match, immediates)
             if operands is None:
                 return
-            patterns = self._patterns(match, operands, dst, leaves_psum)
-            found = self.prices.cheapest(match, patterns)
+            patterns = self._patterns(match, operands, dst, copies_from_psum)
+            found = self.costs.cheapest(match, patterns)
             if found is not None:
-                total = found[0] + self._cost_of_operands(match, operands, leaves_psum)
-                yield Plan(match, found[1], total, operands, leaves_psum)
+                total = found[0] + self._cost_of_operands(match, operands, copies_from_psum)
+                yield Cover(match, found[1], total, operands, copies_from_psum)
                 return
 
     def _operands(self, match: Match, immediates: bool) -> dict[str, Expr | float | int] | None:
-        """What each operand is given; None when one cannot be a column that has to be one."""
+        """The expression or number of each operand; None when one must be a column and is not."""
         operands: dict[str, Expr | float | int] = {}
         for name, expression in match.operands.items():
             declared = match.instruction.operand_declarations[name]
-            is_number = isinstance(expression, Literal) and declared.allows_immediate
-            if is_number and immediates:
+            if isinstance(expression, Literal) and declared.allows_immediate and immediates:
                 sign = -1 if name in match.negated else 1
-                operands[name] = sign * expression.value  # type: ignore[union-attr]
+                operands[name] = sign * expression.value
             elif declared.is_column:
                 if self.axes_of(expression):
                     return None
                 operands[name] = self._column(expression, name in match.negated)
             else:
-                operands[name] = expression if declared.is_raw else without_widening(expression)
+                operands[name] = expression if declared.is_raw else strip_widening(expression)
         return operands
 
     def _column(self, expression: Expr, is_negated: bool) -> Expr:
-        """A column as instructions take it: float32 unless its bits matter; maybe its negative."""
+        """A column operand: floats widened to float32, the sign flipped where asked."""
         if expression.dtype.is_float and expression.dtype is not F32:
             widen = lambda e: Apply("convert", (e,), F32)  # noqa: E731
             expression = self._derive(expression, "widened", widen)
@@ -322,116 +337,124 @@ class Selector:
         return self._derive(expression, "negated", lambda e: Apply("multiply", (e, minus), F32))
 
     def _derive(self, expression: Expr, how: str, make: Callable[[Expr], Expr]) -> Expr:
-        """The same derived expression for the same one every time."""
+        """The expression that `make` derives, memoised by (expression, `how`)."""
         key = id(expression), how
-        if key not in self._derived:
+        if key not in self._derived_expressions:
             derived = make(expression)
-            self._derived[key] = (expression, derived)
+            self._derived_expressions[key] = (expression, derived)
             self._uses[id(derived)] = 2  # kept as a value, for all that use it
-        return self._derived[key][1]
+        return self._derived_expressions[key][1]
 
     def _patterns(
         self,
         match: Match,
         operands: Mapping[str, Expr | float | int],
         dst: Pattern,
-        leaves_psum: bool,
+        copies_from_psum: bool,
     ) -> dict[str, object]:
-        """The operands as the instruction will have them, with tiles still to be made."""
+        """The instruction's operands, with placeholder tiles for values not yet computed."""
         result: dict[str, object] = {"dst": dst}
         for name, operand in operands.items():
             if name == "dst":
                 continue
-            value = operand
-            if not isinstance(operand, int | float):
-                value = self._expected(operand)
-                if leaves_psum and value.memory is Memory.PSUM:
-                    value = tile_pattern(_unnamed(value.dtype, 1, 1), self.point, self.point.free)
-                if match.instruction.operand_declarations[name].is_column:
-                    value = partition_scalar(value)
-            result[name] = value
-        return self._fitted(match.instruction, result)
+            if isinstance(operand, int | float):
+                result[name] = operand
+                continue
+            value = self._result_pattern(operand)
+            if copies_from_psum and value.memory is Memory.PSUM:
+                tile = _placeholder_tile(value.dtype, 1, 1)
+                value = tile_pattern(tile, self.point, self.point.free)
+            is_column = match.instruction.operand_declarations[name].is_column
+            result[name] = partition_scalar(value) if is_column else value
+        return self._fit_operands(match.instruction, result)
 
-    def _expected(self, expression: Expr) -> Pattern:
-        """The pattern an expression's value has, or will have once it is computed."""
+    def _result_pattern(self, expression: Expr) -> Pattern:
+        """The pattern of an expression's value, with a placeholder tile until it is computed."""
         known = self._values.get(id(expression))
         if known is not None:
             assert isinstance(known[1], Pattern)
             return known[1]
         if isinstance(expression, Load | Accumulator):
             self._materialise((expression,))
-            return self._expected(expression)
+            return self._result_pattern(expression)
         if is_view(expression):
-            return self._viewed(self._expected(expression.args[0]), expression.dtype)
+            return self._reinterpret(self._result_pattern(expression.args[0]), expression.dtype)
         axes = () if isinstance(expression, Literal) else self.axes_of(expression)
-        tile = _unnamed(storage(expression.dtype), self.point.partitions, self._elements(axes))
+        tile = _placeholder_tile(
+            storage_dtype(expression.dtype), self.point.partitions, self._elements(axes)
+        )
         return tile_pattern(tile, self.point, axes)
 
     def _cost_of_operands(
-        self, match: Match, operands: Mapping[str, Expr | float | int], leaves_psum: bool
+        self, match: Match, operands: Mapping[str, Expr | float | int], copies_from_psum: bool
     ) -> float:
-        """What the operands that serve only this instruction cost, and those to be moved."""
+        """Nanoseconds to compute the operands of which this is the only use, and to copy them."""
         total = 0.0
         for name, operand in operands.items():
             if isinstance(operand, int | float):
                 continue
             total += self._cost(operand)
-            expected = self._expected(operand)
-            is_moved = leaves_psum and expected.memory is Memory.PSUM
-            if is_moved or (name == "dst" and not self._absorbs(operand)):
-                total += self._copy_cost(expected)
+            result = self._result_pattern(operand)
+            is_moved = copies_from_psum and result.memory is Memory.PSUM
+            if is_moved or (name == "dst" and not self._can_absorb(operand)):
+                total += self._copy_cost(result)
         return total
 
     def _cost(self, expression: Expr) -> float:
         while is_view(expression):
-            expression = expression.args[0]  # type: ignore[union-attr]
+            expression = expression.args[0]
         if isinstance(expression, Literal):
-            return self._copy_cost(self._expected(expression))
+            return self._copy_cost(self._result_pattern(expression))
         is_shared = self._uses.get(id(expression), 0) > 1 and not self._is_derived(expression)
-        if not self._is_open(expression) or is_shared:
+        if not self._is_uncomputed(expression) or is_shared:
             return 0.0
-        return self._plan(expression).nanoseconds
+        return self._cover(expression).nanoseconds
 
     def _is_derived(self, expression: Expr) -> bool:
-        return any(derived is expression for _, derived in self._derived.values())
+        return any(derived is expression for _, derived in self._derived_expressions.values())
 
     def _copy_cost(self, pattern: Pattern) -> float:
-        arch = self.prices.arch
-        own = swept_once(pattern)
-        cycles = TensorCopy(dst=replace(own, tile=_unnamed(own.dtype, 1, 1)), src=own).cycles(arch)
+        arch = self.costs.arch
+        own = drop_replication(pattern)
+        cycles = TensorCopy(
+            dst=replace(own, tile=_placeholder_tile(own.dtype, 1, 1)), src=own
+        ).cycles(arch)
         return cycles / arch.clocks_ghz["vector"]
 
     # --- emission -------------------------------------------------------------------------------
 
-    def _apply(self, plan: Plan, dst: Pattern) -> None:
-        """Emit a plan's instruction; what it reads is computed first."""
-        inputs = self._inputs(plan)
+    def _apply(self, cover: Cover, dst: Pattern) -> None:
+        """Compute a cover's operands, then emit its instruction."""
+        inputs = self._operand_expressions(cover)
         self._materialise(inputs)
         values = {id(e): self._values[id(e)][1] for e in inputs}
-        if plan.leaves_psum:
-            values = {key: self._in_sbuf(value) for key, value in values.items()}
-        target = self._started(plan, dst, list(values.values()))
+        if cover.copies_from_psum:
+            values = {key: self._copy_to_sbuf(value) for key, value in values.items()}
+        target = self._initialise_destination(cover, dst, list(values.values()))
         operands: dict[str, object] = {"dst": target}
-        for name, operand in plan.operands.items():
+        for name, operand in cover.operands.items():
             if name == "dst":
                 continue
             value = operand if isinstance(operand, int | float) else values[id(operand)]
-            declared = plan.match.instruction.operand_declarations[name]
-            is_column = declared.is_column and isinstance(value, Pattern)
-            operands[name] = partition_scalar(value) if is_column else value
-        self._emit(plan.match.instruction, plan.engine, **operands, **plan.match.attributes)
+            declared = cover.match.instruction.operand_declarations[name]
+            if declared.is_column and isinstance(value, Pattern):
+                value = partition_scalar(value)
+            operands[name] = value
+        self._emit(cover.match.instruction, cover.engine, **operands, **cover.match.attributes)
         if target is not dst:
             self._emit(TensorCopy, "vector", dst=dst, src=target)
 
-    def _started(self, plan: Plan, dst: Pattern, values: Sequence[Value]) -> Pattern:
-        """Where an instruction that changes its destination finds what it starts from."""
-        if "dst" not in plan.operands:
+    def _initialise_destination(
+        self, cover: Cover, dst: Pattern, values: Sequence[Value]
+    ) -> Pattern:
+        """The tile that an instruction updates in place, holding its initial value."""
+        if "dst" not in cover.operands:
             return dst
-        start = plan.operands["dst"]
+        start = cover.operands["dst"]
         read = [value.tile for value in values if isinstance(value, Pattern)]
         target = dst
         if any(tile is dst.tile for tile in read) or self._reads_tile(start, dst.tile):
-            target = self.temporary(plan.match.steps[0].dtype, self.point.free)
+            target = self.temporary(cover.match.steps[0].dtype, self.point.free)
         if isinstance(start, int | float):
             self.store_value(start, target)
         elif isinstance(start, Literal):
@@ -441,7 +464,7 @@ class Selector:
         return target
 
     def _reads_tile(self, expression: Expr | float | int, tile: Tile) -> bool:
-        """Whether computing an expression reads a tile, at whatever place."""
+        """Whether computing an expression reads any part of a tile."""
         waiting, seen = [expression], set()
         while waiting:
             part = waiting.pop()
@@ -450,15 +473,15 @@ class Selector:
             seen.add(id(part))
             known = self._values.get(id(part))
             if known is not None or isinstance(part, Load | Accumulator):
-                value = self._expected(part)
+                value = self._result_pattern(part)
                 if value.tile is tile:
                     return True
             elif isinstance(part, Apply):
                 waiting.extend(part.args)
         return False
 
-    def _in_sbuf(self, value: Value) -> Value:
-        """The value, copied when it lies in PSUM."""
+    def _copy_to_sbuf(self, value: Value) -> Value:
+        """The value, copied to SBUF when it is in PSUM."""
         if not isinstance(value, Pattern) or value.memory is Memory.SBUF:
             return value
         copy = self.temporary(value.dtype, self.point.free)
@@ -466,24 +489,25 @@ class Selector:
         return copy
 
     def _emit(self, kind: type[Instr], engine: str, **operands: object) -> None:
-        """Emit one instruction with its tensor operands folded together."""
-        fitted = self._fitted(kind, operands)
-        self.builder.emit(kind(on=engine, loc=self.builder.loc, **fitted))
+        """Emit one instruction, with the free dimensions of its operands folded."""
+        fitted = self._fit_operands(kind, operands)
+        self.builder.emit(build_instruction(kind, engine, fitted, self.builder.loc))
 
-    def _fitted(self, kind: type[Instr], operands: Mapping[str, object]) -> dict[str, object]:
-        """The operands with tensors in the shape of the destination, dimensions folded together."""
+    def _fit_operands(self, kind: type[Instr], operands: Mapping[str, object]) -> dict[str, object]:
+        """The operands, tensors broadcast to the destination's shape, free dimensions folded."""
         names = [
             n for n, v in operands.items()
             if isinstance(v, Pattern) and not kind.operand_declarations[n].is_column
         ]  # fmt: skip
-        full = self._aligned([operands[n] for n in names])
+        patterns = [operand for n in names if isinstance(operand := operands[n], Pattern)]
+        full: Sequence[Pattern] = self._align_to_destination(patterns)
         if kind is not Iota:
-            full = fold_together(full)
+            full = fold_dims(full)
         return {**operands, **dict(zip(names, full, strict=True))}
 
     @staticmethod
-    def _aligned(patterns: list) -> list[Pattern]:
-        """Give every operand the free dimensions of the destination, the first in the list."""
+    def _align_to_destination(patterns: Sequence[Pattern]) -> list[Pattern]:
+        """Broadcast every operand to the free dimensions of the destination, the first of them."""
         dst = patterns[0]
         result = [dst]
         for pattern in patterns[1:]:
@@ -498,6 +522,6 @@ class Selector:
         return result
 
 
-def _unnamed(dtype: DType, partitions: int, elements: int) -> Tile:
-    """A tile that is not made yet."""
+def _placeholder_tile(dtype: DType, partitions: int, elements: int) -> Tile:
+    """A nameless tile that stands for one not allocated yet."""
     return Tile("", Memory.SBUF, dtype, partitions, elements)

@@ -1,8 +1,8 @@
-"""Bringing what a nest reads into SBUF: which box of the buffer, in which layout, by which way.
+"""Staging of a nest's loads in SBUF: the box of the buffer, its layout, and how it is moved.
 
 A load is staged as a copy over *box axes*: for every buffer dimension the nest sweeps, a box axis
 runs over the interval it touches. The same two pattern functions that serve instructions then give
-both sides of the copy, so halos, strides, blocks and padding need no case of their own.
+both sides of the copy, so halos, strides, blocks and padding need no special case.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from glia.base.errors import InternalError
 from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy
 from glia.isa.operand import Memory, Pattern, Tile, whole
-from glia.machine.emit.block_builder import Builder
-from glia.machine.emit.box import Box, find_box, storage
+from glia.machine.emit.block_builder import BlockBuilder
+from glia.machine.emit.box import Box, find_box, storage_dtype
 from glia.machine.emit.constant_order import pack
 from glia.machine.emit.layout import (
-    PARTITIONS,
+    AxisRange,
     Home,
     Point,
-    Span,
-    fold_together,
+    fold_dims,
     hbm_pattern,
     home_pattern,
 )
-from glia.tile.contraction import TURNABLE_BYTES
+from glia.tile.contraction import PARTITIONS, TRANSPOSABLE_BYTES
 from glia.tile.ir import Load
 
 SHORT_RUN_BYTES = 64  # below this a DMA moves elements one by one and a PE transpose is cheaper
@@ -48,9 +47,9 @@ class Source:
 
 
 class Stager:
-    """Makes homes for loads."""
+    """Copies boxes of buffers into SBUF tiles: the homes of loads."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: BlockBuilder) -> None:
         self.builder = builder
 
     def stage(self, load: Load, box: Box, source: Source, partitions: int) -> Home:
@@ -66,10 +65,10 @@ class Stager:
                 return home
         if self._is_clipped(load, box):
             self._fill(home, load, partitions)
-        if source.home is not None and not self._lines_up(source.home, box):
+        if source.home is not None and not self._is_aligned(source.home, box):
             self._transpose(load, box, source.home, home)
         elif source.home is None and self._wants_transpose(load, box, source):
-            natural = self._stage_naturally(load, box, source)
+            natural = self._stage_row_major(load, box, source)
             self._transpose(load, box, natural, home)
         else:
             self._copy(load, box, source, home, partitions)
@@ -78,7 +77,7 @@ class Stager:
     def _new_home(self, load: Load, box: Box, partitions: int) -> Home:
         rows = box.block if box.partition else partitions
         elements = box.elements * box.blocks
-        dtype = storage(load.dtype)
+        dtype = storage_dtype(load.dtype)
         tile = self.builder.tile(load.buffer, Memory.SBUF, dtype, rows, elements)
         axis = box.partition if box.partition_dim < 0 else ""
         return Home(
@@ -86,7 +85,7 @@ class Stager:
         )  # fmt: skip
 
     def _copy_packed(self, home: Home, packed: Pattern) -> None:
-        """One contiguous run for every partition."""
+        """Load a packed constant: one contiguous run for each partition."""
         dims = ((packed.dims[0][0], home.tile.partitions), packed.dims[1])
         self.builder.dma(whole(home.tile), replace(packed, dims=dims), "load")
 
@@ -123,8 +122,8 @@ class Stager:
             box.index[d].coefficient(box.partition) for d in clipped
         )
         for start, rows in self._row_blocks(box):
-            for env in self._unrolled(box, clipped) if crosses else (box.env,):
-                point = self._clipped_point(box, start, rows, env, clipped, partitions)
+            for env in self._unroll_shared_axes(box, clipped) if crosses else (box.env,):
+                point = self._clip_point(box, start, rows, env, clipped, partitions)
                 if point is not None:
                     self._copy_point(load, box, source, home, point)
 
@@ -133,29 +132,31 @@ class Stager:
             yield start, min(box.block, box.rows - start)
 
     @staticmethod
-    def _unrolled(box: Box, clipped: Mapping[int, int]) -> Iterator[dict[str, Span]]:
-        """One environment per value of the axes that share a clipped dimension with the rows."""
-        shared = [
+    def _unroll_shared_axes(box: Box, clipped: Mapping[int, int]) -> Iterator[dict[str, AxisRange]]:
+        """One environment for each value of the axes that are clipped together with the rows."""
+        coupled = [
             d.axis for d in box.dims
             if d.axis and any(box.index[c].coefficient(d.axis) for c in clipped)
         ]  # fmt: skip
-        for values in product(*(range(box.env[a].extent) for a in shared)):
-            fixed = {a: Span(box.env[a].base + v, 1) for a, v in zip(shared, values, strict=True)}
+        for values in product(*(range(box.env[a].extent) for a in coupled)):
+            fixed = {
+                a: AxisRange(box.env[a].base + v, 1) for a, v in zip(coupled, values, strict=True)
+            }
             yield box.env | fixed
 
-    def _clipped_point(
+    def _clip_point(
         self,
         box: Box,
         start: int,
         rows: int,
-        env: Mapping[str, Span],
+        env: Mapping[str, AxisRange],
         clipped: Mapping[int, int],
         partitions: int,
     ) -> Point | None:
-        """The part of a box inside the guards, or None when nothing is."""
+        """The part of a box that is inside the guards; None when it is empty."""
         spans = dict(env)
         partition = box.partition
-        spans[partition or "_rows"] = Span(box.low + start, rows if partition else partitions)
+        spans[partition or "_rows"] = AxisRange(box.low + start, rows if partition else partitions)
         for position, extent in clipped.items():
             expression = box.index[position]
             moving = [a for a in expression.variables if a in spans and spans[a].extent > 1]
@@ -166,7 +167,7 @@ class Stager:
                 continue
             if len(moving) != 1:
                 raise InternalError(f"a guard over several axes at once: {expression}")
-            inside = _inside(expression, moving[0], spans, extent)
+            inside = _range_in_bounds(expression, moving[0], spans, extent)
             if inside is None:
                 return None
             spans[moving[0]] = inside
@@ -182,10 +183,10 @@ class Stager:
         found = home_pattern(source.home, box.index, point)
         if found is None:
             raise InternalError(f"{load.buffer} in SBUF does not line up with its reader")
-        pair = fold_together((dst, found))
+        pair = fold_dims((dst, found))
         self.builder.emit(TensorCopy(dst=pair[0], src=pair[1], on="gpsimd", loc=self.builder.loc))
 
-    def _lines_up(self, home: Home, box: Box) -> bool:
+    def _is_aligned(self, home: Home, box: Box) -> bool:
         if not box.partition:
             return False
         return home.partition_dim >= 0 and home.partition_dim == box.partition_dim
@@ -193,18 +194,20 @@ class Stager:
     # --- through the PE -------------------------------------------------------------------------
 
     def _wants_transpose(self, load: Load, box: Box, source: Source) -> bool:
-        """Loading rows and transposing on the PE beats a DMA that moves single elements."""
+        """Whether to load rows and transpose on the PE: a DMA would move short runs."""
         if not box.partition or box.partition_dim < 0 or load.guards or load.dynamic:
             return False
-        if box.rows < 16 or load.dtype.bytes not in TURNABLE_BYTES:
+        if box.rows < 16 or load.dtype.bytes not in TRANSPOSABLE_BYTES:
             return False
         row_axis = self._row_axis(load, box)
         if row_axis is None or box.env[f"box{row_axis}"].extent < 8:
             return False
         assert source.tile is not None
-        point = Point(box.env | {box.partition: Span(box.low, box.block)}, box.partition, box.free)
+        point = Point(
+            box.env | {box.partition: AxisRange(box.low, box.block)}, box.partition, box.free
+        )
         pattern = hbm_pattern(source.tile, box.index, source.shape, point)
-        pattern = fold_together((pattern,))[0]
+        pattern = fold_dims((pattern,))[0]
         is_row_major = pattern.dims[0][0] == 1
         inner = pattern.dims[-1]
         run = inner[1] * load.dtype.bytes if inner[0] == 1 else load.dtype.bytes
@@ -220,8 +223,8 @@ class Stager:
         ]  # fmt: skip
         return max(plain, key=lambda d: box.env[f"box{d}"].extent, default=None)
 
-    def _stage_naturally(self, load: Load, box: Box, source: Source) -> Home:
-        """Load with another dimension on the partitions, so that rows stay contiguous."""
+    def _stage_row_major(self, load: Load, box: Box, source: Source) -> Home:
+        """Load with another dimension on the partitions, so that DMA runs are contiguous."""
         rows = self._row_axis(load, box)
         assert rows is not None
         axes = {f"box{d.dim}": d.extent for d in box.dims}
@@ -246,7 +249,10 @@ class Stager:
         wide = box.env[axis].extent
 
         def block(start: Affine, count: int, column: Affine, extent: int) -> None:
-            spans = {box.partition: Span(box.low + start, count), axis: Span(column, extent)}
+            spans = {
+                box.partition: AxisRange(box.low + start, count),
+                axis: AxisRange(column, extent),
+            }
             self._transpose_blocks(box, source, home, axis, spans, others)
 
         self._in_blocks(
@@ -258,7 +264,7 @@ class Stager:
         )
 
     def _in_blocks(self, total: int, size: int, visit: Callable[[Affine, int], None]) -> None:
-        """Visit (start, count) of every block: a loop over the full ones, then the rest."""
+        """Visit (start, count) of every block: a loop over full blocks, then the remainder."""
         full, left = divmod(total, size)
         if full:
             with self.builder.loop(full) as index:
@@ -272,12 +278,12 @@ class Stager:
         source: Home,
         home: Home,
         axis: str,
-        spans: dict[str, Span],
+        spans: dict[str, AxisRange],
         others: Sequence[str],
     ) -> None:
         if others:
             with self.builder.loop(box.env[others[0]].extent) as index:
-                inner = spans | {others[0]: Span(box.env[others[0]].base + index, 1)}
+                inner = spans | {others[0]: AxisRange(box.env[others[0]].base + index, 1)}
                 self._transpose_blocks(box, source, home, axis, inner, others[1:])
             return
         data = home_pattern(source, box.index, Point(spans, axis, (box.partition,)))
@@ -294,14 +300,16 @@ class Stager:
 
 
 def _as_float(pattern: Pattern) -> Pattern:
-    """The same bits under a float dtype, which is what the PE moves."""
+    """The same bits under a float dtype, as the PE transposes floats only."""
     if pattern.dtype.is_float:
         return pattern
     return replace(pattern, dtype=F32 if pattern.dtype.bytes == 4 else BF16)
 
 
-def _inside(expression: Affine, axis: str, spans: Mapping[str, Span], extent: int) -> Span | None:
-    """The span of `axis` for which 0 <= expression < extent, all else being single-valued."""
+def _range_in_bounds(
+    expression: Affine, axis: str, spans: Mapping[str, AxisRange], extent: int
+) -> AxisRange | None:
+    """The range of `axis` where 0 <= expression < extent; all other axes have one value."""
     coefficient = expression.coefficient(axis)
     span = spans[axis]
     start = expression.substitute({a: s.base for a, s in spans.items()})
@@ -311,7 +319,7 @@ def _inside(expression: Affine, axis: str, spans: Mapping[str, Span], extent: in
     values = [v for v in range(first, count) if 0 <= start.constant + coefficient * v < extent]
     if not values:
         return None
-    return Span(span.base + values[0], values[-1] - values[0] + 1)
+    return AxisRange(span.base + values[0], values[-1] - values[0] + 1)
 
 
 def home_pattern_at_any_row(home: Home, index: Sequence[Affine], point: Point) -> Pattern:
@@ -324,7 +332,7 @@ def home_pattern_at_any_row(home: Home, index: Sequence[Affine], point: Point) -
     start = along.substitute(env) - home.low
     row = start.constant % home.block
     aligned = dict(point.env)
-    aligned[point.partition] = Span(point.env[point.partition].base - row, point.partitions)
+    aligned[point.partition] = AxisRange(point.env[point.partition].base - row, point.partitions)
     pattern = home_pattern(home, index, replace(point, env=aligned))
     if pattern is None or row + point.partitions > home.block:
         raise InternalError(f"no pattern for {index} in {home.tile.name}")

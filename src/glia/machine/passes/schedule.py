@@ -27,7 +27,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Loop, Program, Statement, with_blocks
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 from glia.machine.queues import stream_of
 from glia.options import CompileOptions
 

@@ -20,7 +20,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
 from glia.machine.instruction_rewriting import substitute_instruction
 from glia.machine.ir import Program
-from glia.machine.legal import violations
+from glia.machine.legal_instruction import violations
 from glia.machine.passes.lifetimes import find_lives
 from glia.machine.passes.schedule import RUN_SHARES, Scheduler
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from glia.arch.instances import get_target
 from glia.options import CompileOptions
-from glia.tile.contraction import PARTITIONS, can_turn, contraction_operands, row_dim
+from glia.tile.contraction import PARTITIONS, can_transpose, contraction_operands, row_dim
 from glia.tile.ir import Branch, Layout, Load, Nest, Program, Schedule, While, calls, loads
 from glia.tile.passes.schedule import LARGEST_SHARE
 
@@ -139,7 +139,7 @@ def _can_read(load: Load, partition: str, rows: int, whole: frozenset[str]) -> b
         return False
     if row_dim(load.index, partition) == rows:
         return True
-    return can_turn(load, partition, rows) and whole.issuperset(load.index[rows].variables)
+    return can_transpose(load, partition, rows) and whole.issuperset(load.index[rows].variables)
 
 
 def _lives(program: Program, rows: Mapping[str, int]) -> dict[str, _Life]:

@@ -11,7 +11,7 @@ from glia.arch.instances import get_target
 from glia.base.affine import Affine
 from glia.isa.rules import FREE_DIMS
 from glia.options import CompileOptions
-from glia.tile.contraction import PARTITIONS, axes_of, can_turn, contraction_operands, row_dim
+from glia.tile.contraction import PARTITIONS, axes_of, can_transpose, contraction_operands, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
 
 LARGEST_SHARE = 0.3  # of SBUF, for one buffer that stays there
@@ -151,7 +151,7 @@ class Scheduler:
         if operands is not None and load in operands:
             if any(row_dim(load.index, axis) == rows for axis in swept):
                 return 0.0
-            can_be_turned = any(can_turn(load, axis, rows) for axis in swept)
+            can_be_turned = any(can_transpose(load, axis, rows) for axis in swept)
             return turn if can_be_turned else 4 * turn
         return turn if set(load.index[rows].variables) & set(swept) else 0.0
 
@@ -261,7 +261,7 @@ def _reaches(reader: Nest, load: Load, rows: int) -> bool:
     swept = reader.reduction.axes if reader.reduction else ()
     operands = contraction_operands(reader)
     if operands is not None and load in operands:
-        return any(row_dim(load.index, a) == rows or can_turn(load, a, rows) for a in swept)
+        return any(row_dim(load.index, a) == rows or can_transpose(load, a, rows) for a in swept)
     along = load.index[rows]
     is_plain = len(along.terms) == 1 and along.terms[0][1] == 1 and not along.constant
     return is_plain and not set(along.variables) & set(swept)

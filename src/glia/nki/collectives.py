@@ -135,7 +135,7 @@ def collective_permute_implicit_current_processing_rank_id(
     session = current(f"{MODULE}.{function}")
     register = VirtualRegister(session.new_register("rank"))
     fields = {
-        "register": register.written(),
+        "register": register.writable_name(),
         "iteration_id": attribute(iteration_id, caller()),
         "groups": _groups({"replica_group": replica_group}, session)["replica_group"],
         "channel_id": channel_id,
@@ -148,7 +148,7 @@ def rank_id(name: str | None = None) -> VirtualRegister:
     """A register with the rank of this core in the collective group."""
     session = current(f"{MODULE}.rank_id")
     register = VirtualRegister(session.new_register("rank"))
-    issue(session, "rank_id", isa.RankId, {"register": register.written()})
+    issue(session, "rank_id", isa.RankId, {"register": register.writable_name()})
     return register
 
 

@@ -9,17 +9,17 @@ from glia import isa
 from glia.base.suggestions import nearest
 from glia.nki.api.elementwise import equal, maximum
 from glia.nki.issue.arguments import (
-    adds_to_sums,
+    accumulate_is_implicit,
     affine_steps,
     always_reset_reduce,
-    between_cores,
+    axis_to_count,
+    implicit_accumulate,
     infer_accumulate,
     iota_steps,
-    reduced_axes,
-    sum_in,
-    vector_unless_words,
+    prefer_vector_engine,
+    requires_cores,
 )
-from glia.nki.issue.call_cache import Sums
+from glia.nki.issue.call_cache import AccumulateQuery
 from glia.nki.issue.functions import REQUIRED, make_function
 from glia.nki.issue.register_functions import (
     get_nc_sub_version,
@@ -29,7 +29,7 @@ from glia.nki.issue.register_functions import (
     register_move,
     register_store,
 )
-from glia.nki.issue.signature_checks import checked
+from glia.nki.issue.signature_checks import check_arguments
 from glia.nki.issue.transfers import dma_compute, dma_copy, dma_transpose
 from glia.nki.names.dtypes import fp32
 from glia.nki.names.enums import (
@@ -136,7 +136,7 @@ nc_matmul = make_function(
         "accumulate": None, "tile_position": (), "tile_size": (),
     },
     prepare=infer_accumulate,
-    sums=Sums(adds_to_sums, sum_in),
+    accumulate_query=AccumulateQuery(accumulate_is_implicit, implicit_accumulate),
 )  # fmt: skip
 nc_matmul_mx = make_function(
     "nc_matmul_mx",
@@ -144,7 +144,7 @@ nc_matmul_mx = make_function(
     "dst stationary moving stationary_scale moving_scale tile_position tile_size accumulate",
     defaults={"tile_position": None, "tile_size": None, "accumulate": None},
     prepare=infer_accumulate,
-    sums=Sums(adds_to_sums, sum_in),
+    accumulate_query=AccumulateQuery(accumulate_is_implicit, implicit_accumulate),
 )
 nc_transpose = make_function("nc_transpose", isa.NcTranspose, "dst data engine")
 
@@ -187,7 +187,7 @@ tensor_tensor = make_function(
     "tensor_tensor",
     isa.TensorTensor,
     "dst data1 data2 op engine",
-    prepare=vector_unless_words,
+    prepare=prefer_vector_engine,
 )
 tensor_scalar = make_function(
     "tensor_scalar",
@@ -201,7 +201,7 @@ scalar_tensor_tensor = make_function(
     "dst data op0 operand0 op1 operand1 reverse0 reverse1",
 )
 tensor_reduce = make_function(
-    "tensor_reduce", isa.TensorReduce, "dst op data axis negate keepdims", prepare=reduced_axes
+    "tensor_reduce", isa.TensorReduce, "dst op data axis negate keepdims", prepare=axis_to_count
 )
 tensor_scalar_reduce = make_function(
     "tensor_scalar_reduce",
@@ -329,11 +329,11 @@ _core_barrier = make_function(
     "data cores engine",
     defaults={"cores": REQUIRED, "engine": engine.gpsimd},
 )
-sendrecv, core_barrier = between_cores(_sendrecv), between_cores(_core_barrier)
+sendrecv, core_barrier = requires_cores(_sendrecv), requires_cores(_core_barrier)
 
 
 for _name in ("register_alloc", "register_load", "register_move", "register_store"):
-    globals()[_name] = checked(globals()[_name], f"nki.isa.{_name}", has_forms=True)
+    globals()[_name] = check_arguments(globals()[_name], f"nki.isa.{_name}", upgrades_calls=True)
 
 # What release 0.2 called a copy whose source or destination a register or tensor places, what
 # release 0.3 had here as well, and what no release documents and kernels use.

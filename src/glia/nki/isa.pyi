@@ -136,7 +136,7 @@ def exponential(
 def get_nc_sub_version() -> int:
     """The revision of the silicon: 0, the first."""
 def get_nc_version() -> _nc_version:
-    """The generation of the core that the kernel is for."""
+    """The NeuronCore generation of the kernel's target."""
 gpsimd_engine: _engine
 def iota(
     dst: _NkiTensor,
@@ -279,13 +279,13 @@ def range_select(
 def reciprocal(dst: _NkiTensor, data: _NkiTensor, name: str | None = None) -> _NkiInstruction:
     """Write 1 / data, element by element, in float32."""
 def register_alloc(x: int | None = None) -> _VirtualRegister:
-    """A new register, that holds `x` when it is given."""
+    """A new register, initialised with `x` if given."""
 def register_load(dst: _VirtualRegister, src: _NkiTensor) -> None:
     """Load a 32-bit integer, a tensor of one element in HBM or SBUF, into a register."""
 def register_move(dst: _VirtualRegister, src: int | _VirtualRegister) -> None:
-    """Set a register to an integer or to what another register holds."""
+    """Set a register to an integer or to the value of another register."""
 def register_store(dst: _NkiTensor, src: _VirtualRegister) -> None:
-    """Store what a register holds to a tensor of one integer in HBM or SBUF."""
+    """Store the value of a register to a tensor of one integer in HBM or SBUF."""
 def rng(dst: _NkiTensor, engine: _engine = ..., name: str | None = None) -> _NkiInstruction:
     """Write 32 random bits for every element, to a narrower dtype the least significant ones."""
 scalar_engine: _engine

@@ -1,6 +1,6 @@
 """What a kernel imports as `nl`: dtypes, buffers, tensors, loops and computing functions.
 
-Every function named like an operator of the engines stands for it where nki.isa takes an `op`.
+A function named like an operator of the engines stands for it as the `op` of nki.isa functions.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ from glia.nki.api.reductions import (
 )
 from glia.nki.api.tile_size import tile_size
 from glia.nki.issue.former_signatures import par_dim
-from glia.nki.issue.signature_checks import checked
+from glia.nki.issue.signature_checks import check_arguments
 from glia.nki.names.dtypes import fp32
 from glia.nki.names.enums import MemoryRegion
 from glia.nki.names.errors import NoSuchName
@@ -300,7 +300,7 @@ __all__ = [
 
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
-        globals()[_name] = checked(globals()[_name], f"nl.{_name}", has_forms=True)
+        globals()[_name] = check_arguments(globals()[_name], f"nl.{_name}", upgrades_calls=True)
 
 _ADVICE = {
     "arange": ": index with slices and nl.ds",
@@ -309,10 +309,10 @@ _ADVICE = {
     "all_reduce": ": use nki.collectives.all_reduce",
     "atomic_rmw": ": use nki.isa.dma_compute",
 }
-# Names that no document has and kernels use.
+# Undocumented names that public kernels use.
 _UNDOCUMENTED = {
-    "bool": "bool", "float32r": "float32", "fp32": fp32, "par_dim": checked(par_dim, "nl.par_dim"),
-    "range": range,
+    "bool": "bool", "float32r": "float32", "fp32": fp32, "range": range,
+    "par_dim": check_arguments(par_dim, "nl.par_dim"),
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from glia.nki.api.reductions import Axis as _Axis
 from glia.nki.api.tile_size import TileSize as _TileSize
 from glia.nki.names.enums import MemoryRegion as MemoryRegion
 from glia.nki.names.enums import MemoryRegion as _MemoryRegion
-from glia.nki.names.operators import Token as _Token
+from glia.nki.names.operators import OperatorToken as _OperatorToken
 from glia.nki.tensors.nki_object import NKIObject as NKIObject
 from glia.nki.tensors.nki_tensor import NkiTensor as NkiTensor
 from glia.nki.tensors.nki_tensor import NkiTensor as _NkiTensor
@@ -32,7 +32,7 @@ def all(x: _NkiTensor, axis: _Axis, dtype: str | None = None) -> _NkiTensor:
     """1 where no element of the last dimensions is 0, else 0."""
 def arctan(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """The arc tangent of x."""
-average: _Token
+average: _OperatorToken
 bfloat16: str
 def bitwise_and(
     x: _NkiTensor | float,
@@ -55,7 +55,7 @@ def bitwise_xor(
 bool_: str
 def broadcast_to(x: _NkiTensor, shape: tuple[int, ...], dtype: str | None = None) -> _NkiTensor:
     """A tile of a shape of the same rank; dimensions of extent 1 repeat."""
-bypass: _Token
+bypass: _OperatorToken
 def ceil(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """The least whole number not below x."""
 def copy(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
@@ -230,7 +230,7 @@ def ndarray(
     name: str = '',
     address: tuple[int, int] | None = None,
 ) -> _NkiTensor:
-    """A new tensor without contents; on chip the first dimension is the partitions."""
+    """A new uninitialised tensor; on chip the first dimension is the partitions."""
 def negative(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """-x."""
 def no_reorder() -> _Any:
@@ -243,7 +243,7 @@ def ones(shape: _Shape, dtype: str, buffer: _MemoryRegion = ..., name: str = '')
     """A new tensor of ones."""
 def power(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """x to the power y, element by element, on GpSimd."""
-prelu: _Token
+prelu: _OperatorToken
 private_hbm: _MemoryRegion
 def prod(
     x: _NkiTensor,

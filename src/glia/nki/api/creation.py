@@ -41,7 +41,7 @@ def fill(tensor: NkiTensor, value: float) -> None:
         return
     cell = ndarray((1, 1), tensor.dtype, sbuf, "value")
     fill(cell, value)
-    repeated = cell._with(((1, 1), (0, tensor.size)))
+    repeated = cell._derive(((1, 1), (0, tensor.size)))
     _dma_copy(dst=tensor, src=repeated)
 
 
@@ -80,7 +80,7 @@ def shared_constant(constant: Any) -> NkiTensor:
     assert name is not None
     tile = session.constant("constant", constant)
     tensor = NkiTensor((constant.size,), name, tile, MemoryRegion.shared_hbm)
-    return tensor._with(row_major(constant.shape or (1,)))
+    return tensor._derive(row_major(constant.shape or (1,)))
 
 
 def shared_identity_matrix(n: int, dtype: str = "uint8", dst: NkiTensor | None = None) -> NkiTensor:

@@ -1,7 +1,7 @@
 """The element-wise functions of nl, each of which also names its operator for nki.isa.
 
 They allocate their result in SBUF and issue the instructions that compute it. A result has the
-dtype asked for, else that of the inputs together (`dtypes.promoted`); numbers are weak.
+dtype asked for, else that of the inputs together (`dtypes.promote_dtypes`); numbers are weak.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from glia import isa
 from glia.isa.alu import ALU_OPS
 from glia.isa.operand import Memory
-from glia.nki.issue.functions import dressed, issuer
+from glia.nki.issue.functions import issuer, with_metadata
 from glia.nki.issue.instruction import issue, refuse
-from glia.nki.names.dtypes import DTYPES, promoted
+from glia.nki.names.dtypes import DTYPES, promote_dtypes
 from glia.nki.names.enums import MemoryRegion
 from glia.nki.names.errors import NotInNki
-from glia.nki.names.operators import Token, names_operator
+from glia.nki.names.operators import OperatorToken, names_operator
 from glia.nki.session.session import caller, current
-from glia.nki.tensors.allocation import checked_dtype
+from glia.nki.tensors.allocation import validate_dtype
 from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 SBUF = MemoryRegion.sbuf
@@ -116,8 +116,8 @@ def result_dtype(dtype: str | None, *operands: Operand) -> str:
     if not tensors:
         raise NotInNki(feature="a function of nl without a tensor", loc=caller())
     if dtype is not None:
-        return checked_dtype(dtype, tensors[0].shape, SBUF)
-    name = promoted(*(x.dtype for x in tensors))
+        return validate_dtype(dtype, tensors[0].shape, SBUF)
+    name = promote_dtypes(*(x.dtype for x in tensors))
     has_float = any(isinstance(x, _FLOATS) for x in operands)
     return "float32" if has_float and not DTYPES[name].is_float else name
 
@@ -148,7 +148,9 @@ def _binary(op: str, text: str) -> Callable[..., NkiTensor]:
         is_reversed = tensor is not x
         return scalar_step(tile_like(tensor, name), tensor, op, number, reverse0=is_reversed)
 
-    return names_operator(op)(dressed(function, op, "nki.language", _signature("x", "y"), text))
+    return names_operator(op)(
+        with_metadata(function, op, "nki.language", _signature("x", "y"), text)
+    )
 
 
 def _unary(name: str, text: str, compute: Callable[[NkiTensor, NkiTensor], Any]) -> UnaryFunction:
@@ -158,7 +160,9 @@ def _unary(name: str, text: str, compute: Callable[[NkiTensor, NkiTensor], Any])
         compute(dst, x)
         return dst
 
-    return names_operator(name)(dressed(function, name, "nki.language", _unary_signature(), text))
+    return names_operator(name)(
+        with_metadata(function, name, "nki.language", _unary_signature(), text)
+    )
 
 
 def _table(name: str, text: str) -> Callable[..., NkiTensor]:
@@ -314,6 +318,6 @@ floor = _unary("floor", "The greatest whole number not above x.", _whole_part(_f
 ceil = _unary("ceil", "The least whole number not below x.", _whole_part(_ceil))
 trunc = _unary("trunc", "x without its fraction.", _whole_part(_trunc))
 
-average = Token("average")
-bypass = Token("bypass")
-prelu = Token("prelu")
+average = OperatorToken("average")
+bypass = OperatorToken("bypass")
+prelu = OperatorToken("prelu")

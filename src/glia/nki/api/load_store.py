@@ -95,7 +95,7 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: str | None = None)
         (step if count == want else 0, want)
         for (step, count), want in zip(x.dims, wanted, strict=True)
     )
-    repeated = x._with(dims)
+    repeated = x._derive(dims)
     tile = ndarray(wanted, name, SBUF, "broadcast")
     if x.shape[0] == wanted[0] and x.is_on_chip:
         copy_tensor(dst=tile, src=repeated)
@@ -128,4 +128,4 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
         refuse("device_print", "device_print takes a string as its prefix")
     if not isinstance(tensor, NkiTensor) or tensor.tile.memory is Memory.PSUM:
         refuse("device_print", "device_print takes a tensor in SBUF or HBM")
-    current("nl.device_print").print_tensor(print_prefix, tensor.readable, tensor.dtype)
+    current("nl.device_print").print_tensor(print_prefix, tensor.direct_pattern, tensor.dtype)

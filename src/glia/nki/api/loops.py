@@ -77,7 +77,7 @@ def while_loop(
 
     def body() -> None:
         given = VirtualRegister(session.new_register("r"))
-        _set(session, given.written(), VirtualRegister(register))
+        _set(session, given.writable_name(), VirtualRegister(register))
         with session.loop_scope():
             _set(session, register, body_fun(given))
 

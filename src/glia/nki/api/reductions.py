@@ -20,7 +20,7 @@ from glia.nki.api.elementwise import (
     two_step,
 )
 from glia.nki.api.load_store import broadcast_to
-from glia.nki.issue.arguments import last_axes
+from glia.nki.issue.arguments import trailing_axis_count
 from glia.nki.issue.functions import issuer
 from glia.nki.issue.instruction import issue
 from glia.nki.names.errors import NotInNki
@@ -37,7 +37,7 @@ def _reduce(
     x: NkiTensor, axis: Axis, op: str, dtype: str | None = None, keepdims: bool = False
 ) -> NkiTensor:
     """x reduced over its last dimensions, in float32."""
-    count = last_axes(axis, x.ndim)
+    count = trailing_axis_count(axis, x.ndim)
     if count is None:
         feature = f"a reduction over axis {axis!r} of {x.ndim} (not the last free ones)"
         raise NotInNki(feature=feature, loc=caller())
@@ -51,7 +51,7 @@ def _reduce(
 
 
 def _count(x: NkiTensor, axis: Axis) -> int:
-    count = last_axes(axis, x.ndim) or 0
+    count = trailing_axis_count(axis, x.ndim) or 0
     return math.prod(x.shape[x.ndim - count :])
 
 

@@ -3,7 +3,7 @@
 from enum import IntEnum as _IntEnum
 from glia.nki.beta1.tensors.buffers import Buffer as _Buffer
 from glia.nki.beta1.tensors.tensor import Tensor as _Tensor
-from glia.nki.names.dtypes import Limits as _Limits
+from glia.nki.names.dtypes import FloatLimits as _FloatLimits
 from typing import Any as _Any
 
 __all__ = ["activation", "activation_reduce", "affine_select", "bn_aggr", "bn_stats", "builtin_custom_op", "dge_mode", "dma_copy", "dma_engine", "dma_transpose", "dropout", "engine", "fp32", "get_nc_version", "gpsimd_engine", "iota", "local_gather", "max8", "memset", "nc_find_index8", "nc_match_replace8", "nc_matmul", "nc_stream_shuffle", "nc_transpose", "nc_version", "oob_mode", "range_select", "reciprocal", "reduce_cmd", "scalar_engine", "scalar_tensor_tensor", "select_reduce", "sequence_bounds", "tensor_copy", "tensor_copy_dynamic_dst", "tensor_copy_dynamic_src", "tensor_copy_predicated", "tensor_engine", "tensor_partition_reduce", "tensor_reduce", "tensor_scalar", "tensor_scalar_cumulative", "tensor_scalar_reduce", "tensor_tensor", "tensor_tensor_scan", "unknown_engine", "vector_engine"]
@@ -92,7 +92,7 @@ def dropout(
     name: _Any = None,
 ) -> _Tensor:
     """data with elements replaced by 0, each with a probability."""
-fp32: _Limits
+fp32: _FloatLimits
 def get_nc_version() -> _nc_version:
     """The generation of the core that the kernel is for."""
 gpsimd_engine: _engine

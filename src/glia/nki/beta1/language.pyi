@@ -14,7 +14,7 @@ from glia.nki.beta1.tensors.index import Grid as _Grid
 from glia.nki.beta1.tensors.index import Index as _Index
 from glia.nki.beta1.tensors.index import LoopIndex as _LoopIndex
 from glia.nki.beta1.tensors.tensor import Tensor as _Tensor
-from glia.nki.names.dtypes import Limits as _Limits
+from glia.nki.names.dtypes import FloatLimits as _FloatLimits
 from numpy import bool as bool_
 from numpy import float16 as float16
 from numpy import float32 as float32
@@ -75,7 +75,7 @@ def arctan(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None)
 def atomic_rmw(dst: _Any, value: _Any, op: _Any, *, mask: _Any = None, name: _Any = None) -> None:
     """Add a tile to rows of a tensor in HBM that indices choose; equal indices add up."""
 bfloat16: _Any
-bfp16: _Limits
+bfp16: _FloatLimits
 def bitwise_and(
     x: _Any,
     y: _Any,
@@ -181,7 +181,7 @@ def fmod(
     name: _Any = None,
 ) -> _Tensor:
     """The remainder of x / y with the sign of x. `mask` leaves elements out; as an operator, fmod."""
-fp32: _Limits
+fp32: _FloatLimits
 def full(
     shape: _Any,
     fill_value: _Any,

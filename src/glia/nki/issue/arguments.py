@@ -1,4 +1,4 @@
-"""How documented arguments become those of the instruction, where a new name is not enough."""
+"""Conversions of documented arguments to fields of the instruction, beyond renaming."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from glia.nki.names.errors import NotInNki
 from glia.nki.names.operators import operator_name
 from glia.nki.session.session import Session, caller, session_or_none, shown
 from glia.nki.tensors.dynamic_offsets import Indirection
-from glia.nki.tensors.indirect import whole_of
+from glia.nki.tensors.indirect import index_table
 from glia.nki.tensors.nki_tensor import NkiTensor
 
 
 def infer_accumulate(given: Arguments, session: Session) -> Arguments:
-    """accumulate=None adds to what products have written before, and overwrites anything else."""
+    """Resolve accumulate=None: products accumulate onto products and overwrite anything else."""
     dst, accumulate = given["dst"], given["accumulate"]
     for name in ("accumulate", "is_transpose"):
         if not isinstance(given.get(name), int | np.bool_ | None):
@@ -33,18 +33,18 @@ def infer_accumulate(given: Arguments, session: Session) -> Arguments:
     if given.get("is_transpose"):
         return {**given, "accumulate": False}
     if accumulate is None and isinstance(dst, NkiTensor):
-        if dst.is_chosen:
-            return {**given, "accumulate": _known_sum(dst, session)}
+        if dst.is_element_gather:
+            return {**given, "accumulate": _uniform_sum(dst, session)}
         is_sum = dst.tile.memory is Memory.PSUM
-        given["accumulate"] = is_sum and sum_in(dst, session, caller())
+        given["accumulate"] = is_sum and implicit_accumulate(dst, session, caller())
     else:
         given["accumulate"] = bool(accumulate)
     return given
 
 
-def _known_sum(dst: NkiTensor, session: Session) -> bool:
-    """Whether the whole that an index chooses from holds sums; it must be all or nothing."""
-    whole = whole_of(dst) if dst.is_chosen else dst
+def _uniform_sum(dst: NkiTensor, session: Session) -> bool:
+    """Whether the table that an index selects from holds sums; NotInNki where only some do."""
+    whole = index_table(dst) if dst.is_element_gather else dst
     has_sum = None if dst.tile.name in session.scattered_tiles else session.has_sum(whole.pattern)
     if has_sum is None:
         _refuse(
@@ -55,12 +55,12 @@ def _known_sum(dst: NkiTensor, session: Session) -> bool:
 
 
 def always_reset_reduce(given: Arguments, _: Session) -> Arguments:
-    """The accumulators start over and are read out at once."""
+    """Reset, accumulate and read out the accumulators in one instruction."""
     return {**given, "reduce_cmd": reduce_cmd.reset_reduce}
 
 
-def vector_unless_words(given: Arguments, _: Session) -> Arguments:
-    """Unasked, only 32-bit integers throughout go to GpSimd, and what Vector does not have."""
+def prefer_vector_engine(given: Arguments, _: Session) -> Arguments:
+    """Without engine=, Vector, except for all-32-bit-integer operands and GpSimd's operators."""
     op = ALU_OPS.get(operator_name(given["op"]) or "")
     if given["engine"] is not engine.unknown or op is None or "vector" not in op.engines:
         return given
@@ -70,8 +70,8 @@ def vector_unless_words(given: Arguments, _: Session) -> Arguments:
     return {**given, "engine": engine.vector}
 
 
-def between_cores(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which a kernel on one core cannot call."""
+def requires_cores(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with BrokenRule in a kernel that runs on fewer than two cores."""
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -84,12 +84,12 @@ def between_cores(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def reduced_axes(given: Arguments, _: Session) -> Arguments:
-    """`axis` (one or several) as the number of innermost dimensions."""
+def axis_to_count(given: Arguments, _: Session) -> Arguments:
+    """Convert `axis` (one or several) to the number of reduced innermost dimensions."""
     axis, data = given.pop("axis"), given["data"]
     del given["keepdims"]  # the shape of dst says it
     rank = data.ndim if isinstance(data, NkiTensor) else 0
-    count = last_axes(axis, rank)
+    count = trailing_axis_count(axis, rank)
     if count is None:
         _refuse(
             f"nki.isa.tensor_reduce over axis {shown(axis)} of {rank} (give the last ones; "
@@ -98,8 +98,8 @@ def reduced_axes(given: Arguments, _: Session) -> Arguments:
     return {**given, "axes": count}
 
 
-def last_axes(axis: Any, rank: int) -> int | None:
-    """How many innermost dimensions `axis` names; None when it names others."""
+def trailing_axis_count(axis: Any, rank: int) -> int | None:
+    """How many innermost dimensions `axis` names; None when it names any other."""
     axes = axis if isinstance(axis, list | tuple) else (axis,)
     if not all(isinstance(each, int) for each in axes):
         return None
@@ -109,35 +109,35 @@ def last_axes(axis: Any, rank: int) -> int | None:
 
 
 def iota_steps(given: Arguments, _: Session) -> Arguments:
-    """`pattern`, a list of [step, count], as steps and counts."""
-    steps, counts = _pairs("iota", given.pop("pattern"))
+    """Convert `pattern`, a list of [step, count], to `steps` and `counts`."""
+    steps, counts = _steps_and_counts("iota", given.pop("pattern"))
     return {**given, "steps": steps, "counts": counts}
 
 
 def affine_steps(given: Arguments, _: Session) -> Arguments:
-    """As for iota."""
-    steps, counts = _pairs("affine_select", given.pop("pattern"))
+    """Convert `pattern` as `iota_steps` does."""
+    steps, counts = _steps_and_counts("affine_select", given.pop("pattern"))
     return {**given, "steps": steps, "counts": counts}
 
 
-def adds_to_sums(given: Arguments) -> bool:
-    """Whether it depends on the sums in dst, as `sum_in` tells, what a product does to them."""
+def accumulate_is_implicit(given: Arguments) -> bool:
+    """Whether the contents of dst decide `accumulate`, by `implicit_accumulate`."""
     dst = given.get("dst")
     is_open = given.get("accumulate") is None and not given.get("is_transpose")
     return is_open and isinstance(dst, NkiTensor) and dst.tile.memory is Memory.PSUM
 
 
-def sum_in(dst: NkiTensor, session: Session, loc: Loc) -> bool | None:
-    """What `accumulate` is where it is not given."""
+def implicit_accumulate(dst: NkiTensor, session: Session, loc: Loc) -> bool | None:
+    """The value of an omitted `accumulate`: whether dst holds sums of products."""
     if session.scattered_tiles and dst.tile.name in session.scattered_tiles:
-        return _known_sum(dst, session)
+        return _uniform_sum(dst, session)
     if dst.indirection is None:
         return session.accumulates(dst._pattern or dst.pattern, loc)
-    return session.accumulates(_place(dst, dst.indirection, session), loc)
+    return session.accumulates(_destination(dst, dst.indirection, session), loc)
 
 
-def _place(dst: NkiTensor, indirection: Indirection, session: Session) -> Pattern:
-    """Where products go: where its index says, in a register that is not loaded yet."""
+def _destination(dst: NkiTensor, indirection: Indirection, session: Session) -> Pattern:
+    """The pattern at a run-time index; a symbolic register where the index is unknown."""
     pattern = dst.pattern
     held = session.read(indirection.index.pattern)
     at = Affine.of("$index") if held is None else Affine.of(int(held.item()))
@@ -147,7 +147,7 @@ def _place(dst: NkiTensor, indirection: Indirection, session: Session) -> Patter
     return replace(pattern, offset=pattern.offset + distance)
 
 
-def _pairs(function: str, pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _steps_and_counts(function: str, pattern: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(steps, counts) of a list of [step, count]."""
     try:
         steps, counts = zip(*((int(step), int(count)) for step, count in pattern), strict=True)

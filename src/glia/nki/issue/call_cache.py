@@ -1,9 +1,9 @@
-"""Functions that issue again what they issued before for arguments alike.
+"""Call cache: a repeated call of an nki.isa function instantiates a template of its instruction.
 
-What a function of nki.isa makes of its arguments depends on the shapes, dtypes, memories and
-partitions of its tensors, on its other arguments, and where a product may add to what is there on
-whether there is a sum. It does not depend on where in their tiles the tensors lie: the second of
-two such calls gives the first one's instruction with other patterns.
+The instruction depends on the layouts (shape, dtype, memory, partition) of the tensors, on the
+other arguments and, for a product with implicit `accumulate`, on whether its destination holds a
+sum. It does not depend on offsets within tiles: a hit copies the template with the patterns of the
+new call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
-from glia.nki.names.operators import Token
+from glia.nki.names.operators import OperatorToken
 from glia.nki.session.session import CURRENT, Session, WriteEffects, caller, write_effects
 from glia.nki.tensors.nki_object import NkiInstruction
 from glia.nki.tensors.nki_tensor import NkiTensor
@@ -27,142 +27,147 @@ from glia.nki.tensors.nki_tensor import NkiTensor
 Arguments = dict[str, Any]
 Key = tuple[Any, ...]
 
-MOST_PLANS = 1 << 12  # remembered of one function
-PLAIN = (int, bool, str, NoneType, FunctionType, np.ufunc, Token)  # equal ones are the same
+MAX_TEMPLATES = 1 << 12  # of one function
+# Types whose equal values are interchangeable.
+IMMUTABLE_TYPES = (int, bool, str, NoneType, FunctionType, np.ufunc, OperatorToken)
 _new = object.__new__
 
 
 @dataclass(frozen=True)
-class Sums:
-    """How a product asks whether there is a sum to add to.
+class AccumulateQuery:
+    """How a product resolves an `accumulate` that the call leaves open.
 
-    `is_asked` tells of arguments whether `accumulate` depends on what is in dst, `answer` what it
-    is then.
+    `applies` says whether the arguments leave it to the contents of dst, `resolve` what it is then.
     """
 
-    is_asked: Callable[[Arguments], bool]
-    answer: Callable[[NkiTensor, Session, Loc], bool | None]
+    applies: Callable[[Arguments], bool]
+    resolve: Callable[[NkiTensor, Session, Loc], bool | None]
 
 
 @dataclass(frozen=True)
-class Issuing:
-    """A function by its parameters, of which `renamed` are called otherwise in the instruction.
+class IssueFunction:
+    """A function that issues an instruction.
 
-    `anew` binds and checks the arguments and issues the instruction.
+    `issue_uncached` binds and checks the arguments and issues it; `renamed` maps those of its
+    `parameters` whose field of the instruction has another name.
     """
 
-    anew: Callable[[tuple[Any, ...], Arguments], NkiInstruction]
+    issue_uncached: Callable[[tuple[Any, ...], Arguments], NkiInstruction]
     parameters: tuple[str, ...]
     renamed: Mapping[str, str]
-    sums: Sums | None = None
+    accumulate_query: AccumulateQuery | None = None
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """An instruction but for the tensors and floats of its arguments, fields by their positions.
+class _Template:
+    """An instruction without its `tensors` and `floats`: (field, position of the argument) of each.
 
-    `fields` are the others, by what `accumulate` is where sums in the argument at `asked` decide,
-    else by None. `effects` is what sessions note of it.
+    `fields` has the other fields by the value of `accumulate` where the contents of the argument at
+    position `queried` decide it, else by None. `effects` are the write effects.
     """
 
     kind: type[Instr]
     tensors: tuple[tuple[str, int], ...]
     floats: tuple[tuple[str, int], ...]
-    asked: int | None
+    queried: int | None
     effects: WriteEffects
     fields: dict[bool | None, Arguments] = field(default_factory=dict)
 
 
-def remembering(issuing: Issuing) -> Callable[..., NkiInstruction]:
-    """The function, which issues anew only what it does not remember; its `anew` always does."""
-    plans: dict[Key, _Plan] = {}
-    anew, running_session = issuing.anew, CURRENT.get
-    answer = issuing.sums.answer if issuing.sums is not None else _never_asked
+def memoize_calls(issuing: IssueFunction) -> Callable[..., NkiInstruction]:
+    """The function with a call cache; its attribute `issue_uncached` is the one without."""
+    templates: dict[Key, _Template] = {}
+    issue_uncached, running_session = issuing.issue_uncached, CURRENT.get
+    resolve = (
+        issuing.accumulate_query.resolve if issuing.accumulate_query is not None else _no_query
+    )
 
-    def issue_first(key: Key, args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
-        made = anew(args, kwargs)
-        _learn(plans, key, issuing, args, kwargs, made.handle)
+    def issue_and_cache(key: Key, args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
+        made = issue_uncached(args, kwargs)
+        _add_template(templates, key, issuing, args, kwargs, made.handle)
         return made
 
     def function(*args: Any, **kwargs: Any) -> NkiInstruction:
         session = running_session()
         if session is None:
-            return anew(args, kwargs)
+            return issue_uncached(args, kwargs)
         if "name" in kwargs:
             name = kwargs.pop("name")
             made = function(*args, **kwargs)
-            return made if name is None else _named(session, name, made)
+            return made if name is None else _register_name(session, name, made)
         values = (*args, *kwargs.values()) if kwargs else args
-        key: list[Any] = [session.arch_name, len(args), *kwargs]
+        parts: list[Any] = [session.arch_name, len(args), *kwargs]
         for value in values:
             if value.__class__ is NkiTensor:
                 if value.indirection is not None or value.fault:
-                    return anew(args, kwargs)
-                key.append(value.layout)
+                    return issue_uncached(args, kwargs)
+                parts.append(value.layout)
             elif value.__class__ is tuple:
-                key += tuple, value, *map(type, value)
+                parts += tuple, value, *map(type, value)
             else:
-                key += value.__class__, value
-        at = tuple(key)
+                parts += value.__class__, value
+        key = tuple(parts)
         try:
-            plan = plans.get(at)
-        except TypeError:  # an argument that cannot be compared
-            return anew(args, kwargs)
-        if plan is None:
-            return issue_first(at, args, kwargs)
+            template = templates.get(key)
+        except TypeError:  # an unhashable argument
+            return issue_uncached(args, kwargs)
+        if template is None:
+            return issue_and_cache(key, args, kwargs)
         loc = caller(2)
-        adds = None if plan.asked is None else answer(values[plan.asked], session, loc)
-        fields = plan.fields.get(adds)
+        adds = None if template.queried is None else resolve(values[template.queried], session, loc)
+        fields = template.fields.get(adds)
         if fields is None:
-            return issue_first(at, args, kwargs)
-        instruction = _new(plan.kind)
+            return issue_and_cache(key, args, kwargs)
+        instruction = _new(template.kind)
         given = instruction.__dict__
         given.update(fields)
-        for name, position in plan.tensors:
+        for name, position in template.tensors:
             value = values[position]
             given[name] = value._pattern or value.pattern
-        for name, position in plan.floats:
+        for name, position in template.floats:
             given[name] = values[position]
         given["loc"] = loc
-        session.issue(instruction, () if adds else plan.effects)  # sums that go on stay sums
+        # accumulating leaves the state of the destination as it is
+        session.issue(instruction, () if adds else template.effects)
         result = _new(NkiInstruction)
         result.handle = instruction
         return result
 
-    function.anew = lambda *args, **kwargs: anew(args, kwargs)  # type: ignore[attr-defined]
+    memoized: Any = function
+    memoized.issue_uncached = lambda *args, **kwargs: issue_uncached(args, kwargs)
     return function
 
 
-def _never_asked(dst: NkiTensor, session: Session, loc: Loc) -> None:
-    """The answer of functions that have no sums."""
+def _no_query(dst: NkiTensor, session: Session, loc: Loc) -> None:
+    """`resolve` of functions that do not accumulate; never called."""
 
 
-def naming(function: Callable[..., NkiInstruction]) -> Callable[..., NkiInstruction]:
-    """A function that takes a name for its instruction besides."""
+def accept_name(function: Callable[..., NkiInstruction]) -> Callable[..., NkiInstruction]:
+    """The function with a parameter `name`, which names its instruction."""
 
     def named(*args: Any, name: str | None = None, **kwargs: Any) -> NkiInstruction:
         made = function(*args, **kwargs)
-        return made if name is None else _named(CURRENT.get(), name, made)
+        return made if name is None else _register_name(CURRENT.get(), name, made)
 
     return named
 
 
-def _named(session: Session | None, name: str, made: NkiInstruction) -> NkiInstruction:
-    """Let with_schedule find the instruction."""
+def _register_name(session: Session | None, name: str, made: NkiInstruction) -> NkiInstruction:
+    """Record the instruction under its name, for with_schedule."""
     assert session is not None
     session.instructions_by_name.setdefault(str(name), []).append(made.handle)
     return made
 
 
-def _learn(
-    plans: dict[Key, _Plan],
+def _add_template(
+    templates: dict[Key, _Template],
     key: Key,
-    issuing: Issuing,
+    issuing: IssueFunction,
     args: tuple[Any, ...],
     kwargs: Arguments,
     made: Instr,
 ) -> None:
-    """Remember an instruction, unless it depends on more than the key."""
+    """Add the template of an instruction, unless it depends on more than the key."""
     given = dict(zip(issuing.parameters, args, strict=False)) | kwargs
     tensors, floats = [], []
     for position, (name, value) in enumerate(given.items()):
@@ -171,28 +176,27 @@ def _learn(
             tensors.append(at)
         elif value.__class__ is float and getattr(made, at[0], None) is value:
             floats.append(at)
-        elif not _is_plain(value):
+        elif not _is_immutable(value):
             return
-    is_asked = issuing.sums is not None and issuing.sums.is_asked(given)
-    asked = list(given).index("dst") if is_asked else None
-    if len(plans) >= MOST_PLANS:
-        plans.clear()
-    effects = tuple(
-        each for each in write_effects(made) if _is_outside_sbuf(getattr(made, each[0]))
-    )
-    plan = plans.get(key)
-    if plan is None:
-        plan = _Plan(type(made), tuple(tensors), tuple(floats), asked, effects)
-        plans[key] = plan
-    plan.fields[made.__dict__["accumulate"] if is_asked else None] = dict(made.__dict__)
+    applies = issuing.accumulate_query is not None and issuing.accumulate_query.applies(given)
+    queried = list(given).index("dst") if applies else None
+    if len(templates) >= MAX_TEMPLATES:
+        templates.clear()
+    written = write_effects(made)
+    effects = tuple(each for each in written if _is_outside_sbuf(getattr(made, each[0])))
+    template = templates.get(key)
+    if template is None:
+        template = _Template(type(made), tuple(tensors), tuple(floats), queried, effects)
+        templates[key] = template
+    template.fields[made.__dict__["accumulate"] if applies else None] = dict(made.__dict__)
 
 
 def _is_outside_sbuf(operand: Any) -> bool:
     return operand is not None and getattr(operand, "memory", None) is not Memory.SBUF
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether an instruction takes the same from all values that are equal and of one type."""
+def _is_immutable(value: Any) -> bool:
+    """Whether equal values of this type always give the same field of an instruction."""
     if value.__class__ is tuple:
         return all(each.__class__ is int for each in value)
-    return value.__class__ in PLAIN or isinstance(value, Enum)
+    return value.__class__ in IMMUTABLE_TYPES or isinstance(value, Enum)

@@ -1,7 +1,7 @@
-"""Forms of calls that earlier releases of the current generation had, and the present one's.
+"""Signatures of earlier releases of the current generation, and their present forms.
 
-A function that has such forms asks `rewritten`, which warns where it finds one. Forms are told
-apart by keywords and by the types of arguments, so that a call in its present form stays as it is.
+`upgrade_call` rewrites a call to the present signature, with a warning. Earlier calls are
+recognised by keywords and by the types of arguments, so that present ones stay as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from glia.nki.session.session import caller
 Function = TypeVar("Function", bound=Callable[..., Any])
 Values = tuple[Any, ...]
 Keywords = dict[str, Any]
-Call = tuple[Values, Keywords]
+CallArguments = tuple[Values, Keywords]
 
 BUFFERS = {region.value: region for region in MemoryRegion} | {"hbm": MemoryRegion.private_hbm}
 
@@ -32,37 +32,37 @@ class PartitionDim(int):
 
 
 def par_dim(extent: int) -> PartitionDim:
-    """The extent, in the shape of a tensor the one of the partitions: the first."""
+    """Mark an extent of a shape as the partition dimension, which must be the first."""
     return PartitionDim(extent)
 
 
 @dataclass(frozen=True)
-class Form:
-    """What a call may have been; `rewrite` gives the present form, None where it is already."""
+class SignatureChange:
+    """A change of a signature; `rewrite` upgrades a call, None where it needs no upgrade."""
 
-    rewrite: Callable[[Values, Keywords], Call | None]
+    rewrite: Callable[[Values, Keywords], CallArguments | None]
     advice: str
 
 
-def rewritten(function: str, args: Values, kwargs: Keywords) -> Call | None:
-    """The call in its present form, with a KernelAdvice; None where it has no other."""
-    call: Call | None = None
-    for form in FORMS.get(function, ()):
-        found = form.rewrite(args, kwargs)
+def upgrade_call(function: str, args: Values, kwargs: Keywords) -> CallArguments | None:
+    """The call for the present signature, with a KernelAdvice; None where it needs no upgrade."""
+    call: CallArguments | None = None
+    for change in SIGNATURE_CHANGES.get(function, ()):
+        found = change.rewrite(args, kwargs)
         if found is not None:
             call = args, kwargs = found
-            advise(f"{function}: {form.advice}", caller())
+            advise(f"{function}: {change.advice}", caller())
     return call
 
 
-def earlier_forms(name: str) -> Callable[[Function], Function]:
-    """Let a function take its earlier forms, known by this name."""
+def accepts_earlier_signatures(name: str) -> Callable[[Function], Function]:
+    """Decorate a function to take calls of its earlier signatures; `name` is its full name."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             owner, given = (args[:1], args[1:]) if name.startswith("NkiTensor.") else ((), args)
-            given, kwargs = rewritten(name, given, kwargs) or (given, kwargs)
+            given, kwargs = upgrade_call(name, given, kwargs) or (given, kwargs)
             return function(*owner, *given, **kwargs)
 
         return call  # type: ignore[return-value]
@@ -70,33 +70,35 @@ def earlier_forms(name: str) -> Callable[[Function], Function]:
     return decorate
 
 
-# --- the kinds of change -------------------------------------------------------------------------
+# --- kinds of changes ----------------------------------------------------------------------------
 
 
-def _renamed(old: str, new: str) -> Form:
-    def rewrite(args: Values, kwargs: Keywords) -> Call | None:
+def _renamed_keyword(old: str, new: str) -> SignatureChange:
+    def rewrite(args: Values, kwargs: Keywords) -> CallArguments | None:
         if old not in kwargs:
             return None
         return args, {new if name == old else name: value for name, value in kwargs.items()}
 
-    return Form(rewrite, f"{old}= is called {new}= since NKI 0.3")
+    return SignatureChange(rewrite, f"{old}= is called {new}= since NKI 0.3")
 
 
-def _without(name: str, reason: str) -> Form:
-    """A keyword that changes nothing."""
+def _dropped_keyword(name: str, reason: str) -> SignatureChange:
+    """A keyword without effect, which is dropped."""
 
-    def rewrite(args: Values, kwargs: Keywords) -> Call | None:
+    def rewrite(args: Values, kwargs: Keywords) -> CallArguments | None:
         if name not in kwargs:
             return None
         return args, {each: value for each, value in kwargs.items() if each != name}
 
-    return Form(rewrite, f"{name}= is gone: {reason}")
+    return SignatureChange(rewrite, f"{name}= is gone: {reason}")
 
 
-def _converted(name: str, position: int, convert: Callable[[Any], Any], advice: str) -> Form:
-    """One argument, wherever it stands, given as something else; None for what stays as it is."""
+def _converted_argument(
+    name: str, position: int, convert: Callable[[Any], Any], advice: str
+) -> SignatureChange:
+    """One argument, by position or keyword, converted; `convert` gives None to keep it."""
 
-    def rewrite(args: Values, kwargs: Keywords) -> Call | None:
+    def rewrite(args: Values, kwargs: Keywords) -> CallArguments | None:
         if name in kwargs:
             value = convert(kwargs[name])
             return None if value is None else (args, {**kwargs, name: value})
@@ -105,17 +107,19 @@ def _converted(name: str, position: int, convert: Callable[[Any], Any], advice: 
         value = convert(args[position])
         return None if value is None else ((*args[:position], value, *args[position + 1 :]), kwargs)
 
-    return Form(rewrite, advice)
+    return SignatureChange(rewrite, advice)
 
 
-def _reordered(earlier: str, is_earlier: Callable[[Keywords, Keywords], bool], advice: str) -> Form:
-    """Parameters that stood in this order before.
+def _reordered_parameters(
+    earlier: str, is_earlier: Callable[[Keywords, Keywords], bool], advice: str
+) -> SignatureChange:
+    """Parameters that had this order before.
 
-    `is_earlier` tells by what those by position would be in it, and by the keywords.
+    `is_earlier` recognises it by the positional arguments, bound in this order, and the keywords.
     """
     names = earlier.split()
 
-    def rewrite(args: Values, kwargs: Keywords) -> Call | None:
+    def rewrite(args: Values, kwargs: Keywords) -> CallArguments | None:
         if len(args) > len(names):
             return None
         given = dict(zip(names, args, strict=False))
@@ -123,11 +127,11 @@ def _reordered(earlier: str, is_earlier: Callable[[Keywords, Keywords], bool], a
             return None
         return (), given | kwargs
 
-    return Form(rewrite, advice)
+    return SignatureChange(rewrite, advice)
 
 
 def _region(default: MemoryRegion | None) -> Callable[[Any], MemoryRegion | None]:
-    """A buffer by its name; None stood for the default."""
+    """A conversion of buffer names to regions; None meant the default."""
 
     def convert(value: Any) -> MemoryRegion | None:
         if value is None:
@@ -137,13 +141,15 @@ def _region(default: MemoryRegion | None) -> Callable[[Any], MemoryRegion | None
     return convert
 
 
-def _buffer(position: int, default: MemoryRegion | None = MemoryRegion.sbuf) -> Form:
+def _buffer_by_name(
+    position: int, default: MemoryRegion | None = MemoryRegion.sbuf
+) -> SignatureChange:
     advice = "buffers are members of nl.MemoryRegion since NKI 0.3 (give nl.sbuf, nl.psum, ...)"
-    return _converted("buffer", position, _region(default), advice)
+    return _converted_argument("buffer", position, _region(default), advice)
 
 
-def _as_dtype(args: Values, kwargs: Keywords) -> Call | None:
-    """A constant with a dtype as the constant of that dtype."""
+def _as_dtype(args: Values, kwargs: Keywords) -> CallArguments | None:
+    """Convert shared_constant(constant, dtype) to the constant cast to that dtype."""
     given = dict(zip(("constant", "dtype"), args, strict=False)) | kwargs
     constant, dtype = given.get("constant"), given.get("dtype")
     if len(args) > 2 or given.keys() != {"constant", "dtype"}:
@@ -157,14 +163,14 @@ def _as_dtype(args: Values, kwargs: Keywords) -> Call | None:
 
 
 def _has_offset_third(given: Keywords, kwargs: Keywords) -> bool:
-    """The present form has the multiplier third and the tile fourth."""
+    """Recognise affine_select with offset third: now the multiplier is third, the tile fourth."""
     if "channel_multiplier" in given:
         return isinstance(given["channel_multiplier"], int | np.integer)
     return "offset" in given and "channel_multiplier" in kwargs
 
 
 def _has_scales_third(given: Keywords, kwargs: Keywords) -> bool:
-    """The present form has the operator third."""
+    """Recognise dma_compute with scales third: now the operator is third."""
     return "scales" in given and (
         isinstance(given["scales"], list | tuple)
         or "reduce_op" in kwargs
@@ -177,53 +183,57 @@ def _double_row(value: Any) -> matmul_perf_mode | None:
     return matmul_perf_mode.double_row if value in names else None
 
 
-_LAZY = _without(
+_LAZY = _dropped_keyword(
     "lazy_initialization", "the first product overwrites what nl.zeros and nl.full wrote"
 )
 _SCALES = "stationary_scale moving_scale"
 _PRODUCT = "is_stationary_onezero is_moving_onezero is_transpose"
 _DIRECTION = "loops are unrolled, and run in program order"
 
-FORMS: dict[str, tuple[Form, ...]] = {
-    "nki.isa.register_move": (_renamed("imm", "src"),),
-    "NkiTensor.reshape": (_renamed("new_shape", "shape"),),
+SIGNATURE_CHANGES: dict[str, tuple[SignatureChange, ...]] = {
+    "nki.isa.register_move": (_renamed_keyword("imm", "src"),),
+    "NkiTensor.reshape": (_renamed_keyword("new_shape", "shape"),),
     "nki.isa.affine_select": (
-        _reordered(
+        _reordered_parameters(
             "dst pattern offset channel_multiplier on_true_tile on_false_value cmp_op",
             _has_offset_third, "offset= is last since NKI 0.3, and 0 unless given",
         ),
     ),
     "nki.isa.dma_compute": (
-        _reordered(
+        _reordered_parameters(
             "dst srcs scales reduce_op", _has_scales_third,
             "reduce_op= comes before scales= since NKI 0.3",
         ),
     ),
     "nki.isa.nc_matmul": (
-        _reordered(
+        _reordered_parameters(
             f"dst stationary moving {_PRODUCT} tile_position tile_size perf_mode",
             lambda given, _: isinstance(given.get("tile_position"), tuple | list),
             "accumulate= comes before tile_position= since NKI 0.3",
         ),
-        _converted("perf_mode", 9, _double_row, "perf_mode= is a nki.isa.matmul_perf_mode"),
+        _converted_argument(
+            "perf_mode", 9, _double_row, "perf_mode= is a nki.isa.matmul_perf_mode"
+        ),
     ),
     "nki.isa.nc_matmul_mx": (
-        _reordered(
+        _reordered_parameters(
             f"dst stationary moving {_SCALES} accumulate tile_position tile_size",
             lambda given, _: isinstance(given.get("accumulate"), bool),
             "accumulate= comes after tile_position= and tile_size=",
         ),
     ),
-    "nl.ndarray": (_buffer(2),),
-    "nl.zeros": (_buffer(2), _LAZY),
-    "nl.ones": (_buffer(2),),
-    "nl.full": (_buffer(3), _LAZY),
-    "nl.rand": (_buffer(2),),
-    "nl.zeros_like": (_buffer(2, None),),
-    "nl.empty_like": (_buffer(2, None),),
-    "nl.shared_constant": (Form(_as_dtype, "give the constant the dtype that its tensor has"),),
-    "nl.sequential_range": (
-        _without("directives", _DIRECTION), _without("body_no_reorder", _DIRECTION),
+    "nl.ndarray": (_buffer_by_name(2),),
+    "nl.zeros": (_buffer_by_name(2), _LAZY),
+    "nl.ones": (_buffer_by_name(2),),
+    "nl.full": (_buffer_by_name(3), _LAZY),
+    "nl.rand": (_buffer_by_name(2),),
+    "nl.zeros_like": (_buffer_by_name(2, None),),
+    "nl.empty_like": (_buffer_by_name(2, None),),
+    "nl.shared_constant": (
+        SignatureChange(_as_dtype, "give the constant the dtype that its tensor has"),
     ),
-    "nl.affine_range": (_without("precise_schedule", _DIRECTION),),
+    "nl.sequential_range": (
+        _dropped_keyword("directives", _DIRECTION), _dropped_keyword("body_no_reorder", _DIRECTION),
+    ),
+    "nl.affine_range": (_dropped_keyword("precise_schedule", _DIRECTION),),
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""The functions of nki.isa, made from the declarations of instructions.
+"""The functions of nki.isa, generated from the declarations of instructions.
 
-A function takes its rules, engines, types, most defaults and its help text from the declaration;
-the documented names and order of its parameters are all that is said of it.
+Rules, engines, types, most defaults and the help text come from the declaration; a function itself
+states only the documented names and order of its parameters.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from glia.arch import ARCHS
 from glia.base.affine import Affine
 from glia.isa.kit import Instr
-from glia.nki.issue.call_cache import Issuing, Sums, remembering
-from glia.nki.issue.former_signatures import FORMS, rewritten
+from glia.nki.issue.call_cache import AccumulateQuery, IssueFunction, memoize_calls
+from glia.nki.issue.former_signatures import SIGNATURE_CHANGES, upgrade_call
 from glia.nki.issue.instruction import Arguments, attribute, issue
-from glia.nki.issue.signature_checks import require_fit
+from glia.nki.issue.signature_checks import require_binding
 from glia.nki.names.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
 from glia.nki.names.errors import BrokenRule, MaskNotSupported, NotInNki
 from glia.nki.session.session import Session, caller, current, shown
@@ -29,8 +29,8 @@ from glia.nki.tensors.nki_object import NkiInstruction
 Function = TypeVar("Function", bound=Callable[..., Any])
 Prepare = Callable[[Arguments, Session], Arguments]
 
-# Parameters that mean the same wherever they occur: their defaults, and the dtypes of those.
-SHARED: dict[str, Any] = {
+# Defaults and annotations of parameters that mean the same in every function.
+SHARED_DEFAULTS: dict[str, Any] = {
     "engine": engine.unknown,
     "name": None,
     "priority": None,
@@ -40,29 +40,28 @@ SHARED: dict[str, Any] = {
     "perf_mode": matmul_perf_mode.none,
     "keepdims": False,
 }
-TYPES = {
+ANNOTATIONS = {
     "engine": "engine", "name": "str | None", "priority": "int | None", "oob_mode": "oob_mode",
     "dge_mode": "dge_mode", "reduce_cmd": "reduce_cmd", "perf_mode": "matmul_perf_mode",
     "axis": "int | tuple[int, ...]", "axes": "tuple[int, ...] | None", "keepdims": "bool",
     "pattern": "list[list[int]]", "tile_position": "tuple[int, int] | tuple[()]",
     "tile_size": "tuple[int, int] | tuple[()]", "scales": "list[float] | None",
 }  # fmt: skip
-# What values of an attribute's declared type are; where a number is asked for a whole one will do.
-FITS: dict[str, Callable[[Any], bool]] = {
+# Whether a value has an attribute's declared type; integers are valid floats.
+TYPE_PREDICATES: dict[str, Callable[[Any], bool]] = {
     "None": lambda value: value is None,
     "str": lambda value: isinstance(value, str),
     "bool": lambda value: isinstance(value, int) and value in (0, 1),
     "int": lambda value: isinstance(value, int),
     "float": lambda value: isinstance(value, int | float),
     "Affine": lambda value: isinstance(value, Affine),
-    "tuple[int, ...]": lambda value: _are(value, int),
-    "tuple[float, ...]": lambda value: _are(value, int | float),
+    "tuple[int, ...]": lambda value: _is_tuple_of(value, int),
+    "tuple[float, ...]": lambda value: _is_tuple_of(value, int | float),
 }
 REQUIRED = inspect.Parameter.empty  # a default for parameters that have none
-# What earlier releases took besides: a mask that is None, and a dtype, though that of a result is
-# that of dst.
-EARLIER = ("mask", "dtype")
-# Operands and attributes in the sentence of a rule, which is about the first words, and after it.
+# Keywords of earlier releases that have no effect: mask=None, and dtype=, which is that of dst.
+OBSOLETE_KEYWORDS = ("mask", "dtype")
+# The names of operands and attributes in the sentence of a rule, and in the values after it.
 SUBJECT = re.compile(
     r"^(\w+ )?\(?\w+(, \w+| and \w+)*\)?(?= (must|needs?|takes?|cannot|partition) )|\bof data\b"
 )
@@ -77,16 +76,16 @@ def make_function(
     renamed: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
     prepare: Prepare | None = None,
-    sums: Sums | None = None,
+    accumulate_query: AccumulateQuery | None = None,
     module: str = "nki.isa",
 ) -> Callable[..., NkiInstruction]:
     """A function of this name that issues the instruction.
 
-    `parameters` are the documented names in order. `renamed` maps those that the declaration calls
-    otherwise, `defaults` gives defaults that differ from the declaration's. `prepare` maps the
-    arguments, by documented name, before that; `sums` is all that it may ask of the session. What
-    it leaves and the declaration does not have is documented as not supported yet: such a parameter
-    takes its default and nothing else.
+    `parameters` are the documented names in order. `renamed` maps those with another name in the
+    declaration, `defaults` gives defaults that differ from the declaration's. `prepare` converts
+    the arguments, by documented name, before renaming; `accumulate_query` is the only state of the
+    session that it may read. A parameter that has no field after that is documented but unsupported
+    and takes its default only.
     """
     aliases = dict(renamed or {})
     signature = _signature(instruction, parameters.split(), aliases, dict(defaults or {}))
@@ -94,31 +93,31 @@ def make_function(
     optional = {f.name for f in dataclasses.fields(instruction) if "None" in str(f.type)}
     takes_engine = "engine" in signature.parameters
     known = {"engine", "name", *(f.name for f in dataclasses.fields(instruction))}
-    not_yet = {
+    unsupported = {
         each: parameter.default
         for each, parameter in signature.parameters.items()
         if aliases.get(each, each) not in known
     }
 
-    takes = {
-        each: (accepted(instruction, aliases.get(each, each)), parameter.default)
+    predicates = {
+        each: (attribute_predicate(instruction, aliases.get(each, each)), parameter.default)
         for each, parameter in signature.parameters.items()
     }
 
-    def anew(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
+    def issue_uncached(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         session = current(bind.name)
         given = bind(args, kwargs)
         if prepare is not None:
             given = prepare(given, session)
         for each, value in given.items():
-            fits, default = takes.get(each, (None, None))
+            fits, default = predicates.get(each, (None, None))
             if fits is not None and value is not default and not fits(attribute(value, caller())):
                 raise NotInNki(feature=f"{bind.name} with {each}={shown(value)}", loc=caller())
         chosen = given.pop("engine", engine.unknown) if takes_engine else engine.unknown
         if not isinstance(chosen, engine):
             raise NotInNki(feature=f"engine {shown(chosen)} (give nki.isa.engine...)", loc=caller())
         del given["name"]
-        for each, default in not_yet.items():
+        for each, default in unsupported.items():
             value = given.pop(each, default)
             if value is not default and (isinstance(value, np.ndarray) or value != default):
                 raise NotInNki(feature=f"{bind.name} with {each}={shown(value)}", loc=caller())
@@ -130,28 +129,30 @@ def make_function(
         try:
             return issue(session, name, instruction, fields, chosen)
         except BrokenRule as broken:
-            rule = in_words_of(aliases, str(broken.facts["rule"]))
+            rule = with_documented_names(aliases, str(broken.facts["rule"]))
             facts = {**broken.facts, "rule": rule}
             raise BrokenRule(**facts, instruction=broken.instruction, loc=broken.loc) from None
 
-    issuing = Issuing(anew, tuple(signature.parameters), aliases, sums)
-    return dressed(remembering(issuing), name, module, signature, describe(instruction, aliases))
+    issuing = IssueFunction(issue_uncached, tuple(signature.parameters), aliases, accumulate_query)
+    return with_metadata(
+        memoize_calls(issuing), name, module, signature, describe(instruction, aliases)
+    )
 
 
-def _are(values: Any, kind: Any) -> bool:
+def _is_tuple_of(values: Any, kind: Any) -> bool:
     return isinstance(values, tuple) and all(isinstance(each, kind) for each in values)
 
 
 def issuer(name: str, instruction: type[Instr]) -> Callable[..., NkiInstruction]:
-    """What issues the instruction with the fields given by name, on the first engine that may.
+    """A function that issues the instruction with fields by name, on its first legal engine.
 
-    It is for functions of nl, which have checked what they were given.
+    It is for functions of nl, which check their own arguments.
     """
 
-    def anew(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
+    def issue_uncached(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         return issue(current(f"nki.isa.{name}"), name, instruction, kwargs)
 
-    return remembering(Issuing(anew, (), {}))
+    return memoize_calls(IssueFunction(issue_uncached, (), {}))
 
 
 class Binder:
@@ -162,32 +163,32 @@ class Binder:
         self._signature = signature
         self._names = tuple(signature.parameters)
         self._known = signature.parameters.keys()
-        self._has_earlier_forms = name in FORMS
+        self._has_earlier_signatures = name in SIGNATURE_CHANGES
         empty = inspect.Parameter.empty
         parameters = signature.parameters.values()
         self._defaults = {p.name: p.default for p in parameters if p.default is not empty}
 
     def __call__(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
         """Every parameter by name; WrongArguments or MaskNotSupported where they do not fit."""
-        if self._has_earlier_forms:
-            args, kwargs = rewritten(self.name, args, kwargs) or (args, kwargs)
+        if self._has_earlier_signatures:
+            args, kwargs = upgrade_call(self.name, args, kwargs) or (args, kwargs)
         given = {**self._defaults, **kwargs}
         if args:
             positional = self._names[: len(args)]
             if any(name in kwargs for name in positional):
-                require_fit(self.name, self._signature, args, kwargs)
+                require_binding(self.name, self._signature, args, kwargs)
             given.update(zip(positional, args, strict=False))
         if given.keys() != self._known or len(args) > len(self._names):
-            return self._without_earlier(args, kwargs)
+            return self._bind_without_obsolete(args, kwargs)
         return given
 
-    def _without_earlier(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
-        """Bind again without keywords of earlier releases that change nothing."""
-        left = {k: v for k, v in kwargs.items() if k not in EARLIER or k in self._names}
+    def _bind_without_obsolete(self, args: tuple[Any, ...], kwargs: Arguments) -> Arguments:
+        """Bind again without the obsolete keywords."""
+        left = {k: v for k, v in kwargs.items() if k not in OBSOLETE_KEYWORDS or k in self._names}
         if kwargs.get("mask") is not None and "mask" not in self._names:
             raise MaskNotSupported(function=self.name, loc=caller())
         if len(left) == len(kwargs):
-            require_fit(self.name, self._signature, args, kwargs)
+            require_binding(self.name, self._signature, args, kwargs)
         return self(args, left)
 
 
@@ -205,9 +206,9 @@ def _signature(
         default = empty
         if field is not None and field.default is not dataclasses.MISSING:
             default = field.default
-        default = defaults.get(name, SHARED.get(name, default))
+        default = defaults.get(name, SHARED_DEFAULTS.get(name, default))
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        annotation = TYPES.get(name) or _annotation(instruction, field)
+        annotation = ANNOTATIONS.get(name) or _annotation(instruction, field)
         return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
     parameters = [parameter(name) for name in (*names, "name")]
@@ -228,18 +229,18 @@ def _annotation(instruction: type[Instr], field: dataclasses.Field[Any] | None) 
     return f"{text} | None" if operand.is_optional else text
 
 
-def accepted(instruction: type[Instr], name: str) -> Callable[[Any], bool] | None:
-    """What an attribute may be; None for operands, and what is no attribute."""
+def attribute_predicate(instruction: type[Instr], name: str) -> Callable[[Any], bool] | None:
+    """Whether a value is valid for an attribute; None for operands and undeclared types."""
     if name not in instruction.attribute_names:
         return None
     declared = next(field for field in dataclasses.fields(instruction) if field.name == name)
-    kinds = [FITS.get(each.strip()) for each in str(declared.type).split("|")]
+    kinds = [TYPE_PREDICATES.get(each.strip()) for each in str(declared.type).split("|")]
     known = [each for each in kinds if each is not None]
     return (lambda value: any(fits(value) for fits in known)) if len(known) == len(kinds) else None
 
 
-def in_words_of(aliases: Mapping[str, str], rule: str) -> str:
-    """A rule, and the operands it was broken by, with the names that parameters have."""
+def with_documented_names(aliases: Mapping[str, str], rule: str) -> str:
+    """The text of a rule and of the operands that break it, in documented parameter names."""
     outer = {inner: name for name, inner in aliases.items()}
     if not outer:
         return rule
@@ -252,7 +253,7 @@ def in_words_of(aliases: Mapping[str, str], rule: str) -> str:
 
 
 def describe(instruction: type[Instr], aliases: Mapping[str, str] | None = None) -> str:
-    """Help: what the instruction does, its engines and its rules."""
+    """The help text of an instruction: its meaning, engines, generations and rules."""
     engines = ", ".join(instruction.engines)
     with_nki = [arch.generation for arch in ARCHS if arch.capabilities.has_nki]
     generations = [each for each in with_nki if each in instruction.generations]
@@ -261,14 +262,16 @@ def describe(instruction: type[Instr], aliases: Mapping[str, str] | None = None)
         lines.append(f"Generations: {', '.join(map(str, generations))}.")
     if instruction.rules:
         lines += ["", "Rules:"]
-        lines += [f"* {in_words_of(aliases or {}, rule.sentence)}" for rule in instruction.rules]
+        lines += [
+            f"* {with_documented_names(aliases or {}, rule.sentence)}" for rule in instruction.rules
+        ]
     return "\n".join(lines)
 
 
-def dressed(
+def with_metadata(
     function: Function, name: str, module: str, signature: inspect.Signature, text: str
 ) -> Function:
-    """The function with its name, signature and help."""
+    """The function with its documented name, module, signature and help text."""
     described: Any = function
     described.__name__ = described.__qualname__ = name
     described.__module__ = f"glia.{module}"

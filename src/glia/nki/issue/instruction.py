@@ -1,8 +1,7 @@
-"""From the arguments of a call to a legal instruction: one law for both ways to run.
+"""From the arguments of a call to a legal instruction, simulated or recorded alike.
 
-The rules are those of the instruction's declaration. They depend on the shapes, dtypes, memories
-and partitions of operands and on attributes, never on where in a tile an operand lies, so that what
-was found legal once is not asked again.
+Legality is that of the instruction's declaration. It depends on the shapes, dtypes, memories and
+partitions of operands and on attributes, never on offsets within tiles, and is cached by those.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from glia.machine.legal_instruction import violations
 from glia.machine.queues import QUEUE_OWNERS
 from glia.nki.names.enums import engine
 from glia.nki.names.errors import BrokenRule, IndexNotInTable, NotInNki
-from glia.nki.names.operators import Token, operator_name
+from glia.nki.names.operators import OperatorToken, operator_name
 from glia.nki.session.program_checks import out_of_bounds_text
 from glia.nki.session.session import Session, caller
 from glia.nki.tensors.dynamic_offsets import Indirection
-from glia.nki.tensors.indirect import Chosen, broken_rule, set_aside, transfer
+from glia.nki.tensors.indirect import StagedOperand, indirect_violation, stage_operand, staging_copy
 from glia.nki.tensors.nki_object import NkiInstruction
 from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.nki.tensors.registers import VirtualRegister
-from glia.nki.tensors.views import signature_of
+from glia.nki.tensors.views import pattern_signature
 
 Arguments = dict[str, Any]
-MOST_KNOWN = 1 << 16  # legal signatures remembered
+MAX_SIGNATURES = 1 << 16  # legal signatures cached
 
-_LEGAL: dict[tuple[Any, ...], str] = {}  # signature -> the engine that runs it
-_BLANKS: dict[type[Instr], Arguments] = {}
+_LEGAL_ENGINES: dict[tuple[Any, ...], str] = {}  # signature -> the engine that runs it
+_DEFAULT_FIELDS: dict[type[Instr], Arguments] = {}
 
 
 def issue(
@@ -53,19 +52,21 @@ def issue(
     queue: str = "",
     skips: bool = False,
 ) -> NkiInstruction:
-    """Issue the instruction on the engine asked for, or on the first legal one.
+    """Issue the instruction on the chosen engine, or on the first legal one.
 
-    `skips` leaves the instruction out when a scalar index of its operands names no row. BrokenRule
-    when no engine may run it, NotInNki for arguments of the wrong type.
+    `skips` predicates it on the scalar indices of its operands being in bounds. BrokenRule when no
+    engine may run it, NotInNki for arguments of the wrong type.
     """
     loc = caller()
     operands = _operands_of(kind, arguments, loc)
     fields, indirect = operands.fields, operands.indirect
-    loads = [_resolved(session, function, fields, name, tensor) for name, tensor in indirect]
+    loads = [
+        _bind_index_register(session, function, fields, name, tensor) for name, tensor in indirect
+    ]
     signature = (kind, session.arch.name, chosen._value_, queue, *operands.signature)
-    on = _LEGAL.get(signature)
+    on = _LEGAL_ENGINES.get(signature)
     if on is None:
-        on = _choose(session.arch, function, kind, fields, chosen, loc, signature)
+        on = _select_engine(session.arch, function, kind, fields, chosen, loc, signature)
     if chosen is not engine.unknown:
         session.engines_chosen.add(loc)
     fields["on"], fields["loc"] = on, loc
@@ -75,24 +76,24 @@ def issue(
             is_store = fields["dst"].tile.memory is Memory.HBM
             fields["queue"] = "store" if is_store else "load"
             fields["on"] = QUEUE_OWNERS[fields["queue"]]
-    instruction = _built(kind, fields)
-    _gather(session, function, instruction, operands.asides)
+    instruction = _construct(kind, fields)
+    _gather_staged(session, function, instruction, operands.staged)
     if indirect:
         _issue_indirect(session, instruction, indirect, loads, skips)
     else:
         session.issue(instruction)
-    _scatter(session, function, instruction, operands.asides)
+    _scatter_staged(session, function, instruction, operands.staged)
     return NkiInstruction(instruction)
 
 
 @dataclass(slots=True)
 class _Operands:
-    """The arguments of a call as its instruction takes them, and what rules see of them."""
+    """The arguments of a call as fields of the instruction, with their signature for rules."""
 
     fields: Arguments
     signature: list[Any]
-    indirect: list[tuple[str, NkiTensor]]  # that start where an index says
-    asides: list[Chosen]  # of which an index chooses the elements
+    indirect: list[tuple[str, NkiTensor]]  # operands that start at a run-time index
+    staged: list[StagedOperand]  # of which an index chooses the elements
 
 
 def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands:
@@ -100,16 +101,18 @@ def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands
     fields: Arguments = {}
     signature: list[Any] = []
     indirect: list[tuple[str, NkiTensor]] = []
-    asides: list[Chosen] = []
+    staged: list[StagedOperand] = []
     for name, value in arguments.items():
         if value.__class__ is not NkiTensor:
             converted = value if value.__class__ is str else attribute(value, loc)
             fields[name] = converted
-            signature.append(converted if converted.__class__ is str else _keys(converted))
+            signature.append(
+                converted if converted.__class__ is str else _signature_part(converted)
+            )
             continue
-        if value.indirection is not None and value.is_chosen:
-            asides.append(set_aside(name, value))
-            value = asides[-1].tile
+        if value.indirection is not None and value.is_element_gather:
+            staged.append(stage_operand(name, value))
+            value = staged[-1].tile
         fields[name] = value.pattern
         signature.append(value.signature)
         if value.fault:
@@ -117,22 +120,22 @@ def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands
         if value.indirection is not None:
             indirect.append((name, value))
         elif len(value.dims) > MOST_DIMS and kind.arrives != "natural":
-            fields[name] = folded(value.pattern)
-    return _Operands(fields, signature, indirect, asides)
+            fields[name] = fold_dims(value.pattern)
+    return _Operands(fields, signature, indirect, staged)
 
 
-def _keys(value: Any) -> Any:
-    """What a value other than a tensor is in a signature; several patterns count as themselves."""
+def _signature_part(value: Any) -> Any:
+    """The part of the signature for a value other than a tensor, such as a tuple of patterns."""
     if isinstance(value, tuple) and value and isinstance(value[0], Pattern):
-        return tuple([signature_of(each) for each in value])
+        return tuple([pattern_signature(each) for each in value])
     return (value.__class__, value)
 
 
 def attribute(value: Any, loc: Loc) -> Any:
-    """An argument other than a tensor as the instruction takes it; NotInNki when it takes none."""
+    """An argument as an attribute of the instruction; NotInNki for unsupported types."""
     if value is None or isinstance(value, int | float | str | Affine):
         return value
-    if callable(value) or isinstance(value, Token):
+    if callable(value) or isinstance(value, OperatorToken):
         known = operator_name(value)
         if known is not None:
             return known
@@ -153,7 +156,7 @@ def attribute(value: Any, loc: Loc) -> Any:
     raise NotInNki(feature=f"an argument of type {type(value).__name__}", loc=loc)
 
 
-def _choose(
+def _select_engine(
     arch: Arch,
     function: str,
     kind: type[Instr],
@@ -162,25 +165,25 @@ def _choose(
     loc: Loc,
     key: tuple[Any, ...],
 ) -> str:
-    """The engine that may run the instruction, exact ones first; BrokenRule when there is none."""
+    """A legal engine of the instruction, exact ones first; BrokenRule when there is none."""
     _check_partitions(arch, function, fields, loc)
     names: tuple[str, ...] = (chosen.name,)
     if chosen in (engine.unknown, engine.dma):
         names = (kind.engine, *(each for each in kind.engines if each != kind.engine))
-    candidates = [_built(kind, {**fields, "on": name, "loc": loc}) for name in names]
-    broken = [_broken(each, arch) for each in candidates]
+    candidates = [_construct(kind, {**fields, "on": name, "loc": loc}) for name in names]
+    broken = [_rule_violations(each, arch) for each in candidates]
     legal = [each for each, found in zip(candidates, broken, strict=True) if not found]
     if not legal:
         refuse(function, broken[0][0], loc)
     on = next((each for each in legal if each.is_exact), legal[0]).on
-    if len(_LEGAL) >= MOST_KNOWN:
-        _LEGAL.clear()
-    _LEGAL[key] = on
+    if len(_LEGAL_ENGINES) >= MAX_SIGNATURES:
+        _LEGAL_ENGINES.clear()
+    _LEGAL_ENGINES[key] = on
     return on
 
 
 def _check_partitions(arch: Arch, function: str, fields: Arguments, loc: Loc) -> None:
-    """In the words of the documentation, since programs look for them."""
+    """Refuse too many partitions with the documented text, which programs match."""
     for name, value in fields.items():
         for pattern in value if isinstance(value, tuple) else (value,):
             if isinstance(pattern, Pattern) and pattern.memory is not Memory.HBM:
@@ -195,7 +198,7 @@ def _check_partitions(arch: Arch, function: str, fields: Arguments, loc: Loc) ->
                     )
 
 
-def _broken(instruction: Instr, arch: Arch) -> list[str]:
+def _rule_violations(instruction: Instr, arch: Arch) -> list[str]:
     try:
         return violations(instruction, arch)
     except (TypeError, ValueError, AttributeError) as problem:
@@ -208,16 +211,16 @@ def refuse(function: str, rule: str, loc: Loc | None = None) -> NoReturn:
     raise BrokenRule(rule=rule, function=function, instruction=name, loc=loc or caller())
 
 
-def _built(kind: type[Instr], fields: Arguments) -> Instr:
+def _construct(kind: type[Instr], fields: Arguments) -> Instr:
     """An instruction with these fields and the defaults of the others.
 
-    The constructor of a frozen dataclass takes longer than everything else in recording a call.
+    It bypasses the frozen dataclass's constructor, which would dominate the time of a call.
     """
-    blank = _BLANKS.get(kind)
-    if blank is None:
-        blank = _BLANKS[kind] = {f.name: _default(f) for f in dataclasses.fields(kind)}
+    defaults = _DEFAULT_FIELDS.get(kind)
+    if defaults is None:
+        defaults = _DEFAULT_FIELDS[kind] = {f.name: _default(f) for f in dataclasses.fields(kind)}
     instruction = object.__new__(kind)
-    instruction.__dict__.update(blank)
+    instruction.__dict__.update(defaults)
     instruction.__dict__.update(fields)
     return instruction
 
@@ -228,46 +231,50 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
-def folded(pattern: Pattern) -> Pattern:
-    """The same elements in as few dimensions as they lie in regularly."""
+def fold_dims(pattern: Pattern) -> Pattern:
+    """The pattern with contiguous free dimensions merged."""
     fixed = 0 if pattern.memory is Memory.HBM else 1
     dims = merged(pattern.dims[fixed:]) or ((1, 1),)
     return replace(pattern, dims=(*pattern.dims[:fixed], *dims))
 
 
-# --- indices that only the running program knows ----------------------------------------------
+# --- run-time indices ---------------------------------------------------------------------------
 
 
-def _gather(session: Session, function: str, instruction: Instr, asides: list[Chosen]) -> None:
-    """Gather operands' elements into their tiles before the instruction, where rules let it."""
-    if asides and (broken := broken_rule(session.arch, instruction, asides)):
+def _gather_staged(
+    session: Session, function: str, instruction: Instr, staged: list[StagedOperand]
+) -> None:
+    """Gather indirect operands into their staging tiles before the instruction, if legal."""
+    if staged and (broken := indirect_violation(session.arch, instruction, staged)):
         refuse(function, f"{function} {broken}", instruction.loc)
-    for each in asides:
+    for each in staged:
         if instruction.access(each.name) != "writes":
-            _transfer(session, function, instruction, each, is_write=False)
+            _issue_staging_copy(session, function, instruction, each, is_write=False)
 
 
-def _scatter(session: Session, function: str, instruction: Instr, asides: list[Chosen]) -> None:
-    """Scatter operands' elements from their tiles after the instruction."""
-    for each in asides:
+def _scatter_staged(
+    session: Session, function: str, instruction: Instr, staged: list[StagedOperand]
+) -> None:
+    """Scatter indirect operands from their staging tiles after the instruction."""
+    for each in staged:
         if instruction.access(each.name) != "reads":
-            _transfer(session, function, instruction, each, is_write=True)
+            _issue_staging_copy(session, function, instruction, each, is_write=True)
             if instruction.sums:
                 session.scattered_tiles.add(each.table.tile.name)
 
 
-def _transfer(
-    session: Session, function: str, instruction: Instr, each: Chosen, is_write: bool
+def _issue_staging_copy(
+    session: Session, function: str, instruction: Instr, each: StagedOperand, is_write: bool
 ) -> None:
-    kind, fields = transfer(instruction, each, is_write)
+    kind, fields = staging_copy(instruction, each, is_write)
     on = instruction.runs_on if instruction.runs_on in kind.engines else kind.engine
     issue(session, function, kind, fields, engine[on])
 
 
-def _resolved(
+def _bind_index_register(
     session: Session, function: str, fields: Arguments, name: str, tensor: NkiTensor
 ) -> str:
-    """Let the operand start where a new register says; the register's name."""
+    """Offset an operand by a new register times its step; the register's name."""
     indirection = tensor.indirection
     assert indirection is not None
     if indirection.is_vector:
@@ -296,7 +303,9 @@ def _issue_indirect(
         assert indirection is not None
         load_index(session, indirection, register, instruction)
         if skips:
-            condition = _is_inside(session, register, indirection.rows, instruction, condition)
+            condition = _emit_bounds_test(
+                session, register, indirection.rows, instruction, condition
+            )
         elif session.is_eager:
             check_index(session, tensor, Affine.of(register), instruction.loc)
     if condition is None:
@@ -306,7 +315,7 @@ def _issue_indirect(
 
 
 def load_index(session: Session, indirection: Indirection, register: str, user: Instr) -> None:
-    """Load the one element of an index into a register of the engine that uses it."""
+    """Load the element of a scalar index into a register of the engine that uses it."""
     index = indirection.index.pattern
     load = RegisterLoad(register=register, src=index, on=user.on, loc=user.loc)
     broken = violations(load, session.arch)
@@ -315,10 +324,10 @@ def load_index(session: Session, indirection: Indirection, register: str, user: 
     session.issue(load)
 
 
-def _is_inside(
+def _emit_bounds_test(
     session: Session, register: str, rows: int, user: Instr, before: Affine | None
 ) -> Affine:
-    """A register that is 1 when the index names a row and the condition before held."""
+    """A register that is 1 when the index is in bounds and the condition before held."""
     result = session.new_register("inside")
     value = Affine.of(register)
     lower = session.new_register("inside")
@@ -341,7 +350,7 @@ def _is_inside(
 
 
 def check_index(session: Session, tensor: NkiTensor, index: Affine, loc: Loc) -> None:
-    """IndexNotInTable when an index that is known now names no row of the tensor."""
+    """IndexNotInTable when the current value of an index is out of the tensor's rows."""
     indirection = tensor.indirection
     assert indirection is not None
     value = session.value_of(index)
@@ -350,7 +359,7 @@ def check_index(session: Session, tensor: NkiTensor, index: Affine, loc: Loc) ->
 
 
 def refuse_index(tensor: NkiTensor, row: int, loc: Loc) -> NoReturn:
-    """Raise IndexNotInTable in elements of the tensor, as the documented simulator counts."""
+    """Raise IndexNotInTable; the text counts elements, as the documented simulator does."""
     indirection = tensor.indirection
     assert indirection is not None
     step, rows = indirection.step, indirection.rows

@@ -1,4 +1,4 @@
-"""The functions of nki.isa about registers and the core itself."""
+"""The functions of nki.isa for registers and for the version of the core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glia.nki.tensors.registers import VirtualRegister
 
 
 def register_alloc(x: int | None = None) -> VirtualRegister:
-    """A new register, that holds `x` when it is given."""
+    """A new register, initialised with `x` if given."""
     session = current("nki.isa.register_alloc")
     register = VirtualRegister(session.new_register("r"))
     if x is not None:
@@ -22,11 +22,11 @@ def register_alloc(x: int | None = None) -> VirtualRegister:
 
 
 def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
-    """Set a register to an integer or to what another register holds."""
+    """Set a register to an integer or to the value of another register."""
     session = current("nki.isa.register_move")
     if not isinstance(src, int | VirtualRegister) or isinstance(src, bool):
         raise NotInNki(feature=f"register_move from a {type(src).__name__}", loc=caller())
-    fields = {"register": _written(dst), "value": attribute(src, caller())}
+    fields = {"register": _writable_name(dst), "value": attribute(src, caller())}
     issue(session, "register_move", RegisterMove, fields)
     session.issue(Barrier(loc=caller()))
 
@@ -34,26 +34,26 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
 def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
     """Load a 32-bit integer, a tensor of one element in HBM or SBUF, into a register."""
     session = current("nki.isa.register_load")
-    issue(session, "register_load", RegisterLoad, {"src": src, "register": _written(dst)})
+    issue(session, "register_load", RegisterLoad, {"src": src, "register": _writable_name(dst)})
     session.issue(Barrier(loc=caller()))
 
 
 def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
-    """Store what a register holds to a tensor of one integer in HBM or SBUF."""
+    """Store the value of a register to a tensor of one integer in HBM or SBUF."""
     session = current("nki.isa.register_store")
     if not isinstance(src, VirtualRegister):
         raise NotInNki(feature=f"register_store of a {type(src).__name__}", loc=caller())
     issue(session, "register_store", RegisterStore, {"dst": dst, "value": src})
 
 
-def _written(register: object) -> str:
+def _writable_name(register: object) -> str:
     if not isinstance(register, VirtualRegister):
         raise NotInNki(feature=f"a register of type {type(register).__name__}", loc=caller())
-    return register.written()
+    return register.writable_name()
 
 
 def get_nc_version() -> nc_version:
-    """The generation of the core that the kernel is for."""
+    """The NeuronCore generation of the kernel's target."""
     target = current("nki.isa.get_nc_version").target if is_running() else platform_target()
     return nc_version(max(2, target.arch.generation))
 

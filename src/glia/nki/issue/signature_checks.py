@@ -1,4 +1,4 @@
-"""Functions whose wrong arguments are errors of NKI, which name the parameter that was meant."""
+"""NKI errors for arguments that do not fit a function, naming the parameter that was meant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from glia.base.errors import CompileError
 from glia.base.suggestions import nearest
-from glia.nki.issue.former_signatures import FORMS, rewritten
+from glia.nki.issue.former_signatures import SIGNATURE_CHANGES, upgrade_call
 from glia.nki.names.errors import MaskNotSupported, NotInNki, WrongArguments
 from glia.nki.names.operators import names_operator, operator_name
 from glia.nki.session.session import caller, shown
@@ -28,30 +28,30 @@ KINDS: dict[str, set[str]] = {
 }  # fmt: skip
 
 
-def checked(
+def check_arguments(
     function: Callable[..., Any],
     name: str,
     *,
     ignored: Iterable[str] = (),
     has_masks: bool = False,
-    has_forms: bool = False,
+    upgrades_calls: bool = False,
 ) -> Callable[..., Any]:
     """The function, with WrongArguments where Python would raise its own TypeError.
 
-    It also takes the keywords `ignored`, which change nothing, and where it has them the forms of
-    earlier releases of the current generation, and stands for the same operator.
-    MaskNotSupported says what to write for a mask, unless other functions beside it have masks.
+    It also takes the keywords `ignored`, which have no effect; with `upgrades_calls` also calls of
+    its earlier signatures. It names the same operator. Without `has_masks` a mask raises
+    MaskNotSupported.
     """
     known = inspect.signature(function)
     hints = frozenset(ignored) - known.parameters.keys()
-    has_forms = has_forms and name in FORMS
+    upgrades_calls = upgrades_calls and name in SIGNATURE_CHANGES
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if hints and kwargs:
             kwargs = {each: value for each, value in kwargs.items() if each not in hints}
-        if has_forms:
-            args, kwargs = rewritten(name, args, kwargs) or (args, kwargs)
+        if upgrades_calls:
+            args, kwargs = upgrade_call(name, args, kwargs) or (args, kwargs)
         try:
             return function(*args, **kwargs)
         except TypeError:
@@ -59,7 +59,7 @@ def checked(
                 if kwargs.pop("mask") is not None:
                     raise MaskNotSupported(function=name, loc=caller()) from None
                 return call(*args, **kwargs)  # what kernels of earlier releases pass for nothing
-            require_fit(name, known, args, kwargs)
+            require_binding(name, known, args, kwargs)
             _require_types(name, known, args, kwargs)
             raise
         except (ValueError, AttributeError, LookupError):
@@ -67,12 +67,12 @@ def checked(
             raise
 
     if hints:
-        call.__signature__ = _with_keywords(known, sorted(hints))  # type: ignore[attr-defined]
+        call.__signature__ = _add_keywords(known, sorted(hints))  # type: ignore[attr-defined]
     operator = operator_name(function)
     return names_operator(operator)(call) if operator else call
 
 
-def require_fit(
+def require_binding(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """WrongArguments where arguments do not fit a signature."""
@@ -85,37 +85,37 @@ def require_fit(
     unknown = next((each for each in kwargs if each not in names), None)
     if unknown is not None:
         reason = f"there is no parameter {unknown!r}{nearest(unknown, names)}"
-    listed = ", ".join(map(_shown, names.values()))
+    listed = ", ".join(map(_parameter_text, names.values()))
     raise WrongArguments(function=name, problem=reason, parameters=listed, loc=caller())
 
 
 def _require_types(
     name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """NotInNki for an argument that is not of its parameter's type, where that is why it failed."""
+    """NotInNki, while an exception is handled, for an argument not of its parameter's type."""
     failure = sys.exception()
     if isinstance(failure, CompileError):
         return
     for each, value in signature.bind(*args, **kwargs).arguments.items():
         declared = str(signature.parameters[each].annotation)
-        kinds = [part.split("[")[0].strip() for part in _split(declared)]
+        kinds = [part.split("[")[0].strip() for part in _union_members(declared)]
         is_known = all(kind in KINDS for kind in kinds)
-        if is_known and not any(_is(value, kind) for kind in kinds):
+        if is_known and not any(_has_kind(value, kind) for kind in kinds):
             raise NotInNki(feature=f"{name} with {each}={shown(value)}", loc=caller()) from failure
 
 
-def _split(declared: str) -> list[str]:
-    """The parts of a union, whose brackets may hold others."""
+def _union_members(declared: str) -> list[str]:
+    """The members of a union type; those in brackets are not split."""
     return re.split(r"\|(?![^\[]*\])", declared)
 
 
-def _is(value: Any, kind: str) -> bool:
+def _has_kind(value: Any, kind: str) -> bool:
     return any(each.__name__ in KINDS[kind] for each in type(value).__mro__) or (
         kind == "Callable" and callable(value)
     )
 
 
-def _shown(parameter: inspect.Parameter) -> str:
+def _parameter_text(parameter: inspect.Parameter) -> str:
     if parameter.kind is parameter.VAR_POSITIONAL:
         return f"*{parameter.name}"
     if parameter.default is parameter.empty:
@@ -124,7 +124,7 @@ def _shown(parameter: inspect.Parameter) -> str:
     return f"{parameter.name}={getattr(default, 'name', repr(default))}"
 
 
-def _with_keywords(signature: inspect.Signature, names: list[str]) -> inspect.Signature:
+def _add_keywords(signature: inspect.Signature, names: list[str]) -> inspect.Signature:
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(each, kind, default=None) for each in names]
     return signature.replace(parameters=[*signature.parameters.values(), *added])

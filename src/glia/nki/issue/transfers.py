@@ -1,4 +1,4 @@
-"""The transfers of nki.isa: copies between memories, also of rows that indices choose."""
+"""The transfers of nki.isa: DMA copies, gathers, scatters, transposes and sums."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from glia import isa
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
-from glia.nki.issue.call_cache import Issuing, naming, remembering
-from glia.nki.issue.functions import REQUIRED, Binder, describe, dressed
+from glia.nki.issue.call_cache import IssueFunction, accept_name, memoize_calls
+from glia.nki.issue.functions import REQUIRED, Binder, describe, with_metadata
 from glia.nki.issue.instruction import Arguments, issue, refuse, refuse_index
 from glia.nki.names.enums import dge_mode, engine, oob_mode
 from glia.nki.names.errors import NotInNki
@@ -42,8 +42,8 @@ def _signature(**parameters: tuple[Any, str]) -> inspect.Signature:
     )
 
 
-def _check(function: str, given: Arguments, **kinds: Any) -> None:
-    """NotInNki for an argument of another type; numbers may stand for members of enumerations."""
+def _require_types(function: str, given: Arguments, **kinds: Any) -> None:
+    """NotInNki for an argument of another type; values of enumerations become members."""
     for name, kind in kinds.items():
         value = given[name]
         is_enum = isinstance(kind, type) and issubclass(kind, Enum)
@@ -53,7 +53,7 @@ def _check(function: str, given: Arguments, **kinds: Any) -> None:
             _refuse_type(f"{function} with {name}={shown(given[name])}")
 
 
-def _check_numbers(function: str, name: str, values: Any, kind: Any) -> None:
+def _require_numbers(function: str, name: str, values: Any, kind: Any) -> None:
     """NotInNki unless the values are None, or numbers of a kind in a list or tuple."""
     is_listed = isinstance(values, list | tuple) and all(isinstance(v, kind) for v in values)
     if values is not None and not is_listed:
@@ -78,7 +78,7 @@ def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     earlier = {"dst_rmw_op": None, "unique_indices": True}  # of release 0.2
     earlier |= {name: kwargs[name] for name in earlier.keys() & kwargs.keys()}
     given = _bind_copy(args, {k: v for k, v in kwargs.items() if k not in earlier})
-    _check(
+    _require_types(
         "dma_copy", given,
         dst=NkiTensor, src=NkiTensor, oob_mode=oob_mode, dge_mode=dge_mode, engine=engine,
     )  # fmt: skip
@@ -92,9 +92,9 @@ def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     if earlier["dst_rmw_op"] is not None:
         advise("dst_rmw_op= is gone since NKI 0.3: call nki.isa.dma_compute", caller())
         return _add(session, dst, src, earlier, skips)
-    if is_gather(src):
+    if is_row_gather(src):
         return _gather(session, "dma_copy", dst, src, skips, how)
-    if is_gather(dst):
+    if is_row_gather(dst):
         return _scatter(session, "dma_copy", dst, src, skips, how)
     chosen = given["engine"]
     if given["dge_mode"] is dge_mode.swdge and chosen is engine.unknown:
@@ -106,27 +106,27 @@ def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
 def _add(
     session: Session, dst: NkiTensor, src: NkiTensor, earlier: Arguments, skips: bool
 ) -> NkiInstruction:
-    """dst += src, as release 0.2 wrote it; rows that indices name several times add up."""
+    """Issue dst += src, release 0.2's dst_rmw_op; repeated indices accumulate."""
     if operator_name(earlier["dst_rmw_op"]) != "add":
         refuse("dma_copy", "dma_copy dst_rmw_op must be nl.add")
-    if is_gather(src):
+    if is_row_gather(src):
         return _gather(session, "dma_copy", dst, src, skips, {"combine": "add"})
-    if is_gather(dst):
+    if is_row_gather(dst):
         how = {"combine": "add", "unique_indices": bool(earlier["unique_indices"])}
         return _scatter(session, "dma_copy", dst, src, skips, how)
     fields = {"dst": dst, "srcs": [dst, src], "reduce_op": "add"}
     return issue(session, "dma_copy", isa.DmaCompute, fields)
 
 
-_copy = remembering(Issuing(_dma_copy, tuple(_COPY.parameters), {}))
-dma_copy = dressed(_copy, "dma_copy", "nki.isa", _COPY, describe(isa.DmaCopy))
+_copy = memoize_calls(IssueFunction(_dma_copy, tuple(_COPY.parameters), {}))
+dma_copy = with_metadata(_copy, "dma_copy", "nki.isa", _COPY, describe(isa.DmaCopy))
 
 
-# --- rows chosen by indices ----------------------------------------------------------------------
+# --- gathers and scatters of rows ----------------------------------------------------------------
 
 
-def is_gather(tensor: NkiTensor) -> bool:
-    """Whether every row of the tensor has an index of its own."""
+def is_row_gather(tensor: NkiTensor) -> bool:
+    """Whether a vector of indices selects the rows of the tensor, in HBM."""
     indirection = tensor.indirection
     return indirection is not None and indirection.is_vector and not tensor.is_on_chip
 
@@ -134,18 +134,18 @@ def is_gather(tensor: NkiTensor) -> bool:
 def _gather(
     session: Session, function: str, dst: NkiTensor, src: NkiTensor, skips: bool, how: Arguments
 ) -> NkiInstruction:
-    """Rows of src by index, one to each row of dst."""
+    """Gather rows of src by index, one to each row of dst."""
     rows = dst if dst.shape[0] == src.shape[0] else dst.reshape((src.shape[0], -1))
-    fields = {"dst": rows, "src": _table(src), "indices": _indices(function, src), **how}
+    fields = {"dst": rows, "src": _row_table(src), "indices": _indices(function, src), **how}
     return _issue_indexed(session, function, isa.DmaGather, fields, src, skips)
 
 
 def _scatter(
     session: Session, function: str, dst: NkiTensor, src: NkiTensor, skips: bool, how: Arguments
 ) -> NkiInstruction:
-    """Rows of dst by index, one for each row of src."""
+    """Scatter the rows of src to the rows of dst given by indices."""
     rows = src if src.shape[0] == dst.shape[0] else src.reshape((dst.shape[0], -1))
-    fields = {"dst": _table(dst), "src": rows, "indices": _indices(function, dst), **how}
+    fields = {"dst": _row_table(dst), "src": rows, "indices": _indices(function, dst), **how}
     return _issue_indexed(session, function, isa.DmaScatter, fields, dst, skips)
 
 
@@ -164,18 +164,18 @@ def _issue_indexed(
     return issue(session, function, kind, fields, engine.gpsimd, queue=queue)
 
 
-def _table(tensor: NkiTensor) -> NkiTensor:
-    """All rows that an index may name, first."""
-    indirection = _of(tensor)
-    dims = ((indirection.step, _rows_inside(tensor)), *tensor.dims[1:])
-    table = tensor._with(dims if len(dims) > 1 else (*dims, (1, 1)))
+def _row_table(tensor: NkiTensor) -> NkiTensor:
+    """The view of all rows that an index may select, as dimension 0."""
+    indirection = _indirection_of(tensor)
+    dims = ((indirection.step, _rows_in_storage(tensor)), *tensor.dims[1:])
+    table = tensor._derive(dims if len(dims) > 1 else (*dims, (1, 1)))
     table.indirection = None
     return table
 
 
-def _rows_inside(tensor: NkiTensor) -> int:
-    """How many rows lie in the storage: as many as the dimension has, unless rows overhang."""
-    indirection = _of(tensor)
+def _rows_in_storage(tensor: NkiTensor) -> int:
+    """How many rows lie wholly in the storage, at most the extent of the indexed dimension."""
+    indirection = _indirection_of(tensor)
     elements = tensor.tile.bytes // tensor.stored.bytes
     reach = sum(step * (count - 1) for step, count in tensor.dims[1:])
     room = (elements - 1 - tensor.offset - reach) // indirection.step + 1
@@ -183,24 +183,24 @@ def _rows_inside(tensor: NkiTensor) -> int:
 
 
 def _indices(function: str, tensor: NkiTensor) -> NkiTensor:
-    """The index of each row, [rows, 1]."""
-    index, count = _of(tensor).index, tensor.shape[0]
+    """The indices of a gather or scatter, as [rows, 1]."""
+    index, count = _indirection_of(tensor).index, tensor.shape[0]
     if index.size != count:
         refuse(function, f"{function} vector_offset has {index.size} indices for {count} rows")
     return index if index.shape == (count, 1) else index.reshape((count, 1))
 
 
 def _check_indices(session: Session, tensor: NkiTensor, index: NkiTensor) -> None:
-    """IndexNotInTable when an index that is known now names no row."""
+    """IndexNotInTable when the current value of an index is out of bounds."""
     held = session.read(index.pattern)
     if held is None:
         return
-    wrong = held[(held < 0) | (held >= _of(tensor).rows)]
+    wrong = held[(held < 0) | (held >= _indirection_of(tensor).rows)]
     if wrong.size:
         refuse_index(tensor, int(np.ravel(wrong)[0]), caller())
 
 
-def _of(tensor: NkiTensor) -> Indirection:
+def _indirection_of(tensor: NkiTensor) -> Indirection:
     assert tensor.indirection is not None
     return tensor.indirection
 
@@ -217,15 +217,15 @@ _bind_transpose = Binder("nki.isa.dma_transpose", _TRANSPOSE)
 def _dma_transpose(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     session = current("nki.isa.dma_transpose")
     given = _bind_transpose(args, kwargs)
-    _check(
+    _require_types(
         "dma_transpose", given,
         dst=NkiTensor, src=NkiTensor, oob_mode=oob_mode, dge_mode=dge_mode,
     )  # fmt: skip
-    _check_numbers("dma_transpose", "axes", given["axes"], int)
+    _require_numbers("dma_transpose", "axes", given["axes"], int)
     dst, src, skips = given["dst"], given["src"], given["oob_mode"] is oob_mode.skip
     how = {"dge_mode": given["dge_mode"].name, "priority": given["priority"]}
-    if is_gather(src):
-        fields = {"dst": dst, "src": _table(src), "indices": _of(src).index, **how}
+    if is_row_gather(src):
+        fields = {"dst": dst, "src": _row_table(src), "indices": _indirection_of(src).index, **how}
         kind = isa.DmaGatherTranspose
         return _issue_indexed(session, "dma_transpose", kind, fields, src, skips)
     if skips and src.indirection is None:
@@ -234,12 +234,12 @@ def _dma_transpose(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     return issue(session, "dma_transpose", isa.DmaTranspose, fields, skips=skips)
 
 
-_transpose = remembering(Issuing(_dma_transpose, tuple(_TRANSPOSE.parameters), {}))
-dma_transpose = dressed(
+_transpose = memoize_calls(IssueFunction(_dma_transpose, tuple(_TRANSPOSE.parameters), {}))
+dma_transpose = with_metadata(
     _transpose, "dma_transpose", "nki.isa", _TRANSPOSE, describe(isa.DmaTranspose)
 )
 
-# --- sums on the way ---------------------------------------------------------------------------
+# --- sums by DMA -------------------------------------------------------------------------------
 
 _COMPUTE = _signature(
     dst=_TENSOR, srcs=(REQUIRED, "list[NkiTensor]"), reduce_op=(REQUIRED, "Op"),
@@ -251,15 +251,15 @@ _bind_compute = Binder("nki.isa.dma_compute", _COMPUTE)
 def _dma_compute(*args: Any, **kwargs: Any) -> NkiInstruction:
     session = current("nki.isa.dma_compute")
     given = _bind_compute(args, kwargs)
-    _check("dma_compute", given, dst=NkiTensor, srcs=list | tuple, oob_mode=oob_mode)
+    _require_types("dma_compute", given, dst=NkiTensor, srcs=list | tuple, oob_mode=oob_mode)
     if not all(isinstance(each, NkiTensor) for each in given["srcs"]):
         _refuse_type(f"dma_compute with srcs of {[type(s).__name__ for s in given['srcs']]}")
     reduce_op, scales = given["reduce_op"], given["scales"]
-    _check_numbers("dma_compute", "scales", scales, int | float)
+    _require_numbers("dma_compute", "scales", scales, int | float)
     if operator_name(reduce_op) != "add":
         refuse("dma_compute", "dma_compute reduce_op must be nl.add")
     dst, srcs = given["dst"], list(given["srcs"])
-    if any(is_gather(tensor) for tensor in (dst, *srcs)):
+    if any(is_row_gather(tensor) for tensor in (dst, *srcs)):
         skips = given["oob_mode"] is oob_mode.skip
         return _add_rows(session, dst, srcs, given["unique_indices"], skips)
     fields = {
@@ -272,19 +272,19 @@ def _dma_compute(*args: Any, **kwargs: Any) -> NkiInstruction:
 def _add_rows(
     session: Session, dst: NkiTensor, srcs: list[NkiTensor], is_unique: bool, skips: bool
 ) -> NkiInstruction:
-    """Add rows to those of dst that indices name, or rows that indices name to those of dst."""
+    """Scatter-add rows to those of dst selected by indices, or gather-add them to dst's rows."""
     name = "dma_compute"
     others = [tensor for tensor in srcs if tensor.tile is not dst.tile]
     if len(srcs) != 2 or len(others) != 1:
         refuse(name, f"{name} with indices takes two sources, one of them its dst")
     if not is_unique:
         refuse(name, f"{name} with indices needs unique_indices=True")
-    if is_gather(dst):
+    if is_row_gather(dst):
         how = {"combine": "add", "unique_indices": True}
         return _scatter(session, name, dst, others[0], skips, how)
     return _gather(session, name, dst, others[0], skips, {"combine": "add"})
 
 
-dma_compute = dressed(
-    naming(_dma_compute), "dma_compute", "nki.isa", _COMPUTE, describe(isa.DmaCompute)
+dma_compute = with_metadata(
+    accept_name(_dma_compute), "dma_compute", "nki.isa", _COMPUTE, describe(isa.DmaCompute)
 )

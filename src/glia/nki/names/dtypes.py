@@ -1,4 +1,4 @@
-"""The dtypes of NKI by name, and what each is on the machine."""
+"""The dtypes of NKI by name, with the machine's dtype of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from glia.base import dtype as types
 from glia.base.dtype import DType, float_limits
 
-# NKI's name of each dtype that the instructions know.
+# NKI's name of each dtype of the machine.
 DTYPES: dict[str, DType] = {
     "float32": types.F32,
     "tfloat32": types.TF32,
@@ -48,19 +48,19 @@ def dtype_name(dtype: Any) -> str | None:
 
 
 @cache
-def promoted(*names: str) -> str:
-    """The dtype of a computation on several: floats before integers, the wider of each kind.
+def promote_dtypes(*names: str) -> str:
+    """The result dtype of a computation: floats before integers, the wider of each kind.
 
     Two different 16-bit floats give float32, two 8-bit floats bfloat16, signed and unsigned
     integers of one width float32.
     """
     first, *others = dict.fromkeys(names)
     for second in others:
-        first = _of_two(first, second)
+        first = _promote_pair(first, second)
     return first
 
 
-def _of_two(first: str, second: str) -> str:
+def _promote_pair(first: str, second: str) -> str:
     a, b = DTYPES[first], DTYPES[second]
     if a.is_float != b.is_float:
         return first if a.is_float else second
@@ -71,8 +71,8 @@ def _of_two(first: str, second: str) -> str:
     return "bfloat16" if a.is_float and a.bits == 8 else "float32"
 
 
-class Limits:
-    """The least number of a float, as kernels write it: nl.fp32.min."""
+class FloatLimits:
+    """The finite range of a floating-point dtype, as in nl.fp32.min."""
 
     def __init__(self, dtype: Any) -> None:
         limits = float_limits(dtype)
@@ -80,4 +80,4 @@ class Limits:
         self.max = float(limits.max)
 
 
-fp32 = Limits(np.float32)
+fp32 = FloatLimits(np.float32)

@@ -12,7 +12,7 @@ from glia.isa.operand import Memory
 
 
 class _Enum(Enum):
-    """An enumeration whose members are looked up fast: Enum's own hash is a function of Python."""
+    """An enumeration with identity hashes: Enum's own hash is a slow Python function."""
 
     __hash__ = object.__hash__
 
@@ -30,7 +30,7 @@ class engine(_Enum):
 
 
 class reduce_cmd(_Enum):
-    """What a reducing instruction does with the accumulators of its engine."""
+    """The command of a reducing instruction to the accumulators of its engine."""
 
     idle = 0
     reset = 1
@@ -40,7 +40,7 @@ class reduce_cmd(_Enum):
 
 
 class dge_mode(_Enum):
-    """Who makes the descriptors of a transfer; `unknown` leaves the choice to the compiler."""
+    """Which engine generates the DMA descriptors; `unknown` leaves it to the compiler."""
 
     unknown = 0
     swdge = 1
@@ -49,7 +49,7 @@ class dge_mode(_Enum):
 
 
 class oob_mode(_Enum):
-    """What a transfer does with an index that names no row."""
+    """The effect of an out-of-bounds index of a transfer."""
 
     error = 0
     skip = 1
@@ -75,16 +75,16 @@ class nc_version(_Enum):
 
 
 class dma_engine(_Enum):
-    """Which engines move the data of sendrecv."""
+    """The engines that move the data of sendrecv."""
 
     dma = 1
     gpsimd_dma = 2
 
 
 class MemoryRegion(_Enum):
-    """Where a tensor lives; HBM is shared with the caller or private to one program.
+    """The buffer of a tensor; HBM is shared with the caller or private to one program.
 
-    `memory` is the memory of the machine that it is part of; `is_on_chip` that this is not HBM.
+    `memory` is the machine's memory that it is part of; `is_on_chip` is false for HBM.
     """
 
     sbuf = "sbuf"

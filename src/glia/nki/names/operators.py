@@ -1,4 +1,4 @@
-"""Operators by name: what may stand for `op=` in a call of nki.isa."""
+"""Operators by name: the values that `op=` of an nki.isa function takes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NUMPY = {
 }  # fmt: skip
 
 
-class Token:
-    """An operator that no function of nl computes by itself, such as nl.bypass."""
+class OperatorToken:
+    """An operator without a function of nl, such as nl.bypass."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -30,11 +30,13 @@ class Token:
         return f"nl.{self.__name__}"
 
 
-Op = Callable[..., Any] | str | Token  # an nl function such as nl.add, its name, or nl.bypass
+Op = (
+    Callable[..., Any] | str | OperatorToken
+)  # an nl function such as nl.add, its name, or nl.bypass
 
 
 def names_operator(name: str) -> Callable[[Function], Function]:
-    """Decorate a function of nl so that it also stands for an operator of the engines."""
+    """Decorate a function of nl to stand for an operator of the engines as well."""
 
     def decorate(function: Function) -> Function:
         _NAMES[function] = name

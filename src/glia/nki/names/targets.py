@@ -1,4 +1,4 @@
-"""Which device kernels are for: the environment says it in the words of the documentation."""
+"""The target device of kernels, by default from the documented environment variable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glia.nki.names.errors import BadLaunch
 
 VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
 DEFAULT = "trn3"  # what the documented simulator takes where no device is found
-OF_MODELS = "trn2"  # what glia.compile takes unless it is told
+MODEL_DEFAULT = "trn2"  # the default of glia.compile
 NAMES = {name: target for target in TARGETS.values() for name in target.nki_names}
 
 
@@ -22,7 +22,7 @@ _MODEL: ContextVar[str | None] = ContextVar("target of the model", default=None)
 
 @contextmanager
 def tracing_for(target: str) -> Iterator[None]:
-    """While the block runs, kernels are for a model that is compiled for `target`."""
+    """Compile kernels for `target`, that of the enclosing model, while the block runs."""
     token = _MODEL.set(target)
     try:
         yield
@@ -32,11 +32,11 @@ def tracing_for(target: str) -> Iterator[None]:
 
 def model_target() -> Target:
     """The target of the model being traced, else that of the environment, else the compiler's."""
-    return platform_target(_MODEL.get() or os.environ.get(VARIABLE) or OF_MODELS)
+    return platform_target(_MODEL.get() or os.environ.get(VARIABLE) or MODEL_DEFAULT)
 
 
 def target_name() -> str:
-    """The name of the target that kernels are for: what the environment says, else trn3."""
+    """The name of the target of kernels: the environment's, else trn3."""
     return platform_target().name
 
 
@@ -49,12 +49,12 @@ def platform_target(name: str | None = None) -> Target:
     return NAMES[given]
 
 
-def own_target(kernel: Any) -> str:
+def declared_target(kernel: Any) -> str:
     """The platform_target= that a kernel of Beta 1 was given, "" for none."""
     return str(getattr(kernel, "options", {}).get("platform_target") or "")
 
 
 def target_of_kernel(kernel: Any, name: str | None = None) -> Target:
-    """The target that a kernel has of its own, else that of this name, else where a call runs."""
-    chosen = own_target(kernel) or name
+    """The target a kernel declares, else that of this name, else that of its calls."""
+    chosen = declared_target(kernel) or name
     return platform_target(chosen) if chosen else getattr(kernel, "target", platform_target)()

@@ -138,7 +138,7 @@ def tensor_over(session: Interpreter, name: str, array: np.ndarray, launch: Laun
     dtype = dtype_name(launch.arrays[name].dtype)
     assert dtype is not None
     tensor = NkiTensor((array.size,), dtype, tile, region_of_arguments(session))
-    return tensor._with(row_major(array.shape))
+    return tensor._derive(row_major(array.shape))
 
 
 def write_back(array: np.ndarray, held: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""New tiles of memory for tensors, and the checks of what they are asked to be."""
+"""Allocation of tiles for tensors, and validation of shapes, dtypes, buffers and addresses."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from glia.nki.names.enums import MemoryRegion
 from glia.nki.names.errors import ImpossibleTensor, NotInNki
 from glia.nki.session.session import Session, caller, current
 from glia.nki.tensors.registers import integer_or_register
-from glia.nki.tensors.views import Layout, holding_of, is_integer, whole
+from glia.nki.tensors.views import ViewLayout, is_integer, row_major_layout, storage_class
 
 
 @dataclass(frozen=True)
-class Form:
-    """What tensors of one shape, dtype and buffer have in common; `refusal` says why none can be.
+class TensorSpec:
+    """The properties of tensors of one shape, dtype and buffer; `refusal` says why none can exist.
 
-    `dtype` is NKI's name, `stored` what the elements are in memory, `stem` what tiles are named
-    unless they have names of their own, `is_shared` whether all cores have the same one.
+    `dtype` is NKI's name, `stored` the dtype of the elements in memory, `stem` the default name of
+    tiles, `is_shared` whether all cores share one tile.
     """
 
     shape: tuple[int, ...]
@@ -31,30 +31,30 @@ class Form:
     buffer: MemoryRegion
     partitions: int
     elements: int
-    layout: Layout
+    layout: ViewLayout
     refusal: str
     stem: str
     memory: Memory
     is_shared: bool
 
 
-def form_of(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
-    """The form of a tensor; ImpossibleTensor for what is no shape or dtype, NotInNki no buffer."""
+def tensor_spec(session: Session, shape: Any, dtype: Any, buffer: Any) -> TensorSpec:
+    """The spec of a tensor; ImpossibleTensor for a bad shape or dtype, NotInNki for a buffer."""
     try:
         key = (buffer, dtype, tuple(shape), *map(type, shape))
         known = session.specs.get(key)
-    except TypeError:  # an extent or a dtype that cannot be compared, or no shape at all
-        return _form(session, shape, dtype, buffer)
+    except TypeError:  # an unhashable extent or dtype, or no shape at all
+        return _make_spec(session, shape, dtype, buffer)
     if known is None:
-        known = session.specs[key] = _form(session, shape, dtype, buffer)
+        known = session.specs[key] = _make_spec(session, shape, dtype, buffer)
     return known
 
 
-def _form(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
+def _make_spec(session: Session, shape: Any, dtype: Any, buffer: Any) -> TensorSpec:
     if not isinstance(buffer, MemoryRegion):
         raise NotInNki(feature=f"buffer {buffer!r} (give nl.sbuf, nl.psum, ...)", loc=caller())
-    sizes = checked_shape(shape, dtype, buffer)
-    name = checked_dtype(dtype, sizes, buffer)
+    sizes = validate_shape(shape, dtype, buffer)
+    name = validate_dtype(dtype, sizes, buffer)
     stored = DTYPES[name]
     if session.widens_floats and stored.is_float:
         stored = DTYPES["float32"]
@@ -63,22 +63,25 @@ def _form(session: Session, shape: Any, dtype: Any, buffer: Any) -> Form:
     needed = elements * stored.bytes
     refusal = f"it needs {needed} bytes of {capacity}" if needed > capacity else ""
     partitions = math.prod(sizes[:fixed])
-    layout = whole(sizes, holding_of(buffer.memory, stored, partitions))
-    return Form(
+    layout = row_major_layout(sizes, storage_class(buffer.memory, stored, partitions))
+    return TensorSpec(
         sizes, name, stored, buffer, partitions, elements, layout, refusal,
         buffer.value, buffer.memory, buffer is MemoryRegion.shared_hbm,
     )  # fmt: skip
 
 
 def new_tile(
-    session: Session, form: Form, name: str, first: int = 0, byte: int | None = None
+    session: Session, spec: TensorSpec, name: str, first: int = 0, byte: int | None = None
 ) -> Tile:
-    """A tile for a tensor of its own; ImpossibleTensor when the memory cannot hold it."""
-    if form.refusal:
-        refuse_tensor(form.shape, form.dtype, form.buffer, form.refusal)
+    """Allocate the tile of a tensor; ImpossibleTensor when the memory cannot hold it.
+
+    `first` is the first partition and `byte` the offset in a partition of a fixed address.
+    """
+    if spec.refusal:
+        refuse_tensor(spec.shape, spec.dtype, spec.buffer, spec.refusal)
     tile = session.new_tile(
-        name or form.stem, form.memory, form.stored, first + form.partitions,
-        form.elements, byte, form.is_shared,
+        name or spec.stem, spec.memory, spec.stored, first + spec.partitions,
+        spec.elements, byte, spec.is_shared,
     )  # fmt: skip
     if session.scopes:
         session.scopes[-1][tile.name] = tile
@@ -94,10 +97,10 @@ def _capacity(buffer: MemoryRegion) -> int:
     return target.chip_hbm_bytes
 
 
-def checked_address(
+def validate_address(
     address: Any, shape: tuple[int, ...], dtype: str, buffer: MemoryRegion
 ) -> tuple[int, int]:
-    """(partition, byte) of a fixed address that lies in the memory."""
+    """(partition, byte) of a fixed address; ImpossibleTensor unless the tensor fits there."""
     if not (isinstance(address, tuple | list) and len(address) == 2):
         refuse_tensor(shape, dtype, buffer, f"an address is (partition, byte), not {address!r}")
     partition, byte = (integer_or_register(each, "an address") for each in address)
@@ -114,7 +117,7 @@ def checked_address(
     return partition, byte
 
 
-def checked_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[int, ...]:
+def validate_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[int, ...]:
     """`shape` as a tuple of positive integers; ImpossibleTensor otherwise."""
     if not isinstance(shape, tuple | list):
         refuse_tensor(shape, dtype, buffer, "a shape is a tuple of integers")
@@ -130,8 +133,8 @@ def checked_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[i
     return tuple([int(n) for n in shape])
 
 
-def checked_dtype(dtype: object, shape: object, buffer: MemoryRegion) -> str:
-    """NKI's name of a dtype; ImpossibleTensor when it is none."""
+def validate_dtype(dtype: object, shape: object, buffer: MemoryRegion) -> str:
+    """NKI's name of a dtype; ImpossibleTensor for an unknown one."""
     name = dtype_name(dtype)
     if name is None:
         refuse_tensor(shape, dtype, buffer, f"the dtypes are {', '.join(DTYPES)}")

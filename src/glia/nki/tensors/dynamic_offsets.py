@@ -1,4 +1,4 @@
-"""What a view says that only the running program knows."""
+"""Offsets of views that are known only at run time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DynamicSlice:
-    """`count` elements from where a register says."""
+    """`count` elements from the value of a register on."""
 
     start: VirtualRegister
     count: int
@@ -21,11 +21,11 @@ class DynamicSlice:
 
 @dataclass(frozen=True)
 class Indirection:
-    """Where a view starts is `index`, a tensor, times `step` elements further.
+    """An offset of a view: the value of the tensor `index` times `step` elements.
 
     With `is_vector` every entry of the first dimension has an index of its own; on chip the index
-    holds offsets for every partition. `rows` indices are valid, from 0; `is_partition` counts steps
-    in partitions.
+    holds offsets for every partition. Valid indices are 0 to `rows` - 1. With `is_partition` the
+    step counts partitions.
     """
 
     index: NkiTensor

@@ -1,4 +1,4 @@
-"""What the entries of an index choose of the dimensions of a tensor."""
+"""Resolution of the entries of an index to start, step and count of dimensions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from glia.nki.tensors.views import is_integer
 Shape = tuple[int, ...]
 
 
-def entry_of_each(index: tuple[Any, ...], shape: Shape) -> tuple[Any, ...]:
-    """One entry for each dimension; `...` and what is left out stand for whole dimensions."""
+def expand_index(index: tuple[Any, ...], shape: Shape) -> tuple[Any, ...]:
+    """One entry for each dimension; `...` and missing entries become full slices."""
     positions = [i for i, entry in enumerate(index) if entry is Ellipsis]
     given = len(index) - len(positions)
     if len(positions) > 1 or given > len(shape):
@@ -25,11 +25,14 @@ def entry_of_each(index: tuple[Any, ...], shape: Shape) -> tuple[Any, ...]:
     return (*index[:at], *missing, *index[at + 1 :])
 
 
-def chosen(entry: Any, dimension: int, shape: Shape) -> tuple[int | Affine, int, int, bool]:
-    """(start, step, count, whether it is an integer) of one entry."""
+def resolve_entry(entry: Any, dimension: int, shape: Shape) -> tuple[int | Affine, int, int, bool]:
+    """(start, step, count, whether it is an integer) of one entry.
+
+    IndexOutsideTensor when it is out of bounds, NotInNki for unsupported types.
+    """
     extent = shape[dimension]
     if isinstance(entry, slice):
-        return _chosen_by_slice(entry, dimension, shape)
+        return _resolve_slice(entry, dimension, shape)
     if isinstance(entry, DynamicSlice):
         is_inside = 0 < entry.count <= extent
         require_inside(is_inside, dimension, f"nl.ds(register, {entry.count})", shape)
@@ -43,7 +46,7 @@ def chosen(entry: Any, dimension: int, shape: Shape) -> tuple[int | Affine, int,
     return position, 1, 1, True
 
 
-def _chosen_by_slice(
+def _resolve_slice(
     entry: slice, dimension: int, shape: Shape
 ) -> tuple[int | Affine, int, int, bool]:
     extent = shape[dimension]
@@ -63,6 +66,6 @@ def _chosen_by_slice(
 
 
 def require_inside(is_inside: bool, dimension: int, index: object, shape: Shape) -> None:
-    """IndexOutsideTensor unless the index is inside."""
+    """Raise IndexOutsideTensor unless `is_inside`."""
     if not is_inside:
         raise IndexOutsideTensor(index=index, dimension=dimension, shape=shape, loc=caller())

@@ -1,7 +1,7 @@
-"""Operands whose elements an index on chip chooses, as `.indirect()` makes them.
+"""Operands whose elements are selected by indices on chip: views made by `.indirect()`.
 
-An instruction with such operands is issued on tiles that hold the chosen elements alone: what it
-reads is gathered before it, what it writes is scattered after it, on the instruction's own engine.
+An instruction with such operands is issued on staging tiles: operands that it reads are gathered
+into them before it, operands that it writes scattered from them after it, on its own engine.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """An operand by its name, its view, the whole that is chosen from, and the tile for it."""
+class StagedOperand:
+    """An indirect operand: its name, view, the table selected from, and the staging tile."""
 
     name: str
     view: NkiTensor
@@ -32,24 +32,24 @@ class Chosen:
         return self.view.indirection.index
 
 
-def set_aside(name: str, view: NkiTensor) -> Chosen:
-    """The operand, with a tile beside it in the same memory."""
+def stage_operand(name: str, view: NkiTensor) -> StagedOperand:
+    """The operand with a staging tile in the same memory."""
     view.require_inside()
     tile = ndarray(view.shape, view.dtype, view.buffer, "chosen")
-    return Chosen(name, view, whole_of(view), tile)
+    return StagedOperand(name, view, index_table(view), tile)
 
 
-def whole_of(view: NkiTensor) -> NkiTensor:
-    """All elements that an index may choose."""
+def index_table(view: NkiTensor) -> NkiTensor:
+    """The direct view of all elements that an index may select."""
     indirection = view.indirection
     assert indirection is not None
-    table = view._with((view.dims[0], (indirection.step, indirection.rows)))
+    table = view._derive((view.dims[0], (indirection.step, indirection.rows)))
     table.indirection = None
     return table
 
 
-def broken_rule(arch: Arch, instruction: Instr, operands: list[Chosen]) -> str:
-    """Which rule of the generation or of the instruction its indirect operands break."""
+def indirect_violation(arch: Arch, instruction: Instr, operands: list[StagedOperand]) -> str:
+    """The rule that the indirect operands of an instruction break; "" for none."""
     allowed = instruction.indirect
     found = {each.name: each for each in operands}
     for name in found:
@@ -65,11 +65,11 @@ def broken_rule(arch: Arch, instruction: Instr, operands: list[Chosen]) -> str:
     for sentence, holds in allowed.rules:
         if not holds(instruction, indices):
             return sentence
-    return _broken_start(allowed, instruction, found)
+    return _start_violation(allowed, instruction, found)
 
 
-def _broken_start(allowed: Indirect, instruction: Instr, found: dict[str, Chosen]) -> str:
-    """The index of the written operand starts on the partition of the operand beside it."""
+def _start_violation(allowed: Indirect, instruction: Instr, found: dict[str, StagedOperand]) -> str:
+    """The violation unless the written operand's index starts on its neighbour's partition."""
     written, beside = found.get(allowed.operands[0]), found.get(allowed.beside)
     if written is None:
         return ""
@@ -83,8 +83,10 @@ def _broken_start(allowed: Indirect, instruction: Instr, found: dict[str, Chosen
     return f"the index of {written.name} must start on the same partition as {allowed.beside}"
 
 
-def transfer(instruction: Instr, each: Chosen, is_write: bool) -> tuple[type[Instr], Any]:
-    """What gathers an operand of the instruction or scatters it, and its arguments."""
+def staging_copy(
+    instruction: Instr, each: StagedOperand, is_write: bool
+) -> tuple[type[Instr], Any]:
+    """The gather or scatter instruction of a staged operand, and its fields."""
     assert instruction.indirect is not None
     fields = {"index": each.index, "group": instruction.indirect.group}
     if is_write:

@@ -1,4 +1,4 @@
-"""`NKIObject`, the base of what kernels group their data in, and `NkiInstruction`."""
+"""`NKIObject`, the base class of a kernel's own data classes, and `NkiInstruction`."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Any
 from glia.nki.session.session import OrderEdge, caller, current
 
 
-class _Fielded(type):
-    """Makes objects by keyword, also of classes that a dataclass decorator gave an initialiser."""
+class _FieldsMeta(type):
+    """Constructs objects by keyword, also of dataclasses, whose fields may be set later."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if args or not dataclasses.is_dataclass(cls) or _fits(cls, kwargs):
+        if args or not dataclasses.is_dataclass(cls) or _takes_exactly(cls, kwargs):
             return super().__call__(*args, **kwargs)
         made = cls.__new__(cls)
         NKIObject.__init__(made, **kwargs)
         return made
 
 
-def _fits(kind: type, kwargs: dict[str, Any]) -> bool:
-    """Whether the initialiser of a dataclass takes exactly these keywords."""
+def _takes_exactly(kind: type, kwargs: dict[str, Any]) -> bool:
+    """Whether the initialiser of a dataclass accepts these keywords and needs no others."""
     parameters = inspect.signature(kind.__init__).parameters.values()  # type: ignore[misc]
     known = {p.name for p in parameters}
     needed = {p.name for p in parameters if p.default is inspect.Parameter.empty} - {"self"}
     return kwargs.keys() <= known and needed <= kwargs.keys()
 
 
-class NKIObject(metaclass=_Fielded):
-    """A plain object of a kernel: the attributes of its class are its fields, given by keyword.
+class NKIObject(metaclass=_FieldsMeta):
+    """A data class of a kernel: the attributes of the class are its fields, given by keyword.
 
-    A field that is annotated and has no value in the class may be set later; what has one is
-    copied from there. `__post_init__` runs when there is one. TypeError for an unknown field.
+    A field that is only annotated may be set later; a default is copied from the class.
+    `__post_init__` runs if defined. TypeError for an unknown field.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         kind = type(self)
-        fields = [name for base in reversed(kind.__mro__) for name in _annotated(base)]
+        fields = [name for base in reversed(kind.__mro__) for name in _annotated_fields(base)]
         for name in dict.fromkeys((*fields, *kwargs)):
             if name not in fields and not hasattr(kind, name):
                 raise TypeError(f"{kind.__name__}() has no field {name!r}")
@@ -51,12 +51,12 @@ class NKIObject(metaclass=_Fielded):
             finish()
 
 
-def _annotated(kind: type) -> list[str]:
+def _annotated_fields(kind: type) -> list[str]:
     return list(inspect.get_annotations(kind))
 
 
 class NkiInstruction(NKIObject):
-    """What a call of an nki.isa function returns: a handle to order it behind others with."""
+    """The result of an nki.isa function: the handle of its instruction, for order edges."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle

@@ -10,7 +10,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.isa.operand import Dims, Pattern, Tile, reach, regrouped, row_major
-from glia.nki.issue.former_signatures import earlier_forms
+from glia.nki.issue.former_signatures import accepts_earlier_signatures
 from glia.nki.names.dtypes import DTYPES
 from glia.nki.names.enums import MemoryRegion
 from glia.nki.names.errors import NotInNki
@@ -23,33 +23,33 @@ from glia.nki.session.session import (
     truth_of,
 )
 from glia.nki.tensors.allocation import (
-    checked_address,
-    checked_dtype,
-    form_of,
     new_tile,
     refuse_tensor,
+    tensor_spec,
+    validate_address,
+    validate_dtype,
 )
 from glia.nki.tensors.dynamic_offsets import Indirection
-from glia.nki.tensors.indexing import chosen, entry_of_each, require_inside
-from glia.nki.tensors.refused_operators import WithoutOperators
+from glia.nki.tensors.indexing import expand_index, require_inside, resolve_entry
+from glia.nki.tensors.refused_operators import RefusedOperators
 from glia.nki.tensors.registers import VirtualRegister
 from glia.nki.tensors.views import (
     EXPRESSIONS,
-    Layout,
-    expression,
+    ViewLayout,
+    as_affine,
+    drop_dims,
     group_names,
-    holding_of,
     is_integer,
     layout_of,
-    relaid,
-    whole,
-    without_dims,
+    memoize_view,
+    row_major_layout,
+    storage_class,
 )
 
 _new = object.__new__
 
 
-class NkiTensor(WithoutOperators):
+class NkiTensor(RefusedOperators):
     """A tensor in SBUF, PSUM or HBM, or a view of one; views share the storage.
 
     On chip the first dimension lies on the partitions. `shape`, `strides`, `offset` (elements),
@@ -77,18 +77,19 @@ class NkiTensor(WithoutOperators):
         name: str = "",
     ) -> None:
         if isinstance(storage, Tile):
-            holding = holding_of(storage.memory, storage.dtype, storage.partitions)
-            self._set(storage, dtype, storage.dtype, buffer, whole(tuple(shape), holding))
+            kind = storage_class(storage.memory, storage.dtype, storage.partitions)
+            layout = row_major_layout(tuple(shape), kind)
+            self._bind(storage, dtype, storage.dtype, buffer, layout)
         else:
             session = current("nl.ndarray")
-            form = form_of(session, shape, dtype, buffer)
-            tile = new_tile(session, form, name)
-            self._set(tile, form.dtype, form.stored, buffer, form.layout)
+            spec = tensor_spec(session, shape, dtype, buffer)
+            tile = new_tile(session, spec, name)
+            self._bind(tile, spec.dtype, spec.stored, buffer, spec.layout)
 
-    def _set(
-        self, tile: Tile, dtype: str, stored: DType, buffer: MemoryRegion, layout: Layout
+    def _bind(
+        self, tile: Tile, dtype: str, stored: DType, buffer: MemoryRegion, layout: ViewLayout
     ) -> None:
-        """`stored` is the dtype of the elements in memory: float32 for all of a wide session."""
+        """Set all fields; `stored` is the dtype in memory, float32 if the session widens floats."""
         self.tile = tile
         self.dtype = dtype
         self.stored = stored
@@ -99,7 +100,7 @@ class NkiTensor(WithoutOperators):
         self.fault = ""  # why an instruction cannot use it
         self._pattern: Pattern | None = None
 
-    def _with(
+    def _derive(
         self,
         dims: Dims,
         *,
@@ -109,13 +110,13 @@ class NkiTensor(WithoutOperators):
         partition: int | Affine | None = None,
         indirection: Indirection | None = None,
     ) -> NkiTensor:
-        """A view with other dimensions; what is not given stays."""
+        """A view of the same tile with other dimensions; properties not given stay."""
         layout, tile = self.layout, self.tile
-        holding = layout.holding
+        storage = layout.storage
         if stored is not None:
-            holding = holding_of(tile.memory, stored, tile.partitions)
+            storage = storage_class(tile.memory, stored, tile.partitions)
         row = layout.partition if partition is None else partition
-        view = self._at(layout_of(dims, holding, row), self.start if start is None else start)
+        view = self._view_at(layout_of(dims, storage, row), self.start if start is None else start)
         if dtype is not None:
             view.dtype = dtype
         if stored is not None:
@@ -124,8 +125,8 @@ class NkiTensor(WithoutOperators):
             view.indirection = indirection
         return view
 
-    def _at(self, layout: Layout, start: int | Affine) -> NkiTensor:
-        """A view of the storage that lies so, from an element on."""
+    def _view_at(self, layout: ViewLayout, start: int | Affine) -> NkiTensor:
+        """A view of the same tile with a layout, from element `start` of each partition on."""
         view: NkiTensor = _new(NkiTensor)
         view.tile = self.tile
         view.dtype = self.dtype
@@ -138,7 +139,7 @@ class NkiTensor(WithoutOperators):
         view._pattern = None
         return view
 
-    # --- what is known about it ----------------------------------------------------------------
+    # --- properties ----------------------------------------------------------------------------
 
     @property
     def dims(self) -> Dims:
@@ -152,23 +153,23 @@ class NkiTensor(WithoutOperators):
 
     @property
     def partition(self) -> int | Affine:
-        """The first of its partitions on chip."""
+        """The first partition, on chip."""
         return self.layout.partition
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements of storage from one index to the next; of partitions, a whole row of it."""
+        """The distance of consecutive indices of each dimension, in elements of the storage."""
         steps = [step for step, _ in self.dims]
         if self.is_on_chip:
-            steps[0] *= self._row
+            steps[0] *= self._row_elements
         return tuple(steps)
 
     @property
     def offset(self) -> int:
-        """Elements of storage before its first; what registers add is left out."""
+        """Elements of the storage before the first of the view, without offsets in registers."""
         start = Affine.of(self.start).constant
         rows = Affine.of(self.partition).constant
-        return start + rows * self._row if self.is_on_chip else start
+        return start + rows * self._row_elements if self.is_on_chip else start
 
     @property
     def ndim(self) -> int:
@@ -198,48 +199,50 @@ class NkiTensor(WithoutOperators):
             layout, start = self.layout, self.start
             offset: Any = EXPRESSIONS.get(start) if start.__class__ is int else start
             if offset is None:
-                offset = expression(start)
-            pattern = Pattern(self.tile, self.stored, layout.named, offset, layout.row)
+                offset = as_affine(start)
+            pattern = Pattern(
+                self.tile, self.stored, layout.operand_dims, offset, layout.operand_partition
+            )
             self._pattern = pattern
         return pattern
 
     @property
-    def readable(self) -> Pattern:
-        """The access pattern, to read now; ImpossibleTensor when an index says where it is."""
+    def direct_pattern(self) -> Pattern:
+        """The access pattern, to read its contents; ImpossibleTensor for an indirect view."""
         if self.indirection is not None:
             self._refuse("an index is read when an instruction uses it; copy it to a tile first")
         return self.pattern
 
     @property
-    def signature(self) -> Layout:
-        """What the rules of an instruction see of it: all but where in its tile it lies."""
+    def signature(self) -> ViewLayout:
+        """The key of the tensor for rules: everything but its offset within the tile."""
         return self.layout
 
     @property
-    def _row(self) -> int:
-        """Elements of its dtype in a partition of its storage."""
+    def _row_elements(self) -> int:
+        """Elements of the stored dtype in a partition of the tile."""
         return self.tile.bytes_per_partition // self.stored.bytes
 
     @property
-    def _fixed(self) -> int:
-        """How many leading dimensions no view may change."""
+    def _fixed_dims(self) -> int:
+        """The number of leading dimensions that views keep: the partitions, or gathered rows."""
         is_gathered = self.indirection is not None and self.indirection.is_vector
         return 1 if self.is_on_chip or is_gathered else 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether it holds every element of its tile, in order."""
+        """Whether it covers its whole tile in order."""
         elements = self.tile.bytes // self.stored.bytes
         return self.size == elements and self.is_contiguous() and not self.is_indirect()
 
     @property
-    def is_chosen(self) -> bool:
-        """Whether an index on chip chooses its elements."""
+    def is_element_gather(self) -> bool:
+        """Whether indices on chip select its elements, as `.indirect()` makes it."""
         indirection = self.indirection
         return indirection is not None and indirection.is_vector and self.is_on_chip
 
     def is_contiguous(self) -> bool:
-        """Whether its elements follow each other in row-major order, on chip in each partition."""
+        """Whether its elements are contiguous in row-major order, on chip in each partition."""
         free = self.dims[1:] if self.is_on_chip else self.dims
         expected = row_major(tuple(count for _, count in free))
         return all(
@@ -248,7 +251,7 @@ class NkiTensor(WithoutOperators):
         )
 
     def is_indirect(self) -> bool:
-        """Whether an index in memory or a register decides where it starts."""
+        """Whether its offset depends on an index in memory or on a register."""
         is_dynamic = isinstance(self.start, Affine) or isinstance(self.partition, Affine)
         return self.indirection is not None or is_dynamic
 
@@ -259,15 +262,15 @@ class NkiTensor(WithoutOperators):
     # --- indexing ------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> NkiTensor:
-        """The view that integers, slices, nl.ds and `...` choose; nothing is clamped.
+        """The view selected by integers, slices, nl.ds and `...`; slices are not clamped.
 
-        In HBM an integer drops its dimension, but the last; on chip the partitions stay, and at
-        least one free dimension. IndexOutsideTensor when an index is out of range.
+        An integer drops its dimension, except the last of a tensor in HBM, and on chip the
+        partitions and the last free dimension. IndexOutsideTensor when an index is out of range.
         """
         entries = key if key.__class__ is tuple else (key,)
         layout, start = self.layout, self.start
         if self.indirection is not None:
-            return self._indexed(entries)
+            return self._index_general(entries)
         is_partition = layout.is_on_chip  # whether the next dimension is that of the partitions
         cut: list[int | tuple[int, int]] = [0]
         for (distance, extent), entry in zip(layout.dims, entries):  # noqa: B905 (twice the time)
@@ -309,23 +312,23 @@ class NkiTensor(WithoutOperators):
                 view.fault = self.fault
                 view._pattern = None
                 return view
-        return self._indexed(entries)
+        return self._index_general(entries)
 
-    def _indexed(self, entries: tuple[Any, ...]) -> NkiTensor:
-        """The view that an index of any kind chooses."""
+    def _index_general(self, entries: tuple[Any, ...]) -> NkiTensor:
+        """The view selected by an index of any kind."""
         if any(entry is Ellipsis for entry in entries):
-            return self[entry_of_each(entries, self.shape)]
+            return self[expand_index(entries, self.shape)]
         if len(entries) != self.ndim:
-            entries = entry_of_each(entries, self.shape)
+            entries = expand_index(entries, self.shape)
         on_chip = self.is_on_chip
         start, partition = self.start, self.partition
         dims: list[tuple[int, int]] = []
         dropped: list[int] = []
         for dimension, entry in enumerate(entries):
             distance, extent = self.dims[dimension]
-            first, step, count, is_integer = chosen(entry, dimension, self.shape)
-            if self.is_chosen and (first != 0 or step != 1 or count != extent):
-                self._refuse("a view that an index on chip chooses cannot be sliced")
+            first, step, count, is_integer = resolve_entry(entry, dimension, self.shape)
+            if self.is_element_gather and (first != 0 or step != 1 or count != extent):
+                self._refuse("a view made by .indirect() cannot be sliced")
             if first.__class__ is not int or first:
                 self._require_free(dimension)
                 if on_chip and not dimension:
@@ -336,8 +339,8 @@ class NkiTensor(WithoutOperators):
             if is_integer:
                 dropped.append(dimension)
         if dropped:
-            dims = without_dims(dims, dropped, on_chip)
-        return self._with(tuple(dims), start=start, partition=partition)
+            dims = drop_dims(dims, dropped, on_chip)
+        return self._derive(tuple(dims), start=start, partition=partition)
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         feature = "lvalue assignment (t[i] = x; write with an nki.isa function instead)"
@@ -350,24 +353,24 @@ class NkiTensor(WithoutOperators):
         return self.shape[0]
 
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
-        """Elements start, start + step, ... below `end` of a dimension; nothing is clamped."""
+        """Elements start, start + step, ... below `end` of a dimension; bounds are not clamped."""
         dim = self._dimension(dim)
         is_inside = 0 <= start < end <= self.shape[dim] and step >= 1
         require_inside(is_inside, dim, f"{start}:{end}", self.shape)
-        return self._sliced(dim, start, -(-(end - start) // step), step)
+        return self._slice_dim(dim, start, -(-(end - start) // step), step)
 
     def select(self, dim: int, index: int | NkiTensor) -> NkiTensor:
-        """The element `index` of a dimension, which goes.
+        """The element `index` of a dimension, which is dropped.
 
-        The index may be a register or a tensor of one element in SBUF; then it is read when the
-        view is used, and there can be one such index (NotInNki).
+        The index may be a register or a tensor of one element in SBUF, read when the view is used;
+        a view has at most one such index (ImpossibleTensor).
         """
         dim = self._dimension(dim)
         if isinstance(index, NkiTensor | VirtualRegister):
             return self._select_dynamic(dim, index)
         position = int(index) + (self.shape[dim] if index < 0 else 0)
         require_inside(0 <= position < self.shape[dim], dim, index, self.shape)
-        return self._sliced(dim, position, 1, 1)._without(dim)
+        return self._slice_dim(dim, position, 1, 1)._drop_unless_fixed(dim)
 
     def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
         """Row vector_offset[p] of dimension 0 for each p: a gather, or in a dst a scatter.
@@ -379,7 +382,7 @@ class NkiTensor(WithoutOperators):
         count = vector_offset.shape[0]
         step, rows = self.dims[0]
         indirection = Indirection(vector_offset, step, rows, is_vector=True)
-        return self._with(((step, count), *self.dims[1:]), indirection=indirection)
+        return self._derive(((step, count), *self.dims[1:]), indirection=indirection)
 
     def _select_dynamic(self, dim: int, index: NkiTensor | VirtualRegister) -> NkiTensor:
         if self.is_indirect():
@@ -387,83 +390,83 @@ class NkiTensor(WithoutOperators):
         if self.is_on_chip and dim == 0:
             self._refuse("the partition dim cannot be selected at run time")
         step, rows = self.dims[dim]
-        return self._moved(index, step, rows)._with_dims_without(dim)
+        return self._offset_by(index, step, rows)._drop_dim(dim)
 
-    def _moved(
+    def _offset_by(
         self, index: NkiTensor | VirtualRegister, step: int, rows: int, is_partition: bool = False
     ) -> NkiTensor:
-        """The view `index` steps further."""
+        """The view offset by `index` times `step`."""
         if isinstance(index, NkiTensor):
             if index.size != 1:
                 self._refuse(f"a dynamic index is one element, not {index.shape}")
             moved = Indirection(index, step, rows, is_partition=is_partition)
-            return self._with(self.dims, indirection=moved)
+            return self._derive(self.dims, indirection=moved)
         distance = index.expression * step
         if is_partition:
-            return self._with(self.dims, partition=Affine.of(self.partition) + distance)
-        return self._with(self.dims, start=Affine.of(self.start) + distance)
+            return self._derive(self.dims, partition=Affine.of(self.partition) + distance)
+        return self._derive(self.dims, start=Affine.of(self.start) + distance)
 
     # --- views of the same elements --------------------------------------------------------------
 
-    @relaid
+    @memoize_view
     def permute(self, dims: tuple[int, ...]) -> NkiTensor:
         """The dimensions in another order; the partitions stay first."""
         self._require_direct("permuted")
-        if sorted(dims) != list(range(self.ndim)) or tuple(dims[: self._fixed]) != (0,) * (
-            self._fixed
+        if sorted(dims) != list(range(self.ndim)) or tuple(dims[: self._fixed_dims]) != (0,) * (
+            self._fixed_dims
         ):
             self._refuse(f"cannot permute the dimensions to {tuple(dims)}")
-        return self._with(tuple(self.dims[d] for d in dims))
+        return self._derive(tuple(self.dims[d] for d in dims))
 
-    @relaid
+    @memoize_view
     def broadcast(self, dim: int, size: int) -> NkiTensor:
         """A dimension of extent 1 repeated `size` times."""
         self._require_direct("repeated")
-        dim, dims = self._movable(dim, "broadcast"), self.layout.dims
+        dim, dims = self._free_dim(dim, "broadcast"), self.layout.dims
         if dims[dim][1] != 1:
             self._refuse(f"dimension {dim} has {dims[dim][1]} elements, broadcast takes 1")
-        return self._with((*dims[:dim], (0, int(size)), *dims[dim + 1 :]))
+        return self._derive((*dims[:dim], (0, int(size)), *dims[dim + 1 :]))
 
-    @relaid
+    @memoize_view
     def expand_dim(self, dim: int) -> NkiTensor:
         """A new dimension of extent 1 at a position."""
         position = dim + self.ndim + 1 if dim < 0 else dim
-        if not self._fixed <= position <= self.ndim:
+        if not self._fixed_dims <= position <= self.ndim:
             self._refuse(f"no dimension can be inserted at {dim}")
-        return self._with((*self.dims[:position], (1, 1), *self.dims[position:]))
+        return self._derive((*self.dims[:position], (1, 1), *self.dims[position:]))
 
-    @relaid
+    @memoize_view
     def squeeze_dim(self, dim: int) -> NkiTensor:
-        """Without a dimension of extent 1."""
-        dim = self._movable(dim, "squeezed")
+        """The view without a dimension of extent 1."""
+        dim = self._free_dim(dim, "squeezed")
         if self.shape[dim] != 1:
             self._refuse(f"dimension {dim} has {self.shape[dim]} elements and stays")
-        return self._with_dims_without(dim)
+        return self._drop_dim(dim)
 
-    @relaid
+    @memoize_view
     def reshape_dim(self, dim: int, shape: tuple[int, ...]) -> NkiTensor:
         """One dimension split into several; one extent may be -1."""
         dim = self._dimension(dim)
         step, extent = self.dims[dim]
-        sizes = self._filled(tuple(shape), extent)
-        if dim < self._fixed and sizes != (extent,):
+        sizes = self._infer_shape(tuple(shape), extent)
+        if dim < self._fixed_dims and sizes != (extent,):
             self._refuse("the partition dim cannot be split")
         split = tuple((inner * step, count) for inner, count in row_major(sizes))
-        return self._with((*self.dims[:dim], *split, *self.dims[dim + 1 :]))
+        return self._derive((*self.dims[:dim], *split, *self.dims[dim + 1 :]))
 
-    @relaid
+    @memoize_view
     def flatten_dims(self, start_dim: int, end_dim: int) -> NkiTensor:
         """Dimensions start_dim to end_dim, both included, as one; they must be neighbours."""
-        start, end = self._movable(start_dim, "merged"), self._dimension(end_dim)
+        start, end = self._free_dim(start_dim, "merged"), self._dimension(end_dim)
         merged = regrouped(self.dims[start : end + 1], (math.prod(self.shape[start : end + 1]),))
         if merged is None or end < start:
             self._refuse(f"non-contiguous layout of dimensions {start} to {end}")
-        return self._with((*self.dims[:start], *merged, *self.dims[end + 1 :]))
+        return self._derive((*self.dims[:start], *merged, *self.dims[end + 1 :]))
 
-    @earlier_forms("NkiTensor.reshape")
-    @relaid
+    @accepts_earlier_signatures("NkiTensor.reshape")
+    @memoize_view
     def reshape(self, shape: tuple[int, ...]) -> NkiTensor:
-        """The same elements in order in another shape; on chip the partitions stay.
+        """The same elements in the same order in another shape; on chip the partitions stay.
 
         One extent may be -1. ImpossibleTensor when the number of elements differs or no strides
         give that shape.
@@ -471,16 +474,16 @@ class NkiTensor(WithoutOperators):
         wanted = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
         if not all(is_integer(each) for each in wanted):
             self._refuse(f"a shape is a tuple of integers, not {shape!r}")
-        sizes = self._filled(tuple(int(n) for n in wanted), self.size)
-        fixed = self._fixed
+        sizes = self._infer_shape(tuple(int(n) for n in wanted), self.size)
+        fixed = self._fixed_dims
         if sizes[:fixed] != self.shape[:fixed]:
             self._refuse(f"the partition dim cannot be reshaped to {sizes[0]}")
         free = regrouped(self.dims[fixed:], sizes[fixed:])
         if free is None:
             self._refuse(f"non-contiguous layout: it does not allow the shape {sizes}")
-        return self._with((*self.dims[:fixed], *free))
+        return self._derive((*self.dims[:fixed], *free))
 
-    @relaid
+    @memoize_view
     def rearrange(
         self,
         src_pattern: tuple[Any, ...],
@@ -523,11 +526,11 @@ class NkiTensor(WithoutOperators):
                 "reinterpret_cast with different element sizes is not supported after "
                 "dynamic/vector select"
             )
-        if (step != 1 and count != 1) or self.ndim <= self._fixed:
+        if (step != 1 and count != 1) or self.ndim <= self._fixed_dims:
             self._refuse(f"non-contiguous layout: its last elements cannot be viewed as {dtype}")
-        first, free = outer[: self._fixed], outer[self._fixed :]
-        scaled = [(self._scaled(each, wide, narrow), n) for each, n in free]
-        return cast._with((*first, *scaled, (1, self._scaled(count, wide, narrow))))
+        first, free = outer[: self._fixed_dims], outer[self._fixed_dims :]
+        scaled = [(self._rescale(each, wide, narrow), n) for each, n in free]
+        return cast._derive((*first, *scaled, (1, self._rescale(count, wide, narrow))))
 
     reinterpret_cast = view
 
@@ -550,26 +553,26 @@ class NkiTensor(WithoutOperators):
         self._require_direct("given another pattern")
         base = self if dtype is None else self._cast(dtype)
         dims, start, partition = base._strided(pattern, offset)
-        result = base._with(dims, start=start, partition=partition)
+        result = base._derive(dims, start=start, partition=partition)
         if scalar_offset is not None and vector_offset is not None:
             self._refuse("ap takes scalar_offset or vector_offset, not both")
         if scalar_offset is not None or vector_offset is not None:
-            result = self._at_run_time(result, scalar_offset, vector_offset, indirect_dim)
+            result = self._index_dynamically(result, scalar_offset, vector_offset, indirect_dim)
         else:
-            result.fault = result._outside()
+            result.fault = result._bounds_fault()
         return result
 
     def _cast(self, dtype: str) -> NkiTensor:
-        """The storage from this view's start as another dtype, with the dims of this one."""
-        name = checked_dtype(dtype, self.shape, self.buffer)
+        """The storage from this view's start on as another dtype, with the same dims."""
+        name = validate_dtype(dtype, self.shape, self.buffer)
         is_wide = self.stored is not DTYPES[self.dtype]
         new = self.stored if is_wide and DTYPES[name].is_float else DTYPES[name]
         start = Affine.of(self.start)
         wide, narrow = self.stored.bytes, new.bytes
-        terms = {v: self._scaled(c, wide, narrow) for v, c in start.terms}
-        offset = Affine.build(terms, self._scaled(start.constant, wide, narrow))
+        terms = {v: self._rescale(c, wide, narrow) for v, c in start.terms}
+        offset = Affine.build(terms, self._rescale(start.constant, wide, narrow))
         at = offset if offset.terms else offset.constant
-        return self._with(self.dims, dtype=name, stored=new, start=at)
+        return self._derive(self.dims, dtype=name, stored=new, start=at)
 
     def _strided(
         self, pattern: list[list[int]], offset: int | None
@@ -584,7 +587,7 @@ class NkiTensor(WithoutOperators):
         extra = 0 if offset is None else int(offset)
         if not self.is_on_chip:
             return tuple(pairs), self.start + extra, self.partition
-        row = self._row
+        row = self._row_elements
         stride, count = pairs[0]
         if count > 1 and stride % row:
             self._refuse(f"the first stride is {stride}, not a row of its storage ({row})")
@@ -594,32 +597,32 @@ class NkiTensor(WithoutOperators):
             return (first, *pairs[1:]), start % row, self.partition + start // row
         return (first, *pairs[1:]), start, self.partition
 
-    def _at_run_time(
+    def _index_dynamically(
         self, view: NkiTensor, scalar: Any, vector: NkiTensor | None, dimension: int
     ) -> NkiTensor:
-        """An ap view moved by `scalar` or `vector` steps of this tensor's dimension."""
+        """An ap view offset by `scalar` or `vector` steps of a dimension of this tensor."""
         if view.is_indirect():
             self._refuse("a view has one dynamic index at most")
         dimension = self._dimension(dimension)
         step, rows = self.dims[dimension]
         is_partition = self.is_on_chip and dimension == 0
         if not is_partition:
-            step = self._scaled(step, self.stored.bytes, view.stored.bytes)
+            step = self._rescale(step, self.stored.bytes, view.stored.bytes)
         if vector is None:
-            return view._moved(scalar, step, rows, is_partition)
+            return view._offset_by(scalar, step, rows, is_partition)
         if dimension != 0 or self.is_on_chip:
             self._refuse("vector_offset takes dimension 0 of a tensor in HBM")
         dims = ((step, view.shape[0]), *view.dims[1:])
         indirection = Indirection(vector, step, rows, is_vector=True)
-        return view._with(dims, indirection=indirection)
+        return view._derive(dims, indirection=indirection)
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
-        """Elements of each partition chosen by `index`, which groups of partitions share.
+        """Elements of each partition selected by `index`, which is shared by groups of partitions.
 
         Offset i of a group is index[i % G, i // G] of that group; it counts elements of the free
-        dimensions, which must lie evenly. G is 16, for operands of the Tensor Engine 32. Without
-        `num_elem` there are as many as the index has elements. Generation 4 and later; what takes
-        such a view, to read or to write, is said by each instruction.
+        dimensions, which must be evenly strided. G is 16, for operands of the Tensor Engine 32.
+        `num_elem` defaults to the number of elements of the index. Generation 4 and later; each
+        instruction's page says which of its operands may be such views.
         """
         if not self.is_on_chip or self.is_indirect():
             self._refuse("indirect takes a direct view in SBUF or PSUM")
@@ -631,13 +634,13 @@ class NkiTensor(WithoutOperators):
         ((step, extent),) = free
         count = index.size if num_elem is None else int(num_elem)
         indirection = Indirection(index, step, extent, is_vector=True)
-        return self._with((self.dims[0], (step, count)), indirection=indirection)
+        return self._derive((self.dims[0], (step, count)), indirection=indirection)
 
     # --- checks --------------------------------------------------------------------------------
 
     def _require_direct(self, done: str) -> None:
-        if self.is_chosen:
-            self._refuse(f"a view that an index on chip chooses cannot be {done}")
+        if self.is_element_gather:
+            self._refuse(f"a view made by .indirect() cannot be {done}")
 
     def _require_free(self, dimension: int) -> None:
         if self.indirection is not None and self.indirection.is_vector and dimension == 0:
@@ -649,32 +652,32 @@ class NkiTensor(WithoutOperators):
             self._refuse(f"it has no dimension {dim}")
         return position
 
-    def _movable(self, dim: int, done: str) -> int:
+    def _free_dim(self, dim: int, done: str) -> int:
         position = self._dimension(dim)
-        if position < self._fixed:
+        if position < self._fixed_dims:
             self._refuse(f"the partition dim cannot be {done}")
         return position
 
-    def _sliced(self, dim: int, start: int, count: int, step: int) -> NkiTensor:
-        """One dimension cut, none dropped."""
+    def _slice_dim(self, dim: int, start: int, count: int, step: int) -> NkiTensor:
+        """The view with one dimension sliced and none dropped."""
         self._require_direct("sliced")
         if start:
             self._require_free(dim)
         distance = self.dims[dim][0]
         dims = (*self.dims[:dim], (distance * step, count), *self.dims[dim + 1 :])
         if self.is_on_chip and dim == 0:
-            return self._with(dims, partition=self.partition + start * distance)
-        return self._with(dims, start=self.start + start * distance)
+            return self._derive(dims, partition=self.partition + start * distance)
+        return self._derive(dims, start=self.start + start * distance)
 
-    def _without(self, dim: int) -> NkiTensor:
-        return self if dim < self._fixed else self._with_dims_without(dim)
+    def _drop_unless_fixed(self, dim: int) -> NkiTensor:
+        return self if dim < self._fixed_dims else self._drop_dim(dim)
 
-    def _with_dims_without(self, dim: int) -> NkiTensor:
+    def _drop_dim(self, dim: int) -> NkiTensor:
         dims = (*self.dims[:dim], *self.dims[dim + 1 :])
-        return self._with(dims if dims and len(dims) > self._fixed else (*dims, (1, 1)))
+        return self._derive(dims if dims and len(dims) > self._fixed_dims else (*dims, (1, 1)))
 
-    def _filled(self, shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
-        """A shape of as many elements, with -1 replaced."""
+    def _infer_shape(self, shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
+        """The shape with its -1 inferred; ImpossibleTensor unless it has that many elements."""
         known = math.prod(n for n in shape if n != -1)
         if shape.count(-1) == 1 and known > 0 and elements % known == 0:
             shape = tuple(elements // known if n == -1 else n for n in shape)
@@ -682,20 +685,21 @@ class NkiTensor(WithoutOperators):
             self._refuse(f"size mismatch: {elements} elements cannot be reshaped to {shape}")
         return shape
 
-    def _scaled(self, elements: int, wide: int, narrow: int) -> int:
+    def _rescale(self, elements: int, wide: int, narrow: int) -> int:
         if elements * wide % narrow:
             self._refuse(f"{elements} elements of {wide} bytes are no elements of {narrow} bytes")
         return elements * wide // narrow
 
-    def _outside(self) -> str:
-        """How a fixed pattern leaves its storage; empty when it does not.
+    def _bounds_fault(self) -> str:
+        """How a constant pattern reaches outside its storage; "" when it does not.
 
-        A kernel may make such a view and not use it, in the last turn of a loop.
+        It is an error only of an instruction that uses the view: the last iteration of a loop may
+        make one and leave it.
         """
         start, partition = Affine.of(self.start), Affine.of(self.partition)
         free = self.dims[1:] if self.is_on_chip else self.dims
         low, high = reach(free)
-        limit = self._row if self.is_on_chip else self.tile.bytes // self.stored.bytes
+        limit = self._row_elements if self.is_on_chip else self.tile.bytes // self.stored.bytes
         if start.is_constant and not 0 <= start.constant + low <= start.constant + high < limit:
             ends = f"{start.constant + low} to {start.constant + high}"
             return f"the pattern reaches elements {ends} of {limit}"
@@ -706,23 +710,23 @@ class NkiTensor(WithoutOperators):
         return ""
 
     def require_inside(self) -> None:
-        """ImpossibleTensor when an instruction cannot use it."""
+        """ImpossibleTensor when the view reaches outside its storage."""
         if self.fault:
             self._refuse(self.fault)
 
     def _refuse(self, reason: str) -> NoReturn:
         refuse_tensor(self.shape, self.dtype, self.buffer, reason)
 
-    # --- its contents, while a kernel is simulated ------------------------------------------------
+    # --- contents, while a kernel is simulated ----------------------------------------------------
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """A copy of its contents, while the kernel is simulated; UnknownWhenTraced otherwise."""
-        contents = contents_of(self.readable, "its contents").reshape(self.shape)
+        contents = contents_of(self.direct_pattern, "its contents").reshape(self.shape)
         return contents if dtype is None else contents.astype(dtype)
 
     def __bool__(self) -> bool:
         """Whether every element is true, as in `assert nl.equal(a, b)`."""
-        return truth_of(self.readable)
+        return truth_of(self.direct_pattern)
 
     def __repr__(self) -> str:
         text = f"NkiTensor({self.name}, {self.dtype}{list(self.shape)} in {self.buffer.value}"
@@ -739,20 +743,20 @@ def ndarray(
     name: str = "",
     address: tuple[int, int] | None = None,
 ) -> NkiTensor:
-    """A new tensor without contents; on chip the first dimension is the partitions.
+    """A new uninitialised tensor; on chip the first dimension is the partitions.
 
     `address` fixes (partition, byte in the partition) of an on-chip tensor. ImpossibleTensor
     when the memory cannot hold it.
     """
     session = CURRENT.get() or current("nl.ndarray")
-    form = form_of(session, shape, dtype, buffer)
+    spec = tensor_spec(session, shape, dtype, buffer)
     tensor = _new(NkiTensor)
     if address is None:
-        tensor._set(new_tile(session, form, name), form.dtype, form.stored, buffer, form.layout)
+        tensor._bind(new_tile(session, spec, name), spec.dtype, spec.stored, buffer, spec.layout)
         return tensor
-    partition, byte = checked_address(address, form.shape, form.dtype, buffer)
-    tile = new_tile(session, form, name, partition, byte)
-    holding = holding_of(tile.memory, form.stored, tile.partitions)
-    layout = layout_of(form.layout.dims, holding, partition)
-    tensor._set(tile, form.dtype, form.stored, buffer, layout)
+    partition, byte = validate_address(address, spec.shape, spec.dtype, buffer)
+    tile = new_tile(session, spec, name, partition, byte)
+    storage = storage_class(tile.memory, spec.stored, tile.partitions)
+    layout = layout_of(spec.layout.dims, storage, partition)
+    tensor._bind(tile, spec.dtype, spec.stored, buffer, layout)
     return tensor

@@ -33,8 +33,8 @@ COMPARISONS = {
 UNARY = {"neg": ("-", "negative"), "invert": ("~", "invert"), "abs": ("abs()", "abs")}
 
 
-class WithoutOperators(NKIObject):
-    """Refuses every operator, naming what to call."""
+class RefusedOperators(NKIObject):
+    """Refuses every operator, naming the function of nki.language to call."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class WithoutOperators(NKIObject):
         def __class_getitem__(cls, shape: Any) -> Any: ...
 
 
-def _refusing(sign: str, function: str, arguments: str) -> Any:
+def _refusal(sign: str, function: str, arguments: str) -> Any:
     def refuse(_: object, *__: object) -> NoReturn:
         raise NoOperator(sign=sign, call=f"nl.{function}({arguments})", loc=caller())
 
@@ -51,9 +51,9 @@ def _refusing(sign: str, function: str, arguments: str) -> Any:
 
 
 for _name, (_sign, _function) in (FUNCTIONS | COMPARISONS).items():
-    setattr(WithoutOperators, f"__{_name}__", _refusing(_sign, _function, "x, y"))
+    setattr(RefusedOperators, f"__{_name}__", _refusal(_sign, _function, "x, y"))
 for _name, (_sign, _function) in FUNCTIONS.items():
-    setattr(WithoutOperators, f"__r{_name}__", _refusing(_sign, _function, "x, y"))
-    setattr(WithoutOperators, f"__i{_name}__", _refusing(f"{_sign}=", _function, "x, y"))
+    setattr(RefusedOperators, f"__r{_name}__", _refusal(_sign, _function, "x, y"))
+    setattr(RefusedOperators, f"__i{_name}__", _refusal(f"{_sign}=", _function, "x, y"))
 for _name, (_sign, _function) in UNARY.items():
-    setattr(WithoutOperators, f"__{_name}__", _refusing(_sign, _function, "x"))
+    setattr(RefusedOperators, f"__{_name}__", _refusal(_sign, _function, "x"))

@@ -1,4 +1,4 @@
-"""`VirtualRegister`: an integer that exists while the program runs."""
+"""`VirtualRegister`: an integer known at run time only."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class VirtualRegister(NKIObject):
 
     @property
     def expression(self) -> Affine:
-        """What it holds, as an affine expression of the machine's registers."""
+        """Its value as an affine expression of machine registers."""
         return Affine.of(self.state)
 
-    def written(self) -> str:
-        """The name of the machine's register to write; NotInNki when it is frozen."""
+    def writable_name(self) -> str:
+        """The name of the machine register to write; NotInNki when it is frozen."""
         names = self.expression.variables
         if self.frozen or self.expression != Affine.of(names[0] if names else ""):
             raise NotInNki(
@@ -45,7 +45,7 @@ class VirtualRegister(NKIObject):
     def __bool__(self) -> bool:
         frame = sys._getframe(1)
         statement = while_statement(frame.f_code, frame.f_lasti)
-        if statement is None or not isinstance(statement.test, _WHOLE):
+        if statement is None or not isinstance(statement.test, _REGISTER_CONDITIONS):
             self._refuse("a condition of `if`, `and`, `not` or assert")
         place = frame.f_code.co_filename, statement.lineno, statement.col_offset
         loc = caller()
@@ -85,7 +85,7 @@ class VirtualRegister(NKIObject):
 
 
 def current_register() -> str:
-    """The name of a new register in the kernel that runs."""
+    """The name of a new register in the running kernel."""
     return current("VirtualRegister").new_register("r")
 
 
@@ -100,7 +100,7 @@ def integer_or_register(value: Any, where: str) -> int | Affine:
 
 @lru_cache(maxsize=4096)
 def while_statement(code: CodeType, instruction: int) -> ast.While | None:
-    """The `while` whose whole condition an instruction of `code` evaluates."""
+    """The `while` statement whose entire condition an instruction of `code` evaluates."""
     here = list(code.co_positions())[instruction // 2]
     tree = _tree(code.co_filename)
     for node in ast.walk(tree) if tree is not None else ():
@@ -109,7 +109,12 @@ def while_statement(code: CodeType, instruction: int) -> ast.While | None:
     return None
 
 
-_WHOLE = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)  # conditions that are the register
+_REGISTER_CONDITIONS = (
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Call,
+)  # conditions that are the register
 
 
 def _positions(node: ast.stmt | ast.expr) -> tuple[int, int | None, int, int | None]:

@@ -1,4 +1,4 @@
-"""The arithmetic of views: dimensions of (step, count), offsets, and what rules see of them."""
+"""The algebra of views: interned layouts of (step, count) dimensions, and offsets into tiles."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.isa.operand import Dims, Memory, Pattern, row_major
 
-MOST_EXPRESSIONS = 1 << 16
-MOST_LAYOUTS = 1 << 16
-MOST_CUTS = 1 << 12  # remembered of one layout, and so many others that follow from it
+MAX_EXPRESSIONS = 1 << 16
+MAX_LAYOUTS = 1 << 16
+MAX_CUTS = 1 << 12  # cached slices of one layout, and as many other views
 Cut = tuple[int | tuple[int, int], ...]
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class Holding:
-    """What all storage of one memory, dtype and count of partitions has in common."""
+class StorageClass:
+    """The class of all tiles of one memory, dtype and number of partitions."""
 
     __slots__ = ("is_on_chip",)
 
@@ -28,45 +28,46 @@ class Holding:
         self.is_on_chip = is_on_chip
 
 
-_HOLDINGS: dict[tuple[str, str, int], Holding] = {}
+_STORAGE_CLASSES: dict[tuple[str, str, int], StorageClass] = {}
 
 
-def holding_of(memory: Memory, stored: DType, partitions: int) -> Holding:
-    """The holding of such storage, made once."""
+def storage_class(memory: Memory, stored: DType, partitions: int) -> StorageClass:
+    """The interned storage class of such tiles."""
     key = memory._value_, stored.name, partitions
-    known = _HOLDINGS.get(key)
+    known = _STORAGE_CLASSES.get(key)
     if known is None:
-        known = _HOLDINGS[key] = Holding(memory is not Memory.HBM)
+        known = _STORAGE_CLASSES[key] = StorageClass(memory is not Memory.HBM)
     return known
 
 
-class Layout:
-    """How views lie in their tiles, made once for all that lie alike, with what cutting them gives.
+class ViewLayout:
+    """The interned layout of views in their tiles, with a cache of the layouts derived from it.
 
-    It is all that the rules of an instruction see of a view, which has a tile and a start besides.
-    `named` and `row` are the dimensions and the first partition of an operand that names such a
-    view: on chip one dimension is free.
+    It is the part of a view that rules of instructions depend on; tile and start are the rest.
+    `operand_dims` and `operand_partition` are the dimensions and first partition as an operand:
+    on chip it has at least one free dimension.
     """
 
     __slots__ = (
-        "cuts", "dims", "holding", "is_on_chip", "named", "partition", "relaid", "row", "shape",
+        "cuts", "derived", "dims", "is_on_chip", "operand_dims", "operand_partition", "partition",
+        "shape", "storage",
     )  # fmt: skip
 
-    def __init__(self, dims: Dims, holding: Holding, partition: int | Affine) -> None:
+    def __init__(self, dims: Dims, storage: StorageClass, partition: int | Affine) -> None:
         self.dims = dims
-        self.holding = holding
+        self.storage = storage
         self.partition = partition
-        self.is_on_chip = holding.is_on_chip
+        self.is_on_chip = storage.is_on_chip
         self.shape = tuple([count for _, count in dims])
-        self.named: Dims = (*dims, (1, 1)) if self.is_on_chip and len(dims) < 2 else dims
-        self.row = expression(partition)
-        self.cuts: dict[Cut, Layout] = {}
-        self.relaid: dict[tuple[Any, ...], Layout] = {}  # by method and arguments
+        self.operand_dims: Dims = (*dims, (1, 1)) if self.is_on_chip and len(dims) < 2 else dims
+        self.operand_partition = as_affine(partition)
+        self.cuts: dict[Cut, ViewLayout] = {}
+        self.derived: dict[tuple[Any, ...], ViewLayout] = {}  # by method and arguments
 
-    def cut(self, cut: Cut) -> Layout:
-        """From a partition on, and with so many elements of each leading dimension.
+    def cut(self, cut: Cut) -> ViewLayout:
+        """The layout of a slice: (first partition, then the count of each leading dimension).
 
-        Or with (elements, step); 0 is one element, whose dimension goes.
+        A count may be (count, step); 0 selects one element and drops the dimension.
         """
         known = self.cuts.get(cut)
         if known is None:
@@ -79,17 +80,17 @@ class Layout:
             dims += self.dims[len(counts) :]
             dropped = [dimension for dimension, count in enumerate(counts) if not count]
             if dropped:
-                dims = without_dims(dims, dropped, self.is_on_chip)
-            known = layout_of(tuple(dims), self.holding, self.partition + first)
-            if len(self.cuts) < MOST_CUTS:
+                dims = drop_dims(dims, dropped, self.is_on_chip)
+            known = layout_of(tuple(dims), self.storage, self.partition + first)
+            if len(self.cuts) < MAX_CUTS:
                 self.cuts[cut] = known
         return known
 
 
-def relaid(method: Method) -> Method:
-    """A method of tensors whose view has the same start, and a layout that follows from theirs.
+def memoize_view(method: Method) -> Method:
+    """Decorate a view method that keeps `start`: its resulting layout is cached per layout.
 
-    What follows from the arguments is worked out once for tensors that lie alike.
+    The layout must depend only on the tensor's layout and the arguments.
     """
     name = method.__name__
 
@@ -105,48 +106,48 @@ def relaid(method: Method) -> Method:
                 key += value.__class__, value
         layout = tensor.layout
         try:
-            known = layout.relaid.get(tuple(key))
-        except TypeError:  # an argument that cannot be compared
+            known = layout.derived.get(tuple(key))
+        except TypeError:  # an unhashable argument
             return method(tensor, *args)
         if known is None:
             known = method(tensor, *args).layout
-            if len(layout.relaid) < MOST_CUTS:
-                layout.relaid[tuple(key)] = known
-        return tensor._at(known, tensor.start)
+            if len(layout.derived) < MAX_CUTS:
+                layout.derived[tuple(key)] = known
+        return tensor._view_at(known, tensor.start)
 
     return cast(Method, view)
 
 
-_LAYOUTS: dict[tuple[Dims, Holding, int | Affine], Layout] = {}
+_LAYOUTS: dict[tuple[Dims, StorageClass, int | Affine], ViewLayout] = {}
 
 
-def layout_of(dims: Dims, holding: Holding, partition: int | Affine = 0) -> Layout:
-    """The layout of these dimensions from a partition on."""
-    known = _LAYOUTS.get((dims, holding, partition))
+def layout_of(dims: Dims, storage: StorageClass, partition: int | Affine = 0) -> ViewLayout:
+    """The interned layout of these dimensions from a partition on."""
+    known = _LAYOUTS.get((dims, storage, partition))
     if known is None:
-        if len(_LAYOUTS) >= MOST_LAYOUTS:
+        if len(_LAYOUTS) >= MAX_LAYOUTS:
             _LAYOUTS.clear()
-        known = _LAYOUTS[dims, holding, partition] = Layout(dims, holding, partition)
+        known = _LAYOUTS[dims, storage, partition] = ViewLayout(dims, storage, partition)
     return known
 
 
-def whole(shape: tuple[int, ...], holding: Holding) -> Layout:
-    """The layout of a tensor with storage of its own: row-major, on chip in each partition."""
-    fixed = 1 if holding.is_on_chip else 0
+def row_major_layout(shape: tuple[int, ...], storage: StorageClass) -> ViewLayout:
+    """The layout of a tensor that owns its tile: row-major, on chip within each partition."""
+    fixed = 1 if storage.is_on_chip else 0
     first = tuple([(1, count) for count in shape[:fixed]])
-    return layout_of((*first, *row_major(shape[fixed:])), holding)
+    return layout_of((*first, *row_major(shape[fixed:])), storage)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value is an integer of Python or NumPy; truth values are not."""
+    """Whether a value is an integer of Python or NumPy, and no bool."""
     kind = value.__class__
     return kind is int or (isinstance(value, int | np.integer) and kind is not bool)
 
 
-def without_dims(
+def drop_dims(
     dims: list[tuple[int, int]], dropped: list[int], on_chip: bool
 ) -> list[tuple[int, int]]:
-    """Without the dimensions of integers, but for the partitions and the least rank."""
+    """The dims without those dropped, but for the partitions and the minimal rank."""
     kept = [dimension not in dropped for dimension in range(len(dims))]
     if on_chip:
         kept[0] = True
@@ -156,28 +157,28 @@ def without_dims(
     return [dim for dim, keeps in zip(dims, kept, strict=True) if keeps]
 
 
-EXPRESSIONS: dict[int, Affine] = {}  # of small numbers, made once
+EXPRESSIONS: dict[int, Affine] = {}  # interned constant expressions
 
 
-def expression(value: int | Affine) -> Affine:
-    """An offset as an expression; those of small numbers are made once."""
+def as_affine(value: int | Affine) -> Affine:
+    """An offset as an affine expression, interned for constants."""
     if value.__class__ is not int:
         return Affine.of(value)
     known = EXPRESSIONS.get(value)
     if known is None:
         known = Affine((), value)
-        if len(EXPRESSIONS) < MOST_EXPRESSIONS:
+        if len(EXPRESSIONS) < MAX_EXPRESSIONS:
             EXPRESSIONS[value] = known
     return known
 
 
-def signature_of(pattern: Pattern) -> tuple[Any, ...]:
-    """What the rules of an instruction see of an operand: all but where in its tile it lies."""
+def pattern_signature(pattern: Pattern) -> tuple[Any, ...]:
+    """The key of an operand for rules: everything but its offset within the tile."""
     tile, partition = pattern.tile, pattern.partition
     row = partition if partition.terms else partition.constant
     return (tile.memory._value_, pattern.dtype.name, pattern.dims, row, tile.partitions)
 
 
 def group_names(entry: Any) -> list[str]:
-    """The names of a dimension of a pattern, which may be a group."""
+    """The names in an entry of a rearrange pattern: one name, or a group of them."""
     return [entry] if isinstance(entry, str) else list(entry)

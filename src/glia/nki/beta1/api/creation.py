@@ -154,7 +154,7 @@ def shared_constant(constant: Any, dtype: Any = None) -> Tensor:
     is_wide = (widens and name != "bool") or name == "tfloat32"
     stored = np.float32 if is_wide else to_numpy_dtype(name)
     held = core.shared_constant(np.ascontiguousarray(array.astype(stored)))
-    labelled = held._with(held.dims, dtype=name)
+    labelled = held._derive(held.dims, dtype=name)
     return wrap_core_tensor(frame, labelled, frame.unique_name("", "constant"), shared_hbm)
 
 

@@ -277,7 +277,7 @@ def as_predicate(frame: Any, tensor: NkiTensor) -> NkiTensor:
         truth = temporary_tile(frame, tensor.shape, "uint8")
         scalar_step(frame, truth, tensor, "not_equal", 0.0, False)
         return truth
-    return tensor._with(tensor.dims, stored=_UNSIGNED[tensor.stored.bytes])
+    return tensor._derive(tensor.dims, stored=_UNSIGNED[tensor.stored.bytes])
 
 
 def _select_into(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from glia.nki.issue.signature_checks import checked
+from glia.nki.issue.signature_checks import check_arguments
 
 NAME = ("name",)  # of an instruction or tensor
 LAZY = ("lazy_initialization",)  # sums in PSUM always begin with what is written first
@@ -29,4 +29,4 @@ NAMELESS = frozenset((
 def with_hints(function: Callable[..., Any], name: str, module: str) -> Callable[..., Any]:
     """The function with the hints that it takes; WrongArguments for any other keyword."""
     hints = HINTS.get(name, () if name in NAMELESS else NAME)
-    return checked(function, f"{module}.{name}", ignored=hints, has_masks=True)
+    return check_arguments(function, f"{module}.{name}", ignored=hints, has_masks=True)

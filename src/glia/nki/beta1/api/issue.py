@@ -178,7 +178,7 @@ def broadcast_partitions(frame: Frame, tensor: NkiTensor, partitions: int) -> Nk
 def broadcast_partitions_into(frame: Frame, dst: NkiTensor, tensor: NkiTensor) -> None:
     """One partition copied to all of a tile in SBUF of the same dtype."""
     whole = ensure_in_sbuf(frame, tensor)
-    repeated = whole._with(((0, dst.shape[0]), *whole.dims[1:]))
+    repeated = whole._derive(((0, dst.shape[0]), *whole.dims[1:]))
     issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": dst, "src": repeated})
 
 
@@ -434,4 +434,4 @@ def _merge_free_dimensions(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, N
             ]
         else:
             pairs.append([first, second])
-    return one._with(tuple(p[0] for p in pairs)), two._with(tuple(p[1] for p in pairs))
+    return one._derive(tuple(p[0] for p in pairs)), two._derive(tuple(p[1] for p in pairs))

@@ -9,7 +9,7 @@ import numpy as np
 
 from glia.base.dtype import float_limits
 from glia.nki.beta1.errors import UnsupportedHere
-from glia.nki.names.dtypes import DTYPES, Limits, dtype_name
+from glia.nki.names.dtypes import DTYPES, FloatLimits, dtype_name
 from glia.nki.session.session import caller
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -105,4 +105,4 @@ def finfo(dtype: Any) -> Any:
     return float_limits(np.float32 if name == "tfloat32" else to_numpy_dtype(name))
 
 
-bfp16 = Limits(ml_dtypes.bfloat16)
+bfp16 = FloatLimits(ml_dtypes.bfloat16)

@@ -302,7 +302,7 @@ class Tensor:
         changed: dict[str, Any] = {"dtype": self.dtype_name, "start": start}
         if self.stored is not None:
             changed["stored"] = self.stored
-        view = base._with(tuple(dims), partition=partition, **changed)
+        view = base._derive(tuple(dims), partition=partition, **changed)
         return self._indirect(view, first, dims[0][1]) if self.dynamic else view
 
     def _indirect(self, view: NkiTensor, first: int, count: int) -> NkiTensor:
@@ -310,11 +310,11 @@ class Tensor:
         dynamic, step, rows = self.dynamic
         index = dynamic.tensor.read_view()
         if not dynamic.is_vector:
-            return view._with(view.dims, indirection=Indirection(index, step, rows))
+            return view._derive(view.dims, indirection=Indirection(index, step, rows))
         chosen = index.slice(0, first, first + count)
         start = view.start - first * view.dims[0][0]
         indirection = Indirection(chosen, step, rows, is_vector=True)
-        return view._with(((step, count), *view.dims[1:]), start=start, indirection=indirection)
+        return view._derive(((step, count), *view.dims[1:]), start=start, indirection=indirection)
 
     # --- use -----------------------------------------------------------------------------------
 

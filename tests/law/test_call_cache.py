@@ -1,4 +1,4 @@
-"""A call that is remembered issues what the same call issues anew."""
+"""A call answered from the cache issues what the same call issues without it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import glia.nki.language as nl
 from glia.base.errors import CompileError
 from glia.isa.kit import Instr
 from glia.machine.ir import walk
-from glia.nki.issue.call_cache import Issuing, remembering
+from glia.nki.issue.call_cache import IssueFunction, memoize_calls
 from glia.nki.names.targets import platform_target
 from glia.nki.run.launch import bind
 from glia.nki.session.recorder import Recorder
@@ -91,7 +91,7 @@ def _said(call: Callable[..., Any], args: tuple[Any, ...], given: dict[str, Any]
     return ""
 
 
-def _record(seed: int, remembers: bool) -> tuple[list[Instr], list[str]]:
+def _record(seed: int, is_cached: bool) -> tuple[list[Instr], list[str]]:
     """The instructions of a kernel of random calls, and what was refused."""
     said: list[str] = []
 
@@ -99,7 +99,7 @@ def _record(seed: int, remembers: bool) -> tuple[list[Instr], list[str]]:
         have = _Operands(random.Random(seed))
         for _ in range(CALLS):
             function, args, given = have.rng.choice(KINDS)(have)
-            said.append(_said(function if remembers else function.anew, args, given))
+            said.append(_said(function if is_cached else function.issue_uncached, args, given))
 
     session = Recorder(platform_target("trn2"))
     with running(session):
@@ -108,23 +108,23 @@ def _record(seed: int, remembers: bool) -> tuple[list[Instr], list[str]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_remembered_call_issues_what_a_new_one_issues(seed: int) -> None:
-    expected, refused = _record(seed, remembers=False)
+def test_a_cached_call_issues_what_an_uncached_one_issues(seed: int) -> None:
+    expected, refused = _record(seed, is_cached=False)
     for _ in range(2):
-        found, said = _record(seed, remembers=True)
+        found, said = _record(seed, is_cached=True)
         assert [repr(each) for each in found] == [repr(each) for each in expected]
         assert said == refused
     assert len(expected) > CALLS // 4 and any(refused)
 
 
-def test_what_is_remembered_is_not_made_again() -> None:
+def test_a_cached_instruction_is_not_built_again() -> None:
     made: list[int] = []
 
-    def anew(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def issue_uncached(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         made.append(len(args))
         return nisa.tensor_copy(*args, **kwargs)
 
-    copy = remembering(Issuing(anew, ("dst", "src", "engine", "name"), {}))
+    copy = memoize_calls(IssueFunction(issue_uncached, ("dst", "src", "engine", "name"), {}))
     with running(Recorder(platform_target("trn2"))):
         tile = nl.ndarray((128, 64), nl.float32)
         for column in range(8):

@@ -34,18 +34,18 @@ Observer = Callable[[Step], None]
 
 IMPORT = "import"  # the name of the step before the first pass
 
-_RECOVERABLE = {each.recovery.to for each in PIPELINE if each.recovery}
+_RECOVERY_POINTS = {each.recovery.to for each in PIPELINE if each.recovery}
 
 # Options that do not change the program, and so are not written into the NEFF.
-_NOT_KEPT = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
+_UNRECORDED_OPTIONS = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
 
-_TEXTS = {
+_PRINTERS = {
     "graph": "glia.graph.text:print_graph",
     "tile": "glia.tile.text:print_program",
     "machine": "glia.machine.text:print_program",
 }
 
-_LAWS = {
+_VERIFIERS = {
     "graph": "glia.graph.legal:verify",
     "tile": "glia.tile.legal:verify",
     "machine": "glia.machine.legal:verify",
@@ -88,28 +88,28 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     made = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(program, Program) for program in made):
         raise InternalError("the pipeline did not end in machine programs")
-    programs = tuple(_with_outside_types(program, graph) for program in made)
+    programs = tuple(_restore_boundary_types(program, graph) for program in made)
     kept = dataclasses.asdict(options)
     return Neff(
         programs=programs,
-        options={name: value for name, value in kept.items() if name not in _NOT_KEPT},
+        options={name: value for name, value in kept.items() if name not in _UNRECORDED_OPTIONS},
         statistics=statistics,
         is_compressed=not options.fast_loading_neuron_binaries,
     )
 
 
-def _with_outside_types(program: Any, graph: Graph) -> Any:
+def _restore_boundary_types(program: Any, graph: Graph) -> Any:
     """The program with inputs and outputs of the types the model was given with.
 
     Passes keep the bytes of what is visible outside, not its type: complex numbers become pairs,
     64-bit integers pairs of words.
     """
-    inputs = _retyped(program.inputs, [p.type for p in graph.parameters])
-    outputs = _retyped(program.outputs, [r.type for r in graph.results])
+    inputs = _retype_bindings(program.inputs, [p.type for p in graph.parameters])
+    outputs = _retype_bindings(program.outputs, [r.type for r in graph.results])
     return dataclasses.replace(program, inputs=inputs, outputs=outputs)
 
 
-def _retyped(bindings: tuple[Any, ...], types: list[Any]) -> tuple[Any, ...]:
+def _retype_bindings(bindings: tuple[Any, ...], types: list[Any]) -> tuple[Any, ...]:
     found = []
     for binding, kind in zip(bindings, types, strict=True):
         if binding.tile.bytes != kind.bytes:
@@ -136,7 +136,7 @@ def run_pipeline(
         index += 1
         started = time.perf_counter()
         try:
-            ir = _run(each, ir, options)
+            ir = _run_pass(each, ir, options)
         except CompileError:
             if each.recovery is None:
                 raise
@@ -146,7 +146,7 @@ def run_pipeline(
                 raise
             made[each.recovery.to] = index, ir
             continue
-        if each.name in _RECOVERABLE:
+        if each.name in _RECOVERY_POINTS:
             made[each.name] = index, ir
         if observer:
             observer(Step(each.name, each.makes, ir, time.perf_counter() - started, index, total))
@@ -155,11 +155,11 @@ def run_pipeline(
     return ir
 
 
-def _run(each: Pass, ir: Any, options: CompileOptions) -> Any:
+def _run_pass(each: Pass, ir: Any, options: CompileOptions) -> Any:
     try:
         result = each(ir, options)
-        if options.verify and each.makes in _LAWS:
-            resolve(_LAWS[each.makes])(result)
+        if options.verify and each.makes in _VERIFIERS:
+            resolve(_VERIFIERS[each.makes])(result)
         return result
     except CompileError:
         raise
@@ -170,6 +170,6 @@ def _run(each: Pass, ir: Any, options: CompileOptions) -> Any:
 
 def text_of(level: str, ir: Any) -> str:
     """The text form of a program at a level: graph, tile or machine."""
-    write = resolve(_TEXTS[level])
+    write = resolve(_PRINTERS[level])
     programs = ir if isinstance(ir, tuple) else (ir,)
     return "\n".join(write(program) for program in programs)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-_PIECE_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def read_file(path: Path, most_bytes: int) -> bytes:
@@ -25,7 +25,7 @@ def read_file(path: Path, most_bytes: int) -> bytes:
             if stat.S_ISCHR(found.st_mode) or stat.S_ISBLK(found.st_mode):
                 raise OSError(errno.EINVAL, "it is a device, not a file", str(path))
             if not stat.S_ISREG(found.st_mode):
-                data = b"".join(_pieces(stream, most_bytes))
+                data = b"".join(_read_chunks(stream, most_bytes))
                 held = len(data)
             elif (held := found.st_size) <= most_bytes:
                 data = stream.read(held)
@@ -37,9 +37,9 @@ def read_file(path: Path, most_bytes: int) -> bytes:
     return data
 
 
-def _pieces(stream: BinaryIO, left: int) -> Iterator[bytes]:
+def _read_chunks(stream: BinaryIO, left: int) -> Iterator[bytes]:
     """What a pipe gives, up to so many bytes and a piece more."""
-    while left >= 0 and (piece := stream.read(_PIECE_BYTES)):
+    while left >= 0 and (piece := stream.read(_CHUNK_BYTES)):
         left -= len(piece)
         yield piece
 

@@ -149,19 +149,19 @@ def _aliases(proto: Any, parameters: tuple[Type, ...], result: Any) -> tuple[tup
         if not 0 <= number < len(parameters):
             raise MalformedModule(reason=f"an alias names parameter {number}")
         before = sum(len(leaves(declared)) for declared in parameters[:number])
-        inside = _leaf_position(_extents(parameters[number]), tuple(entry.parameter_index))
-        output = _leaf_position(_extents(result), tuple(entry.output_index))
+        inside = _leaf_position(_nesting(parameters[number]), tuple(entry.parameter_index))
+        output = _leaf_position(_nesting(result), tuple(entry.output_index))
         found.append((output, before + inside))
     return tuple(found)
 
 
-def _extents(structure: Any) -> Any:
+def _nesting(structure: Any) -> Any:
     """The nesting of a type or value: None for a tensor, a tuple for a tuple."""
     if isinstance(structure, tuple):
-        return tuple(_extents(element) for element in structure)
+        return tuple(_nesting(element) for element in structure)
     if isinstance(structure, TensorType) or not hasattr(structure, "elements"):
         return None
-    return tuple(_extents(element) for element in structure.elements)
+    return tuple(_nesting(element) for element in structure.elements)
 
 
 def _leaf_position(nesting: Any, index: tuple[int, ...]) -> int:

@@ -36,7 +36,7 @@ def philox(state: Array, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Array
     new[1] = new_low
     if len(state) > 2:
         new[2] = new_high
-    return new, _fitted(words.reshape(-1), shape, dtype)
+    return new, _words_to_elements(words.reshape(-1), shape, dtype)
 
 
 def _philox_words(key: Any, low: Array, high: Array) -> Array:
@@ -101,7 +101,7 @@ def _three_fry_words(key: Any, counter: Array) -> tuple[Array, Array]:
     return a, b
 
 
-def _fitted(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def _words_to_elements(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """The first words as elements of the shape; narrow elements keep the low bits of a word."""
     count = math.prod(shape)
     if dtype.itemsize == 8:

@@ -30,7 +30,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
         if isinstance(node, Parameter):
             values[node] = inputs[node.index]
             continue
-        values[node] = _checked(node, node.compute(*(values[o] for o in node.operands)))
+        values[node] = _check_result(node, node.compute(*(values[o] for o in node.operands)))
         for operand in node.operands:
             remaining[operand] -= 1
             if not remaining[operand]:
@@ -76,7 +76,7 @@ def _has_type(value: Any, declared: Type) -> bool:
     return same_count and all(map(_has_type, value, declared.elements))
 
 
-def _checked(node: Node, value: Any) -> Any:
+def _check_result(node: Node, value: Any) -> Any:
     if not _has_type(value, node.type):
         parts = value if isinstance(value, tuple) else [value]
         kinds = [f"{part.dtype}{list(part.shape)}" for part in parts]

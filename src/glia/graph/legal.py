@@ -59,14 +59,14 @@ def _verify_node(graph: Graph, node: Node) -> None:
         _fail(graph, str(error), node)
     if inferred != node.type:
         _fail(graph, f"the type is {inferred} but was taken for {node.type}", node)
-    if not _is_sound(inferred):
+    if not _has_valid_extents(inferred):
         _fail(graph, f"{inferred} has an extent that is no natural number", node)
 
 
-def _is_sound(kind: Type) -> bool:
+def _has_valid_extents(kind: Type) -> bool:
     if isinstance(kind, TensorType):
         return all(type(extent) is int and extent >= 0 for extent in kind.shape)
-    return all(map(_is_sound, kind.elements))
+    return all(map(_has_valid_extents, kind.elements))
 
 
 def _verify_results(graph: Graph) -> None:

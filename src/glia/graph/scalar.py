@@ -260,12 +260,12 @@ def _cbrt(a: Array) -> Array:
     return np.power(a, a.dtype.type(1 / 3)) if a.dtype.kind == "c" else np.cbrt(a)
 
 
-def _one(a: Array) -> Any:
+def _unit_of(a: Array) -> Any:
     return a.dtype.type(1)
 
 
 def _logistic(a: Array) -> Array:
-    result: Array = _one(a) / (_one(a) + np.exp(-a))
+    result: Array = _unit_of(a) / (_unit_of(a) + np.exp(-a))
     return result
 
 
@@ -313,14 +313,14 @@ def _erf(a: Array) -> Array:
 
 def _gelu(a: Array) -> Array:
     half = a.dtype.type(0.5)
-    result: Array = half * a * (_one(a) + _erf(a * a.dtype.type(math.sqrt(0.5))))
+    result: Array = half * a * (_unit_of(a) + _erf(a * a.dtype.type(math.sqrt(0.5))))
     return result
 
 
 def _gelu_tanh(a: Array) -> Array:
     number = a.dtype.type
     inner = number(math.sqrt(2 / math.pi)) * (a + number(0.044715) * a * a * a)
-    result: Array = number(0.5) * a * (_one(a) + np.tanh(inner))
+    result: Array = number(0.5) * a * (_unit_of(a) + np.tanh(inner))
     return result
 
 
@@ -336,7 +336,9 @@ def total_order_key(array: Array) -> Array:
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
-def _in_total_order(compare: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+def _compare_in_total_order(
+    compare: Callable[[Array, Array], Array],
+) -> Callable[[Array, Array], Array]:
     return lambda a, b: compare(total_order_key(a), total_order_key(b))
 
 
@@ -376,7 +378,7 @@ _COMPARISONS: dict[str, tuple[np.ufunc, str, frozenset[Kind]]] = {
 }
 for _name, (_compare, _sign_text, _kinds) in _COMPARISONS.items():
     _declare(_name, 2, _kinds, _compare, f"a {_sign_text} b; a NaN equals nothing", result="pred")
-    _declare(f"{_name}_total_order", 2, REAL, _in_total_order(_compare),
+    _declare(f"{_name}_total_order", 2, REAL, _compare_in_total_order(_compare),
              f"a {_sign_text} b with NaNs and zeros ordered by sign", result="pred",
              raw=True)  # fmt: skip
 
@@ -405,9 +407,9 @@ _UNARY_FLOAT: dict[str, tuple[Callable[[Array], Any], str]] = {
     "acosh": (np.arccosh, "inverse hyperbolic cosine"),
     "atanh": (np.arctanh, "inverse hyperbolic tangent"),
     "sqrt": (np.sqrt, "square root"),
-    "rsqrt": (lambda a: _one(a) / np.sqrt(a), "1 / sqrt(a)"),
+    "rsqrt": (lambda a: _unit_of(a) / np.sqrt(a), "1 / sqrt(a)"),
     "cbrt": (_cbrt, "cube root"),
-    "reciprocal": (lambda a: _one(a) / a, "1 / a"),
+    "reciprocal": (lambda a: _unit_of(a) / a, "1 / a"),
 }
 for _name, (_unary, _prose) in _UNARY_FLOAT.items():
     _declare(_name, 1, INEXACT, _unary, _prose)

@@ -49,7 +49,7 @@ def constant_table(graph: Graph) -> dict[str, Array]:
 
 def describe(node: Node) -> str:
     """One operation as text, its operands shown by their types and its regions by their names."""
-    shown = [f"{name}={_brief(getattr(node, name))}" for name in _fields(node)]
+    shown = [f"{name}={_describe_value(getattr(node, name))}" for name in _fields(node)]
     return " ".join([node.opcode, *shown])
 
 
@@ -69,9 +69,9 @@ def _fields(node: Node) -> list[str]:
     }]  # fmt: skip
 
 
-def _brief(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_brief, value))}]"
+        return f"[{', '.join(map(_describe_value, value))}]"
     if isinstance(value, Node):
         return str(value.__dict__.get("type", "?"))
     if isinstance(value, Graph):
@@ -88,7 +88,7 @@ def _literal(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else str(value)
 
 
-def _splat(array: Array) -> str | None:
+def _splat_text(array: Array) -> str | None:
     """The one value all elements hold, if the text of it reads back to the same bits."""
     if not array.size:
         return None
@@ -101,7 +101,7 @@ def _splat(array: Array) -> str | None:
         return str(int(first[0]))
     parts = [first.real, first.imag] if first.dtype.kind == "c" else [first]
     numbers = [float(part[0]) for part in parts]
-    if _filled(numbers, first.dtype).tobytes() != first.tobytes():
+    if _float_element(numbers, first.dtype).tobytes() != first.tobytes():
         return None
     shown = ", ".join(map(repr, numbers))
     return f"[{shown}]" if len(numbers) > 1 else shown
@@ -114,7 +114,7 @@ def _is_uniform(array: Array, first: Array) -> bool:
     return bool((pattern == first.view(np.uint8)).all())
 
 
-def _filled(numbers: list[float], dtype: np.dtype) -> Array:
+def _float_element(numbers: list[float], dtype: np.dtype) -> Array:
     """One element of a dtype from its real and, for complex dtypes, imaginary part."""
     value = np.zeros(1, dtype)
     with np.errstate(all="ignore"):
@@ -125,7 +125,7 @@ def _filled(numbers: list[float], dtype: np.dtype) -> Array:
     return value
 
 
-def _whole(number: Any, dtype: DType) -> Array:
+def _integer_element(number: Any, dtype: DType) -> Array:
     """A 0-d integer or pred array; ValueError when the dtype does not have that value."""
     if isinstance(number, bool) != (dtype.kind is Kind.PRED) or isinstance(number, float):
         raise ValueError(f"it is no {dtype}")
@@ -177,10 +177,10 @@ class _Printer:
         if isinstance(value, Graph):
             return self.graph(value, indent)
         if isinstance(value, np.ndarray):
-            return _splat(value) or self._named(value)
+            return _splat_text(value) or self._constant_reference(value)
         return _literal(value)
 
-    def _named(self, array: Array) -> str:
+    def _constant_reference(self, array: Array) -> str:
         name = self._names.setdefault(id(array), f"c{len(self._names)}")
         self.table[name] = array
         return f"@{name}"
@@ -202,7 +202,7 @@ class _Parser:
     def graph(self, depth: int) -> Graph:
         """Take a graph."""
         scanner = self.scanner
-        self._limit(depth)
+        self._check_depth(depth)
         scanner.expect("graph")
         name = self._string()
         scanner.expect("(")
@@ -246,7 +246,7 @@ class _Parser:
     def _node(self, values: dict[str, Node], depth: int) -> None:
         scanner = self.scanner
         name = scanner.take()
-        self._require_new(name, values)
+        self._check_new_name(name, values)
         scanner.expect("=")
         opcode = scanner.take()
         if opcode not in OPS or opcode == "parameter":
@@ -257,9 +257,9 @@ class _Parser:
             scanner.expect("=")
             fields[key] = self._value(values, depth)
         declared = self._type(0)
-        values[name] = self._made(OPS[opcode], fields, declared)
+        values[name] = self._build(OPS[opcode], fields, declared)
 
-    def _made(self, operation: type[Node], fields: dict[str, Any], declared: Type) -> Node:
+    def _build(self, operation: type[Node], fields: dict[str, Any], declared: Type) -> Node:
         hints = {name: hint for name, hint in operation.field_hints.items() if name in {
             *operation.operand_fields, *operation.attribute_fields, *operation.region_fields
         }}  # fmt: skip
@@ -269,7 +269,9 @@ class _Parser:
             self.scanner.fail(f"{operation.opcode} has the fields {', '.join(hints)}")
         for name, value in fields.items():
             if not is_of(value, hints[name]):
-                self.scanner.fail(f"{name} of {operation.opcode} cannot be {_brief(value)}")
+                self.scanner.fail(
+                    f"{name} of {operation.opcode} cannot be {_describe_value(value)}"
+                )
         node = operation(**fields, loc=self._location())
         try:
             inferred = node.type
@@ -292,15 +294,15 @@ class _Parser:
             self.scanner.fail(f"{len(numbers)} numbers for one {dtype}")
         try:
             if dtype.is_float or dtype.is_complex:
-                one = _filled([float(number) for number in numbers], dtype.numpy)[0]
+                one = _float_element([float(number) for number in numbers], dtype.numpy)[0]
             else:
-                one = _whole(numbers[0], dtype)
+                one = _integer_element(numbers[0], dtype)
             return np.broadcast_to(one, declared.shape)
         except (OverflowError, ValueError) as error:
             self.scanner.fail(f"{declared} cannot hold {numbers[0]}: {error}")
 
     def _value(self, values: Mapping[str, Node], depth: int) -> Any:
-        self._limit(depth)
+        self._check_depth(depth)
         token = self.scanner.peek()
         if token == "graph":
             return self.graph(depth + 1)
@@ -341,7 +343,7 @@ class _Parser:
 
     def _type(self, depth: int) -> Any:
         """A dtype, a tensor type or a tuple type."""
-        self._limit(depth)
+        self._check_depth(depth)
         if self.scanner.accept("("):
             elements: list[Any] = []
             while not self.scanner.accept(")"):
@@ -390,11 +392,11 @@ class _Parser:
 
     def _new_name(self, values: Mapping[str, Node]) -> str:
         name = self.scanner.take()
-        self._require_new(name, values)
+        self._check_new_name(name, values)
         self.scanner.expect(":")
         return name
 
-    def _require_new(self, name: str, values: Mapping[str, Node]) -> None:
+    def _check_new_name(self, name: str, values: Mapping[str, Node]) -> None:
         if not name.startswith("%") or name in values:
             self.scanner.fail(f"{name!r} cannot name a new value")
 
@@ -403,6 +405,6 @@ class _Parser:
             self.scanner.fail(f"no value is named {name!r}")
         return values[name]
 
-    def _limit(self, depth: int) -> None:
+    def _check_depth(self, depth: int) -> None:
         if depth > MOST_NESTING:
             self.scanner.fail(f"nested more than {MOST_NESTING} deep")

@@ -25,7 +25,7 @@ def _collective(kind: str) -> Importer:
     return lambda site: _import(site, kind, site.type)
 
 
-def _started(kind: str) -> Importer:
+def _collective_start(kind: str) -> Importer:
     """An asynchronous start: its declared type is (operands, results, ...) but for all-reduce."""
 
     def start(site: Site) -> Value:
@@ -69,18 +69,18 @@ def _iota_groups(site: Site, iota: Any) -> Groups:
     """Groups given as a reshaped and transposed count of all devices."""
     shape = tuple(iota.reshape_dims) or (iota.groups * iota.devices_per_group,)
     permutation = tuple(iota.transpose_perm) or tuple(range(len(shape)))
-    devices = _counted(site, shape)
+    devices = _device_grid(site, shape)
     if sorted(permutation) != list(range(len(shape))):
         raise site.malformed("the replica groups' permutation does not fit")
     if iota.groups < 1 or iota.groups * iota.devices_per_group != devices.size:
         raise site.malformed(f"{iota.groups} groups of {iota.devices_per_group} of {devices.size}")
-    return _rows(devices.transpose(permutation).reshape(iota.groups, -1))
+    return _groups_of_rows(devices.transpose(permutation).reshape(iota.groups, -1))
 
 
 def _mesh_groups(site: Site, proto: Any) -> Groups:
     """Groups along some axes of a mesh of devices; an axis may be a part of a mesh axis."""
     sizes = [axis.size for axis in proto.mesh.axes]
-    devices = _counted(site, sizes)
+    devices = _device_grid(site, sizes)
     if len(proto.mesh.device_ids) == devices.size:
         devices = np.array(proto.mesh.device_ids).reshape(sizes)
     elif len(proto.mesh.device_ids):
@@ -99,21 +99,21 @@ def _mesh_groups(site: Site, proto: Any) -> Groups:
     inner = [3 * axis + 1 for axis in references]
     outer = [d for d in range(len(split)) if d not in inner]
     count = math.prod(split[d] for d in inner)
-    return _rows(devices.reshape(split).transpose(outer + inner).reshape(-1, count))
+    return _groups_of_rows(devices.reshape(split).transpose(outer + inner).reshape(-1, count))
 
 
-def _counted(site: Site, shape: Sequence[int]) -> np.ndarray:
+def _device_grid(site: Site, shape: Sequence[int]) -> np.ndarray:
     """All devices, counted in row-major order of this shape."""
     if not 0 < len(shape) <= 16 or min(shape) < 1 or math.prod(shape) > MOST_DEVICES:
         raise site.malformed(f"replica groups over {list(shape)[:16]} devices")
     return np.arange(math.prod(shape)).reshape(shape)
 
 
-def _rows(groups: np.ndarray) -> Groups:
+def _groups_of_rows(groups: np.ndarray) -> Groups:
     return tuple(tuple(group) for group in groups.tolist())
 
 
-def _done(site: Site) -> Value:
+def _collective_done(site: Site) -> Value:
     (value,) = site.expect(1)
     return value
 
@@ -121,8 +121,11 @@ def _done(site: Site) -> Value:
 COLLECTIVE: dict[str, Importer] = {
     **{kind: _collective(kind) for kind in ops.COLLECTIVE_KINDS},
     **{
-        f"{kind}-start": _started(kind)
+        f"{kind}-start": _collective_start(kind)
         for kind in ("all-gather", "all-reduce", "collective-permute")
     },
-    **{f"{kind}-done": _done for kind in ("all-gather", "all-reduce", "collective-permute")},
+    **{
+        f"{kind}-done": _collective_done
+        for kind in ("all-gather", "all-reduce", "collective-permute")
+    },
 }

@@ -14,17 +14,17 @@ from glia.graph import ops
 from glia.graph.ir import Node, TensorType, TupleType
 
 
-def _working(x: Node) -> DType:
+def _statistics_dtype(x: Node) -> DType:
     """The dtype statistics are computed in: at least f32."""
     return F32 if x.dtype.is_float and x.dtype.bits < 32 else x.dtype
 
 
-def _along(build: Builder, vector: Node, like: Node, dimension: int) -> Node:
+def _broadcast_along(build: Builder, vector: Node, like: Node, dimension: int) -> Node:
     """A vector laid along one dimension of a tensor."""
     return build.broadcast(vector, like.shape, (dimension,))
 
 
-def _restored(build: Builder, reduced: Node, like: Node, dimensions: Sequence[int]) -> Node:
+def _broadcast_back(build: Builder, reduced: Node, like: Node, dimensions: Sequence[int]) -> Node:
     """A reduction's result repeated over the dimensions that were reduced."""
     kept = [d for d in range(len(like.shape)) if d not in dimensions]
     return build.broadcast(reduced, like.shape, kept)
@@ -32,48 +32,50 @@ def _restored(build: Builder, reduced: Node, like: Node, dimensions: Sequence[in
 
 def softmax(build: Builder, x: Node, dimension: int) -> Node:
     """exp(x - max) / sum(exp(x - max)) along one dimension."""
-    wide = build.convert(x, _working(x))
-    peak = _restored(build, build.reduce(wide, "maximum", -np.inf, [dimension]), wide, [dimension])
+    wide = build.convert(x, _statistics_dtype(x))
+    peak = _broadcast_back(
+        build, build.reduce(wide, "maximum", -np.inf, [dimension]), wide, [dimension]
+    )
     power = build.map("exp", build.map("subtract", wide, peak))
-    total = _restored(build, build.reduce(power, "add", 0, [dimension]), wide, [dimension])
+    total = _broadcast_back(build, build.reduce(power, "add", 0, [dimension]), wide, [dimension])
     return build.convert(build.map("divide", power, total), x.dtype)
 
 
 def rms_norm(build: Builder, x: Node, weight: Node, epsilon: Node, dimension: int) -> Node:
     """x / sqrt(mean(x^2) + epsilon) * weight along one dimension, in the dtype of x."""
-    wide = build.convert(x, _working(x))
+    wide = build.convert(x, _statistics_dtype(x))
     total = build.reduce(build.map("square", wide), "add", 0, [dimension])
     mean = build.map("divide", total, build.splat(x.shape[dimension], total))
     shifted = build.map("add", mean, build.stretch(build.convert(epsilon, wide.dtype), mean))
-    scale = _restored(build, build.map("rsqrt", shifted), wide, [dimension])
-    weights = _along(build, build.convert(weight, wide.dtype), wide, dimension)
+    scale = _broadcast_back(build, build.map("rsqrt", shifted), wide, [dimension])
+    weights = _broadcast_along(build, build.convert(weight, wide.dtype), wide, dimension)
     return build.map("multiply", build.map("multiply", wide, scale), weights)
 
 
 def gelu(build: Builder, x: Node) -> Node:
     """x * (1 + erf(x / sqrt(2))) / 2."""
-    wide = build.convert(x, _working(x))
+    wide = build.convert(x, _statistics_dtype(x))
     inner = build.map("erf", build.map("multiply", wide, build.splat(math.sqrt(0.5), wide)))
-    return build.convert(_gated(build, wide, inner), x.dtype)
+    return build.convert(_multiply_by_gate(build, wide, inner), x.dtype)
 
 
 def gelu_tanh(build: Builder, x: Node) -> Node:
     """x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) / 2."""
-    wide = build.convert(x, _working(x))
+    wide = build.convert(x, _statistics_dtype(x))
     cube = build.map("multiply", build.map("square", wide), wide)
     inner = build.map("add", wide, build.map("multiply", cube, build.splat(0.044715, wide)))
     scaled = build.map("multiply", inner, build.splat(math.sqrt(2 / math.pi), wide))
-    return build.convert(_gated(build, wide, build.map("tanh", scaled)), x.dtype)
+    return build.convert(_multiply_by_gate(build, wide, build.map("tanh", scaled)), x.dtype)
 
 
-def _gated(build: Builder, x: Node, gate: Node) -> Node:
+def _multiply_by_gate(build: Builder, x: Node, gate: Node) -> Node:
     half = build.map("multiply", x, build.splat(0.5, x))
     return build.map("multiply", half, build.map("add", gate, build.splat(1, gate)))
 
 
 def silu(build: Builder, x: Node) -> Node:
     """x * logistic(x)."""
-    wide = build.convert(x, _working(x))
+    wide = build.convert(x, _statistics_dtype(x))
     return build.convert(build.map("multiply", wide, build.map("logistic", wide)), x.dtype)
 
 
@@ -114,13 +116,13 @@ def arg_extreme(build: Builder, x: Node, dimension: int, index_dtype: DType, fun
     dtypes = (x.dtype, index_dtype, x.dtype, index_dtype)
     body = build.scalar_graph(f"arg_{function}", dtypes, better)
     inits = (
-        build.constant(_worst(x.dtype, function), x.dtype),
+        build.constant(_losing_value(x.dtype, function), x.dtype),
         build.constant(x.shape[dimension] - 1 if x.shape[dimension] else 0, index_dtype),
     )
     return build.results(ops.Reduce, (x, indices), inits, (dimension,), body)[1]
 
 
-def _worst(dtype: DType, function: str) -> object:
+def _losing_value(dtype: DType, function: str) -> object:
     """The value every other one beats."""
     if dtype is PRED:
         return function == "less"
@@ -146,7 +148,7 @@ def top_k_types(site: Site) -> tuple[TensorType, TensorType]:
     raise site.reject(f"the result must be (values, indices), not {declared}")
 
 
-def _feature(site: Site, x: Node) -> tuple[int, list[int]]:
+def _feature_dimensions(site: Site, x: Node) -> tuple[int, list[int]]:
     """The feature dimension and every other one."""
     feature = site.proto.feature_index
     if not 0 <= feature < len(x.shape):
@@ -154,35 +156,39 @@ def _feature(site: Site, x: Node) -> tuple[int, list[int]]:
     return feature, [d for d in range(len(x.shape)) if d != feature]
 
 
-def _normalized(site: Site, x: Node, mean: Node, variance: Node, feature: int) -> tuple[Node, Node]:
+def _normalize(site: Site, x: Node, mean: Node, variance: Node, feature: int) -> tuple[Node, Node]:
     """(x - mean) / sqrt(variance + epsilon), and the reciprocal root as a vector."""
     shifted = site.map("add", variance, site.splat(site.proto.epsilon, variance))
     root = site.map("rsqrt", shifted)
-    centred = site.map("subtract", x, _along(site, mean, x, feature))
-    return site.map("multiply", centred, _along(site, root, x, feature)), root
+    centred = site.map("subtract", x, _broadcast_along(site, mean, x, feature))
+    return site.map("multiply", centred, _broadcast_along(site, root, x, feature)), root
 
 
 def _batch_norm_inference(site: Site) -> Value:
     """(x - mean) / sqrt(variance + epsilon) * scale + offset."""
     x, *vectors = site.tensors(5)
-    feature, _ = _feature(site, x)
-    wide, scale, offset, mean, variance = (site.convert(v, _working(x)) for v in (x, *vectors))
-    normal, _ = _normalized(site, wide, mean, variance, feature)
-    scaled = site.map("multiply", normal, _along(site, scale, wide, feature))
-    return site.convert(site.map("add", scaled, _along(site, offset, wide, feature)), x.dtype)
+    feature, _ = _feature_dimensions(site, x)
+    wide, scale, offset, mean, variance = (
+        site.convert(v, _statistics_dtype(x)) for v in (x, *vectors)
+    )
+    normal, _ = _normalize(site, wide, mean, variance, feature)
+    scaled = site.map("multiply", normal, _broadcast_along(site, scale, wide, feature))
+    return site.convert(
+        site.map("add", scaled, _broadcast_along(site, offset, wide, feature)), x.dtype
+    )
 
 
 def _batch_norm_training(site: Site) -> Value:
     """The normalised tensor with its mean and (biased) variance for each feature."""
     x, *vectors = site.tensors(3)
-    feature, others = _feature(site, x)
-    wide, scale, offset = (site.convert(v, _working(x)) for v in (x, *vectors))
+    feature, others = _feature_dimensions(site, x)
+    wide, scale, offset = (site.convert(v, _statistics_dtype(x)) for v in (x, *vectors))
     mean = _mean(site, wide, others)
-    centred = site.map("subtract", wide, _along(site, mean, wide, feature))
+    centred = site.map("subtract", wide, _broadcast_along(site, mean, wide, feature))
     variance = _mean(site, site.map("square", centred), others)
-    normal, _ = _normalized(site, wide, mean, variance, feature)
-    scaled = site.map("multiply", normal, _along(site, scale, wide, feature))
-    result = site.map("add", scaled, _along(site, offset, wide, feature))
+    normal, _ = _normalize(site, wide, mean, variance, feature)
+    scaled = site.map("multiply", normal, _broadcast_along(site, scale, wide, feature))
+    result = site.map("add", scaled, _broadcast_along(site, offset, wide, feature))
     return tuple(
         site.convert(each, v.dtype)
         for each, v in zip((result, mean, variance), (x, *vectors), strict=True)
@@ -191,10 +197,10 @@ def _batch_norm_training(site: Site) -> Value:
 
 def _mean(build: Builder, x: Node, dimensions: Sequence[int]) -> Node:
     total = build.reduce(x, "add", 0, dimensions)
-    return build.map("divide", total, build.splat(_extent(x, dimensions), total))
+    return build.map("divide", total, build.splat(_element_count(x, dimensions), total))
 
 
-def _extent(x: Node, dimensions: Sequence[int]) -> int:
+def _element_count(x: Node, dimensions: Sequence[int]) -> int:
     return math.prod(x.shape[d] for d in dimensions)
 
 
@@ -206,19 +212,19 @@ def _batch_norm_grad(site: Site) -> Value:
     grad_x = scale * root * (grad - grad_offset / n - normal * grad_scale / n).
     """
     x, *vectors, grad = site.tensors(5)
-    feature, others = _feature(site, x)
+    feature, others = _feature_dimensions(site, x)
     wide, scale, mean, variance, wide_grad = (
-        site.convert(v, _working(x)) for v in (x, *vectors, grad)
+        site.convert(v, _statistics_dtype(x)) for v in (x, *vectors, grad)
     )
-    normal, root = _normalized(site, wide, mean, variance, feature)
+    normal, root = _normalize(site, wide, mean, variance, feature)
     grad_offset = site.reduce(wide_grad, "add", 0, others)
     grad_scale = site.reduce(site.map("multiply", wide_grad, normal), "add", 0, others)
-    count = site.splat(_extent(x, others), grad_offset)
-    mean_grad = _along(site, site.map("divide", grad_offset, count), wide, feature)
-    mean_scaled = _along(site, site.map("divide", grad_scale, count), wide, feature)
+    count = site.splat(_element_count(x, others), grad_offset)
+    mean_grad = _broadcast_along(site, site.map("divide", grad_offset, count), wide, feature)
+    mean_scaled = _broadcast_along(site, site.map("divide", grad_scale, count), wide, feature)
     centred = site.map("subtract", wide_grad, mean_grad)
     inner = site.map("subtract", centred, site.map("multiply", normal, mean_scaled))
-    outer = _along(site, site.map("multiply", scale, root), wide, feature)
+    outer = _broadcast_along(site, site.map("multiply", scale, root), wide, feature)
     grad_x = site.map("multiply", outer, inner)
     kinds = (x.dtype, vectors[0].dtype, vectors[0].dtype)
     found = zip((grad_x, grad_scale, grad_offset), kinds, strict=True)

@@ -68,7 +68,7 @@ def _window_padding(window: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _halves(site: Site) -> tuple[Any, Any]:
+def _operands_and_inits(site: Site) -> tuple[Any, Any]:
     """Operands that are as many tensors as initial values."""
     operands = site.tensors()
     if not operands or len(operands) % 2:
@@ -78,14 +78,14 @@ def _halves(site: Site) -> tuple[Any, Any]:
 
 
 def _reduce(site: Site) -> Value:
-    xs, inits = _halves(site)
+    xs, inits = _operands_and_inits(site)
     dimensions = tuple(sorted(site.proto.dimensions))
     results = site.results(ops.Reduce, xs, inits, dimensions, site.region())
     return results[0] if isinstance(site.type, TensorType) else results
 
 
 def _reduce_window(site: Site) -> Value:
-    xs, inits = _halves(site)
+    xs, inits = _operands_and_inits(site)
     window = site.proto.window.dimensions
     sizes = tuple(d.size for d in window)
     results = site.results(

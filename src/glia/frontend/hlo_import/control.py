@@ -46,7 +46,7 @@ def _barrier(site: Site) -> Value:
     return site.operands[0] if len(site.operands) == 1 else site.operands
 
 
-def _first(site: Site) -> Value:
+def _add_dependency(site: Site) -> Value:
     """add-dependency: the value; the token only orders."""
     value, _ = site.expect(2)
     return value
@@ -115,7 +115,7 @@ CONTROL: dict[str, Importer] = {
     "conditional": _conditional,
     "async-start": _async_start,
     "opt-barrier": _barrier,
-    "add-dependency": _first,
+    "add-dependency": _add_dependency,
     "after-all": _after_all,
     **dict.fromkeys(
         ("copy", "copy-start", "copy-done", "domain", "async-update", "async-done"), _identity

@@ -21,22 +21,22 @@ COMPOSITE = f"neuron.{KERNEL}"  # a composite that stands for the call of a kern
 _COMPOSITE_CONFIG = re.compile(r'\{config = "([^"\\]*)"\}')
 
 
-def _config(site: Site) -> str:
+def _backend_config(site: Site) -> str:
     config: bytes = site.proto.backend_config
     return config.decode("utf-8", "replace").strip().strip('"')
 
 
-def _integer(site: Site) -> int:
+def _config_integer(site: Site) -> int:
     """The backend_config, which must be one integer."""
-    text = _config(site)
+    text = _backend_config(site)
     if not text.lstrip("-").isdecimal() or len(text) > _LONGEST_CONFIG_INTEGER:
         raise site.misfit(f"backend_config {text[:40]!r} is not an integer")
     return int(text)
 
 
-def _dimension(site: Site, x: Node) -> int:
+def _config_dimension(site: Site, x: Node) -> int:
     """The backend_config as a dimension of x; negative ones count from the end."""
-    dimension = _integer(site)
+    dimension = _config_integer(site)
     rank = len(x.shape)
     if not -rank <= dimension < rank:
         raise site.misfit(f"dimension {dimension} of {x.type}")
@@ -49,42 +49,48 @@ def _operands(site: Site, count: int) -> tuple[Node, ...]:
     return site.tensors()
 
 
-def _operand(site: Site) -> Node:
+def _sole_operand(site: Site) -> Node:
     (x,) = _operands(site, 1)
     return x
 
 
 def _unary(function: Callable[[Builder, Node], Node]) -> Callable[[Site], Value]:
-    return lambda site: function(site, _operand(site))
+    return lambda site: function(site, _sole_operand(site))
+
+
+def _resize(function: Callable[[Site, Node, str], Node]) -> Callable[[Site], Value]:
+    return lambda site: function(site, _sole_operand(site), _backend_config(site))
 
 
 def _softmax(site: Site) -> Value:
-    x = _operand(site)
-    return composites.softmax(site, x, _dimension(site, x))
+    x = _sole_operand(site)
+    return composites.softmax(site, x, _config_dimension(site, x))
 
 
 def _rms_norm(site: Site) -> Value:
     x, weight, epsilon = _operands(site, 3)
-    dimension = _dimension(site, x)
+    dimension = _config_dimension(site, x)
     if weight.shape != (x.shape[dimension],) or epsilon.shape:
         raise site.misfit(f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
     normal = composites.rms_norm(site, x, weight, epsilon, dimension)
     return site.convert(normal, site.tensor_type.dtype)
 
 
-def _arg(function: str) -> Callable[[Site], Value]:
+def _arg_extreme(function: str) -> Callable[[Site], Value]:
     def importer(site: Site) -> Value:
         (x,) = _operands(site, 1)
         dtype = site.tensor_type.dtype
-        return composites.arg_extreme(site, x, _dimension(site, x), dtype, function)
+        return composites.arg_extreme(site, x, _config_dimension(site, x), dtype, function)
 
     return importer
 
 
 def _top_k(site: Site) -> Value:
     """(values, indices) of the k largest of the last dimension; k is the backend_config."""
-    x = _operand(site)
-    return composites.top_k(site, x, _integer(site), composites.top_k_types(site)[1].dtype, True)
+    x = _sole_operand(site)
+    return composites.top_k(
+        site, x, _config_integer(site), composites.top_k_types(site)[1].dtype, True
+    )
 
 
 def _xla_top_k(site: Site) -> Value:
@@ -101,10 +107,10 @@ def _identity(site: Site) -> Value:
 def _kernel(site: Site) -> Value:
     """A kernel behind a name: kept as a call for later levels."""
     config = site.proto.backend_config.decode("utf-8", "replace")
-    return _kept(site, site.proto.custom_call_target, config)
+    return _keep_call(site, site.proto.custom_call_target, config)
 
 
-def _kept(site: Site, target: str, config: str) -> Value:
+def _keep_call(site: Site, target: str, config: str) -> Value:
     results = site.results(ops.CustomCall, site.tensors(), target, site.type, config)
     return results[0] if isinstance(site.type, TensorType) else results
 
@@ -121,10 +127,10 @@ def import_composite(site: Site) -> Value | None:
     found = _COMPOSITE_CONFIG.fullmatch(attributes.get("composite.attributes", ""))
     if found is None:
         raise site.malformed("a composite that stands for a kernel has no config")
-    return _kept(site, KERNEL, found[1])
+    return _keep_call(site, KERNEL, found[1])
 
 
-def _unspecified(site: Site) -> Value:
+def _undocumented(site: Site) -> Value:
     raise site.misfit(
         "its operands are not publicly documented; write the derivative in HLO operations",
     )
@@ -137,16 +143,16 @@ TARGETS: dict[str, Callable[[Site], Value]] = {
     "AwsNeuronSilu": _unary(composites.silu),
     "AwsNeuronSoftmax": _softmax,
     "AwsNeuronRmsNorm": _rms_norm,
-    "AwsNeuronArgMax": _arg("greater"),
-    "AwsNeuronArgMin": _arg("less"),
+    "AwsNeuronArgMax": _arg_extreme("greater"),
+    "AwsNeuronArgMin": _arg_extreme("less"),
     "AwsNeuronTopK": _top_k,
     "TopK": _xla_top_k,
-    "ResizeNearest": lambda site: resize_nearest(site, _operand(site), _config(site)),
-    "ResizeBilinear": lambda site: resize_bilinear(site, _operand(site), _config(site)),
-    "ResizeNearestGrad": lambda site: resize_nearest_gradient(site, _operand(site), _config(site)),
+    "ResizeNearest": _resize(resize_nearest),
+    "ResizeBilinear": _resize(resize_bilinear),
+    "ResizeNearestGrad": _resize(resize_nearest_gradient),
     **dict.fromkeys(
         ("AwsNeuronGeluBackward", "AwsNeuronSiluBackward", "AwsNeuronSoftmaxBackward"),
-        _unspecified,
+        _undocumented,
     ),
     **dict.fromkeys(
         (

@@ -36,7 +36,7 @@ _COMPARISONS = {
 _COMPARISON_TYPES = ("", "FLOAT", "SIGNED", "UNSIGNED", "TOTALORDER")
 
 
-def _mapped(function: str, arity: int) -> Importer:
+def _map_importer(function: str, arity: int) -> Importer:
     return lambda site: site.map(function, *site.tensors(arity))
 
 
@@ -101,8 +101,8 @@ def _map(site: Site) -> Value:
 
 
 ELEMENTWISE: dict[str, Importer] = {
-    **{opcode: _mapped(function, 1) for opcode, function in _UNARY.items()},
-    **{opcode: _mapped(function, 2) for opcode, function in _BINARY.items()},
+    **{opcode: _map_importer(function, 1) for opcode, function in _UNARY.items()},
+    **{opcode: _map_importer(function, 2) for opcode, function in _BINARY.items()},
     "compare": _compare,
     "select": _select,
     "clamp": _clamp,

@@ -137,7 +137,7 @@ def parse_module(data: bytes) -> Any:
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no types
 
-    data = _unpacked(data)
+    data = _decompress(data)
     if len(data) > LARGEST_FILE_BYTES:
         raise NotAnHloModule(reason=f"{len(data)} bytes, protobuf's limit is {LARGEST_FILE_BYTES}")
     reasons = []
@@ -151,7 +151,7 @@ def parse_module(data: bytes) -> Any:
         module = message if kind == "Module" else message.hlo_module
         if _is_module(module):
             return module
-    raise NotAnHloModule(reason=_diagnosis(data, reasons))
+    raise NotAnHloModule(reason=_diagnose(data, reasons))
 
 
 def _is_module(module: Any) -> bool:
@@ -163,7 +163,7 @@ def _is_module(module: Any) -> bool:
     )
 
 
-def _unpacked(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     """`data` itself, or what it holds when it is gzip; never more than protobuf can read."""
     if not data:
         raise NotAnHloModule(reason="it is empty")
@@ -179,7 +179,7 @@ def _unpacked(data: bytes) -> bytes:
     return unpacked
 
 
-def _diagnosis(data: bytes, reasons: list[str]) -> str:
+def _diagnose(data: bytes, reasons: list[str]) -> str:
     head = data[:512]
     if head.lstrip()[:9] == b"HloModule":
         return "it is HLO text, not a serialized proto"

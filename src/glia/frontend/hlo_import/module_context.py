@@ -94,7 +94,7 @@ Importer = Callable[[Site], Value]
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedComputation:
     """A computation as a graph, with its parameters' types and its result before flattening."""
 
     graph: Graph
@@ -115,7 +115,7 @@ class ModuleImporter:
         if len(self._computations) != len(proto.computations):
             raise MalformedModule(reason="two computations have the same id")
 
-    def entry(self, names: Callable[[int], Sequence[str]]) -> Imported:
+    def entry(self, names: Callable[[int], Sequence[str]]) -> ImportedComputation:
         """The entry computation; `names` gives the parameters' names for their number."""
         proto = self._proto
         identifier = proto.entry_computation_id
@@ -124,7 +124,7 @@ class ModuleImporter:
             if len(named) != 1:
                 raise MalformedModule(reason=f"there is no entry computation {identifier}")
             identifier = named[0]
-        return self._graph(identifier, Builder(), names)
+        return self._import_computation(identifier, Builder(), names)
 
     def inline(self, identifier: int, arguments: Sequence[Value], caller: Builder) -> Value:
         """The value of a computation on arguments, its instructions expanded in place."""
@@ -141,17 +141,19 @@ class ModuleImporter:
                 raise caller.reject(
                     f"{computation.name} takes {expected}, not {describe(argument)}"
                 )
-        return self._run(computation, arguments, caller)
+        return self._inline_instructions(computation, arguments, caller)
 
     def region(self, identifier: int, caller: Builder) -> Graph:
         """A computation as a graph of its own, tuple parameters and results flattened."""
         if identifier not in self._regions:
-            self._regions[identifier] = self._graph(identifier, caller, _numbered).graph
+            self._regions[identifier] = self._import_computation(
+                identifier, caller, _default_names
+            ).graph
         return self._regions[identifier]
 
-    def _graph(
+    def _import_computation(
         self, identifier: int, caller: Builder, names: Callable[[int], Sequence[str]]
-    ) -> Imported:
+    ) -> ImportedComputation:
         computation = self._computation(identifier, caller)
         declared = self._parameter_types(computation)
         flat = [leaf for each in declared for leaf in leaves(each)]
@@ -161,9 +163,9 @@ class ModuleImporter:
         )
         supply: Iterator[Node] = iter(parameters)
         arguments = [structured(each, supply) for each in declared]
-        result = self._run(computation, arguments, caller)
+        result = self._inline_instructions(computation, arguments, caller)
         name = computation.name or f"computation{identifier}"
-        return Imported(Graph(name, parameters, flatten(result)), declared, result)
+        return ImportedComputation(Graph(name, parameters, flatten(result)), declared, result)
 
     def _computation(self, identifier: int, caller: Builder) -> Any:
         computation = self._computations.get(identifier)
@@ -181,7 +183,7 @@ class ModuleImporter:
         for proto in computation.instructions:
             if proto.opcode == "parameter":
                 found[proto.parameter_number] = read_type(proto.shape, *self._label(proto))
-                self._count()
+                self._count_instruction()
         numbers = sorted(found)
         count = sum(proto.opcode == "parameter" for proto in computation.instructions)
         if numbers != list(range(count)):
@@ -190,7 +192,9 @@ class ModuleImporter:
             )
         return tuple(found[number] for number in numbers)
 
-    def _run(self, computation: Any, arguments: Sequence[Value], caller: Builder) -> Value:
+    def _inline_instructions(
+        self, computation: Any, arguments: Sequence[Value], caller: Builder
+    ) -> Value:
         """The root's value with parameters standing for arguments."""
         if computation.id in self._active:
             raise MalformedModule(
@@ -209,7 +213,7 @@ class ModuleImporter:
             if proto.opcode == "parameter":
                 values[proto.id] = arguments[proto.parameter_number]
             else:
-                values[proto.id] = self._import(proto, values, protos)
+                values[proto.id] = self._import_instruction(proto, values, protos)
             protos[proto.id] = proto
         self._active.pop()
         if computation.root_id not in values:
@@ -218,8 +222,10 @@ class ModuleImporter:
             )
         return values[computation.root_id]
 
-    def _import(self, proto: Any, values: Mapping[int, Value], protos: Mapping[int, Any]) -> Value:
-        self._count()
+    def _import_instruction(
+        self, proto: Any, values: Mapping[int, Value], protos: Mapping[int, Any]
+    ) -> Value:
+        self._count_instruction()
         label, loc = self._label(proto)
         for identifier in proto.operand_ids:
             if identifier not in values:
@@ -249,7 +255,7 @@ class ModuleImporter:
             raise site.reject(f"the result is {describe(result)}, declared {site.type}")
         return result
 
-    def _count(self) -> None:
+    def _count_instruction(self) -> None:
         self._imported += 1
         if self._imported > MOST_INSTRUCTIONS:
             raise ModuleTooComplex(
@@ -263,26 +269,26 @@ class ModuleImporter:
         if metadata.source_file or metadata.op_name or metadata.stack_frame_id:
             file, line = metadata.source_file, metadata.source_line
             if not file:
-                file, line = self._frame(metadata.stack_frame_id)
+                file, line = self._stack_frame(metadata.stack_frame_id)
             loc = Loc(file, line, metadata.op_name)
         return f"%{proto.name or proto.id} = {proto.opcode}", loc
 
-    def _frame(self, identifier: int) -> tuple[str, int]:
+    def _stack_frame(self, identifier: int) -> tuple[str, int]:
         """File and line of a 1-based stack frame; empty when the tables do not have it."""
         tables = self._proto.stack_frames
-        frame = _entry(tables.stack_frames, identifier)
-        location = _entry(tables.file_locations, frame.file_location_id) if frame else None
+        frame = _table_entry(tables.stack_frames, identifier)
+        location = _table_entry(tables.file_locations, frame.file_location_id) if frame else None
         if location is None:
             return "", 0
-        file = _entry(tables.file_names, location.file_name_id)
+        file = _table_entry(tables.file_names, location.file_name_id)
         return (file, location.line) if file else ("", 0)
 
 
-def _numbered(count: int) -> Sequence[str]:
+def _default_names(count: int) -> Sequence[str]:
     return [f"p{index}" for index in range(count)]
 
 
-def _entry(table: Sequence[Any], identifier: int) -> Any:
+def _table_entry(table: Sequence[Any], identifier: int) -> Any:
     return table[identifier - 1] if 1 <= identifier <= len(table) else None
 
 

@@ -165,19 +165,19 @@ def _sort(site: Site) -> Value:
 def _dimension_size(site: Site) -> Value:
     """get-dimension-size: shapes are static, so it is a constant."""
     (x,) = site.tensors(1)
-    return site.constant(x.shape[_one_dimension(site, x)], S32)
+    return site.constant(x.shape[_sole_dimension(site, x)], S32)
 
 
 def _set_dimension_size(site: Site) -> Value:
     """set-dimension-size: only setting the size the dimension already has is static."""
     x, size = site.tensors(2)
-    extent = x.shape[_one_dimension(site, x)]
+    extent = x.shape[_sole_dimension(site, x)]
     if not isinstance(size, ops.Constant) or np.any(np.asarray(size.value) != extent):
         raise DynamicShape(name=site.label, shape=x.type, loc=site.loc)
     return x
 
 
-def _one_dimension(site: Site, x: Node) -> int:
+def _sole_dimension(site: Site, x: Node) -> int:
     dimensions = site.proto.dimensions
     if len(dimensions) != 1 or not 0 <= dimensions[0] < len(x.shape):
         raise site.malformed(f"dimensions {list(dimensions[:8])} of {x.type}")

@@ -15,7 +15,7 @@ def expand_collective(graph: Graph, options: CompileOptions) -> Graph:
 
 
 @rule
-def exchange_with_nobody(op: Collective) -> Node | None:
+def collective_of_one_participant(op: Collective) -> Node | None:
     """collective(x) among one = x"""
     if max((len(group) for group in op.replica_groups), default=1) > 1:
         return None
@@ -25,10 +25,10 @@ def exchange_with_nobody(op: Collective) -> Node | None:
         return None
     if op.kind == "collective-permute" and not op.pairs:
         return results_as_node(splat_like(0, arg) for arg in op.args)
-    return results_as_node(op.args) if _is_unchanged(op) else None
+    return results_as_node(op.args) if _is_identity(op) else None
 
 
-def _is_unchanged(op: Collective) -> bool:
+def _is_identity(op: Collective) -> bool:
     return results_as_node(op.args).type == op.type
 
 

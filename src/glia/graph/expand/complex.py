@@ -48,13 +48,13 @@ def _subtract(a: Node, b: Node, c: Node, d: Node) -> _Pair:
     return apply("subtract", a, c), apply("subtract", b, d)
 
 
-def _times(a: Node, b: Node) -> Node:
+def _product(a: Node, b: Node) -> Node:
     return apply("multiply", a, b)
 
 
 def _multiply(a: Node, b: Node, c: Node, d: Node) -> _Pair:
-    real = apply("subtract", _times(a, c), _times(b, d))
-    return real, apply("add", _times(a, d), _times(b, c))
+    real = apply("subtract", _product(a, c), _product(b, d))
+    return real, apply("add", _product(a, d), _product(b, c))
 
 
 def _divide(a: Node, b: Node, c: Node, d: Node) -> _Pair:
@@ -62,10 +62,10 @@ def _divide(a: Node, b: Node, c: Node, d: Node) -> _Pair:
     swap = apply("less", apply("abs", c), apply("abs", d))
     big, small = select(swap, d, c), select(swap, c, d)
     ratio = apply("divide", small, big)
-    scale = apply("add", big, _times(small, ratio))
+    scale = apply("add", big, _product(small, ratio))
     first, second = select(swap, b, a), select(swap, a, b)
-    real = apply("divide", apply("add", first, _times(second, ratio)), scale)
-    turned = apply("subtract", second, _times(first, ratio))
+    real = apply("divide", apply("add", first, _product(second, ratio)), scale)
+    turned = apply("subtract", second, _product(first, ratio))
     imaginary = apply("divide", select(swap, apply("negate", turned), turned), scale)
     return real, imaginary
 
@@ -76,14 +76,14 @@ def _magnitude(a: Node, b: Node) -> Node:
     big, small = apply("maximum", x, y), apply("minimum", x, y)
     trivial = apply("equal", big, splat_like(0, big))
     ratio = apply("divide", small, select(trivial, splat_like(1, big), big))
-    root = apply("sqrt", apply("add", splat_like(1, big), _times(ratio, ratio)))
+    root = apply("sqrt", apply("add", splat_like(1, big), _product(ratio, ratio)))
     unbounded = apply("equal", big, splat_like(math.inf, big))
-    return select(unbounded, big, _times(big, root))
+    return select(unbounded, big, _product(big, root))
 
 
 def _exp(a: Node, b: Node) -> _Pair:
     size = apply("exp", a)
-    return _times(size, apply("cos", b)), _times(size, apply("sin", b))
+    return _product(size, apply("cos", b)), _product(size, apply("sin", b))
 
 
 def _log(a: Node, b: Node) -> _Pair:
@@ -103,10 +103,10 @@ def _power(a: Node, b: Node, c: Node, d: Node) -> Parts:
 def _sqrt(a: Node, b: Node) -> Parts:
     """Half the angle: the part of one sign from |z| + |a|, the other from b."""
     half, zero = splat_like(0.5, a), splat_like(0, a)
-    larger = apply("sqrt", _times(apply("add", _magnitude(a, b), apply("abs", a)), half))
+    larger = apply("sqrt", _product(apply("add", _magnitude(a, b), apply("abs", a)), half))
     nothing = apply("equal", larger, zero)
     divisor = select(nothing, splat_like(1, a), larger)
-    smaller = apply("divide", _times(apply("abs", b), half), divisor)
+    smaller = apply("divide", _product(apply("abs", b), half), divisor)
     right = apply("greater_equal", a, zero)
     real, size = select(right, larger, smaller), select(right, smaller, larger)
     negative = apply("less", b, zero)
@@ -119,28 +119,28 @@ def _cosh_sinh(a: Node) -> tuple[Node, Node]:
 
 def _sin(a: Node, b: Node) -> Parts:
     cosh, sinh = _cosh_sinh(b)
-    return _times(apply("sin", a), cosh), _times(apply("cos", a), sinh)
+    return _product(apply("sin", a), cosh), _product(apply("cos", a), sinh)
 
 
 def _cos(a: Node, b: Node) -> Parts:
     cosh, sinh = _cosh_sinh(b)
-    return _times(apply("cos", a), cosh), apply("negate", _times(apply("sin", a), sinh))
+    return _product(apply("cos", a), cosh), apply("negate", _product(apply("sin", a), sinh))
 
 
 def _tanh(a: Node, b: Node) -> Parts:
     """(tanh a + i tan b) / (1 + i tanh a tan b)"""
     real, imaginary = apply("tanh", a), apply("tan", b)
-    return _divide(real, imaginary, splat_like(1, a), _times(real, imaginary))
+    return _divide(real, imaginary, splat_like(1, a), _product(real, imaginary))
 
 
 def _sinh(a: Node, b: Node) -> Parts:
     cosh, sinh = _cosh_sinh(a)
-    return _times(sinh, apply("cos", b)), _times(cosh, apply("sin", b))
+    return _product(sinh, apply("cos", b)), _product(cosh, apply("sin", b))
 
 
 def _cosh(a: Node, b: Node) -> Parts:
     cosh, sinh = _cosh_sinh(a)
-    return _times(cosh, apply("cos", b)), _times(sinh, apply("sin", b))
+    return _product(cosh, apply("cos", b)), _product(sinh, apply("sin", b))
 
 
 def _reciprocal(a: Node, b: Node) -> Parts:
@@ -169,10 +169,10 @@ def _log1p(a: Node, b: Node) -> Parts:
 
 def _expm1(a: Node, b: Node) -> Parts:
     """expm1(a) cos(b) - 2 sin(b/2)^2 + i exp(a) sin(b)"""
-    half = apply("sin", _times(b, splat_like(0.5, b)))
-    lost = _times(splat_like(2, b), _times(half, half))
-    real = apply("subtract", _times(apply("expm1", a), apply("cos", b)), lost)
-    return real, _times(apply("exp", a), apply("sin", b))
+    half = apply("sin", _product(b, splat_like(0.5, b)))
+    lost = _product(splat_like(2, b), _product(half, half))
+    real = apply("subtract", _product(apply("expm1", a), apply("cos", b)), lost)
+    return real, _product(apply("exp", a), apply("sin", b))
 
 
 def _logistic(a: Node, b: Node) -> Parts:
@@ -226,7 +226,7 @@ def _bitcast(node: Bitcast, parts: Parts) -> Parts:
     raise _refuse(node)
 
 
-def _contract(node: Dot | Convolution, left: Parts, right: Parts) -> Parts:
+def _complex_contraction(node: Dot | Convolution, left: Parts, right: Parts) -> Parts:
     """(a + bi)(c + di) of contractions: four real ones."""
 
     def product(x: Node, y: Node) -> Node:
@@ -242,7 +242,7 @@ def _iota(node: Iota) -> Parts:
     raise _refuse(node)
 
 
-def _index(parts: Parts) -> Node:
+def _index_part(parts: Parts) -> Node:
     return parts[0]
 
 
@@ -264,8 +264,8 @@ _FAMILY = Family(
     map=_map,
     convert=_convert,
     bitcast=_bitcast,
-    contract=_contract,
+    contract=_complex_contraction,
     iota=_iota,
-    index=_index,
+    index=_index_part,
     refuse=_refuse,
 )

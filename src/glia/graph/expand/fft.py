@@ -52,54 +52,54 @@ def transform_by_dimension(op: Fft) -> Node | None:
         length = op.lengths[d - rank + count]
         last = d == rank - 1
         if last and op.kind == "irfft":
-            parts = _whole_spectrum(parts, length)
-        parts = _along(parts, d, inverse=op.kind in ("ifft", "irfft"))
+            parts = _full_spectrum(parts, length)
+        parts = _transform_dimension(parts, d, inverse=op.kind in ("ifft", "irfft"))
         if last and op.kind == "rfft":
-            parts = _each(parts, lambda x, n=length: slice_along(x, -1, 0, n // 2 + 1))
+            parts = _map_parts(parts, lambda x, n=length: slice_along(x, -1, 0, n // 2 + 1))
     return parts[0] if op.kind == "irfft" else apply("complex", *parts)
 
 
-def _each(parts: Parts, change: Any) -> Parts:
+def _map_parts(parts: Parts, change: Any) -> Parts:
     return change(parts[0]), change(parts[1])
 
 
-def _whole_spectrum(parts: Parts, length: int) -> Parts:
+def _full_spectrum(parts: Parts, length: int) -> Parts:
     """The spectrum of a real signal from its first half: the rest is its mirrored conjugate."""
     real, imaginary = parts
     known = real.shape[-1]
     if length == known:
         return parts
     last = [len(real.shape) - 1]
-    mirrored = _each(parts, lambda x: reverse(slice_along(x, -1, 1, length - known + 1), last))
+    mirrored = _map_parts(parts, lambda x: reverse(slice_along(x, -1, 1, length - known + 1), last))
     whole_real = concatenate([real, mirrored[0]], -1)
     return whole_real, concatenate([imaginary, apply("negate", mirrored[1])], -1)
 
 
-def _along(parts: Parts, d: int, *, inverse: bool) -> Parts:
+def _transform_dimension(parts: Parts, d: int, *, inverse: bool) -> Parts:
     """Transform one dimension."""
     length = parts[0].shape[d]
-    found = _transform(_each(parts, lambda x: move_last(x, d)), -1 if not inverse else 1)
+    found = _transform_last(_map_parts(parts, lambda x: move_last(x, d)), -1 if not inverse else 1)
     if inverse:
-        found = _each(found, lambda x: apply("multiply", x, splat_like(1 / length, x)))
-    return _each(found, lambda x: move_back(x, d))
+        found = _map_parts(found, lambda x: apply("multiply", x, splat_like(1 / length, x)))
+    return _map_parts(found, lambda x: move_back(x, d))
 
 
-def _transform(parts: Parts, sign: int) -> Parts:
+def _transform_last(parts: Parts, sign: int) -> Parts:
     """The transform of the last dimension with the exponent's sign, not normalised."""
     length = parts[0].shape[-1]
-    first = _factor(length)
+    first = _split_factor(length)
     if first == length:
         return _contract(parts, sign)
     second = length // first
     outer = parts[0].shape[:-1]
-    grid = _each(parts, lambda x: swap(reshape(x, (*outer, first, second)), -1, -2))
-    grid = _each(_contract(grid, sign), lambda x: swap(x, -1, -2))
+    grid = _map_parts(parts, lambda x: swap(reshape(x, (*outer, first, second)), -1, -2))
+    grid = _map_parts(_contract(grid, sign), lambda x: swap(x, -1, -2))
     turned = _rotate(grid, _angles(first, second, length, sign))
-    done = _transform(turned, sign)
-    return _each(done, lambda x: reshape(swap(x, -1, -2), (*outer, length)))
+    done = _transform_last(turned, sign)
+    return _map_parts(done, lambda x: reshape(swap(x, -1, -2), (*outer, length)))
 
 
-def _factor(length: int) -> int:
+def _split_factor(length: int) -> int:
     """The largest factor that one contraction takes; the length itself when it has none."""
     if length <= LARGEST_MATRIX:
         return length

@@ -66,7 +66,7 @@ def _map(node: Map, args: Sequence[Parts]) -> Parts:
     return (result,) if isinstance(result, Node) else tuple(result)
 
 
-def _by_word(function: str) -> Callable[..., Wide]:
+def _apply_per_word(function: str) -> Callable[..., Wide]:
     def compute(_: bool, *args: Wide) -> Wide:
         low, high = zip(*args, strict=True)
         return Wide(apply(function, *low), apply(function, *high))
@@ -78,11 +78,11 @@ def _less(signed: bool, a: Wide, b: Wide) -> Node:
     return less_wide(a, b, signed=signed)
 
 
-def _negated(predicate: Callable[..., Node]) -> Callable[..., Node]:
+def _negate_predicate(predicate: Callable[..., Node]) -> Callable[..., Node]:
     return lambda signed, *args: apply("not", predicate(signed, *args))
 
 
-def _swapped(predicate: Callable[..., Node]) -> Callable[..., Node]:
+def _swap_operands(predicate: Callable[..., Node]) -> Callable[..., Node]:
     return lambda signed, a, b: predicate(signed, b, a)
 
 
@@ -112,7 +112,7 @@ def _sign(signed: bool, a: Wide) -> Wide:
     return select_wide(is_negative(a), wide_like(-1, a.low), positive) if signed else positive
 
 
-def _amount(b: Wide) -> Node:
+def _shift_amount(b: Wide) -> Node:
     """A shift amount in one word; anything past 64 is 64."""
     past = apply("not_equal", b.high, splat_like(0, b.high))
     most = splat_like(64, b.low)
@@ -120,15 +120,15 @@ def _amount(b: Wide) -> Node:
 
 
 def _shift_left(_: bool, a: Wide, b: Wide) -> Wide:
-    return shift_left_wide(a, _amount(b))
+    return shift_left_wide(a, _shift_amount(b))
 
 
 def _shift_right_logical(_: bool, a: Wide, b: Wide) -> Wide:
-    return shift_right_wide(a, _amount(b), arithmetic=False)
+    return shift_right_wide(a, _shift_amount(b), arithmetic=False)
 
 
 def _shift_right_arithmetic(_: bool, a: Wide, b: Wide) -> Wide:
-    return shift_right_wide(a, _amount(b), arithmetic=True)
+    return shift_right_wide(a, _shift_amount(b), arithmetic=True)
 
 
 def _popcount(_: bool, a: Wide) -> Wide:
@@ -178,23 +178,23 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "shift_right_arithmetic": _shift_right_arithmetic,
     "popcount": _popcount,
     "count_leading_zeros": _leading_zeros,
-    **{name: _by_word(name) for name in ("and", "or", "xor", "not")},
+    **{name: _apply_per_word(name) for name in ("and", "or", "xor", "not")},
 }
 for _suffix in ("", "_total_order"):
     _FUNCTIONS |= {
         f"equal{_suffix}": _equal,
-        f"not_equal{_suffix}": _negated(_equal),
+        f"not_equal{_suffix}": _negate_predicate(_equal),
         f"less{_suffix}": _less,
-        f"greater{_suffix}": _swapped(_less),
-        f"less_equal{_suffix}": _negated(_swapped(_less)),
-        f"greater_equal{_suffix}": _negated(_less),
+        f"greater{_suffix}": _swap_operands(_less),
+        f"less_equal{_suffix}": _negate_predicate(_swap_operands(_less)),
+        f"greater_equal{_suffix}": _negate_predicate(_less),
     }
 
 
 def _convert(node: Convert, parts: Parts) -> Parts:
     source, to = node.x.dtype, node.to
     if len(parts) == 1:
-        return _from_float(parts[0], to) if source.is_float else _extended(parts[0])
+        return _from_float(parts[0], to) if source.is_float else _sign_extend(parts[0])
     a = Wide(*parts)
     if _part_of(to) is not None:
         return a
@@ -205,7 +205,7 @@ def _convert(node: Convert, parts: Parts) -> Parts:
     return (convert(_to_float(a, signed=source.kind is Kind.SIGNED), to),)
 
 
-def _extended(x: Node) -> Wide:
+def _sign_extend(x: Node) -> Wide:
     """An integer of up to 32 bits, or a pred, with its sign in the high word."""
     if x.dtype.kind is Kind.SIGNED:
         word = convert(x, S32)

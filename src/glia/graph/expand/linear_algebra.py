@@ -34,7 +34,7 @@ def expand_linear_algebra(graph: Graph, options: CompileOptions) -> Graph:
 @rule
 def solve_by_substitution(op: TriangularSolve) -> Node | None:
     """solve(a, b) = one row after the other, from the rows before it"""
-    a, b = _batched(op.a, op.b.dtype), _batched(op.b, op.b.dtype)
+    a, b = _flatten_batch(op.a, op.b.dtype), _flatten_batch(op.b, op.b.dtype)
     lower = op.lower
     if op.transpose != "no":
         a, lower = swap(_conjugate(a) if op.transpose == "adjoint" else a, 1, 2), not lower
@@ -42,13 +42,13 @@ def solve_by_substitution(op: TriangularSolve) -> Node | None:
         a, b, lower = swap(a, 1, 2), swap(b, 1, 2), not lower
     if not lower:
         a, b = reverse(a, (1, 2)), reverse(b, (1,))
-    x = _forward(_triangle(a), b, unit=op.unit_diagonal)
+    x = _forward_substitution(_lower_triangle(a), b, unit=op.unit_diagonal)
     x = x if lower else reverse(x, (1,))
     x = x if op.left_side else swap(x, 1, 2)
     return convert(reshape(x, op.shape), op.b.dtype)
 
 
-def _batched(x: Node, dtype: DType) -> Node:
+def _flatten_batch(x: Node, dtype: DType) -> Node:
     """x with its batch dimensions as one, in a dtype to compute in."""
     rows, columns = x.shape[-2:]
     wide = convert(x, F32) if dtype.is_float and dtype.bits < 32 else x
@@ -61,13 +61,13 @@ def _conjugate(x: Node) -> Node:
     return apply("complex", apply("real", x), apply("negate", apply("imag", x)))
 
 
-def _triangle(a: Node) -> Node:
+def _lower_triangle(a: Node) -> Node:
     """a with zeros above the diagonal."""
     index = [iota(S32, a.shape, d) for d in (1, 2)]
     return select(apply("greater_equal", *index), a, splat_like(0, a))
 
 
-def _forward(a: Node, b: Node, *, unit: bool) -> Node:
+def _forward_substitution(a: Node, b: Node, *, unit: bool) -> Node:
     """Solve a x = b for batches [k, n, n] and [k, n, m] of a lower triangle."""
     batch, extent, width = b.shape
     zero = constant(0, S32)
@@ -88,16 +88,16 @@ def _forward(a: Node, b: Node, *, unit: bool) -> Node:
 @rule
 def factor_by_columns(op: Cholesky) -> Node | None:
     """cholesky(a) = one column after the other, from the columns before it"""
-    a = _batched(op.x, op.x.dtype)
+    a = _flatten_batch(op.x, op.x.dtype)
     if not op.lower:
         a = _conjugate(swap(a, 1, 2))
-    factor = _columns(a)
+    factor = _factor_columns(a)
     if not op.lower:
         factor = _conjugate(swap(factor, 1, 2))
     return convert(reshape(factor, op.shape), op.x.dtype)
 
 
-def _columns(a: Node) -> Node:
+def _factor_columns(a: Node) -> Node:
     """The lower factor of batches [k, n, n]; column j is what earlier columns leave of a's."""
     batch, extent, _ = a.shape
     zero = constant(0, S32)
@@ -108,7 +108,7 @@ def _columns(a: Node) -> Node:
         done = Dot(factor, row, (0,), (0,), (2,), (2,), a.dtype)
         rest = apply("subtract", column, done)
         pivot = dynamic_slice(rest, (zero, j, zero), (batch, 1, 1))
-        scale = spread(reshape(_root(pivot), (batch,)), rest.shape, (1, 2))
+        scale = spread(reshape(_pivot_root(pivot), (batch,)), rest.shape, (1, 2))
         index = iota(S32, rest.shape, 1)
         below = apply("greater_equal", index, spread(j, rest.shape, (0, 1, 2)))
         value = select(below, apply("divide", rest, scale), splat_like(0, rest))
@@ -117,7 +117,7 @@ def _columns(a: Node) -> Node:
     return repeat("factor", extent, (splat_like(0, a), a), step)[0]
 
 
-def _root(pivot: Node) -> Node:
+def _pivot_root(pivot: Node) -> Node:
     """The square root of a pivot, which is real."""
     if not pivot.dtype.is_complex:
         return apply("sqrt", pivot)

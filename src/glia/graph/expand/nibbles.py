@@ -34,7 +34,7 @@ def _enter(parameter: Parameter) -> tuple[Parameter, Node]:
         return parameter, parameter
     declared = TensorType(wide, parameter.shape)
     new = Parameter(parameter.index, declared, parameter.name, loc=parameter.loc)
-    return new, _wrapped(new)
+    return new, _wrap_to_nibble(new)
 
 
 def _leave(value: Node, outside: DType) -> Node:
@@ -45,7 +45,7 @@ def _leave(value: Node, outside: DType) -> Node:
     return bitcast(apply("and", bits, splat_like(15, bits)), S8)
 
 
-def _wrapped(x: Node) -> Node:
+def _wrap_to_nibble(x: Node) -> Node:
     """The low four bits of bytes, with their sign."""
     if x.dtype.kind is Kind.UNSIGNED:
         return apply("and", x, splat_like(15, x))
@@ -68,22 +68,22 @@ def _map(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> 
     result = node.with_operands(operands)
     if node.function == "shift_right_arithmetic" and operands[0].dtype is U8:
         x, amount = (bitcast(operand, S8) for operand in operands)
-        return _wrapped(bitcast(apply(node.function, _wrapped(x), amount), U8))
+        return _wrap_to_nibble(bitcast(apply(node.function, _wrap_to_nibble(x), amount), U8))
     if node.function in _WRAPPING:
-        return _wrapped(result)
+        return _wrap_to_nibble(result)
     if node.function in ("shift_right_logical", "popcount", "count_leading_zeros"):
-        return _on_bits(node.function, operands)
+        return _apply_to_bits(node.function, operands)
     return None
 
 
-def _on_bits(function: str, operands: Sequence[Node]) -> Node:
+def _apply_to_bits(function: str, operands: Sequence[Node]) -> Node:
     """A function of the four bits as they are, without the sign above them."""
     first, *rest = operands
     bits = apply("and", first, splat_like(15, first))
     found = apply(function, bits, *rest)
     if function == "count_leading_zeros":
         found = apply("subtract", found, splat_like(4, found))
-    return _wrapped(found)
+    return _wrap_to_nibble(found)
 
 
 def _convert(node: Convert, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
@@ -93,7 +93,7 @@ def _convert(node: Convert, operands: Sequence[Node], dtypes: Mapping[DType, DTy
     (x,) = operands
     wide = dtypes[node.to]
     if not x.dtype.is_float:
-        return _wrapped(convert(x, wide))
+        return _wrap_to_nibble(convert(x, wide))
     low, high = (-8, 7) if node.to is S4 else (0, 15)
     inside = apply("clamp", splat_like(low, x), x, splat_like(high, x))
     return convert(inside, wide)
@@ -102,13 +102,13 @@ def _convert(node: Convert, operands: Sequence[Node], dtypes: Mapping[DType, DTy
 def _bitcast(node: Bitcast, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
     (x,) = operands
     is_nibble = node.to in dtypes and node.x.dtype in dtypes
-    return _wrapped(bitcast(x, dtypes[node.to])) if is_nibble else None
+    return _wrap_to_nibble(bitcast(x, dtypes[node.to])) if is_nibble else None
 
 
 def _iota(node: Iota, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
     if node.dtype not in dtypes:
         return None
-    return _wrapped(Iota(TensorType(dtypes[node.dtype], node.shape), node.dimension))
+    return _wrap_to_nibble(Iota(TensorType(dtypes[node.dtype], node.shape), node.dimension))
 
 
 _SPECIAL: dict[type[Node], Any] = {

@@ -44,7 +44,7 @@ def expand_random(graph: Graph, options: CompileOptions) -> Graph:
     The samples of the n-th RngUniform of a graph come from a fixed key that depends on n and its
     type, so that every execution gives the same samples; in a loop so does every iteration.
     """
-    return apply_rules(_number_samples(graph, "samples"), RULES)
+    return apply_rules(_assign_keys(graph, "samples"), RULES)
 
 
 @rule
@@ -52,23 +52,23 @@ def bits_by_philox(op: RngBits) -> Node | None:
     """rng_bits(state, philox) = Philox 4x32-10 on counters from the state"""
     if op.algorithm == "three_fry":
         return None
-    words = _words(op.state)
+    words = _unpack_state(op.state)
     count = math.prod(op.result.shape)
     lanes = -(-count * max(1, op.result.dtype.bytes // 4) // 4)
     key, low, high = words[0], words[1], words[-1] if len(words) > 2 else words[0]
     if not lanes:
         return Tuple((op.state, splat(0, op.result.dtype, op.result.shape)))
-    counter = add_wide(_spread(low, lanes), _counting(lanes))
-    wrapped = _wrapped(counter, low, lanes)
-    upper = add_wide(_spread(high, lanes), Wide(wrapped, splat_like(0, wrapped)))
-    values = _philox(_spread(key, lanes), (*counter, *upper))
-    bits = _fitted(reshape(stack(values, -1), (4 * lanes,)), op.result)
+    counter = add_wide(_broadcast_word(low, lanes), _lane_numbers(lanes))
+    wrapped = _counter_carry(counter, low, lanes)
+    upper = add_wide(_broadcast_word(high, lanes), Wide(wrapped, splat_like(0, wrapped)))
+    values = _philox(_broadcast_word(key, lanes), (*counter, *upper))
+    bits = _words_to_elements(reshape(stack(values, -1), (4 * lanes,)), op.result)
     new_low = add_wide(low, Wide(constant(lanes, U32), constant(0, U32)))
     overflow = convert(less_wide(new_low, low, signed=False), U32)
     new = [key, new_low]
     if len(words) > 2:
         new.append(add_wide(high, Wide(overflow, constant(0, U32))))
-    return Tuple((_state(new), bits))
+    return Tuple((_pack_state(new), bits))
 
 
 @rule
@@ -76,47 +76,47 @@ def bits_by_three_fry(op: RngBits) -> Node | None:
     """rng_bits(state, three_fry) = ThreeFry 2x32-20 on counters from the state"""
     if op.algorithm != "three_fry":
         return None
-    key, low = _words(op.state)
+    key, low = _unpack_state(op.state)
     wide = op.result.dtype.bits == 64
     half, split = (op.result.shape, -1) if wide else halves(op.result.shape)
     lanes = math.prod(half)
     if not lanes:
         return Tuple((op.state, splat(0, op.result.dtype, op.result.shape)))
-    counter = add_wide(_spread(low, lanes), _counting(lanes))
-    first, second = (reshape(x, half) for x in _three_fry(_spread(key, lanes), counter))
+    counter = add_wide(_broadcast_word(low, lanes), _lane_numbers(lanes))
+    first, second = (reshape(x, half) for x in _three_fry(_broadcast_word(key, lanes), counter))
     new = add_wide(low, Wide(constant(lanes, U32), constant(0, U32)))
-    state = _state([key, new])
+    state = _pack_state([key, new])
     if wide:
         pairs = stack((first, second), -1)
         return Tuple((state, bitcast(bitcast(pairs, U64), op.result.dtype)))
     words = stack((first, second), split + 1)
     words = reshape(words, (*half[:split], 2 * half[split], *half[split + 1 :]))
     words = slice_along(words, split, 0, op.result.shape[split] if op.result.shape else 1)
-    return Tuple((state, _narrowed(reshape(words, op.result.shape), op.result.dtype)))
+    return Tuple((state, _truncate_words(reshape(words, op.result.shape), op.result.dtype)))
 
 
-def _words(state: Node) -> list[Wide]:
+def _unpack_state(state: Node) -> list[Wide]:
     """The 64-bit scalars of a state u64[n] as pairs of u32 scalars."""
     halves = bitcast(state, U32)
     rows = (take(halves, 0, i) for i in range(state.shape[0]))
     return [Wide(take(row, 0, 0), take(row, 0, 1)) for row in rows]
 
 
-def _state(words: list[Wide]) -> Node:
+def _pack_state(words: list[Wide]) -> Node:
     return bitcast(stack([stack(word, 0) for word in words], 0), U64)
 
 
-def _spread(word: Wide, lanes: int) -> Wide:
+def _broadcast_word(word: Wide, lanes: int) -> Wide:
     return Wide(broadcast(word.low, (lanes,)), broadcast(word.high, (lanes,)))
 
 
-def _counting(lanes: int) -> Wide:
+def _lane_numbers(lanes: int) -> Wide:
     return Wide(iota(U32, (lanes,), 0), splat(0, U32, (lanes,)))
 
 
-def _wrapped(counter: Wide, start: Wide, lanes: int) -> Node:
+def _counter_carry(counter: Wide, start: Wide, lanes: int) -> Node:
     """1 where counting up from `start` passed 2^64."""
-    return convert(less_wide(counter, _spread(start, lanes), signed=False), U32)
+    return convert(less_wide(counter, _broadcast_word(start, lanes), signed=False), U32)
 
 
 def _philox(key: Wide, counter: tuple[Node, ...]) -> list[Node]:
@@ -151,21 +151,21 @@ def _three_fry(key: Wide, counter: Wide) -> tuple[Node, Node]:
     return a, b
 
 
-def _fitted(words: Node, result: TensorType) -> Node:
+def _words_to_elements(words: Node, result: TensorType) -> Node:
     """The first words as elements of a type."""
     count = math.prod(result.shape)
     if result.dtype.bits == 64:
         pairs = reshape(slice_along(words, 0, 0, 2 * count), (*result.shape, 2))
         return bitcast(bitcast(pairs, U64), result.dtype)
-    return _narrowed(reshape(slice_along(words, 0, 0, count), result.shape), result.dtype)
+    return _truncate_words(reshape(slice_along(words, 0, 0, count), result.shape), result.dtype)
 
 
-def _narrowed(words: Node, dtype: DType) -> Node:
+def _truncate_words(words: Node, dtype: DType) -> Node:
     """The low bits of u32 words as another integer type."""
     return bitcast(convert(words, _UNSIGNED[dtype.bits]), dtype)
 
 
-def _number_samples(graph: Graph, name: str) -> Graph:
+def _assign_keys(graph: Graph, name: str) -> Graph:
     """The graph with every RngUniform drawn from bits of a key of its own."""
     count = 0
 
@@ -173,10 +173,10 @@ def _number_samples(graph: Graph, name: str) -> Graph:
         nonlocal count
         if isinstance(node, RngUniform):
             count += 1
-            return _sampled(node, zlib.crc32(f"{name} {count} {node.result}".encode()))
+            return _draw_samples(node, zlib.crc32(f"{name} {count} {node.result}".encode()))
         if node.region_fields:
             count += 1
-            return map_regions(node, lambda region: _number_samples(region, f"{name}.{count}"))
+            return map_regions(node, lambda region: _assign_keys(region, f"{name}.{count}"))
         return None
 
     changed = graph.rewrite(change)
@@ -184,15 +184,15 @@ def _number_samples(graph: Graph, name: str) -> Graph:
     return graph if same else changed
 
 
-def _sampled(op: RngUniform, key: int) -> Node:
+def _draw_samples(op: RngUniform, key: int) -> Node:
     state = constant(np.array([key, 0]), U64)
     shape, dtype = op.result.shape, op.result.dtype
     a, b = broadcast(op.a, shape), broadcast(op.b, shape)
     if op.distribution == "normal":
-        radius, angle = _unit(state, (2, *shape))
-        return convert(_normal(radius, angle, convert(a, F32), convert(b, F32)), dtype)
+        radius, angle = _unit_uniform(state, (2, *shape))
+        return convert(_box_muller(radius, angle, convert(a, F32), convert(b, F32)), dtype)
     if dtype.is_float:
-        (unit,) = _unit(state, (1, *shape))
+        (unit,) = _unit_uniform(state, (1, *shape))
         low, high = convert(a, F32), convert(b, F32)
         span = apply("subtract", high, low)
         return convert(apply("add", low, apply("multiply", span, unit)), dtype)
@@ -203,7 +203,7 @@ def _sampled(op: RngUniform, key: int) -> Node:
     return apply("add", a, convert(apply("remainder", bits, span), dtype))
 
 
-def _unit(state: Node, shape: tuple[int, ...]) -> list[Node]:
+def _unit_uniform(state: Node, shape: tuple[int, ...]) -> list[Node]:
     """Independent tensors, one per index of the first dimension, of floats in [0, 1)."""
     bits = get(RngBits(state, TensorType(U32, shape), "default"), 1)
     fraction = apply("shift_right_logical", bits, splat_like(9, bits))
@@ -212,7 +212,7 @@ def _unit(state: Node, shape: tuple[int, ...]) -> list[Node]:
     return [take(unit, 0, i) for i in range(shape[0])]
 
 
-def _normal(radius: Node, angle: Node, mean: Node, deviation: Node) -> Node:
+def _box_muller(radius: Node, angle: Node, mean: Node, deviation: Node) -> Node:
     """Normal samples from two uniform ones (Box and Muller)."""
     inverted = apply("subtract", splat_like(1, radius), radius)
     length = apply("sqrt", apply("multiply", apply("log", inverted), splat_like(-2, radius)))

@@ -76,13 +76,13 @@ def extreme_and_position(op: Reduce) -> Node | None:
     last = identity("minimum", position.dtype)
     candidates = select(hit, position, splat_like(last, position))
     first = reduce("minimum", candidates, last, op.dimensions)
-    if _starts_neutral(op, kind):
+    if _has_neutral_inits(op, kind):
         return results_as_node((best, first))
     starts = [broadcast(init, best.shape) for init in op.inits]
     return results_as_node(inline_scalar_graph(op.body, (*starts, best, first)))
 
 
-def _starts_neutral(op: Reduce, kind: str) -> bool:
+def _has_neutral_inits(op: Reduce, kind: str) -> bool:
     """Whether the initial values lose against, or equal, the first element at position 0."""
     neutral = is_uniform(op.inits[0], identity(kind, op.xs[0].dtype))
     return neutral and is_uniform(op.inits[1], 0) and op.xs[0].shape[op.dimensions[0]] > 0

@@ -58,9 +58,9 @@ def large_window_of_monoid(op: ReduceWindow) -> Node | None:
     """reduce_window(x) = spans of the padded x, for a monoid and large windows"""
     if monoid(op.body) is None or math.prod(op.window) <= DIRECT_WINDOW:
         return None
-    x = _padded(op, op.xs[0], op.inits[0])
+    x = _pad_operand(op, op.xs[0], op.inits[0])
     for d in range(len(x.shape)):
-        (x,) = _along(op.body, [x], d, op)
+        (x,) = _combine_dimension(op.body, [x], d, op)
     return x
 
 
@@ -70,9 +70,9 @@ def general_window(op: ReduceWindow) -> Node | None:
     if monoid(op.body) is not None:
         return None
     inside = pad_like(op, splat(True, PRED, op.xs[0].shape))
-    rows = [inside, *(_padded(op, x, init) for x, init in zip(op.xs, op.inits, strict=True))]
+    rows = [inside, *(_pad_operand(op, x, init) for x, init in zip(op.xs, op.inits, strict=True))]
     for d in range(len(rows[0].shape)):
-        rows = _along(op.body, rows, d, op)
+        rows = _combine_dimension(op.body, rows, d, op)
     present, *totals = rows
     starts = [broadcast(init, present.shape) for init in op.inits]
     found = inline_scalar_graph(op.body, (*starts, *totals))
@@ -81,14 +81,14 @@ def general_window(op: ReduceWindow) -> Node | None:
 
 def pad_like(op: ReduceWindow, inside: Node) -> Node:
     """The padded `inside`, false where there is padding."""
-    return _padded(op, inside, constant(False, PRED))
+    return _pad_operand(op, inside, constant(False, PRED))
 
 
-def _padded(op: ReduceWindow, x: Node, value: Node) -> Node:
+def _pad_operand(op: ReduceWindow, x: Node, value: Node) -> Node:
     return pad(x, value, op.low, op.high, [step - 1 for step in op.x_dilation])
 
 
-def _along(body: Graph, rows: Sequence[Node], d: int, op: ReduceWindow) -> list[Node]:
+def _combine_dimension(body: Graph, rows: Sequence[Node], d: int, op: ReduceWindow) -> list[Node]:
     """Every window of one dimension combined; with a leading pred row, where that holds."""
     window, stride, step = op.window[d], op.stride[d], op.window_dilation[d]
     reach = (window - 1) * step + 1
@@ -96,12 +96,12 @@ def _along(body: Graph, rows: Sequence[Node], d: int, op: ReduceWindow) -> list[
     if not count:
         return [slice_along(row, d, 0, 0) for row in rows]
     if window <= 2 * stride or window <= 2:
-        return _by_element(body, rows, d, (window, stride, step, count))
-    spans = _spans(body, rows, d, window, step)
+        return _combine_by_element(body, rows, d, (window, stride, step, count))
+    spans = _combine_by_doubling(body, rows, d, window, step)
     return [slice_along(row, d, 0, (count - 1) * stride + 1, stride) for row in spans]
 
 
-def _by_element(
+def _combine_by_element(
     body: Graph, rows: Sequence[Node], d: int, sizes: tuple[int, int, int, int]
 ) -> list[Node]:
     """Windows that overlap little: combine their first elements, second elements, ..."""
@@ -117,7 +117,9 @@ def _by_element(
     return parts[0]
 
 
-def _spans(body: Graph, rows: Sequence[Node], d: int, window: int, step: int) -> list[Node]:
+def _combine_by_doubling(
+    body: Graph, rows: Sequence[Node], d: int, window: int, step: int
+) -> list[Node]:
     """For each start, the combination of `window` elements `step` apart."""
     power, length, covered = list(rows), 1, 0
     total: list[Node] | None = None
@@ -125,18 +127,22 @@ def _spans(body: Graph, rows: Sequence[Node], d: int, window: int, step: int) ->
     while rest:
         if rest % 2:
             part = [slice_along(x, d, covered * step, x.shape[d]) for x in power]
-            total = part if total is None else _combine(body, *_fit(total, part, d))
+            total = (
+                part if total is None else _combine(body, *_trim_to_common_extent(total, part, d))
+            )
             covered += length
         rest //= 2
         if rest:
             ahead = [slice_along(x, d, length * step, x.shape[d]) for x in power]
-            power = _combine(body, *_fit(power, ahead, d))
+            power = _combine(body, *_trim_to_common_extent(power, ahead, d))
             length *= 2
     assert total is not None
     return total
 
 
-def _fit(a: Sequence[Node], b: Sequence[Node], d: int) -> tuple[list[Node], list[Node]]:
+def _trim_to_common_extent(
+    a: Sequence[Node], b: Sequence[Node], d: int
+) -> tuple[list[Node], list[Node]]:
     """Both cut to the shorter extent along a dimension."""
     extent = min(a[0].shape[d], b[0].shape[d])
     return [slice_along(x, d, 0, extent) for x in a], [slice_along(x, d, 0, extent) for x in b]

@@ -52,28 +52,28 @@ def split_independent_scatters(op: Scatter) -> Node | None:
 @rule
 def combine_then_overwrite(op: Scatter) -> Node | None:
     """scatter(x, unique indices, body) = overwrite x by body(gather(x), updates)"""
-    if _is_simple(op) or not op.unique_indices:
+    if _is_primitive(op) or not op.unique_indices:
         return None
-    old = [_gathered(op, x) for x in op.xs]
+    old = [_gather_windows(op, x) for x in op.xs]
     new = inline_scalar_graph(op.body, (*old, *op.updates))
     return results_as_node(
-        dataclasses.replace(op, xs=(x,), updates=(value,), body=_overwriting(x))
+        dataclasses.replace(op, xs=(x,), updates=(value,), body=_overwrite_region(x))
         for x, value in zip(op.xs, new, strict=True)
     )
 
 
-def _is_simple(op: Scatter) -> bool:
+def _is_primitive(op: Scatter) -> bool:
     one = len(op.xs) == 1
     return one and (monoid(op.body) is not None or returned_parameter(op.body) == 1)
 
 
-def _gathered(op: Scatter, x: Node) -> Node:
+def _gather_windows(op: Scatter, x: Node) -> Node:
     return Gather(x, op.indices, op.update_window_dims, op.inserted_window_dims, op.x_batch_dims,
                   op.indices_batch_dims, op.scatter_dims, op.index_vector_dim,
-                  _window(op))  # fmt: skip
+                  _window_extents(op))  # fmt: skip
 
 
-def _overwriting(x: Node) -> Graph:
+def _overwrite_region(x: Node) -> Graph:
     scalar = TensorType(x.dtype)
     return region("overwrite", (scalar, scalar), lambda old, new: new)
 
@@ -81,14 +81,14 @@ def _overwriting(x: Node) -> Graph:
 @rule
 def scatter_one_by_one(op: Scatter) -> Node | None:
     """scatter(xs, body) = for each index vector in order: combine the window it names"""
-    if _is_simple(op) or op.unique_indices:
+    if _is_primitive(op) or op.unique_indices:
         return None
-    window = _window(op)
-    starts = _starts(op)
+    window = _window_extents(op)
+    starts = _window_starts(op)
     count, rank = starts.shape
     if not count or 0 in window:
         return results_as_node(op.xs)
-    rows = [_rows(op, update, count) for update in op.updates]
+    rows = [_updates_by_vector(op, update, count) for update in op.updates]
     zero = constant(0, S32)
     limits = [n - taken for n, taken in zip(op.xs[0].shape, window, strict=True)]
 
@@ -97,9 +97,9 @@ def scatter_one_by_one(op: Scatter) -> Node | None:
         vector = reshape(dynamic_slice(starts, (i, zero), (1, rank)), (rank,))
         at = [take(vector, 0, d) for d in range(rank)]
         old = [dynamic_slice(x, at, window) for x in xs]
-        here = [_row(row, i, window) for row in rows]
+        here = [_update_at(row, i, window) for row in rows]
         new = inline_scalar_graph(op.body, (*old, *here))
-        inside = broadcast(_inside(at, limits), window)
+        inside = broadcast(_is_in_bounds(at, limits), window)
         kept = [select(inside, a, b) for a, b in zip(new, old, strict=True)]
         done = [dynamic_update_slice(x, value, at) for x, value in zip(xs, kept, strict=True)]
         return (*done, starts, *rows)
@@ -108,12 +108,12 @@ def scatter_one_by_one(op: Scatter) -> Node | None:
     return results_as_node(repeat("scatter", count, state, step)[: len(op.xs)])
 
 
-def _row(rows: Node, i: Node, window: tuple[int, ...]) -> Node:
+def _update_at(rows: Node, i: Node, window: tuple[int, ...]) -> Node:
     zero = constant(0, S32)
     return reshape(dynamic_slice(rows, (i, *[zero] * len(window)), (1, *window)), window)
 
 
-def _inside(starts: list[Node], limits: list[int]) -> Node:
+def _is_in_bounds(starts: list[Node], limits: list[int]) -> Node:
     checks = []
     for start, limit in zip(starts, limits, strict=True):
         checks.append(apply("greater_equal", start, constant(0, S32)))
@@ -121,21 +121,21 @@ def _inside(starts: list[Node], limits: list[int]) -> Node:
     return all_true(checks, ())
 
 
-def _window(op: Scatter) -> tuple[int, ...]:
+def _window_extents(op: Scatter) -> tuple[int, ...]:
     """The extent of one update in every dimension of x."""
     dropped = (*op.inserted_window_dims, *op.x_batch_dims)
     inner = iter(op.updates[0].shape[d] for d in sorted(op.update_window_dims))
     return tuple(1 if d in dropped else next(inner) for d in range(len(op.xs[0].shape)))
 
 
-def _rows(op: Scatter, update: Node, count: int) -> Node:
+def _updates_by_vector(op: Scatter, update: Node, count: int) -> Node:
     """The update as [index vector, *window]."""
     rest = [d for d in range(len(update.shape)) if d not in op.update_window_dims]
     return reshape(transpose(update, (*rest, *sorted(op.update_window_dims))),
-                   (count, *_window(op)))  # fmt: skip
+                   (count, *_window_extents(op)))  # fmt: skip
 
 
-def _starts(op: Scatter) -> Node:
+def _window_starts(op: Scatter) -> Node:
     """Where each update window starts: s32[index vectors, dimensions of x]."""
     vector, indices = op.index_vector_dim, op.indices
     order = [d for d in range(len(indices.shape)) if d != vector]

@@ -27,7 +27,7 @@ def pick_then_place(op: SelectAndScatter) -> Node | None:
     if 0 in op.source.shape:
         return broadcast(op.init, op.x.shape)
     offsets = list(itertools.product(*(range(extent) for extent in op.window)))
-    picked = _pick(op, offsets)
+    picked = _pick_offsets(op, offsets)
     total = broadcast(op.init, op.x.shape)
     kind = monoid(op.scatter)
     for number, offset in enumerate(offsets):
@@ -35,24 +35,24 @@ def pick_then_place(op: SelectAndScatter) -> Node | None:
         if kind is not None:
             neutral = constant(identity(kind, op.source.dtype), op.source.dtype)
             chosen = select(here, op.source, broadcast(neutral, op.source.shape))
-            total = apply(kind, total, _placed(op, chosen, neutral, offset))
+            total = apply(kind, total, _place_values(op, chosen, neutral, offset))
         else:
-            source = _placed(op, op.source, op.init, offset)
-            arrives = _placed(op, here, constant(False, PRED), offset)
+            source = _place_values(op, op.source, op.init, offset)
+            arrives = _place_values(op, here, constant(False, PRED), offset)
             (combined,) = inline_scalar_graph(op.scatter, (total, source))
             total = select(arrives, combined, total)
     return total
 
 
-def _pick(op: SelectAndScatter, offsets: list[tuple[int, ...]]) -> Node:
+def _pick_offsets(op: SelectAndScatter, offsets: list[tuple[int, ...]]) -> Node:
     """For each window, the number of the offset it picks; -1 for a window of padding only."""
     padded = pad(op.x, op.init, op.low, op.high)
     shape = op.source.shape
     picked = splat(-1, S32, shape)
     best: Node | None = None
     for number, offset in enumerate(offsets):
-        value = _windowed(padded, op, offset)
-        inside = _inside(op, offset)
+        value = _elements_at(padded, op, offset)
+        inside = _is_unpadded(op, offset)
         if best is None:
             takes: Node = inside
             best = value
@@ -65,14 +65,14 @@ def _pick(op: SelectAndScatter, offsets: list[tuple[int, ...]]) -> Node:
     return picked
 
 
-def _windowed(padded: Node, op: SelectAndScatter, offset: tuple[int, ...]) -> Node:
+def _elements_at(padded: Node, op: SelectAndScatter, offset: tuple[int, ...]) -> Node:
     """The element at one offset of every window."""
     counts = zip(offset, op.source.shape, op.stride, strict=True)
     limit = tuple(first + (count - 1) * stride + 1 for first, count, stride in counts)
     return Slice(padded, offset, limit, op.stride)
 
 
-def _inside(op: SelectAndScatter, offset: tuple[int, ...]) -> Node:
+def _is_unpadded(op: SelectAndScatter, offset: tuple[int, ...]) -> Node:
     """Where the element at one offset of a window is not padding."""
     inside = np.ones((), np.bool_)
     sizes = zip(offset, op.source.shape, op.stride, op.low, op.x.shape, strict=True)
@@ -82,7 +82,7 @@ def _inside(op: SelectAndScatter, offset: tuple[int, ...]) -> Node:
     return splat(True, PRED, inside.shape) if inside.all() else constant(inside, PRED)
 
 
-def _placed(op: SelectAndScatter, values: Node, empty: Node, offset: tuple[int, ...]) -> Node:
+def _place_values(op: SelectAndScatter, values: Node, empty: Node, offset: tuple[int, ...]) -> Node:
     """Values per window brought to where the element at one offset lies in x."""
     low = tuple(first - edge for first, edge in zip(offset, op.low, strict=True))
     sizes = zip(low, op.x.shape, values.shape, op.stride, strict=True)

@@ -51,19 +51,19 @@ def sort_by_network(op: Sort) -> Node | None:
         return None
     width = 1 << (extent - 1).bit_length()
     rows = [move_last(x, op.dimension) for x in op.xs]
-    direct = _as_extreme(op)
+    direct = _exchange_function(op)
     if direct is not None:
         fill = identity(direct, rows[0].dtype)
-        rows = [_widened(rows[0], fill, width)]
+        rows = [_pad_to_width(rows[0], fill, width)]
     else:
-        rows = [_widened(x, 0, width) for x in rows]
+        rows = [_pad_to_width(x, 0, width) for x in rows]
         rows.append(iota(S32, rows[0].shape, -1))
-    exchange = _Exchange(op.comparator, extent, width, direct)
-    rows = _network(rows, exchange)[: len(op.xs)]
+    exchange = _CompareExchange(op.comparator, extent, width, direct)
+    rows = _bitonic_network(rows, exchange)[: len(op.xs)]
     return results_as_node(move_back(slice_along(x, -1, 0, extent), op.dimension) for x in rows)
 
 
-def _as_extreme(op: Sort) -> str | None:
+def _exchange_function(op: Sort) -> str | None:
     """The function that gives the first of two integers, when the comparator is their order."""
     result = op.comparator.results[0]
     if len(op.xs) != 1 or not op.xs[0].dtype.is_integer or not isinstance(result, Map):
@@ -74,13 +74,13 @@ def _as_extreme(op: Sort) -> str | None:
     return order.get(result.function) if plain else None
 
 
-def _widened(x: Node, fill: object, width: int) -> Node:
+def _pad_to_width(x: Node, fill: object, width: int) -> Node:
     missing = width - x.shape[-1]
     edges = [0] * (len(x.shape) - 1)
     return pad(x, constant(fill, x.dtype), [0] * len(x.shape), [*edges, missing])
 
 
-class _Exchange:
+class _CompareExchange:
     """The step that puts pairs of rows in order."""
 
     def __init__(self, comparator: Graph, extent: int, width: int, direct: str | None) -> None:
@@ -114,22 +114,22 @@ class _Exchange:
         return result
 
 
-def _network(rows: list[Node], exchange: _Exchange) -> list[Node]:
+def _bitonic_network(rows: list[Node], exchange: _CompareExchange) -> list[Node]:
     """Merge sorted runs of 1, 2, 4, ... elements; every comparison is ascending."""
     width = rows[0].shape[-1]
     run = 1
     while run < width:
-        rows = _exchange_at(rows, run, exchange, mirrored=True)
+        rows = _exchange_pairs(rows, run, exchange, mirrored=True)
         distance = run // 2
         while distance:
-            rows = _exchange_at(rows, distance, exchange, mirrored=False)
+            rows = _exchange_pairs(rows, distance, exchange, mirrored=False)
             distance //= 2
         run *= 2
     return rows
 
 
-def _exchange_at(
-    rows: list[Node], distance: int, exchange: _Exchange, *, mirrored: bool
+def _exchange_pairs(
+    rows: list[Node], distance: int, exchange: _CompareExchange, *, mirrored: bool
 ) -> list[Node]:
     """Order pairs `distance` apart, or with the second half of each block mirrored."""
     shape = rows[0].shape

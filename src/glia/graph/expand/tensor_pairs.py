@@ -119,7 +119,7 @@ class _Splitter:
                 new = [Parameter(first + k, kind, old.name) for k, kind in enumerate(kinds)]
                 parameters.extend(new)
                 image[old] = tuple(new)
-            results = _flat(self._walk(graph, image))
+            results = _flatten(self._walk(graph, image))
             self._regions[graph] = Graph(graph.name, tuple(parameters), results)
         return self._regions[graph]
 
@@ -134,13 +134,13 @@ class _Splitter:
             values = [image[operand] for operand in node.operands]
             parts = self._split(node, values)
             if isinstance(node.type, TupleType):
-                several[node] = self._grouped(node.type, parts)
+                several[node] = self._group_parts(node.type, parts)
                 image[node] = ()
             else:
                 image[node] = parts
         return [image[result] for result in graph.results]
 
-    def _grouped(self, kind: TupleType, parts: Parts) -> list[Parts]:
+    def _group_parts(self, kind: TupleType, parts: Parts) -> list[Parts]:
         """The parts of each result of an operation with several."""
         supply = iter(parts)
         counts = (1 if self._family.part_of(leaf.dtype) is None else 2
@@ -152,13 +152,13 @@ class _Splitter:
         involved = any(len(parts) == 2 for parts in values)
         kinds = tensor_types(node.type)
         if not involved and all(self._family.part_of(kind.dtype) is None for kind in kinds):
-            return self._kept(node, values)
+            return self._keep_operation(node, values)
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise self._family.refuse(node)
         return handler(self, node, values)
 
-    def _kept(self, node: Node, values: list[Parts]) -> Parts:
+    def _keep_operation(self, node: Node, values: list[Parts]) -> Parts:
         operands = [parts[0] for parts in values]
         same = all(new is old for new, old in zip(operands, node.operands, strict=True))
         return results_of(node if same else node.with_operands(operands))
@@ -198,14 +198,14 @@ class _Splitter:
         """Reductions and windows, on twice the tensors."""
         assert isinstance(node, Reduce | ReduceWindow)
         count = len(node.xs)
-        xs, inits = _flat(values[:count]), _flat(values[count:])
+        xs, inits = _flatten(values[:count]), _flatten(values[count:])
         body = self.region(node.body)
         return results_of(dataclasses.replace(node, xs=xs, inits=inits, body=body))
 
     def scatter(self, node: Scatter, values: list[Parts]) -> Parts:
         count = len(node.xs)
         indices = self._family.index(values[count])
-        xs, updates = _flat(values[:count]), _flat(values[count + 1 :])
+        xs, updates = _flatten(values[:count]), _flatten(values[count + 1 :])
         body = self.region(node.body)
         new = dataclasses.replace(node, xs=xs, indices=indices, updates=updates, body=body)
         return results_of(new)
@@ -219,24 +219,24 @@ class _Splitter:
             a = [next(supply) for _ in parts]
             b = [next(supply) for _ in parts]
             ordered.extend(p for both in zip(a, b, strict=True) for p in both)
-        comparator = _renumbered(inner, ordered)
-        return results_of(dataclasses.replace(node, xs=_flat(values), comparator=comparator))
+        comparator = _renumber_parameters(inner, ordered)
+        return results_of(dataclasses.replace(node, xs=_flatten(values), comparator=comparator))
 
     def loop(self, node: While, values: list[Parts]) -> Parts:
         condition, body = self.region(node.condition), self.region(node.body)
-        return results_of(While(_flat(values), condition, body, loc=node.loc))
+        return results_of(While(_flatten(values), condition, body, loc=node.loc))
 
     def branch(self, node: Conditional, values: list[Parts]) -> Parts:
         index = self._family.index(values[0])
         rest, counts, first = values[1:], [], 0
         for count in node.operand_counts:
-            counts.append(len(_flat(rest[first : first + count])))
+            counts.append(len(_flatten(rest[first : first + count])))
             first += count
         branches = tuple(self.region(graph) for graph in node.branches)
-        return results_of(Conditional(index, _flat(rest), tuple(counts), branches, loc=node.loc))
+        return results_of(Conditional(index, _flatten(rest), tuple(counts), branches, loc=node.loc))
 
 
-def _flat(values: Sequence[Parts]) -> Parts:
+def _flatten(values: Sequence[Parts]) -> Parts:
     return tuple(part for parts in values for part in parts)
 
 
@@ -246,7 +246,7 @@ def _literal(value: np.ndarray[Any, Any]) -> Node:
     return Constant(array)
 
 
-def _renumbered(graph: Graph, order: Sequence[Parameter]) -> Graph:
+def _renumber_parameters(graph: Graph, order: Sequence[Parameter]) -> Graph:
     """The graph with its parameters in another order."""
     parameters = tuple(
         Parameter(index, old.declared, old.name, loc=old.loc) for index, old in enumerate(order)

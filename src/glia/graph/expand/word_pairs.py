@@ -89,11 +89,11 @@ def is_negative(a: Wide) -> Node:
 
 def shift_left_wide(a: Wide, amount: Node) -> Wide:
     """a << amount, for u32 amounts; 0 from 64 on."""
-    across = apply("shift_right_logical", a.low, _complement(amount))
-    beyond = apply("shift_left", a.low, _past(amount))
+    across = apply("shift_right_logical", a.low, _amount_to_word(amount))
+    beyond = apply("shift_left", a.low, _amount_past_word(amount))
     near = apply("or", apply("shift_left", a.high, amount), across)
     low = apply("shift_left", a.low, amount)
-    return Wide(low, select(_is_far(amount), beyond, near))
+    return Wide(low, select(_exceeds_word(amount), beyond, near))
 
 
 def shift_right_wide(a: Wide, amount: Node, *, arithmetic: bool) -> Wide:
@@ -101,22 +101,24 @@ def shift_right_wide(a: Wide, amount: Node, *, arithmetic: bool) -> Wide:
     shift = "shift_right_arithmetic" if arithmetic else "shift_right_logical"
     high = bitcast(a.high, S32) if arithmetic else a.high
     steps = bitcast(amount, high.dtype)
-    across = apply("shift_left", a.high, _complement(amount))
+    across = apply("shift_left", a.high, _amount_to_word(amount))
     near = apply("or", apply("shift_right_logical", a.low, amount), across)
-    beyond = bitcast(apply(shift, high, bitcast(_past(amount), high.dtype)), U32)
-    return Wide(select(_is_far(amount), beyond, near), bitcast(apply(shift, high, steps), U32))
+    beyond = bitcast(apply(shift, high, bitcast(_amount_past_word(amount), high.dtype)), U32)
+    return Wide(
+        select(_exceeds_word(amount), beyond, near), bitcast(apply(shift, high, steps), U32)
+    )
 
 
-def _is_far(amount: Node) -> Node:
+def _exceeds_word(amount: Node) -> Node:
     return apply("greater_equal", amount, splat_like(32, amount))
 
 
-def _past(amount: Node) -> Node:
+def _amount_past_word(amount: Node) -> Node:
     """amount - 32; wraps to a shift past the width where the amount is less."""
     return apply("subtract", amount, splat_like(32, amount))
 
 
-def _complement(amount: Node) -> Node:
+def _amount_to_word(amount: Node) -> Node:
     """32 - amount, which is past the width for amount 0."""
     return apply("subtract", splat_like(32, amount), amount)
 

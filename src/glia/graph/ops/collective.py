@@ -87,15 +87,15 @@ class Collective(Node):
             given = [everyone[member][group.index(me.number)] for member in group]
         else:
             parts = [[everyone[member][i] for member in group] for i in range(len(arrays))]
-            given = [self._combined(part, group.index(me.number)) for part in parts]
+            given = [self._combine(part, group.index(me.number)) for part in parts]
         if self.kind == "collective-permute":
-            given = self._permuted(me.number, everyone)
-        if [array.shape for array in given] != self._shapes():
+            given = self._permute(me.number, everyone)
+        if [array.shape for array in given] != self._result_shapes():
             size = len(group)
             raise TypeError(f"{self.kind} to {self.result}: a group of {size} does not fit")
         return tuple(given) if isinstance(self.result, TupleType) else given[0]
 
-    def _shapes(self) -> list[tuple[int, ...]]:
+    def _result_shapes(self) -> list[tuple[int, ...]]:
         results = self.result.elements if isinstance(self.result, TupleType) else (self.result,)
         return [result.shape for result in results if isinstance(result, TensorType)]
 
@@ -108,7 +108,7 @@ class Collective(Node):
                 return list(group)
         return [me.number] if any(self.replica_groups) else list(range(me.count))
 
-    def _combined(self, parts: list[Array], place: int) -> Array:
+    def _combine(self, parts: list[Array], place: int) -> Array:
         """What the member at `place` gets from one array of every member."""
         if self.kind == "collective-broadcast":
             return parts[0]
@@ -124,7 +124,7 @@ class Collective(Node):
             return np.array_split(total, len(parts), self.dimension)[place]
         return total
 
-    def _permuted(self, number: int, everyone: list[tuple[Array, ...]]) -> list[Array]:
+    def _permute(self, number: int, everyone: list[tuple[Array, ...]]) -> list[Array]:
         """What the source paired with this participant holds; zeros without one."""
         source = next((pair[0] for pair in self.pairs if pair[1] == number), None)
         if source is None or source >= len(everyone):

@@ -24,7 +24,7 @@ from glia.graph.type_rules import (
 Array = np.ndarray[Any, Any]
 
 
-def _widened(a: Array, b: Array, result: DType) -> tuple[Array, Array, DType]:
+def _widen(a: Array, b: Array, result: DType) -> tuple[Array, Array, DType]:
     """Operands in the dtype products are summed in, and that sum's dtype.
 
     Floats narrower than 32 bits are summed in float32. Integers of at most 16 bits go through
@@ -39,7 +39,7 @@ def _widened(a: Array, b: Array, result: DType) -> tuple[Array, Array, DType]:
     return a.astype(holder), b.astype(holder), result
 
 
-def _narrowed(total: Array, result: DType) -> Array:
+def _narrow(total: Array, result: DType) -> Array:
     """A sum brought to the result's dtype; integers held in float64 wrap."""
     if result.is_integer and total.dtype == np.float64:
         total = total.astype(np.int64)
@@ -92,7 +92,7 @@ class Dot(Node):
 
     def compute(self, a: Array, b: Array) -> Array:
         assert isinstance(self.type, TensorType)
-        a, b, result = _widened(a, b, self.result_dtype)
+        a, b, result = _widen(a, b, self.result_dtype)
         batch = math.prod(a.shape[d] for d in self.a_batch)
         depth = math.prod(a.shape[d] for d in self.a_contract)
         rows = math.prod(a.shape[d] for d in self.free_a)
@@ -103,7 +103,7 @@ class Dot(Node):
             total = np.matmul(
                 left.reshape(batch, rows, depth), right.reshape(batch, depth, columns)
             )
-        return _narrowed(total, result).reshape(self.type.shape)
+        return _narrow(total, result).reshape(self.type.shape)
 
 
 @op
@@ -148,7 +148,7 @@ class Convolution(Node):
 
     def compute(self, x: Array, kernel: Array) -> Array:
         assert isinstance(self.type, TensorType)
-        x, kernel, result = _widened(x, kernel, self.result_dtype)
+        x, kernel, result = _widen(x, kernel, self.result_dtype)
         axes = tuple(2 + d for d, is_reversed in enumerate(self.kernel_reversal) if is_reversed)
         kernel = np.flip(kernel, axes)
         groups = max(self.groups, self.batch_groups)
@@ -162,7 +162,7 @@ class Convolution(Node):
                      (0, 0, *self.low), (1, 1, *self.x_dilation))  # fmt: skip
         with np.errstate(all="ignore"):
             total = self._contract(padded, kernel, groups, shape)
-        return _narrowed(total, result)
+        return _narrow(total, result)
 
     def _contract(self, x: Array, kernel: Array, groups: int, shape: tuple[int, ...]) -> Array:
         """Sum over kernel positions, or over output positions where those are fewer."""
@@ -173,19 +173,19 @@ class Convolution(Node):
         total = np.zeros((batch, groups, outputs // groups, *spatial), x.dtype)
         if math.prod(window) <= math.prod(spatial):
             for at in np.ndindex(window):
-                part = x[self._steps(at, self.kernel_dilation, spatial, self.stride)]
+                part = x[self._strided_index(at, self.kernel_dilation, spatial, self.stride)]
                 flat = part.reshape(*part.shape[:3], -1)
                 total += np.matmul(kernel[(..., *at)], flat).reshape(total.shape)
         else:
             weights = kernel.reshape(*kernel.shape[:2], -1)
             for at in np.ndindex(*spatial):
-                part = x[self._steps(at, self.stride, window, self.kernel_dilation)]
+                part = x[self._strided_index(at, self.stride, window, self.kernel_dilation)]
                 flat = part.reshape(batch, groups, -1, 1)
                 total[(..., *at)] = np.matmul(weights, flat)[..., 0]
         return total.reshape(shape)
 
     @staticmethod
-    def _steps(
+    def _strided_index(
         at: Sequence[int], scale: Sequence[int], counts: Sequence[int], steps: Sequence[int]
     ) -> tuple[EllipsisType | slice, ...]:
         """The index of `count` elements, `step` apart from `at * scale` on, of the last axes."""

@@ -47,7 +47,7 @@ def _require_batch(
         require(same, f"batch dimension {a} of {x} and {b} of {indices} must have one extent")
 
 
-def _starts(
+def _start_positions(
     indices: Array, vector: int, map_dims: Dims, x_batch: Dims, batch: Dims, rank: int
 ) -> list[Array]:
     """For each dimension of x, the start position per index vector (zero where not addressed)."""
@@ -109,10 +109,12 @@ class Gather(Node):
         window = [size for d, size in enumerate(self.slice_sizes) if d not in dropped]
         require_length(self.offset_dims, len(window), "offset dimensions")
         require_dimensions(self.offset_dims, len(batch) + len(window), "offset dimensions")
-        return TensorType(x.dtype, _interleave(batch, tuple(window), self.offset_dims))
+        return TensorType(
+            x.dtype, _insert_window_dimensions(batch, tuple(window), self.offset_dims)
+        )
 
     def compute(self, x: Array, indices: Array) -> Array:
-        starts = _starts(indices, self.index_vector_dim, self.start_index_map,
+        starts = _start_positions(indices, self.index_vector_dim, self.start_index_map,
                          self.x_batch_dims, self.indices_batch_dims, x.ndim)  # fmt: skip
         bounds = [extent - size for extent, size in zip(x.shape, self.slice_sizes, strict=True)]
         starts = [np.clip(start, 0, bound) for start, bound in zip(starts, bounds, strict=True)]
@@ -123,10 +125,10 @@ class Gather(Node):
         found = found.reshape(*found.shape[:batch_rank], *window)
         rank = found.ndim
         inner, outer = tuple(range(batch_rank, rank)), tuple(range(batch_rank))
-        return np.transpose(found, _interleave(outer, inner, self.offset_dims))
+        return np.transpose(found, _insert_window_dimensions(outer, inner, self.offset_dims))
 
 
-def _interleave(batch: Dims, window: Dims, window_dims: Dims) -> Dims:
+def _insert_window_dimensions(batch: Dims, window: Dims, window_dims: Dims) -> Dims:
     """The batch's entries with the window's placed at `window_dims`, in order."""
     rest, inner = iter(batch), iter(window)
     rank = len(batch) + len(window)
@@ -187,7 +189,7 @@ class Scatter(Node):
         count = len(self.xs)
         xs, indices, updates = arrays[:count], arrays[count], arrays[count + 1 :]
         shape, window = xs[0].shape, self._window(updates[0].shape, xs[0].ndim)
-        starts = _starts(indices, self.index_vector_dim, self.scatter_dims,
+        starts = _start_positions(indices, self.index_vector_dim, self.scatter_dims,
                          self.x_batch_dims, self.indices_batch_dims, len(shape))  # fmt: skip
         batch_shape = starts[0].shape if starts else ()
         inside = np.ones(batch_shape, bool)
@@ -199,12 +201,12 @@ class Scatter(Node):
             flat = flat * extent + position
         chosen = np.broadcast_to(inside.reshape(*batch_shape, *[1] * len(shape)), flat.shape)
         targets = [np.array(x).reshape(-1) for x in xs]
-        values = [self._by_vector(update).reshape(flat.shape)[chosen] for update in updates]
+        values = [self._vectors_first(update).reshape(flat.shape)[chosen] for update in updates]
         fold_at(self.body, targets, flat[chosen], values)
         results = tuple(target.reshape(shape) for target in targets)
         return results[0] if count == 1 else results
 
-    def _by_vector(self, update: Array) -> Array:
+    def _vectors_first(self, update: Array) -> Array:
         """The update with the index vectors' dimensions first, then the window's."""
         window = sorted(self.update_window_dims)
         rest = [d for d in range(update.ndim) if d not in window]
@@ -228,7 +230,7 @@ class DynamicSlice(Node):
         return TensorType(x.dtype, self.slice_sizes)
 
     def compute(self, x: Array, *starts: Array) -> Array:
-        return x[_region(x.shape, self.slice_sizes, starts)]
+        return x[_clamped_slices(x.shape, self.slice_sizes, starts)]
 
 
 @op
@@ -250,7 +252,7 @@ class DynamicUpdateSlice(Node):
 
     def compute(self, x: Array, update: Array, *starts: Array) -> Array:
         result = np.array(x)
-        result[_region(x.shape, update.shape, starts)] = update
+        result[_clamped_slices(x.shape, update.shape, starts)] = update
         return result
 
 
@@ -266,7 +268,7 @@ def _require_within(sizes: Dims, x: TensorType) -> None:
     require(fits, f"a slice of {list(sizes)} does not fit {x}")
 
 
-def _region(shape: Dims, sizes: Dims, starts: tuple[Array, ...]) -> tuple[slice, ...]:
+def _clamped_slices(shape: Dims, sizes: Dims, starts: tuple[Array, ...]) -> tuple[slice, ...]:
     """The slices of the given sizes whose starts are clamped to stay inside the shape."""
     firsts = [min(max(int(s), 0), e - n) for s, e, n in zip(starts, shape, sizes, strict=True)]
     return tuple(slice(first, first + size) for first, size in zip(firsts, sizes, strict=True))

@@ -49,10 +49,10 @@ def monoid(body: Graph) -> str | None:
     """
     if len(body.parameters) != 2 or len(body.results) != 1:
         return None
-    result = _unwrapped(body.results[0])
+    result = _skip_identity_converts(body.results[0])
     if not isinstance(result, Map) or result.function not in MONOIDS:
         return None
-    if {_unwrapped(arg) for arg in result.args} != set(body.parameters):
+    if {_skip_identity_converts(arg) for arg in result.args} != set(body.parameters):
         return None
     if result.type != TensorType(result.dtype):
         return None
@@ -64,7 +64,7 @@ def returned_parameter(body: Graph) -> int | None:
     """Which parameter a one-result region returns unchanged; None if it computes."""
     if len(body.results) != 1:
         return None
-    result = _unwrapped(body.results[0])
+    result = _skip_identity_converts(body.results[0])
     return result.index if isinstance(result, Parameter) else None
 
 
@@ -90,7 +90,7 @@ def apply(body: Graph, arrays: Sequence[Array]) -> list[Array]:
     """The scalar region `body` applied to each element of equally shaped arrays."""
     shape = arrays[0].shape
     if not all(_is_elementwise(node) for node in body.nodes):
-        return _apply_one_by_one(body, arrays)
+        return _apply_per_element(body, arrays)
     values: dict[Node, Array] = {}
     for node in body.nodes:
         if isinstance(node, Parameter):
@@ -108,7 +108,7 @@ def _is_elementwise(node: Node) -> bool:
     return isinstance(node, (Parameter, Constant, Map, Convert, ReducePrecision))
 
 
-def _apply_one_by_one(body: Graph, arrays: Sequence[Array]) -> list[Array]:
+def _apply_per_element(body: Graph, arrays: Sequence[Array]) -> list[Array]:
     shape = arrays[0].shape
     results = [np.empty(shape, result.dtype.numpy) for result in body.results]
     for position in np.ndindex(shape):
@@ -153,7 +153,7 @@ def fold_at(
         with np.errstate(all="ignore"):
             MONOIDS[kind].at(targets[0], positions, values[0])
     else:
-        order = _occurrences(positions)
+        order = _occurrence_numbers(positions)
         for turn in range(int(order.max(initial=-1)) + 1):
             chosen = order == turn
             places = positions[chosen]
@@ -162,7 +162,7 @@ def fold_at(
                 target[places] = value
 
 
-def _occurrences(positions: Array) -> Array:
+def _occurrence_numbers(positions: Array) -> Array:
     """For each entry, how many equal entries precede it."""
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
@@ -175,7 +175,7 @@ def _occurrences(positions: Array) -> Array:
     return result
 
 
-def _unwrapped(node: Node) -> Node:
+def _skip_identity_converts(node: Node) -> Node:
     while isinstance(node, Convert) and node.x.dtype is node.to:
         node = node.x
     return node

@@ -26,20 +26,20 @@ def sorted_order(comparator: Graph, rows: Sequence[Array]) -> Array:
     """The stable permutation along the last axis that sorts equally shaped arrays."""
     if not rows[0].size:
         return np.zeros(rows[0].shape, np.int64)
-    key = _key(comparator, rows)
+    key = _sort_key(comparator, rows)
     if key is not None:
         return np.argsort(key, axis=-1, kind="stable")
     flat = [row.reshape(-1, row.shape[-1]) for row in rows]
     return _merge_sort(comparator, flat).reshape(rows[0].shape)
 
 
-def _key(comparator: Graph, rows: Sequence[Array]) -> Array | None:
+def _sort_key(comparator: Graph, rows: Sequence[Array]) -> Array | None:
     """What sorting ascending by gives the comparator's order, if it compares a key of each side."""
     result = comparator.results[0]
     if not isinstance(result, Map) or result.function not in _STRICT:
         return None
     left, right = result.args
-    if not _mirrored(left, right):
+    if not _is_mirrored(left, right):
         return None
     sides = [row for row in rows for _ in range(2)]
     key = apply(Graph("key", comparator.parameters, (left,)), sides)[0]
@@ -53,7 +53,7 @@ def _key(comparator: Graph, rows: Sequence[Array]) -> Array | None:
     return -key if key.dtype.kind == "f" else ~key
 
 
-def _mirrored(left: Node, right: Node) -> bool:
+def _is_mirrored(left: Node, right: Node) -> bool:
     """Whether `right` is `left` with every parameter of a replaced by its partner of b."""
     pending, seen = [(left, right)], set()
     while pending:

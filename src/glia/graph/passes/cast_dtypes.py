@@ -66,7 +66,7 @@ def _operand_rules(options: CompileOptions) -> tuple[Rule, ...]:
     """The rules that cast what the PE multiplies."""
 
     def narrow(x: Node) -> Node:
-        return _narrowed(x, options)
+        return _narrow_operand(x, options)
 
     @rule
     def cast_dot(op: Dot) -> Node | None:
@@ -91,17 +91,17 @@ def _is_castable(a: Node, b: Node, result: DType, options: CompileOptions) -> bo
         return a.dtype in (F32, BF16) and b.dtype in (F32, BF16)
     if a.dtype is not F32 or b.dtype is not F32 or result is not F32:
         return False
-    return not (_is_rounded(a) and _is_rounded(b))
+    return not (_is_narrowed(a) and _is_narrowed(b))
 
 
-def _is_rounded(x: Node) -> bool:
+def _is_narrowed(x: Node) -> bool:
     match x:
         case ReducePrecision(_, exponent, mantissa):
             return (exponent, mantissa) == _TF32_BITS
     return False
 
 
-def _narrowed(x: Node, options: CompileOptions) -> Node:
+def _narrow_operand(x: Node, options: CompileOptions) -> Node:
     if options.auto_cast_type == "tf32":
         return ReducePrecision(x, *_TF32_BITS)
     if options.auto_cast_type != "fp8_e4m3":
@@ -130,7 +130,7 @@ def _constant(node: Constant, _: Sequence[Node], dtypes: Mapping[DType, DType]) 
     return convert(node, dtypes[F32]) if node.dtype is F32 else None
 
 
-def _in_float32(node: Node, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node:
+def _keep_in_float32(node: Node, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node:
     """The operation as it was, between conversions."""
     pairs = zip(operands, node.operands, strict=True)
     same = node.with_operands(convert(new, old.dtype) for new, old in pairs)
@@ -138,51 +138,55 @@ def _in_float32(node: Node, operands: Sequence[Node], dtypes: Mapping[DType, DTy
     return results_as_node(results)
 
 
-def _kernel(node: CustomCall, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node:
+def _keep_kernel(node: CustomCall, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node:
     """A kernel as it was: operands that only moved since they were given are not rounded."""
     pairs = zip(operands, node.operands, strict=True)
-    return _in_float32(node, [_given(new, old) for new, old in pairs], dtypes)
+    return _keep_in_float32(node, [_unnarrowed_source(new, old) for new, old in pairs], dtypes)
 
 
-def _given(new: Node, old: Node) -> Node:
+def _unnarrowed_source(new: Node, old: Node) -> Node:
     """The value that `old` was before its image `new` was narrowed, where nothing computed it."""
     if isinstance(old, Parameter | Constant | CustomCall | Get):
         return new.x if isinstance(new, Convert) and new.x.dtype is old.dtype else new
     if isinstance(old, _MOVES) and type(new) is type(old):
-        return new.with_operands([_given(new.x, old.x)])
+        return new.with_operands([_unnarrowed_source(new.x, old.x)])
     return new
 
 
-def _contraction(node: Any, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
+def _accumulate_in_float32(
+    node: Any, operands: Sequence[Node], dtypes: Mapping[DType, DType]
+) -> Node | None:
     """Accumulate in float32 and round once."""
     if node.result_dtype is not F32:
         return None
     return convert(node.with_operands(operands), dtypes[F32])
 
 
-def _on_parts(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
+def _keep_float32_parts(
+    node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]
+) -> Node | None:
     """Functions into or out of complex numbers, whose parts stay float32."""
     involved = node.dtype.is_complex or any(arg.dtype.is_complex for arg in node.args)
-    return _in_float32(node, operands, dtypes) if involved else None
+    return _keep_in_float32(node, operands, dtypes) if involved else None
 
 
 _SPECIAL: dict[type[Node], Any] = {
     Constant: _constant,
-    Map: _on_parts,
-    CustomCall: _kernel,
-    **dict.fromkeys((Dot, Convolution), _contraction),
-    **dict.fromkeys((Bitcast, Cholesky, Fft, Iota, RngUniform, TriangularSolve), _in_float32),
+    Map: _keep_float32_parts,
+    CustomCall: _keep_kernel,
+    **dict.fromkeys((Dot, Convolution), _accumulate_in_float32),
+    **dict.fromkeys((Bitcast, Cholesky, Fft, Iota, RngUniform, TriangularSolve), _keep_in_float32),
 }
 
 
-def _is_low(dtype: DType) -> bool:
+def _is_16_bit_float(dtype: DType) -> bool:
     return dtype.is_float and dtype.bits < 32
 
 
 @rule
 def accumulate_contraction(op: Dot | Convolution) -> Node | None:
     """dot to bf16 = convert(dot to f32)"""
-    if not _is_low(op.result_dtype):
+    if not _is_16_bit_float(op.result_dtype):
         return None
     return Convert(dataclasses.replace(op, result_dtype=F32), op.result_dtype)
 
@@ -191,7 +195,7 @@ def accumulate_contraction(op: Dot | Convolution) -> Node | None:
 def accumulate_sum(op: Reduce | ReduceWindow) -> Node | None:
     """sum of bf16 = convert(sum of converted to f32); so for products, and in windows"""
     kind = monoid(op.body)
-    if kind not in ("add", "multiply") or not _is_low(op.dtype):
+    if kind not in ("add", "multiply") or not _is_16_bit_float(op.dtype):
         return None
     wide = dataclasses.replace(op, xs=(convert(op.xs[0], F32),), inits=(convert(op.inits[0], F32),),
                                body=monoid_region(kind, F32))  # fmt: skip

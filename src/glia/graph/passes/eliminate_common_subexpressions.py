@@ -19,10 +19,10 @@ _DISTINCT = (RngUniform, CustomCall)
 
 def eliminate_common_subexpressions(graph: Graph, options: CompileOptions) -> Graph:
     """The graph with equal nodes merged, regions included; constants are equal by content."""
-    return _Numbering().merge(graph)
+    return _ValueNumbering().merge(graph)
 
 
-class _Numbering:
+class _ValueNumbering:
     def __init__(self) -> None:
         self._regions: dict[Graph, Hashable] = {}
         self._merged: dict[Graph, Graph] = {}
@@ -44,20 +44,20 @@ class _Numbering:
     def _key(self, node: Node, operands: Hashable) -> Hashable:
         """What two equal nodes have in common; `operands` identifies the operands."""
         if isinstance(node, Constant):
-            return content(np.asarray(node.value))
+            return content_key(np.asarray(node.value))
         attributes = tuple(getattr(node, name) for name in node.attribute_fields)
         regions = tuple(self._region_key(getattr(node, name)) for name in node.region_fields)
-        counts = tuple(_count(getattr(node, name)) for name in node.operand_fields)
+        counts = tuple(_operand_count(getattr(node, name)) for name in node.operand_fields)
         return node.opcode, attributes, operands, regions, counts
 
     def _region_key(self, region: Graph | tuple[Graph, ...]) -> Hashable:
         if not isinstance(region, Graph):
             return tuple(self._region_key(each) for each in region)
         if region not in self._regions:
-            self._regions[region] = self._describe(region)
+            self._regions[region] = self._structure(region)
         return self._regions[region]
 
-    def _describe(self, region: Graph) -> Hashable:
+    def _structure(self, region: Graph) -> Hashable:
         """The structure of a region, with nodes numbered in order and names left out."""
         number = {node: position for position, node in enumerate(region.nodes)}
         lines: list[Hashable] = []
@@ -71,11 +71,11 @@ class _Numbering:
         return tuple(lines), tuple(number[result] for result in region.results)
 
 
-def content(array: np.ndarray[Any, Any]) -> Hashable:
+def content_key(array: np.ndarray[Any, Any]) -> Hashable:
     """A key that two arrays share when they hold the same bytes in the same shape."""
     digest = hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).tobytes()).digest()
     return "constant", str(array.dtype), array.shape, digest
 
 
-def _count(value: Node | tuple[Node, ...]) -> int:
+def _operand_count(value: Node | tuple[Node, ...]) -> int:
     return 1 if isinstance(value, Node) else len(value)

@@ -37,8 +37,8 @@ def _sweep(graph: Graph) -> Graph:
         operands = [image.get(operand, operand) for operand in node.operands]
         same = all(new is old for new, old in zip(operands, node.operands, strict=True))
         rebuilt = map_regions(node if same else node.with_operands(operands), _sweep)
-        read = _read(graph, node)
-        narrow = _narrowed(rebuilt, read) if read is not None else None
+        read = _live_results(graph, node)
+        narrow = _drop_results(rebuilt, read) if read is not None else None
         if narrow is not None:
             kept, smaller = narrow
             replaced[node] = dict(zip(kept, results_of(smaller), strict=True))
@@ -49,14 +49,14 @@ def _sweep(graph: Graph) -> Graph:
     return graph if same else dataclasses.replace(graph, results=results)
 
 
-def _read(graph: Graph, node: Node) -> set[int] | None:
+def _live_results(graph: Graph, node: Node) -> set[int] | None:
     """The results of a node that are read; None for a node with one result."""
     if isinstance(node.type, TensorType):
         return None
     return {user.index for user in graph.users[node] if isinstance(user, Get)}
 
 
-def _narrowed(node: Node, read: set[int]) -> tuple[list[int], Node] | None:
+def _drop_results(node: Node, read: set[int]) -> tuple[list[int], Node] | None:
     """The results to keep and the smaller operation; None when all are needed."""
     narrow = {While: _narrow_while, Conditional: _narrow_conditional, Sort: _narrow_sort}
     return narrow[type(node)](node, read) if type(node) in narrow else None
@@ -75,11 +75,11 @@ def _narrow_while(loop: Node, read: set[int]) -> tuple[list[int], Node] | None:
         return None
     kept = sorted(needed)
     state = tuple(loop.state[i] for i in kept)
-    condition = _keeping(loop.condition, kept, range(len(loop.condition.results)))
-    return kept, While(state, condition, _keeping(loop.body, kept, kept), loc=loop.loc)
+    condition = _restrict(loop.condition, kept, range(len(loop.condition.results)))
+    return kept, While(state, condition, _restrict(loop.body, kept, kept), loc=loop.loc)
 
 
-def _keeping(graph: Graph, parameters: Sequence[int], results: Sequence[int]) -> Graph:
+def _restrict(graph: Graph, parameters: Sequence[int], results: Sequence[int]) -> Graph:
     """The graph with only these parameters, renumbered, and only these results."""
     kept = [
         Parameter(position, graph.parameters[index].declared, graph.parameters[index].name)
@@ -112,6 +112,6 @@ def _narrow_sort(sort: Node, read: set[int]) -> tuple[list[int], Node] | None:
     if len(kept) == len(sort.xs) or not kept:
         return None
     parameters = [index for k in kept for index in (2 * k, 2 * k + 1)]
-    comparator = _keeping(sort.comparator, parameters, [0])
+    comparator = _restrict(sort.comparator, parameters, [0])
     xs = tuple(sort.xs[k] for k in kept)
     return kept, Sort(xs, sort.dimension, sort.is_stable, comparator, loc=sort.loc)

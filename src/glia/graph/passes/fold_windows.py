@@ -84,7 +84,7 @@ def with_rows_as_channels(op: Convolution, folded: tuple[int, ...]) -> Node:
     edges = [(op.low[d], op.high[d]) if d in folded else (0, 0) for d in range(len(window))]
     low, high = zip((0, 0), (0, 0), *edges, strict=True)
     padded = pad(op.x, constant(0, op.x.dtype), low, high)
-    copies = [_shifted(op, padded, dict(zip(folded, at, strict=True))) for at in offsets]
+    copies = [_shift_input(op, padded, dict(zip(folded, at, strict=True))) for at in offsets]
 
     def kept(values: tuple[int, ...], neutral: int) -> tuple[int, ...]:
         return tuple(neutral if d in folded else value for d, value in enumerate(values))
@@ -92,7 +92,7 @@ def with_rows_as_channels(op: Convolution, folded: tuple[int, ...]) -> Node:
     return dataclasses.replace(
         op,
         x=concatenate(copies, 1),
-        kernel=_kernel(op, folded),
+        kernel=_fold_kernel(op, folded),
         stride=kept(op.stride, 1),
         low=kept(op.low, 0),
         high=kept(op.high, 0),
@@ -103,7 +103,7 @@ def with_rows_as_channels(op: Convolution, folded: tuple[int, ...]) -> Node:
     )
 
 
-def _shifted(op: Convolution, padded: Node, at: dict[int, int]) -> Node:
+def _shift_input(op: Convolution, padded: Node, at: dict[int, int]) -> Node:
     """What one row of the window sees: every stride-th element from the row on."""
     starts, limits, strides = [0, 0], list(padded.shape[:2]), [1, 1]
     for d, extent in enumerate(padded.shape[2:]):
@@ -116,7 +116,7 @@ def _shifted(op: Convolution, padded: Node, at: dict[int, int]) -> Node:
     return Slice(padded, tuple(starts), tuple(limits), tuple(strides))
 
 
-def _kernel(op: Convolution, folded: tuple[int, ...]) -> Node:
+def _fold_kernel(op: Convolution, folded: tuple[int, ...]) -> Node:
     """The kernel with the folded dimensions beside the channels, in the order of the copies."""
     turned = tuple(2 + d for d in folded if op.kernel_reversal[d])
     kernel = reverse(op.kernel, turned)

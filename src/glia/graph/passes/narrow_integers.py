@@ -56,7 +56,7 @@ def narrow_integers(graph: Graph, options: CompileOptions) -> Graph:
         wide.opcode,
         f" at {wide.loc}" if str(wide.loc) else "",
     )
-    graph = apply_rules(_with_words_outside(graph), (drop_identity_bitcast, merge_bitcasts))
+    graph = apply_rules(_split_boundary_words(graph), (drop_identity_bitcast, merge_bitcasts))
     return retype(graph, Retyping(_NARROW, _SPECIAL, lambda p: (p, p), lambda value, _: value))
 
 
@@ -64,7 +64,7 @@ def _is_wide(node: Node) -> bool:
     return any(kind.dtype in _NARROW for kind in tensor_types(node.type))
 
 
-def _with_words_outside(graph: Graph) -> Graph:
+def _split_boundary_words(graph: Graph) -> Graph:
     """The graph whose parameters and results of 64 bits are pairs of words, bitcast inside.
 
     What only passes bits through, such as the state of a random generator, loses none of them once
@@ -88,7 +88,7 @@ def _with_words_outside(graph: Graph) -> Graph:
     return dataclasses.replace(graph, parameters=tuple(parameters), results=results)
 
 
-def _as_words(value: Node) -> Node:
+def _sign_extend_to_words(value: Node) -> Node:
     """A 32-bit integer as the low and high word of the 64-bit integer of equal value."""
     low = bitcast(value, U32)
     if value.dtype.kind is Kind.UNSIGNED:
@@ -132,7 +132,7 @@ def _bitcast(node: Bitcast, operands: Sequence[Node], dtypes: Mapping[DType, DTy
         low = slice_along(x, -1, 0, 32 // node.x.dtype.bits)
         return bitcast(take(low, -1, 0) if node.x.dtype.bits == 32 else low, dtypes[node.to])
     if node.x.dtype in dtypes and node.to.bits < 64:
-        words = _as_words(x)
+        words = _sign_extend_to_words(x)
         if node.to.bits == 32:
             return bitcast(words, node.to)
         split = Bitcast(words, _WORDS[node.to.bits])

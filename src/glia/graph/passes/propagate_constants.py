@@ -63,7 +63,7 @@ def _fold(graph: Graph) -> Graph:
         if isinstance(node, Constant):
             known[node] = np.asarray(node.value)
         elif _is_foldable(node, known):
-            folded = _constant(node, known)
+            folded = _evaluate_to_constant(node, known)
             known[folded] = np.asarray(folded.value)
             return folded
         elif isinstance(node, _GENERATED) and all(o in known for o in node.operands):
@@ -78,7 +78,7 @@ def _is_foldable(node: Node, known: dict[Node, Array | None]) -> bool:
         return False
     if not isinstance(node.type, TensorType) or any(o not in known for o in node.operands):
         return False
-    if _has_loop(node) or _work(node) > FOLDED_WORK:
+    if _has_loop(node) or _evaluation_steps(node) > FOLDED_WORK:
         return False
     stored = sum(tensor(o).bytes for o in node.operands if isinstance(o, Constant))
     if stored and isinstance(node, _LAYOUT):
@@ -94,7 +94,7 @@ def _has_loop(node: Node) -> bool:
     return any(isinstance(n, _NEVER) or _has_loop(n) for region in regions for n in region.nodes)
 
 
-def _work(node: Node) -> int:
+def _evaluation_steps(node: Node) -> int:
     """Elementary steps of computing a node on known operands, to within a small factor."""
     result = tensor(node).elements
     elements = max((tensor(o).elements for o in node.operands), default=0)
@@ -106,13 +106,15 @@ def _work(node: Node) -> int:
     return elements
 
 
-def _constant(node: Node, known: dict[Node, Array | None]) -> Constant:
-    value = np.array(node.compute(*(_value(o, known) for o in node.operands)), order="C")
+def _evaluate_to_constant(node: Node, known: dict[Node, Array | None]) -> Constant:
+    value = np.array(node.compute(*(_known_value(o, known) for o in node.operands)), order="C")
     value.flags.writeable = False
     return Constant(value, loc=node.loc)
 
 
-def _value(node: Node, known: dict[Node, Array | None]) -> Array:
+def _known_value(node: Node, known: dict[Node, Array | None]) -> Array:
     """The value of a known node; generated ones are computed when they are needed."""
     found = known[node]
-    return node.compute(*(_value(o, known) for o in node.operands)) if found is None else found
+    return (
+        node.compute(*(_known_value(o, known) for o in node.operands)) if found is None else found
+    )

@@ -39,7 +39,7 @@ MOST_STEPS = 400
 
 
 @dataclass(frozen=True)
-class Known:
+class TableFunction:
     """A function of one variable: its exact value, and the nodes that compute it."""
 
     name: str
@@ -48,13 +48,13 @@ class Known:
     steps: int = 1
 
 
-def _direct(name: str) -> Known:
-    return Known(name, FUNCTIONS[name].compute, lambda x: apply(name, x))
+def _table_function(name: str) -> TableFunction:
+    return TableFunction(name, FUNCTIONS[name].compute, lambda x: apply(name, x))
 
 
-KNOWN = (
-    *map(_direct, ("gelu", "gelu_tanh", "silu", "softplus", "erf", "tanh", "logistic")),
-    Known(
+TABLE_FUNCTIONS = (
+    *map(_table_function, ("gelu", "gelu_tanh", "silu", "softplus", "erf", "tanh", "logistic")),
+    TableFunction(
         "erfc",
         lambda x: 1 - FUNCTIONS["erf"].compute(x),
         lambda x: apply("subtract", splat_like(1.0, x), apply("erf", x)),
@@ -73,11 +73,11 @@ def recognise_functions(graph: Graph, options: CompileOptions | None = None) -> 
 
 class _Recogniser:
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[object, ...], Known | None] = {}
+        self._verdicts: dict[tuple[object, ...], TableFunction | None] = {}
 
     def graph(self, graph: Graph) -> Graph:
         """The graph and its regions rewritten."""
-        found = self._find(graph)
+        found = self._find_matches(graph)
         image: dict[Node, Node] = {}
         for node in graph.nodes:
             if node in found:
@@ -91,16 +91,16 @@ class _Recogniser:
         results = tuple(image[result] for result in graph.results)
         return dataclasses.replace(graph, results=results)
 
-    def _find(self, graph: Graph) -> dict[Node, tuple[Known, Node]]:
+    def _find_matches(self, graph: Graph) -> dict[Node, tuple[TableFunction, Node]]:
         """What to replace: node -> (function, variable). What only replaced parts read is left."""
         position = {node: number for number, node in enumerate(graph.nodes)}
-        found: dict[Node, tuple[Known, Node]] = {}
+        found: dict[Node, tuple[TableFunction, Node]] = {}
         is_read = set(graph.results)
         for node in reversed(graph.nodes):
             if node not in is_read:
                 continue
             is_function = isinstance(node, Map) and node.dtype is F32
-            match = self._function_of(node, position) if is_function else None
+            match = self._match_function(node, position) if is_function else None
             if match is None:
                 is_read.update(node.operands)
             else:
@@ -108,12 +108,14 @@ class _Recogniser:
                 is_read.add(match[1])
         return found
 
-    def _function_of(self, node: Node, position: dict[Node, int]) -> tuple[Known, Node] | None:
+    def _match_function(
+        self, node: Node, position: dict[Node, int]
+    ) -> tuple[TableFunction, Node] | None:
         """(function, variable) when a node is a known function of some node below it."""
         for variable, steps in _dominators(node, position):
             if variable.dtype is not F32 or len(steps) < FEWEST_STEPS:
                 continue
-            key = _structure(steps, variable)
+            key = _structural_key(steps, variable)
             if key not in self._verdicts:
                 self._verdicts[key] = _identify(steps, variable)
             known = self._verdicts[key]
@@ -142,11 +144,11 @@ def _dominators(root: Node, position: dict[Node, int]) -> Iterator[tuple[Node, l
                 heapq.heappush(waiting, (-position[operand], operand))
 
 
-def _function(step: Node) -> str:
+def _scalar_function(step: Node) -> str:
     return step.function if isinstance(step, Map) else "convert"
 
 
-def _structure(steps: list[Node], variable: Node) -> tuple[object, ...]:
+def _structural_key(steps: list[Node], variable: Node) -> tuple[object, ...]:
     """What two parts have in common that are the same function of their variables."""
     names = {variable: -1} | {step: number for number, step in enumerate(steps)}
 
@@ -157,21 +159,21 @@ def _structure(steps: list[Node], variable: Node) -> tuple[object, ...]:
         assert value is not None
         return value.dtype.name, value.tobytes()
 
-    return tuple((_function(s), s.dtype, *map(name, s.operands)) for s in steps)
+    return tuple((_scalar_function(s), s.dtype, *map(name, s.operands)) for s in steps)
 
 
-def _identify(steps: list[Node], variable: Node) -> Known | None:
+def _identify(steps: list[Node], variable: Node) -> TableFunction | None:
     """The known function that a part is of its variable, if any."""
-    candidates = KNOWN
-    for samples in (_few_samples(), _samples(steps)):
-        values = _values(steps, variable, samples)
+    candidates = TABLE_FUNCTIONS
+    for samples in (_screening_samples(), _samples(steps)):
+        values = _evaluate_steps(steps, variable, samples)
         candidates = tuple(k for k in candidates if _agrees(k, samples, values))
         if not candidates:
             return None
     return candidates[0]
 
 
-def _values(steps: list[Node], variable: Node, samples: Array) -> Array:
+def _evaluate_steps(steps: list[Node], variable: Node, samples: Array) -> Array:
     """The part's values where its variable takes those of `samples`, as the graph has them."""
     known: dict[Node, Array] = {variable: samples}
 
@@ -188,7 +190,7 @@ def _values(steps: list[Node], variable: Node, samples: Array) -> Array:
     return known[steps[0]]
 
 
-def _agrees(known: Known, samples: Array, values: Array) -> bool:
+def _agrees(known: TableFunction, samples: Array, values: Array) -> bool:
     """Whether values are the function's at all samples; at infinity they may be NaN instead."""
     with np.errstate(all="ignore"):
         exact = known.exact(samples.astype(np.float64))
@@ -199,12 +201,12 @@ def _agrees(known: Known, samples: Array, values: Array) -> bool:
 
 
 @cache
-def _few_samples() -> Array:
+def _screening_samples() -> Array:
     return np.array([-7.3, -2.1, -0.77, -0.01, 0.3, 1.4, 3.9, 11.0], np.float32)
 
 
 @cache
-def _usual_samples() -> Array:
+def _standard_samples() -> Array:
     """Every size of number, both signs, densely where functions bend; zeros, NaN, infinities."""
     dense = np.linspace(-16, 16, 4001)
     sizes = np.exp2(np.linspace(-140, LARGEST, 961))
@@ -222,4 +224,4 @@ def _samples(steps: list[Node]) -> Array:
     }
     near = np.array(sorted(constants), np.float64).astype(np.float32)
     near = np.concatenate([near, np.nextafter(near, -np.inf), np.nextafter(near, np.inf)])
-    return np.concatenate([_usual_samples(), near, -near]).astype(np.float32)
+    return np.concatenate([_standard_samples(), near, -near]).astype(np.float32)

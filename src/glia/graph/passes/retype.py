@@ -65,10 +65,10 @@ class _Retyper:
         """The results of a graph whose parameters have images."""
         for node in graph.nodes:
             if node not in image:
-                image[node] = self._retyped(node, [image[operand] for operand in node.operands])
+                image[node] = self._retype_node(node, [image[operand] for operand in node.operands])
         return [image[result] for result in graph.results]
 
-    def _region(self, graph: Graph) -> Graph:
+    def _retype_region(self, graph: Graph) -> Graph:
         if graph not in self._regions:
             image: dict[Node, Node] = {}
             parameters = []
@@ -84,32 +84,34 @@ class _Retyper:
             self._regions[graph] = graph if same else changed
         return self._regions[graph]
 
-    def _retyped(self, node: Node, operands: list[Node]) -> Node:
+    def _retype_node(self, node: Node, operands: list[Node]) -> Node:
         if isinstance(node, Get) and isinstance(operands[0], Tuple):
             return operands[0].parts[node.index]
         special = self._retyping.special.get(type(node))
         found = special(node, operands, self._retyping.dtypes) if special is not None else None
-        return found if found is not None else self._rebuilt(node, operands)
+        return found if found is not None else self._rebuild(node, operands)
 
-    def _rebuilt(self, node: Node, operands: list[Node]) -> Node:
+    def _rebuild(self, node: Node, operands: list[Node]) -> Node:
         """The same operation with attributes, regions and operands in the new dtypes."""
         changes: dict[str, Any] = {}
         for name in node.attribute_fields:
             value = getattr(node, name)
-            new = self._attribute(value)
+            new = self._retype_attribute(value)
             if new is not value and new != value:
                 changes[name] = new
         for name in node.region_fields:
             value = getattr(node, name)
             is_one = isinstance(value, Graph)
-            changed = self._region(value) if is_one else tuple(map(self._region, value))
+            changed = (
+                self._retype_region(value) if is_one else tuple(map(self._retype_region, value))
+            )
             if changed is not value and changed != value:
                 changes[name] = changed
         if any(new is not old for new, old in zip(operands, node.operands, strict=True)):
             node = node.with_operands(operands)
         return dataclasses.replace(node, **changes) if changes else node
 
-    def _attribute(self, value: Any) -> Any:
+    def _retype_attribute(self, value: Any) -> Any:
         if isinstance(value, DType):
             return self._retyping.dtypes.get(value, value)
         if isinstance(value, TensorType | TupleType):

@@ -112,14 +112,14 @@ def divide_by_one(op: Map) -> Node | None:
 def absorbing_operand(op: Map) -> Node | None:
     """x * 0 = 0, x and 0 = 0, x or ones = ones (integers and pred)"""
     match op:
-        case Map("multiply" | "and", (x, value)) if _exact(x.dtype) and is_uniform(value, 0):
+        case Map("multiply" | "and", (x, value)) if _is_exact(x.dtype) and is_uniform(value, 0):
             return value
         case Map("or", (x, value)) if is_uniform(value, identity("and", x.dtype)):
             return value
     return None
 
 
-def _exact(dtype: DType) -> bool:
+def _is_exact(dtype: DType) -> bool:
     return dtype.is_integer or dtype is PRED
 
 
@@ -129,7 +129,7 @@ def operand_with_itself(op: Map) -> Node | None:
     match op:
         case Map(f, (a, b)) if a is b and f in _IDEMPOTENT:
             return a
-        case Map("subtract" | "xor", (a, b)) if a is b and _exact(a.dtype):
+        case Map("subtract" | "xor", (a, b)) if a is b and _is_exact(a.dtype):
             return splat_like(0, a)
     return None
 
@@ -138,7 +138,7 @@ def operand_with_itself(op: Map) -> Node | None:
 def compare_with_itself(op: Map) -> Node | None:
     """x == x is true and x < x is false (integers and pred)"""
     match op:
-        case Map(f, (a, b)) if a is b and f in _REFLEXIVE and _exact(a.dtype):
+        case Map(f, (a, b)) if a is b and f in _REFLEXIVE and _is_exact(a.dtype):
             return broadcast(constant(_REFLEXIVE[f], PRED), a.shape)
     return None
 
@@ -187,7 +187,7 @@ def not_of_comparison(op: Map) -> Node | None:
     """not (x < y) = x >= y for integers; not (x == y) = x != y always"""
     match op:
         case Map("not", (Map(f, (x, y)),)) if f in _OPPOSITE:
-            if _exact(x.dtype) or f in ("equal", "not_equal"):
+            if _is_exact(x.dtype) or f in ("equal", "not_equal"):
                 return apply(_OPPOSITE[f], x, y)
     return None
 
@@ -330,12 +330,12 @@ def convert_of_iota(op: Convert) -> Node | None:
     match op:
         case Convert(Iota(result, dimension), to) if to.is_integer or to.is_float:
             last = result.shape[dimension] - 1
-            if _counts_to(result.dtype, last) and _counts_to(to, last):
+            if _represents_up_to(result.dtype, last) and _represents_up_to(to, last):
                 return Iota(TensorType(to, result.shape), dimension)
     return None
 
 
-def _counts_to(dtype: DType, last: int) -> bool:
+def _represents_up_to(dtype: DType, last: int) -> bool:
     if dtype.is_float:
         return last <= 1 << (float_limits(dtype.numpy).nmant + 1)
     return dtype.is_integer and last < 2 ** (dtype.bits - (dtype.kind is Kind.SIGNED))
@@ -345,21 +345,21 @@ def _counts_to(dtype: DType, last: int) -> bool:
 def map_of_broadcasts(op: Map) -> Node | None:
     """f(broadcast(x), broadcast(y)) = broadcast(f(x, y)) for broadcasts of one kind"""
     wide = [arg for arg in op.args if uniform(arg) is None]
-    if not wide or not all(_alike(arg, wide[0]) for arg in wide):
+    if not wide or not all(_is_same_broadcast(arg, wide[0]) for arg in wide):
         return None
     first = wide[0]
     assert isinstance(first, Broadcast)
-    args = [_before(arg, first) for arg in op.args]
+    args = [_operand_before_broadcast(arg, first) for arg in op.args]
     return broadcast(apply(op.function, *args), op.shape, first.dimensions)
 
 
-def _alike(arg: Node, first: Node) -> bool:
+def _is_same_broadcast(arg: Node, first: Node) -> bool:
     if not isinstance(arg, Broadcast) or not isinstance(first, Broadcast):
         return False
     return arg.dimensions == first.dimensions and arg.x.shape == first.x.shape
 
 
-def _before(arg: Node, first: Broadcast) -> Node:
+def _operand_before_broadcast(arg: Node, first: Broadcast) -> Node:
     value = uniform(arg)
     if value is not None:
         return broadcast(constant(value, arg.dtype), first.x.shape)
@@ -377,10 +377,12 @@ def map_of_reshapes(op: Map) -> Node | None:
     (shape,) = inner
     if squeezed(shape) != squeezed(op.shape):
         return None
-    return reshape(apply(op.function, *(_reshaped(arg, shape) for arg in op.args)), op.shape)
+    return reshape(
+        apply(op.function, *(_operand_before_reshape(arg, shape) for arg in op.args)), op.shape
+    )
 
 
-def _reshaped(arg: Node, shape: tuple[int, ...]) -> Node:
+def _operand_before_reshape(arg: Node, shape: tuple[int, ...]) -> Node:
     value = uniform(arg)
     if value is not None:
         return broadcast(constant(value, arg.dtype), shape)

@@ -18,7 +18,7 @@ def dot_of_transposed_left(op: Dot) -> Node | None:
         return None
     p = op.a.permutation
     batch, contract = pick(p, op.a_batch), pick(p, op.a_contract)
-    if not _free_keep_order(p, op.a_batch + op.a_contract):
+    if not _keeps_free_order(p, op.a_batch + op.a_contract):
         return None
     return dataclasses.replace(op, a=op.a.x, a_batch=batch, a_contract=contract)
 
@@ -30,12 +30,12 @@ def dot_of_transposed_right(op: Dot) -> Node | None:
         return None
     p = op.b.permutation
     batch, contract = pick(p, op.b_batch), pick(p, op.b_contract)
-    if not _free_keep_order(p, op.b_batch + op.b_contract):
+    if not _keeps_free_order(p, op.b_batch + op.b_contract):
         return None
     return dataclasses.replace(op, b=op.b.x, b_batch=batch, b_contract=contract)
 
 
-def _free_keep_order(permutation: tuple[int, ...], used: tuple[int, ...]) -> bool:
+def _keeps_free_order(permutation: tuple[int, ...], used: tuple[int, ...]) -> bool:
     """Whether the dimensions not in `used` stay in one order without the transpose."""
     return is_increasing([p for d, p in enumerate(permutation) if d not in used])
 
@@ -43,7 +43,7 @@ def _free_keep_order(permutation: tuple[int, ...], used: tuple[int, ...]) -> boo
 @rule
 def dot_of_unit_reshape_left(op: Dot) -> Node | None:
     """dot(reshape(a), b) = reshape(dot(a, b)) when the reshape adds free dimensions of extent 1"""
-    found = _without_units(op.a, op.a_batch, op.a_contract)
+    found = _drop_unit_reshape(op.a, op.a_batch, op.a_contract)
     if found is None:
         return None
     a, batch, contract = found
@@ -54,7 +54,7 @@ def dot_of_unit_reshape_left(op: Dot) -> Node | None:
 @rule
 def dot_of_unit_reshape_right(op: Dot) -> Node | None:
     """dot(a, reshape(b)) = reshape(dot(a, b)) when the reshape adds free dimensions of extent 1"""
-    found = _without_units(op.b, op.b_batch, op.b_contract)
+    found = _drop_unit_reshape(op.b, op.b_batch, op.b_contract)
     if found is None:
         return None
     b, batch, contract = found
@@ -62,7 +62,7 @@ def dot_of_unit_reshape_right(op: Dot) -> Node | None:
     return reshape(inner, op.shape)
 
 
-def _without_units(
+def _drop_unit_reshape(
     x: Node, batch: tuple[int, ...], contract: tuple[int, ...]
 ) -> tuple[Node, tuple[int, ...], tuple[int, ...]] | None:
     """x before a reshape that only added free extents of 1, with the dimensions renamed."""

@@ -149,10 +149,10 @@ def branch_known(op: Conditional) -> Node | None:
 @rule
 def loop_never_entered(op: While) -> Node | None:
     """while(s) = s when the condition does not hold at first"""
-    return results_as_node(op.state) if _initially(op) is False else None
+    return results_as_node(op.state) if _initial_condition(op) is False else None
 
 
-def _initially(op: While) -> bool | None:
+def _initial_condition(op: While) -> bool | None:
     """The condition on the initial state, when that follows from known scalars."""
     values = []
     needed = set(op.condition.nodes)
@@ -169,21 +169,21 @@ def _initially(op: While) -> bool | None:
 
 
 @rule
-def spread_known_state(op: While) -> Node | None:
+def propagate_known_state(op: While) -> Node | None:
     """while(s) = while(s) with a known scalar in place of a state that never changes"""
     for index, (initial, parameter) in enumerate(zip(op.state, op.body.parameters, strict=True)):
         known = uniform(initial)
         if known is None or op.body.results[index] is not parameter:
             continue
-        body, condition = _with_known(op.body, index, initial), op.condition
-        condition = _with_known(condition, index, initial)
+        body, condition = _substitute_parameter(op.body, index, initial), op.condition
+        condition = _substitute_parameter(condition, index, initial)
         if body is not op.body or condition is not op.condition:
-            body = _returning(body, index)
+            body = _return_parameter(body, index)
             return While(op.state, condition, body, loc=op.loc)
     return None
 
 
-def _with_known(graph: Graph, index: int, value: Node) -> Graph:
+def _substitute_parameter(graph: Graph, index: int, value: Node) -> Graph:
     parameter = graph.parameters[index]
     if not graph.users[parameter]:
         return graph
@@ -193,7 +193,7 @@ def _with_known(graph: Graph, index: int, value: Node) -> Graph:
     return Graph(graph.name, graph.parameters, results, graph.result_names, graph.aliases)
 
 
-def _returning(graph: Graph, index: int) -> Graph:
+def _return_parameter(graph: Graph, index: int) -> Graph:
     """The graph whose index-th result is again its index-th parameter."""
     results = list(graph.results)
     results[index] = graph.parameters[index]

@@ -90,7 +90,7 @@ class _Rewriter:
         self._rules = rules
         self._by_class: dict[type[Node], tuple[Rule, ...]] = {}
         self._normal: dict[Node, Node] = {}
-        self._becomes: dict[Node, Node] = {}
+        self._replacement: dict[Node, Node] = {}
         self._origins: dict[Node, _Origin] = {}
         self._regions: dict[Graph, Graph] = {}
 
@@ -109,45 +109,45 @@ class _Rewriter:
             if node in self._normal:
                 stack.pop()
                 continue
-            waiting = self._waiting(node)
+            waiting = self._pending_inputs(node)
             if waiting:
-                self._inherit(node, waiting)
+                self._inherit_origin(node, waiting)
                 stack.extend(waiting)
             else:
                 self._step(node)
         return self._normal[root]
 
-    def _waiting(self, node: Node) -> list[Node]:
+    def _pending_inputs(self, node: Node) -> list[Node]:
         """What must be in normal form before `node` can take its next step."""
-        needs = (self._becomes[node],) if node in self._becomes else node.operands
+        needs = (self._replacement[node],) if node in self._replacement else node.operands
         return [need for need in needs if need not in self._normal]
 
-    def _inherit(self, node: Node, made: Iterable[Node]) -> None:
+    def _inherit_origin(self, node: Node, made: Iterable[Node]) -> None:
         origin = self._origins.get(node)
         if origin is not None:
             for each in made:
                 self._origins.setdefault(each, origin)
 
     def _step(self, node: Node) -> None:
-        if node in self._becomes:
-            self._normal[node] = self._normal[self._becomes[node]]
+        if node in self._replacement:
+            self._normal[node] = self._normal[self._replacement[node]]
             return
         if isinstance(node, Get) and isinstance(results := self._normal[node.x], Tuple):
-            self._become(node, results.parts[node.index], rules_fired=0)
+            self._replace(node, results.parts[node.index], rules_fired=0)
             return
-        rebuilt = self._rebuilt(node)
+        rebuilt = self._rebuild(node)
         if rebuilt is not node:
-            self._become(node, rebuilt, rules_fired=0)
+            self._replace(node, rebuilt, rules_fired=0)
             return
         for candidate in self._rules_for(type(node)):
             image = candidate(node)
             if image is not None:
-                self._check(candidate, node, image)
-                self._become(node, image, rules_fired=1)
+                self._check_replacement(candidate, node, image)
+                self._replace(node, image, rules_fired=1)
                 return
         self._normal[node] = node
 
-    def _rebuilt(self, node: Node) -> Node:
+    def _rebuild(self, node: Node) -> Node:
         """The node on normal operands and regions, at the source line of what it came from."""
         operands = [self._normal[operand] for operand in node.operands]
         if any(new is not old for new, old in zip(operands, node.operands, strict=True)):
@@ -157,13 +157,13 @@ class _Rewriter:
             node = dataclasses.replace(node, loc=origin.loc)
         return map_regions(node, self.rewrite_graph)
 
-    def _become(self, node: Node, image: Node, rules_fired: int) -> None:
-        self._becomes[node] = image
+    def _replace(self, node: Node, image: Node, rules_fired: int) -> None:
+        self._replacement[node] = image
         before = self._origins.get(node, _Origin())
         loc = node.loc if node.loc is not UNKNOWN else before.loc
         self._origins.setdefault(image, _Origin(loc, before.chain + rules_fired))
 
-    def _check(self, fired: Rule, node: Node, image: Node) -> None:
+    def _check_replacement(self, fired: Rule, node: Node, image: Node) -> None:
         if image is node or image.type != node.type:
             raise InternalError(
                 f"rule {fired.name} turned {node!r} of type {node.type} into {image!r} of type"

@@ -28,10 +28,13 @@ def extreme_with_position(body: Graph) -> str | None:
     if len(body.parameters) != 4 or len(body.results) != 2:
         return None
     value, position = body.parameters[0].dtype, body.parameters[1].dtype
-    if not position.is_integer or value.is_complex or not _follows_order(body):
+    if not position.is_integer or value.is_complex or not _depends_on_order_only(body):
         return None
     for kind, sign in (("maximum", 1), ("minimum", -1)):
-        if all(_agrees(body, sign, a, b) for a, b in itertools.product(_samples(body), repeat=2)):
+        if all(
+            _selects_extreme(body, sign, a, b)
+            for a, b in itertools.product(_samples(body), repeat=2)
+        ):
             return kind
     return None
 
@@ -51,7 +54,7 @@ def counts_up(position: Node, dimension: int) -> bool:
     return isinstance(position, Iota) and position.dimension == dimension
 
 
-def _follows_order(body: Graph) -> bool:
+def _depends_on_order_only(body: Graph) -> bool:
     """Whether only values are compared with values, and positions with positions."""
     kinds: dict[Node, set[int]] = {}
     for node in body.nodes:
@@ -76,7 +79,7 @@ def _samples(body: Graph) -> list[float]:
     return [-np.inf, -1.0, -0.0, 0.0, 1.0, np.inf, np.nan] if dtype.is_float else [0, 1]
 
 
-def _agrees(body: Graph, sign: int, a: float, b: float) -> bool:
+def _selects_extreme(body: Graph, sign: int, a: float, b: float) -> bool:
     """Whether the body keeps the right one of an earlier a and a later b."""
     value, position = body.parameters[0].dtype.numpy, body.parameters[1].dtype.numpy
     inputs = [np.asarray(a).astype(value), np.asarray(3).astype(position),

@@ -60,10 +60,10 @@ def separate(body: Graph) -> tuple[Graph, ...] | None:
     pairs = enumerate(body.results)
     if count == 1 or not all(depends_on((result,)) <= {i, count + i} for i, result in pairs):
         return None
-    return tuple(_alone(body, i) for i in range(count))
+    return tuple(_restrict_to_result(body, i) for i in range(count))
 
 
-def _alone(body: Graph, i: int) -> Graph:
+def _restrict_to_result(body: Graph, i: int) -> Graph:
     scalar = body.results[i].type
 
     def combined(old: Node, new: Node) -> Node:
@@ -85,7 +85,7 @@ def inline_scalar_graph(graph: Graph, tensors: Sequence[Node]) -> tuple[Node, ..
     for node in graph.nodes:
         if node not in image:
             image[node] = _lift(node, [image[operand] for operand in node.operands], graph)
-    return tuple(_spread(image[result], shape) for result in graph.results)
+    return tuple(_broadcast_scalar(image[result], shape) for result in graph.results)
 
 
 def _lift(node: Node, operands: list[Node], graph: Graph) -> Node:
@@ -95,29 +95,31 @@ def _lift(node: Node, operands: list[Node], graph: Graph) -> Node:
     shape = next((o.shape for o in operands if not isinstance(o, Tuple) and o.shape), None)
     if shape is None:
         return node.with_operands(operands) if operands else node
-    lifted = [_spread(operand, shape) for operand in operands]
+    lifted = [_broadcast_scalar(operand, shape) for operand in operands]
     if isinstance(node, ELEMENTWISE) and node.shape == ():
         return node.with_operands(lifted)
     if isinstance(node, Reshape | Broadcast | Transpose) and node.shape == node.x.shape == ():
         return lifted[0]
     if isinstance(node, Conditional):
-        return _choose(node, lifted)
+        return _inline_conditional(node, lifted)
     raise RegionNotScalar(opcode=node.opcode, region=graph.name, loc=node.loc)
 
 
-def _spread(x: Node, shape: tuple[int, ...]) -> Node:
+def _broadcast_scalar(x: Node, shape: tuple[int, ...]) -> Node:
     return x if x.shape == shape else broadcast(x, shape, ())
 
 
-def _choose(node: Conditional, operands: list[Node]) -> Node:
+def _inline_conditional(node: Conditional, operands: list[Node]) -> Node:
     """Run every branch and select the results of the one that the index names."""
     index, rest = operands[0], operands[1:]
     outcomes = []
     for branch, count in zip(node.branches, node.operand_counts, strict=True):
-        outcomes.append(inline_scalar_graph(branch, rest[:count]) if count else _constants(branch))
+        outcomes.append(
+            inline_scalar_graph(branch, rest[:count]) if count else _inline_constants(branch)
+        )
         rest = rest[count:]
     shape = index.shape
-    outcomes = [tuple(_spread(value, shape) for value in outcome) for outcome in outcomes]
+    outcomes = [tuple(_broadcast_scalar(value, shape) for value in outcome) for outcome in outcomes]
     if node.index.dtype is not S32:
         true, false = outcomes
         pairs = zip(true, false, strict=True)
@@ -130,5 +132,5 @@ def _choose(node: Conditional, operands: list[Node]) -> Node:
     return results_as_node(chosen)
 
 
-def _constants(branch: Graph) -> tuple[Node, ...]:
+def _inline_constants(branch: Graph) -> tuple[Node, ...]:
     return inline(branch, ())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from glia.base.lazy_imports import imported_on_use
+from glia.base.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from glia.compiler import compile
@@ -33,4 +33,4 @@ _HOMES = {
     "simulate": "glia.nki.run.simulate",
 }
 
-__getattr__, __dir__ = imported_on_use(__name__, _HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

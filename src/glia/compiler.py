@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
+class PassResult:
     """What an observer learns after a pass: its place in the list, its result and its time."""
 
     name: str
@@ -30,7 +30,7 @@ class Step:
     total: int
 
 
-Observer = Callable[[Step], None]
+Observer = Callable[[PassResult], None]
 
 IMPORT = "import"  # the name of the step before the first pass
 
@@ -129,7 +129,7 @@ def run_pipeline(
     total = len(PIPELINE)
     made: dict[str, tuple[int, Any]] = {}  # what recoveries go back to
     if observer:
-        observer(Step(IMPORT, "graph", ir, 0.0, 0, total))
+        observer(PassResult(IMPORT, "graph", ir, 0.0, 0, total))
     index = 0
     while index < total and stop_after != IMPORT:
         each = PIPELINE[index]
@@ -149,7 +149,9 @@ def run_pipeline(
         if each.name in _RECOVERY_POINTS:
             made[each.name] = index, ir
         if observer:
-            observer(Step(each.name, each.makes, ir, time.perf_counter() - started, index, total))
+            observer(
+                PassResult(each.name, each.makes, ir, time.perf_counter() - started, index, total)
+            )
         if stop_after == each.name:
             break
     return ir

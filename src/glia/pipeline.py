@@ -214,8 +214,8 @@ PIPELINE: tuple[Pass, ...] = (
         },
     ),
     Pass(
-        "turn_contractions",
-        f"{_GRAPH}passes.turn_contractions:turn_contractions",
+        "swap_contraction_operands",
+        f"{_GRAPH}passes.swap_contraction_operands:swap_contraction_operands",
         makes="graph",
         after={"recognise_functions": "it needs the final number of readers"},
     ),
@@ -226,7 +226,7 @@ PIPELINE: tuple[Pass, ...] = (
         after={"recognise_functions": "what made up a recognised function is left behind"},
     ),
     Pass(
-        "simplify_living",
+        "simplify_live",
         f"{_GRAPH}passes.simplify:simplify",
         makes="graph",
         after={"eliminate_dead_code": "tuples that lost elements fold once more"},
@@ -235,7 +235,7 @@ PIPELINE: tuple[Pass, ...] = (
         "build",
         "glia.tile.build.lower:build",
         makes="tile",
-        after={"simplify_living": "every operation left becomes a nest, read or not"},
+        after={"simplify_live": "every operation left becomes a nest, read or not"},
     ),
     Pass("expand_scalars", f"{_TILE}expand_scalars:expand_scalars", makes="tile"),
     Pass(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from glia.compiler import Step, run_pipeline, text_of
+from glia.compiler import PassResult, run_pipeline, text_of
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
 from glia.pipeline import PIPELINE
@@ -48,7 +48,7 @@ def boundary_texts(name: str, options: dict[str, Any]) -> str:
     """The text of a corpus program after each of BOUNDARIES, under a heading each."""
     sections: list[str] = []
 
-    def observe(step: Step) -> None:
+    def observe(step: PassResult) -> None:
         if step.name in BOUNDARIES:
             sections.append(f"==== {step.name} ({step.level})\n{text_of(step.level, step.ir)}\n")
 

@@ -8,7 +8,7 @@ import pytest
 
 import glia
 from glia.base.errors import CompileError
-from glia.compiler import Step, run_pipeline
+from glia.compiler import PassResult, run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.graph.flops import count_flops
 from glia.options import CHOICES, BadOption, CompileOptions, UnsupportedLogicalCore, check_options
@@ -69,7 +69,7 @@ def test_the_defaults_are_among_the_choices() -> None:
 
 
 def test_the_observer_sees_every_pass_in_order() -> None:
-    seen: list[Step] = []
+    seen: list[PassResult] = []
     glia.compile(hlo_bytes(MATMUL), observer=seen.append)
     assert [step.name for step in seen] == ["import", *(each.name for each in PIPELINE)]
     assert [step.level for step in seen][1:] == [each.makes for each in PIPELINE]

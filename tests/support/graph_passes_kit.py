@@ -12,7 +12,7 @@ from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.legal import verify
 from glia.graph.ops import results_of
-from glia.graph.rules.driver import Rule, apply_rules
+from glia.graph.rules.driver import RewriteRule, apply_rules
 from glia.options import CompileOptions
 
 Array = np.ndarray[Any, Any]
@@ -68,7 +68,7 @@ def _assert_same_bits(a: Array, b: Array) -> None:
     assert not is_float or np.isnan(a[nan].astype(np.float64)).all()
 
 
-def check_rule(rule: Rule, graph: Graph, tolerance: float = 0.0) -> Graph:
+def check_rule(rule: RewriteRule, graph: Graph, tolerance: float = 0.0) -> Graph:
     """Apply one rule to a graph; it must change the graph and keep its values."""
     changed = apply_rules(graph, (rule,))
     assert changed is not graph, f"{rule.name} does not fire"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from glia.base.frozen import value
+from glia.base.frozen import frozen_value
 
 
-@value
+@frozen_value
 class Affine:
     """`constant + sum(coefficient * variable)`; terms are sorted by name and never zero."""
 

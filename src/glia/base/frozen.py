@@ -13,7 +13,7 @@ _IS_FROZEN = sys.flags.dev_mode
 
 
 @dataclass_transform(frozen_default=True)
-def value(kind: type[Value]) -> type[Value]:
+def frozen_value(kind: type[Value]) -> type[Value]:
     """A frozen dataclass with slots, made in a fifth of the time of one that guards its fields.
 
     Type checkers refuse to write to a field. While Python runs it is refused in development mode
@@ -26,7 +26,7 @@ def value(kind: type[Value]) -> type[Value]:
     )
 
 
-def made(kind: type[Value], fields: dict[str, Any]) -> Value:
+def from_fields(kind: type[Value], fields: dict[str, Any]) -> Value:
     """The value of a frozen dataclass whose fields, all of them, are in a new dictionary.
 
     Half the time of the initialiser, which sets the fields one by one through object.__setattr__.

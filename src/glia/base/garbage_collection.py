@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collection_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """While the block runs, Python does not look for cycles among all that there is.
 
     It would do so again and again while lists of instructions grow, and find none.

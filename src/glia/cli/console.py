@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from glia.cli.guard import writing
-from glia.compiler import Step
+from glia.compiler import PassResult
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -107,7 +107,7 @@ class Progress:
         self._what = what
         self._is_shown = sys.stderr.isatty()
 
-    def __call__(self, step: Step) -> None:
+    def __call__(self, step: PassResult) -> None:
         """Show a finished pass."""
         self._write(f"{self._what} [{step.index}/{step.total}] {step.name}")
 

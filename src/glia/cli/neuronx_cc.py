@@ -17,7 +17,7 @@ from glia.cli.console import LEVELS, Console, Progress
 from glia.cli.errors import NotOneFile, UnwritableOutput
 from glia.cli.flags import PassedFlag, split_passed_flags
 from glia.cli.guard import GuardedGroup, check_writable, writing
-from glia.compiler import Step, compile_graph, text_of
+from glia.compiler import PassResult, compile_graph, text_of
 from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options, ineffective_options
 
 TARGETS = tuple(map(str, CHOICES["target"]))
@@ -265,7 +265,7 @@ def _compile(model: str, options: CompileOptions, console: Console) -> None:
     started = time.perf_counter()
     progress = Progress(f"compiling {Path(model).name}")
 
-    def observe(step: Step) -> None:
+    def observe(step: PassResult) -> None:
         progress(step)
         console.debug(f"{step.name}: {step.seconds:.3f} s")
         if options.dump:

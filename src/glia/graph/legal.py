@@ -5,7 +5,7 @@ from __future__ import annotations
 from glia.base.errors import InternalError
 from glia.graph.ir import Graph, Node, Parameter, TensorType, Type
 from glia.graph.text import describe
-from glia.graph.type_rules import is_of
+from glia.graph.type_rules import has_declared_type
 
 
 def verify(graph: Graph) -> None:
@@ -51,7 +51,7 @@ def _verify_parameters(graph: Graph) -> None:
 def _verify_node(graph: Graph, node: Node) -> None:
     for name in (*node.operand_fields, *node.attribute_fields, *node.region_fields):
         value = getattr(node, name)
-        if not is_of(value, node.field_hints[name]):
+        if not has_declared_type(value, node.field_hints[name]):
             _fail(graph, f"{name} is {value!r}, not {node.field_hints[name]}", node)
     try:
         inferred = node.infer()

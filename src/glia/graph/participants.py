@@ -16,55 +16,55 @@ from glia.graph.ir import Graph
 Array = np.ndarray[Any, Any]
 
 
-class Meeting:
+class ExchangeBarrier:
     """Where all participants bring values and each takes everyone's."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._barrier = threading.Barrier(count)
-        self._brought: list[tuple[object, Any]] = [(None, None)] * count
+        self._contributions: list[tuple[object, Any]] = [(None, None)] * count
 
     def exchange(self, number: int, topic: object, value: Any) -> list[Any]:
         """Everyone's values in order of number; TypeError if they came for different topics."""
-        self._brought[number] = (topic, value)
+        self._contributions[number] = (topic, value)
         self._barrier.wait()
-        brought = list(self._brought)
+        contributions = list(self._contributions)
         self._barrier.wait()
-        if any(other is not topic for other, _ in brought):
+        if any(other is not topic for other, _ in contributions):
             raise TypeError(f"participant {number} is at {topic!r} while another is elsewhere")
-        return [value for _, value in brought]
+        return [value for _, value in contributions]
 
-    def leave(self) -> None:
+    def abort(self) -> None:
         """Release the others after a failure."""
         self._barrier.abort()
 
 
 @dataclass(frozen=True)
 class Participant:
-    """One replica or partition; alone unless `evaluate_together` runs it."""
+    """One replica or partition; alone unless `evaluate_participants` runs it."""
 
     number: int = 0
     is_partition: bool = True
-    meeting: Meeting = field(default_factory=lambda: Meeting(1))
+    barrier: ExchangeBarrier = field(default_factory=lambda: ExchangeBarrier(1))
 
     @property
     def count(self) -> int:
-        return self.meeting.count
+        return self.barrier.count
 
     def exchange(self, topic: object, value: Any) -> list[Any]:
         """Everyone's values in order of number."""
-        return self.meeting.exchange(self.number, topic, value)
+        return self.barrier.exchange(self.number, topic, value)
 
 
 _CURRENT: ContextVar[Participant] = ContextVar("participant")
 
 
 def current() -> Participant:
-    """The participant that is evaluating; number 0 of 1 outside `evaluate_together`."""
+    """The participant that is evaluating; number 0 of 1 outside `evaluate_participants`."""
     return _CURRENT.get(None) or Participant()
 
 
-def evaluate_together(
+def evaluate_participants(
     graph: Graph, inputs: Sequence[Sequence[Array]], *, are_partitions: bool = True
 ) -> list[list[Array]]:
     """Each participant's results on its own inputs; collectives exchange between them.
@@ -72,20 +72,20 @@ def evaluate_together(
     `are_partitions` says whether participants number partitions or replicas. Raises what the first
     failing participant raises, and TypeError when they do not meet at the same collectives.
     """
-    meeting = Meeting(len(inputs))
+    barrier = ExchangeBarrier(len(inputs))
     results: list[list[Array]] = [[] for _ in inputs]
     failures: list[Exception] = []
 
     def run(number: int) -> None:
-        _CURRENT.set(Participant(number, are_partitions, meeting))
+        _CURRENT.set(Participant(number, are_partitions, barrier))
         try:
             results[number] = evaluate(graph, inputs[number])
-            meeting.exchange(number, graph, None)
+            barrier.exchange(number, graph, None)
         except threading.BrokenBarrierError:
             return  # another participant failed and says why
         except Exception as error:
             failures.append(error)
-            meeting.leave()
+            barrier.abort()
 
     threads = [
         threading.Thread(target=copy_context().run, args=(run, number))

@@ -27,7 +27,7 @@ from glia.base.loc import UNKNOWN, Loc
 from glia.base.scanner import Scanner
 from glia.graph.ir import OPS, Graph, Node, Parameter, TensorType, TupleType, Type
 from glia.graph.ops.elementwise import Constant
-from glia.graph.type_rules import is_of
+from glia.graph.type_rules import has_declared_type
 
 Array = np.ndarray[Any, Any]
 Value = TypeVar("Value")
@@ -213,7 +213,7 @@ class _Parser:
                 scanner.expect(",")
             parameters.append(self._parameter(len(parameters), values))
         aliases = self._value({}, depth) if self._keyword("aliases") else ()
-        if not is_of(aliases, tuple[tuple[int, int], ...]):
+        if not has_declared_type(aliases, tuple[tuple[int, int], ...]):
             scanner.fail("aliases are pairs of a result's and a parameter's number")
         scanner.expect("{")
         while not scanner.accept("return"):
@@ -268,7 +268,7 @@ class _Parser:
         if set(fields) != set(hints):
             self.scanner.fail(f"{operation.opcode} has the fields {', '.join(hints)}")
         for name, value in fields.items():
-            if not is_of(value, hints[name]):
+            if not has_declared_type(value, hints[name]):
                 self.scanner.fail(
                     f"{name} of {operation.opcode} cannot be {_describe_value(value)}"
                 )
@@ -358,7 +358,7 @@ class _Parser:
         if self.scanner.peek() != "[":
             return dtype
         shape = self._list({}, depth)
-        if not is_of(shape, tuple[int, ...]) or min(shape, default=0) < 0:
+        if not has_declared_type(shape, tuple[int, ...]) or min(shape, default=0) < 0:
             self.scanner.fail("extents are integers that are not negative")
         return TensorType(dtype, shape)
 

@@ -76,18 +76,18 @@ def window_positions(
     return max(0, (padded - reach) // stride + 1) if padded >= 0 else 0
 
 
-def is_of(value: object, hint: Any) -> bool:
+def has_declared_type(value: object, hint: Any) -> bool:
     """Whether a field's value is of its declared type; a bool is not an int here."""
     if isinstance(hint, UnionType):
-        return any(is_of(value, choice) for choice in get_args(hint))
+        return any(has_declared_type(value, choice) for choice in get_args(hint))
     if get_origin(hint) is not tuple:
         return type(value) is hint if hint in (int, bool, str) else isinstance(value, hint)
     if not isinstance(value, tuple):
         return False
     parts = get_args(hint)
     if len(parts) == 2 and parts[1] is Ellipsis:
-        return all(is_of(element, parts[0]) for element in value)
-    return len(value) == len(parts) and all(map(is_of, value, parts))
+        return all(has_declared_type(element, parts[0]) for element in value)
+    return len(value) == len(parts) and all(map(has_declared_type, value, parts))
 
 
 def _show(types: Sequence[TensorType]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
-from glia.base.frozen import value
+from glia.base.frozen import frozen_value
 
 if TYPE_CHECKING:
     from glia.arch import Arch
@@ -31,7 +31,7 @@ def usable_bytes_per_partition(memory: Memory, arch: Arch) -> int:
     return arch.sbuf_usable_bytes_per_partition
 
 
-@value
+@frozen_value
 class Tile:
     """A piece of memory with a name.
 
@@ -59,7 +59,7 @@ class Tile:
         return self.partitions * self.bytes_per_partition
 
 
-@value
+@frozen_value
 class Pattern:
     """An access pattern: which elements of a tile an operand names, in order.
 
@@ -175,7 +175,7 @@ def reach(dims: Iterable[tuple[int, int]]) -> tuple[int, int]:
     return sum(min(0, end) for end in reaches), sum(max(0, end) for end in reaches)
 
 
-@value
+@frozen_value
 class Wait:
     """Do not start before `semaphore` is at least `value` (affine in the loop variables)."""
 
@@ -183,7 +183,7 @@ class Wait:
     value: Affine
 
 
-@value
+@frozen_value
 class Signal:
     """Add `amount` to `semaphore` on completion."""
 

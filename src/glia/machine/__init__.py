@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from glia.base.lazy_imports import imported_on_use
+from glia.base.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from glia.machine.builder.program_builder import ProgramBuilder
@@ -20,4 +20,4 @@ _HOMES = {
     "ds": "glia.machine.builder.view",
 }
 
-__getattr__, __dir__ = imported_on_use(__name__, _HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

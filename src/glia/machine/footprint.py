@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from glia.base.affine import ZERO, Affine
-from glia.base.frozen import made
+from glia.base.frozen import from_fields
 from glia.isa.kit import is_register
 from glia.isa.operand import Dims, Memory, Pattern, Tile, reach
 
@@ -62,7 +62,7 @@ class Footprint:
         """The footprint of `dims` in elements of `width` bytes, from `start` (bytes) on."""
         shape = _shape(dims, width, is_on_chip)
         ends = {"first": start.constant + shape["low"], "last": start.constant + shape["high"]}
-        return made(Footprint, {**shape, "start": start, "first_row": first_row, **ends})
+        return from_fields(Footprint, {**shape, "start": start, "first_row": first_row, **ends})
 
     @staticmethod
     def whole(tile: Tile) -> Footprint:

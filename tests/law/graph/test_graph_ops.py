@@ -16,7 +16,7 @@ from glia.graph.evaluate import evaluate, random_inputs
 from glia.graph.ir import OPS, Graph, Parameter, TensorType, TupleType
 from glia.graph.legal import verify
 from glia.graph.ops import scalar_regions
-from glia.graph.participants import evaluate_together
+from glia.graph.participants import evaluate_participants
 from glia.graph.text import constant_table, describe, parse_graph, print_graph
 from support.graph_cases import ADD, CALL, CASES, Case, f32, scalar
 
@@ -299,7 +299,7 @@ def test_collectives_exchange_between_participants():
     def run(kind: str, shape: tuple[int, ...], dimension: int = -1, **extra) -> list[np.ndarray]:
         graph = _exchange(kind, x, TensorType(F32, shape), dimension, **extra)
         verify(graph)
-        return [results[0] for results in evaluate_together(graph, inputs)]
+        return [results[0] for results in evaluate_participants(graph, inputs)]
 
     pairs_of_two = ((0, 2), (3, 1))
     gathered = run("all-gather", (8, 2), 0, groups=pairs_of_two)
@@ -322,7 +322,7 @@ def test_tuples_exchange_member_by_member():
     kinds = TupleType((TensorType(S32),) * 2)
     node = ops.Collective(xs, "all-to-all", kinds, -1, (), (), ())
     inputs = [[np.array(10 * number + i, np.int32) for i in range(2)] for number in range(2)]
-    found = evaluate_together(Graph("g", xs, ops.results_of(node)), inputs)
+    found = evaluate_participants(Graph("g", xs, ops.results_of(node)), inputs)
     assert [[int(value) for value in values] for values in found] == [[0, 10], [1, 11]]
 
 
@@ -331,7 +331,7 @@ def test_participants_know_their_numbers(are_partitions):
     kinds = ("partition-id", "replica-id")
     ids = [ops.Collective((), kind, TensorType(U32), -1, (), (), ()) for kind in kinds]
     graph = Graph("ids", (), tuple(ids))
-    found = evaluate_together(graph, [[], [], []], are_partitions=are_partitions)
+    found = evaluate_participants(graph, [[], [], []], are_partitions=are_partitions)
     numbers = [int(results[not are_partitions]) for results in found]
     assert numbers == [0, 1, 2]
     assert all(int(results[are_partitions]) == 0 for results in found)
@@ -344,7 +344,7 @@ def test_participants_that_part_ways_are_an_error():
     node = ops.Conditional(p, (x, x), (1, 1), (meets, Graph("alone", (inner,), (inner,))))
     inputs = [[np.array(True), f32()], [np.array(False), f32()]]
     with pytest.raises(TypeError, match="another is elsewhere"):
-        evaluate_together(Graph("g", (p, x), (node,)), inputs)
+        evaluate_participants(Graph("g", (p, x), (node,)), inputs)
 
 
 def test_a_group_that_does_not_fit_the_result_is_refused():

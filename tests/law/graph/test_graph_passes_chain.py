@@ -32,7 +32,7 @@ from glia.graph.passes.eliminate_common_subexpressions import eliminate_common_s
 from glia.graph.passes.eliminate_dead_code import eliminate_dead_code
 from glia.graph.passes.propagate_constants import FREE_BYTES, propagate_constants
 from glia.graph.passes.simplify import simplify
-from glia.graph.passes.turn_contractions import turn_contractions
+from glia.graph.passes.swap_contraction_operands import swap_contraction_operands
 from glia.graph.rules.regions import all_nodes
 from glia.options import CompileOptions
 from glia.pipeline import PIPELINE, resolve
@@ -45,8 +45,8 @@ ORDER = (
     "expand_collective", "expand_random", "expand_fft", "expand_linear_algebra", "expand_complex",
     "expand_int64", "narrow_integers", "expand_select_and_scatter", "expand_reduce_window",
     "expand_scatter", "expand_sort", "expand_reduce", "expand_bitcast", "widen_nibbles",
-    "simplify", "propagate_constants", "eliminate_common_subexpressions", "turn_contractions",
-    "eliminate_dead_code", "simplify",
+    "simplify", "propagate_constants", "eliminate_common_subexpressions",
+    "swap_contraction_operands", "eliminate_dead_code", "simplify",
 )  # fmt: skip
 
 REMAINING = frozenset({
@@ -224,7 +224,7 @@ def test_a_contraction_read_transposed_is_computed_transposed() -> None:
         return (Transpose(Dot(x, y, (0,), (1,), (2,), (2,), F32), (0, 2, 1)),)
 
     graph = graph_of(build, (t(2, 3, 4), t(5, 2, 4)))
-    turned = run_passes(graph, (turn_contractions,))
+    turned = run_passes(graph, (swap_contraction_operands,))
     assert opcodes(turned) == ["dot"]
     inputs = random_inputs(graph)
     assert_same(evaluate(turned, inputs), evaluate(graph, inputs), 1e-6)
@@ -236,7 +236,7 @@ def test_a_contraction_with_two_readers_is_computed_once() -> None:
         return Transpose(product, (1, 0)), product
 
     graph = graph_of(build, (t(3, 4), t(4, 5)))
-    assert turn_contractions(graph, PLAIN) is graph
+    assert swap_contraction_operands(graph, PLAIN) is graph
 
 
 @pytest.mark.parametrize("each", [canonicalize, simplify, eliminate_dead_code], ids=repr)

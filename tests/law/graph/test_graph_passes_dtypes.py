@@ -56,7 +56,7 @@ from glia.graph.passes.cast_dtypes import cast_dtypes
 from glia.graph.passes.check_dtypes import check_dtypes
 from glia.graph.passes.narrow_integers import narrow_integers
 from glia.graph.passes.simplify import simplify
-from glia.graph.rules.constructors import repeat
+from glia.graph.rules.constructors import counted_loop
 from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.options import CompileOptions
 from support.graph_passes_kit import NATIVE, PLAIN, Array, assert_same, graph_of, run, run_passes
@@ -127,7 +127,7 @@ def _loop(x: Node, y: Node) -> Node:
     def body(i: Node, x: Node) -> tuple[Node, ...]:
         return (Map("tanh", (x,)),)
 
-    (looped,) = repeat("loop", 3, (Map("exp", (x,)),), body)
+    (looped,) = counted_loop("loop", 3, (Map("exp", (x,)),), body)
     return Map("add", (looped, Broadcast(Constant(np.array(2, np.float32)), x.shape, ())))
 
 

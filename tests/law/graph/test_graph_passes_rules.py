@@ -41,8 +41,8 @@ from glia.graph.ops import (
 from glia.graph.ops.scalar_regions import combiner, identity, scalar_graph
 from glia.graph.passes import cast_dtypes
 from glia.graph.rules import algebra, contraction, control_flow, movement, reduction
-from glia.graph.rules.constructors import broadcast, constant, repeat, splat
-from glia.graph.rules.driver import LONGEST_CHAIN, Rule, apply_rules, rule
+from glia.graph.rules.constructors import broadcast, constant, counted_loop, splat
+from glia.graph.rules.driver import LONGEST_CHAIN, RewriteRule, apply_rules, rule
 from support.graph_passes_kit import assert_same, check_rule, graph_of
 
 RULES = {
@@ -197,7 +197,7 @@ def _counting(extra: TensorType, limit: int = 3) -> Callable[..., Node]:
 def structure_examples() -> None:
     """One for each rule of `structure`."""
     example("get_of_loop_invariant", lambda x: Get(_counting(t(2))(x), 2), t(2))
-    example("spread_known_state", lambda x: Get(_counting(t(2))(x), 0), t(2))
+    example("propagate_known_state", lambda x: Get(_counting(t(2))(x), 0), t(2))
     example("loop_never_entered", lambda x: _counting(t(2), limit=0)(x), t(2))
     example("drop_identity_convert", lambda x: Convert(x, F32), t(3))
     example("drop_identity_bitcast", lambda x: Bitcast(x, F32), t(3))
@@ -466,7 +466,7 @@ def test_rule_keeps_values(name: str, number: int) -> None:
         check_rule(RULES[name], graph)
 
 
-def check_finite(rule: Rule, graph: Graph, tolerance: float) -> None:
+def check_finite(rule: RewriteRule, graph: Graph, tolerance: float) -> None:
     """Like check_rule for a rule that may add in another order."""
     changed = apply_rules(graph, (rule,))
     assert changed is not graph, f"{rule.name} does not fire"
@@ -519,7 +519,7 @@ def test_rules_reach_into_regions() -> None:
     def body(i: Node, x: Node) -> tuple[Node, ...]:
         return (f("negate", f("negate", f("exp", x))),)
 
-    graph = graph_of(lambda x: repeat("loop", 2, (x,), body), (t(3),))
+    graph = graph_of(lambda x: counted_loop("loop", 2, (x,), body), (t(3),))
     check_rule(RULES["double_inverse"], graph)
 
 

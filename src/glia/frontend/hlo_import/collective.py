@@ -114,7 +114,7 @@ def _groups_of_rows(groups: np.ndarray) -> Groups:
 
 
 def _collective_done(site: Site) -> Value:
-    (value,) = site.expect(1)
+    (value,) = site.expect_operands(1)
     return value
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from glia.base.dtype import F32, PRED, DType
 from glia.frontend.hlo_import.module_context import Importer, Site
-from glia.frontend.hlo_import.node_builder import Builder, Value
+from glia.frontend.hlo_import.node_builder import NodeBuilder, Value
 from glia.graph import ops
 from glia.graph.ir import Node, TensorType, TupleType
 
@@ -19,18 +19,20 @@ def _statistics_dtype(x: Node) -> DType:
     return F32 if x.dtype.is_float and x.dtype.bits < 32 else x.dtype
 
 
-def _broadcast_along(build: Builder, vector: Node, like: Node, dimension: int) -> Node:
+def _broadcast_along(build: NodeBuilder, vector: Node, like: Node, dimension: int) -> Node:
     """A vector laid along one dimension of a tensor."""
     return build.broadcast(vector, like.shape, (dimension,))
 
 
-def _broadcast_back(build: Builder, reduced: Node, like: Node, dimensions: Sequence[int]) -> Node:
+def _broadcast_back(
+    build: NodeBuilder, reduced: Node, like: Node, dimensions: Sequence[int]
+) -> Node:
     """A reduction's result repeated over the dimensions that were reduced."""
     kept = [d for d in range(len(like.shape)) if d not in dimensions]
     return build.broadcast(reduced, like.shape, kept)
 
 
-def softmax(build: Builder, x: Node, dimension: int) -> Node:
+def softmax(build: NodeBuilder, x: Node, dimension: int) -> Node:
     """exp(x - max) / sum(exp(x - max)) along one dimension."""
     wide = build.convert(x, _statistics_dtype(x))
     peak = _broadcast_back(
@@ -41,25 +43,27 @@ def softmax(build: Builder, x: Node, dimension: int) -> Node:
     return build.convert(build.map("divide", power, total), x.dtype)
 
 
-def rms_norm(build: Builder, x: Node, weight: Node, epsilon: Node, dimension: int) -> Node:
+def rms_norm(build: NodeBuilder, x: Node, weight: Node, epsilon: Node, dimension: int) -> Node:
     """x / sqrt(mean(x^2) + epsilon) * weight along one dimension, in the dtype of x."""
     wide = build.convert(x, _statistics_dtype(x))
     total = build.reduce(build.map("square", wide), "add", 0, [dimension])
     mean = build.map("divide", total, build.splat(x.shape[dimension], total))
-    shifted = build.map("add", mean, build.stretch(build.convert(epsilon, wide.dtype), mean))
+    shifted = build.map(
+        "add", mean, build.broadcast_scalar(build.convert(epsilon, wide.dtype), mean)
+    )
     scale = _broadcast_back(build, build.map("rsqrt", shifted), wide, [dimension])
     weights = _broadcast_along(build, build.convert(weight, wide.dtype), wide, dimension)
     return build.map("multiply", build.map("multiply", wide, scale), weights)
 
 
-def gelu(build: Builder, x: Node) -> Node:
+def gelu(build: NodeBuilder, x: Node) -> Node:
     """x * (1 + erf(x / sqrt(2))) / 2."""
     wide = build.convert(x, _statistics_dtype(x))
     inner = build.map("erf", build.map("multiply", wide, build.splat(math.sqrt(0.5), wide)))
     return build.convert(_multiply_by_gate(build, wide, inner), x.dtype)
 
 
-def gelu_tanh(build: Builder, x: Node) -> Node:
+def gelu_tanh(build: NodeBuilder, x: Node) -> Node:
     """x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) / 2."""
     wide = build.convert(x, _statistics_dtype(x))
     cube = build.map("multiply", build.map("square", wide), wide)
@@ -68,18 +72,20 @@ def gelu_tanh(build: Builder, x: Node) -> Node:
     return build.convert(_multiply_by_gate(build, wide, build.map("tanh", scaled)), x.dtype)
 
 
-def _multiply_by_gate(build: Builder, x: Node, gate: Node) -> Node:
+def _multiply_by_gate(build: NodeBuilder, x: Node, gate: Node) -> Node:
     half = build.map("multiply", x, build.splat(0.5, x))
     return build.map("multiply", half, build.map("add", gate, build.splat(1, gate)))
 
 
-def silu(build: Builder, x: Node) -> Node:
+def silu(build: NodeBuilder, x: Node) -> Node:
     """x * logistic(x)."""
     wide = build.convert(x, _statistics_dtype(x))
     return build.convert(build.map("multiply", wide, build.map("logistic", wide)), x.dtype)
 
 
-def top_k(build: Builder, x: Node, k: int, index_dtype: DType, largest: bool) -> tuple[Node, Node]:
+def top_k(
+    build: NodeBuilder, x: Node, k: int, index_dtype: DType, largest: bool
+) -> tuple[Node, Node]:
     """The k largest (or smallest) elements of the last dimension in order, and their indices."""
     rank = len(x.shape)
     if rank < 1 or not 0 <= k <= x.shape[-1]:
@@ -98,7 +104,9 @@ def top_k(build: Builder, x: Node, k: int, index_dtype: DType, largest: bool) ->
     return values, positions
 
 
-def arg_extreme(build: Builder, x: Node, dimension: int, index_dtype: DType, function: str) -> Node:
+def arg_extreme(
+    build: NodeBuilder, x: Node, dimension: int, index_dtype: DType, function: str
+) -> Node:
     """The first index of the greatest ("greater") or least ("less") element; NaN wins."""
     indices = build.make(ops.Iota, TensorType(index_dtype, x.shape), dimension)
 
@@ -195,7 +203,7 @@ def _batch_norm_training(site: Site) -> Value:
     )
 
 
-def _mean(build: Builder, x: Node, dimensions: Sequence[int]) -> Node:
+def _mean(build: NodeBuilder, x: Node, dimensions: Sequence[int]) -> Node:
     total = build.reduce(x, "add", 0, dimensions)
     return build.map("divide", total, build.splat(_element_count(x, dimensions), total))
 

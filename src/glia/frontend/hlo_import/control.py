@@ -6,15 +6,15 @@ from typing import Any
 
 from glia.frontend.hlo_import.custom_calls import import_composite
 from glia.frontend.hlo_import.literals import read_literal
-from glia.frontend.hlo_import.module_context import Importer, Site, structured
-from glia.frontend.hlo_import.node_builder import Value, flatten, matches
+from glia.frontend.hlo_import.module_context import Importer, Site, unflatten
+from glia.frontend.hlo_import.node_builder import Value, flatten, has_type
 from glia.frontend.hlo_import.shapes import leaves
 from glia.graph import ops
 from glia.graph.ir import Graph
 
 
 def _constant(site: Site) -> Value:
-    site.expect(0)
+    site.expect_operands(0)
     return _literal(site, site.proto.literal)
 
 
@@ -29,7 +29,7 @@ def _tuple(site: Site) -> Value:
 
 
 def _get_tuple_element(site: Site) -> Value:
-    (value,) = site.expect(1)
+    (value,) = site.expect_operands(1)
     index: int = site.proto.tuple_index
     if not isinstance(value, tuple) or not 0 <= index < len(value):
         raise site.malformed(f"element {index} of something that does not have it")
@@ -37,7 +37,7 @@ def _get_tuple_element(site: Site) -> Value:
 
 
 def _identity(site: Site) -> Value:
-    (value,) = site.expect(1)
+    (value,) = site.expect_operands(1)
     return value
 
 
@@ -48,7 +48,7 @@ def _barrier(site: Site) -> Value:
 
 def _add_dependency(site: Site) -> Value:
     """add-dependency: the value; the token only orders."""
-    value, _ = site.expect(2)
+    value, _ = site.expect_operands(2)
     return value
 
 
@@ -59,20 +59,22 @@ def _after_all(_: Site) -> Value:
 
 def _call(site: Site) -> Value:
     kernel = import_composite(site)
-    return kernel if kernel is not None else site.inline(site.called(1)[0], site.operands)
+    return (
+        kernel if kernel is not None else site.inline(site.called_computations(1)[0], site.operands)
+    )
 
 
 def _while(site: Site) -> Value:
-    (state,) = site.expect(1)
+    (state,) = site.expect_operands(1)
     flat = flatten(state)
     body, condition = site.region(0, 2), site.region(1, 2)
-    if not matches(state, site.type):
+    if not has_type(state, site.type):
         raise site.reject(f"the state is not of the declared type {site.type}")
     for graph in (condition, body):
         _check_parameters(site, graph, [node.type for node in flat])
     if not flat:
         return state
-    return structured(site.type, iter(site.results(ops.While, flat, condition, body)))
+    return unflatten(site.type, iter(site.results(ops.While, flat, condition, body)))
 
 
 def _check_parameters(site: Site, graph: Graph, expected: list[Any]) -> None:
@@ -82,7 +84,7 @@ def _check_parameters(site: Site, graph: Graph, expected: list[Any]) -> None:
 
 
 def _conditional(site: Site) -> Value:
-    branches = tuple(site.region(i, None) for i in range(len(site.called())))
+    branches = tuple(site.region(i, None) for i in range(len(site.called_computations())))
     if not branches or len(site.operands) != len(branches) + 1:
         raise site.malformed(f"{len(branches)} branches for {len(site.operands)} operands")
     index, *arguments = site.operands
@@ -98,11 +100,11 @@ def _conditional(site: Site) -> Value:
     every = tuple(node for operands in flat for node in operands)
     counts = tuple(len(operands) for operands in flat)
     results = site.results(ops.Conditional, index, every, counts, branches) if declared else ()
-    return structured(site.type, iter(results))
+    return unflatten(site.type, iter(results))
 
 
 def _async_start(site: Site) -> Value:
-    return site.inline(site.called(1)[0], site.operands)
+    return site.inline(site.called_computations(1)[0], site.operands)
 
 
 CONTROL: dict[str, Importer] = {

@@ -9,7 +9,7 @@ from glia.base.suggestions import nearest
 from glia.frontend.errors import UnknownCustomCall
 from glia.frontend.hlo_import import composites
 from glia.frontend.hlo_import.module_context import Site
-from glia.frontend.hlo_import.node_builder import Builder, Value
+from glia.frontend.hlo_import.node_builder import NodeBuilder, Value
 from glia.frontend.hlo_import.resize import resize_bilinear, resize_nearest, resize_nearest_gradient
 from glia.graph import ops
 from glia.graph.ir import Node, TensorType
@@ -30,7 +30,7 @@ def _config_integer(site: Site) -> int:
     """The backend_config, which must be one integer."""
     text = _backend_config(site)
     if not text.lstrip("-").isdecimal() or len(text) > _LONGEST_CONFIG_INTEGER:
-        raise site.misfit(f"backend_config {text[:40]!r} is not an integer")
+        raise site.bad_custom_call(f"backend_config {text[:40]!r} is not an integer")
     return int(text)
 
 
@@ -39,13 +39,13 @@ def _config_dimension(site: Site, x: Node) -> int:
     dimension = _config_integer(site)
     rank = len(x.shape)
     if not -rank <= dimension < rank:
-        raise site.misfit(f"dimension {dimension} of {x.type}")
+        raise site.bad_custom_call(f"dimension {dimension} of {x.type}")
     return dimension % rank
 
 
 def _operands(site: Site, count: int) -> tuple[Node, ...]:
     if len(site.operands) != count:
-        raise site.misfit(f"{len(site.operands)} operands, expected {count}")
+        raise site.bad_custom_call(f"{len(site.operands)} operands, expected {count}")
     return site.tensors()
 
 
@@ -54,7 +54,7 @@ def _sole_operand(site: Site) -> Node:
     return x
 
 
-def _unary(function: Callable[[Builder, Node], Node]) -> Callable[[Site], Value]:
+def _unary(function: Callable[[NodeBuilder, Node], Node]) -> Callable[[Site], Value]:
     return lambda site: function(site, _sole_operand(site))
 
 
@@ -71,7 +71,7 @@ def _rms_norm(site: Site) -> Value:
     x, weight, epsilon = _operands(site, 3)
     dimension = _config_dimension(site, x)
     if weight.shape != (x.shape[dimension],) or epsilon.shape:
-        raise site.misfit(f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
+        raise site.bad_custom_call(f"weight {weight.type} and epsilon {epsilon.type} for {x.type}")
     normal = composites.rms_norm(site, x, weight, epsilon, dimension)
     return site.convert(normal, site.tensor_type.dtype)
 
@@ -131,7 +131,7 @@ def import_composite(site: Site) -> Value | None:
 
 
 def _undocumented(site: Site) -> Value:
-    raise site.misfit(
+    raise site.bad_custom_call(
         "its operands are not publicly documented; write the derivative in HLO operations",
     )
 

@@ -56,13 +56,13 @@ def _compare(site: Site) -> Value:
 def _select(site: Site) -> Value:
     """The predicate may be a scalar for tensors of any shape."""
     predicate, on_true, on_false = site.tensors(3)
-    return site.map("select", site.stretch(predicate, on_true), on_true, on_false)
+    return site.map("select", site.broadcast_scalar(predicate, on_true), on_true, on_false)
 
 
 def _clamp(site: Site) -> Value:
     """The bounds may be scalars."""
     low, x, high = site.tensors(3)
-    return site.map("clamp", site.stretch(low, x), x, site.stretch(high, x))
+    return site.map("clamp", site.broadcast_scalar(low, x), x, site.broadcast_scalar(high, x))
 
 
 def _convert(site: Site) -> Value:

@@ -15,7 +15,7 @@ from glia.frontend.errors import (
     ModuleTooComplex,
     UnsupportedOperator,
 )
-from glia.frontend.hlo_import.node_builder import Builder, Value, describe, flatten, matches
+from glia.frontend.hlo_import.node_builder import NodeBuilder, Value, describe, flatten, has_type
 from glia.frontend.hlo_import.shapes import leaves, read_type
 from glia.graph.ir import Graph, Node, Parameter, TensorType, Type
 
@@ -30,7 +30,7 @@ _UNCHECKED = frozenset({
 
 
 @dataclass(frozen=True)
-class Site(Builder):
+class Site(NodeBuilder):
     """One HLO instruction, its operands' values and the module it is in."""
 
     proto: Any = None
@@ -42,7 +42,7 @@ class Site(Builder):
         """The error that this instruction is damaged."""
         return MalformedModule(reason=reason, instruction=self.label, loc=self.loc)
 
-    def misfit(self, reason: str) -> BadCustomCall:
+    def bad_custom_call(self, reason: str) -> BadCustomCall:
         """The error that a custom call does not fit its target."""
         target = self.proto.custom_call_target
         return BadCustomCall(target=target, reason=reason, instruction=self.label, loc=self.loc)
@@ -59,7 +59,7 @@ class Site(Builder):
             raise self.reject(f"the result must be a tensor, not {self.type}")
         return self.type
 
-    def expect(self, count: int) -> tuple[Value, ...]:
+    def expect_operands(self, count: int) -> tuple[Value, ...]:
         """The operands, which must be this many."""
         if len(self.operands) != count:
             raise self.malformed(f"{len(self.operands)} operands, expected {count}")
@@ -67,12 +67,12 @@ class Site(Builder):
 
     def tensors(self, count: int | None = None) -> tuple[Node, ...]:
         """The operands, which must be tensors (and this many)."""
-        for operand in self.operands if count is None else self.expect(count):
+        for operand in self.operands if count is None else self.expect_operands(count):
             if not isinstance(operand, Node):
                 raise self.reject(f"an operand is the tuple {describe(operand)}, not a tensor")
         return self.operands  # type: ignore[return-value]
 
-    def called(self, count: int | None = None) -> tuple[int, ...]:
+    def called_computations(self, count: int | None = None) -> tuple[int, ...]:
         """The ids of the computations this instruction calls (which must be this many)."""
         ids = tuple(self.proto.called_computation_ids)
         if count is not None and len(ids) != count:
@@ -82,7 +82,7 @@ class Site(Builder):
     def region(self, position: int = 0, count: int | None = 1) -> Graph:
         """A called computation as a graph of its own."""
         assert self.module is not None
-        return self.module.region(self.called(count)[position], self)
+        return self.module.region(self.called_computations(count)[position], self)
 
     def inline(self, computation: int, arguments: Sequence[Value]) -> Value:
         """The value of a called computation on these arguments, expanded in place."""
@@ -124,9 +124,9 @@ class ModuleImporter:
             if len(named) != 1:
                 raise MalformedModule(reason=f"there is no entry computation {identifier}")
             identifier = named[0]
-        return self._import_computation(identifier, Builder(), names)
+        return self._import_computation(identifier, NodeBuilder(), names)
 
-    def inline(self, identifier: int, arguments: Sequence[Value], caller: Builder) -> Value:
+    def inline(self, identifier: int, arguments: Sequence[Value], caller: NodeBuilder) -> Value:
         """The value of a computation on arguments, its instructions expanded in place."""
         computation = self._computation(identifier, caller)
         declared = self._parameter_types(computation)
@@ -137,13 +137,13 @@ class ModuleImporter:
                 loc=caller.loc,
             )
         for argument, expected in zip(arguments, declared, strict=True):
-            if not matches(argument, expected):
+            if not has_type(argument, expected):
                 raise caller.reject(
                     f"{computation.name} takes {expected}, not {describe(argument)}"
                 )
         return self._inline_instructions(computation, arguments, caller)
 
-    def region(self, identifier: int, caller: Builder) -> Graph:
+    def region(self, identifier: int, caller: NodeBuilder) -> Graph:
         """A computation as a graph of its own, tuple parameters and results flattened."""
         if identifier not in self._regions:
             self._regions[identifier] = self._import_computation(
@@ -152,7 +152,7 @@ class ModuleImporter:
         return self._regions[identifier]
 
     def _import_computation(
-        self, identifier: int, caller: Builder, names: Callable[[int], Sequence[str]]
+        self, identifier: int, caller: NodeBuilder, names: Callable[[int], Sequence[str]]
     ) -> ImportedComputation:
         computation = self._computation(identifier, caller)
         declared = self._parameter_types(computation)
@@ -162,12 +162,12 @@ class ModuleImporter:
             for index, (leaf, name) in enumerate(zip(flat, names(len(flat)), strict=True))
         )
         supply: Iterator[Node] = iter(parameters)
-        arguments = [structured(each, supply) for each in declared]
+        arguments = [unflatten(each, supply) for each in declared]
         result = self._inline_instructions(computation, arguments, caller)
         name = computation.name or f"computation{identifier}"
         return ImportedComputation(Graph(name, parameters, flatten(result)), declared, result)
 
-    def _computation(self, identifier: int, caller: Builder) -> Any:
+    def _computation(self, identifier: int, caller: NodeBuilder) -> Any:
         computation = self._computations.get(identifier)
         if computation is None:
             raise MalformedModule(
@@ -193,7 +193,7 @@ class ModuleImporter:
         return tuple(found[number] for number in numbers)
 
     def _inline_instructions(
-        self, computation: Any, arguments: Sequence[Value], caller: Builder
+        self, computation: Any, arguments: Sequence[Value], caller: NodeBuilder
     ) -> Value:
         """The root's value with parameters standing for arguments."""
         if computation.id in self._active:
@@ -251,7 +251,7 @@ class ModuleImporter:
             self,
         )
         result = importer(site)
-        if proto.opcode not in _UNCHECKED and not matches(result, site.type):
+        if proto.opcode not in _UNCHECKED and not has_type(result, site.type):
             raise site.reject(f"the result is {describe(result)}, declared {site.type}")
         return result
 
@@ -292,8 +292,8 @@ def _table_entry(table: Sequence[Any], identifier: int) -> Any:
     return table[identifier - 1] if 1 <= identifier <= len(table) else None
 
 
-def structured(declared: Type, supply: Iterator[Node]) -> Value:
+def unflatten(declared: Type, supply: Iterator[Node]) -> Value:
     """A value of this type from tensors in order."""
     if isinstance(declared, TensorType):
         return next(supply)
-    return tuple(structured(element, supply) for element in declared.elements)
+    return tuple(unflatten(element, supply) for element in declared.elements)

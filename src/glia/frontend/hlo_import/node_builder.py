@@ -19,7 +19,7 @@ Value = Node | tuple["Value", ...]
 
 
 @dataclass(frozen=True)
-class Builder:
+class NodeBuilder:
     """Makes nodes for one source instruction; a rule that does not hold is the user's error."""
 
     loc: Loc = UNKNOWN
@@ -66,7 +66,7 @@ class Builder:
             return x
         return self.make(ops.Broadcast, x, shape, dimensions)
 
-    def stretch(self, x: Node, like: Node) -> Node:
+    def broadcast_scalar(self, x: Node, like: Node) -> Node:
         """A scalar brought to the shape of `like`; anything else unchanged."""
         return x if x.shape == like.shape or x.shape else self.broadcast(x, like.shape, ())
 
@@ -109,13 +109,13 @@ def flatten(value: Value) -> tuple[Node, ...]:
     return tuple(node for element in value for node in flatten(element))
 
 
-def matches(value: Value, declared: Type) -> bool:
+def has_type(value: Value, declared: Type) -> bool:
     """Whether a value has this type."""
     if isinstance(declared, TensorType) or isinstance(value, Node):
         return isinstance(value, Node) and value.type == declared
     assert isinstance(declared, TupleType)
     return len(value) == len(declared.elements) and all(
-        matches(element, expected)
+        has_type(element, expected)
         for element, expected in zip(value, declared.elements, strict=True)
     )
 

@@ -47,7 +47,7 @@ def resize_bilinear(site: Site, x: Node, config: str) -> Node:
 def _options(site: Site, config: str) -> tuple[bool, bool]:
     """(align_corners, half_pixel_centers) from two digits."""
     if config not in ("00", "01", "10"):
-        raise site.misfit(f"backend_config {config[:20]!r}, expected 00, 01 or 10")
+        raise site.bad_custom_call(f"backend_config {config[:20]!r}, expected 00, 01 or 10")
     return config[0] == "1", config[1] == "1"
 
 
@@ -55,10 +55,10 @@ def _extents(site: Site, x: Node, dimension: int) -> tuple[int, int]:
     """The extent of a dimension before and after."""
     declared: TensorType = site.tensor_type
     if len(x.shape) != 4 or len(declared.shape) != 4:
-        raise site.misfit(f"{x.type} to {declared}, expected four dimensions")
+        raise site.bad_custom_call(f"{x.type} to {declared}, expected four dimensions")
     size, target = x.shape[dimension], declared.shape[dimension]
     if not (0 < size <= LARGEST_EXTENT and 0 < target <= LARGEST_EXTENT):
-        raise site.misfit(f"{size} pixels to {target}")
+        raise site.bad_custom_call(f"{size} pixels to {target}")
     return size, target
 
 

@@ -12,6 +12,7 @@ from glia.graph.ir import Graph, Node
 from glia.graph.ops import Dot, Fft
 from glia.graph.rules.constructors import (
     apply,
+    broadcast_missing,
     concatenate,
     constant,
     move_back,
@@ -20,7 +21,6 @@ from glia.graph.rules.constructors import (
     reverse,
     slice_along,
     splat_like,
-    spread,
     swap,
 )
 from glia.graph.rules.driver import apply_rules, rule, rules_of
@@ -128,8 +128,8 @@ def _rotate(parts: Parts, angles: np.ndarray[Any, Any]) -> Parts:
     """Multiply by e^(i angle), angles given for the last two dimensions."""
     real, imaginary = parts
     outer = range(len(real.shape) - 2)
-    cosine = spread(constant(np.cos(angles), F32), real.shape, outer)
-    sine = spread(constant(np.sin(angles), F32), real.shape, outer)
+    cosine = broadcast_missing(constant(np.cos(angles), F32), real.shape, outer)
+    sine = broadcast_missing(constant(np.sin(angles), F32), real.shape, outer)
     turned = apply("subtract", apply("multiply", real, cosine), apply("multiply", imaginary, sine))
     other = apply("add", apply("multiply", real, sine), apply("multiply", imaginary, cosine))
     return turned, other

@@ -9,17 +9,17 @@ from glia.graph.ir import Graph, Node
 from glia.graph.ops import Cholesky, Dot, TriangularSolve
 from glia.graph.rules.constructors import (
     apply,
+    broadcast_missing,
     constant,
     convert,
+    counted_loop,
     dynamic_slice,
     dynamic_update_slice,
     iota,
-    repeat,
     reshape,
     reverse,
     select,
     splat_like,
-    spread,
     swap,
 )
 from glia.graph.rules.driver import apply_rules, rule, rules_of
@@ -78,11 +78,11 @@ def _forward_substitution(a: Node, b: Node, *, unit: bool) -> Node:
         value = apply("subtract", right, Dot(row, x, (0,), (0,), (2,), (1,), x.dtype))
         if not unit:
             pivot = dynamic_slice(a, (zero, i, i), (batch, 1, 1))
-            divisor = spread(reshape(pivot, (batch,)), value.shape, (1, 2))
+            divisor = broadcast_missing(reshape(pivot, (batch,)), value.shape, (1, 2))
             value = apply("divide", value, divisor)
         return dynamic_update_slice(x, value, (zero, i, zero)), a, b
 
-    return repeat("substitute", extent, (splat_like(0, b), a, b), step)[0]
+    return counted_loop("substitute", extent, (splat_like(0, b), a, b), step)[0]
 
 
 @rule
@@ -108,13 +108,13 @@ def _factor_columns(a: Node) -> Node:
         done = Dot(factor, row, (0,), (0,), (2,), (2,), a.dtype)
         rest = apply("subtract", column, done)
         pivot = dynamic_slice(rest, (zero, j, zero), (batch, 1, 1))
-        scale = spread(reshape(_pivot_root(pivot), (batch,)), rest.shape, (1, 2))
+        scale = broadcast_missing(reshape(_pivot_root(pivot), (batch,)), rest.shape, (1, 2))
         index = iota(S32, rest.shape, 1)
-        below = apply("greater_equal", index, spread(j, rest.shape, (0, 1, 2)))
+        below = apply("greater_equal", index, broadcast_missing(j, rest.shape, (0, 1, 2)))
         value = select(below, apply("divide", rest, scale), splat_like(0, rest))
         return dynamic_update_slice(factor, value, (zero, zero, j)), a
 
-    return repeat("factor", extent, (splat_like(0, a), a), step)[0]
+    return counted_loop("factor", extent, (splat_like(0, a), a), step)[0]
 
 
 def _pivot_root(pivot: Node) -> Node:

@@ -15,19 +15,19 @@ from glia.graph.ops.scalar_regions import identity, monoid
 from glia.graph.rules.constructors import (
     apply,
     broadcast,
+    broadcast_missing,
     concatenate,
     reduce,
     reshape,
     select,
     slice_along,
     splat_like,
-    spread,
     transpose,
 )
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
 from glia.graph.rules.extremes import counts_up, extreme_with_position
 from glia.graph.rules.facts import is_uniform
-from glia.graph.rules.inline_regions import inline_scalar_graph, separate
+from glia.graph.rules.inline_regions import inline_scalar_graph, split_independent_body
 from glia.options import CompileOptions
 
 
@@ -52,7 +52,7 @@ def init_after_reduction(op: Reduce) -> Node | None:
 @rule
 def split_independent_reductions(op: Reduce) -> Node | None:
     """reduce(xs) = one reduction each when no accumulator looks at another tensor"""
-    bodies = separate(op.body)
+    bodies = split_independent_body(op.body)
     if bodies is None:
         return None
     return results_as_node(
@@ -69,7 +69,7 @@ def extreme_and_position(op: Reduce) -> Node | None:
         return None
     x, position = op.xs
     best = reduce(kind, x, identity(kind, x.dtype), op.dimensions)
-    wide = spread(best, x.shape, op.dimensions)
+    wide = broadcast_missing(best, x.shape, op.dimensions)
     hit = apply("equal", x, wide)
     if x.dtype.is_float:
         hit = apply("or", hit, apply("not_equal", x, x))

@@ -16,11 +16,11 @@ from glia.graph.rules.constructors import (
     concatenate,
     constant,
     convert,
+    counted_loop,
     dynamic_slice,
     dynamic_update_slice,
     iota,
     region,
-    repeat,
     reshape,
     select,
     splat,
@@ -28,7 +28,7 @@ from glia.graph.rules.constructors import (
     transpose,
 )
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
-from glia.graph.rules.inline_regions import inline_scalar_graph, separate
+from glia.graph.rules.inline_regions import inline_scalar_graph, split_independent_body
 from glia.options import CompileOptions
 
 
@@ -40,7 +40,7 @@ def expand_scatter(graph: Graph, options: CompileOptions) -> Graph:
 @rule
 def split_independent_scatters(op: Scatter) -> Node | None:
     """scatter(xs, updates) = one scatter each when no tensor's update looks at another"""
-    bodies = separate(op.body)
+    bodies = split_independent_body(op.body)
     if bodies is None:
         return None
     return results_as_node(
@@ -105,7 +105,7 @@ def scatter_one_by_one(op: Scatter) -> Node | None:
         return (*done, starts, *rows)
 
     state = (*op.xs, starts, *rows)
-    return results_as_node(repeat("scatter", count, state, step)[: len(op.xs)])
+    return results_as_node(counted_loop("scatter", count, state, step)[: len(op.xs)])
 
 
 def _update_at(rows: Node, i: Node, window: tuple[int, ...]) -> Node:

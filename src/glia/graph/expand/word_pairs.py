@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from glia.base.dtype import S32, U32
 from glia.graph.ir import Node
-from glia.graph.rules.constructors import apply, bitcast, convert, repeat, select, splat_like
+from glia.graph.rules.constructors import apply, bitcast, convert, counted_loop, select, splat_like
 
 
 class Wide(NamedTuple):
@@ -140,7 +140,7 @@ def divide_wide(a: Wide, b: Wide) -> tuple[Wide, Wide]:
         quotient = Wide(apply("or", quotient.low, convert(fits, U32)), quotient.high)
         return (*quotient, *rest, *shift_left_wide(digits, one), *divisor)
 
-    state = repeat("divide", 64, (*zero, *zero, *a, *b), step)
+    state = counted_loop("divide", 64, (*zero, *zero, *a, *b), step)
     return Wide(*state[0:2]), Wide(*state[2:4])
 
 

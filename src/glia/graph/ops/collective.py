@@ -35,7 +35,7 @@ class Collective(Node):
 
     `dimension` is -1 where a kind has none. No `replica_groups` means one group of everybody. A
     plain evaluation is that of participant 0 alone, whose group holds nobody else;
-    `participants.evaluate_together` runs several.
+    `participants.evaluate_participants` runs several.
     """
 
     args: tuple[Node, ...]

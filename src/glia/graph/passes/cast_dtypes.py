@@ -43,7 +43,7 @@ from glia.graph.ops import (
 from glia.graph.ops.scalar_regions import monoid
 from glia.graph.passes.retype import Retyping, retype
 from glia.graph.rules.constructors import apply, convert, monoid_region, splat_like
-from glia.graph.rules.driver import Rule, apply_rules, results_as_node, rule
+from glia.graph.rules.driver import RewriteRule, apply_rules, results_as_node, rule
 from glia.options import CompileOptions
 
 _TYPES = {"bf16": BF16, "fp16": F16}
@@ -62,7 +62,7 @@ def cast_dtypes(graph: Graph, options: CompileOptions) -> Graph:
     return graph
 
 
-def _operand_rules(options: CompileOptions) -> tuple[Rule, ...]:
+def _operand_rules(options: CompileOptions) -> tuple[RewriteRule, ...]:
     """The rules that cast what the PE multiplies."""
 
     def narrow(x: Node) -> Node:

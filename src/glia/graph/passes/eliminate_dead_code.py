@@ -13,7 +13,7 @@ from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Conditional, Get, Sort, While, results_of
 from glia.graph.rules.driver import map_regions
 from glia.graph.rules.inline_regions import inline
-from glia.graph.rules.regions import depends_on
+from glia.graph.rules.regions import parameters_read
 from glia.options import CompileOptions
 
 
@@ -65,10 +65,10 @@ def _drop_results(node: Node, read: set[int]) -> tuple[list[int], Node] | None:
 def _narrow_while(loop: Node, read: set[int]) -> tuple[list[int], Node] | None:
     """Keep the state that is read, that the condition reads, and that these depend on."""
     assert isinstance(loop, While)
-    needed = set(read) | depends_on(loop.condition.results)
+    needed = set(read) | parameters_read(loop.condition.results)
     waiting = list(needed)
     while waiting:
-        for index in depends_on((loop.body.results[waiting.pop()],)) - needed:
+        for index in parameters_read((loop.body.results[waiting.pop()],)) - needed:
             needed.add(index)
             waiting.append(index)
     if len(needed) == len(loop.state) or not needed:
@@ -107,7 +107,7 @@ def _narrow_conditional(branch: Node, read: set[int]) -> tuple[list[int], Node] 
 def _narrow_sort(sort: Node, read: set[int]) -> tuple[list[int], Node] | None:
     """Keep the tensors that are read and those that the comparator looks at."""
     assert isinstance(sort, Sort)
-    compared = {index // 2 for index in depends_on(sort.comparator.results)}
+    compared = {index // 2 for index in parameters_read(sort.comparator.results)}
     kept = sorted(read | compared)
     if len(kept) == len(sort.xs) or not kept:
         return None

@@ -17,7 +17,7 @@ from glia.arch import Arch, get_target
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Convolution, Slice, Transpose
 from glia.graph.rules.constructors import concatenate, constant, pad, reshape, reverse
-from glia.graph.rules.driver import Rule, apply_rules
+from glia.graph.rules.driver import RewriteRule, apply_rules
 from glia.options import CompileOptions
 
 TRANSFERS = 3  # that the copies take one after the other: read, written, read again
@@ -37,7 +37,7 @@ def fold_windows(graph: Graph, options: CompileOptions) -> Graph:
             return None
         return with_rows_as_channels(op, folded)
 
-    return apply_rules(graph, (Rule("fold_windows", (Convolution,), fold),))
+    return apply_rules(graph, (RewriteRule("fold_windows", (Convolution,), fold),))
 
 
 def foldable_dimensions(op: Convolution, partitions: int) -> tuple[int, ...]:

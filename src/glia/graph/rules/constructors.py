@@ -77,7 +77,7 @@ def broadcast(x: Node, shape: Sequence[int], dimensions: Sequence[int] = ()) -> 
     return Broadcast(x, shape, dimensions)
 
 
-def spread(x: Node, shape: Sequence[int], missing: Sequence[int]) -> Node:
+def broadcast_missing(x: Node, shape: Sequence[int], missing: Sequence[int]) -> Node:
     """x replicated along the dimensions `missing` of `shape`, which x does not have."""
     return broadcast(x, shape, [d for d in range(len(shape)) if d not in missing])
 
@@ -207,20 +207,20 @@ def reduce(function: str, x: Node, init: Any, dimensions: Sequence[int]) -> Node
     return Reduce((x,), (start,), tuple(dimensions), monoid_region(function, x.dtype))
 
 
-def repeat(
+def counted_loop(
     name: str, count: int, state: Sequence[Node], body: Callable[..., tuple[Node, ...]]
 ) -> tuple[Node, ...]:
     """The state after `count` times state = body(i, *state), i counting from 0 as s32."""
     whole = (constant(0, S32), *state)
     types = [TensorType(node.dtype, node.shape) for node in whole]
 
-    def proceed(i: Node, *values: Node) -> tuple[Node, ...]:
+    def step(i: Node, *values: Node) -> tuple[Node, ...]:
         return (apply("add", i, constant(1, S32)), *body(i, *values))
 
-    def more(i: Node, *_: Node) -> Node:
+    def condition(i: Node, *_: Node) -> Node:
         return apply("less", i, constant(count, S32))
 
-    loop = While(whole, region(f"{name}_more", types, more), region(name, types, proceed))
+    loop = While(whole, region(f"{name}_more", types, condition), region(name, types, step))
     return results_of(loop)[1:]
 
 

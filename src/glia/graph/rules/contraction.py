@@ -8,7 +8,7 @@ from glia.graph.ir import Node
 from glia.graph.ops import Convolution, Dot, Reshape, Reverse, Transpose
 from glia.graph.rules.constructors import reshape
 from glia.graph.rules.driver import rule, rules_of
-from glia.graph.rules.facts import is_increasing, pick
+from glia.graph.rules.facts import is_increasing, values_at
 
 
 @rule
@@ -17,7 +17,7 @@ def dot_of_transposed_left(op: Dot) -> Node | None:
     if not isinstance(op.a, Transpose):
         return None
     p = op.a.permutation
-    batch, contract = pick(p, op.a_batch), pick(p, op.a_contract)
+    batch, contract = values_at(p, op.a_batch), values_at(p, op.a_contract)
     if not _keeps_free_order(p, op.a_batch + op.a_contract):
         return None
     return dataclasses.replace(op, a=op.a.x, a_batch=batch, a_contract=contract)
@@ -29,7 +29,7 @@ def dot_of_transposed_right(op: Dot) -> Node | None:
     if not isinstance(op.b, Transpose):
         return None
     p = op.b.permutation
-    batch, contract = pick(p, op.b_batch), pick(p, op.b_contract)
+    batch, contract = values_at(p, op.b_batch), values_at(p, op.b_contract)
     if not _keeps_free_order(p, op.b_batch + op.b_contract):
         return None
     return dataclasses.replace(op, b=op.b.x, b_batch=batch, b_contract=contract)

@@ -22,7 +22,7 @@ LONGEST_CHAIN = 400
 
 
 @dataclass(frozen=True)
-class Rule:
+class RewriteRule:
     """An equation: `apply` maps an operation of one of the classes `patterns` to an equal node."""
 
     name: str
@@ -38,16 +38,16 @@ class Rule:
         return (self.apply.__doc__ or "").partition("\n")[0]
 
 
-def rule(function: Callable[[Any], Node | None]) -> Rule:
+def rule(function: Callable[[Any], Node | None]) -> RewriteRule:
     """Make a rule; the annotation of its one parameter says which operations it is tried on."""
     hints = get_type_hints(function)
     (subject,) = (hint for name, hint in hints.items() if name != "return")
-    return Rule(function.__name__, get_args(subject) or (subject,), function)
+    return RewriteRule(function.__name__, get_args(subject) or (subject,), function)
 
 
-def rules_of(namespace: Mapping[str, object]) -> tuple[Rule, ...]:
+def rules_of(namespace: Mapping[str, object]) -> tuple[RewriteRule, ...]:
     """Every rule declared in a module, in the order of declaration; pass `globals()`."""
-    return tuple(value for value in namespace.values() if isinstance(value, Rule))
+    return tuple(value for value in namespace.values() if isinstance(value, RewriteRule))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +69,7 @@ def results_as_node(results: Iterable[Node]) -> Node:
     return parts[0] if len(parts) == 1 else Tuple(parts)
 
 
-def apply_rules(graph: Graph, rules: Iterable[Rule]) -> Graph:
+def apply_rules(graph: Graph, rules: Iterable[RewriteRule]) -> Graph:
     """`graph` and its regions with `rules` applied until none fires.
 
     Raises InternalError when rules undo each other or one changes the type of what it rewrites.
@@ -86,9 +86,9 @@ class _Origin:
 
 
 class _Rewriter:
-    def __init__(self, rules: tuple[Rule, ...]) -> None:
+    def __init__(self, rules: tuple[RewriteRule, ...]) -> None:
         self._rules = rules
-        self._by_class: dict[type[Node], tuple[Rule, ...]] = {}
+        self._by_class: dict[type[Node], tuple[RewriteRule, ...]] = {}
         self._normal: dict[Node, Node] = {}
         self._replacement: dict[Node, Node] = {}
         self._origins: dict[Node, _Origin] = {}
@@ -163,7 +163,7 @@ class _Rewriter:
         loc = node.loc if node.loc is not UNKNOWN else before.loc
         self._origins.setdefault(image, _Origin(loc, before.chain + rules_fired))
 
-    def _check_replacement(self, fired: Rule, node: Node, image: Node) -> None:
+    def _check_replacement(self, fired: RewriteRule, node: Node, image: Node) -> None:
         if image is node or image.type != node.type:
             raise InternalError(
                 f"rule {fired.name} turned {node!r} of type {node.type} into {image!r} of type"
@@ -172,7 +172,7 @@ class _Rewriter:
         if self._origins.get(node, _Origin()).chain >= LONGEST_CHAIN:
             raise InternalError(f"rules do not come to an end: {fired.name} fires on {node!r}")
 
-    def _rules_for(self, cls: type[Node]) -> tuple[Rule, ...]:
+    def _rules_for(self, cls: type[Node]) -> tuple[RewriteRule, ...]:
         if cls not in self._by_class:
             fitting = tuple(each for each in self._rules if issubclass(cls, each.patterns))
             self._by_class[cls] = fitting

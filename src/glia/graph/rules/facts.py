@@ -104,6 +104,6 @@ def is_increasing(values: Sequence[int]) -> bool:
     return all(a < b for a, b in pairwise(values))
 
 
-def pick(values: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+def values_at(values: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     """The values at the positions `order`."""
     return tuple(values[i] for i in order)

@@ -21,7 +21,7 @@ from glia.graph.ops import (
 )
 from glia.graph.rules.constructors import broadcast, region, select, splat
 from glia.graph.rules.driver import Tuple, results_as_node
-from glia.graph.rules.regions import depends_on
+from glia.graph.rules.regions import parameters_read
 
 ELEMENTWISE = (Map, Convert, Bitcast, ReducePrecision)
 """Operations that treat every element alike: they mean the same on tensors as on scalars."""
@@ -51,14 +51,14 @@ def inline(graph: Graph, arguments: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(image[result] for result in graph.results)
 
 
-def separate(body: Graph) -> tuple[Graph, ...] | None:
+def split_independent_body(body: Graph) -> tuple[Graph, ...] | None:
     """The bodies that each combine one of the tensors which a body combines together.
 
     None where it combines only one, or where what becomes of one depends on another.
     """
     count = len(body.results)
     pairs = enumerate(body.results)
-    if count == 1 or not all(depends_on((result,)) <= {i, count + i} for i, result in pairs):
+    if count == 1 or not all(parameters_read((result,)) <= {i, count + i} for i, result in pairs):
         return None
     return tuple(_restrict_to_result(body, i) for i in range(count))
 

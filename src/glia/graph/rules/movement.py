@@ -30,10 +30,10 @@ from glia.graph.rules.facts import (
     invert,
     is_empty,
     is_increasing,
-    pick,
     same_bits,
     squeezed,
     uniform,
+    values_at,
 )
 
 
@@ -48,7 +48,7 @@ def merge_transposes(op: Transpose) -> Node | None:
     """transpose(transpose(x, p), q) = transpose(x, p[q])"""
     match op:
         case Transpose(Transpose(x, p), q):
-            return transpose(x, pick(p, q))
+            return transpose(x, values_at(p, q))
     return None
 
 
@@ -57,7 +57,7 @@ def transpose_of_broadcast(op: Transpose) -> Node | None:
     """transpose(broadcast(x, d), p) = broadcast(x, where p puts d)"""
     match op:
         case Transpose(Broadcast(x, shape, dimensions), p):
-            return broadcast(x, pick(shape, p), pick(invert(p), dimensions))
+            return broadcast(x, values_at(shape, p), values_at(invert(p), dimensions))
     return None
 
 
@@ -116,7 +116,7 @@ def merge_broadcasts(op: Broadcast) -> Node | None:
     """broadcast(broadcast(x, d), e) = broadcast(x, e[d])"""
     match op:
         case Broadcast(Broadcast(x, _, inner), shape, outer):
-            return broadcast(x, shape, pick(outer, inner))
+            return broadcast(x, shape, values_at(outer, inner))
     return None
 
 
@@ -233,7 +233,9 @@ def slice_of_reshape(op: Slice) -> Node | None:
     if not isinstance(op.x, Reshape) or squeezed(op.x.shape) != op.x.x.shape or is_empty(op):
         return None
     kept = [d for d, extent in enumerate(op.x.shape) if extent != 1]
-    inner = Slice(op.x.x, pick(op.start, kept), pick(op.limit, kept), pick(op.stride, kept))
+    inner = Slice(
+        op.x.x, values_at(op.start, kept), values_at(op.limit, kept), values_at(op.stride, kept)
+    )
     return reshape(inner, op.shape)
 
 

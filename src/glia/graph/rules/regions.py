@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType, Type
 
 
-def depends_on(roots: Sequence[Node]) -> set[int]:
+def parameters_read(roots: Sequence[Node]) -> set[int]:
     """The indices of the parameters that the roots depend on."""
     reached = Graph("", (), tuple(roots)).nodes
     return {node.index for node in reached if isinstance(node, Parameter)}

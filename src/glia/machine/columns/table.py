@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.garbage_collection import collection_paused
+from glia.base.garbage_collection import collector_paused
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.columns.value_numbering import (
@@ -169,7 +169,7 @@ def columns_of(program: Program) -> Columns:
     """The columns of a program, from its cache where they are in it."""
     columns = program.cache.get(Columns)
     if columns is None:
-        with collection_paused():
+        with collector_paused():
             columns = _columns(program)
         cache_columns(program, columns)
     return columns

@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from glia.base.affine import ZERO, Affine
-from glia.base.frozen import made
+from glia.base.frozen import from_fields
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Signal, Tile, Wait
@@ -450,4 +450,4 @@ class _Writer:
                 if _add(reached, count):
                     waits.append(Wait(stream, count))
         fields = dict(vars(instruction), waits=tuple(waits), signals=signals)
-        return made(type(instruction), fields)
+        return from_fields(type(instruction), fields)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from glia.arch import Target
-from glia.base.garbage_collection import collection_paused
+from glia.base.garbage_collection import collector_paused
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
@@ -86,7 +86,7 @@ def trace(
     return trace_launch(launch, platform_target(target), 0).programs[0]
 
 
-@collection_paused()
+@collector_paused()
 def trace_launch(
     launch: Launch,
     target: Target,

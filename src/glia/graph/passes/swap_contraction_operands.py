@@ -10,15 +10,15 @@ from glia.graph.rules.driver import map_regions
 from glia.options import CompileOptions
 
 
-def turn_contractions(graph: Graph, options: CompileOptions) -> Graph:
+def swap_contraction_operands(graph: Graph, options: CompileOptions) -> Graph:
     """The graph with transpose(dot(a, b)) = dot(b, a), where nothing else reads dot(a, b).
 
     The condition is why this is no rule: another reader would have the contraction done twice.
     """
-    return _turned(graph)
+    return _swap_in_graph(graph)
 
 
-def _turned(graph: Graph) -> Graph:
+def _swap_in_graph(graph: Graph) -> Graph:
     readings = Counter(graph.results)
     for node in graph.nodes:
         readings.update(node.operands)
@@ -34,7 +34,7 @@ def _turned(graph: Graph) -> Graph:
         if original in only_read_here:
             assert isinstance(node, Transpose)
             return _swapped(node)
-        changed = map_regions(node, _turned)
+        changed = map_regions(node, _swap_in_graph)
         return None if changed is node else changed
 
     turned = graph.rewrite(change)

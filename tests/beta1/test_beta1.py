@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from glia.isa import NcMatmul
+from glia.isa.instructions.tensor import NcMatmul
 from glia.machine.ir import walk
 from glia.nki import beta1 as nki
 from glia.nki.beta1 import compiler as ncc

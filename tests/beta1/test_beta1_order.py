@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glia.isa import DmaCopy
+from glia.isa.instructions.dma import DmaCopy
 from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
 from glia.machine.passes.schedule import schedule_as_given

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from glia import nki
 from glia.isa import INSTRUCTIONS
+from glia.nki import collectives
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -77,6 +79,17 @@ def test_every_public_function_is_an_instruction_or_says_why_not(name: str) -> N
 def test_every_instruction_is_public_or_says_why_it_is_there(name: str) -> None:
     is_public = name in PUBLIC or name in CALLED_OTHERWISE.values()
     assert is_public != bool(WITHOUT_A_FUNCTION.get(name))
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_every_public_instruction_has_a_function(name: str) -> None:
+    """A kernel can issue it: by its own name or by the one that nki.isa documents."""
+    if name in WITHOUT_A_FUNCTION:
+        return
+    function = next((public for public, own in CALLED_OTHERWISE.items() if own == name), name)
+    module = collectives if function in COLLECTIVES else nki.isa
+    assert callable(getattr(module, function))
+    assert function in module.__all__
 
 
 def test_the_tables_name_nothing_else() -> None:

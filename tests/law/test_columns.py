@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from glia.base.affine import Affine
 from glia.base.dtype import BF16
 from glia.base.errors import InternalError
-from glia.isa import DmaCompute, Memset, TensorCopy, TensorScalar
 from glia.isa.examples import chip, examples, hbm
+from glia.isa.instructions.dma_transpose import DmaCompute
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.columns.table import ACCESSES, AffineColumn, Columns, InstructionSpan, columns_of

@@ -13,22 +13,17 @@ from hypothesis import strategies as st
 from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import S32, U32
-from glia.isa import (
-    INSTRUCTIONS,
-    Activation,
-    Instr,
-    Iota,
-    Memset,
-    Pattern,
-    RangeSelect,
-    RegisterMove,
-    Rng,
-    SetRngSeed,
-    TensorCopy,
-    TensorScalarCumulative,
-    TensorScalarReduce,
-)
+from glia.isa import INSTRUCTIONS
 from glia.isa.examples import chip, examples
+from glia.isa.instructions.gpsimd import Iota
+from glia.isa.instructions.random import Rng, SetRngSeed
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.sync import RegisterMove
+from glia.isa.instructions.vector import Memset, TensorCopy
+from glia.isa.instructions.vector_accumulate import TensorScalarCumulative, TensorScalarReduce
+from glia.isa.instructions.vector_select import RangeSelect
+from glia.isa.kit import Instr
+from glia.isa.operand import Pattern
 from glia.machine.ir import Loop, Program
 from glia.machine.legal_instruction import violations
 from glia.machine.passes.double_buffer import double_buffer

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from glia.arch import Arch, get_target
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
-from glia.isa import DmaCopy, Memory, NcMatmul, RegisterMove, TensorCopy, TensorTensor
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.sync import RegisterMove
+from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.instructions.vector import TensorCopy, TensorTensor
 from glia.isa.kit import ENGINES, Instr
-from glia.isa.operand import Pattern, Tile
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 from glia.timing import instruction_tables
 from glia.timing import producers as writers

@@ -12,7 +12,10 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import F32
 from glia.base.errors import InternalError
-from glia.isa import DmaCopy, Memset, NcMatmul, Pattern, Signal, TensorCopy, Wait
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.instructions.vector import Memset, TensorCopy
+from glia.isa.operand import Pattern, Signal, Wait
 from glia.machine.ir import Branch, Loop, Program, While
 from glia.machine.legal import verify
 from support.machine_programs import binding, matmul, programs, tile, whole

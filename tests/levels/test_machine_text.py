@@ -9,8 +9,10 @@ import pytest
 
 from glia.base.affine import Affine
 from glia.base.scanner import TextError
-from glia.isa import INSTRUCTIONS, Instr, Signal, Wait
+from glia.isa import INSTRUCTIONS
 from glia.isa.examples import examples
+from glia.isa.kit import Instr
+from glia.isa.operand import Signal, Wait
 from glia.machine.ir import Program
 from glia.machine.text import parse_program, print_instruction, print_program
 from support.machine_programs import matmul, programs

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from glia import nki
-from glia.isa import Activation, DmaCopy, Instr, Reciprocal, TensorScalar
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.vector import Reciprocal, TensorScalar
+from glia.isa.kit import Instr
 from glia.machine.ir import Program, walk
 from glia.machine.passes.insert_semaphores import stream_of
 from glia.nki import isa as nisa

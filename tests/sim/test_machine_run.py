@@ -11,7 +11,10 @@ from glia.base.affine import Affine
 from glia.base.dtype import F32, S32
 from glia.base.errors import InternalError
 from glia.base.loc import Loc
-from glia.isa import DmaCopy, Memset, Pattern, RegisterLoad, TensorCopy
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.sync import RegisterLoad
+from glia.isa.instructions.vector import Memset, TensorCopy
+from glia.isa.operand import Pattern
 from glia.machine.ir import Binding, Loop, Program
 from glia.machine.legal import verify
 from glia.machine.text import parse_program, print_program

@@ -10,7 +10,10 @@ import pytest
 
 from glia.base.dtype import BF16, F8E4M3, F8E5M2, F16, F32, S32, U16, DType
 from glia.base.errors import InternalError
-from glia.isa import Activation, DmaCopy, RegisterMove, TensorCopy, TensorScalar, TensorTensor
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.sync import RegisterMove
+from glia.isa.instructions.vector import TensorCopy, TensorScalar, TensorTensor
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Branch, Loop, Program, While
 from glia.sim.float32_mode import promote_to_float32

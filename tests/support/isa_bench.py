@@ -13,7 +13,9 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E8M0FNU, F16, F32, TF32, DType
-from glia.isa import DmaCopy, Instr, Memory, Pattern, Tile
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
 from glia.sim.policy import Policy

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from glia.isa import DmaCopy, Memory, Pattern, Tile
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.rendezvous import Participant
 from glia.machine.ir import Binding, Program, Statement, walk
 from glia.machine.legal import verify

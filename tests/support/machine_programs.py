@@ -10,23 +10,13 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S32, DType
 from glia.base.loc import Loc
-from glia.isa import (
-    Activation,
-    DmaCopy,
-    Iota,
-    Memory,
-    Memset,
-    NcMatmul,
-    Pattern,
-    RegisterAlu,
-    RegisterLoad,
-    RegisterMove,
-    Signal,
-    TensorCopy,
-    TensorScalar,
-    Tile,
-    Wait,
-)
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.gpsimd import Iota
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.sync import RegisterAlu, RegisterLoad, RegisterMove
+from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
+from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 
 

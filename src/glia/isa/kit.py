@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 
@@ -332,6 +332,11 @@ class Instr:
     def compute(*arrays: Any, **operands: Any) -> Any:
         """The meaning on NumPy arrays named as the operands; returns the written operand(s)."""
         raise TypeError("an instruction must declare its meaning")
+
+    @classmethod
+    def example(cls) -> Self:
+        """A legal instruction of this class on generation 3, or 4 where it begins there."""
+        raise TypeError("an instruction must declare an example")
 
     def cycles(self, arch: Arch) -> int:
         """Cycles the engine is busy, in cycles of its own clock."""

@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Iterator
 
 from glia.arch import ARCHS, TARGETS, Arch
-from glia.isa import INSTRUCTIONS, Instr, Operand
+from glia.isa import INSTRUCTIONS
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 from glia.isa.examples import examples
-from glia.isa.kit import ENGINES, Indirect, Rule
+from glia.isa.kit import ENGINES, Indirect, Instr, Operand, Rule
 from glia.isa.rendezvous import Meeting
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal_instruction import violations

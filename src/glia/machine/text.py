@@ -25,7 +25,9 @@ from glia.base.affine import Affine
 from glia.base.dtype import DEVICE_DTYPES, DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.scanner import Scanner, TextError
-from glia.isa import INSTRUCTIONS, Instr, Memory, Pattern, Signal, Tile, Wait
+from glia.isa import INSTRUCTIONS
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*|[%$][A-Za-z0-9_.$]+")

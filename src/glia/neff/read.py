@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
-import pkgutil
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
-import glia.isa
 from glia.arch import TARGETS, get_target
 from glia.isa.operand import Memory
 from glia.machine.binary.decode import decode_program
@@ -52,7 +48,6 @@ def read_neff(data: memoryview) -> Contents:
     members = read_members(header, data)
     if not 1 <= header.cores <= MAXIMUM_CORES:
         raise DamagedNeff(part="header", reason=f"it asks for {header.cores} cores")
-    register_instructions()
     programs = tuple(_program(members, f"sg{core:02d}") for core in range(header.cores))
     options = read_json(members, "info.json").get("options", {})
     if not isinstance(options, dict):
@@ -131,10 +126,3 @@ def _check_program(program: Program, part: str) -> None:
         broken = f"it cannot be checked: {problem!r:.200}"
     if broken:
         raise IllegalProgram(target=program.target, reason=f"{broken:.1000}")
-
-
-@cache
-def register_instructions() -> None:
-    """Import every module of the instruction set, so that every instruction is known by name."""
-    for found in pkgutil.iter_modules(glia.isa.__path__):
-        importlib.import_module(f"glia.isa.{found.name}")

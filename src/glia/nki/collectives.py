@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from glia import isa
 from glia.base.suggestions import nearest
+from glia.isa.instructions.multicore import CollectivePermuteImplicitCurrentProcessingRankId, RankId
 from glia.nki.issue.functions import make_function
 from glia.nki.issue.instruction import Arguments, attribute, issue
 from glia.nki.names.errors import NoSuchName, NotInNki
@@ -46,10 +46,9 @@ def _groups(given: Arguments, _: Session) -> Arguments:
     raise NotInNki(feature=f"a replica group of type {type(group).__name__}", loc=caller())
 
 
-def _collective(name: str, instruction: Any, parameters: str, **defaults: Any) -> Any:
+def _collective(name: str, parameters: str, **defaults: Any) -> Any:
     return make_function(
         name,
-        instruction,
         parameters,
         renamed={"replica_group": "groups", "metadata_tensor": "metadata"},
         defaults=defaults,
@@ -58,29 +57,19 @@ def _collective(name: str, instruction: Any, parameters: str, **defaults: Any) -
     )
 
 
-all_reduce = _collective("all_reduce", isa.AllReduce, "srcs dsts replica_group op priority")
-all_gather = _collective(
-    "all_gather", isa.AllGather, "srcs dsts replica_group collective_dim priority"
-)
-reduce_scatter = _collective(
-    "reduce_scatter", isa.ReduceScatter, "srcs dsts replica_group collective_dim op priority"
-)
-all_to_all = _collective(
-    "all_to_all", isa.AllToAll, "srcs dsts replica_group collective_dim priority"
-)
+all_reduce = _collective("all_reduce", "srcs dsts replica_group op priority")
+all_gather = _collective("all_gather", "srcs dsts replica_group collective_dim priority")
+reduce_scatter = _collective("reduce_scatter", "srcs dsts replica_group collective_dim op priority")
+all_to_all = _collective("all_to_all", "srcs dsts replica_group collective_dim priority")
 all_gather_v = _collective(
     "all_gather_v",
-    isa.AllGatherV,
     "srcs dsts replica_group metadata_tensor recv_counts_known has_rdispls priority",
 )
 all_to_all_v = _collective(
     "all_to_all_v",
-    isa.AllToAllV,
     "srcs dsts replica_group metadata_tensor recv_counts_known has_rdispls priority",
 )
-collective_permute = _collective(
-    "collective_permute", isa.CollectivePermute, "srcs dsts source_target_pairs priority"
-)
+collective_permute = _collective("collective_permute", "srcs dsts source_target_pairs priority")
 
 
 def _by_channel(given: Arguments, session: Session) -> Arguments:
@@ -103,7 +92,6 @@ def _of_channel(name: str, tensors: Any) -> Any:
 
 collective_permute_implicit = make_function(
     "collective_permute_implicit",
-    isa.CollectivePermuteImplicit,
     "srcs_by_channel dsts_by_channel replica_group channel_ids priority",
     renamed={"srcs_by_channel": "srcs", "dsts_by_channel": "dsts", "replica_group": "groups"},
     defaults={"channel_ids": [0]},
@@ -112,7 +100,6 @@ collective_permute_implicit = make_function(
 )
 collective_permute_implicit_reduce = make_function(
     "collective_permute_implicit_reduce",
-    isa.CollectivePermuteImplicitReduce,
     "srcs0_by_channel srcs1_by_channel dsts_by_channel replica_group op channel_ids priority",
     renamed={
         "srcs0_by_channel": "srcs0", "srcs1_by_channel": "srcs1", "dsts_by_channel": "dsts",
@@ -140,7 +127,7 @@ def collective_permute_implicit_current_processing_rank_id(
         "groups": _groups({"replica_group": replica_group}, session)["replica_group"],
         "channel_id": channel_id,
     }
-    issue(session, function, isa.CollectivePermuteImplicitCurrentProcessingRankId, fields)
+    issue(session, function, CollectivePermuteImplicitCurrentProcessingRankId, fields)
     return register
 
 
@@ -148,7 +135,7 @@ def rank_id(name: str | None = None) -> VirtualRegister:
     """A register with the rank of this core in the collective group."""
     session = current(f"{MODULE}.rank_id")
     register = VirtualRegister(session.new_register("rank"))
-    issue(session, "rank_id", isa.RankId, {"register": register.writable_name()})
+    issue(session, "rank_id", RankId, {"register": register.writable_name()})
     return register
 
 

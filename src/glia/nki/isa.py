@@ -5,7 +5,6 @@ Every function but those of registers is made from the declaration of its instru
 
 from __future__ import annotations
 
-from glia import isa
 from glia.base.suggestions import nearest
 from glia.nki.api.elementwise import equal, maximum
 from glia.nki.issue.arguments import (
@@ -128,7 +127,6 @@ REDUCING = {"reduce_res": "reduced", "reduce_cmd": "command"}
 
 nc_matmul = make_function(
     "nc_matmul",
-    isa.NcMatmul,
     "dst stationary moving is_stationary_onezero is_moving_onezero is_transpose accumulate"
     " tile_position tile_size perf_mode",
     defaults={
@@ -140,34 +138,31 @@ nc_matmul = make_function(
 )  # fmt: skip
 nc_matmul_mx = make_function(
     "nc_matmul_mx",
-    isa.NcMatmulMx,
     "dst stationary moving stationary_scale moving_scale tile_position tile_size accumulate",
     defaults={"tile_position": None, "tile_size": None, "accumulate": None},
     prepare=infer_accumulate,
     accumulate_query=AccumulateQuery(accumulate_is_implicit, implicit_accumulate),
 )
-nc_transpose = make_function("nc_transpose", isa.NcTranspose, "dst data engine")
+nc_transpose = make_function("nc_transpose", "dst data engine")
 
 # --- the Scalar Engine -------------------------------------------------------------------------
 
 activation = make_function(
     "activation",
-    isa.Activation,
     "dst op data bias scale reduce_op reduce_res reduce_cmd",
     renamed={"op": "function", **REDUCING},
     defaults={"reduce_op": None},
 )
 activation_reduce = make_function(
     "activation_reduce",
-    isa.Activation,
     "dst op data reduce_op reduce_res bias scale",
+    mnemonic="activation",
     renamed={"op": "function", **REDUCING},
     defaults={"reduce_op": REQUIRED, "reduce_res": REQUIRED},
     prepare=always_reset_reduce,
 )
 activate2 = make_function(
     "activate2",
-    isa.Activate2,
     "dst op data imm0 imm1 op0 op1 relu_param reverse0 reverse1 reduce_op reduce_res reduce_cmd",
     renamed={"op": "function", "imm0": "operand0", "imm1": "operand1", **REDUCING},
     defaults={"imm0": REQUIRED, "imm1": REQUIRED, "reduce_op": None},
@@ -175,37 +170,32 @@ activate2 = make_function(
 
 # --- the Vector Engine -------------------------------------------------------------------------
 
-tensor_copy = make_function("tensor_copy", isa.TensorCopy, "dst src engine")
-memset = make_function("memset", isa.Memset, "dst value engine")
+tensor_copy = make_function("tensor_copy", "dst src engine")
+memset = make_function("memset", "dst value engine")
 tensor_copy_predicated = make_function(
     "tensor_copy_predicated",
-    isa.TensorCopyPredicated,
     "dst src predicate reverse_pred",
     renamed={"reverse_pred": "reverse"},
 )
 tensor_tensor = make_function(
     "tensor_tensor",
-    isa.TensorTensor,
     "dst data1 data2 op engine",
     prepare=prefer_vector_engine,
 )
 tensor_scalar = make_function(
     "tensor_scalar",
-    isa.TensorScalar,
     "dst data op0 operand0 reverse0 op1 operand1 reverse1 engine",
     defaults={"operand0": REQUIRED, "op1": None},
 )
 scalar_tensor_tensor = make_function(
     "scalar_tensor_tensor",
-    isa.ScalarTensorTensor,
     "dst data op0 operand0 op1 operand1 reverse0 reverse1",
 )
 tensor_reduce = make_function(
-    "tensor_reduce", isa.TensorReduce, "dst op data axis negate keepdims", prepare=axis_to_count
+    "tensor_reduce", "dst op data axis negate keepdims", prepare=axis_to_count
 )
 tensor_scalar_reduce = make_function(
     "tensor_scalar_reduce",
-    isa.TensorScalarReduce,
     "dst data op0 operand0 reduce_op reduce_res reverse0 reduce_cmd reduce_init reduce_res_negate",
     renamed={**REDUCING, "reduce_init": "initial", "reduce_res_negate": "negate"},
     defaults={
@@ -216,26 +206,22 @@ tensor_scalar_reduce = make_function(
 )
 tensor_scalar_cumulative = make_function(
     "tensor_scalar_cumulative",
-    isa.TensorScalarCumulative,
     "dst src op0 op1 imm0 imm1 reduce_cmd",
     renamed={"src": "data", "imm0": "operand0", "imm1": "initial", **REDUCING},
     defaults={"reduce_cmd": reduce_cmd.reset_reduce},
 )
 tensor_tensor_scan = make_function(
     "tensor_tensor_scan",
-    isa.TensorTensorScan,
     "dst data0 data1 initial op0 op1 reverse0 reverse1",
 )
 exponential = make_function(
     "exponential",
-    isa.Exponential,
     "dst src max_value reduce_res reduce_cmd reduce_init",
     renamed={"src": "data", "max_value": "most", "reduce_init": "initial", **REDUCING},
     defaults={"reduce_init": 0.0},
 )
 range_select = make_function(
     "range_select",
-    isa.RangeSelect,
     "dst on_true_tile comp_op0 comp_op1 bound0 bound1 reduce_cmd reduce_res reduce_op range_start"
     " on_false_value",
     renamed={
@@ -246,86 +232,72 @@ range_select = make_function(
 )  # fmt: skip
 select_reduce = make_function(
     "select_reduce",
-    isa.SelectReduce,
     "dst predicate on_true on_false reduce_res reduce_cmd reduce_op reverse_pred",
     renamed={"on_true": "data", "reverse_pred": "reverse", **REDUCING},
     defaults={"reduce_op": maximum},
 )
-reciprocal = make_function("reciprocal", isa.Reciprocal, "dst data")
-bn_stats = make_function("bn_stats", isa.BnStats, "dst data")
-bn_aggr = make_function("bn_aggr", isa.BnAggr, "dst data")
-max8 = make_function("max8", isa.Max8, "dst src", renamed={"src": "data"})
-nc_find_index8 = make_function("nc_find_index8", isa.FindIndex8, "dst data vals")
+reciprocal = make_function("reciprocal", "dst data")
+bn_stats = make_function("bn_stats", "dst data")
+bn_aggr = make_function("bn_aggr", "dst data")
+max8 = make_function("max8", "dst src", renamed={"src": "data"})
+nc_find_index8 = make_function("nc_find_index8", "dst data vals", mnemonic="find_index8")
 nc_match_replace8 = make_function(
     "nc_match_replace8",
-    isa.MatchReplace8,
     "dst data vals imm dst_idx",
+    mnemonic="match_replace8",
     renamed={"dst_idx": "index"},
     defaults={"dst_idx": None},
 )
 nc_stream_shuffle = make_function(
     "nc_stream_shuffle",
-    isa.StreamShuffle,
     "dst src shuffle_mask",
+    mnemonic="stream_shuffle",
     renamed={"shuffle_mask": "mask"},
 )
-dropout = make_function("dropout", isa.Dropout, "dst data prob", renamed={"prob": "probability"})
-rng = make_function("rng", isa.Rng, "dst engine", defaults={"engine": engine.vector})
-rand2 = make_function("rand2", isa.Rand2, "dst min max", renamed={"min": "low", "max": "high"})
-set_rng_seed = make_function(
-    "set_rng_seed", isa.SetRngSeed, "src_seeds", renamed={"src_seeds": "seed"}
-)
+dropout = make_function("dropout", "dst data prob", renamed={"prob": "probability"})
+rng = make_function("rng", "dst engine", defaults={"engine": engine.vector})
+rand2 = make_function("rand2", "dst min max", renamed={"min": "low", "max": "high"})
+set_rng_seed = make_function("set_rng_seed", "src_seeds", renamed={"src_seeds": "seed"})
 rand_set_state = make_function(
     "rand_set_state",
-    isa.RandSetState,
     "src_seeds engine",
     renamed={"src_seeds": "seeds"},
     defaults={"engine": engine.gpsimd},
 )
-rand_get_state = make_function(
-    "rand_get_state", isa.RandGetState, "dst engine", defaults={"engine": engine.gpsimd}
-)
+rand_get_state = make_function("rand_get_state", "dst engine", defaults={"engine": engine.gpsimd})
 
-quantize_mx = make_function("quantize_mx", isa.QuantizeMx, "dst src dst_scale")
+quantize_mx = make_function("quantize_mx", "dst src dst_scale")
 
 # --- GpSimd ------------------------------------------------------------------------------------
 
-iota = make_function("iota", isa.Iota, "dst pattern offset channel_multiplier", prepare=iota_steps)
+iota = make_function("iota", "dst pattern offset channel_multiplier", prepare=iota_steps)
 affine_select = make_function(
     "affine_select",
-    isa.AffineSelect,
     "dst pattern channel_multiplier on_true_tile on_false_value cmp_op offset",
     renamed={"on_true_tile": "data", "on_false_value": "false_value", "cmp_op": "compare_op"},
     defaults={"channel_multiplier": REQUIRED, "cmp_op": equal},
     prepare=affine_steps,
 )
-tensor_partition_reduce = make_function(
-    "tensor_partition_reduce", isa.TensorPartitionReduce, "dst op data"
-)
+tensor_partition_reduce = make_function("tensor_partition_reduce", "dst op data")
 
 local_gather = make_function(
     "local_gather",
-    isa.LocalGather,
     "dst src_buffer index num_elem_per_idx num_valid_indices",
 )
-nc_n_gather = make_function("nc_n_gather", isa.NcNGather, "dst data indices")
-nonzero_with_count = make_function(
-    "nonzero_with_count", isa.NonzeroWithCount, "dst src index_offset padding_val"
-)
-sequence_bounds = make_function("sequence_bounds", isa.SequenceBounds, "dst segment_ids")
-topk = make_function("topk", isa.Topk, "val_dst idx_dst src n")
+nc_n_gather = make_function("nc_n_gather", "dst data indices")
+nonzero_with_count = make_function("nonzero_with_count", "dst src index_offset padding_val")
+sequence_bounds = make_function("sequence_bounds", "dst segment_ids")
+topk = make_function("topk", "val_dst idx_dst src n")
 
 # --- several cores -----------------------------------------------------------------------------
 
 _sendrecv = make_function(
     "sendrecv",
-    isa.Sendrecv,
     "src dst send_to_rank recv_from_rank pipe_id dma_engine",
     defaults={"dma_engine": dma_engine.dma},
 )
 _core_barrier = make_function(
     "core_barrier",
-    isa.CoreBarrier,
     "data cores engine",
     defaults={"cores": REQUIRED, "engine": engine.gpsimd},
 )

@@ -9,7 +9,9 @@ import pytest
 
 from glia.arch import get_target
 from glia.base.dtype import BF16, F16, F32, DType
-from glia.isa import Instr, Memset, Pattern, TensorCopy, TensorScalar
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
+from glia.isa.kit import Instr
+from glia.isa.operand import Pattern
 from glia.machine.passes.schedule import Scheduler
 from support.isa_bench import Bench
 

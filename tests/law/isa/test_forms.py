@@ -12,8 +12,12 @@ import pytest
 from glia.arch import get_target
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import BF16, F32, PRED, S32, U8, DType
-from glia.isa import INSTRUCTIONS, Activation, Instr, Memory, Pattern, Reciprocal, Tile
+from glia.isa import INSTRUCTIONS
 from glia.isa.form import Fixed, Form, Negative, Step, family_of, fixed
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.vector import Reciprocal
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.covering import InstructionCosts, forms_of, matches
 from glia.machine.emit.layout import AxisRange, Point, tile_pattern

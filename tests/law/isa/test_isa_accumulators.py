@@ -11,22 +11,16 @@ import pytest
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E5M2, F16, F32, PRED, S8, S16, U8, U16, DType
-from glia.isa import (
-    Activate2,
-    Activation,
+from glia.isa.instructions.scalar import PAIRS, Activate2, Activation
+from glia.isa.instructions.vector import Memset
+from glia.isa.instructions.vector_accumulate import (
     Exponential,
-    Instr,
-    Memory,
-    Memset,
-    Pattern,
-    RangeSelect,
-    SelectReduce,
     TensorScalarCumulative,
     TensorScalarReduce,
-    Tile,
 )
-from glia.isa.instructions.scalar import PAIRS
-from glia.isa.instructions.vector_select import LEAST, RANGE_COMPARISONS
+from glia.isa.instructions.vector_select import LEAST, RANGE_COMPARISONS, RangeSelect, SelectReduce
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.sim.policy import ArgumentOutOfRange, Policy, UninitializedRead
 from support.isa_bench import Bench, assert_same, rounded, wide
 

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from glia.base.dtype import DType
-from glia.isa import (
-    Activation,
-)
 from glia.isa.activation import ACTIVATIONS
+from glia.isa.instructions.scalar import Activation
 from glia.sim.policy import ArgumentOutOfRange, Policy
 from support.isa_bench import FLOATS, Bench, wide
 

@@ -10,10 +10,14 @@ import pytest
 from glia.arch import ARCHS, TARGETS, Arch, Constant, core_v2, get_target
 from glia.arch.kit import Capability, build_arch
 from glia.base.dtype import BF16, F32, DType
-from glia.isa import INSTRUCTIONS, Activation, DmaCopy, NcMatmul, TensorCopy, TensorTensor
+from glia.isa import INSTRUCTIONS
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 from glia.isa.examples import chip, examples
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.instructions.vector import TensorCopy, TensorTensor
 from glia.machine.reference_pages import pages
 
 V2, V3, V4 = (get_target(name).arch for name in ("trn1", "trn2", "trn3"))

@@ -23,15 +23,9 @@ from glia.base.dtype import (
     DType,
 )
 from glia.base.errors import Unspecified
-from glia.isa import (
-    DmaCompute,
-    DmaCopy,
-    DmaGather,
-    DmaGatherTranspose,
-    DmaScatter,
-    DmaTranspose,
-)
 from glia.isa.examples import chip, hbm
+from glia.isa.instructions.dma import DmaCopy, DmaGather, DmaScatter
+from glia.isa.instructions.dma_transpose import DmaCompute, DmaGatherTranspose, DmaTranspose
 from glia.machine.legal_instruction import violations
 from glia.sim.policy import AccessOutOfBounds
 from support.isa_bench import Bench, take, wide

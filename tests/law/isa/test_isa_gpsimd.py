@@ -9,9 +9,8 @@ import pytest
 
 from glia.base.dtype import BF16, F8E4M3FN_X4, F32, S32, TF32, U8, U16, U32, DType
 from glia.base.errors import Unspecified
-from glia.isa import (
-    AffineSelect,
-    Iota,
+from glia.isa.instructions.gpsimd import AffineSelect, Iota
+from glia.isa.instructions.gpsimd_gather import (
     LocalGather,
     NcNGather,
     NonzeroWithCount,

@@ -9,7 +9,7 @@ import pytest
 
 from glia.base.dtype import BF16, F8E4M3FN_X4, F32, S32, U8, U16, U32, DType
 from glia.base.errors import Unspecified
-from glia.isa import TensorGather, TensorScatter
+from glia.isa.instructions.indirect import TensorGather, TensorScatter
 from support.isa_bench import Bench
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from glia.base.dtype import S8, S16, S32, U8, U16, U32, DType
-from glia.isa import TensorScalar, TensorTensor
+from glia.isa.instructions.vector import TensorScalar, TensorTensor
 from support.isa_bench import Bench
 
 INTEGERS = (S8, U8, S16, U16, S32, U32)

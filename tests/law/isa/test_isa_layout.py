@@ -14,30 +14,28 @@ from hypothesis import strategies as st
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F16, F32, S16, U16, DType
-from glia.isa import (
-    Activate2,
-    Activation,
-    Dropout,
-    Exponential,
-    Instr,
-    Memory,
-    Pattern,
-    RangeSelect,
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.random import Dropout
+from glia.isa.instructions.scalar import Activate2, Activation
+from glia.isa.instructions.vector import (
     Reciprocal,
     ScalarTensorTensor,
-    SelectReduce,
     StreamShuffle,
     TensorCopy,
     TensorCopyPredicated,
     TensorReduce,
     TensorScalar,
+    TensorTensor,
+)
+from glia.isa.instructions.vector_accumulate import (
+    Exponential,
     TensorScalarCumulative,
     TensorScalarReduce,
-    TensorTensor,
-    TensorTensorScan,
-    Tile,
 )
-from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.vector_select import RangeSelect, SelectReduce
+from glia.isa.instructions.vector_statistics import TensorTensorScan
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
 from glia.sim.run import run

@@ -10,8 +10,10 @@ import pytest
 
 from glia.base.affine import Affine
 from glia.base.dtype import F8E8M0FNU, DType
-from glia.isa import INSTRUCTIONS, Instr, Memory, Pattern, Tile
+from glia.isa import INSTRUCTIONS
 from glia.isa.examples import examples
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Program
 from glia.machine.legal import verify
 from glia.sim.run import Executor

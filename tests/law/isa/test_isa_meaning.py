@@ -9,32 +9,29 @@ import numpy as np
 import pytest
 
 from glia.base.dtype import BF16, F8E4M3, F16, F32, S8, S16, S32, U8, U16, U32, DType
-from glia.isa import (
-    AffineSelect,
-    BnAggr,
-    BnStats,
-    FindIndex8,
-    Iota,
-    MatchReplace8,
-    Max8,
-    Memory,
+from glia.isa.alu import ALU_OPS
+from glia.isa.instructions.gpsimd import AffineSelect, Iota, TensorPartitionReduce
+from glia.isa.instructions.tensor import NcMatmul, NcTranspose
+from glia.isa.instructions.vector import (
     Memset,
-    NcMatmul,
-    NcTranspose,
-    Pattern,
     Reciprocal,
     ScalarTensorTensor,
     StreamShuffle,
     TensorCopy,
     TensorCopyPredicated,
-    TensorPartitionReduce,
     TensorReduce,
     TensorScalar,
     TensorTensor,
-    TensorTensorScan,
-    Tile,
 )
-from glia.isa.alu import ALU_OPS
+from glia.isa.instructions.vector_statistics import (
+    BnAggr,
+    BnStats,
+    FindIndex8,
+    MatchReplace8,
+    Max8,
+    TensorTensorScan,
+)
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Program
 from glia.sim.policy import Policy, UninitializedRead
 from glia.sim.run import run

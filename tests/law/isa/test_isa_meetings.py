@@ -10,7 +10,8 @@ import pytest
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32, S32, U32, DType
 from glia.base.errors import Unspecified
-from glia.isa import (
+from glia.isa.examples import chip, hbm
+from glia.isa.instructions.collectives import (
     AllGather,
     AllGatherV,
     AllReduce,
@@ -18,19 +19,18 @@ from glia.isa import (
     AllToAllV,
     CollectivePermute,
     CollectivePermuteImplicit,
-    CollectivePermuteImplicitCurrentProcessingRankId,
     CollectivePermuteImplicitReduce,
-    CoreBarrier,
-    DmaCopy,
-    Instr,
-    Memory,
-    Pattern,
-    RankId,
     ReduceScatter,
-    Sendrecv,
-    Tile,
 )
-from glia.isa.examples import chip, hbm
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.multicore import (
+    CollectivePermuteImplicitCurrentProcessingRankId,
+    CoreBarrier,
+    RankId,
+    Sendrecv,
+)
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Loop, Program
 from glia.sim.policy import AccessOutOfBounds, ExecutionFault, Policy
 from glia.sim.run import Executor, run

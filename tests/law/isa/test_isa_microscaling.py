@@ -22,8 +22,10 @@ from glia.base.dtype import (
     DType,
 )
 from glia.base.errors import Unspecified
-from glia.isa import NcMatmul, NcMatmulMx, Pattern, QuantizeMx
 from glia.isa.examples import chip, examples
+from glia.isa.instructions.microscaling import NcMatmulMx, QuantizeMx
+from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.operand import Pattern
 from support.isa_bench import Bench, put, take, wide
 
 Array = np.ndarray[Any, Any]

@@ -9,8 +9,17 @@ import pytest
 
 from glia.arch import get_target
 from glia.base.dtype import BF16, F16, F32, S8, S16, S32, U8, U16, U32, DType
-from glia.isa import Dropout, Memset, Rand2, RandGetState, RandSetState, Rng, SetRngSeed
-from glia.isa.instructions.random import GENERATORS, seeded
+from glia.isa.instructions.random import (
+    GENERATORS,
+    Dropout,
+    Rand2,
+    RandGetState,
+    RandSetState,
+    Rng,
+    SetRngSeed,
+    seeded,
+)
+from glia.isa.instructions.vector import Memset
 from glia.sim.engine_state import EngineStates
 from glia.sim.run import run
 from support.isa_bench import FLOATS, Bench, take, wide

@@ -11,8 +11,14 @@ import pytest
 
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S8, S16, S32, U8, U16, U32, DType
-from glia.isa import RegisterAlu, RegisterLoad, RegisterMove, RegisterStore, TensorCopy
-from glia.isa.instructions.sync import REGISTER_OPS
+from glia.isa.instructions.sync import (
+    REGISTER_OPS,
+    RegisterAlu,
+    RegisterLoad,
+    RegisterMove,
+    RegisterStore,
+)
+from glia.isa.instructions.vector import TensorCopy
 from support.isa_bench import Bench, put
 
 N = Affine.of("$n")

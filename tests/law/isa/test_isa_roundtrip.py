@@ -8,8 +8,9 @@ import pytest
 
 from glia.base.affine import Affine
 from glia.base.dtype import F4E2M1FN_X4, F8E8M0FNU, TF32
-from glia.isa import DmaCopy, Instr
 from glia.isa.examples import chip, examples, hbm
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.kit import Instr
 from glia.machine.binary.decode import decode_program
 from glia.machine.binary.encode import encode_program
 from glia.machine.ir import Loop, Program

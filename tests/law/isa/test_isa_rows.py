@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from glia.base.dtype import BF16, F32, S16, DType
-from glia.isa import BnAggr, BnStats, TensorTensorScan
 from glia.isa.alu import ALU_OPS
+from glia.isa.instructions.vector_statistics import BnAggr, BnStats, TensorTensorScan
 from support.isa_bench import SCALAR_MEANING, Bench, put, wide
 
 SCANNING = [

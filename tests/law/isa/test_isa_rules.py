@@ -10,8 +10,9 @@ import pytest
 from glia.arch import ARCHS, get_target
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3FN, F16, F32, F64, S8, S16, S32, U32
-from glia.isa import INSTRUCTIONS, Memory, Pattern, Tile
+from glia.isa import INSTRUCTIONS
 from glia.isa.examples import chip, examples, hbm
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal_instruction import violations
 from support import isa_planted_cores, isa_planted_movement, isa_planted_vector

@@ -24,19 +24,19 @@ from glia.base.dtype import (
     U32,
     DType,
 )
-from glia.isa import (
-    Activation,
-    Dropout,
+from glia.isa.activation import ACTIVATIONS
+from glia.isa.alu import ALU_OPS
+from glia.isa.instructions.random import Dropout
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.vector import (
     Reciprocal,
     ScalarTensorTensor,
-    SelectReduce,
     TensorCopy,
     TensorReduce,
     TensorScalar,
     TensorTensor,
 )
-from glia.isa.activation import ACTIVATIONS
-from glia.isa.alu import ALU_OPS
+from glia.isa.instructions.vector_select import SelectReduce
 from support.isa_bench import Bench
 
 Array = np.ndarray[Any, Any]

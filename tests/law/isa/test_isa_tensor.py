@@ -13,8 +13,11 @@ from glia.arch import get_target
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3, F8E5M2, F16, F32, TF32, U32, DType
 from glia.base.errors import InternalError, Unspecified
-from glia.isa import Instr, Memory, Memset, NcMatmul, NcTranspose, Pattern, TensorCopy, Tile
 from glia.isa.examples import chip, examples
+from glia.isa.instructions.tensor import NcMatmul, NcTranspose
+from glia.isa.instructions.vector import Memset, TensorCopy
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Loop, Program
 from glia.machine.legal import verify
 from glia.machine.legal_instruction import violations

@@ -13,6 +13,7 @@ import pytest
 
 import glia.isa
 from glia import nki
+from glia.isa import INSTRUCTIONS
 from glia.nki import collectives, isa, language, typing
 from glia.nki.tensors.nki_tensor import NkiTensor
 from support.nki_signatures import COLLECTIVES, ISA, LANGUAGE, TENSOR
@@ -117,7 +118,7 @@ def test_every_function_has_types_and_help(home: Any, name: str) -> None:
 
 def test_help_of_instructions_comes_from_their_declarations() -> None:
     text = isa.nc_matmul.__doc__ or ""
-    declared = glia.isa.NcMatmul
+    declared = INSTRUCTIONS["nc_matmul"]
     assert (declared.__doc__ or "").splitlines()[0] in text
     assert all(rule.sentence in text for rule in declared.rules)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from glia.base.dtype import U32
 from glia.base.errors import Unspecified
+from glia.isa.examples import hbm
 from glia.isa.instructions.dma import ISSUERS, OutOfBounds, Transfer, priority_holds
 from glia.isa.kit import Array, Rule, reads, updates, writes
 from glia.isa.numerics import is_integer, widen
@@ -205,6 +206,16 @@ class AllReduce(Collective):
         totals = tuple(reduced(op, _sources(participants, n)) for n in range(count))
         return [(totals,) for _ in participants]
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs=(hbm("x", 8, 4),),
+            dsts=(hbm("y", 8, 4),),
+            groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+            queue="q0",
+            op="add",
+        )
+
 
 def _gathered_shape(i: AllGather, _: Arch) -> bool:
     pairs = zip(i.srcs, i.dsts, strict=False)
@@ -243,6 +254,16 @@ class AllGather(Collective):
         dim = agreed(participants, "collective_dim")
         return _each(
             participants, lambda _, number: np.concatenate(_sources(participants, number), dim)
+        )
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs=(hbm("x", 8, 4),),
+            dsts=(hbm("wide", 32, 4),),
+            groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+            queue="q0",
+            collective_dim=0,
         )
 
 
@@ -284,6 +305,17 @@ class ReduceScatter(Collective):
 
         return _each(participants, piece)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs=(hbm("wide", 32, 4),),
+            dsts=(hbm("y", 8, 4),),
+            groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+            queue="q0",
+            collective_dim=0,
+            op="add",
+        )
+
 
 class AllToAll(Collective):
     """Rank number i of a group gets piece i of every rank's src, in the order of ranks.
@@ -316,6 +348,16 @@ class AllToAll(Collective):
             return np.concatenate(parts)
 
         return _each(participants, received)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs=(hbm("x", 8, 4),),
+            dsts=(hbm("y", 8, 4),),
+            groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+            queue="q0",
+            collective_dim=0,
+        )
 
 
 class _OneHop(Transfer, is_abstract=True):
@@ -369,6 +411,15 @@ class CollectivePermute(Meeting, _OneHop, engine="gpsimd", engines=ISSUERS):
 
         return _each(participants, received)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs=(hbm("x", 8, 4),),
+            dsts=(hbm("y", 8, 4),),
+            source_target_pairs=((0, 1), (1, 0)),
+            queue="q0",
+        )
+
 
 def _channels_hold(i: Any, _: Arch) -> bool:
     return bool(i.channel_ids == tuple(range(len(i.dsts))))
@@ -421,6 +472,15 @@ class CollectivePermuteImplicit(_PassingOn):
         agreed(participants, "channel_ids")
         return _passed_on(participants, lambda p, number: p.operands["srcs"][number])
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs=(hbm("x", 8, 4),),
+            dsts=(hbm("y", 8, 4),),
+            groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+            queue="q0",
+        )
+
 
 class CollectivePermuteImplicitReduce(_PassingOn):
     """As collective_permute_implicit, of srcs0 `op` srcs1, which every rank combines before."""
@@ -453,6 +513,17 @@ class CollectivePermuteImplicitReduce(_PassingOn):
             return reduced(op, [p.operands[name][number] for name in ("srcs0", "srcs1")])
 
         return _passed_on(participants, combined)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs0=(hbm("x", 8, 4),),
+            srcs1=(hbm("x", 8, 4),),
+            dsts=(hbm("y", 8, 4),),
+            op="add",
+            groups=((0, 1),),
+            queue="q0",
+        )
 
 
 # Rows of the metadata of collectives of varying sizes: what is sent, and what was received.
@@ -554,6 +625,16 @@ class AllGatherV(VaryingCollective):
     def compute(participants: Sequence[Participant]) -> list[tuple[tuple[Array], Array | None]]:
         return _receive(participants, lambda _: 0)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs=(hbm("x", 8, 4),),
+            dsts=(hbm("y", 8, 4),),
+            groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+            queue="q0",
+            metadata=hbm("sizes", 3, 4, dtype=U32),
+        )
+
 
 class AllToAllV(VaryingCollective):
     """Every rank sends a piece of its src to each rank of its group; sizes vary by pair.
@@ -573,3 +654,13 @@ class AllToAllV(VaryingCollective):
     @staticmethod
     def compute(participants: Sequence[Participant]) -> list[tuple[tuple[Array], Array | None]]:
         return _receive(participants, lambda position: position)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            srcs=(hbm("x", 8, 4),),
+            dsts=(hbm("y", 8, 4),),
+            groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+            queue="q0",
+            metadata=hbm("sizes", 3, 4, dtype=U32),
+        )

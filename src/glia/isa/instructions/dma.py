@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from glia.base.dtype import from_numpy
+from glia.base.dtype import S32, from_numpy
 from glia.base.errors import Unspecified
 from glia.isa.alu import apply
+from glia.isa.examples import chip, hbm
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Memory, Pattern
@@ -165,6 +166,10 @@ class DmaCopy(DescribedTransfer):
     def compute(src: Array) -> Array:
         return src
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("out", 64, 32), src=hbm("x", 64, 32), queue="q0")
+
 
 def selected(indices: Array, rows: int, out_of_bounds: str) -> Array:
     """Which partitions have a valid index; OutOfBounds when one has not and that is an error."""
@@ -254,6 +259,15 @@ class DmaGather(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
         else:
             dst[valid] = rows[valid]
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            src=hbm("table", 100, 32),
+            indices=chip("index", 64, 1, dtype=S32),
+            queue="q0",
+        )
+
 
 class DmaScatter(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     """Store rows by index: row indices[p] of dst = partition p of src [P, F], in order of p.
@@ -324,3 +338,13 @@ class DmaScatter(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
             if combine:
                 row = apply(combine, widen(dst[index[p]]), widen(row))
             dst[index[p]] = converted(row, dst)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=hbm("table", 100, 32),
+            src=chip("a", 64, 32),
+            indices=chip("index", 64, 1, dtype=S32),
+            combine="add",
+            queue="q0",
+        )

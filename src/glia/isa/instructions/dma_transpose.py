@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from glia.arch import generations_from
-from glia.base.dtype import U32
+from glia.base.dtype import BF16, U32
+from glia.isa.examples import chip, hbm
 from glia.isa.instructions.dma import (
     COMPUTE,
     IN_HARDWARE,
@@ -96,6 +97,10 @@ class DmaTranspose(DescribedTransfer):
     @staticmethod
     def compute(src: Array, axes: tuple[int, ...]) -> Array:
         return np.ascontiguousarray(src.transpose(AXES[src.ndim]))
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("turned", 32, 64), src=hbm("x", 64, 32), queue="q0")
 
 
 def _gathered_shape(i: DmaGatherTranspose, _: Arch) -> bool:
@@ -187,6 +192,15 @@ class DmaGatherTranspose(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
         turned = src[np.where(valid, listed, 0)].transpose(AXES[src.ndim])
         return turned if dst is None else np.where(valid, turned, dst)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("columns", 64, 16, dtype=BF16),
+            src=hbm("table", 100, 64, dtype=BF16),
+            indices=chip("rows", 16, 1, dtype=U32),
+            queue="q0",
+        )
+
 
 class DmaCompute(Transfer):
     """Add several sources, element by element: dst = srcs[0] * scales[0] + srcs[1] * scales[1] ...
@@ -227,3 +241,7 @@ class DmaCompute(Transfer):
         for src in srcs[1:]:
             total = total + src.reshape(-1)
         return total
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("a", 64, 32), srcs=(hbm("x", 64, 32), chip("b", 64, 32)), queue="q0")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.dtype import from_numpy
+from glia.base.dtype import S32, from_numpy
 from glia.isa.alu import ALU_OPS, COMPARISONS, reduce_along
 from glia.isa.cost import dispatched_cycles
+from glia.isa.examples import chip
 from glia.isa.kit import Array, Instr, Rule, reads, writes
 from glia.isa.numerics import narrow
 from glia.isa.operand import Pattern
@@ -109,6 +110,12 @@ class Iota(Instr, engine="gpsimd"):
         """A dispatch and one element per cycle and partition."""
         return dispatched_cycles(arch, self.dst.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("count", 64, 32, dtype=S32), offset=3, channel_multiplier=32, steps=(1,)
+        )
+
 
 class AffineSelect(Instr, engine="gpsimd"):
     """Write data where (offset + partition * channel_multiplier + sum(index * step)) `op` 0 holds.
@@ -160,6 +167,16 @@ class AffineSelect(Instr, engine="gpsimd"):
         """A dispatch and one element per cycle and partition."""
         return dispatched_cycles(arch, self.dst.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            steps=(1,),
+            compare_op="less",
+            false_value=0.0,
+        )
+
 
 class TensorPartitionReduce(Instr, engine="gpsimd"):
     """Reduce across partitions: dst [1, F] = `op` over the partitions of data [P, F].
@@ -207,3 +224,7 @@ class TensorPartitionReduce(Instr, engine="gpsimd"):
     def cycles(self, arch: Arch) -> int:
         """A dispatch, then sixteen partitions at a time, each element once per partition."""
         return dispatched_cycles(arch, 16 * self.data.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("row", 1, 32), data=chip("a", 64, 32), op="add")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from glia.arch import generations_from
 from glia.base.dtype import BF16, F32, S32, U16, U32
 from glia.base.errors import Unspecified
 from glia.isa.cost import dispatched_cycles
+from glia.isa.examples import chip
 from glia.isa.instructions.dma import OutOfBounds
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import widen
@@ -107,6 +108,14 @@ class LocalGather(Instr, engine="gpsimd"):
         rate = ((28 + 4 * run) / (4 * run)) / min(4 / self.dst.dtype.bytes, run)
         return round(arch.gpsimd_dispatch_cycles + gathered / rate)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("got", 64, 64),
+            src_buffer=chip("a", 64, 32),
+            index=chip("places", 64, 4, dtype=U16),
+        )
+
 
 class NcNGather(Instr, engine="gpsimd"):
     """Gather within each partition: dst[p, i] = data[p, indices[p, i]], free dimensions flattened.
@@ -141,6 +150,12 @@ class NcNGather(Instr, engine="gpsimd"):
         """A dispatch for each group of 512 elements, and one cycle per element and partition."""
         groups = -(-self.dst.free // GATHER_GROUP)
         return round(arch.gpsimd_dispatch_cycles) * groups + self.dst.free
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("got", 64, 5), data=chip("a", 64, 32), indices=chip("places", 64, 5, dtype=U32)
+        )
 
 
 class NonzeroWithCount(Instr, engine="gpsimd"):
@@ -190,6 +205,10 @@ class NonzeroWithCount(Instr, engine="gpsimd"):
         """A dispatch, then every element of a partition."""
         return dispatched_cycles(arch, self.src.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("found", 64, 33, dtype=S32), src=chip("a", 64, 32))
+
 
 class SequenceBounds(Instr, engine="gpsimd"):
     """Tell for each of n segment ids where its segment begins and ends: dst [1, 2, n].
@@ -231,6 +250,10 @@ class SequenceBounds(Instr, engine="gpsimd"):
     def cycles(self, arch: Arch) -> int:
         """A dispatch, and two passes over the elements."""
         return dispatched_cycles(arch, 2 * self.segment_ids.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("bounds", 1, 2, 32), segment_ids=chip("ids", 1, 32))
 
 
 class Topk(Instr, engine="gpsimd"):
@@ -294,3 +317,12 @@ class Topk(Instr, engine="gpsimd"):
     def cycles(self, arch: Arch) -> int:
         """Four cycles for each element of the snake, one for each result."""
         return 4 * self.n + self.val_dst.free
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            val_dst=chip("most", 64, 8, dtype=BF16),
+            idx_dst=chip("where", 64, 8, dtype=U32),
+            src=chip("snake", 64, 4, dtype=BF16),
+            n=42,
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from glia.arch import generations_from
 from glia.base.dtype import S32, U16, U32
 from glia.base.errors import Unspecified
 from glia.isa.cost import dispatched_cycles, stream_cycles
+from glia.isa.examples import chip
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import dtypes, same_dtype, same_partitions
@@ -110,6 +111,12 @@ class TensorGather(_Indirect):
         lists = _lists(index, group, count, src.shape[1])
         return np.concatenate([src[rows][:, offsets] for rows, offsets in lists])
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("got", 64, 5), src=chip("a", 64, 32), index=chip("places", 64, 1, dtype=U16)
+        )
+
 
 class TensorScatter(_Indirect):
     """Write an indirect view: element i of each partition of src goes to dst's at offset i.
@@ -142,3 +149,9 @@ class TensorScatter(_Indirect):
                 raise Unspecified("tensor indirection that writes an element twice")
             result[rows, offsets] = src[rows]
         return result
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("a", 64, 32), src=chip("put", 64, 5), index=chip("places", 64, 1, dtype=U16)
+        )

@@ -8,7 +8,7 @@ partition 0, 4, 8 or 12 on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from glia.base.dtype import (
 )
 from glia.base.errors import Unspecified
 from glia.isa.cost import stream_cycles
+from glia.isa.examples import chip
 from glia.isa.instructions.tensor import (
     ARRAY,
     WHOLE_ARRAY,
@@ -182,6 +183,14 @@ class QuantizeMx(Instr, engine="vector"):
         """Four elements of a partition per cycle."""
         return stream_cycles(arch, "vector", self.src.free / 4)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("packed", 64, 8, dtype=F8E4M3FN_X4),
+            src=chip("halves", 64, 32, dtype=BF16),
+            dst_scale=chip("scales", 64, 8, dtype=F8E8M0FNU),
+        )
+
 
 def _tile_of_rows(i: NcMatmulMx, arch: Arch) -> bool:
     if not i.tile_size and not i.tile_position:
@@ -304,3 +313,13 @@ class NcMatmulMx(Instr, engine="tensor"):
     def cycles(self, arch: Arch) -> int:
         """One column of moving per cycle, at least the least issue interval."""
         return round(max(arch.min_issue_cycles["tensor"], self.moving.free))
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("sum", 8, 8, memory="PSUM"),
+            stationary=chip("packed", 64, 8, dtype=F8E4M3FN_X4),
+            moving=chip("packed", 64, 8, dtype=F8E4M3FN_X4),
+            stationary_scale=chip("scales", 64, 8, dtype=F8E8M0FNU),
+            moving_scale=chip("scales", 64, 8, dtype=F8E8M0FNU),
+        )

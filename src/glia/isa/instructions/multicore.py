@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from glia.arch import generations_from
 from glia.base.affine import Affine
 from glia.base.errors import Unspecified
+from glia.isa.examples import chip, hbm
 from glia.isa.instructions.dma import ISSUERS, Transfer
 from glia.isa.instructions.sync import SEQUENCERS
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
@@ -102,6 +103,17 @@ class Sendrecv(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
             return self.moved_bytes() / arch.gpsimd_dma_bytes_per_ns
         return super().transfer_nanoseconds(arch)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("got", 64, 32),
+            src=chip("given", 64, 32),
+            send_to_rank=1,
+            recv_from_rank=1,
+            pipe_id=0,
+            queue="q0",
+        )
+
 
 def _same_shape(i: Sendrecv) -> bool:
     return i.dst.partitions == i.src.partitions and i.dst.shape == i.src.shape
@@ -139,6 +151,10 @@ class CoreBarrier(Meeting, Instr, engine="gpsimd", engines=SEQUENCERS):
         """Two semaphore instructions: one for the other core, one to wait."""
         return max(1, round(2 * arch.semaphore_ns * arch.clocks_ghz[self.runs_on]))
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(data=hbm("x", 8, 4))
+
 
 class RankId(Meeting, Instr, engine="sync", engines=SEQUENCERS):
     """Set a register to the rank of this core within the collective group."""
@@ -161,6 +177,10 @@ class RankId(Meeting, Instr, engine="sync", engines=SEQUENCERS):
     def cycles(self, arch: Arch) -> int:
         """One issue of the sequencer."""
         return round(arch.sequencer_cycles)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(register="n")
 
 
 class CollectivePermuteImplicitCurrentProcessingRankId(
@@ -205,3 +225,7 @@ class CollectivePermuteImplicitCurrentProcessingRankId(
     def cycles(self, arch: Arch) -> int:
         """One issue of the sequencer."""
         return round(arch.sequencer_cycles)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(register="n", iteration_id=1, groups=((0, 1),))

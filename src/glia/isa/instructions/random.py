@@ -7,7 +7,7 @@ are fixed here, so that programs repeat, and are not those of the hardware.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from glia.base.dtype import (
     U32,
 )
 from glia.isa.cost import stream_cycles
+from glia.isa.examples import chip
 from glia.isa.kit import Array, Instr, Rule, State, keeps, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
@@ -145,6 +146,10 @@ class Rng(Instr, engine="vector", engines=("vector", "gpsimd")):
         """One element per cycle and partition."""
         return _stream(self, arch, self.dst.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("bits", 64, 32, dtype=U16))
+
 
 def _stream(instr: Instr, arch: Arch, elements: float) -> int:
     dispatch = arch.gpsimd_dispatch_cycles if instr.runs_on == "gpsimd" else 0
@@ -179,6 +184,10 @@ class SetRngSeed(Instr, engine="vector"):
     def cycles(self, arch: Arch) -> int:
         """One instruction of one element."""
         return stream_cycles(arch, "vector", 1)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(seed=chip("seed", 1, 1, dtype=U32))
 
 
 def _has_all_words(name: str, source: str) -> Rule:
@@ -225,6 +234,10 @@ class RandSetState(Instr, engine="gpsimd", engines=("gpsimd", "vector")):
         """One element per cycle and partition."""
         return _stream(self, arch, self.seeds.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(seeds=chip("state", 64, 6, dtype=U32))
+
 
 class RandGetState(Instr, engine="gpsimd", engines=("gpsimd", "vector")):
     """Write the generators' state: each partition of dst takes the state of the same lane."""
@@ -253,6 +266,10 @@ class RandGetState(Instr, engine="gpsimd", engines=("gpsimd", "vector")):
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
         return _stream(self, arch, self.dst.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("state", 64, 6, dtype=U32))
 
 
 class Rand2(Instr, engine="vector"):
@@ -299,6 +316,10 @@ class Rand2(Instr, engine="vector"):
         """Four elements per cycle and partition."""
         return stream_cycles(arch, "vector", self.dst.free / 4)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("out", 64, 32), low=0.0, high=1.0)
+
 
 class Dropout(Instr, engine="vector"):
     """Copy data to dst with every element replaced by 0 with a probability.
@@ -344,3 +365,7 @@ class Dropout(Instr, engine="vector"):
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
         return stream_cycles(arch, "vector", self.data.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("out", 64, 32), data=chip("a", 64, 32), probability=0.5)

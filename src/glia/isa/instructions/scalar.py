@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from glia.arch import generations_from
 from glia.base.dtype import F32, TF32
@@ -16,6 +16,7 @@ from glia.isa.accumulators import (
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import apply
 from glia.isa.cost import HALF, stream_cycles
+from glia.isa.examples import chip
 from glia.isa.form import TABLES, Form, Negative, Step, chosen, fixed
 from glia.isa.kit import Array, Indirect, Rule, reads, writes
 from glia.isa.operand import Pattern
@@ -140,6 +141,17 @@ class Activation(TableFunction):
         cycles = stream_cycles(arch, "scalar", self.data.free / speedup)
         return cycles + self.read_cycles(arch)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            function="exp",
+            bias=chip("column", 64, 1),
+            scale=2.0,
+            reduced=chip("column", 64, 1),
+        )
+
 
 PAIRS = (
     ("multiply", "add"), ("multiply", "subtract"), ("multiply", "bypass"), ("add", "bypass"),
@@ -239,3 +251,18 @@ class Activate2(TableFunction):
     def cycles(self, arch: Arch) -> int:
         """As activation: one element per cycle and partition, 64 more to read the accumulators."""
         return stream_cycles(arch, "scalar", self.data.free) + self.read_cycles(arch)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            function="gelu",
+            operand0=2.0,
+            op0="multiply",
+            operand1=chip("column", 64, 1),
+            op1="add",
+            reduced=chip("column", 64, 1),
+            command="reset_reduce",
+            reduce_op="maximum",
+        )

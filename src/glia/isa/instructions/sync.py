@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from glia.base.affine import Affine
+from glia.base.dtype import S32
+from glia.isa.examples import chip
 from glia.isa.kit import Array, Instr, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import INTEGERS, dtypes
@@ -57,6 +59,10 @@ class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
         """The floor of copies whose address comes from a register."""
         return round(arch.register_load_cycles)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(register="n", src=chip("one", 1, 1, dtype=S32))
+
 
 class RegisterStore(Instr, engine="sync", engines=SEQUENCERS):
     """Store a register of the engine's sequencer, or an expression of registers, to memory.
@@ -83,6 +89,10 @@ class RegisterStore(Instr, engine="sync", engines=SEQUENCERS):
         """As register_load."""
         return round(arch.register_load_cycles)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("one", 1, 1, dtype=S32), value=3)
+
 
 class RegisterMove(Instr, engine="sync", engines=SEQUENCERS):
     """Set a register to a constant or to an affine expression of registers and loop variables."""
@@ -101,6 +111,10 @@ class RegisterMove(Instr, engine="sync", engines=SEQUENCERS):
     def cycles(self, arch: Arch) -> int:
         """One issue of the sequencer."""
         return round(arch.sequencer_cycles)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(register="n", value=4)
 
 
 class RegisterAlu(Instr, engine="sync", engines=SEQUENCERS):
@@ -124,6 +138,10 @@ class RegisterAlu(Instr, engine="sync", engines=SEQUENCERS):
         """One issue of the sequencer."""
         return round(arch.sequencer_cycles)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(register="n", op="add", a=1, b=2)
+
 
 class Barrier(Instr, engine="sync", engines=SEQUENCERS):
     """All engines meet: none passes before all earlier instructions and transfers are complete.
@@ -142,3 +160,7 @@ class Barrier(Instr, engine="sync", engines=SEQUENCERS):
     def cycles(self, arch: Arch) -> int:
         """One semaphore instruction."""
         return max(1, round(arch.semaphore_ns * arch.clocks_ghz["sync"]))
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls()

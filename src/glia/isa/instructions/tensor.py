@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F8E5M2, F16, F32, TF32, DType, from_numpy
 from glia.base.errors import Unspecified
 from glia.isa.cost import stream_cycles
+from glia.isa.examples import chip
 from glia.isa.kit import Array, Indirect, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Pattern
@@ -308,6 +309,14 @@ class NcMatmul(Instr, engine="tensor"):
         saved = 2 if is_simple and self.moving.dtype is F32 else 1
         return round(columns * passes(self.moving.dtype, arch) / saved)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("sum", 32, 32, memory="PSUM"),
+            stationary=chip("a", 64, 32),
+            moving=chip("b", 64, 32),
+        )
+
 
 def added(dst: Array, product: Array, accumulate: bool | Array) -> Array:
     """The product, added to dst where it accumulates."""
@@ -414,3 +423,7 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
         columns = max(self.data.partitions, min(arch.min_issue_cycles["tensor"], self.data.free))
         name = F32.name if self.data.dtype.bytes == F32.bytes else self.data.dtype.name
         return round(columns * arch.transpose_passes.get(name, 1.0))
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("turned", 32, 64, memory="PSUM"), data=chip("a", 64, 32))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from glia.base.dtype import BF16, PRED, S32, U8, U16, U32
 from glia.isa.alu import ALU_OPS, apply, reduce_along
 from glia.isa.cost import copy_cycles, dispatched_cycles, stream_cycles, two_input_factor
+from glia.isa.examples import chip
 from glia.isa.form import (
     ANY,
     ARITHMETIC,
@@ -104,6 +105,12 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
         factor = two_input_factor(arch, self.op, self.data1, self.data2, self.dst)
         return stream_cycles(arch, "vector", factor * self.data1.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32), data1=chip("a", 64, 32), data2=chip("b", 64, 32), op="add"
+        )
+
 
 def _scalar_engine_pair(i: TensorScalar, arch: Arch) -> bool:
     if i.runs_on != "scalar":
@@ -190,6 +197,17 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
         """One element per cycle and partition, two or four in the fast modes."""
         return copy_cycles(arch, self.runs_on, self.dst, self.data)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            operand0=chip("column", 64, 1),
+            op0="multiply",
+            operand1=1.0,
+            op1="add",
+        )
+
 
 class ScalarTensorTensor(Instr, engine="vector"):
     """Write (data `op0` operand0) `op1` operand1 with operand0 one value per partition or a number.
@@ -240,6 +258,17 @@ class ScalarTensorTensor(Instr, engine="vector"):
         )
         factor = 1 if is_fast or self.data.memory is not self.operand1.memory else 2
         return stream_cycles(arch, "vector", factor * self.data.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            operand0=chip("column", 64, 1),
+            op0="multiply",
+            operand1=chip("b", 64, 32),
+            op1="add",
+        )
 
 
 def _reduced_shape(i: TensorReduce, _: Arch) -> bool:
@@ -296,6 +325,10 @@ class TensorReduce(Instr, engine="vector"):
         is_fast = self.op in ("add", "maximum") and self.dst.dtype is self.data.dtype is BF16
         return stream_cycles(arch, "vector", self.data.free / (2 if is_fast else 1))
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("column", 64, 1), data=chip("a", 64, 32), op="add")
+
 
 class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd")):
     """Copy src to dst, converting the dtype.
@@ -332,6 +365,10 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition, two or four in the fast modes."""
         return copy_cycles(arch, self.runs_on, self.dst, self.src)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("out", 64, 32), src=chip("a", 64, 32))
 
 
 class TensorCopyPredicated(Instr, engine="vector"):
@@ -370,6 +407,14 @@ class TensorCopyPredicated(Instr, engine="vector"):
         across = src is not None and src.memory is not self.predicate.memory
         return stream_cycles(arch, "vector", (1 if across else 2) * self.dst.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            src=chip("a", 64, 32),
+            predicate=chip("chosen", 64, 32, dtype=U16),
+        )
+
 
 class Reciprocal(Instr, engine="vector"):
     """Write 1 / data, element by element, in float32."""
@@ -388,6 +433,10 @@ class Reciprocal(Instr, engine="vector"):
     def cycles(self, arch: Arch) -> int:
         """Eight cycles per element of a partition."""
         return stream_cycles(arch, "vector", 8 * self.data.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("out", 64, 32), data=chip("a", 64, 32))
 
 
 class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
@@ -426,6 +475,10 @@ class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
         """One element per cycle and partition, two when 16-bit floats are cleared."""
         is_fast = self.value == 0 and self.dst.dtype.is_float and self.dst.dtype.bytes == 2
         return stream_cycles(arch, self.runs_on, self.dst.free / (2 if is_fast else 1))
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("out", 64, 32), value=0.0)
 
 
 def _whole_quadrants_start(i: StreamShuffle, _: Arch) -> bool:
@@ -491,3 +544,7 @@ class StreamShuffle(Instr, engine="vector"):
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
         return stream_cycles(arch, "vector", self.src.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("out", 64, 32), src=chip("a", 64, 32), mask=tuple(range(32)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from glia.isa.accumulators import (
 )
 from glia.isa.alu import ALU_OPS, apply
 from glia.isa.cost import stream_cycles
+from glia.isa.examples import chip
 from glia.isa.kit import Array, Indirect, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
@@ -110,6 +111,16 @@ class Exponential(VectorAccumulating, engine="vector"):
         rate = 4 * arch.clocks_ghz["scalar"] / arch.clocks_ghz["vector"]
         return stream_cycles(arch, "vector", self.data.free / rate)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            most=chip("column", 64, 1),
+            reduced=chip("column", 64, 1),
+            command="reset_reduce",
+        )
+
 
 class TensorScalarReduce(VectorAccumulating, engine="vector"):
     """Write data `op0` operand0 in float32, and reduce it into the accumulators with `reduce_op`.
@@ -177,6 +188,17 @@ class TensorScalarReduce(VectorAccumulating, engine="vector"):
         """One element per cycle and partition, 64 more to read the accumulators."""
         return stream_cycles(arch, "vector", self.data.free) + self.read_cycles(arch)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            operand0=chip("column", 64, 1),
+            op0="subtract",
+            reduce_op="add",
+            reduced=chip("column", 64, 1),
+        )
+
 
 class TensorScalarCumulative(VectorAccumulating, engine="vector"):
     """Scan: s[i] = (data[i] `op0` operand0) `op1` s[i-1]; dst[i] = s[i], in float32.
@@ -240,3 +262,9 @@ class TensorScalarCumulative(VectorAccumulating, engine="vector"):
     def cycles(self, arch: Arch) -> int:
         """Two cycles per element of a partition, as tensor_tensor_scan."""
         return stream_cycles(arch, "vector", 2 * self.data.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32), data=chip("a", 64, 32), operand0=1.0, op0="multiply", op1="add"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from glia.isa.accumulators import (
 )
 from glia.isa.alu import ALU_OPS
 from glia.isa.cost import stream_cycles
+from glia.isa.examples import chip
 from glia.isa.kit import Array, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
@@ -112,6 +113,18 @@ class RangeSelect(VectorAccumulating, engine="vector"):
         """One element per cycle and partition."""
         return stream_cycles(arch, "vector", self.data.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            bound0=chip("column", 64, 1),
+            compare0="greater_equal",
+            bound1=chip("column", 64, 1),
+            compare1="less",
+            reduced=chip("column", 64, 1),
+        )
+
 
 class SelectReduce(VectorAccumulating, engine="vector"):
     """Write data where predicate is not 0 (with `reverse` where it is 0), on_false elsewhere.
@@ -164,3 +177,12 @@ class SelectReduce(VectorAccumulating, engine="vector"):
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition, 64 more to read the accumulators."""
         return stream_cycles(arch, "vector", self.data.free) + self.read_cycles(arch)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data=chip("a", 64, 32),
+            predicate=chip("bits", 64, 32, dtype=U16),
+            on_false=0.0,
+        )

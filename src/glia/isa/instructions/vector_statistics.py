@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from glia.base.dtype import U16, U32
 from glia.isa.alu import apply
 from glia.isa.cost import stream_cycles
+from glia.isa.examples import chip
 from glia.isa.kit import Array, Instr, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
@@ -87,6 +88,17 @@ class TensorTensorScan(Instr, engine="vector"):
         """Two cycles per element of a partition."""
         return stream_cycles(arch, "vector", 2 * self.data0.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32),
+            data0=chip("a", 64, 32),
+            data1=chip("b", 64, 32),
+            initial=0.0,
+            op0="multiply",
+            op1="add",
+        )
+
 
 class BnStats(Instr, engine="vector"):
     """Write (count, mean, variance * count) of data's even elements, then of its odd ones."""
@@ -116,6 +128,10 @@ class BnStats(Instr, engine="vector"):
         """One element per cycle and partition."""
         return stream_cycles(arch, "vector", self.data.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("six", 64, 6), data=chip("a", 64, 32))
+
 
 class BnAggr(Instr, engine="vector"):
     """Combine triples (count, mean, variance * count) into dst = (mean, variance)."""
@@ -144,6 +160,10 @@ class BnAggr(Instr, engine="vector"):
         """Thirteen cycles per triple."""
         return stream_cycles(arch, "vector", 13 * (self.data.free / 3))
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("pair", 64, 2), data=chip("six", 64, 6))
+
 
 class Max8(Instr, engine="vector"):
     """Write the eight greatest elements of each partition of data, greatest first."""
@@ -167,6 +187,10 @@ class Max8(Instr, engine="vector"):
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
         return stream_cycles(arch, "vector", self.data.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(dst=chip("eight", 64, 8), data=chip("a", 64, 32))
 
 
 def _match(data: Array, vals: Array, order: range) -> Array:
@@ -220,6 +244,12 @@ class FindIndex8(Instr, engine="vector"):
         """One element per cycle and partition."""
         return stream_cycles(arch, "vector", self.data.free)
 
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("found", 64, 8, dtype=U32), data=chip("a", 64, 32), vals=chip("eight", 64, 8)
+        )
+
 
 class MatchReplace8(Instr, engine="vector"):
     """Copy data to dst with the first occurrence of each of eight values replaced by `imm`.
@@ -261,3 +291,9 @@ class MatchReplace8(Instr, engine="vector"):
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
         return stream_cycles(arch, "vector", self.data.free)
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(
+            dst=chip("out", 64, 32), data=chip("a", 64, 32), vals=chip("eight", 64, 8), imm=0.0
+        )

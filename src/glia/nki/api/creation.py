@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from glia import isa
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.random import Rng, SetRngSeed
+from glia.isa.instructions.vector import TensorScalar
 from glia.isa.operand import row_major
 from glia.nki.issue.functions import issuer
 from glia.nki.issue.instruction import issue
@@ -19,8 +21,8 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 Shape = tuple[int, ...] | list[int]
 sbuf = MemoryRegion.sbuf
-_dma_copy = issuer("dma_copy", isa.DmaCopy)
-_memset = issuer("memset", isa.Memset)
+_dma_copy = issuer("dma_copy")
+_memset = issuer("memset")
 
 
 def full(
@@ -89,7 +91,7 @@ def shared_identity_matrix(n: int, dtype: str = "uint8", dst: NkiTensor | None =
     stored = DTYPES[tensor.dtype].numpy
     constant = shared_constant(np.eye(n, dtype=stored))
     issue(
-        current("nl.shared_identity_matrix"), "dma_copy", isa.DmaCopy,
+        current("nl.shared_identity_matrix"), "dma_copy", DmaCopy,
         {"dst": tensor, "src": constant},
     )  # fmt: skip
     return tensor
@@ -99,22 +101,22 @@ def rand(shape: Shape, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") 
     """A new tensor of random numbers, uniform in [0, 1)."""
     session = current("nl.rand")
     bits = ndarray(shape, "uint32", sbuf, "bits")
-    issue(session, "rng", isa.Rng, {"dst": bits}, engine.vector)
+    issue(session, "rng", Rng, {"dst": bits}, engine.vector)
     shifted = {"dst": bits, "data": bits, "op0": "right_shift", "operand0": 8}
-    issue(session, "tensor_scalar", isa.TensorScalar, shifted)
+    issue(session, "tensor_scalar", TensorScalar, shifted)
     result = ndarray(shape, dtype, sbuf if not buffer.is_on_chip else buffer, name)
     scaled = {"dst": result, "data": bits, "op0": "multiply", "operand0": 2.0**-24}
-    issue(session, "tensor_scalar", isa.TensorScalar, scaled)
+    issue(session, "tensor_scalar", TensorScalar, scaled)
     if buffer.is_on_chip:
         return result
     outside = ndarray(shape, dtype, buffer, name)
-    issue(session, "dma_copy", isa.DmaCopy, {"dst": outside, "src": result})
+    issue(session, "dma_copy", DmaCopy, {"dst": outside, "src": result})
     return outside
 
 
 def random_seed(seed: NkiTensor) -> None:
     """Seed the generator of nl.rand with one element of 32 bits."""
-    issue(current("nl.random_seed"), "set_rng_seed", isa.SetRngSeed, {"seed": seed})
+    issue(current("nl.random_seed"), "set_rng_seed", SetRngSeed, {"seed": seed})
 
 
 def is_hbm(buffer: MemoryRegion) -> bool:

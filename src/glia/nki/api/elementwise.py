@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from glia import isa
 from glia.isa.alu import ALU_OPS
+from glia.isa.instructions.vector import (
+    TensorCopyPredicated,
+)
 from glia.isa.operand import Memory
 from glia.nki.issue.functions import issuer, with_metadata
 from glia.nki.issue.instruction import issue, refuse
@@ -32,11 +34,11 @@ WHOLE = 2.0**23  # float32 numbers from here on are integers
 _OPERANDS = (NkiTensor, int, float, np.generic)
 _FLOATS = (float, np.floating)
 
-copy_tensor = issuer("tensor_copy", isa.TensorCopy)
-invert_each = issuer("reciprocal", isa.Reciprocal)
-_activation = issuer("activation", isa.Activation)
-_tensor_tensor = issuer("tensor_tensor", isa.TensorTensor)
-_with_scalars = issuer("tensor_scalar", isa.TensorScalar)
+copy_tensor = issuer("tensor_copy")
+invert_each = issuer("reciprocal")
+_activation = issuer("activation")
+_tensor_tensor = issuer("tensor_tensor")
+_with_scalars = issuer("tensor_scalar")
 
 
 def tile_like(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
@@ -293,7 +295,7 @@ def _floor_of(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
     is_small = tile_like(x, "uint8")
     scalar_step(is_small, x, "abs", None, "less", WHOLE)
     fields = {"dst": rounded, "src": x, "predicate": is_small, "reverse": True}
-    issue(current("nl.floor"), "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
+    issue(current("nl.floor"), "tensor_copy_predicated", TensorCopyPredicated, fields)
     _copy(dst, rounded)
     return dst
 

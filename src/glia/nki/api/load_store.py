@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from glia import isa
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.gpsimd_gather import NcNGather
 from glia.isa.operand import Memory
 from glia.nki.api.elementwise import SBUF, converted, copy_tensor, in_sbuf, result_dtype
 from glia.nki.issue.functions import issuer
@@ -14,8 +15,8 @@ from glia.nki.session.session import current
 from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 PSUM = MemoryRegion.psum
-_nc_matmul = issuer("nc_matmul", isa.NcMatmul)
-_nc_transpose = issuer("nc_transpose", isa.NcTranspose)
+_nc_matmul = issuer("nc_matmul")
+_nc_transpose = issuer("nc_transpose")
 _FLOATS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # whose bits the Tensor Engine passes on
 
 
@@ -101,7 +102,7 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: str | None = None)
         copy_tensor(dst=tile, src=repeated)
     else:
         fields = {"dst": tile, "src": repeated if x.is_on_chip else x}
-        issue(current("nl.broadcast_to"), "dma_copy", isa.DmaCopy, fields)
+        issue(current("nl.broadcast_to"), "dma_copy", DmaCopy, fields)
     return tile
 
 
@@ -113,7 +114,7 @@ def gather_flattened(
         refuse("gather_flattened", f"gather_flattened axis must be 0; here it is {axis}")
     result = ndarray(indices.shape, data.dtype, SBUF, "gathered")
     fields = {"dst": result, "data": in_sbuf(data), "indices": indices}
-    issue(current("nl.gather_flattened"), "nc_n_gather", isa.NcNGather, fields)
+    issue(current("nl.gather_flattened"), "nc_n_gather", NcNGather, fields)
     name = result_dtype(dtype, data)
     return result if name == data.dtype else converted(result, name)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from glia import isa
+from glia.isa.instructions.random import Dropout
+from glia.isa.instructions.vector import TensorCopyPredicated
 from glia.nki.api.creation import fill
 from glia.nki.api.elementwise import (
     SBUF,
@@ -28,7 +29,7 @@ from glia.nki.names.operators import names_operator
 from glia.nki.session.session import caller, current
 from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
-_tensor_reduce = issuer("tensor_reduce", isa.TensorReduce)
+_tensor_reduce = issuer("tensor_reduce")
 
 Axis = int | tuple[int, ...] | list[int]
 
@@ -155,7 +156,7 @@ def where(
     if isinstance(value, NkiTensor) and value.dtype != result.dtype:
         value = converted(value, result.dtype)
     fields = {"dst": result, "src": value, "predicate": chosen}
-    issue(session, "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
+    issue(session, "tensor_copy_predicated", TensorCopyPredicated, fields)
     return result
 
 
@@ -163,5 +164,5 @@ def dropout(x: NkiTensor, rate: NkiTensor | float, dtype: str | None = None) -> 
     """x with elements replaced by 0, each with the probability `rate`."""
     result = tile_like(x, result_dtype(dtype, x))
     fields = {"dst": result, "data": x, "probability": rate}
-    issue(current("nl.dropout"), "dropout", isa.Dropout, fields)
+    issue(current("nl.dropout"), "dropout", Dropout, fields)
     return result

@@ -16,6 +16,7 @@ import numpy as np
 
 from glia.arch import ARCHS
 from glia.base.affine import Affine
+from glia.isa import INSTRUCTIONS
 from glia.isa.kit import Instr
 from glia.nki.issue.call_cache import AccumulateQuery, IssueFunction, memoize_calls
 from glia.nki.issue.former_signatures import SIGNATURE_CHANGES, upgrade_call
@@ -70,16 +71,16 @@ OPERAND = re.compile(r"(?<![^ ])\w+(?= is )")
 
 def make_function(
     name: str,
-    instruction: type[Instr],
     parameters: str,
     *,
+    mnemonic: str = "",
     renamed: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
     prepare: Prepare | None = None,
     accumulate_query: AccumulateQuery | None = None,
     module: str = "nki.isa",
 ) -> Callable[..., NkiInstruction]:
-    """A function of this name that issues the instruction.
+    """A function of this name that issues the instruction of this mnemonic, by default the name.
 
     `parameters` are the documented names in order. `renamed` maps those with another name in the
     declaration, `defaults` gives defaults that differ from the declaration's. `prepare` converts
@@ -87,6 +88,7 @@ def make_function(
     session that it may read. A parameter that has no field after that is documented but unsupported
     and takes its default only.
     """
+    instruction = INSTRUCTIONS[mnemonic or name]
     aliases = dict(renamed or {})
     signature = _signature(instruction, parameters.split(), aliases, dict(defaults or {}))
     bind = Binder(f"{module}.{name}", signature)
@@ -143,11 +145,12 @@ def _is_tuple_of(values: Any, kind: Any) -> bool:
     return isinstance(values, tuple) and all(isinstance(each, kind) for each in values)
 
 
-def issuer(name: str, instruction: type[Instr]) -> Callable[..., NkiInstruction]:
+def issuer(name: str) -> Callable[..., NkiInstruction]:
     """A function that issues the instruction with fields by name, on its first legal engine.
 
     It is for functions of nl, which check their own arguments.
     """
+    instruction = INSTRUCTIONS[name]
 
     def issue_uncached(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
         return issue(current(f"nki.isa.{name}"), name, instruction, kwargs)

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from glia import isa
+from glia.isa.instructions.dma import DmaCopy, DmaGather, DmaScatter
+from glia.isa.instructions.dma_transpose import DmaCompute, DmaGatherTranspose, DmaTranspose
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.nki.issue.call_cache import IssueFunction, accept_name, memoize_calls
@@ -100,7 +101,7 @@ def _dma_copy(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     if given["dge_mode"] is dge_mode.swdge and chosen is engine.unknown:
         chosen = engine.gpsimd
     fields = {"dst": dst, "src": src, **how}
-    return issue(session, "dma_copy", isa.DmaCopy, fields, chosen, skips=skips)
+    return issue(session, "dma_copy", DmaCopy, fields, chosen, skips=skips)
 
 
 def _add(
@@ -115,11 +116,11 @@ def _add(
         how = {"combine": "add", "unique_indices": bool(earlier["unique_indices"])}
         return _scatter(session, "dma_copy", dst, src, skips, how)
     fields = {"dst": dst, "srcs": [dst, src], "reduce_op": "add"}
-    return issue(session, "dma_copy", isa.DmaCompute, fields)
+    return issue(session, "dma_copy", DmaCompute, fields)
 
 
 _copy = memoize_calls(IssueFunction(_dma_copy, tuple(_COPY.parameters), {}))
-dma_copy = with_metadata(_copy, "dma_copy", "nki.isa", _COPY, describe(isa.DmaCopy))
+dma_copy = with_metadata(_copy, "dma_copy", "nki.isa", _COPY, describe(DmaCopy))
 
 
 # --- gathers and scatters of rows ----------------------------------------------------------------
@@ -137,7 +138,7 @@ def _gather(
     """Gather rows of src by index, one to each row of dst."""
     rows = dst if dst.shape[0] == src.shape[0] else dst.reshape((src.shape[0], -1))
     fields = {"dst": rows, "src": _row_table(src), "indices": _indices(function, src), **how}
-    return _issue_indexed(session, function, isa.DmaGather, fields, src, skips)
+    return _issue_indexed(session, function, DmaGather, fields, src, skips)
 
 
 def _scatter(
@@ -146,7 +147,7 @@ def _scatter(
     """Scatter the rows of src to the rows of dst given by indices."""
     rows = src if src.shape[0] == dst.shape[0] else src.reshape((dst.shape[0], -1))
     fields = {"dst": _row_table(dst), "src": rows, "indices": _indices(function, dst), **how}
-    return _issue_indexed(session, function, isa.DmaScatter, fields, dst, skips)
+    return _issue_indexed(session, function, DmaScatter, fields, dst, skips)
 
 
 def _issue_indexed(
@@ -160,7 +161,7 @@ def _issue_indexed(
     if not skips:
         _check_indices(session, indexed, fields["indices"])
     fields["out_of_bounds"] = "skip" if skips else "error"
-    queue = "scatter" if kind is isa.DmaScatter else "gather"
+    queue = "scatter" if kind is DmaScatter else "gather"
     return issue(session, function, kind, fields, engine.gpsimd, queue=queue)
 
 
@@ -226,17 +227,17 @@ def _dma_transpose(args: tuple[Any, ...], kwargs: Arguments) -> NkiInstruction:
     how = {"dge_mode": given["dge_mode"].name, "priority": given["priority"]}
     if is_row_gather(src):
         fields = {"dst": dst, "src": _row_table(src), "indices": _indirection_of(src).index, **how}
-        kind = isa.DmaGatherTranspose
+        kind = DmaGatherTranspose
         return _issue_indexed(session, "dma_transpose", kind, fields, src, skips)
     if skips and src.indirection is None:
         refuse("dma_transpose", "dma_transpose takes oob_mode.skip only with an indirect src")
     fields = {"dst": dst, "src": src, "axes": tuple(given["axes"] or ()), **how}
-    return issue(session, "dma_transpose", isa.DmaTranspose, fields, skips=skips)
+    return issue(session, "dma_transpose", DmaTranspose, fields, skips=skips)
 
 
 _transpose = memoize_calls(IssueFunction(_dma_transpose, tuple(_TRANSPOSE.parameters), {}))
 dma_transpose = with_metadata(
-    _transpose, "dma_transpose", "nki.isa", _TRANSPOSE, describe(isa.DmaTranspose)
+    _transpose, "dma_transpose", "nki.isa", _TRANSPOSE, describe(DmaTranspose)
 )
 
 # --- sums by DMA -------------------------------------------------------------------------------
@@ -266,7 +267,7 @@ def _dma_compute(*args: Any, **kwargs: Any) -> NkiInstruction:
         "dst": dst, "srcs": srcs, "reduce_op": "add",
         "scales": tuple(float(scale) for scale in scales or ()),
     }  # fmt: skip
-    return issue(session, "dma_compute", isa.DmaCompute, fields)
+    return issue(session, "dma_compute", DmaCompute, fields)
 
 
 def _add_rows(
@@ -286,5 +287,5 @@ def _add_rows(
 
 
 dma_compute = with_metadata(
-    accept_name(_dma_compute), "dma_compute", "nki.isa", _COMPUTE, describe(isa.DmaCompute)
+    accept_name(_dma_compute), "dma_compute", "nki.isa", _COMPUTE, describe(DmaCompute)
 )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from glia import isa
 from glia.arch import Arch
+from glia.isa.instructions.indirect import TensorGather, TensorScatter
 from glia.isa.kit import Indirect, Instr
 from glia.isa.operand import Pattern
 from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
@@ -57,7 +57,7 @@ def indirect_violation(arch: Arch, instruction: Instr, operands: list[StagedOper
             return f"{name} cannot be an indirect view; copy it to a tile with tensor_copy first"
     assert allowed is not None
     if not arch.capabilities.has_indirect_views:
-        first = min(isa.TensorGather.generations)
+        first = min(TensorGather.generations)
         return f"takes indirect views ({operands[0].name}) from generation {first} on"
     if allowed.engines and instruction.runs_on not in allowed.engines:
         return f"indirect views are for {' and '.join(allowed.engines)} engines"
@@ -90,5 +90,5 @@ def staging_copy(
     assert instruction.indirect is not None
     fields = {"index": each.index, "group": instruction.indirect.group}
     if is_write:
-        return isa.TensorScatter, {"dst": each.table, "src": each.tile, **fields}
-    return isa.TensorGather, {"dst": each.tile, "src": each.table, **fields}
+        return TensorScatter, {"dst": each.table, "src": each.tile, **fields}
+    return TensorGather, {"dst": each.tile, "src": each.table, **fields}

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from glia import isa
 from glia.base.dtype import F32, U8, U16, U32
 from glia.isa.alu import ALU_OPS
+from glia.isa.instructions.vector import Reciprocal, TensorCopy, TensorCopyPredicated, TensorScalar
 from glia.nki.api import elementwise as core
 from glia.nki.beta1.api.issue import (
     assign,
@@ -146,7 +146,7 @@ def scalar_step(
         "dst": dst, "data": ensure_in_sbuf(frame, data) if is_slow else data, "op0": name,
         "operand0": value, "reverse0": is_reversed,
     }  # fmt: skip
-    issue(frame.session, "tensor_scalar", isa.TensorScalar, fields)
+    issue(frame.session, "tensor_scalar", TensorScalar, fields)
 
 
 def accumulate(tensor: Tensor, value: Any) -> Tensor:
@@ -230,17 +230,17 @@ def _composed_function(name: str, text: str) -> Callable[..., Tensor]:
 
     def compute(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
         result = function(x, dtype="float32" if DTYPES[dst.dtype].is_float else dst.dtype)
-        issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": dst, "src": result})
+        issue(frame.session, "tensor_copy", TensorCopy, {"dst": dst, "src": result})
 
     return unary(name, text, compute)
 
 
 def _reciprocal(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
-    issue(frame.session, "reciprocal", isa.Reciprocal, {"dst": dst, "data": x})
+    issue(frame.session, "reciprocal", Reciprocal, {"dst": dst, "data": x})
 
 
 def _copy(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
-    issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": dst, "src": x})
+    issue(frame.session, "tensor_copy", TensorCopy, {"dst": dst, "src": x})
 
 
 def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
@@ -286,7 +286,7 @@ def _select_into(
     """Copy one side where the predicate says so."""
     value = broadcast_view(cut(side), dst.shape, frame) if isinstance(side, NkiTensor) else side
     fields = {"dst": dst, "src": value, "predicate": chosen, "reverse": is_reversed}
-    issue(frame.session, "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
+    issue(frame.session, "tensor_copy_predicated", TensorCopyPredicated, fields)
 
 
 add = binary("add", "x + y.")

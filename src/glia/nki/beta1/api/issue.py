@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from glia import isa
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorCopyPredicated
 from glia.isa.operand import Memory
 from glia.isa.rules import start_partition_holds
 from glia.nki import isa as nisa
@@ -124,7 +125,7 @@ def align_partition_start(frame: Frame, tensor: NkiTensor) -> NkiTensor:
     if has_engine_start(tensor) or tensor.tile.memory is Memory.PSUM:
         return tensor
     copied = temporary_tile(frame, tensor.shape, tensor.dtype)
-    issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": copied, "src": tensor})
+    issue(frame.session, "dma_copy", DmaCopy, {"dst": copied, "src": tensor})
     return copied
 
 
@@ -179,7 +180,7 @@ def broadcast_partitions_into(frame: Frame, dst: NkiTensor, tensor: NkiTensor) -
     """One partition copied to all of a tile in SBUF of the same dtype."""
     whole = ensure_in_sbuf(frame, tensor)
     repeated = whole._derive(((0, dst.shape[0]), *whole.dims[1:]))
-    issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": dst, "src": repeated})
+    issue(frame.session, "dma_copy", DmaCopy, {"dst": dst, "src": repeated})
 
 
 def ensure_in_sbuf(frame: Frame, tensor: NkiTensor) -> NkiTensor:
@@ -187,7 +188,7 @@ def ensure_in_sbuf(frame: Frame, tensor: NkiTensor) -> NkiTensor:
     if tensor.tile.memory is not Memory.PSUM:
         return tensor
     copied = temporary_tile(frame, tensor.shape, tensor.dtype)
-    issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": copied, "src": tensor})
+    issue(frame.session, "tensor_copy", TensorCopy, {"dst": copied, "src": tensor})
     return copied
 
 
@@ -290,7 +291,7 @@ def write_part(
     frame = destination.frame
     tile = temporary_tile(frame, place.shape, place.dtype)
     write(tile, part.cut)
-    issue(frame.session, "dma_copy", isa.DmaCopy, {"dst": place, "src": tile})
+    issue(frame.session, "dma_copy", DmaCopy, {"dst": place, "src": tile})
 
 
 def _write_selected(destination: Tensor, part: MaskedPart, write: Write) -> None:
@@ -300,7 +301,7 @@ def _write_selected(destination: Tensor, part: MaskedPart, write: Write) -> None
     tile = temporary_tile(frame, place.shape, place.dtype)
     write(tile, part.cut)
     fields = {"dst": place, "src": tile, "predicate": mask_predicate(frame, part, place.shape)}
-    issue(frame.session, "tensor_copy_predicated", isa.TensorCopyPredicated, fields)
+    issue(frame.session, "tensor_copy_predicated", TensorCopyPredicated, fields)
 
 
 def mask_predicate(frame: Frame, part: MaskedPart, shape: tuple[int, ...]) -> NkiTensor:
@@ -320,7 +321,7 @@ def _conjunction_predicate(
     frame: Frame, conditions: Conditions, firsts: list[int], shape: tuple[int, ...]
 ) -> NkiTensor:
     held = temporary_tile(frame, shape, "uint8")
-    issue(frame.session, "memset", isa.Memset, {"dst": held, "value": 1})
+    issue(frame.session, "memset", Memset, {"dst": held, "value": 1})
     for condition in conditions:
         moved = sum(step * first for step, first in zip(condition.steps, firsts, strict=True))
         select_affine(held, Index(shape, condition.steps, condition.start + moved), held, 0)
@@ -397,7 +398,7 @@ def copy_into(slot: Tensor, value: Tensor, mask: Any = None) -> None:
 
 def copy_tile(frame: Frame, dst: NkiTensor, src: NkiTensor) -> None:
     """Copy by an engine."""
-    issue(frame.session, "tensor_copy", isa.TensorCopy, {"dst": dst, "src": src})
+    issue(frame.session, "tensor_copy", TensorCopy, {"dst": dst, "src": src})
 
 
 def fill(dst: NkiTensor, value: float) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from glia import isa
 from glia.base.dtype import F32
+from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.operand import Memory
 from glia.nki import isa as nisa
 from glia.nki.beta1.api.issue import (
@@ -199,7 +199,7 @@ def transpose_on_pe(frame: Frame, dst: NkiTensor, data: NkiTensor) -> None:
     bits = _BITS[data.stored.bytes]
     pair = (dst, data) if data.stored.is_float else (dst.view(bits), data.view(bits))
     fields = {"dst": pair[0], "data": ensure_in_sbuf(frame, pair[1])}
-    issue(frame.session, "nc_transpose", isa.NcTranspose, fields)
+    issue(frame.session, "nc_transpose", NcTranspose, fields)
 
 
 def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from glia import isa
+from glia.isa.instructions.vector import Memset, Reciprocal, TensorReduce
 from glia.nki.api.elementwise import activate, two_step
 from glia.nki.beta1.api.elementwise import scalar_step
 from glia.nki.beta1.api.issue import (
@@ -70,7 +70,7 @@ def reduce_into(
     shape = tuple(x.shape[axis] for axis in kept)
     place = dst.reshape(shape if len(shape) > 1 else (*shape, 1))
     fields = {"dst": place, "data": view, "op": op, "axes": len(axes), "negate": negate}
-    issue(frame.session, "tensor_reduce", isa.TensorReduce, fields)
+    issue(frame.session, "tensor_reduce", TensorReduce, fields)
 
 
 def reduction(
@@ -108,7 +108,7 @@ def _fill_with_identity(frame: Any, data: NkiTensor, mask: Any, op: str) -> NkiT
     )
     filled = Tensor.whole(tile.storage)
     whole = filled.read_view()
-    issue(frame.session, "memset", isa.Memset, {"dst": whole, "value": IDENTITIES[op]})
+    issue(frame.session, "memset", Memset, {"dst": whole, "value": IDENTITIES[op]})
     filled[...] = defer(
         "nl.sum",
         data.shape,
@@ -204,7 +204,7 @@ def softmax(
         powers = _combine_with_column(frame, own, most, "subtract")
         activate(powers, powers, "exp")
         reduce_into(frame, total, powers, "add", axes)
-        issue(frame.session, "reciprocal", isa.Reciprocal, {"dst": total, "data": total})
+        issue(frame.session, "reciprocal", Reciprocal, {"dst": total, "data": total})
         two_step(dst, powers, broadcast_view(total, own.shape, frame), "multiply")
 
     return defer("nl.softmax", data.shape, name, write, mask=mask)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glia import isa
+from glia.isa.instructions.vector import Memset
 from glia.nki.api import creation
 from glia.nki.beta1.errors import AllocatedKernelLimit, TooManyPartitions
 from glia.nki.beta1.run.frame import Frame
@@ -267,7 +267,7 @@ def write_fill(frame: Frame, found: PhysicalTile) -> None:
         return
     if found.tensor.is_on_chip:
         fields = {"dst": found.tensor, "value": value}
-        issue(frame.session, "memset", isa.Memset, fields)
+        issue(frame.session, "memset", Memset, fields)
     else:
         creation.fill(found.tensor, value)
 
@@ -279,11 +279,11 @@ def poison_overlapping(frame: Frame, found: PhysicalTile) -> None:
         if other is not None and other.is_written:
             other.is_written = False
             value = float("nan") if other.tensor.stored.is_float else 0
-            issue(frame.session, "memset", isa.Memset, {"dst": other.tensor, "value": value})
+            issue(frame.session, "memset", Memset, {"dst": other.tensor, "value": value})
 
 
 def restart_accumulation(frame: Frame, found: PhysicalTile, block: int) -> None:
     """Zero a tile whose last writer was another block, so that its products start a new sum."""
     if found.last_block != block:
-        issue(frame.session, "memset", isa.Memset, {"dst": found.tensor, "value": 0.0})
+        issue(frame.session, "memset", Memset, {"dst": found.tensor, "value": 0.0})
         found.holds_sums = True

@@ -51,7 +51,7 @@ def test_rows_are_alike_where_all_columns_agree(few, rows):
 def test_objects_are_told_apart_by_identity():
     values = [object() for _ in range(5)]
     array = np.array(values, object)
-    assert module._identities(array).tolist() == [id(value) for value in values]
+    assert module.identities(array).tolist() == [id(value) for value in values]
 
 
 def first_rows(rows: list[object]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from glia.base.frozen import frozen_value
+from glia.base.fast_objects import frozen_value
 
 
 @frozen_value

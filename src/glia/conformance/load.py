@@ -98,7 +98,7 @@ def load(path: Path, tree: ast.Module, *, is_whole: bool) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader.exec_module(module)
-    module.__dict__[LACKING] = {} if is_whole else _lacking(tree)
+    vars(module)[LACKING] = {} if is_whole else _lacking(tree)
     return module
 
 

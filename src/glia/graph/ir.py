@@ -216,10 +216,10 @@ def one_or_tuple(results: Sequence[Any]) -> Any:
 
 def _infer_operands(root: Node) -> None:
     """Infer what `root` depends on, operands first, so that no chain is too long for the stack."""
-    stack = [operand for operand in root.operands if "type" not in operand.__dict__]
+    stack = [operand for operand in root.operands if "type" not in vars(operand)]
     while stack:
         node = stack[-1]
-        waiting = [operand for operand in node.operands if "type" not in operand.__dict__]
+        waiting = [operand for operand in node.operands if "type" not in vars(operand)]
         stack.extend(waiting)
         if not waiting:
             stack.pop().type  # noqa: B018 - computes the cached property

@@ -73,7 +73,7 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_describe_value, value))}]"
     if isinstance(value, Node):
-        return str(value.__dict__.get("type", "?"))
+        return str(vars(value).get("type", "?"))
     if isinstance(value, Graph):
         return f"graph {json.dumps(value.name)}"
     if isinstance(value, np.ndarray):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
-from glia.base.frozen import frozen_value
+from glia.base.fast_objects import frozen_value
 
 if TYPE_CHECKING:
     from glia.arch import Arch

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from glia.base.affine import ZERO, Affine
-from glia.base.frozen import from_fields
+from glia.base.fast_objects import from_fields, set_field
 from glia.isa.kit import is_register
 from glia.isa.operand import Dims, Memory, Pattern, Tile, reach
 
@@ -43,10 +43,10 @@ class Footprint:
 
     def __post_init__(self) -> None:
         gaps = tuple([step for step, _ in self.steps if self._within(step) < step])
-        object.__setattr__(self, "gaps", gaps)
-        object.__setattr__(self, "first", self.start.constant + self.low)
-        object.__setattr__(self, "last", self.start.constant + self.high)
-        object.__setattr__(self, "is_dense", _leaves_nothing_out(self.width, self.steps))
+        set_field(self, "gaps", gaps)
+        set_field(self, "first", self.start.constant + self.low)
+        set_field(self, "last", self.start.constant + self.high)
+        set_field(self, "is_dense", _leaves_nothing_out(self.width, self.steps))
 
     @staticmethod
     def of(pattern: Pattern) -> Footprint:

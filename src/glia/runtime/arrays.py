@@ -139,4 +139,4 @@ def save_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays to a .npz file under their names."""
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=False, **arrays)
-    write_atomically(Path(path), [stream.getbuffer()])
+    write_atomically(Path(path), [stream.getvalue()])

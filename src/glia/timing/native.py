@@ -21,7 +21,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir  # type: ignore[import-untyped]  # it has no stubs
+from llvmlite import binding, ir
 
 from glia.base.errors import InternalError
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from glia.base.errors import CompileError
 from glia.machine.columns.value_numbering import Array
 from glia.timing.core import Machine
 from glia.timing.plan import LoopStep, PlannedWait, loops_in
-from glia.timing.registers import ENGINES, CoreState, Engine, EngineState, Parameter
+from glia.timing.registers import ENGINES, CoreState, Engine, EngineState, Parameter, state_names
 
 DISTANCES = (1, 2, 3, 4, 6, 8)
 PICOSECONDS_A_DAY = 86_400 * 10**12
@@ -289,12 +290,12 @@ class _Watcher:
 def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Array]]:
     """Where in the machine's state lies what a loop can change or depend on, by its kind."""
     record = machine.record
-    origin = record["state"].ctypes.data
+    names = state_names()
+    begins = dict(zip(names, accumulate((record[n].size for n in names), initial=0), strict=False))
 
     def at(name: str, indices: Array | Sequence[int] | None = None) -> Array:
-        array = record[name]
-        begin = (array.ctypes.data - origin) // array.itemsize
-        return begin + (np.arange(array.size) if indices is None else np.asarray(indices))
+        inside = np.arange(record[name].size) if indices is None else np.asarray(indices)
+        return begins[name] + inside
 
     tables, (first, end) = machine.plan.steps, loop.steps
     steps = np.arange(first, end)

@@ -59,7 +59,7 @@ class _Operators:
 
     def __init__(self, title: str, **operators: Any) -> None:
         self._title = title
-        self.__dict__.update(operators)
+        vars(self).update(operators)
 
     def __getattr__(self, name: str) -> Any:
         known = [each for each in vars(self) if not each.startswith("_")]

@@ -6,7 +6,6 @@ equal and have the same type, or are the same object; 0.0 and -0.0 are equal.
 
 from __future__ import annotations
 
-import ctypes
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.errors import InternalError
+from glia.base.fast_objects import identities
 
 Array = np.ndarray[Any, Any]
 
@@ -128,7 +128,7 @@ def group_rows(*columns: Array) -> RowGroups:
 
 def dictionary_encode(objects: Array) -> DictionaryColumn:
     """Dictionary-encode an array of objects."""
-    identical = group_column(_identities(objects))
+    identical = group_column(identities(objects))
     objects_once = objects[identical.first].tolist()
     by_value = _number_by_value(objects_once)
     first = group_column(by_value).first.tolist()
@@ -160,14 +160,6 @@ def _equality_key(value: object) -> object:
 def object_column(values: list[Any]) -> Array:
     """The objects as a one-dimensional array, tuples included."""
     return np.fromiter(values, object, len(values))
-
-
-def _identities(objects: Array) -> Array:
-    """`id` of each object, which is the word that an array of objects holds for it."""
-    if not objects.size:
-        return np.zeros(0, np.int64)
-    words = (ctypes.c_int64 * objects.size).from_address(objects.ctypes.data)
-    return np.frombuffer(memoryview(words), np.int64).copy()
 
 
 def integer_column(values: Iterable[int], length: int) -> Array:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from glia.base.affine import ZERO, Affine
-from glia.base.frozen import from_fields
+from glia.base.fast_objects import from_fields
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Signal, Tile, Wait

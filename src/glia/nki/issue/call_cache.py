@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from glia.base.fast_objects import allocate, fields_of
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
@@ -30,7 +31,6 @@ Key = tuple[Any, ...]
 MAX_TEMPLATES = 1 << 12  # of one function
 # Types whose equal values are interchangeable.
 IMMUTABLE_TYPES = (int, bool, str, NoneType, FunctionType, np.ufunc, OperatorToken)
-_new = object.__new__
 
 
 @dataclass(frozen=True)
@@ -118,18 +118,18 @@ def memoize_calls(issuing: IssueFunction) -> Callable[..., NkiInstruction]:
         fields = template.fields.get(adds)
         if fields is None:
             return issue_and_cache(key, args, kwargs)
-        instruction = _new(template.kind)
-        given = instruction.__dict__
-        given.update(fields)
+        instruction = allocate(template.kind)
+        own = fields_of(instruction)
+        own.update(fields)
         for name, position in template.tensors:
             value = values[position]
-            given[name] = value._pattern or value.pattern
+            own[name] = value._pattern or value.pattern
         for name, position in template.floats:
-            given[name] = values[position]
-        given["loc"] = loc
+            own[name] = values[position]
+        own["loc"] = loc
         # accumulating leaves the state of the destination as it is
         session.issue(instruction, () if adds else template.effects)
-        result = _new(NkiInstruction)
+        result = allocate(NkiInstruction)
         result.handle = instruction
         return result
 
@@ -188,7 +188,7 @@ def _add_template(
     if template is None:
         template = _Template(type(made), tuple(tensors), tuple(floats), queried, effects)
         templates[key] = template
-    template.fields[made.__dict__["accumulate"] if applies else None] = dict(made.__dict__)
+    template.fields[vars(made)["accumulate"] if applies else None] = vars(made).copy()
 
 
 def _is_outside_sbuf(operand: Any) -> bool:

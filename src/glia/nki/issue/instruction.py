@@ -6,7 +6,6 @@ partitions of operands and on attributes, never on offsets within tiles, and is 
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ import numpy as np
 
 from glia.arch import Arch
 from glia.base.affine import Affine
+from glia.base.fast_objects import with_defaults
 from glia.base.loc import Loc
 from glia.isa.instructions.dma import DmaCopy, Transfer
 from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
@@ -39,7 +39,6 @@ Arguments = dict[str, Any]
 MAX_SIGNATURES = 1 << 16  # legal signatures cached
 
 _LEGAL_ENGINES: dict[tuple[Any, ...], str] = {}  # signature -> the engine that runs it
-_DEFAULT_FIELDS: dict[type[Instr], Arguments] = {}
 
 
 def issue(
@@ -76,7 +75,7 @@ def issue(
             is_store = fields["dst"].tile.memory is Memory.HBM
             fields["queue"] = "store" if is_store else "load"
             fields["on"] = QUEUE_OWNERS[fields["queue"]]
-    instruction = _construct(kind, fields)
+    instruction = with_defaults(kind, fields)
     _gather_staged(session, function, instruction, operands.staged)
     if indirect:
         _issue_indirect(session, instruction, indirect, loads, skips)
@@ -170,7 +169,7 @@ def _select_engine(
     names: tuple[str, ...] = (chosen.name,)
     if chosen in (engine.unknown, engine.dma):
         names = (kind.engine, *(each for each in kind.engines if each != kind.engine))
-    candidates = [_construct(kind, {**fields, "on": name, "loc": loc}) for name in names]
+    candidates = [with_defaults(kind, {**fields, "on": name, "loc": loc}) for name in names]
     broken = [_rule_violations(each, arch) for each in candidates]
     legal = [each for each, found in zip(candidates, broken, strict=True) if not found]
     if not legal:
@@ -209,26 +208,6 @@ def refuse(function: str, rule: str, loc: Loc | None = None) -> NoReturn:
     """Raise BrokenRule at the user's line."""
     name = f"nki.isa.{function}"
     raise BrokenRule(rule=rule, function=function, instruction=name, loc=loc or caller())
-
-
-def _construct(kind: type[Instr], fields: Arguments) -> Instr:
-    """An instruction with these fields and the defaults of the others.
-
-    It bypasses the frozen dataclass's constructor, which would dominate the time of a call.
-    """
-    defaults = _DEFAULT_FIELDS.get(kind)
-    if defaults is None:
-        defaults = _DEFAULT_FIELDS[kind] = {f.name: _default(f) for f in dataclasses.fields(kind)}
-    instruction = object.__new__(kind)
-    instruction.__dict__.update(defaults)
-    instruction.__dict__.update(fields)
-    return instruction
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
 
 
 def fold_dims(pattern: Pattern) -> Pattern:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from glia.arch import Arch
+from glia.base.fast_objects import fields_of
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
@@ -50,7 +51,7 @@ class OnChipUsage:
     def record(self, instr: Instr) -> None:
         """Extend the intervals of an instruction's operands."""
         number = self._instructions = self._instructions + 1
-        given, kind = instr.__dict__, instr.__class__
+        given, kind = fields_of(instr), instr.__class__
         names = _OPERANDS.get(kind)
         if names is None:
             names = _OPERANDS[kind] = tuple(kind.operand_declarations)

@@ -13,6 +13,7 @@ from glia.arch import Target
 from glia.base.affine import Affine
 from glia.base.dtype import PRED, DType
 from glia.base.errors import InternalError
+from glia.base.fast_objects import set_field
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
@@ -49,8 +50,8 @@ class BackedTile(Tile):
 
     def __init__(self, *fields: Any, region: Region) -> None:
         super().__init__(*fields)
-        object.__setattr__(self, "region", region)
-        object.__setattr__(self, "use", UseInterval())
+        set_field(self, "region", region)
+        set_field(self, "use", UseInterval())
 
 
 class _TileMemories(Memories):

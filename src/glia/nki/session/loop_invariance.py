@@ -58,8 +58,8 @@ class LoopTrace:
 
     def _compare(self, before: Instr, now: Instr) -> None:
         written = {name for name in now.operand_declarations if now.access(name) == "writes"}
-        for name, value in now.__dict__.items():
-            was = before.__dict__.get(name)
+        for name, value in vars(now).items():
+            was = vars(before).get(name)
             if (
                 value is was
                 or name in _IGNORED_FIELDS

@@ -9,6 +9,7 @@ import numpy as np
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
+from glia.base.fast_objects import allocate
 from glia.isa.operand import Dims, Pattern, Tile, reach, regrouped, row_major
 from glia.nki.issue.former_signatures import accepts_earlier_signatures
 from glia.nki.names.dtypes import DTYPES
@@ -45,8 +46,6 @@ from glia.nki.tensors.views import (
     row_major_layout,
     storage_class,
 )
-
-_new = object.__new__
 
 
 class NkiTensor(RefusedOperators):
@@ -127,7 +126,7 @@ class NkiTensor(RefusedOperators):
 
     def _view_at(self, layout: ViewLayout, start: int | Affine) -> NkiTensor:
         """A view of the same tile with a layout, from element `start` of each partition on."""
-        view: NkiTensor = _new(NkiTensor)
+        view: NkiTensor = allocate(NkiTensor)
         view.tile = self.tile
         view.dtype = self.dtype
         view.stored = self.stored
@@ -301,7 +300,7 @@ class NkiTensor(RefusedOperators):
         else:
             if len(cut) > len(entries):
                 to = tuple(cut)
-                view: NkiTensor = _new(NkiTensor)  # as _at does, in less time
+                view: NkiTensor = allocate(NkiTensor)  # as _at does, in less time
                 view.tile = self.tile
                 view.dtype = self.dtype
                 view.stored = self.stored
@@ -750,7 +749,7 @@ def ndarray(
     """
     session = CURRENT.get() or current("nl.ndarray")
     spec = tensor_spec(session, shape, dtype, buffer)
-    tensor = _new(NkiTensor)
+    tensor = allocate(NkiTensor)
     if address is None:
         tensor._bind(new_tile(session, spec, name), spec.dtype, spec.stored, buffer, spec.layout)
         return tensor

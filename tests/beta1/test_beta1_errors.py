@@ -201,7 +201,7 @@ def test_unsupported_mask() -> None:
         return nl.softmax(nl.load(x), axis=1, mask=(i_p < 2) | (i_p > 4))
 
     _fails(errors.UnsupportedMask, either, text="must be affine expressions")
-    _fails(errors.UnsupportedMask, no_box, text="softmax that is no box")
+    _fails(errors.UnsupportedMask, no_box, text="softmax that is not a box")
     _fails(errors.UnsupportedMask, lambda x: nl.exp(nl.load(x), mask=nl.load(x)))
     _fails(errors.UnsupportedMask, lambda x: nl.arange(8)[:, None] < 2.5)
 

@@ -134,5 +134,5 @@ def test_what_computes_on_a_box_says_so(name: str) -> None:
         i_p, i_f = nl.mgrid[0:8, 0:8]
         BOXES[name](nl.load(x), i_f <= i_p)
 
-    with pytest.raises(errors.UnsupportedMask, match=f"{name}.* that is no box"):
+    with pytest.raises(errors.UnsupportedMask, match=f"{name}.* that is not a box"):
         nki.simulate_kernel(nki.jit(kernel), values(8, 8))

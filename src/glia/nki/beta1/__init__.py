@@ -1,7 +1,7 @@
 """NKI Beta 1, which kernels import as `neuronxcc.nki`.
 
-Its functions return tiles, take masks and index objects, and assign to slots; every one ends as
-instructions of the same declarations as those of the current generation.
+Its functions return tiles, take masks and index objects, and assign to slots; they issue the same
+declared instructions as the current NKI.
 """
 
 from glia.nki.beta1 import compiler, isa, language, typing

@@ -24,8 +24,8 @@ def force_auto_alloc(func: Callable[..., Any] | None = None) -> Any:
     """Decorate a kernel: direct allocations in it are ignored."""
     if func is None:
         return force_auto_alloc
-    function = getattr(func, "function", func)
-    function.ignores_allocation = True  # type: ignore[attr-defined]
+    function: Any = getattr(func, "function", func)
+    function.ignores_allocation = True
     return func
 
 

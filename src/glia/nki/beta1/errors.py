@@ -1,7 +1,7 @@
-"""What a user can do wrong in a kernel of Beta 1.
+"""Errors of Beta 1 kernels.
 
-The documentation gives every one a name (nki.errors) and a first line, which the message keeps,
-since programs look for it. All are SyntaxErrors there, but where Python has a closer kind.
+A message begins with the documented first line of the error (nki.errors), which programs match on;
+the help names it. Errors are SyntaxErrors, as documented, except where Python has a closer class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OneDimensionalIndex(CompileError, SyntaxError):
 
 
 class AmbiguousTruth(CompileError, ValueError):
-    """Python asks for the truth of a tensor of several elements.
+    """The truth value of a tensor of several elements is used in Python.
 
     Cause: `and`, `or`, `not` or `if` on a tensor.
     Fix: use &, | and ~ on tensors, and `is not None` to ask whether one was given.
@@ -104,7 +104,7 @@ class DynamicControlFlow(CompileError, SyntaxError):
 
 
 class TooManyDimensions(CompileError, SyntaxError):
-    """A function gets a tensor of more dimensions than it takes.
+    """An operand has more dimensions than the function takes.
 
     Cause: nl.transpose and nl.load_transpose2d take two dimensions.
     Fix: index the tensor so that two dimensions are left, or reshape it.
@@ -235,7 +235,7 @@ class DimensionTooLarge(CompileError, SyntaxError):
 
 
 class DestinationTooSmall(CompileError, SyntaxError):
-    """What is assigned has more elements than the place it goes to.
+    """An assigned value has more elements than its destination.
 
     Cause: shapes that do not broadcast from the value to the destination.
     Fix: assign to a slot of the shape of the value.
@@ -267,7 +267,7 @@ class AccessOutOfBound(CompileError, SyntaxError, IndexError):
 
 
 class UnsupportedMask(CompileError, SyntaxError):
-    """A mask is made of other things than comparisons of affine indices, or is none that fits.
+    """A mask is no conjunction or disjunction of affine comparisons, or does not fit the tile.
 
     Cause: contents of tensors, a mask of another shape than the tile, or one that is no box for a
     function that computes on a whole box, as products, shuffles and transposes do.
@@ -365,7 +365,7 @@ class WrongActivationOperand(CompileError, SyntaxError):
 
 
 class ProgramsDisagree(CompileError, RuntimeError):
-    """Programs of a grid wait for each other in different places.
+    """Programs of a grid synchronise at different calls.
 
     Cause: one program reaches an nl.all_reduce that another of its group never reaches, or reaches
     it with a tile of another shape or dtype, or with another operator.
@@ -379,7 +379,7 @@ class ProgramsDisagree(CompileError, RuntimeError):
 
 
 class UnsupportedHere(CompileError, SyntaxError):
-    """A call that Beta 1 does not have, or whose meaning is not public.
+    """A call that Beta 1 does not support, or whose meaning is not public.
 
     Cause: an argument of another type or value than the documentation has, or the library of a
     custom operator.
@@ -393,12 +393,12 @@ class UnsupportedHere(CompileError, SyntaxError):
 
 
 class LocalOutOfScope(CompileError, SyntaxError):
-    """A tensor is used outside the loop, or in another turn of the loop, that made it.
+    """A tensor is used outside the loop, or in another iteration of the loop, that made it.
 
     Cause: loops of nl.affine_range and nl.sequential_range are traced once, so that a tile made in
     the body ends with it; `data = data + x` in a loop makes a new tile, and keeps nothing.
     Fix: make the tensor before the loop and assign to it with `data[...] = data + x`.
-    Example: tile = nl.load(x) in a loop of nl.affine_range, and nl.store(y, value=tile) behind it.
+    Example: tile = nl.load(x) in a loop of nl.affine_range, and nl.store(y, value=tile) after it.
     """
 
     code = "GLIA690"
@@ -435,14 +435,14 @@ class HbmWithContents(CompileError, SyntaxError):
 class OutputNotWritten(CompileError, SyntaxError):
     """A kernel returns a tensor that it never wrote.
 
-    Cause: most often a loop without turns, such as nl.affine_range(128 // 129).
+    Cause: most often a loop of zero iterations, such as nl.affine_range(128 // 129).
     Fix: round up, nl.affine_range(math.ceil(m / n)), with masks; or nl.store a value before.
     Example: a kernel that returns nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm).
     """
 
     code = "GLIA693"
     message = "Tensor `{name}` is returned by the kernel but never written to"
-    help = "write all of it, also when loops have no turns (err_tensor_output_not_written_to)"
+    help = "write all of it, also when loops have no iterations (err_tensor_output_not_written_to)"
 
 
 class OutputDependency(CompileError, SyntaxError):
@@ -459,10 +459,10 @@ class OutputDependency(CompileError, SyntaxError):
 
 
 class WhileNeedsEntry(CompileError, ValueError):
-    """A kernel asks for a condition before the first turn of a while loop.
+    """A kernel asks for a condition before the first iteration of a while loop.
 
     Cause: `while` on an nt.scalar of a tile, which only the running program knows.
-    Fix: begin with cond = nt.scalar(True), and set cond at the end of every turn.
+    Fix: begin with cond = nt.scalar(True), and set cond at the end of every iteration.
     Example: `while nt.scalar(tile) < 10:`.
     """
 
@@ -472,23 +472,23 @@ class WhileNeedsEntry(CompileError, ValueError):
 
 
 class EndlessWhile(CompileError, SyntaxError):
-    """No turn of a while loop on the device can be the last.
+    """No iteration of a while loop on the device can be the last.
 
-    Cause: the condition is true whatever the turn computes, as nt.scalar(True) is.
+    Cause: the condition is true whatever the iteration computes, as nt.scalar(True) is.
     Fix: set the condition in the body to a comparison of an nt.scalar of a tile.
     Example: `while cond:` where cond = nt.scalar(True) and the body does not set cond.
     """
 
     code = "GLIA695"
-    message = "the condition of a while loop is still true, without any tile, after a turn"
+    message = "the condition of a while loop is still true after an iteration, and reads no tile"
     help = "set it in the body, cond = nt.scalar(tile) < 10"
 
 
 class PythonChanges(CompileError, SyntaxError):
-    """The body of a while loop changes a value of Python for its next turn.
+    """The body of a while loop changes a value of Python for its next iteration.
 
-    Cause: the loop is traced once, so that Python's numbers, lists and the like stay as they are
-    in the first turn; tiles and nt.scalar are carried to the next, where shape and dtype stay.
+    Cause: the loop is traced once, so that numbers, lists and other values of Python stay those of
+    the first iteration; only tiles and nt.scalar are carried on, with the same shape and dtype.
     Fix: count in an nt.scalar or in a tile, and index with a tile of one element.
     Example: `n = n + 1` in the body of `while cond:`, where n is an int.
     """
@@ -499,7 +499,7 @@ class PythonChanges(CompileError, SyntaxError):
 
 
 class SumsChangeInWhile(CompileError, SyntaxError):
-    """A tile in PSUM holds sums of products when a while loop begins, and other contents behind it.
+    """A tile in PSUM holds sums of products when a while loop begins, and other contents after it.
 
     Cause: the body adds products to a tile and then assigns to it, or to a block at its address.
     Fix: make the tile with nl.zeros in the body, or copy the sums to SBUF and compute there.
@@ -507,5 +507,5 @@ class SumsChangeInWhile(CompileError, SyntaxError):
     """
 
     code = "GLIA697"
-    message = "tile {name} in PSUM holds sums before a turn of a while loop and none behind it"
+    message = "tile {name} in PSUM holds sums before an iteration of a while loop and none after it"
     help = "make the tile in the body of the loop, nl.zeros(..., buffer=nl.psum)"

@@ -71,7 +71,7 @@ def dma_copy(
     dge_mode: _Any = ...,
     name: _Any = None,
 ) -> None:
-    """Copy between memories, rows chosen by indices where asked for; dst_rmw_op adds to dst."""
+    """Copy between memories, rows chosen by indices in memory if given; dst_rmw_op adds to dst."""
 dma_engine: _engine
 def dma_transpose(
     src: _Any,

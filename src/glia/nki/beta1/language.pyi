@@ -113,7 +113,7 @@ def ceil(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -
 def copy(src: _Any, *, mask: _Any = None, dtype: _Any = None, name: _Any = None) -> _Tensor:
     """The contents of a tile in another one, converted to a dtype."""
 def cos(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
-    """The cosine of x, whole turns taken off first. `mask` leaves elements out; as an operator, cos."""
+    """The cosine of x, multiples of 2 pi removed first. `mask` leaves elements out; as an operator, cos."""
 def device_print(prefix: str, x: _Any, *, mask: _Any = None, name: _Any = None) -> None:
     """Show a tensor under a prefix: at once while simulated, else when the program has run."""
 def divide(
@@ -146,7 +146,7 @@ def empty_like(
     name: str = '',
     lazy_initialization: _Any = None,
 ) -> _Tensor:
-    """A tensor without contents, with what is not given as `a` has it."""
+    """A tensor without contents; shape, and by default dtype and buffer, are those of `a`."""
 def equal(
     x: _Any,
     y: _Any,
@@ -247,7 +247,7 @@ def greater_equal(
     """Whether x >= y. `mask` leaves elements out; as an operator, greater_equal."""
 hbm: _Buffer
 def invert(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
-    """x with every bit turned. `mask` leaves elements out; as an operator, invert."""
+    """x with every bit inverted. `mask` leaves elements out; as an operator, invert."""
 def left_shift(
     x: _Any,
     y: _Any,
@@ -537,7 +537,7 @@ def silu(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -
 def silu_dx(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
     """silu_dx of x, from a table of the Scalar Engine. `mask` leaves elements out; as an operator, silu_dx."""
 def sin(x: _Any, *, dtype: _Any = None, mask: _Any = None, name: _Any = None) -> _Tensor:
-    """The sine of x, whole turns taken off first. `mask` leaves elements out; as an operator, sin."""
+    """The sine of x, multiples of 2 pi removed first. `mask` leaves elements out; as an operator, sin."""
 def softmax(
     x: _Any,
     axis: _Axis,
@@ -636,4 +636,4 @@ def zeros_like(
     name: str = '',
     lazy_initialization: _Any = None,
 ) -> _Tensor:
-    """A tensor of zeros, with what is not given as `a` has it."""
+    """A tensor of zeros; shape, and by default dtype and buffer, are those of `a`."""

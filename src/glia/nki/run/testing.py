@@ -18,7 +18,7 @@ def profile_kernel(
     """The simulated time of a kernel for arguments of these shapes, dtypes and values.
 
     `kernel` is a function, decorated for either generation or not. The device is what a kernel of
-    the earlier one has as platform_target=, else `target`, else that on which a call would run.
+    Beta 1 has as platform_target=, else `target`, else that on which a call would run.
     Nothing is computed, so large arguments cost no more than small ones.
     """
     known = as_kernel(kernel)

@@ -1,4 +1,4 @@
-"""Functions of nl that make tensors, and where in the grid a program is."""
+"""Functions of nl that create tensors, query the grid, and loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from glia.nki.beta1.errors import (
     SharedInLoop,
     UnsupportedHere,
 )
-from glia.nki.beta1.run.frame import require_frame
+from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.buffers import Buffer, sbuf, shared_hbm
 from glia.nki.beta1.tensors.dtypes import to_dtype_name, to_numpy_dtype
 from glia.nki.beta1.tensors.index import LoopIndex
@@ -66,7 +66,7 @@ def _new_tensor(
 def _split_blocks(
     shape: tuple[Any, ...], buffer: Buffer
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(blocks, tile): what is before the partition dimension on chip, and the rest."""
+    """(block dimensions, tile dimensions): split before the partition dimension, on chip only."""
     at = next((i for i, n in enumerate(shape) if isinstance(n, par_dim)), 0)
     sizes = tuple(int(n) for n in shape)
     if not sizes or any(n < 1 for n in sizes):
@@ -81,7 +81,7 @@ def _split_blocks(
     return sizes[:at], tile if len(tile) > 1 else (*tile, 1)
 
 
-def _shared_tensor(frame: Any, shape: tuple[int, ...], dtype: str, name: str) -> Tensor:
+def _shared_tensor(frame: Frame, shape: tuple[int, ...], dtype: str, name: str) -> Tensor:
     """A tensor in shared HBM: the same one in every program of the grid."""
     position, frame.shared_count = frame.shared_count, frame.shared_count + 1
     if position < len(frame.shared):
@@ -125,12 +125,12 @@ FUNCTIONS["full"] = full
 
 
 def empty_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
-    """A tensor without contents, with what is not given as `a` has it."""
+    """A tensor without contents; shape, and by default dtype and buffer, are those of `a`."""
     return _new_tensor(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name)
 
 
 def zeros_like(a: Tensor, dtype: Any = None, *, buffer: Any = None, name: str = "") -> Tensor:
-    """A tensor of zeros, with what is not given as `a` has it."""
+    """A tensor of zeros; shape, and by default dtype and buffer, are those of `a`."""
     return _new_tensor(_shape_of(a), dtype or a.dtype, buffer or a.buffer, name, 0)
 
 
@@ -139,8 +139,8 @@ def _shape_of(a: Tensor) -> tuple[int, ...]:
     return tuple(par_dim(n) if i == at else n for i, n in enumerate(a.shape))
 
 
-def wrap_core_tensor(frame: Any, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
-    """A tensor of this generation over one of the core."""
+def wrap_core_tensor(frame: Frame, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
+    """A Beta 1 tensor of a core tensor."""
     return Tensor.whole(Storage.of(frame, tensor, name, buffer))
 
 
@@ -240,7 +240,7 @@ def _loop_indices(args: tuple[Any, ...]) -> Iterator[LoopIndex]:
 def _traced_loop(
     args: tuple[Any, ...], place: Any, *, is_affine: bool = False
 ) -> Iterator[LoopIndex]:
-    """The numbers of a loop whose body is traced once."""
+    """The indices of a loop whose body is traced once."""
     frame = require_frame("nl.affine_range")
     with frame.loop(place, is_affine=is_affine) as body:
         for index in _loop_indices(args):
@@ -268,7 +268,7 @@ def sequential_range(
 
 
 def _apply_directives(function: str, directives: Any) -> None:
-    """Follow the directives of a loop: one, several or none."""
+    """Apply the directives of a loop; UnsupportedHere for values that are none."""
     given = directives if isinstance(directives, tuple | list) else (directives,)
     for each in given:
         if isinstance(each, no_reorder):

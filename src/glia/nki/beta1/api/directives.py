@@ -1,4 +1,4 @@
-"""What kernels tell the compiler of loops and of the order of instructions."""
+"""Compiler directives of kernels: loop buffering and instruction order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from glia.nki.session.session import current
 
 
 class MultiBuffer:
-    """How many iterations of a loop have buffers of their own; a hint that changes no result."""
+    """How many iterations of a loop get separate buffers; a hint that changes no result."""
 
     def __init__(self, factor: int = 2) -> None:
         self.factor = factor

@@ -1,4 +1,4 @@
-"""Element-wise functions of nl: each computes, and names its operator for nki.isa."""
+"""Element-wise functions of nl; each also names an operator for nki.isa."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from glia.nki.beta1.api.issue import (
     temporary_tile,
 )
 from glia.nki.beta1.errors import UnsupportedHere
-from glia.nki.beta1.run.frame import require_frame
+from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.dtypes import promote, scalar_dtype, to_dtype_name
 from glia.nki.beta1.tensors.index import broadcast_shape
 from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
@@ -104,7 +104,7 @@ def _binary(name: str, x: Any, y: Any, dtype: str, mask: Any, spreads: bool) -> 
 
 
 def broadcast_operands(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of two tiles together; a column goes with a tile of more free dimensions too."""
+    """The shape that two tiles broadcast to; a column fits a tile of more free dimensions too."""
     if a[0] == b[0] and len(a) != len(b):
         longer, shorter = (a, b) if len(a) > len(b) else (b, a)
         if all(count == 1 for count in shorter[1:]):
@@ -113,9 +113,9 @@ def broadcast_operands(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...
 
 
 def _issue_binary(
-    frame: Any, dst: NkiTensor, a: NkiTensor, b: NkiTensor, name: str, shape: tuple[int, ...]
+    frame: Frame, dst: NkiTensor, a: NkiTensor, b: NkiTensor, name: str, shape: tuple[int, ...]
 ) -> None:
-    """A column beside floats is an operand of each partition, anything else a tile of its own."""
+    """Issue dst = a op b: as tensor_scalar where one operand is a float32 column, else as tiles."""
     if _is_column(b, shape) and not _is_column(a, shape) and _takes_column(name, a, b):
         scalar_step(frame, dst, broadcast_view(a, shape, frame), name, b, False)
     elif _is_column(a, shape) and not _is_column(b, shape) and _takes_column(name, b, a):
@@ -133,9 +133,9 @@ def _takes_column(name: str, data: NkiTensor, column: NkiTensor) -> bool:
 
 
 def scalar_step(
-    frame: Any, dst: NkiTensor, data: NkiTensor, name: str, value: Any, is_reversed: bool
+    frame: Frame, dst: NkiTensor, data: NkiTensor, name: str, value: Any, is_reversed: bool
 ) -> None:
-    """dst = data op value, or value op data; the value is a number or one of each partition."""
+    """dst = data op value, or value op data; the value is a number or one per partition."""
     is_slow = ALU_OPS[name].engines == ("gpsimd",)
     if isinstance(value, NkiTensor):
         value = value.reshape((value.shape[0], 1)) if value.ndim != 2 else value
@@ -150,7 +150,7 @@ def scalar_step(
 
 
 def accumulate(tensor: Tensor, value: Any) -> Tensor:
-    """tensor += value, in place: a product that waits is added by the Tensor Engine.
+    """tensor += value, in place: a deferred product is accumulated by the Tensor Engine.
 
     The free dimensions of a product are those of the tensor that it is added to.
     """
@@ -174,7 +174,7 @@ def _fits_product(shape: tuple[int, ...], product: tuple[int, ...]) -> bool:
 
 
 def _accepts_products(tensor: Tensor) -> bool:
-    """Whether nothing but zeros and products is where a product goes."""
+    """Whether a product can accumulate into the tile: it holds only zeros and sums in PSUM."""
     if tensor.region.value != "psum" or tensor.storage.forwarded_to is not None:
         return False
     found = tensor.storage.physical_tile(tensor.block)
@@ -218,28 +218,28 @@ def _activation_function(name: str) -> Callable[..., Tensor]:
 def _scalar_function(
     name: str, text: str, op: str, value: float | None, dtype: str | None = None
 ) -> Any:
-    def compute(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
+    def compute(frame: Frame, dst: NkiTensor, x: NkiTensor) -> None:
         core.scalar_step(dst, x, op, value)
 
     return unary(name, text, compute, dtype)
 
 
 def _composed_function(name: str, text: str) -> Callable[..., Tensor]:
-    """A function that takes several instructions, as the current generation computes it."""
+    """A function of several instructions, issued by the current nl function of the same name."""
     function = getattr(core, name)
 
-    def compute(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
+    def compute(frame: Frame, dst: NkiTensor, x: NkiTensor) -> None:
         result = function(x, dtype="float32" if DTYPES[dst.dtype].is_float else dst.dtype)
         issue(frame.session, "tensor_copy", TensorCopy, {"dst": dst, "src": result})
 
     return unary(name, text, compute)
 
 
-def _reciprocal(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
+def _reciprocal(frame: Frame, dst: NkiTensor, x: NkiTensor) -> None:
     issue(frame.session, "reciprocal", Reciprocal, {"dst": dst, "data": x})
 
 
-def _copy(frame: Any, dst: NkiTensor, x: NkiTensor) -> None:
+def _copy(frame: Frame, dst: NkiTensor, x: NkiTensor) -> None:
     issue(frame.session, "tensor_copy", TensorCopy, {"dst": dst, "src": x})
 
 
@@ -271,8 +271,8 @@ def where(condition: Tensor, x: Any, y: Any, *, dtype: Any = None, mask: Any = N
     return defer("nl.where", shape, result, write, mask=mask)
 
 
-def as_predicate(frame: Any, tensor: NkiTensor) -> NkiTensor:
-    """A tensor as unsigned integers, which predicates are: floats compared with 0."""
+def as_predicate(frame: Frame, tensor: NkiTensor) -> NkiTensor:
+    """A predicate as unsigned integers: floats are compared with 0, integers reinterpreted."""
     if tensor.stored.is_float:
         truth = temporary_tile(frame, tensor.shape, "uint8")
         scalar_step(frame, truth, tensor, "not_equal", 0.0, False)
@@ -281,9 +281,9 @@ def as_predicate(frame: Any, tensor: NkiTensor) -> NkiTensor:
 
 
 def _select_into(
-    frame: Any, dst: NkiTensor, side: Any, cut: Any, chosen: NkiTensor, is_reversed: bool
+    frame: Frame, dst: NkiTensor, side: Any, cut: Any, chosen: NkiTensor, is_reversed: bool
 ) -> None:
-    """Copy one side where the predicate says so."""
+    """Copy one side of nl.where to the elements that the predicate selects."""
     value = broadcast_view(cut(side), dst.shape, frame) if isinstance(side, NkiTensor) else side
     fields = {"dst": dst, "src": value, "predicate": chosen, "reverse": is_reversed}
     issue(frame.session, "tensor_copy_predicated", TensorCopyPredicated, fields)
@@ -334,11 +334,11 @@ arctan = _activation_function("arctan")
 sign = _activation_function("sign")
 square = _activation_function("square")
 negative = _scalar_function("negative", "-x.", "multiply", -1.0)
-invert = _scalar_function("invert", "x with every bit turned.", "invert", None)
+invert = _scalar_function("invert", "x with every bit inverted.", "invert", None)
 abs = _scalar_function("abs", "The magnitude of x.", "abs", None)
 logical_not = _scalar_function("logical_not", "Whether x is 0.", "logical_not", None, TRUTH)
-sin = _composed_function("sin", "The sine of x, whole turns taken off first.")
-cos = _composed_function("cos", "The cosine of x, whole turns taken off first.")
+sin = _composed_function("sin", "The sine of x, multiples of 2 pi removed first.")
+cos = _composed_function("cos", "The cosine of x, multiples of 2 pi removed first.")
 tan = _composed_function("tan", "The tangent of x.")
 floor = _composed_function("floor", "The greatest whole number not above x.")
 ceil = _composed_function("ceil", "The least whole number not below x.")

@@ -1,7 +1,7 @@
 """Keywords that functions of Beta 1 take and that change no result.
 
-Its documentation lets most functions take any keyword. Taken are those that public kernels pass;
-any other is misspelt.
+The documentation allows most functions any keyword. Accepted are those that public kernels pass;
+any other is reported as misspelt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HINTS = {
     **dict.fromkeys(("add", "subtract", "multiply", "divide"), (*NAME, *SPLIT)),
     **dict.fromkeys(("affine_range", "sequential_range"), ("precise_schedule",)),
 }
-# What makes no instruction has no name.
+# Functions that create no instruction take no name.
 NAMELESS = frozenset((
     "arange", "ds", "finfo", "gemm_grid", "gemm_stationary_grid", "get_nc_version", "nc",
     "num_programs", "program_id", "program_ndim", "spmd_dim", "static_cast", "static_range",
@@ -27,6 +27,6 @@ NAMELESS = frozenset((
 
 
 def with_hints(function: Callable[..., Any], name: str, module: str) -> Callable[..., Any]:
-    """The function with the hints that it takes; WrongArguments for any other keyword."""
+    """The function, accepting the hints listed for it; WrongArguments for any other keyword."""
     hints = HINTS.get(name, () if name in NAMELESS else NAME)
     return check_arguments(function, f"{module}.{name}", ignored=hints, has_masks=True)

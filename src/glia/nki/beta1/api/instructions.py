@@ -1,7 +1,7 @@
-"""The functions of nki.isa of Beta 1: they return what they compute.
+"""The functions of Beta 1's nki.isa, which return their results.
 
-Each gives its operands to the function of the same name of the current generation, which is made
-from the declaration of the instruction; here is only how results get their shape and dtype.
+Each passes its operands to the function of the same name of the current nki.isa, which is generated
+from the declaration of the instruction; only the shape and dtype of results is decided here.
 """
 
 from __future__ import annotations
@@ -63,12 +63,20 @@ from glia.nki.tensors.nki_tensor import NkiTensor
 Fields = dict[str, Any]
 IDLE = enums.reduce_cmd.idle
 DOUBLE_ROW = ("double_row", "double_row_gen3")  # one mode, under the names that kernels write
-EXACT = ("add", "subtract", "multiply", "power", "divide", "mod", "fmod")  # GpSimd, if it can
+EXACT = (
+    "add",
+    "subtract",
+    "multiply",
+    "power",
+    "divide",
+    "mod",
+    "fmod",
+)  # on GpSimd where possible
 VECTORS = ("operand0", "operand1", "scale", "initial", "bound0", "bound1")  # in float32
 
 
 def core_argument(function: str, name: str, value: Any) -> Any:
-    """An argument as the current generation takes it."""
+    """An argument as the current nki.isa takes it: core tensors, its enums, operator names."""
     if isinstance(value, Tensor):
         found = operand(function, name, value)
         if name in VECTORS and found.size == found.shape[0] and found.stored.is_float:
@@ -80,19 +88,19 @@ def core_argument(function: str, name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if callable(value):
-        found = operator_name(value)
-        if found is None:
+        operator = operator_name(value)
+        if operator is None:
             raise UnsupportedHere(
                 what=f"{function} with {name}={value!r}",
-                why="it is no operator of nl",
+                why="it is not an operator of nl",
                 loc=caller(),
             )
-        return found
+        return operator
     return value
 
 
 def output_view(value: Any) -> Any:
-    """A second result, which the caller gave the place for."""
+    """The core tensor of a second result that the caller passed, None without one."""
     return None if value is None else value.write_view()
 
 
@@ -101,7 +109,7 @@ def defer_instruction(
     outputs: Fields | None = None, shape: tuple[int, ...] | None = None,
     regions: tuple[Any, ...] = ON_CHIP, buffer: Buffer = sbuf,
 ) -> Tensor:  # fmt: skip
-    """The result of an instruction, by default of the shape and dtype of `data`."""
+    """The deferred result of an instruction, by default of the shape and dtype of `data`."""
     given = {each: core_argument(name, each, value) for each, value in fields.items()}
     given |= {each: output_view(value) for each, value in (outputs or {}).items()}
     function = core_function(name)
@@ -121,7 +129,7 @@ def issue_in_place(
     name: str, dst: Tensor, fields: Fields, mask: Any, outputs: Fields | None = None,
     *, is_partial: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Issue an instruction that writes a tensor that the caller gave, or only some of it."""
+    """Issue an instruction that writes the caller's tensor `dst`; returns that."""
     given = {each: core_argument(name, each, value) for each, value in fields.items()}
     given |= {each: output_view(value) for each, value in (outputs or {}).items()}
     part = boxed_part(f"nki.isa.{name}", mask, dst.shape)
@@ -567,8 +575,8 @@ def _rows_only(
     )  # fmt: skip
 
 
-def _cut_as(data: Tensor, part: Any, value: NkiTensor) -> NkiTensor:
-    """Operands of the shape of data are cut as it is, others by partitions only."""
+def _cut_as(data: Tensor, part: MaskedPart, value: NkiTensor) -> NkiTensor:
+    """Cut an operand of the shape of `data` to the part, any other by its partitions only."""
     if part.box is None or value.shape == data.shape:
         return part.cut(value)
     return value.slice(0, *part.box[0])
@@ -578,7 +586,7 @@ def nc_match_replace8(
     *, data: Any, vals: Any, imm: Any, dst_idx: Any = None, mask: Any = None, dtype: Any = None,
 ) -> Tensor:  # fmt: skip
     """data with the first occurrence of each of eight values replaced; dst_idx says where."""
-    given = {
+    given: dict[str, NkiTensor] = {
         name: core_argument("nc_match_replace8", name, v)
         for name, v in (("data", data), ("vals", vals))
     }
@@ -588,7 +596,7 @@ def nc_match_replace8(
     number = float(imm)
 
     def write(dst: NkiTensor, _: Any) -> None:
-        own = {k: _cut_as(data, part, v) for k, v in given.items()}
+        own: Fields = {k: _cut_as(data, part, v) for k, v in given.items()}
         nisa.nc_match_replace8(dst=dst, imm=number, **own)
 
     result = to_dtype_name(dtype) if dtype is not None else data.dtype_name
@@ -600,20 +608,21 @@ def nc_stream_shuffle(
 ) -> Tensor:
     """Partition p of dst in each group of 32 takes partition shuffle_mask[p] of src; 255 none."""
     frame = require_frame("nki.isa.nc_stream_shuffle")
-    part = boxed_part("nki.isa.nc_stream_shuffle", mask, dst.shape)
+    destination: Tensor = dst
+    part = boxed_part("nki.isa.nc_stream_shuffle", mask, destination.shape)
     if part.is_empty:
-        return dst
+        return destination
     if part.box is not None:
         raise UnsupportedMask(what="a mask of nki.isa.nc_stream_shuffle", loc=caller())
     source = src.read_view()
-    place = dst.write_view(is_partial=255 in shuffle_mask)
+    place = destination.write_view(is_partial=255 in shuffle_mask)
     if source.shape[0] != place.shape[0]:
         wide = temporary_tile(frame, place.shape, source.dtype)
         fill(wide, 0)
         copy_tile(frame, wide.slice(0, 0, source.shape[0]), align_partition_start(frame, source))
         source = wide
-    nisa.nc_stream_shuffle(dst=place, src=source, shuffle_mask=[int(n) for n in shuffle_mask])
-    return dst
+    nisa.nc_stream_shuffle(dst=place, src=source, shuffle_mask=tuple(map(int, shuffle_mask)))
+    return destination
 
 
 def range_select(
@@ -703,7 +712,7 @@ def affine_select(
 def _select_disjunction(
     frame: Frame, dst: NkiTensor, data: NkiTensor, otherwise: float, part: MaskedPart
 ) -> None:
-    """dst = data where one alternative of the part's rest holds, a number elsewhere."""
+    """dst = data where the mask of the part holds, `otherwise` elsewhere."""
     chosen, result = (temporary_tile(frame, dst.shape, dst.dtype) for _ in range(2))
     copy_tile(frame, chosen, data)
     fill(result, otherwise)
@@ -713,7 +722,7 @@ def _select_disjunction(
 
 
 def _predicate_mask(pred: Any, shape: tuple[int, ...]) -> Mask:
-    """A mask over the axes of a tile, also for a truth value."""
+    """The Mask of a predicate over the axes of a tile; True and False are masks too."""
     rank = len(shape)
     if isinstance(pred, Mask):
         return Mask(tuple(tuple(c.at_rank(rank) for c in each) for each in pred.alternatives))

@@ -1,4 +1,4 @@
-"""Issuing instructions for tensors of Beta 1: operands, masks, destinations."""
+"""Issuing instructions for Beta 1 tensors: binding operands, masks, destinations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorCopyPredicated
 from glia.isa.operand import Memory
-from glia.isa.rules import start_partition_holds
+from glia.isa.rules import MOST_DIMS, start_partition_holds
 from glia.nki import isa as nisa
 from glia.nki.api.elementwise import two_step
 from glia.nki.beta1.errors import (
@@ -27,7 +27,7 @@ from glia.nki.beta1.tensors.buffers import Buffer, sbuf
 from glia.nki.beta1.tensors.index import Box, Conditions, Index, Mask
 from glia.nki.beta1.tensors.storage import DeferredWrite, Storage, allocate_unchecked
 from glia.nki.beta1.tensors.tensor import Tensor
-from glia.nki.issue.instruction import MOST_DIMS, issue
+from glia.nki.issue.instruction import issue
 from glia.nki.issue.transfers import dma_copy
 from glia.nki.names.enums import MemoryRegion
 from glia.nki.session.session import caller
@@ -44,7 +44,7 @@ Write = Callable[[NkiTensor, CutOperand], Any]
 
 @dataclass(frozen=True)
 class MaskedPart:
-    """What a mask leaves of a tile of `shape`: nothing, or a box but for `rest`."""
+    """The elements of a tile of `shape` that a mask selects: none, or those of `box` and `rest`."""
 
     shape: tuple[int, ...]
     box: Box | None = None
@@ -52,7 +52,7 @@ class MaskedPart:
     is_empty: bool = False
 
     def cut(self, tensor: NkiTensor) -> NkiTensor:
-        """The same part of an operand; its dimensions of one element stay."""
+        """The box of an operand; its dimensions of one element stay whole."""
         if self.box is None:
             return tensor
         for axis, (first, end) in enumerate(self.box[: tensor.ndim]):
@@ -62,7 +62,7 @@ class MaskedPart:
 
 
 def masked_part(mask: Any, shape: tuple[int, ...]) -> MaskedPart:
-    """The part of a tile that a mask leaves: a mask, a truth value, or None for all of it."""
+    """The part of a tile that a mask selects: a Mask, a truth value, or None for all of it."""
     if mask is None or mask is True or (isinstance(mask, np.bool_) and mask):
         return MaskedPart(shape)
     if isinstance(mask, bool | np.bool_):
@@ -77,16 +77,16 @@ def masked_part(mask: Any, shape: tuple[int, ...]) -> MaskedPart:
 
 
 def boxed_part(function: str, mask: Any, shape: tuple[int, ...]) -> MaskedPart:
-    """The part of a tile that a mask leaves; UnsupportedMask where that is no box."""
+    """The part of a tile that a mask selects; UnsupportedMask where that is not a box."""
     part = masked_part(mask, shape)
     if part.rest is not None:
-        what = f"a mask of {function} that is no box (mask what is stored in its place)"
+        what = f"a mask of {function} that is not a box (mask the store in its place)"
         raise UnsupportedMask(what=what, loc=caller())
     return part
 
 
 def conjoin_masks(first: Any, second: Any) -> Any:
-    """The conjunction of two masks."""
+    """The conjunction of two optional masks."""
     if first is None or second is None:
         return second if first is None else first
     return first & second
@@ -97,13 +97,16 @@ def conjoin_masks(first: Any, second: Any) -> Any:
 
 def temporary_tile(
     frame: Frame, shape: tuple[int, ...], dtype: str, region: MemoryRegion = SBUF
-) -> Any:
-    """A tile of the core for what an instruction needs in between."""
+) -> NkiTensor:
+    """A new tile of the core for an intermediate value."""
     return allocate_unchecked(frame, shape, dtype, region, "temporary")
 
 
 def operand(function: str, name: str, value: Any) -> NkiTensor:
-    """An operand on chip, moved to where an engine can read it when it starts elsewhere."""
+    """The core tensor of an operand on chip, at a start partition that engines can read.
+
+    UnsupportedHere, WrongMemory or IndirectNotSupported for other operands.
+    """
     if not isinstance(value, Tensor):
         raise UnsupportedHere(
             what=f"{function} with {name} of type {type(value).__name__}",
@@ -121,7 +124,7 @@ def operand(function: str, name: str, value: Any) -> NkiTensor:
 
 
 def align_partition_start(frame: Frame, tensor: NkiTensor) -> NkiTensor:
-    """The tensor, or a copy at partition 0 when its own start is none for an engine."""
+    """The tensor, or a copy at partition 0 when engines cannot start at its partition."""
     if has_engine_start(tensor) or tensor.tile.memory is Memory.PSUM:
         return tensor
     copied = temporary_tile(frame, tensor.shape, tensor.dtype)
@@ -130,7 +133,7 @@ def align_partition_start(frame: Frame, tensor: NkiTensor) -> NkiTensor:
 
 
 def has_engine_start(tensor: NkiTensor) -> bool:
-    """Whether an engine can access the partitions: neighbours from an allowed start."""
+    """Whether engines can access the partitions: contiguous, from an allowed start."""
     step, count = tensor.dims[0]
     start = tensor.partition
     if count > 1 and step not in (0, 1):
@@ -139,7 +142,7 @@ def has_engine_start(tensor: NkiTensor) -> bool:
 
 
 def broadcast_view(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> NkiTensor:
-    """The tensor repeated to a shape, as NumPy broadcasts; over the partitions it is copied."""
+    """The tensor broadcast to a shape as in NumPy; along the partitions it is copied."""
     if tensor.shape == shape:
         return tensor
     view = tensor
@@ -159,7 +162,7 @@ def broadcast_view(tensor: NkiTensor, shape: tuple[int, ...], frame: Frame) -> N
 
 
 def _prepend_axis(view: NkiTensor) -> NkiTensor:
-    """A dimension of one partition in front of a tile that has only one."""
+    """The single partition of a tile as a free dimension behind a new partition axis."""
     if view.shape[0] != 1:
         raise UnsupportedHere(
             what=f"a tile of shape {view.shape} as a row",
@@ -170,14 +173,14 @@ def _prepend_axis(view: NkiTensor) -> NkiTensor:
 
 
 def broadcast_partitions(frame: Frame, tensor: NkiTensor, partitions: int) -> NkiTensor:
-    """One partition copied to many."""
+    """A new tile with one partition copied to `partitions`."""
     tile = temporary_tile(frame, (partitions, *tensor.shape[1:]), tensor.dtype)
     broadcast_partitions_into(frame, tile, tensor)
     return tile
 
 
 def broadcast_partitions_into(frame: Frame, dst: NkiTensor, tensor: NkiTensor) -> None:
-    """One partition copied to all of a tile in SBUF of the same dtype."""
+    """Copy one partition to all partitions of a tile in SBUF of the same dtype."""
     whole = ensure_in_sbuf(frame, tensor)
     repeated = whole._derive(((0, dst.shape[0]), *whole.dims[1:]))
     issue(frame.session, "dma_copy", DmaCopy, {"dst": dst, "src": repeated})
@@ -217,7 +220,7 @@ def defer(
     is_partial: bool = False,
     splits: bool = False,
 ) -> Tensor:
-    """A result of this shape whose instruction waits for its destination.
+    """A result of this shape whose instruction is deferred until its destination is known.
 
     `write(destination, cut)` issues it for the part of the destination that the mask leaves and
     cuts operands to the same part. The mask is one of `masked`, by default the shape itself.
@@ -243,7 +246,7 @@ def defer(
 
 
 def _split_free_dimension(write: Write) -> Write:
-    """Write a tile one index of its first free dimension after the other, until few are left."""
+    """Write a tile of too many dimensions one index of its first free dimension at a time."""
 
     def parts(dst: NkiTensor, cut: CutOperand) -> None:
         if dst.ndim <= MOST_DIMS:
@@ -274,7 +277,7 @@ def write_part(
     by_dma: bool = False,
     is_partial: bool = False,
 ) -> None:
-    """Issue what writes a part of a destination; elements outside the part stay as they are."""
+    """Issue the write of a part of a destination; other elements keep their contents."""
     if part.is_empty:
         return
     if part.rest is not None and not is_fresh:
@@ -295,7 +298,7 @@ def write_part(
 
 
 def _write_selected(destination: Tensor, part: MaskedPart, write: Write) -> None:
-    """Compute the whole box aside and copy the elements for which the mask's rest holds."""
+    """Compute the whole box in a new tile and copy the elements where the mask's rest holds."""
     frame = destination.frame
     place = destination.write_view(part.box, is_partial=True)
     tile = temporary_tile(frame, place.shape, place.dtype)
@@ -343,7 +346,7 @@ def select_affine(dst: NkiTensor, condition: Index, data: NkiTensor, otherwise: 
 
 
 def assign(slot: Tensor, value: Any, mask: Any = None) -> None:
-    """slot[...] = value: an instruction that waits gets the slot as its destination."""
+    """slot[...] = value: a deferred instruction gets the slot as its destination."""
     if not slot.is_on_chip:
         raise WrongMemory(
             name="destination", function="assignment", wanted="psum|sbuf", found="hbm", loc=caller()
@@ -360,7 +363,7 @@ def assign(slot: Tensor, value: Any, mask: Any = None) -> None:
 
 
 def _forward_to_slot(slot: Tensor, value: Tensor) -> bool:
-    """Let the instruction that gives the value write the slot; whether that is possible."""
+    """Make the slot the destination of a deferred value; False when it cannot be."""
     storage = value.storage
     offer = storage.deferred
     if offer is None or storage is slot.storage or slot.region not in offer.regions:
@@ -409,7 +412,7 @@ def fill(dst: NkiTensor, value: float) -> None:
 
 
 def transfer(frame: Frame, dst: NkiTensor, src: NkiTensor, **options: Any) -> None:
-    """Copy by DMA; what is in PSUM passes through SBUF, many dimensions go in parts."""
+    """Copy by DMA; PSUM goes through SBUF, tensors of too many dimensions in several transfers."""
     source = ensure_in_sbuf(frame, src)
     if max(dst.ndim, source.ndim) > MOST_DIMS and dst.shape == source.shape:
         dst, source = _merge_free_dimensions(dst, source)
@@ -421,7 +424,7 @@ def transfer(frame: Frame, dst: NkiTensor, src: NkiTensor, **options: Any) -> No
 
 
 def _merge_free_dimensions(one: NkiTensor, two: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
-    """Both with free dimensions joined that follow each other regularly in both."""
+    """Both tensors with free dimensions merged where both are contiguous across them."""
     pairs: list[list[tuple[int, int]]] = []
     for first, second in zip(one.dims, two.dims, strict=True):
         count = first[1]

@@ -67,7 +67,7 @@ def hbm_operand(function: str, name: str, value: Any) -> Tensor:
 
 
 def tile_shape(frame: Frame, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape as that of a tile: at least two dimensions, not too many partitions."""
+    """The shape of a tile, at least two dimensions; TooManyPartitions beyond the core's."""
     most = frame.session.arch.partitions
     if shape[0] > most:
         raise TooManyPartitions(count=shape[0], most=most, loc=caller())
@@ -75,7 +75,7 @@ def tile_shape(frame: Frame, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def boxes(part: MaskedPart) -> Iterator[Box | None]:
-    """The boxes of a part: one, or many when the mask is no box."""
+    """Disjoint boxes that make up a part; None stands for all of the tile."""
     if part.is_empty:
         return
     if part.rest is None:
@@ -88,7 +88,7 @@ def boxes(part: MaskedPart) -> Iterator[Box | None]:
 def load(src: Any, *, mask: Any = None, dtype: Any = None, mode: Any = oob_mode.error) -> Tensor:
     """A tile in SBUF with the contents of a tensor in HBM, converted to a dtype.
 
-    `mode` is an oob_mode of nki.isa: what becomes of indices in memory that name no row.
+    `mode` is an oob_mode of nki.isa: how indices in memory that are out of bounds are treated.
     """
     frame = require_frame("nl.load")
     outside = _core_oob_mode("nl.load", mode)
@@ -116,8 +116,8 @@ def _slice_box(tensor: NkiTensor, box: Box | None) -> NkiTensor:
 
 
 def _core_oob_mode(function: str, mode: Any) -> oob_mode:
-    """The mode of the core that one of this generation is."""
-    found = getattr(mode, "name", None)
+    """The core's oob_mode of the same name; UnsupportedHere for other values."""
+    found: Any = getattr(mode, "name", None)
     if found not in oob_mode.__members__:
         why = "the modes are nisa.oob_mode.error and nisa.oob_mode.skip"
         raise UnsupportedHere(what=f"{function} with mode={mode!r}", why=why, loc=caller())
@@ -173,8 +173,8 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
 
     def write(dst: NkiTensor, _: Any) -> None:
         for box in boxes(part):
-            turned = box[::-1] if box else None
-            transfer(frame, _slice_box(dst, turned), source.read_view(box).permute((1, 0)))
+            transposed = box[::-1] if box else None
+            transfer(frame, _slice_box(dst, transposed), source.read_view(box).permute((1, 0)))
 
     shape = tile_shape(frame, source.shape[::-1])
     return _defer_load("nl.load_transpose2d", shape, name, write, part)
@@ -189,13 +189,13 @@ def _defer_load(
     *,
     skips: bool = False,
 ) -> Tensor:
-    """A transfer into SBUF that waits and cuts its destination itself."""
+    """A deferred transfer into SBUF that slices its destination itself."""
     is_partial = skips or part.is_empty or part.box is not None or part.rest is not None
     return defer(function, shape, name, write, regions=(SBUF,), by_dma=True, is_partial=is_partial)
 
 
 def transpose_on_pe(frame: Frame, dst: NkiTensor, data: NkiTensor) -> None:
-    """dst in PSUM = data transposed by the PE array, bit by bit."""
+    """dst in PSUM = data transposed by the PE array, bits unchanged."""
     bits = _BITS[data.stored.bytes]
     pair = (dst, data) if data.stored.is_float else (dst.view(bits), data.view(bits))
     fields = {"dst": pair[0], "data": ensure_in_sbuf(frame, pair[1])}
@@ -218,9 +218,9 @@ def transpose(x: Any, *, dtype: Any = None, mask: Any = None) -> Tensor:
     name = x.dtype_name if dtype is None else to_dtype_name(dtype)
 
     def write(dst: NkiTensor, _: Any) -> None:
-        turned = temporary_tile(frame, data.shape[::-1], data.dtype, PSUM)
-        transpose_on_pe(frame, turned, data)
-        copy_tile(frame, dst, turned)
+        transposed = temporary_tile(frame, data.shape[::-1], data.dtype, PSUM)
+        transpose_on_pe(frame, transposed, data)
+        copy_tile(frame, dst, transposed)
 
     return defer("nl.transpose", data.shape[::-1], name, write)
 
@@ -229,8 +229,8 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Te
     """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
     frame = require_frame("nl.matmul")
     if not transpose_x:
-        turned = transpose(x).read_view()
-        return defer_product("nl.matmul", frame, turned, operand("matmul", "y", y), mask)
+        transposed = transpose(x).read_view()
+        return defer_product("nl.matmul", frame, transposed, operand("matmul", "y", y), mask)
     return defer_product("nl.matmul", frame, *matmul_operands(x, y), mask)
 
 
@@ -243,7 +243,7 @@ def defer_product(
     function: str, frame: Frame, stationary: NkiTensor, moving: NkiTensor, mask: Any = None,
     is_transpose: bool = False, **options: Any,
 ) -> Tensor:  # fmt: skip
-    """stationary.T @ moving, a tile in PSUM that waits; `+=` accumulates it."""
+    """stationary.T @ moving, a deferred tile in PSUM; `+=` accumulates it."""
     stationary, moving = _flatten_operand(frame, stationary), _flatten_operand(frame, moving)
     if (stationary.stored is F32) != (moving.stored is F32):  # which the array does not mix
         stationary, moving = (ensure_float32(frame, each) for each in (stationary, moving))
@@ -256,9 +256,9 @@ def defer_product(
         if part.box is not None:
             first = first.slice(0, *part.box[0])
             dst = dst.slice(1, *part.box[1])
-        turns = is_transpose and dst.dtype == first.dtype and not accumulate
+        is_exact = is_transpose and dst.dtype == first.dtype and not accumulate
         nisa.nc_matmul(
-            dst=dst, stationary=first, moving=second, accumulate=accumulate, is_transpose=turns,
+            dst=dst, stationary=first, moving=second, accumulate=accumulate, is_transpose=is_exact,
             **options,
         )  # fmt: skip
 
@@ -329,7 +329,8 @@ def broadcast_to(src: Any, *, shape: Any) -> Tensor:
 
 def expand_dims(data: Any, axis: int) -> Tensor:
     """A view with a dimension of one element at a position."""
-    return data.expand_dims(axis)
+    view: Tensor = data.expand_dims(axis)
+    return view
 
 
 def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = None) -> Tensor:
@@ -345,7 +346,7 @@ def gather_flattened(data: Any, indices: Any, *, mask: Any = None, dtype: Any = 
 
 
 def core_function(name: str) -> Any:
-    """A function of nki.isa of the current generation; UnsupportedHere where there is none."""
+    """The function of the current nki.isa of this name; UnsupportedHere without one."""
     found = vars(nisa).get(name)
     if found is None:
         raise UnsupportedHere(

@@ -1,4 +1,4 @@
-"""Functions of nl that reduce along free dimensions, and those built of them."""
+"""Functions of nl that reduce along free dimensions, and functions built on them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IDENTITIES = {
 
 
 def free_axes(axis: Axis, rank: int) -> tuple[int, ...]:
-    """The axes in order; UnsupportedHere for the partitions and for what is no axis."""
+    """The reduced axes in order; UnsupportedHere for axis 0 and axes out of range."""
     given = axis if isinstance(axis, tuple | list) else (axis,)
     found = sorted({int(each) + (rank if each < 0 else 0) for each in given})
     if not found or not 0 < found[0] <= found[-1] < rank:
@@ -54,7 +54,7 @@ def free_axes(axis: Axis, rank: int) -> tuple[int, ...]:
 
 
 def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
-    """The shape of a result: a tile keeps one free dimension at least."""
+    """The shape of a reduced tile, which keeps at least one free dimension."""
     if keepdims:
         return tuple(1 if axis in axes else n for axis, n in enumerate(shape))
     kept = tuple(n for axis, n in enumerate(shape) if axis not in axes)
@@ -62,9 +62,9 @@ def reduced_shape(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool)
 
 
 def reduce_into(
-    frame: Any, dst: NkiTensor, x: NkiTensor, op: str, axes: tuple[int, ...], negate: bool = False
+    frame: Frame, dst: NkiTensor, x: NkiTensor, op: str, axes: tuple[int, ...], negate: bool = False
 ) -> None:
-    """dst = x reduced; the axes become the innermost ones."""
+    """dst = x reduced along `axes`, which are moved innermost."""
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
     view = x.permute((*kept, *axes))
     shape = tuple(x.shape[axis] for axis in kept)
@@ -101,8 +101,8 @@ def reduction(
     return defer(function, shape, name, write, mask=empty, is_partial=box is not None)
 
 
-def _fill_with_identity(frame: Any, data: NkiTensor, mask: Any, op: str) -> NkiTensor:
-    """The data with what leaves a reduction unchanged where the mask does not hold."""
+def _fill_with_identity(frame: Frame, data: NkiTensor, mask: Any, op: str) -> NkiTensor:
+    """A copy of the data with the identity of `op` where the mask does not hold."""
     tile = defer(
         "nl.sum", data.shape, data.dtype, lambda dst, cut: copy_tile(frame, dst, cut(data))
     )
@@ -176,7 +176,7 @@ def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None) -> Tensor:
     return mean(held, axes, dtype=name, mask=mask)
 
 
-def _combine_with_column(frame: Any, data: NkiTensor, column: NkiTensor, op: str) -> NkiTensor:
+def _combine_with_column(frame: Frame, data: NkiTensor, column: NkiTensor, op: str) -> NkiTensor:
     """data op column in float32."""
     tile = temporary_tile(frame, data.shape, "float32")
     if column.size == column.shape[0] and data.stored.is_float:
@@ -237,7 +237,7 @@ def rms_norm(
 
 
 class LoopReduction:
-    """What nl.loop_reduce returns: the first iteration assigns to the slot, others combine."""
+    """The result of nl.loop_reduce: the first iteration assigns to the slot, others combine."""
 
     def __init__(self, value: Tensor, op: str, is_first: bool, mask: Any) -> None:
         self.value = value
@@ -308,6 +308,7 @@ def all_reduce(
         raise UnsupportedHere(what=what, why=why, loc=caller())
     group = _program_group(frame, program_axes)
     topic = ("nl.all_reduce", name, data.shape, data.dtype)
+    assert frame.programs is not None
     total = frame.programs.meet(
         group, topic, data, lambda tiles: _combine_tiles(frame, tiles, name)
     )
@@ -319,7 +320,7 @@ def all_reduce(
 
 
 def _program_group(frame: Frame, axes: Any) -> tuple[tuple[int, ...], ...]:
-    """The positions of all programs that differ from this one along the axes alone."""
+    """The grid positions that differ from this program's along `axes` only."""
     rank = len(frame.grid)
     given = axes if isinstance(axes, tuple | list) else (axes,)
     if not given or not builtins.all(isinstance(a, int) and -rank <= a < rank for a in given):
@@ -333,7 +334,7 @@ def _program_group(frame: Frame, axes: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _combine_tiles(frame: Frame, tiles: list[NkiTensor], op: str) -> NkiTensor:
-    """All tiles combined, one after the other."""
+    """The tiles of all programs combined in order."""
     first = tiles[0]
     total = temporary_tile(frame, first.shape, "float32" if first.stored.is_float else first.dtype)
     copy_tile(frame, total, first)

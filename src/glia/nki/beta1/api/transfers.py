@@ -1,4 +1,4 @@
-"""Transfers of nki.isa of Beta 1."""
+"""DMA functions of Beta 1's nki.isa."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def dma_copy(
     *, dst: Any, src: Any, mask: Any = None, dst_rmw_op: Any = None,
     oob_mode: Any = oob_mode.error, dge_mode: Any = dge_mode.unknown,
 ) -> None:  # fmt: skip
-    """Copy between memories, rows chosen by indices where asked for; dst_rmw_op adds to dst.
+    """Copy between memories, rows chosen by indices in memory if given; dst_rmw_op adds to dst.
 
-    IndexError for an index that names no row, unless oob_mode.skip leaves such rows out.
+    IndexError for an index out of bounds, unless oob_mode.skip leaves its row out.
     """
     frame = require_frame("nki.isa.dma_copy")
     modes = {
@@ -42,7 +42,7 @@ def dma_copy(
 
 
 def _match_shapes(dst: NkiTensor, src: NkiTensor) -> tuple[NkiTensor, NkiTensor]:
-    """Both in the shape of the one that is on chip or indexed, since only counts have to agree."""
+    """Both in the shape of the one on chip or indexed: only element counts have to agree."""
     if dst.shape == src.shape or dst.indirection is not None or src.indirection is not None:
         return dst, src
     if dst.is_on_chip:
@@ -86,7 +86,7 @@ def dma_transpose(
     part = boxed_part("nki.isa.dma_transpose", mask, src.shape)
     source = src.read_view(part.box)
     outside = _ensure_in_hbm(frame, source)
-    turned = outside.permute(order)
+    transposed = outside.permute(order)
     box = tuple(part.box[axis] for axis in order) if part.box else ()
     name = to_dtype_name(dtype) if dtype is not None else src.dtype_name
 
@@ -94,7 +94,7 @@ def dma_transpose(
         place = dst
         for axis, (first, end) in enumerate(box):
             place = place.slice(axis, first, end)
-        transfer(frame, place, turned, dge_mode=mode)
+        transfer(frame, place, transposed, dge_mode=mode)
 
     shape = tile_shape(frame, tuple(src.shape[axis] for axis in order))
     empty = False if part.is_empty else None
@@ -105,7 +105,7 @@ def dma_transpose(
 
 
 def _ensure_in_hbm(frame: Frame, source: NkiTensor) -> NkiTensor:
-    """The tensor, or a copy in HBM of one on chip, whose dimensions a transfer may reorder."""
+    """The tensor, or a copy in HBM of one on chip: transfers permute tensors in HBM only."""
     if not source.is_on_chip:
         return source
     region = MemoryRegion.private_hbm

@@ -1,4 +1,4 @@
-"""Kernels of Beta 1 on the device, as far as time goes: benchmark and profile."""
+"""nki.baremetal, benchmark and profile of Beta 1, timed by the timing model."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class Latency:
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """What `kernel.benchmark_result` holds after a call."""
+    """The `kernel.benchmark_result` of a call."""
 
     nc_latency: Latency
     profile: Profile
 
 
 def _example_array(value: Any) -> Any:
-    """An array where a type like nt.tensor[[128, 512], nl.float32] stands for one."""
+    """The argument, or an array of zeros for a type like nt.tensor[[128, 512], nl.float32]."""
     if isinstance(value, type) and issubclass(value, Annotation) and value.dtype is not None:
         return np.zeros(value.shape or (), to_numpy_dtype(to_dtype_name(value.dtype)))
     return value
 
 
 class Baremetal(Kernel):
-    """A kernel on NumPy arrays; it runs simulated and keeps the files that were asked for."""
+    """A kernel on NumPy arrays, simulated; its options say which files are saved."""
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run on arrays and return what the kernel returns."""
@@ -64,7 +64,7 @@ class Baremetal(Kernel):
     def compile_and_profile(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Neff, Profile]:
-        """The kernel compiled for these arguments, and its simulated time."""
+        """The NEFF for these arguments, and its simulated profile."""
         named = {name: _example_array(value) for name, value in kwargs.items()}
         traced = trace_call(self, tuple(_example_array(value) for value in args), named)
         return Neff(traced.programs), profile_programs(traced.programs, self.target())

@@ -1,4 +1,4 @@
-"""benchmark, baremetal and profile for kernels of the current generation, which some call so."""
+"""Beta 1's benchmark, baremetal and profile for kernels of the current NKI."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from glia.profile.report import Profile, profile_programs
 
 
 class _CurrentKernel(Baremetal):
-    """A kernel of the current generation, on one core or two."""
+    """A kernel of the current NKI, on one core or two."""
 
     @property
     def ranks(self) -> int:
-        """How many cores the grid asks for, 0 without one."""
+        """The number of cores of the grid, 0 without one."""
         return self.grid[0] if self.grid else 0
 
     def compile_and_profile(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Neff, Profile]:
-        """The kernel compiled for these arguments, and its simulated time."""
+        """The NEFF for these arguments, and its simulated profile."""
         traced = trace_launch(bind(self.function, args, kwargs), self.target(), self.ranks)
         return Neff(traced.programs), profile_programs(traced.programs, self.target())
 

@@ -1,8 +1,8 @@
-"""A kernel of Beta 1 while it runs: its place in the grid and what it defers.
+"""`Frame`: the state of one run of a Beta 1 kernel: grid position, open loops, deferred write.
 
-A function returns its result before anybody says where it goes. Its instruction is therefore held
-back: an assignment to a slot that follows at once gives the slot as its destination, anything else
-gives it a tile of its own first. At most one instruction waits, so that the order is the program's.
+A function returns its result before its destination is known, so its instruction is deferred: an
+assignment to a slot that follows directly makes the slot the destination, anything else first
+allocates a tile. At most one instruction is deferred, so instructions keep program order.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from glia.nki.names.errors import OutsideKernel
 from glia.nki.names.language_errors import Beta1InKernel
 from glia.nki.session.session import Session, caller, is_running
 
+if TYPE_CHECKING:
+    from glia.nki.beta1.run.grid import Programs
+    from glia.nki.beta1.run.while_loop import OpenWhile
+    from glia.nki.beta1.tensors.storage import Storage
+    from glia.nki.beta1.tensors.tensor import Tensor
+
 
 class Scope:
-    """One turn of a loop, or the kernel itself: what is made in it is not used when it is over."""
+    """The lifetime of tensors: one iteration of a loop, or the whole kernel."""
 
     is_closed = False
 
@@ -27,8 +33,8 @@ class Scope:
 class LoopBody:
     """The body of a loop, which the compiler traces once.
 
-    Every iteration repeats what Python computed in the first one. Here Python runs in all of them,
-    so that what must not change, the allocator at each line, is kept from the first.
+    Python runs every iteration here, while the compiler repeats the first one. What must not vary,
+    the allocator at each source line, is therefore recorded in the first iteration and reused.
     """
 
     def __init__(self) -> None:
@@ -37,56 +43,56 @@ class LoopBody:
         self.scope = Scope()
         self.is_affine = False
         self.iteration = 0
-        self._written: dict[Any, int] = {}  # places of tensors from outside, and the turn that did
+        self._written: dict[Any, int] = {}  # iteration that wrote each place of an outer tensor
 
     def enter(self, *, is_affine: bool) -> None:
-        """The loop starts, perhaps again."""
+        """Start the loop, possibly another time."""
         self.is_affine = is_affine
         self._written.clear()
 
     def record_write(self, place: Any) -> bool:
-        """Note that this iteration writes a place; whether it is the first that does."""
+        """Record that this iteration writes a place; False if another one wrote it before."""
         return self._written.setdefault(place, self.iteration) == self.iteration
 
     def begin(self) -> None:
-        """The next iteration starts."""
+        """Start the next iteration."""
         self.iteration += 1
         self._counts.clear()
         self.end()
         self.scope = Scope()
 
     def end(self) -> None:
-        """The last iteration is over."""
+        """Close the scope of the current iteration."""
         self.scope.is_closed = True
 
     def first_iteration_value(self, place: Any, value: Any) -> Any:
-        """What the first iteration had at this place, when it was there as often as now."""
+        """The value that the first iteration had at this visit of a source place, else `value`."""
         count = self._counts[place] = self._counts.get(place, 0) + 1
         return self._known.setdefault((place, count), value)
 
 
 class Frame:
-    """One run of a kernel: `position` in its `grid`, and tensors that its programs share."""
+    """One run of a kernel on a `grid`; `position` is that of the running program."""
 
     def __init__(self, session: Session, grid: tuple[int, ...] = ()) -> None:
         self.session = session
         self.grid = grid
         self.position: tuple[int, ...] = (0,) * len(grid)
-        self.shared: list[Any] = []  # tensors in shared HBM, in the order they were made
-        self.shared_count = 0  # how many of them the current program has
-        self.placed_ranges: list[Any] = []  # tiles at chosen addresses
-        self.pending: Any = None  # the storage whose instruction waits
+        self.shared: list[Tensor] = []  # tensors in shared HBM, in order of creation
+        self.shared_count = 0  # how many of them the running program has created
+        self.placed_ranges: list[Any] = []  # (AddressRange, weak reference) of placed tiles
+        self.pending: Storage | None = None  # whose write is deferred
         self.number = 0
         self._stored = 0
         self.ignores_allocation = False  # the compiler chooses all addresses
-        self.bodies: list[LoopBody] = [LoopBody()]  # of the loops that run, the kernel's own first
-        self.programs: Any = None  # of the grid, while they run
-        self.while_loops: list[Any] = []  # those on the device that run
-        self.combines = False  # what is written is combined with what was there
-        self._storages: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self.bodies: list[LoopBody] = [LoopBody()]  # of the open loops, the kernel's own first
+        self.programs: Programs | None = None  # of the grid, while they run
+        self.while_loops: list[OpenWhile] = []  # on the device
+        self.combines = False  # whether writes accumulate into what is there
+        self._storages: WeakValueDictionary[int, Storage] = WeakValueDictionary()
 
     def begin(self, position: tuple[int, ...]) -> None:
-        """The next program of the grid starts."""
+        """Start the next program of the grid."""
         self.flush()
         self.position = position
         self.shared_count = 0
@@ -94,7 +100,7 @@ class Frame:
 
     @contextmanager
     def loop(self, place: Any, *, is_affine: bool) -> Iterator[LoopBody]:
-        """A traced loop at a place of the program; the caller begins its iterations."""
+        """Open a traced loop at a source place; the caller starts its iterations."""
         self.flush()
         body = self.bodies[-1].first_iteration_value(place, LoopBody())
         body.enter(is_affine=is_affine)
@@ -106,18 +112,18 @@ class Frame:
             if body in self.bodies:  # not where a loop around it was left
                 self.bodies = self.bodies[: self.bodies.index(body)]
 
-    def register_storage(self, storage: Any) -> int:
-        """Know a storage, as long as something else holds it; its number."""
+    def register_storage(self, storage: Storage) -> int:
+        """Track a storage while it is alive; returns its number."""
         self._stored += 1
         self._storages[self._stored] = storage
         return self._stored
 
-    def live_storages(self) -> list[Any]:
-        """The storages that are still held, in the order in which they were made."""
+    def live_storages(self) -> list[Storage]:
+        """The storages that are alive, in order of creation."""
         return [storage for _, storage in sorted(self._storages.items())]
 
     def materialize_all(self) -> None:
-        """Issue all that was put off, before instructions that run several times."""
+        """Issue all deferred writes and copies, before instructions that run repeatedly."""
         self.flush()
         for storage in self.live_storages():
             storage.materialize()
@@ -125,7 +131,7 @@ class Frame:
 
     @contextmanager
     def combining(self) -> Iterator[None]:
-        """What is written is combined with what is there, so that the order changes nothing."""
+        """Writes in the block accumulate, so that the order of iterations is irrelevant."""
         before, self.combines = self.combines, True
         try:
             yield
@@ -133,19 +139,22 @@ class Frame:
             self.combines = before
 
     def conflicts_across_iterations(self, depth: int, place: Any) -> bool:
-        """Note a write to a tensor made under `depth` bodies; whether two iterations write it."""
+        """Record a write to a tensor created under `depth` bodies.
+
+        True if two iterations of an nl.affine_range write the same place.
+        """
         inside = [] if self.combines else [e for e in self.bodies[depth:] if e.is_affine]
-        firsts = [each.record_write(place) for each in inside]  # all of them note it
+        firsts = [each.record_write(place) for each in inside]  # every open loop records it
         return not all(firsts)
 
     def flush(self) -> None:
-        """Issue the instruction that waits, to a tile of its own."""
+        """Issue the deferred instruction, if any, to a tile of its own."""
         storage, self.pending = self.pending, None
         if storage is not None:
             storage.issue_deferred()
 
     def unique_name(self, name: str, stem: str) -> str:
-        """A name for a tensor: its own, else numbered."""
+        """The given name of a tensor, else a numbered one."""
         self.number += 1
         return name or f"{stem}{self.number}"
 
@@ -154,9 +163,9 @@ _FRAME: ContextVar[Frame | None] = ContextVar("beta1_frame", default=None)
 
 
 def require_frame(function: str) -> Frame:
-    """The kernel that runs; OutsideKernel, naming the function, without one.
+    """The running Beta 1 kernel; else OutsideKernel, which names the function that needs one.
 
-    EarlierInKernel in a kernel of the current generation.
+    Beta1InKernel in a kernel of the current generation.
     """
     frame = _FRAME.get()
     if frame is None:
@@ -166,18 +175,18 @@ def require_frame(function: str) -> Frame:
 
 
 def running_frame() -> Frame | None:
-    """The kernel of this generation that runs, if one does."""
+    """The running Beta 1 kernel, None without one."""
     return _FRAME.get()
 
 
 def is_in_kernel() -> bool:
-    """Whether a kernel of this generation runs."""
+    """Whether a Beta 1 kernel is running."""
     return _FRAME.get() is not None
 
 
 @contextmanager
 def activate_frame(frame: Frame) -> Iterator[Frame]:
-    """Functions of nl and nisa belong to this run while the block lasts."""
+    """Make a frame the running one within the block, and flush it at the end."""
     token = _FRAME.set(frame)
     try:
         yield frame

@@ -43,7 +43,7 @@ def nki_call(func: Any, *args: Any, grid: Any = (), out_shape: Any = None, **kwa
 
 
 def _count_unbound_parameters(function: Any, count: int, kwargs: dict[str, Any]) -> int:
-    """How many parameters have neither an argument nor a default."""
+    """The number of positional parameters with neither an argument nor a default."""
     parameters = inspect.signature(function).parameters.values()
     positional = [p for p in parameters if p.kind in _POSITIONAL][count:]
     return sum(p.default is p.empty and p.name not in kwargs for p in positional)
@@ -53,7 +53,7 @@ def _count_unbound_parameters(function: Any, count: int, kwargs: dict[str, Any])
 def _returning_results(
     function: Any, results: tuple[tuple[tuple[int, ...], np.dtype], ...], is_several: bool
 ) -> Any:
-    """The kernel as one that makes and returns the tensors it writes its results to."""
+    """A kernel that creates the output tensors of `function`, passes and returns them."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -64,7 +64,8 @@ def _returning_results(
     signature = inspect.signature(function)
     left = [p for p in signature.parameters.values() if p.kind in _POSITIONAL][: -len(results)]
     others = [p for p in signature.parameters.values() if p.kind not in _POSITIONAL]
-    wrapper.__signature__ = signature.replace(parameters=[*left, *others])
+    bound = signature.replace(parameters=[*left, *others])
+    wrapper.__signature__ = bound  # type: ignore[attr-defined]  # which inspect reads
     return wrapper
 
 

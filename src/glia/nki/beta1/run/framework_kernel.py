@@ -1,4 +1,4 @@
-"""`FrameworkKernel`: the base of what passes a kernel to a framework as a custom call."""
+"""`FrameworkKernel`: base class of kernels that a framework embeds as custom calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of a grid: one after the other, but where they wait for each other."""
+"""The programs of a grid, run one after the other except where they synchronise."""
 
 from __future__ import annotations
 

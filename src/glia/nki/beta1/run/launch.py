@@ -1,4 +1,4 @@
-"""Running kernels of Beta 1: simulated, compiled for the device, on any grid."""
+"""Running Beta 1 kernels, simulated or compiled, on any grid."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.sim.run import one_blas_thread
 
 DEFAULT_TARGET = "trn2"
-# What decorators of kernels take, as documented and as public kernels write them.
+# Options of kernel decorators, documented or used by public kernels.
 OPTIONS = {
     "additional_compile_opt", "artifacts_dir", "debug_kernel", "disable_allocation_opt",
     "enable_out_of_bound_check", "experimental_flags", "iters", "kernel_return", "mode",
@@ -103,24 +103,24 @@ class Kernel:
         return self.run(args, kwargs)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run outside another kernel, as a framework does where it has the arguments."""
+        """Run outside another kernel: by the framework of the arguments, else simulated."""
         call = call_by_framework(self, args, kwargs)
         return simulate_call(self, args, kwargs) if call is None else call()
 
     def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
-        """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
+        """The kernel's result, simulated step by step; unwritten memory holds `unwritten`."""
         return simulate_launch(self, launch, target, unwritten)
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What a program depends on besides target and arguments."""
+        """The cache key of a program besides target and arguments."""
         return self.function, self.grid, self.writes_parameters, self.options.get("platform_target")
 
     def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
-        """The program of a launch, all of its grid, with the dtypes of the device.
+        """The device program of a launch, with all programs of its grid.
 
-        It is for the platform_target= of the kernel where it has one. As the compiler of this
-        generation does, independent instructions change places to keep engines busy.
+        The kernel's platform_target= takes precedence over `target`. As in the Beta 1 compiler,
+        independent instructions are reordered to keep engines busy.
         """
         given = self.options.get("platform_target")
         whole = replace(launch, kernel=_as_current_kernel(self, launch))
@@ -139,7 +139,7 @@ class Kernel:
 
 
 def check_options(function: Any, options: dict[str, Any]) -> None:
-    """BadLaunch for an option of a decorator, or a mode, that there is not."""
+    """BadLaunch for an unknown decorator option or mode."""
     problem = ""
     mode = options.get("mode", "auto")
     for name in options.keys() - OPTIONS:
@@ -151,7 +151,7 @@ def check_options(function: Any, options: dict[str, Any]) -> None:
         raise BadLaunch(kernel=home.name, problem=problem, loc=home)
 
 
-KERNEL_CLASSES: dict[str, type[Kernel]] = {}  # of modes that do more; measure.py adds them
+KERNEL_CLASSES: dict[str, type[Kernel]] = {}  # by mode; benchmark.py registers them
 
 
 def target_of(options: dict[str, Any]) -> Target:
@@ -170,15 +170,19 @@ def checked_grid(function: Any, grid: Any) -> Grid:
         return (1,)
     if not all(isinstance(dim, int | np.integer) and dim >= 1 for dim in dims):
         home = home_of(function)
-        raise BadLaunch(kernel=home.name, problem=f"the grid {grid!r} is none", loc=home)
+        raise BadLaunch(
+            kernel=home.name,
+            problem=f"the grid {grid!r} is not a tuple of positive integers",
+            loc=home,
+        )
     return tuple(int(dim) for dim in dims)
 
 
 def jit(func: Callable[..., Any] | None = None, mode: str = "auto", **kwargs: Any) -> Any:
     """Decorate a function as a kernel, as `@nki.jit` or `@nki.jit(mode="simulation")`.
 
-    Of a kernel the options stay that are not given anew. Modes baremetal and benchmark are what
-    functions of these names do.
+    A kernel keeps its options that are not overridden. Modes baremetal and benchmark are the
+    functions of these names.
     """
     if func is None:
         return functools.partial(jit, mode=mode, **kwargs)
@@ -215,7 +219,7 @@ def simulate_call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def simulate_launch(kernel: Kernel, launch: Launch, target: Target, unwritten: Unwritten) -> Any:
-    """Run a launch instruction by instruction; fresh memory holds `unwritten`."""
+    """Run a launch instruction by instruction; unwritten memory holds `unwritten`."""
     session = Interpreter(target, widens_floats=True, unwritten=unwritten)
     held = {name: writable(array, widens_floats=True) for name, array in launch.arrays.items()}
     frame = Frame(session, kernel.grid)
@@ -241,7 +245,7 @@ def simulate_launch(kernel: Kernel, launch: Launch, target: Target, unwritten: U
 
 
 def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str, Tensor]) -> Any:
-    """Run the programs of the grid one after the other; what the first returned."""
+    """Run the programs of the grid one after the other; the result of the first."""
     frame.ignores_allocation = getattr(kernel.function, "ignores_allocation", False)
     _check_annotations(launch, tensors)
     if not kernel.writes_parameters:
@@ -257,14 +261,14 @@ def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str
 
 
 def _host_value(value: Tensor, launch: Launch) -> Any:
-    """What the caller gets for a tensor that the kernel returned."""
+    """A returned tensor as an array of the caller's framework."""
     held, name = value.contents(), value.dtype_name
     given = held if name == "tfloat32" else held.astype(to_numpy_dtype(name))
     return from_numpy(given, launch.framework)
 
 
 def _parameter_annotations(launch: Launch) -> dict[str, Any]:
-    """The annotation of each parameter, as text where its names are not known here."""
+    """The annotation of each parameter, as text where it cannot be evaluated."""
     function = inspect.unwrap(launch.kernel)
     try:
         return inspect.get_annotations(function, eval_str=True)
@@ -314,7 +318,7 @@ def trace_call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _as_current_kernel(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
-    """The whole grid as one kernel of the current generation."""
+    """The whole grid as one kernel of the current NKI."""
 
     def whole(*args: Any, **kwargs: Any) -> Any:
         frame = Frame(current(launch.home.name), kernel.grid)
@@ -343,9 +347,9 @@ def _core_tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
 
 
 def _output_tensor(value: Any, launch: Launch) -> tuple[Tensor, NkiTensor]:
-    """A returned tensor as a whole one in shared HBM, where this generation lets nl.hbm be too.
+    """A returned tensor, and its core tensor, which is all of one in shared HBM.
 
-    A documented kernel returns a tile: that, and a part of a tensor, is copied, and warned of.
+    A tile, or a part of a tensor, is copied there with a KernelAdvice; NotAnOutput for others.
     """
     if not isinstance(value, Tensor):
         text = f"a {type(value).__name__}"
@@ -367,7 +371,7 @@ def _output_tensor(value: Any, launch: Launch) -> tuple[Tensor, NkiTensor]:
 
 
 def _whole_core_tensor(value: Tensor) -> NkiTensor | None:
-    """The core's tensor, where it is all of one in HBM."""
+    """The core tensor of all of a tensor in HBM, None for tiles and parts."""
     if value.is_on_chip:
         return None
     found = value.physical_tile()

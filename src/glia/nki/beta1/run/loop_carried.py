@@ -1,4 +1,4 @@
-"""Which names of Python a `while` carries from one turn to the next."""
+"""Which Python names a `while` carries from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _BRANCHES = ("body", "orelse", "finalbody", "handlers", "cases")
 
 @lru_cache(maxsize=1024)
 def carried_names(loop: ast.While) -> tuple[str, ...]:
-    """Names that a turn sets and that the next may read before it sets them, in order."""
+    """The sorted names that an iteration sets and the next may read before setting them."""
     before = _ExposedReads()
-    before.visit_all((*loop.body, loop.test))  # the first turn runs without a test
+    before.visit_all((*loop.body, loop.test))  # the first iteration runs without a test
     return tuple(sorted(before.exposed & stored_names(loop)))
 
 
 @lru_cache(maxsize=1024)
 def stored_names(loop: ast.While) -> Names:
-    """Names that a turn sets."""
+    """The names that an iteration sets or deletes."""
     nodes = [node for node in ast.walk(loop) if isinstance(node, ast.Name)]
     return frozenset(node.id for node in nodes if not isinstance(node.ctx, ast.Load))
 
 
 @lru_cache(maxsize=1024)
 def assigned_names(loop: ast.While) -> Names:
-    """Names that a turn sets other than in place, by `+=` and the like."""
+    """The names that an iteration binds other than by augmented assignment."""
     updates = {node.target for node in ast.walk(loop) if isinstance(node, ast.AugAssign)}
     nodes = [node for node in ast.walk(loop) if isinstance(node, ast.Name)]
     rebound = [n for n in nodes if not isinstance(n.ctx, ast.Load) and n not in updates]
@@ -37,14 +37,14 @@ def assigned_names(loop: ast.While) -> Names:
 
 
 class _ExposedReads(ast.NodeVisitor):
-    """Finds names that statements may read before they are set, in the order of evaluation."""
+    """Collects upward-exposed reads: names read before they are set, in evaluation order."""
 
     def __init__(self, defined: Names = _NOWHERE) -> None:
         self.exposed: set[str] = set()
-        self.defined = set(defined)  # set in any case by what came before
+        self.defined = set(defined)  # set on every path so far
 
     def visit_all(self, statements: Iterable[ast.AST]) -> None:
-        """Visit statements that follow each other."""
+        """Visit nodes in sequence."""
         for each in statements:
             self.visit(each)
 
@@ -76,7 +76,7 @@ class _ExposedReads(ast.NodeVisitor):
         self._visit_optional(node.orelse)
 
     def generic_visit(self, node: ast.AST) -> None:
-        """What a statement evaluates first, then its blocks, any of which may not run."""
+        """Visit the expressions of a statement, then its blocks, any of which may not run."""
         is_scope = isinstance(node, _SCOPES) or hasattr(node, "generators")
         for name, value in ast.iter_fields(node):
             parts = value if isinstance(value, list) else [value]
@@ -92,7 +92,7 @@ class _ExposedReads(ast.NodeVisitor):
         self.defined |= both[0] & both[1]
 
     def _visit_optional(self, statements: Iterable[ast.AST]) -> set[str]:
-        """Visit what may not run; the names that are set where it does."""
+        """Visit a block that may not run; the names that are set where it does."""
         inner = _ExposedReads(frozenset(self.defined))
         inner.visit_all(statements)
         self.exposed |= inner.exposed

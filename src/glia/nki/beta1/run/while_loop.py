@@ -1,9 +1,8 @@
-"""`while` on the device: entered without a condition, and traced once, whatever Python does.
+"""Do-while loops on the device: a `while` on an nt.scalar is traced as one loop.
 
-Python asks for the truth of the condition at the head and after every turn. The first time the loop
-opens; from the second time on what the turn made of the names that it carries is what the next one
-begins with: they hold tiles of their own, which the end of a turn copies to. Simulated, Python runs
-all turns, compiled it runs the first.
+Python evaluates the condition before the first iteration and after each one. The first evaluation
+opens the loop and gives every loop-carried name a tile of its own; each later one copies the names'
+new values to those tiles. Simulated, Python runs all iterations; compiled, it runs only the first.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ CONSTANT_TYPES = (bool, int, float, str, bytes, tuple, type(None), np.generic)
 
 @dataclass(eq=False)
 class CarriedName:
-    """A name: what it holds when a turn begins, of a tensor how often it was written by then."""
+    """A loop-carried name: its value and its tensor's write count as an iteration begins."""
 
     value: Any
-    home: Tensor | None = None  # a tile of its own, which the turns of the program share
+    home: Tensor | None = None  # the tile that carries it between iterations
     write_count: int = 0
 
 
 @dataclass(eq=False)
 class OpenWhile:
-    """A loop that runs; `sums` is what is known of tiles in PSUM when a turn begins."""
+    """An open loop; `sums` has (storage, tile, holds_sums, last_block) of PSUM tiles at entry."""
 
     place: LoopSite
     user: FrameType
@@ -59,7 +58,7 @@ class OpenWhile:
 def condition_holds(condition: Any, statement: ast.While, user: FrameType) -> bool:
     """The truth of an nt.scalar that is the condition of a `while` in the frame `user`.
 
-    WhileNeedsEntry unless the first turn always runs, EndlessWhile when no turn can be the last.
+    WhileNeedsEntry unless the first iteration always runs, EndlessWhile when none can be the last.
     """
     frame = require_frame("while")
     place = user.f_code.co_filename, statement.lineno, statement.col_offset
@@ -76,7 +75,7 @@ def condition_holds(condition: Any, statement: ast.While, user: FrameType) -> bo
     return bool(condition.value)
 
 
-# --- the first turn ------------------------------------------------------------------------------
+# --- entry ---------------------------------------------------------------------------------------
 
 
 def _open_loop(frame: Frame, place: LoopSite, statement: ast.While, user: FrameType) -> None:
@@ -102,7 +101,7 @@ def _open_loop(frame: Frame, place: LoopSite, statement: ast.While, user: FrameT
 def _initial_value(
     frame: Frame, user: FrameType, name: str, value: Any, is_set: bool
 ) -> CarriedName:
-    """What a name begins with: where a turn sets it anew, a tile of its own with the contents."""
+    """The initial value of a carried name; one that is rebound gets a tile of its own."""
     if hasattr(value, "to_tile"):
         home = _copy_to_own_tile(frame, name, value.to_tile())
         number = value.from_tile(home)
@@ -118,7 +117,7 @@ def _initial_value(
 
 
 def _copy_to_own_tile(frame: Frame, name: str, value: Tensor) -> Tensor:
-    """A tile of its own with the contents, unless nothing wrote any."""
+    """A new tile with the contents of `value`, if any were written."""
     dtype, shape = value.dtype_name, value.shape
     storage = Storage(frame, frame.unique_name("", name), value.buffer.unplaced, dtype, (), shape)
     home = Tensor.whole(storage)
@@ -129,11 +128,11 @@ def _copy_to_own_tile(frame: Frame, name: str, value: Tensor) -> Tensor:
     return home
 
 
-# --- the turns behind it -------------------------------------------------------------------------
+# --- the end of an iteration ---------------------------------------------------------------------
 
 
 def _end_iteration(frame: Frame, loop: OpenWhile, condition: Any) -> bool:
-    """End a turn; whether another follows."""
+    """Close an iteration; whether another follows."""
     if condition.is_known and condition.value:
         raise EndlessWhile(loc=caller())
     truth = None if condition.is_known else condition.truth()
@@ -155,25 +154,29 @@ def _end_iteration(frame: Frame, loop: OpenWhile, condition: Any) -> bool:
 
 
 def _check_sums(loop: OpenWhile) -> None:
-    """SumsChangeInWhile where a product of the next turn finds other contents than traced."""
+    """SumsChangeInWhile when PSUM tiles would enter the next iteration in another state."""
     for storage, tile, holds_sums, owner in loop.sums:
         if tile.holds_sums != holds_sums or tile.last_block != owner:
             raise SumsChangeInWhile(name=storage.name, loc=caller())
 
 
 def _carry_values(frame: Frame, loop: OpenWhile) -> None:
-    """Let the next turn begin with what this one made of the names."""
+    """Copy the new values of the carried names to their tiles, and rebind the names to those."""
     variables = dict(loop.user.f_locals)
-    made = {n: _carried_tile(n, each, variables.get(n)) for n, each in loop.carried.items()}
-    changed = {n: (loop.carried[n], tile) for n, tile in made.items() if tile is not None}
-    _parallel_copy(frame, [(each.home, tile) for each, tile in changed.values()])
-    for name, (each, _) in changed.items():
-        each.write_count = each.home.storage.write_count
-        set_local(loop.user, name, each.value)
+    changed: list[tuple[str, CarriedName, Tensor, Tensor]] = []
+    for name, carried in loop.carried.items():
+        tile = _carried_tile(name, carried, variables.get(name))
+        if tile is not None:
+            assert carried.home is not None
+            changed.append((name, carried, carried.home, tile))
+    _parallel_copy(frame, [(home, tile) for _, _, home, tile in changed])
+    for name, carried, home, _ in changed:
+        carried.write_count = home.storage.write_count
+        set_local(loop.user, name, carried.value)
 
 
 def _carried_tile(name: str, carried: CarriedName, new: Any) -> Tensor | None:
-    """The tile that a turn gave a name; None where the name holds what it held before."""
+    """The new tile of a carried name, None when unchanged; PythonChanges for other values."""
     old = carried.value
     if new is old:
         return None
@@ -183,15 +186,17 @@ def _carried_tile(name: str, carried: CarriedName, new: Any) -> Tensor | None:
     if not isinstance(old, Tensor) or not isinstance(new, Tensor):
         if isinstance(old, CONSTANT_TYPES) and type(new) is type(old) and new == old:
             return None
-        _raise_python_changes(name, "only tiles and nt.scalar change from turn to turn")
+        _raise_python_changes(
+            name, "only tiles and nt.scalar change from one iteration to the next"
+        )
     for what in ("shape", "dtype_name", "region"):
         before, behind = getattr(old, what), getattr(new, what)
         if before != behind:
-            _raise_python_changes(name, f"{before} before a turn, {behind} behind it")
+            _raise_python_changes(name, f"{before} before an iteration, {behind} after it")
     if carried.home is None or not new.is_on_chip or new.block_dims:
         _raise_python_changes(name, "only tiles on chip are carried")
     if old.storage.write_count != carried.write_count and new.storage is not old.storage:
-        _raise_python_changes(name, "a turn writes its tile, and gives it a new one")
+        _raise_python_changes(name, "an iteration both writes its tile and binds it to a new one")
     return new
 
 
@@ -200,7 +205,7 @@ def _raise_python_changes(name: str, why: str) -> NoReturn:
 
 
 def _parallel_copy(frame: Frame, pairs: list[tuple[Tensor, Tensor]]) -> None:
-    """Copy all at once: what is read after it was written is copied aside first."""
+    """Copy as if simultaneously: a source that is also a destination is copied aside first."""
     homes = {id(home.storage) for home, _ in pairs}
     aside = [
         (home, _copy_to_own_tile(frame, "carried", new) if id(new.storage) in homes else new)
@@ -212,7 +217,7 @@ def _parallel_copy(frame: Frame, pairs: list[tuple[Tensor, Tensor]]) -> None:
 
 
 def set_local(user: FrameType, name: str, value: Any) -> None:
-    """Let a name of a function that runs hold another value, as debuggers do."""
+    """Bind a local name of a running Python frame to another value, as debuggers do."""
     user.f_locals[name] = value
     if sys.version_info < (3, 13):  # where f_locals is a copy
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(user), ctypes.c_int(0))

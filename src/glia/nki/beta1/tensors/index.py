@@ -85,7 +85,8 @@ class Index:
 
     # --- affine arithmetic ---------------------------------------------------------------------
 
-    def _add_affine(self, other: Any, sign: int) -> Index:
+    def _add_affine(self, other: Any, sign: int) -> Any:
+        """This plus `sign` times `other`: an Index, or a ShiftedIndex beside a tile."""
         if is_integer(other):
             return Index(self.shape, self.steps, self.start + sign * int(other))
         if hasattr(other, "is_tile"):
@@ -98,15 +99,15 @@ class Index:
         steps = tuple(x + sign * y for x, y in zip(a.steps, b.steps, strict=True))
         return Index(shape, steps, a.start + sign * b.start)
 
-    def __add__(self, other: Any) -> Index:
+    def __add__(self, other: Any) -> Any:
         return self._add_affine(other, 1)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Index:
+    def __sub__(self, other: Any) -> Any:
         return self._add_affine(other, -1)
 
-    def __rsub__(self, other: Any) -> Index:
+    def __rsub__(self, other: Any) -> Any:
         return (self * -1)._add_affine(other, 1)
 
     def __neg__(self) -> Index:
@@ -167,14 +168,10 @@ class Index:
         return _comparison_mask(lambda: (self - other,), other)
 
     def __eq__(self, other: object) -> Any:
-        return _comparison_mask(lambda: (self - other, other - self), other)  # type: ignore[operator]
+        return _comparison_mask(lambda: (self - other, other - self), other)
 
     def __ne__(self, other: object) -> Any:
-        return _comparison_mask(
-            lambda: (self - other, other - self),
-            other,
-            is_negated=True,  # type: ignore[operator]
-        )
+        return _comparison_mask(lambda: (self - other, other - self), other, is_negated=True)
 
     __hash__ = object.__hash__
 
@@ -269,8 +266,11 @@ class Mask:
         NumPy aligns shapes where that broadcasts, else from the first axis.
         """
         aligned = [tuple(_align_axes(c, shape) for c in each) for each in self.alternatives]
-        kept = [(each, *_solve_bounds(each, shape)) for each in aligned]
-        kept = [each for each in kept if each[1] is not None]
+        kept: list[tuple[Conditions, Box, Conditions]] = []
+        for conditions in aligned:
+            bounds, others = _solve_bounds(conditions, shape)
+            if bounds is not None:
+                kept.append((conditions, bounds, others))
         if not kept:
             return None, None
         box = _box_hull([each[1] for each in kept])

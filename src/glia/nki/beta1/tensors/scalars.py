@@ -28,6 +28,8 @@ class scalar(Annotation):
     on the device; any other use in Python is an error, since only the running program knows it.
     """
 
+    value: Any  # a one-element Tensor, or a number of Python
+
     def __init__(self, value: Any) -> None:
         if isinstance(value, scalar):
             value = value.value
@@ -60,14 +62,16 @@ class scalar(Annotation):
         if isinstance(self.value, Tensor):
             return self.value
         dtype = np.float32 if isinstance(self.value, float | np.floating) else np.int32
-        return FUNCTIONS["full"]((1, 1), self.value, dtype)
+        tile: Tensor = FUNCTIONS["full"]((1, 1), self.value, dtype)
+        return tile
 
     def truth(self) -> Tensor:
         """A one-element int32 tile, nonzero where the value is."""
         number = self.to_tile()
         if number.dtype_name == "int32":
             return number
-        return FUNCTIONS["not_equal"](number, 0, dtype=np.int32)
+        truth: Tensor = FUNCTIONS["not_equal"](number, 0, dtype=np.int32)
+        return truth
 
     def __bool__(self) -> bool:
         user = sys._getframe(1)

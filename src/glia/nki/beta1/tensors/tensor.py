@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glia.base.affine import Affine
 from glia.base.loc import Loc
 from glia.nki.beta1.errors import (
     AccessOutOfBound,
@@ -91,8 +92,8 @@ class Tensor:
         block: int = 0,
         block_dims: Dims = (),
         dims: Dims = (),
-        start: int = 0,
-        partition: int = 0,
+        start: int | Affine = 0,
+        partition: int | Affine = 0,
         dtype_name: str = "",
         stored: Any = None,
         bounds: tuple[tuple[int, Index, int], ...] = (),
@@ -450,11 +451,13 @@ class Tensor:
 
     def astype(self, dtype: Any) -> Tensor:
         """A copy in another dtype."""
-        return FUNCTIONS["copy"](self, dtype=dtype)
+        copied: Tensor = FUNCTIONS["copy"](self, dtype=dtype)
+        return copied
 
     def broadcast_to(self, shape: Any) -> Tensor:
         """The tile repeated along dimensions of one element; along the partitions it is copied."""
-        return FUNCTIONS["broadcast_to"](self, shape=tuple(shape))
+        repeated: Tensor = FUNCTIONS["broadcast_to"](self, shape=tuple(shape))
+        return repeated
 
     # --- assignment ----------------------------------------------------------------------------
 
@@ -501,7 +504,7 @@ class Tensor:
     __rshift__, __rrshift__, __irshift__ = _operator_methods("right_shift")
     __lt__, __le__ = _operator_method("less"), _operator_method("less_equal")
     __gt__, __ge__ = _operator_method("greater"), _operator_method("greater_equal")
-    __eq__, __ne__ = _operator_method("equal"), _operator_method("not_equal")  # type: ignore[assignment]
+    __eq__, __ne__ = _operator_method("equal"), _operator_method("not_equal")
 
     def offset_index(self, index: Index, sign: int) -> ShiftedIndex:
         """The index in memory that it holds plus `sign` times an affine one."""

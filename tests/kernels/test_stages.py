@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glia.kernels.parts.stages import run_stages, wait
+from glia.kernels.parts.stages import idle_stage, run_stages
 
 
 def ran(count: int, **options: Any) -> str:
@@ -36,5 +36,5 @@ def test_without_overlap_items_run_one_after_the_other() -> None:
 
 def test_a_stage_gets_what_the_one_before_returned() -> None:
     found: list[int] = []
-    run_stages([1, 2], lambda n: n + 1, wait, lambda n: n * 10, found.append)
+    run_stages([1, 2], lambda n: n + 1, idle_stage, lambda n: n * 10, found.append)
     assert found == [20, 30]

@@ -1,1 +1,1 @@
-"""Kernels to read: one idea in each file, with what bounds it and why it is tiled as it is."""
+"""NKI kernels to learn from: each file states its roofline and the reasons for its tiling."""

@@ -15,15 +15,15 @@ and written: in float32 DMA moves 46 of them (368 GB/s / 8 bytes) and is the bou
 92, and Vector is.
 
 Tiling: whole rows, up to 8192 columns, because parts of rows that lie a power of two apart in HBM
-meet in the same of its channels. Three buffers in turn: one is loaded, one scanned in its place,
-one stored. Longer rows go on from the last sum of the chunk before as `initial`. That sum must not
+fall into the same HBM channel. Three rotating buffers: one is loaded, one scanned in place, one
+stored. Longer rows continue from the last sum of the chunk before as `initial`. That sum must not
 be rounded: with a narrower dtype the scan writes float32, and Scalar, which is idle, narrows. The
 factor a is 1 everywhere: one column of ones, read again and again with step 0.
 """
 
 from __future__ import annotations
 
-from glia.kernels.parts.rows import Ring, split
+from glia.kernels.parts.rows import BufferRing, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -35,7 +35,7 @@ BUFFERS = 3
 
 @jit
 def cumsum(x: NkiTensor) -> NkiTensor:
-    """Sums of everything up to each element of the last dimension."""
+    """Inclusive prefix sums along the last dimension."""
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm, name="out")
     columns = x.shape[-1]
     source, target = x.reshape((-1, columns)), out.reshape((-1, columns))
@@ -43,19 +43,19 @@ def cumsum(x: NkiTensor) -> NkiTensor:
     shape = min(rows, nl.tile_size.pmax), min(columns, CHUNK)
     ones = nl.ones((shape[0], 1), nl.float32)
     is_narrow = x.dtype != nl.float32
-    loaded = Ring(BUFFERS, shape, x.dtype)
-    scanned = Ring(2, shape if is_narrow else (1, 1), nl.float32)
+    loaded = BufferRing(BUFFERS, shape, x.dtype)
+    scanned = BufferRing(2, shape if is_narrow else (1, 1), nl.float32)
     for row, partitions in split(rows, nl.tile_size.pmax):
-        before: NkiTensor | float = 0.0
+        carry: NkiTensor | float = 0.0
         for column, count in split(columns, CHUNK):
-            place = nl.ds(row, partitions), nl.ds(column, count)
+            chunk = nl.ds(row, partitions), nl.ds(column, count)
             data = loaded.next()[:partitions, :count]
             sums = scanned.next()[:partitions, :count] if is_narrow else data
-            nisa.dma_copy(data, source[place], engine=nisa.engine.sync)
+            nisa.dma_copy(data, source[chunk], engine=nisa.engine.sync)
             factor = ones[:partitions].broadcast(1, count)
-            nisa.tensor_tensor_scan(sums, factor, data, before, nl.multiply, nl.add)
-            before = sums[:, count - 1 : count]
+            nisa.tensor_tensor_scan(sums, factor, data, carry, nl.multiply, nl.add)
+            carry = sums[:, count - 1 : count]
             if is_narrow:
                 nisa.activation(data, nl.copy, sums)
-            nisa.dma_copy(target[place], data, engine=nisa.gpsimd_engine)
+            nisa.dma_copy(target[chunk], data, engine=nisa.gpsimd_engine)
     return out

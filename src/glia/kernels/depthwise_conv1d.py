@@ -1,4 +1,4 @@
-"""Depthwise convolution along a sequence: each channel has a filter of its own.
+"""Depthwise convolution along a sequence: one filter per channel.
 
 What: out[n, c, q] = sum over s of image[n, c, q + s] * taps[c, s], without padding, step 1.
 
@@ -8,22 +8,22 @@ Layout: channels on the partitions, the sequence on the free dimension. A shift 
 of the same tile that starts s elements later: nothing is copied for it.
 
 Roofline: S multiplications and additions for each output. Vector does both in one
-scalar_tensor_tensor, in two cycles: 2.1 ns for 128 channels on Trainium2. The Tensor Engine, with
-a diagonal matrix of the 128 channels' taps as its stationary operand, does them in one cycle of its
+scalar_tensor_tensor, in two cycles: 2.1 ns for 128 channels on Trainium2. The Tensor Engine, with a
+diagonal matrix of the 128 channels' taps as its stationary operand, does them in one cycle of its
 2.4 GHz with bfloat16 (0.42 ns) and in four with float32 (1.7 ns), and PSUM adds up over s. Of its
 multipliers 127 in 128 meet a zero; it is the fastest engine for the job all the same. The bound is
 S cycles of the Tensor Engine for a column of 128 outputs, or 2 elements to be moved (1.4 ns with
 bfloat16), whichever is more: with bfloat16 the transfers, up to S = 3.
 
-Tiling: 512 outputs are a bank of PSUM and one chain of S products. Eight banks in turn let the
-Tensor Engine go on while Vector and Scalar, alternately, take results out. A tile is loaded with
+Tiling: 512 outputs are a bank of PSUM and one chain of S products. Eight rotating banks let the
+Tensor Engine go on while Vector and Scalar, alternately, evacuate results. A tile is loaded with
 S - 1 columns more than it gives. The diagonals are made once, an identity matrix scaled by one
 column of taps each, and serve the whole batch.
 """
 
 from __future__ import annotations
 
-from glia.kernels.parts.rows import Ring, bytes_of, split
+from glia.kernels.parts.rows import BufferRing, bytes_of, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -44,9 +44,9 @@ def depthwise_conv1d(image: NkiTensor, taps: NkiTensor) -> NkiTensor:
     out = nl.ndarray((batch, channels, columns), image.dtype, buffer=nl.shared_hbm, name="out")
     pmax = min(nl.tile_size.pmax, channels)
     wide = min(TILE_BYTES // bytes_of(image.dtype), columns)
-    loaded = Ring(BUFFERS, (pmax, wide + length - 1), image.dtype)
-    stored = Ring(BUFFERS, (pmax, wide), image.dtype)
-    banks = Ring(8, (pmax, min(nl.tile_size.psum_bank_fmax, wide)), nl.float32, nl.psum)
+    loaded = BufferRing(BUFFERS, (pmax, wide + length - 1), image.dtype)
+    stored = BufferRing(BUFFERS, (pmax, wide), image.dtype)
+    banks = BufferRing(8, (pmax, min(nl.tile_size.psum_bank_fmax, wide)), nl.float32, nl.psum)
     identity = nl.shared_identity_matrix(pmax, nl.float32)
     for channel, partitions in split(channels, pmax):
         diagonals = _diagonals(identity, taps[nl.ds(channel, partitions)], image.dtype)
@@ -76,7 +76,9 @@ def _diagonals(identity: NkiTensor, taps: NkiTensor, dtype: str) -> list[NkiTens
     return diagonals
 
 
-def _convolve(result: NkiTensor, data: NkiTensor, diagonals: list[NkiTensor], banks: Ring) -> None:
+def _convolve(
+    result: NkiTensor, data: NkiTensor, diagonals: list[NkiTensor], banks: BufferRing
+) -> None:
     """result[:, q] = sum over s of diagonal s times data[:, q + s]."""
     partitions, columns = result.shape
     most = banks.shape[1]

@@ -1,4 +1,4 @@
-"""Attention in one pass over the keys, without the matrix of scores ever leaving the core.
+"""Attention in one pass over the keys; the matrix of scores never leaves the core.
 
 What: out[s] = sum over t of softmax over t(scale * q[s] . k[t]) * v[t], for every batch and head;
 causal: only t <= s; with a window w: only t > s - w. On request also lse[s], the logarithm of the
@@ -12,23 +12,23 @@ needs S <= T.
 
 Layout: q and k come with d first, because the scores add over it. 128 rows of q are stationary, so
 that a row of scores lies in one partition: its maximum and its sum go along the free dimension. The
-product with v adds over t, which therefore has to be on the partitions: the Tensor Engine turns the
-exponentials, 128 x 128 at a time.
+product with v adds over t, which therefore has to be on the partitions: the Tensor Engine
+transposes the exponentials, 128 x 128 at a time.
 
 Roofline: 4 * S * T * D operations, half of them when causal. With D = 128, for 128 rows and 512
-keys, the Tensor Engine needs 512 columns for the scores, 512 for turning and 512 for the values:
-640 ns on Trainium2, a third of its peak. Vector finds the maxima, 600 ns with the gap to its next
-instruction, and Scalar takes the exponentials, 430 ns; either empties PSUM of what was turned, 340
-or 430 ns. Vector adds the product of every 1024 keys to the result, 200 ns. Evenly shared that is
-730 ns for each of the two, which is the bound. On Trainium1 the two take turns at PSUM, where all
-of this is read, so that their times add up: 1270 ns. HBM has nothing to do.
+keys, the Tensor Engine needs 512 columns for the scores, 512 for transposition, 512 for values: 640
+ns on Trainium2, a third of its peak. Vector finds the maxima, 600 ns with the gap to its next
+instruction, and Scalar takes the exponentials, 430 ns; either evacuates the transposed tiles from
+PSUM, 340 or 430 ns. Vector adds the product of every 1024 keys to the result, 200 ns. Evenly shared
+that is 730 ns for each of the two, which is the bound. On Trainium1 the two share one port of PSUM,
+where all of this is read, so that their times add up: 1270 ns. HBM traffic is negligible.
 
 Tiling: the keys are worked on in blocks of 1024, two banks of scores. Row maxima and sums are kept
 over the blocks: when the maximum grows, sums and results so far are multiplied by exp(old - new).
-Stages overlap: the scores and maxima of a block, the exponentials of the one before, turning those
-of the one three before, and the product with v of one more. Blocks that a mask hides are left
-out, and only tiles that it cuts are masked. Keys and values of a head are loaded once for all the
-heads of q that share them.
+Stages overlap: the scores and maxima of a block, the exponentials of the one before, the
+transposition of the one three before, and the product with v of one more. Blocks that a mask hides
+are skipped, and only tiles that it cuts are masked. Keys and values of a head are loaded once for
+all the heads of q that share them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from glia.kernels.parts.psum import BANK_COLUMNS, copy_out
+from glia.kernels.parts.psum import BANK_COLUMNS, evacuate_psum
 from glia.kernels.parts.rows import split
-from glia.kernels.parts.stages import run_stages, wait
+from glia.kernels.parts.stages import idle_stage, run_stages
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -47,9 +47,9 @@ from glia.nki.language import NkiTensor
 
 ROWS = 128
 BLOCK = 2 * BANK_COLUMNS  # keys in one block
-HIDDEN = -1e30  # a score that a mask hides
-ORDER = (0, 3, 1, 2, 4)  # of stages: Scalar copies what was turned before new exponentials
-LOADED = 2048  # keys in one transfer
+MASKED_SCORE = -1e30  # a score that a mask hides
+ORDER = (0, 3, 1, 2, 4)  # of stages: Scalar evacuates transposed tiles before new exponentials
+TRANSFER_COLUMNS = 2048  # keys in one transfer
 
 
 @jit
@@ -78,11 +78,11 @@ def attend(
     q: NkiTensor, k: NkiTensor, v: NkiTensor, out: NkiTensor, lse: NkiTensor,
     scale: float, causal: bool, window: int, *, with_lse: bool,
 ) -> None:  # fmt: skip
-    """What flash_attention does, into tensors or views that are given."""
+    """flash_attention into the given tensors or views `out` and `lse`."""
     batch, heads, width, rows = q.shape
     groups, keys = k.shape[1], k.shape[3]
     mask = Mask(causal, window, rows, keys, q.dtype)
-    banks = _Banks(q.dtype, width)
+    banks = _PsumBanks(q.dtype, width)
     shared = heads // groups
     queries, results, sums = (
         each.reshape((batch * groups, shared, *each.shape[2:])) for each in (q, out, lse)
@@ -105,10 +105,10 @@ def attend(
 
 
 class Mask:
-    """Which keys a row sees.
+    """The keys visible to each row.
 
-    A mask is added to the scores by the Tensor Engine: as a product with the identity, where it
-    cuts them, 128 x 128 at a time.
+    The Tensor Engine adds the mask to the scores as a product with the identity, only for tiles of
+    128 x 128 that the mask cuts.
     """
 
     def __init__(self, causal: bool, window: int, rows: int, keys: int, dtype: str) -> None:
@@ -117,16 +117,16 @@ class Mask:
         self.identity = nl.shared_identity_matrix(ROWS, stored) if causal else None
         lags = {0} if causal else set()
         lags |= {window // ROWS * ROWS, -(-window // ROWS) * ROWS} if window else set()
-        self.tiles = {lag: self._tile(lag, stored) for lag in sorted(lags)}
+        self.tiles = {lag: self._mask_tile(lag, stored) for lag in sorted(lags)}
 
-    def seen(self, first: int, count: int) -> tuple[int, int]:
-        """The keys that any of some rows sees: (start, a multiple of 128; end)."""
+    def visible_keys(self, first: int, count: int) -> tuple[int, int]:
+        """The keys visible to any of `count` rows: (start, a multiple of 128; end)."""
         end = min(self.keys, first + count) if self.causal else self.keys
         start = max(0, first - self.window + 1) if self.window else 0
         return start // ROWS * ROWS, end
 
     def add(self, scores: NkiTensor, row: int, key: int) -> None:
-        """Hide what rows from `row` do not see of keys from `key`, both multiples of 128."""
+        """Mask scores of rows from `row` and keys from `key`, both multiples of 128."""
         for start, count in split(scores.shape[1], ROWS):
             tile = self.tiles.get(row - key - start)
             if tile is not None:
@@ -134,55 +134,57 @@ class Mask:
                 identity = self.identity[:, : scores.shape[0]]
                 nisa.nc_matmul(part, identity, tile[:, :count], accumulate=True)
 
-    def _tile(self, lag: int, dtype: str) -> NkiTensor:
-        """0 where a row sees a key and a great negative number elsewhere, row - key from `lag`."""
+    def _mask_tile(self, lag: int, dtype: str) -> NkiTensor:
+        """0 where a key is visible, MASKED_SCORE elsewhere, for row - key starting at `lag`."""
         tile = nl.ndarray((ROWS, ROWS), dtype)
         nisa.memset(tile, 0.0, engine=nisa.gpsimd_engine)
         edges = [(lag, 1)] if self.causal else []
         edges += [(self.window - 1 - lag, -1)] if self.window else []
         for offset, sign in edges:  # kept where offset + sign * (row - key) >= 0
-            nisa.affine_select(tile, [[-sign, ROWS]], sign, tile, HIDDEN, nl.greater_equal, offset)
+            nisa.affine_select(
+                tile, [[-sign, ROWS]], sign, tile, MASKED_SCORE, nl.greater_equal, offset
+            )
         return tile
 
 
-class _Banks:
-    """PSUM: six banks of scores, so that the next ones need not wait for the exponentials.
+class _PsumBanks:
+    """The PSUM layout: six banks of scores, so that new scores do not wait for exponentials.
 
-    In float32, where what was turned fills two banks, there are four.
+    In float32, where transposed tiles fill two banks, four banks of scores.
     """
 
     def __init__(self, dtype: str, width: int) -> None:
         narrow = dtype != nl.float32
         count = 6 if narrow else 4
         self.scores = cycle(
-            [psum_at(place, (ROWS, BANK_COLUMNS), nl.float32) for place in range(count)]
+            [psum_tile(place, (ROWS, BANK_COLUMNS), nl.float32) for place in range(count)]
         )
         shape = (ROWS, BANK_COLUMNS // ROWS, ROWS)
-        self.turned = cycle([psum_at(count + each, shape, dtype) for each in range(2)])
+        self.transposed = cycle([psum_tile(count + each, shape, dtype) for each in range(2)])
         places = (6.5, 7.5) if narrow else (6, 7)
-        self.products = cycle([psum_at(place, (ROWS, width), nl.float32) for place in places])
+        self.products = cycle([psum_tile(place, (ROWS, width), nl.float32) for place in places])
         self.by_scalar = cycle([True, False, True, True])
 
 
-def psum_at(place: float, shape: tuple[int, ...], dtype: str) -> NkiTensor:
-    """A tile of PSUM that begins at a bank, or in its middle."""
+def psum_tile(place: float, shape: tuple[int, ...], dtype: str) -> NkiTensor:
+    """A PSUM tile at a bank, or at the middle of one (`place` n.5)."""
     address = int(place * nl.tile_size.psum_bank_fmax_bytes)
     return nl.ndarray(shape, dtype, buffer=nl.psum, address=(0, address))
 
 
 @dataclass
-class _Rows:
-    """What is known of 128 rows of q after some blocks of keys."""
+class _RowState:
+    """Running maximum, denominator and output of 128 rows of q."""
 
     first: int
     query: NkiTensor  # [D, rows]
-    negative: NkiTensor | None = None  # minus the greatest score
+    negative_max: NkiTensor | None = None  # minus the running maximum of the scores
     total: NkiTensor | None = None  # sum of the exponentials
     result: NkiTensor | None = None  # sum of exponentials times values
 
 
 @dataclass
-class _Block:
+class _KeyBlock:
     """A block of keys for 128 rows, between stages."""
 
     first: int  # row
@@ -190,52 +192,58 @@ class _Block:
     end: int
     is_first: bool
     is_last: bool
-    rows: _Rows | None = None
+    rows: _RowState | None = None
     scores: list[NkiTensor] = field(default_factory=list)
     bias: NkiTensor | None = None
-    power: NkiTensor | None = None  # exponentials [rows, keys]
-    turned: list[NkiTensor] = field(default_factory=list)  # the same as tiles [128 keys, rows]
-    fade: NkiTensor | None = None  # exp(old maximum - new maximum)
+    exponentials: NkiTensor | None = None  # exponentials [rows, keys]
+    transposed: list[NkiTensor] = field(default_factory=list)  # the same as tiles [128 keys, rows]
+    correction: NkiTensor | None = None  # exp(old maximum - new maximum), rescales the running sums
     total: NkiTensor | None = None
 
 
 class _Head:
-    """One head of q."""
+    """The computation of one head of q."""
 
     def __init__(
         self, q: NkiTensor, out: NkiTensor, lse: NkiTensor, k: NkiTensor, v: list[NkiTensor],
-        mask: Mask, banks: _Banks, scale: float, with_lse: bool,
+        mask: Mask, banks: _PsumBanks, scale: float, with_lse: bool,
     ) -> None:  # fmt: skip
         self.q, self.out, self.lse, self.k, self.v = load_columns(q), out, lse, k, v
         self.mask, self.banks, self.scale, self.with_lse = mask, banks, scale, with_lse
         tiles = -(-mask.rows // ROWS)
         height = min(mask.rows, ROWS)
         self.maxima, self.totals = (nl.ndarray((height, tiles), nl.float32) for _ in range(2))
-        self.now: _Rows | None = None
+        self.current: _RowState | None = None
 
     def run(self) -> None:
-        """All rows, all keys they see."""
-        stages = (self._score, self._raise, wait, self._turn, self._weigh)
-        run_stages(self._blocks(), *stages, order=ORDER)
+        """All rows, over their visible keys."""
+        stages = (
+            self._compute_scores,
+            self._exponentiate,
+            idle_stage,
+            self._transpose,
+            self._accumulate_values,
+        )
+        run_stages(self._key_blocks(), *stages, order=ORDER)
         if self.with_lse:
             self._store_lse()
 
-    def _blocks(self) -> Iterator[_Block]:
+    def _key_blocks(self) -> Iterator[_KeyBlock]:
         for first, count in split(self.mask.rows, ROWS):
-            start, end = self.mask.seen(first, count)
+            start, end = self.mask.visible_keys(first, count)
             for at, keys in split(end - start, BLOCK):
                 here = start + at
-                yield _Block(first, here, here + keys, here == start, here + keys == end)
+                yield _KeyBlock(first, here, here + keys, here == start, here + keys == end)
 
-    def _score(self, block: _Block) -> _Block:
-        """Tensor: the scores; Vector: their maxima; GpSimd: the maxima so far."""
+    def _compute_scores(self, block: _KeyBlock) -> _KeyBlock:
+        """Tensor: the scores; Vector: their maxima; GpSimd: the running maxima."""
         if block.is_first:
             count = min(ROWS, self.mask.rows - block.first)
-            self.now = _Rows(block.first, self.q[:, nl.ds(block.first, count)])
-        rows = block.rows = self.now
+            self.current = _RowState(block.first, self.q[:, nl.ds(block.first, count)])
+        rows = block.rows = self.current
         assert rows is not None
         height = rows.query.shape[1]
-        found = [] if rows.negative is None else [rows.negative]
+        found = [] if rows.negative_max is None else [rows.negative_max]
         for at, keys in split(block.end - block.start, BANK_COLUMNS):
             scores = next(self.banks.scores)[:height, :keys]
             keys_here = self.k[:, nl.ds(block.start + at, keys)]
@@ -244,69 +252,73 @@ class _Head:
             block.scores.append(scores)
             found.append(nl.ndarray((height, 1), nl.float32))
             nisa.tensor_reduce(found[-1], nl.maximum, block.scores[-1], axis=1, negate=True)
-        most, block.bias = (nl.ndarray((height, 1), nl.float32) for _ in range(2))
-        least_of(most, found)
-        nisa.tensor_scalar(block.bias, most, nl.multiply, self.scale, engine=nisa.gpsimd_engine)
+        new_max, block.bias = (nl.ndarray((height, 1), nl.float32) for _ in range(2))
+        column_minimum(new_max, found)
+        nisa.tensor_scalar(block.bias, new_max, nl.multiply, self.scale, engine=nisa.gpsimd_engine)
         if not block.is_first:
-            block.fade = nl.ndarray((height, 1), nl.float32)
-            block.total = rows.negative  # until the next stage needs the old maximum
-        rows.negative = most
+            block.correction = nl.ndarray((height, 1), nl.float32)
+            block.total = rows.negative_max  # carries the old maximum to the next stage
+        rows.negative_max = new_max
         return block
 
-    def _raise(self, block: _Block) -> _Block:
+    def _exponentiate(self, block: _KeyBlock) -> _KeyBlock:
         """Scalar: the exponentials and their sums."""
         height, keys = block.scores[0].shape[0], block.end - block.start
-        if block.fade is not None:
-            nisa.activation(block.fade, nl.exp, block.total, scale=-self.scale, bias=block.bias)
-        block.power = nl.ndarray((height, keys), self.q.dtype)
+        if block.correction is not None:
+            nisa.activation(
+                block.correction, nl.exp, block.total, scale=-self.scale, bias=block.bias
+            )
+        block.exponentials = nl.ndarray((height, keys), self.q.dtype)
         block.total = nl.ndarray((height, 1), nl.float32)
         for number, (at, count) in enumerate(split(keys, BANK_COLUMNS)):
             nisa.activation(
-                block.power[:, nl.ds(at, count)], nl.exp, block.scores[number],
+                block.exponentials[:, nl.ds(at, count)], nl.exp, block.scores[number],
                 bias=block.bias, scale=self.scale, reduce_op=nl.add,
                 reduce_cmd=nisa.reduce_cmd.reduce if number else nisa.reduce_cmd.reset_reduce,
                 reduce_res=block.total if at + count == keys else None,
             )  # fmt: skip
         return block
 
-    def _turn(self, block: _Block) -> _Block:
-        """Tensor: the exponentials turned; Scalar and Vector, one part in four: out of PSUM."""
-        assert block.power is not None
-        for at, keys in split(block.power.shape[1], BANK_COLUMNS):
+    def _transpose(self, block: _KeyBlock) -> _KeyBlock:
+        """Tensor: transpose the exponentials; Scalar, for one in four Vector: evacuate PSUM."""
+        assert block.exponentials is not None
+        for at, keys in split(block.exponentials.shape[1], BANK_COLUMNS):
             by_scalar = next(self.banks.by_scalar)
-            power = block.power[:, nl.ds(at, keys)]
-            block.turned += turn(power, next(self.banks.turned), by_scalar=by_scalar)
+            exponentials = block.exponentials[:, nl.ds(at, keys)]
+            block.transposed += transpose_tile(
+                exponentials, next(self.banks.transposed), by_scalar=by_scalar
+            )
         return block
 
-    def _weigh(self, block: _Block) -> None:
-        """Tensor: the product with the values; then add it to what there is."""
+    def _accumulate_values(self, block: _KeyBlock) -> None:
+        """Tensor: the product with the values; Vector: rescale the running output and add it."""
         rows = block.rows
         assert rows is not None
         product = next(self.banks.products)[: rows.query.shape[1]]
-        for number, part in enumerate(block.turned):
+        for number, part in enumerate(block.transposed):
             value = self.v[block.start // ROWS + number][: part.shape[0]]
             nisa.nc_matmul(product, part, value, accumulate=number > 0)
         if block.is_first:
             rows.total, rows.result = block.total, nl.ndarray(product.shape, nl.float32)
             nisa.tensor_copy(rows.result, product, engine=nisa.vector_engine)
         else:
-            by_fade = {"op0": nl.multiply, "operand0": block.fade, "op1": nl.add}
-            nisa.scalar_tensor_tensor(rows.result, rows.result, operand1=product, **by_fade)
+            rescale = {"op0": nl.multiply, "operand0": block.correction, "op1": nl.add}
+            nisa.scalar_tensor_tensor(rows.result, rows.result, operand1=product, **rescale)
             nisa.tensor_scalar(
-                rows.total, rows.total, operand1=block.total, engine=nisa.gpsimd_engine, **by_fade
+                rows.total, rows.total, operand1=block.total, engine=nisa.gpsimd_engine, **rescale
             )
         if block.is_last:
-            self._finish(rows, block)
+            self._normalize(rows, block)
 
-    def _finish(self, rows: _Rows, block: _Block) -> None:
-        """Divide by the sum of the exponentials and store."""
+    def _normalize(self, rows: _RowState, block: _KeyBlock) -> None:
+        """Divide the output by the denominator and store it."""
         height = rows.query.shape[1]
-        share, result = (
+        reciprocal, result = (
             nl.ndarray((height, 1), nl.float32),
             nl.ndarray(rows.result.shape, self.out.dtype),
         )
-        nisa.reciprocal(share, rows.total)
-        nisa.tensor_scalar(result, rows.result, nl.multiply, share, engine=nisa.gpsimd_engine)
+        nisa.reciprocal(reciprocal, rows.total)
+        nisa.tensor_scalar(result, rows.result, nl.multiply, reciprocal, engine=nisa.gpsimd_engine)
         nisa.dma_copy(self.out[nl.ds(rows.first, height)], result, engine=nisa.gpsimd_engine)
         if self.with_lse:
             column = slice(rows.first // ROWS, rows.first // ROWS + 1)
@@ -314,7 +326,7 @@ class _Head:
                 nisa.tensor_copy(kept[:height, column], value, engine=nisa.gpsimd_engine)
 
     def _store_lse(self) -> None:
-        """lse = scale * maximum + log(sum), for all rows together: Scalar changes tables once."""
+        """lse = scale * maximum + log(sum) of all rows at once: one change of activation tables."""
         whole, rest = divmod(self.mask.rows, ROWS)
         parts = [(ROWS, 0, whole)] if whole else []
         parts += [(rest, whole, 1)] if rest else []
@@ -322,15 +334,15 @@ class _Head:
             totals, maxima = (
                 each[:height, nl.ds(start, tiles)] for each in (self.totals, self.maxima)
             )
-            made = nl.ndarray((height, tiles), nl.float32)
-            nisa.activation(made, nl.log, totals)
-            nisa.tensor_tensor(made, made, maxima, nl.subtract)
+            log_sum = nl.ndarray((height, tiles), nl.float32)
+            nisa.activation(log_sum, nl.log, totals)
+            nisa.tensor_tensor(log_sum, log_sum, maxima, nl.subtract)
             place = self.lse[nl.ds(start * ROWS, height * tiles)].reshape((tiles, height))
-            nisa.dma_copy(place.permute((1, 0)), made, engine=nisa.scalar_engine)
+            nisa.dma_copy(place.permute((1, 0)), log_sum, engine=nisa.scalar_engine)
 
 
-def least_of(dst: NkiTensor, columns: list[NkiTensor]) -> None:
-    """dst = the least of some columns, two of which an instruction adds to a first one."""
+def column_minimum(dst: NkiTensor, columns: list[NkiTensor]) -> None:
+    """dst = the element-wise minimum of columns; an instruction takes two more at a time."""
     first, *others = columns
     for pair in [others[at : at + 2] for at in range(0, len(others), 2)] or [[first]]:
         operands = dict(zip(("operand0", "operand1"), pair, strict=False))
@@ -339,11 +351,11 @@ def least_of(dst: NkiTensor, columns: list[NkiTensor]) -> None:
         first = dst
 
 
-def turn(tile: NkiTensor, total: NkiTensor, *, by_scalar: bool) -> list[NkiTensor]:
-    """A tile [P, up to 512] turned, [128, P] for each 128 columns, through `total` in PSUM."""
+def transpose_tile(tile: NkiTensor, total: NkiTensor, *, by_scalar: bool) -> list[NkiTensor]:
+    """Transpose a tile [P, up to 512] to [128, P] tiles, through `total` in PSUM."""
     height = tile.shape[0]
     parts = [*split(tile.shape[1], ROWS)]
-    turned = nl.ndarray((ROWS, len(parts), height), tile.dtype)
+    transposed = nl.ndarray((ROWS, len(parts), height), tile.dtype)
     for number, (start, count) in enumerate(parts):
         part = tile[:, nl.ds(start, count)]
         nisa.nc_transpose(total[:count, number, :height], part, engine=nisa.tensor_engine)
@@ -353,24 +365,24 @@ def turn(tile: NkiTensor, total: NkiTensor, *, by_scalar: bool) -> list[NkiTenso
     for partitions, first, count in whole:
         if count:
             source = total[:partitions, nl.ds(first, count), :height]
-            copy_out(turned[:partitions, nl.ds(first, count)], source, by_scalar=by_scalar)
-    return [turned[:count, number] for number, (_, count) in enumerate(parts)]
+            evacuate_psum(transposed[:partitions, nl.ds(first, count)], source, by_scalar=by_scalar)
+    return [transposed[:count, number] for number, (_, count) in enumerate(parts)]
 
 
 def load_columns(source: NkiTensor) -> NkiTensor:
-    """A matrix [D, N] in SBUF, by several transfers."""
+    """Load a matrix [D, N] into SBUF by several transfers."""
     tile = nl.ndarray(source.shape, source.dtype)
-    for part in split(source.shape[1], LOADED):
+    for part in split(source.shape[1], TRANSFER_COLUMNS):
         nisa.dma_copy(tile[:, nl.ds(*part)], source[:, nl.ds(*part)], engine=nisa.engine.sync)
     return tile
 
 
 def load_rows(source: NkiTensor) -> list[NkiTensor]:
-    """A matrix [N, D] in SBUF, as a tile of up to 128 rows after the other."""
+    """Load a matrix [N, D] into SBUF as tiles of up to 128 rows."""
     rows, width = source.shape
     whole = rows // ROWS
     tiles = []
-    for start, count in split(whole, LOADED // ROWS):
+    for start, count in split(whole, TRANSFER_COLUMNS // ROWS):
         tile = nl.ndarray((ROWS, count, width), source.dtype)
         place = source[nl.ds(start * ROWS, count * ROWS)].reshape((count, ROWS, width))
         nisa.dma_copy(tile, place.permute((1, 0, 2)), engine=nisa.engine.sync)

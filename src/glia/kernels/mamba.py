@@ -28,19 +28,19 @@ does that, was measured at 172.93 us.
 Tiling: 512 steps are a bank of PSUM. Two tiles of channels share the rows of b and c_ of a state.
 The rows of the next states are made before the Tensor Engine waits for this state's products, so
 that Vector never waits for them: three pairs of banks for rows, one bank for each tile's sum.
-Longer sequences go on from the last column of each scan, [128 channels, 1] for each state.
+Longer sequences continue from the last column of each scan, [128 channels, 1] for each state.
 """
 
 from __future__ import annotations
 
-from glia.kernels.parts.rows import Ring, split
+from glia.kernels.parts.rows import BufferRing, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
 from glia.nki.language import NkiTensor
 
-TILES = 2  # of channels that share the rows of b and c_
-AHEAD = 4  # buffers of each intermediate
+TILES_PER_PASS = 2  # of channels that share the rows of b and c_
+BUFFERS = 4  # buffers of each intermediate
 
 
 @jit
@@ -57,66 +57,66 @@ def mamba(delta: NkiTensor, u: NkiTensor, a: NkiTensor, b: NkiTensor, c: NkiTens
     pmax = nl.tile_size.pmax
     buffers = _Buffers((min(pmax, channels), min(nl.tile_size.psum_bank_fmax, time)), states)
     for n in range(batch):
-        for first, count in split(channels, TILES * pmax):
+        for first, count in split(channels, TILES_PER_PASS * pmax):
             tiles = []
             for start, partitions in split(count, pmax):
                 place = nl.ds(first + start, partitions)
                 rates = nl.ndarray((partitions, states), nl.float32)
                 nisa.dma_copy(rates, a[place], engine=nisa.engine.sync)
-                tiles.append(_Tile(delta[n, place], u[n, place], out[n, place], rates))
+                tiles.append(_ChannelTile(delta[n, place], u[n, place], out[n, place], rates))
             for step, steps in split(time, buffers.shape[1]):
                 _scan(tiles, b[n], c[n], step, steps, buffers)
     return out
 
 
-class _Tile:
-    """128 channels: their tensors in HBM, a, and the states after the steps done so far."""
+class _ChannelTile:
+    """Up to 128 channels: their tensors in HBM, their rates a, and their current states."""
 
     def __init__(self, delta: NkiTensor, u: NkiTensor, out: NkiTensor, rates: NkiTensor) -> None:
         self.delta, self.u, self.out, self.rates = delta, u, out, rates
-        self.carried = nl.zeros(rates.shape, nl.float32)
+        self.final_states = nl.zeros(rates.shape, nl.float32)
 
 
 class _Buffers:
-    """Buffers in turn, each [channels, steps]."""
+    """Rotating buffers, most of them [channels, steps]."""
 
     def __init__(self, shape: tuple[int, int], states: int) -> None:
         self.shape = shape
         self.identity = nl.shared_identity_matrix(nl.tile_size.pmax, nl.float32)
         self.delta, self.u, self.inputs, self.out = (
-            Ring(2 * TILES, shape, nl.float32) for _ in range(4)
+            BufferRing(2 * TILES_PER_PASS, shape, nl.float32) for _ in range(4)
         )
         self.decay, self.inflow, self.state, self.product = (
-            Ring(AHEAD, shape, nl.float32) for _ in range(4)
+            BufferRing(BUFFERS, shape, nl.float32) for _ in range(4)
         )
-        self.drives = Ring(4, (states, shape[1]), nl.float32)
-        self.rows = Ring(6, shape, nl.float32, nl.psum)
-        self.sums = Ring(TILES, shape, nl.float32, nl.psum)
+        self.b_and_c = BufferRing(4, (states, shape[1]), nl.float32)
+        self.rows = BufferRing(6, shape, nl.float32, nl.psum)
+        self.sums = BufferRing(TILES_PER_PASS, shape, nl.float32, nl.psum)
 
 
 def _scan(
-    tiles: list[_Tile], b: NkiTensor, c: NkiTensor, step: int, steps: int, buffers: _Buffers
+    tiles: list[_ChannelTile], b: NkiTensor, c: NkiTensor, step: int, steps: int, buffers: _Buffers
 ) -> None:
-    """All states of some channels, from one time step on."""
-    when = nl.ds(step, steps)
-    drive, read = (_loaded(buffers.drives, each[:, when]) for each in (b, c))
-    deltas = [_loaded(buffers.delta, tile.delta[:, when]) for tile in tiles]
+    """Scan all states of some channels over `steps` time steps from `step` on."""
+    time_range = nl.ds(step, steps)
+    drive, read = (_load(buffers.b_and_c, each[:, time_range]) for each in (b, c))
+    deltas = [_load(buffers.delta, tile.delta[:, time_range]) for tile in tiles]
     inputs = []
     for tile, delta in zip(tiles, deltas, strict=True):
-        u = _loaded(buffers.u, tile.u[:, when])
+        u = _load(buffers.u, tile.u[:, time_range])
         product = buffers.inputs.next()[: u.shape[0], :steps]
         nisa.tensor_tensor(product, delta, u, nl.multiply, engine=nisa.gpsimd_engine)
         inputs.append(product)
     sums = [buffers.sums.next()[: delta.shape[0], :steps] for delta in deltas]
-    ahead = _rows(drive, read, 0, buffers)
+    prefetched = _broadcast_rows(drive, read, 0, buffers)
     for s in range(b.shape[0]):
-        row, weight = ahead
+        row, weight = prefetched
         states = [
-            _state(tile, delta, u, row, s, buffers)
+            _scan_state(tile, delta, u, row, s, buffers)
             for tile, delta, u in zip(tiles, deltas, inputs, strict=True)
         ]
         if s + 1 < b.shape[0]:  # before the Tensor Engine waits for this state's products
-            ahead = _rows(drive, read, s + 1, buffers)
+            prefetched = _broadcast_rows(drive, read, s + 1, buffers)
         for state, total in zip(states, sums, strict=True):
             product = buffers.product.next()[: state.shape[0], :steps]
             nisa.tensor_tensor(product, state, weight[: state.shape[0]], nl.multiply)
@@ -125,35 +125,37 @@ def _scan(
     for tile, total in zip(tiles, sums, strict=True):
         result = buffers.out.next()[: total.shape[0], :steps]
         nisa.activation(result, nl.copy, total)
-        nisa.dma_copy(tile.out[:, when], result, engine=nisa.gpsimd_engine)
+        nisa.dma_copy(tile.out[:, time_range], result, engine=nisa.gpsimd_engine)
 
 
-def _state(
-    tile: _Tile, delta: NkiTensor, u: NkiTensor, row: NkiTensor, s: int, buffers: _Buffers
+def _scan_state(
+    tile: _ChannelTile, delta: NkiTensor, u: NkiTensor, row: NkiTensor, s: int, buffers: _Buffers
 ) -> NkiTensor:
-    """State s of 128 channels at every step."""
+    """State s of up to 128 channels at every step."""
     partitions, steps = delta.shape
     rings = buffers.decay, buffers.inflow, buffers.state
     decay, inflow, state = (ring.next()[:partitions, :steps] for ring in rings)
-    before = tile.carried[:, s : s + 1]
+    carry = tile.final_states[:, s : s + 1]
     nisa.activation(decay, nl.exp, delta, scale=tile.rates[:, s : s + 1])
     nisa.tensor_tensor(inflow, u, row[:partitions], nl.multiply)
-    nisa.tensor_tensor_scan(state, decay, inflow, before, nl.multiply, nl.add)
-    nisa.tensor_copy(before, state[:, steps - 1 : steps], engine=nisa.gpsimd_engine)
+    nisa.tensor_tensor_scan(state, decay, inflow, carry, nl.multiply, nl.add)
+    nisa.tensor_copy(carry, state[:, steps - 1 : steps], engine=nisa.gpsimd_engine)
     return state
 
 
-def _loaded(ring: Ring, source: NkiTensor) -> NkiTensor:
+def _load(ring: BufferRing, source: NkiTensor) -> NkiTensor:
     tile = ring.next()[: source.shape[0], : source.shape[1]]
     nisa.dma_copy(tile, source, engine=nisa.engine.sync)
     return tile
 
 
-def _rows(drive: NkiTensor, read: NkiTensor, s: int, buffers: _Buffers) -> list[NkiTensor]:
-    """Row s of two [states, steps] on every partition, in PSUM."""
+def _broadcast_rows(
+    drive: NkiTensor, read: NkiTensor, s: int, buffers: _Buffers
+) -> list[NkiTensor]:
+    """Row s of two tiles [states, steps], broadcast to all partitions in PSUM."""
     states, steps = drive.shape
     copies = [buffers.rows.next()[:, :steps] for _ in (drive, read)]
-    chosen = buffers.identity[:states, s : s + 1].broadcast(1, buffers.shape[0])
+    selector = buffers.identity[:states, s : s + 1].broadcast(1, buffers.shape[0])
     for copy, rows in zip(copies, (drive, read), strict=True):
-        nisa.nc_matmul(copy, chosen, rows, accumulate=False)
+        nisa.nc_matmul(copy, selector, rows, accumulate=False)
     return copies

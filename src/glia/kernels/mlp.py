@@ -6,9 +6,9 @@ Shapes: x [T, D], up and gate [D, F], down [F, D] in HBM, all of one floating dt
 the same. T, D and F may be any numbers, as long as 512 * F elements fit into half of SBUF.
 
 Layout: the first products add over d, so that d lies on the partitions of both operands. x is
-turned by the Tensor Engine, 128 x 128 at a time. With a weight as the stationary operand the result
-is [f, t]: f on the partitions is what the second product, which adds over f, needs of it. So
-nothing is turned between the two, and the hidden values never leave SBUF.
+transposed by the Tensor Engine, 128 x 128 at a time. With a weight as the stationary operand the
+result is [f, t]: f on the partitions is what the second product, which adds over f, needs of it. So
+no transposition is needed between the two, and the hidden values never leave SBUF.
 
 Roofline: 4 * T * D * F operations, 6 with a gate, for weights read once for every 512 tokens: 512
 operations a byte in bfloat16, above the 214 where Trainium2's Tensor Engine is bound by DMA and the
@@ -17,7 +17,7 @@ weight; below 200 tokens by the DMA of the weights. On Trainium1 less than 4 KiB
 multiple of 4 KiB apart, as these tiles of a weight, comes from HBM at a quarter of its rate, which
 then bounds it: 3.9 ms for T = D = 2048 and F = 8192, where the Tensor Engine needs 2.2.
 
-Tiling: 512 tokens at a time, a full bank of PSUM: the moving operand. Tiles of f take turns in
+Tiling: 512 tokens at a time, a full bank of PSUM: the moving operand. Tiles of f alternate between
 banks, so that Scalar and Vector make the hidden values of one while the products of the next go on.
 In the second product up to four tiles of tokens and two of columns fill the eight banks, and every
 tile of down that is loaded serves all of them.
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from glia.kernels.parts.psum import BANK_COLUMNS, bank, copy_out, transpose_tiles
+from glia.kernels.parts.psum import BANK_COLUMNS, evacuate_psum, psum_bank, transpose_tiles
 from glia.kernels.parts.rows import split
 from glia.nki import isa as nisa
 from glia.nki import jit
@@ -36,9 +36,9 @@ from glia.nki import language as nl
 from glia.nki.language import NkiTensor
 
 TOKENS = 512  # at a time
-PART = 128  # of what a product adds over
-LOADED = 512  # columns of a weight in one transfer
-WIDE = 2 * BANK_COLUMNS  # columns of the result at a time
+CONTRACTION = 128  # of what a product adds over
+TRANSFER_COLUMNS = 512  # columns of a weight in one transfer
+OUTPUT_COLUMNS = 2 * BANK_COLUMNS  # columns of the result at a time
 
 Tiles = list[NkiTensor]
 Combine = Callable[[NkiTensor, Tiles], None]
@@ -48,8 +48,8 @@ Combine = Callable[[NkiTensor, Tiles], None]
 def mlp(x: NkiTensor, up: NkiTensor, down: NkiTensor, function: Any = nl.gelu) -> NkiTensor:
     """function(x @ up) @ down for x [T, D], up [D, F], down [F, D]."""
 
-    def combine(hidden: NkiTensor, sums: Tiles) -> None:
-        nisa.activation(hidden, function, sums[0])
+    def combine(hidden: NkiTensor, totals: Tiles) -> None:
+        nisa.activation(hidden, function, totals[0])
 
     return _feed_forward(x, [up], down, combine)
 
@@ -58,10 +58,10 @@ def mlp(x: NkiTensor, up: NkiTensor, down: NkiTensor, function: Any = nl.gelu) -
 def swiglu(x: NkiTensor, gate: NkiTensor, up: NkiTensor, down: NkiTensor) -> NkiTensor:
     """(silu(x @ gate) * (x @ up)) @ down for x [T, D], gate and up [D, F], down [F, D]."""
 
-    def combine(hidden: NkiTensor, sums: Tiles) -> None:
-        opened = nl.ndarray(hidden.shape, nl.float32)
-        nisa.activation(opened, nl.silu, sums[0])
-        nisa.tensor_tensor(hidden, opened, sums[1], nl.multiply)
+    def combine(hidden: NkiTensor, totals: Tiles) -> None:
+        activated = nl.ndarray(hidden.shape, nl.float32)
+        nisa.activation(activated, nl.silu, totals[0])
+        nisa.tensor_tensor(hidden, activated, totals[1], nl.multiply)
 
     return _feed_forward(x, [gate, up], down, combine)
 
@@ -72,12 +72,12 @@ def project(x: NkiTensor, weight: NkiTensor, out: NkiTensor) -> None:
 
     def block(start: int | nisa.VirtualRegister, count: int) -> None:
         rows = nl.ds(start, count)
-        _project(out[rows], _turned(x[rows]), weight)
+        _project_block(out[rows], _load_transposed(x[rows]), weight)
 
-    whole = tokens - tokens % TOKENS
-    nl.fori_loop(0, whole, lambda start: block(start, TOKENS), TOKENS)
+    transposed = tokens - tokens % TOKENS
+    nl.fori_loop(0, transposed, lambda start: block(start, TOKENS), TOKENS)
     if tokens % TOKENS:
-        block(whole, tokens % TOKENS)
+        block(transposed, tokens % TOKENS)
 
 
 def _feed_forward(x: NkiTensor, ups: Tiles, down: NkiTensor, combine: Combine) -> NkiTensor:
@@ -88,72 +88,74 @@ def _feed_forward(x: NkiTensor, ups: Tiles, down: NkiTensor, combine: Combine) -
 
     def block(start: int | nisa.VirtualRegister, count: int) -> None:
         rows = nl.ds(start, count)
-        hidden = _hidden(_turned(x[rows]), ups, combine)
-        _project(out[rows], hidden, down)
+        hidden = _hidden_tiles(_load_transposed(x[rows]), ups, combine)
+        _project_block(out[rows], hidden, down)
 
-    whole = tokens - tokens % TOKENS
-    nl.fori_loop(0, whole, lambda start: block(start, TOKENS), TOKENS)
+    transposed = tokens - tokens % TOKENS
+    nl.fori_loop(0, transposed, lambda start: block(start, TOKENS), TOKENS)
     if tokens % TOKENS:
-        block(whole, tokens % TOKENS)
+        block(transposed, tokens % TOKENS)
     return out
 
 
-def _turned(x: NkiTensor) -> Tiles:
+def _load_transposed(x: NkiTensor) -> Tiles:
     """x [T, D] as tiles [128, T] in SBUF, one for each 128 of d."""
     tokens, width = x.shape
-    whole = [nl.ndarray((count, tokens), x.dtype) for _, count in split(width, PART)]
-    for start, count in split(tokens, PART):
-        given = nl.ndarray((count, width), x.dtype)
-        nisa.dma_copy(given, x[nl.ds(start, count)], engine=nisa.engine.sync)
-        transpose_tiles(given, split(width, PART), [tile[:, nl.ds(start, count)] for tile in whole])
-    return whole
+    transposed = [nl.ndarray((count, tokens), x.dtype) for _, count in split(width, CONTRACTION)]
+    for start, count in split(tokens, CONTRACTION):
+        rows = nl.ndarray((count, width), x.dtype)
+        nisa.dma_copy(rows, x[nl.ds(start, count)], engine=nisa.engine.sync)
+        transpose_tiles(
+            rows, split(width, CONTRACTION), [tile[:, nl.ds(start, count)] for tile in transposed]
+        )
+    return transposed
 
 
-def _hidden(x: Tiles, ups: Tiles, combine: Combine) -> Tiles:
+def _hidden_tiles(x: Tiles, ups: Tiles, combine: Combine) -> Tiles:
     """The hidden values as tiles [128, T], one for each 128 of f."""
-    made = []
-    for first, loaded in split(ups[0].shape[1], LOADED):
+    hidden = []
+    for first, loaded in split(ups[0].shape[1], TRANSFER_COLUMNS):
         weights = [_load_rows(weight[:, nl.ds(first, loaded)]) for weight in ups]
-        for start, count in split(loaded, PART):
-            sums = [bank(count, x[0].shape[1]) for _ in weights]
-            for total, weight in zip(sums, weights, strict=True):
-                for held, streamed in zip(weight, x, strict=True):
-                    nisa.nc_matmul(total, held[:, nl.ds(start, count)], streamed)
-            made.append(nl.ndarray((count, x[0].shape[1]), x[0].dtype))
-            combine(made[-1], sums)
-    return made
+        for start, count in split(loaded, CONTRACTION):
+            totals = [psum_bank(count, x[0].shape[1]) for _ in weights]
+            for total, weight in zip(totals, weights, strict=True):
+                for stationary, moving in zip(weight, x, strict=True):
+                    nisa.nc_matmul(total, stationary[:, nl.ds(start, count)], moving)
+            hidden.append(nl.ndarray((count, x[0].shape[1]), x[0].dtype))
+            combine(hidden[-1], totals)
+    return hidden
 
 
-def _project(out: NkiTensor, hidden: Tiles, down: NkiTensor) -> None:
+def _project_block(out: NkiTensor, hidden: Tiles, down: NkiTensor) -> None:
     """out [T, D] = hidden.T @ down, for up to 512 tokens."""
     tokens, width = out.shape
-    for first, columns in split(width, WIDE):
-        rows = [*split(tokens, PART)]
-        sums = {
-            (start, left): bank(count, wide)
+    for first, columns in split(width, OUTPUT_COLUMNS):
+        rows = [*split(tokens, CONTRACTION)]
+        totals = {
+            (start, left): psum_bank(count, wide)
             for start, count in rows
             for left, wide in split(columns, BANK_COLUMNS)
         }
-        for (top, _), tile in zip(split(down.shape[0], PART), hidden, strict=True):
-            weight = _loaded(down[nl.ds(top, tile.shape[0]), nl.ds(first, columns)])
-            for (start, left), total in sums.items():
+        for (top, _), tile in zip(split(down.shape[0], CONTRACTION), hidden, strict=True):
+            weight = _load_tile(down[nl.ds(top, tile.shape[0]), nl.ds(first, columns)])
+            for (start, left), total in totals.items():
                 count, wide = total.shape
                 nisa.nc_matmul(total, tile[:, nl.ds(start, count)], weight[:, nl.ds(left, wide)])
         for start, count in rows:
             result = nl.ndarray((count, columns), out.dtype)
             for number, (left, wide) in enumerate(split(columns, BANK_COLUMNS)):
                 part = result[:, nl.ds(left, wide)]
-                copy_out(part, sums[start, left], by_scalar=number % 2 > 0)
+                evacuate_psum(part, totals[start, left], by_scalar=number % 2 > 0)
             place = out[nl.ds(start, count), nl.ds(first, columns)]
             nisa.dma_copy(place, result, engine=nisa.gpsimd_engine)
 
 
 def _load_rows(weight: NkiTensor) -> Tiles:
-    """A weight as tiles of 128 rows, each a transfer of its own so that products begin early."""
-    return [_loaded(weight[nl.ds(*part)]) for part in split(weight.shape[0], PART)]
+    """Load a weight as tiles of 128 rows, one transfer each so that products start early."""
+    return [_load_tile(weight[nl.ds(*part)]) for part in split(weight.shape[0], CONTRACTION)]
 
 
-def _loaded(source: NkiTensor) -> NkiTensor:
+def _load_tile(source: NkiTensor) -> NkiTensor:
     tile = nl.ndarray(source.shape, source.dtype)
     nisa.dma_copy(tile, source, engine=nisa.engine.sync)
     return tile

@@ -12,16 +12,17 @@ the token of every position, T for none; experts [N, 1] int32, the expert of eve
 are multiples of 128.
 
 Layout: the first products add over H, so the tokens of a block are fetched as rows by a gather, 128
-at a time, and turned on the Tensor Engine to have H on the partitions. The weights lie as they are
-needed: H on the partitions for gate and up, I for down. What comes out of the first products has I
-on the partitions, which is what the second adds over: nothing is turned in between.
+at a time, and transposed on the Tensor Engine to have H on the partitions. The weights lie as they
+are needed: H on the partitions for gate and up, I for down. What comes out of the first products
+has I on the partitions, which is what the second adds over: no transposition in between.
 
 Roofline of a block, bfloat16 on Trainium2: 3 * B * H * I / 128**2 columns of the Tensor Engine, and
-H * B / 128 to turn the tokens. DMA moves 6 * H * I bytes of weights, and every token once in and
-twice out, because it is added to what is there. With B = 512 and H = I = 1024 that is 42.7 us of
-the Tensor Engine and 25 us of DMA; with fewer than 250 or so tokens to a block, DMA is the bound.
+H * B / 128 to transpose the tokens. DMA moves 6 * H * I bytes of weights, and every token once in
+and twice out, because it is added to what is there. With B = 512 and H = I = 1024 that is 42.7 us
+of the Tensor Engine and 25 us of DMA; with fewer than 250 or so tokens to a block, DMA is the
+bound.
 
-Tiling: which expert a block has is known when the program runs, so the addresses of the weights
+Tiling: the expert of a block is known only when the program runs, so the addresses of the weights
 come from a register; the next block's weights and tokens are fetched before this block's products
 are issued. Up to 512 tokens are a bank of PSUM in the first products, 512 columns of H in the
 second. Scalar takes silu of what gate gives on its way out of PSUM, Vector multiplies it with what
@@ -34,7 +35,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from glia.kernels.parts.rows import Ring, split
+from glia.kernels.parts.rows import BufferRing, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -65,14 +66,14 @@ def moe_blocks(
     )
     out = nl.ndarray(hidden.shape, hidden.dtype, buffer=nl.shared_hbm, name="out")
     _clear(out)
-    work = _Work(hidden, affinities, gate_up, down, out, block)
+    work = _ExpertBuffers(hidden, affinities, gate_up, down, out, block)
     work.read_experts(experts)
     blocks = positions.shape[0] // block
-    ahead = work.load(positions, 0)
+    prefetched = work.load(positions, 0)
     for number in range(blocks):
-        loaded = ahead
+        loaded = prefetched
         if number + 1 < blocks:  # before the engines wait for what this block needs
-            ahead = work.load(positions, number + 1)
+            prefetched = work.load(positions, number + 1)
         work.add_block(loaded)
     return out
 
@@ -85,8 +86,8 @@ def _clear(out: NkiTensor) -> None:
 
 
 @dataclass(frozen=True)
-class _Loaded:
-    """What a block needs: for each 128 tokens their numbers, rows and affinities; the weights."""
+class _BlockInputs:
+    """The inputs of a block: for each 128 tokens their indices, rows, affinities; the weights."""
 
     tokens: list[NkiTensor]
     rows: list[NkiTensor]
@@ -95,8 +96,8 @@ class _Loaded:
     down: NkiTensor  # [128, I / 128, H]
 
 
-class _Work:
-    """The buffers of blocks, and what is done with them."""
+class _ExpertBuffers:
+    """The buffers of a kernel and the stages of a block."""
 
     def __init__(
         self,
@@ -111,17 +112,19 @@ class _Work:
         self.all_gate_up, self.all_down, self.block = gate_up, down, block
         dtype, width, inner = hidden.dtype, hidden.shape[1], down.shape[1]
         groups = block // ROWS
-        self.gate_up = Ring(2, (ROWS, width // ROWS, 2, inner), dtype)
-        self.down = Ring(2, (ROWS, inner // ROWS, width), dtype)
-        self.tokens, self.places = (Ring(3 * groups, (ROWS, 1), nl.int32) for _ in range(2))
-        self.affinities = Ring(3 * groups, (ROWS, 1), nl.float32)
-        self.rows = Ring(2 * groups, (ROWS, width), dtype)
-        self.results = Ring(3, (ROWS, width), dtype)
-        self.turned = nl.ndarray((ROWS, width // ROWS, block), dtype)
-        self.inner = Ring(2, (ROWS, inner // ROWS, block), dtype)
-        self.active = Ring(3, (ROWS, min(COLUMNS, block)), nl.float32)
-        self.banks = Ring(6, (ROWS, COLUMNS), nl.float32, nl.psum)
-        self.turning = Ring(2, (ROWS, ROWS), dtype, nl.psum)
+        self.gate_up = BufferRing(2, (ROWS, width // ROWS, 2, inner), dtype)
+        self.down = BufferRing(2, (ROWS, inner // ROWS, width), dtype)
+        self.tokens, self.affinity_rows = (
+            BufferRing(3 * groups, (ROWS, 1), nl.int32) for _ in range(2)
+        )
+        self.affinities = BufferRing(3 * groups, (ROWS, 1), nl.float32)
+        self.rows = BufferRing(2 * groups, (ROWS, width), dtype)
+        self.results = BufferRing(3, (ROWS, width), dtype)
+        self.transposed = nl.ndarray((ROWS, width // ROWS, block), dtype)
+        self.inner = BufferRing(2, (ROWS, inner // ROWS, block), dtype)
+        self.activated = BufferRing(3, (ROWS, min(COLUMNS, block)), nl.float32)
+        self.banks = BufferRing(6, (ROWS, COLUMNS), nl.float32, nl.psum)
+        self.transpose_banks = BufferRing(2, (ROWS, ROWS), dtype, nl.psum)
 
     def read_experts(self, experts: NkiTensor) -> None:
         """Load every block's expert, on all partitions, and the number of experts."""
@@ -131,40 +134,40 @@ class _Work:
         nisa.dma_copy(self.experts, everywhere, engine=nisa.engine.sync)
         self.count = nl.full((ROWS, 1), self.all_down.shape[0], nl.int32)
 
-    def load(self, positions: NkiTensor, number: int) -> _Loaded:
+    def load(self, positions: NkiTensor, number: int) -> _BlockInputs:
         """Fetch the weights, tokens and affinities of a block."""
         expert = self.experts[:, number : number + 1]
         groups = [
             self._load_tokens(positions[nl.ds(number * self.block + start, ROWS)], expert)
             for start in range(0, self.block, ROWS)
         ]
-        chosen = expert[:1]
+        expert_index = expert[:1]
         gate_up, down = self.gate_up.next(), self.down.next()
         for tiles, weights in ((gate_up, self.all_gate_up), (down, self.all_down)):
-            source = weights.select(0, chosen)
+            source = weights.select(0, expert_index)
             for part in range(tiles.shape[1]):
                 rows = source[nl.ds(part * ROWS, ROWS)]
                 nisa.dma_copy(tiles[:, part], rows, engine=nisa.engine.sync)
-        return _Loaded(*(list(each) for each in zip(*groups, strict=True)), gate_up, down)
+        return _BlockInputs(*(list(each) for each in zip(*groups, strict=True)), gate_up, down)
 
     def _load_tokens(
         self, positions: NkiTensor, expert: NkiTensor
     ) -> tuple[NkiTensor, NkiTensor, NkiTensor]:
-        """(numbers, rows, affinities) of 128 tokens."""
-        tokens, places = self.tokens.next(), self.places.next()
+        """(indices, rows, affinities) of 128 tokens."""
+        tokens, affinity_rows = self.tokens.next(), self.affinity_rows.next()
         nisa.dma_copy(tokens, positions.reshape((ROWS, 1)), engine=nisa.engine.sync)
         rows, affinities = self.rows.next(), self.affinities.next()
         nisa.dma_copy(rows, self.hidden.vector_select(0, tokens))
         gpsimd = nisa.gpsimd_engine  # whose int32 is exact
-        nisa.tensor_tensor(places, tokens, self.count, nl.multiply, engine=gpsimd)
-        nisa.tensor_tensor(places, places, expert, nl.add, engine=gpsimd)
-        nisa.dma_copy(affinities, self.all_affinities.vector_select(0, places))
+        nisa.tensor_tensor(affinity_rows, tokens, self.count, nl.multiply, engine=gpsimd)
+        nisa.tensor_tensor(affinity_rows, affinity_rows, expert, nl.add, engine=gpsimd)
+        nisa.dma_copy(affinities, self.all_affinities.vector_select(0, affinity_rows))
         return tokens, rows, affinities
 
-    def add_block(self, loaded: _Loaded) -> None:
-        """Add what an expert makes of its tokens to the result."""
+    def add_block(self, loaded: _BlockInputs) -> None:
+        """Add the outputs of a block's expert to the result."""
         for group, rows in enumerate(loaded.rows):
-            self._turn(rows, self.turned[:, :, nl.ds(group * ROWS, ROWS)])
+            self._transpose_tokens(rows, self.transposed[:, :, nl.ds(group * ROWS, ROWS)])
         inner = self.inner.next()
         for start, count in split(self.block, COLUMNS):
             columns = nl.ds(start, count)
@@ -185,26 +188,26 @@ class _Work:
             target = self.out[:last].vector_select(0, tokens)
             nisa.dma_compute(target, [target, result], nl.add, oob_mode=nisa.oob_mode.skip)
 
-    def _turn(self, rows: NkiTensor, turned: NkiTensor) -> None:
+    def _transpose_tokens(self, rows: NkiTensor, transposed: NkiTensor) -> None:
         """[tokens, H] as [128, H / 128, tokens]."""
-        for part in range(turned.shape[1]):
-            place = self.turning.next()
+        for part in range(transposed.shape[1]):
+            place = self.transpose_banks.next()
             nisa.nc_transpose(place, rows[:, nl.ds(part * ROWS, ROWS)])
             if part % 2:
-                nisa.activation(turned[:, part], nl.copy, place)
+                nisa.activation(transposed[:, part], nl.copy, place)
             else:
-                nisa.tensor_copy(turned[:, part], place, engine=nisa.vector_engine)
+                nisa.tensor_copy(transposed[:, part], place, engine=nisa.vector_engine)
 
     def _activate(self, inner: NkiTensor, weights: NkiTensor, part: int, columns: nl.ds) -> None:
         """silu(gate) * up for 128 inner columns of some tokens."""
         sums = []
-        for which in range(2):
+        for projection in range(2):
             total = self.banks.next()[:, : inner.shape[1]]
             for depth in range(weights.shape[1]):
-                stationary = weights[:, depth, which, nl.ds(part * ROWS, ROWS)]
-                moving = self.turned[:, depth, columns]
+                stationary = weights[:, depth, projection, nl.ds(part * ROWS, ROWS)]
+                moving = self.transposed[:, depth, columns]
                 nisa.nc_matmul(total, stationary, moving, accumulate=depth > 0)
             sums.append(total)
-        active = self.active.next()[:, : inner.shape[1]]
-        nisa.activation(active, nl.silu, sums[0])
-        nisa.tensor_tensor(inner, active, sums[1], nl.multiply)
+        activated = self.activated.next()[:, : inner.shape[1]]
+        nisa.activation(activated, nl.silu, sums[0])
+        nisa.tensor_tensor(inner, activated, sums[1], nl.multiply)

@@ -4,8 +4,8 @@ What: total = first + second.
 
 Shapes: first and second of any one shape and dtype in HBM; total of the same.
 
-Layout: no element has to do with another, so that it does not matter which of them lie together.
-The tensors are taken as one long row, and every partition gets a piece of it without gaps.
+Layout: elements are independent, so any of them may share a partition. The tensors are taken as one
+long row, and every partition gets a piece of it without gaps.
 
 Roofline: three elements cross the HBM interface for one addition, which is 1/12 operation a byte in
 float32. DMA moves 12 bytes per element, at 368 GB/s on Trainium2 and 272 GB/s on Trainium1, while
@@ -13,15 +13,15 @@ Vector needs two cycles for 128 elements in float32 (614 GB/s worth of traffic o
 cycle in bfloat16: the kernel is bound by DMA everywhere, and Vector is never the one to wait for.
 
 Tiling: each transfer moves 4 KiB of every partition, where DMA is near its full rate; more would
-only make the first load and the last store, which nothing overlaps, longer. Three buffers in turn
-keep loads, additions and stores apart.
+only make the first load and the last store, which nothing overlaps, longer. Three rotating
+buffers let loads, additions and stores overlap.
 """
 
 from __future__ import annotations
 
 import math
 
-from glia.kernels.parts.rows import Ring, bytes_of, row_tiles
+from glia.kernels.parts.rows import BufferRing, bytes_of, row_tiles
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -46,7 +46,7 @@ def add_rows(first: NkiTensor, second: NkiTensor, total: NkiTensor) -> None:
     """total = first + second, each one long row."""
     rows, (count,) = (first, second, total), first.shape
     width = TRANSFER_BYTES // bytes_of(first.dtype)
-    rings = [Ring(BUFFERS, (nl.tile_size.pmax, width), first.dtype) for _ in rows]
+    rings = [BufferRing(BUFFERS, (nl.tile_size.pmax, width), first.dtype) for _ in rows]
     for start, partitions, each in row_tiles(count, width):
         sources = [row[nl.ds(start, partitions * each)].reshape((partitions, each)) for row in rows]
         a, b, result = (ring.next()[:partitions, :each] for ring in rings)

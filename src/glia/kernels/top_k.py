@@ -28,15 +28,15 @@ from __future__ import annotations
 
 import math
 
-from glia.kernels.parts.rows import Ring, ceiling, split
+from glia.kernels.parts.rows import BufferRing, ceil_div, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
 from glia.nki.language import NkiTensor
 
 GROUP = 8  # values that one instruction finds
-LONGEST = 16384  # elements of a partition that max8 takes
-LEAST = -math.inf  # below every element that has a place
+MAX8_COLUMNS = 16384  # elements of a partition that max8 takes
+MINIMUM = -math.inf  # below every element that has a place
 
 
 @jit
@@ -46,16 +46,16 @@ def top_k(x: NkiTensor, k: int) -> tuple[NkiTensor, NkiTensor]:
     assert columns >= GROUP and 1 <= k <= columns, f"no {k} greatest of {columns} elements"
     values = nl.ndarray((rows, k), x.dtype, buffer=nl.shared_hbm, name="values")
     indices = nl.ndarray((rows, k), nl.int32, buffer=nl.shared_hbm, name="indices")
-    count = ceiling(k, GROUP) * GROUP
-    segments = segments_of(rows, columns, count)
+    count = ceil_div(k, GROUP) * GROUP
+    segments = segment_count(rows, columns, count)
     each = nl.tile_size.pmax // segments
     shape = min(each, rows) * segments, columns // segments
-    loaded = Ring(2, shape, x.dtype)
+    loaded = BufferRing(2, shape, x.dtype)
     for first, height in split(rows, each):
         data = loaded.next()[: height * segments]
         part = x[nl.ds(first, height)].reshape((height * segments, columns // segments))
         nisa.dma_copy(data, part, engine=nisa.engine.sync)
-        found, places = _search(data, count)
+        found, places = _search_partitions(data, count)
         if segments > 1:
             found, places = _search_candidates(found, places, height, columns // segments, columns)
         nisa.dma_copy(values[nl.ds(first, height)], found[:, :k], engine=nisa.gpsimd_engine)
@@ -63,26 +63,26 @@ def top_k(x: NkiTensor, k: int) -> tuple[NkiTensor, NkiTensor]:
     return values, indices
 
 
-def segments_of(rows: int, columns: int, count: int) -> int:
-    """Into how many pieces each of the rows is cut so that the fewest elements are gone over."""
+def segment_count(rows: int, columns: int, count: int) -> int:
+    """The number of segments per row for which the fewest elements are scanned."""
     pmax = nl.tile_size.pmax
     fitting = [
         segments
         for segments in range(1, pmax + 1)
         if columns % segments == 0
-        and count <= columns // segments <= LONGEST
-        and segments * count <= LONGEST
+        and count <= columns // segments <= MAX8_COLUMNS
+        and segments * count <= MAX8_COLUMNS
     ]
-    if not fitting and columns <= LONGEST:
+    if not fitting and columns <= MAX8_COLUMNS:
         return 1
-    assert fitting, f"rows of {columns} cannot be cut into pieces of at most {LONGEST} elements"
+    assert fitting, f"rows of {columns} do not split into segments of at most {MAX8_COLUMNS}"
     return min(
         fitting,
-        key=lambda n: ceiling(rows, pmax // n) * (columns // n + (n * count if n > 1 else 0)),
+        key=lambda n: ceil_div(rows, pmax // n) * (columns // n + (n * count if n > 1 else 0)),
     )
 
 
-def _search(data: NkiTensor, count: int) -> tuple[NkiTensor, NkiTensor]:
+def _search_partitions(data: NkiTensor, count: int) -> tuple[NkiTensor, NkiTensor]:
     """The `count` greatest of each partition, greatest first, and their places; data changes."""
     partitions = data.shape[0]
     values = nl.ndarray((partitions, count), data.dtype)
@@ -92,7 +92,7 @@ def _search(data: NkiTensor, count: int) -> tuple[NkiTensor, NkiTensor]:
         nisa.max8(values[:, eight], data)
         if start + GROUP < count:
             nisa.nc_match_replace8(
-                data, data, values[:, eight], imm=LEAST, dst_idx=places[:, eight]
+                data, data, values[:, eight], imm=MINIMUM, dst_idx=places[:, eight]
             )
         else:
             nisa.nc_find_index8(places[:, eight], data, values[:, eight])
@@ -102,24 +102,26 @@ def _search(data: NkiTensor, count: int) -> tuple[NkiTensor, NkiTensor]:
 def _search_candidates(
     values: NkiTensor, places: NkiTensor, rows: int, length: int, columns: int
 ) -> tuple[NkiTensor, NkiTensor]:
-    """The greatest of the candidates that the segments of each row have."""
+    """The top k of each row from the candidates of its segments."""
     partitions, count = values.shape
     starts = nl.ndarray((partitions, 1), nl.int32)
     nisa.iota(starts, [[0, 1]], channel_multiplier=length)
-    everywhere = nl.ndarray((partitions, count), nl.int32)  # places, counted over all rows
-    spread = starts.broadcast(1, count)
-    nisa.tensor_tensor(everywhere, places, spread, nl.add, engine=nisa.gpsimd_engine)
-    together = rows, partitions // rows * count
-    candidates = nl.ndarray(together, values.dtype)
+    global_places = nl.ndarray((partitions, count), nl.int32)  # places, counted over all rows
+    broadcast_starts = starts.broadcast(1, count)
+    nisa.tensor_tensor(global_places, places, broadcast_starts, nl.add, engine=nisa.gpsimd_engine)
+    merged_shape = rows, partitions // rows * count
+    candidates = nl.ndarray(merged_shape, values.dtype)
     nisa.dma_copy(candidates, values, engine=nisa.engine.sync)
-    known = nl.ndarray(together, nl.int32)
-    nisa.dma_copy(known, everywhere, engine=nisa.gpsimd_engine)
-    found, among = _search(candidates, count)
-    chosen = nl.ndarray((rows, count), nl.int32)
-    nisa.nc_n_gather(chosen, known, among.view(nl.uint32))
+    candidate_places = nl.ndarray(merged_shape, nl.int32)
+    nisa.dma_copy(candidate_places, global_places, engine=nisa.gpsimd_engine)
+    found, candidate_indices = _search_partitions(candidates, count)
+    selected_places = nl.ndarray((rows, count), nl.int32)
+    nisa.nc_n_gather(selected_places, candidate_places, candidate_indices.view(nl.uint32))
     row_starts = nl.ndarray((rows, 1), nl.int32)
     nisa.iota(row_starts, [[0, 1]], channel_multiplier=columns)
     result = nl.ndarray((rows, count), nl.int32)
-    spread = row_starts.broadcast(1, count)
-    nisa.tensor_tensor(result, chosen, spread, nl.subtract, engine=nisa.gpsimd_engine)
+    broadcast_starts = row_starts.broadcast(1, count)
+    nisa.tensor_tensor(
+        result, selected_places, broadcast_starts, nl.subtract, engine=nisa.gpsimd_engine
+    )
     return found, result

@@ -1,4 +1,4 @@
-"""Transposition of the two dimensions that a partition holds: a copy that walks in another order.
+"""Transposition of two free dimensions: a copy with a permuted access pattern.
 
 What: y[p, b, a] = x[p, a, b].
 
@@ -22,13 +22,13 @@ of x are short; pieces under 512 bytes are avoided by taking more columns as lon
 from __future__ import annotations
 
 from glia.kernels.parts.rows import bytes_of, split
-from glia.kernels.parts.stages import fits
+from glia.kernels.parts.stages import fits_in_sbuf
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
 from glia.nki.language import NkiTensor
 
-SHORTEST_RUN = 512  # bytes of x in one piece
+MIN_RUN_BYTES = 512  # bytes of x in one piece
 TRANSFER_BYTES = 8192
 
 
@@ -42,20 +42,20 @@ def transpose2d(x: NkiTensor, shape: tuple[int, int]) -> NkiTensor:
     result = y.reshape((partitions, wide, high))
     for start, count in split(partitions, nl.tile_size.pmax):
         rows = nl.ds(start, count)
-        for first, columns in split(wide, _columns(high, wide, bytes_of(x.dtype))):
-            given = nl.ndarray((count, high, columns), x.dtype)
-            turned = nl.ndarray((count, columns, high), x.dtype)
+        for first, columns in split(wide, _columns_per_transfer(high, wide, bytes_of(x.dtype))):
+            loaded = nl.ndarray((count, high, columns), x.dtype)
+            transposed = nl.ndarray((count, columns, high), x.dtype)
             part = nl.ds(first, columns)
-            nisa.dma_copy(given, source[rows, :, part], engine=nisa.engine.sync)
-            nisa.tensor_copy(turned, given.permute((0, 2, 1)), engine=nisa.vector_engine)
-            nisa.dma_copy(result[rows, part], turned, engine=nisa.gpsimd_engine)
+            nisa.dma_copy(loaded, source[rows, :, part], engine=nisa.engine.sync)
+            nisa.tensor_copy(transposed, loaded.permute((0, 2, 1)), engine=nisa.vector_engine)
+            nisa.dma_copy(result[rows, part], transposed, engine=nisa.gpsimd_engine)
     return y
 
 
-def _columns(high: int, wide: int, width: int) -> int:
-    """How many columns to take at once."""
-    wanted = max(TRANSFER_BYTES // (high * width), SHORTEST_RUN // width)
+def _columns_per_transfer(high: int, wide: int, width: int) -> int:
+    """The number of columns in one transfer."""
+    wanted = max(TRANSFER_BYTES // (high * width), MIN_RUN_BYTES // width)
     columns = min(wide, max(1, wanted))
-    while columns > 1 and not fits(4 * columns * high * width):
+    while columns > 1 and not fits_in_sbuf(4 * columns * high * width):
         columns = -(-columns // 2)
     return columns

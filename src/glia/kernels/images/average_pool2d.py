@@ -20,13 +20,13 @@ a store with 1.2 us each, and 1.3 us until Scalar has its table.
 Tiling: the reduction needs no loop. A view orders the free dimensions (window row, window,
 row in the window, column in the window), and one tensor_reduce sums over the last two. Scalar
 multiplies by 1 / p**2 and rounds once, so that Vector does nothing but add. Loads are issued by the
-Sync engine and stores by GpSimd, which have nothing else to do; three buffers in turn let the load
+Sync engine and stores by GpSimd, which have nothing else to do; three rotating buffers let the load
 of one tile, the sum of another and the store of a third go on together.
 """
 
 from __future__ import annotations
 
-from glia.kernels.parts.rows import TRANSFER_BYTES, Ring, bytes_of, row_tiles
+from glia.kernels.parts.rows import TRANSFER_BYTES, BufferRing, bytes_of, row_tiles
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -60,14 +60,14 @@ def _pool_rows(image: NkiTensor, out: NkiTensor, pool: int) -> None:
     most = min(-(-rows // nl.tile_size.pmax), max(1, TRANSFER_BYTES // row_bytes))
     source = image.reshape((rows, pool, image.shape[1]))
     pmax = min(nl.tile_size.pmax, rows)
-    loaded = Ring(BUFFERS, (pmax, most, pool, wide, pool), image.dtype)
-    summed = Ring(BUFFERS, (pmax, most, wide), nl.float32)
-    stored = Ring(BUFFERS, (pmax, most, wide), image.dtype)
+    loaded = BufferRing(BUFFERS, (pmax, most, pool, wide, pool), image.dtype)
+    summed = BufferRing(BUFFERS, (pmax, most, wide), nl.float32)
+    stored = BufferRing(BUFFERS, (pmax, most, wide), image.dtype)
     for first, partitions, each in row_tiles(rows, most):
-        rows_of = nl.ds(first, partitions * each)
+        row_range = nl.ds(first, partitions * each)
         data = loaded.next()[:partitions, :each]
         total, mean = summed.next()[:partitions, :each], stored.next()[:partitions, :each]
-        nisa.dma_copy(data, source[rows_of], engine=nisa.engine.sync)
+        nisa.dma_copy(data, source[row_range], engine=nisa.engine.sync)
         nisa.tensor_reduce(total, nl.add, data.permute((0, 1, 3, 2, 4)), axis=(3, 4))
         nisa.activation(mean, nl.copy, total, scale=1.0 / pool**2)
-        nisa.dma_copy(out[rows_of], mean, engine=nisa.gpsimd_engine)
+        nisa.dma_copy(out[row_range], mean, engine=nisa.gpsimd_engine)

@@ -8,11 +8,11 @@ What, with steps s and padding p of every side:
 Shapes: image [N, C, H, W], weights [O, C, KH, KW] in HBM, both float32 or a 16-bit float; out
 [N, O, (H + 2p - KH) // s + 1, (W + 2p - KW) // s + 1] of the same dtype.
 
-Layout: the Tensor Engine adds over the partitions, so input channels lie there, and a tap (a, b)
-is one product: its weights [C, O] are stationary, and the moving operand is the part of the image
-that the tap meets. That part is a view of the tile in SBUF, shifted by (a, b) and s elements from
-column to column: nothing is copied, and PSUM adds the taps up. Weights come with output channels
-first; the Tensor Engine turns them once, 128 x 128 at a time. Three input channels would leave 125
+Layout: the Tensor Engine adds over the partitions, so input channels lie there, and a tap (a, b) is
+one product: its weights [C, O] are stationary, and the moving operand is the part of the image that
+the tap reads. That part is a view of the tile in SBUF, shifted by (a, b) and s elements from column
+to column: nothing is copied, and PSUM adds the taps up. Weights come with output channels first;
+the Tensor Engine transposes them once, 128 x 128 at a time. Three input channels would leave 125
 rows of the array idle; with few channels several rows of the filter go on the partitions side by
 side, each with its own copy of the image shifted by a row.
 
@@ -22,13 +22,13 @@ ceil(C / 128) * ceil(O / 128) cycles. Image and output pass DMA once: with 3 x 3
 channels of each that is 9 cycles (3.8 ns) for 512 bytes (1.4 ns).
 
 Tiling: a block of rows of the image with its border of zeros is loaded for all taps. At most 512
-outputs, whole rows if they fit, are a bank of PSUM; six banks in turn, emptied by Vector and Scalar
-alternately. The border is filled by GpSimd, and only where it is.
+outputs, whole rows if they fit, are a bank of PSUM; six rotating banks, evacuated by Vector and
+Scalar alternately. The border is filled by GpSimd, and only where it is.
 
 The gradient for the image exchanges the roles: `conv2d_image_gradient` contracts output channels,
-whose weights lie as they have to already. With s > 1 an image row meets only the taps that differ
-from it by a multiple of s, so rows and columns split into s * s classes, each a convolution with
-step 1 of its own taps, written s apart: no product has a zero that dilation put there.
+whose weights lie as they have to already. With s > 1 an image row contributes only to the taps that
+differ from it by a multiple of s, so rows and columns split into s * s classes, each a convolution
+with step 1 of its own taps, written s apart: no product has a zero that dilation put there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from glia.kernels.parts.rows import Ring, bytes_of, ceiling, clear_border, split
+from glia.kernels.parts.rows import BufferRing, bytes_of, ceil_div, clear_border, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -52,8 +52,8 @@ Stationary = Callable[[int, int, int], NkiTensor]
 
 
 @dataclass(frozen=True)
-class Tap:
-    """Meets input row step * t + row and column step * q + column for output (t, q)."""
+class FilterTap:
+    """Reads input row step * t + row and column step * q + column for output (t, q)."""
 
     row: int
     column: int
@@ -61,35 +61,35 @@ class Tap:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Outputs row + spacing * t, column + spacing * q for all t and q, and the taps they have."""
+class OutputPhase:
+    """Outputs row + spacing * t, column + spacing * q for all t and q, and their taps."""
 
     row: int
     column: int
-    taps: tuple[Tap, ...]
+    taps: tuple[FilterTap, ...]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Which input each output meets: `step` input rows from one t to the next.
+class ConvolutionPlan:
+    """The inputs of each output: `step` input rows from one t to the next.
 
-    `copies` rows of the filter lie on the partitions side by side.
+    `row_copies` rows of the filter lie on the partitions side by side.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[OutputPhase, ...]
     step: int
     spacing: int
-    copies: int = 1
+    row_copies: int = 1
 
     @cached_property
     def rows(self) -> tuple[int, int]:
-        """The first and last input row that t = 0 meets."""
+        """The first and last input row that t = 0 reads."""
         found = [tap.row for part in self.parts for tap in part.taps]
-        return min(found), max(found) + self.copies - 1
+        return min(found), max(found) + self.row_copies - 1
 
     @cached_property
     def columns(self) -> tuple[int, int]:
-        """The first and last input column that q = 0 meets."""
+        """The first and last input column that q = 0 reads."""
         found = [tap.column for part in self.parts for tap in part.taps]
         return min(found), max(found)
 
@@ -100,8 +100,10 @@ def output_shape(
     """[N, O, HO, WO] of images and filters of these shapes, which must belong together."""
     assert image[1] == weights[1], f"images {image} and filters {weights} differ in channels"
     extents = [extent + 2 * padding for extent in image[2:]]
-    fits = all(taps <= extent for taps, extent in zip(weights[2:], extents, strict=True))
-    assert fits, f"filters {weights} are larger than images {image} with a border of {padding}"
+    fits_whole = all(taps <= extent for taps, extent in zip(weights[2:], extents, strict=True))
+    assert fits_whole, (
+        f"filters {weights} are larger than images {image} with a border of {padding}"
+    )
     high, wide = (
         (extent - taps) // stride + 1 for extent, taps in zip(extents, weights[2:], strict=True)
     )
@@ -134,16 +136,20 @@ def conv2d_image_gradient(
     for row in range(stride):
         for column in range(stride):
             taps = tuple(
-                Tap((row + padding - a) // stride, (column + padding - b) // stride, a * wide + b)
+                FilterTap(
+                    (row + padding - a) // stride, (column + padding - b) // stride, a * wide + b
+                )
                 for a in range(high)
                 for b in range(wide)
                 if (row + padding - a) % stride == 0 and (column + padding - b) % stride == 0
             )
-            parts.append(Part(row, column, taps))
-    plan = Plan(tuple(parts), 1, stride)
-    for first, count in _groups(weights.shape[1], weights.shape[0], high * wide, weights.dtype):
+            parts.append(OutputPhase(row, column, taps))
+    plan = ConvolutionPlan(tuple(parts), 1, stride)
+    for first, count in _output_groups(
+        weights.shape[1], weights.shape[0], high * wide, weights.dtype
+    ):
         part = weights[:, nl.ds(first, count)]
-        _run(gradient, out[:, nl.ds(first, count)], plan, _as_they_lie(part))
+        _convolve_plan(gradient, out[:, nl.ds(first, count)], plan, _untransposed_weights(part))
     return out
 
 
@@ -161,53 +167,53 @@ def convolve(
     of the image that are `dilation` apart.
     """
     outputs, channels, high, wide = weights.shape
-    copies = _copies(high, channels) if dilation == 1 else 1
+    row_copies = _row_copies(high, channels) if dilation == 1 else 1
     taps = tuple(
-        Tap(dilation * a - padding[0], dilation * b - padding[1], a // copies * wide + b)
-        for a in range(0, high, copies)
+        FilterTap(dilation * a - padding[0], dilation * b - padding[1], a // row_copies * wide + b)
+        for a in range(0, high, row_copies)
         for b in range(wide)
     )
-    plan = Plan((Part(0, 0, taps),), stride, 1, copies)
-    for first, count in _groups(outputs, channels * copies, len(taps), weights.dtype):
-        turned = _turned(weights[nl.ds(first, count)], copies)
-        _run(image, out[:, nl.ds(first, count)], plan, turned)
+    plan = ConvolutionPlan((OutputPhase(0, 0, taps),), stride, 1, row_copies)
+    for first, count in _output_groups(outputs, channels * row_copies, len(taps), weights.dtype):
+        transposed = _transposed_weights(weights[nl.ds(first, count)], row_copies)
+        _convolve_plan(image, out[:, nl.ds(first, count)], plan, transposed)
 
 
-def _copies(high: int, channels: int) -> int:
-    """How many rows of the filter fit on the partitions: all or an even part of them."""
+def _row_copies(high: int, channels: int) -> int:
+    """How many rows of the filter share the partitions: a divisor of their number."""
     fitting = [n for n in range(1, high + 1) if high % n == 0]
     return max(n for n in fitting if n == 1 or n * channels <= nl.tile_size.pmax)
 
 
-def _groups(outputs: int, channels: int, taps: int, dtype: str) -> list[tuple[int, int]]:
-    """The pieces of the output channels whose weights are held at the same time."""
-    each = ceiling(channels, nl.tile_size.pmax) * taps * bytes_of(dtype)
+def _output_groups(outputs: int, channels: int, taps: int, dtype: str) -> list[tuple[int, int]]:
+    """Ranges of output channels whose weights fit in SBUF together."""
+    each = ceil_div(channels, nl.tile_size.pmax) * taps * bytes_of(dtype)
     most = max(nl.tile_size.pmax, WEIGHT_BYTES // each // nl.tile_size.pmax * nl.tile_size.pmax)
     return list(split(outputs, most))
 
 
-def _turned(weights: NkiTensor, copies: int) -> Stationary:
+def _transposed_weights(weights: NkiTensor, row_copies: int) -> Stationary:
     """Weights with (row of the filter, input channel) on the partitions."""
     outputs, channels, high, wide = weights.shape
     pmax = nl.tile_size.pmax
-    places = Ring(2, (pmax, pmax), weights.dtype, nl.psum)
+    psum_tiles = BufferRing(2, (pmax, pmax), weights.dtype, nl.psum)
     tiles: dict[tuple[int, int, int], NkiTensor] = {}
     for m, (first, count) in enumerate(split(outputs, pmax)):
         rows = nl.ndarray((count, channels, high, wide), weights.dtype)
         nisa.dma_copy(rows, weights[nl.ds(first, count)], engine=nisa.engine.sync)
         for k, (channel, size) in enumerate(split(channels, pmax)):
-            for number in range(high // copies * wide):
-                a, b = number // wide * copies, number % wide
-                part = rows[:, nl.ds(channel, size), nl.ds(a, copies), b].permute((0, 2, 1))
-                place = places.next()[: size * copies, :count]
+            for number in range(high // row_copies * wide):
+                a, b = number // wide * row_copies, number % wide
+                part = rows[:, nl.ds(channel, size), nl.ds(a, row_copies), b].permute((0, 2, 1))
+                place = psum_tiles.next()[: size * row_copies, :count]
                 nisa.nc_transpose(place, part)
-                turned = nl.ndarray(place.shape, weights.dtype)
-                nisa.tensor_copy(turned, place)
-                tiles[k, m, number] = turned
+                transposed = nl.ndarray(place.shape, weights.dtype)
+                nisa.tensor_copy(transposed, place)
+                tiles[k, m, number] = transposed
     return lambda k, m, number: tiles[k, m, number]
 
 
-def _as_they_lie(weights: NkiTensor) -> Stationary:
+def _untransposed_weights(weights: NkiTensor) -> Stationary:
     """Weights with output channels, which the gradient contracts, on the partitions."""
     outputs, channels, high, wide = weights.shape
     tiles = []
@@ -223,81 +229,83 @@ def _as_they_lie(weights: NkiTensor) -> Stationary:
     return stationary
 
 
-def _run(image: NkiTensor, out: NkiTensor, plan: Plan, stationary: Stationary) -> None:
+def _convolve_plan(
+    image: NkiTensor, out: NkiTensor, plan: ConvolutionPlan, stationary: Stationary
+) -> None:
     """All outputs of a plan, a block of rows at a time."""
     batch, channels, height, width = image.shape
     pmax = nl.tile_size.pmax
-    high, wide = (ceiling(extent, plan.spacing) for extent in out.shape[2:])
+    high, wide = (ceil_div(extent, plan.spacing) for extent in out.shape[2:])
     (top, bottom), (left, right) = plan.rows, plan.columns
     columns = plan.step * (wide - 1) + right - left + 1
     row_bytes = columns * bytes_of(image.dtype)
-    reach = bottom - top + 1 - plan.copies
+    reach = bottom - top + 1 - plan.row_copies
     rows = max(1, min(high, (BLOCK_BYTES // row_bytes - reach) // plan.step))
     shape = plan.step * (rows - 1) + reach + 1, columns
     k_tiles = list(split(channels, pmax))
-    partitions = min(pmax, channels * plan.copies)
-    loaded = Ring(3 * len(k_tiles), (partitions, *shape), image.dtype)
-    results = _Results(out, rows * plan.spacing)
-    banks = Ring(BANKS, (min(pmax, out.shape[1]), BANK_COLUMNS), nl.float32, nl.psum)
+    partitions = min(pmax, channels * plan.row_copies)
+    loaded = BufferRing(3 * len(k_tiles), (partitions, *shape), image.dtype)
+    results = _OutputBuffers(out, rows * plan.spacing)
+    banks = BufferRing(BANKS, (min(pmax, out.shape[1]), BANK_COLUMNS), nl.float32, nl.psum)
 
-    def load(n: int, block: _Block) -> list[NkiTensor]:
+    def load(n: int, block: _RowBlock) -> list[NkiTensor]:
         return [block.load(image[n, nl.ds(*piece)], loaded.next()) for piece in k_tiles]
 
     rest = [
-        (n, _Block(plan, row, count, (height, width)))
+        (n, _RowBlock(plan, row, count, (height, width)))
         for n in range(batch)
         for row, count in split(high, rows)
     ]
-    ahead = load(*rest[0])
+    prefetched = load(*rest[0])
     for number, (n, block) in enumerate(rest):
-        tiles = ahead
+        tiles = prefetched
         if number + 1 < len(rest):  # before the engines wait for what this block needs
-            ahead = load(*rest[number + 1])
+            prefetched = load(*rest[number + 1])
         for m, (first, size) in enumerate(split(out.shape[1], pmax)):
-            done = block.outputs(out.shape[2])
-            block.convolve(tiles, stationary, m, results.rows(size, done), banks)
-            results.store(n, first, size, done)
+            rows_done = block.outputs(out.shape[2])
+            block.convolve(tiles, stationary, m, results.rows(size, rows_done), banks)
+            results.store(n, first, size, rows_done)
 
 
-class _Results:
-    """Where outputs of at most 128 channels wait to be stored, a block of rows at a time.
+class _OutputBuffers:
+    """SBUF buffers of outputs of at most 128 channels, stored by blocks of rows.
 
-    On generation 2 parts of channels that lie a power of two apart in HBM meet in the same of its
-    channels: there whole images are stored, where they fit.
+    On generation 2, parts of channels a power of two apart in HBM fall into the same HBM channel:
+    there whole images are stored where they fit.
     """
 
     def __init__(self, out: NkiTensor, rows: int) -> None:
         self.out = out
         _, channels, height, width = out.shape
-        fits = height * width * bytes_of(out.dtype) <= WHOLE_BYTES
+        fits_whole = height * width * bytes_of(out.dtype) <= WHOLE_BYTES
         is_old = nisa.get_nc_version() is nisa.nc_version.gen2
-        self.is_whole = is_old and fits and channels <= nl.tile_size.pmax
+        self.is_whole = is_old and fits_whole and channels <= nl.tile_size.pmax
         shape = height if self.is_whole else rows, width
-        self.tiles = Ring(3, (min(nl.tile_size.pmax, channels), *shape), out.dtype)
+        self.tiles = BufferRing(3, (min(nl.tile_size.pmax, channels), *shape), out.dtype)
         self.tile = self.tiles.next()
 
-    def rows(self, channels: int, done: slice) -> NkiTensor:
-        """Where the output rows `done` go."""
-        if done.start == 0 or not self.is_whole:
+    def rows(self, channels: int, rows_done: slice) -> NkiTensor:
+        """The buffer of the output rows `rows_done`."""
+        if rows_done.start == 0 or not self.is_whole:
             self.tile = self.tiles.next()
-        first = done.start if self.is_whole else 0
-        return self.tile[:channels, first : first + done.stop - done.start]
+        first = rows_done.start if self.is_whole else 0
+        return self.tile[:channels, first : first + rows_done.stop - rows_done.start]
 
-    def store(self, n: int, first: int, channels: int, done: slice) -> None:
+    def store(self, n: int, first: int, channels: int, rows_done: slice) -> None:
         """Store the rows, or the image with its last ones."""
         if not self.is_whole:
-            part = self.out[n, nl.ds(first, channels), done]
-            tile = self.tile[:channels, : done.stop - done.start]
+            part = self.out[n, nl.ds(first, channels), rows_done]
+            tile = self.tile[:channels, : rows_done.stop - rows_done.start]
             nisa.dma_copy(part, tile, engine=nisa.gpsimd_engine)
-        elif done.stop == self.out.shape[2]:
+        elif rows_done.stop == self.out.shape[2]:
             nisa.dma_copy(self.out[n], self.tile, engine=nisa.gpsimd_engine)
 
 
 @dataclass(frozen=True)
-class _Block:
-    """Outputs t = first ... first + count - 1 of every part, and the input rows that they meet."""
+class _RowBlock:
+    """Outputs t = first ... first + count - 1 of every phase, and the input rows they read."""
 
-    plan: Plan
+    plan: ConvolutionPlan
     first: int
     count: int
     extents: tuple[int, int]  # rows and columns of the image
@@ -311,11 +319,11 @@ class _Block:
         """The rows and columns of [C, H, W] that are needed, with zeros around it."""
         plan, channels = self.plan, image.shape[0]
         (top, bottom), left = plan.rows, plan.columns[0]
-        rows = plan.step * (self.count - 1) + bottom - top + 2 - plan.copies
-        tile = buffer[: channels * plan.copies, :rows]
-        for copy in range(plan.copies):
+        rows = plan.step * (self.count - 1) + bottom - top + 2 - plan.row_copies
+        tile = buffer[: channels * plan.row_copies, :rows]
+        for copy in range(plan.row_copies):
             y = plan.step * self.first + top + copy
-            if plan.copies == 1:
+            if plan.row_copies == 1:
                 inside = clear_border(tile, (y, left), self.extents)
             else:
                 inside = [
@@ -324,7 +332,7 @@ class _Block:
                         (y, left), tile.shape[1:], self.extents, strict=True
                     )
                 ]
-            if plan.copies > 1 and copy == 0 and self._has_border(rows, tile.shape[2]):
+            if plan.row_copies > 1 and copy == 0 and self._has_border(rows, tile.shape[2]):
                 nisa.memset(tile, 0, engine=nisa.gpsimd_engine)
             (y0, y1), (x0, x1) = inside
             if y0 < y1 and x0 < x1:
@@ -335,11 +343,16 @@ class _Block:
 
     def _has_border(self, rows: int, columns: int) -> bool:
         y, x = self.plan.step * self.first + self.plan.rows[0], self.plan.columns[0]
-        last = y + rows - 1 + self.plan.copies - 1, x + columns - 1
+        last = y + rows - 1 + self.plan.row_copies - 1, x + columns - 1
         return min(y, x) < 0 or last[0] >= self.extents[0] or last[1] >= self.extents[1]
 
     def convolve(
-        self, tiles: list[NkiTensor], stationary: Stationary, m: int, result: NkiTensor, banks: Ring
+        self,
+        tiles: list[NkiTensor],
+        stationary: Stationary,
+        m: int,
+        result: NkiTensor,
+        banks: BufferRing,
     ) -> None:
         """Fill `result`, [outputs, rows, columns], from a tile for each 128 input channels."""
         spacing = self.plan.spacing
@@ -361,7 +374,7 @@ class _Block:
         tiles: list[NkiTensor],
         stationary: Stationary,
         m: int,
-        part: Part,
+        part: OutputPhase,
         place: tuple[int, int, int, int],
         total: NkiTensor,
     ) -> None:
@@ -380,7 +393,7 @@ class _Block:
 
 
 def _take_out(piece: NkiTensor, total: NkiTensor, by_vector: bool) -> None:
-    """From PSUM to SBUF, by the two engines in turn."""
+    """From PSUM to SBUF, alternating between Vector and Scalar."""
     if by_vector:
         nisa.tensor_copy(piece, total, engine=nisa.vector_engine)
     else:

@@ -1,15 +1,16 @@
 """Convolution with named layouts, as the documented guide for UNet training calls it.
 
-One function serves the three convolutions of a training step, told apart by their shapes alone:
+One function serves the three convolutions of a training step, distinguished by their shapes:
 
   forward             image [N, C, H, W]     weights [O, C, 3, 3]     -> [N, O, H, W]
-  gradient, image     g [N, O, H, W]         weights turned, [C, O]   -> [N, C, H, W]
+  gradient, image     g [N, O, H, W]         weights transposed, [C, O]   -> [N, C, H, W]
   gradient, weights   image as [C, N, H, W]  g as [O, N, H, W]        -> [C, O, 3, 3]
 
 The first two have a small filter and many outputs: `conv2d.convolve` contracts channels. The third
-has a filter as large as the image and few outputs; there `conv2d_weights.add_up_pixels` contracts
-pixels. The function takes whichever of the two spends less of the Tensor Engine on the shapes:
-what has more elements, the filter or the output, is what should be contracted or streamed.
+has a filter as large as the image and few outputs; there
+`conv2d_weights.accumulate_weight_gradient` contracts pixels. The function takes whichever of the
+two spends less of the Tensor Engine on the shapes: what has more elements, the filter or the
+output, is what should be contracted or streamed.
 
 A layout is a permutation: `in_perm[d]` is the dimension of the tensor that holds dimension d of
 N, C, H, W, `kern_perm` the same of O, C, KH, KW and `out_perm` of N, O, H, W. The tensors are views
@@ -21,12 +22,12 @@ from __future__ import annotations
 from typing import Any
 
 from glia.kernels.images.conv2d import convolve
-from glia.kernels.images.conv2d_weights import add_up_pixels
+from glia.kernels.images.conv2d_weights import accumulate_weight_gradient
 from glia.nki.language import NkiTensor
 
 IDENTITY = (0, 1, 2, 3)
-TURNED = (1, 0, 2, 3)
-SHAPES = ("input", "filter", "output", "srcs_shapes", "dsts_shapes")  # told again by the tensors
+SWAPPED_BATCH = (1, 0, 2, 3)
+SHAPES = ("input", "filter", "output", "srcs_shapes", "dsts_shapes")  # redundant with the tensors
 
 
 def conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh(  # noqa: N802, the documented name
@@ -48,12 +49,12 @@ def conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh(  # noqa: N802, the documented name
     stride = _pair(options, "stride", 1)
     dilation = _pair(options, "rhs_dilation", 1)
     padding = tuple(tuple(pair) for pair in options.get("padding") or ((0, 0), (0, 0)))
-    _check(image.shape, weights.shape, out.shape, stride, dilation, padding)
+    _check_shapes(image.shape, weights.shape, out.shape, stride, dilation, padding)
     before = padding[0][0], padding[1][0]
     filter_elements, outputs = (t.shape[2] * t.shape[3] for t in (weights, out))
     if filter_elements > outputs and stride == 1:
-        turned = (each.permute(TURNED) for each in (image, weights, out))
-        add_up_pixels(*turned, dilation, before)
+        swapped = (each.permute(SWAPPED_BATCH) for each in (image, weights, out))
+        accumulate_weight_gradient(*swapped, dilation, before)
     else:
         convolve(image, weights, out, stride, before, dilation)
     return out_ref
@@ -68,7 +69,7 @@ def _pair(options: dict[str, Any], name: str, default: int) -> int:
     return int(pair[0])
 
 
-def _check(
+def _check_shapes(
     image: tuple[int, ...],
     weights: tuple[int, ...],
     out: tuple[int, ...],

@@ -1,4 +1,4 @@
-"""Resizing images to the nearest pixel: nothing is computed, everything is moved.
+"""Nearest-neighbour resizing of images by DMA alone.
 
 What: out[n, i, j, :] = image[n, floor(i * H / HO), floor(j * W / WO), :].
 
@@ -10,16 +10,16 @@ dimension. A transfer of 30 rows keeps 4 of the 16 DMA engines busy, each of whi
 partitions, so several strips lie on the partitions below each other, each from a multiple of 8 on:
 of several images, or of one image next to each other.
 
-Roofline: the image is read once and the result written once, by DMA and nothing else:
-(N*H*W + N*HO*WO) * C elements at 368 GB/s on Trainium2. For [10, 30, 20, 1280] to
-[10, 59, 38, 1280] in float32 that is 145 MB and 395 us.
+Roofline: the image is read once and the result written once, by DMA and nothing else: (N*H*W +
+N*HO*WO) * C elements at 368 GB/s on Trainium2. For [10, 30, 20, 1280] to [10, 59, 38, 1280] in
+float32 that is 145 MB and 395 us.
 
 Tiling: in `floor(i * H / HO)` neighbours are mostly one step apart, or equal, so the map splits
 into a few runs, in which output and input both advance by constant steps: twice the size are two
 runs, the even and the odd outputs. A run of rows and a run of columns together are one rectangle
 in SBUF and one in HBM, and one transfer moves it. Only what each output needs is written from SBUF,
-so that no pixel is read from HBM twice. Transfers of the strips of a tile are issued in turn: they
-run at the same time, on different DMA engines. Sync issues loads, GpSimd stores.
+so that no pixel is read from HBM twice. Transfers of the strips of a tile are interleaved: they
+run concurrently, on different DMA engines. Sync issues loads, GpSimd stores.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product, zip_longest
 
-from glia.kernels.parts.rows import Ring, bytes_of, ceiling, split
+from glia.kernels.parts.rows import BufferRing, bytes_of, ceil_div, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -35,8 +35,8 @@ from glia.nki.language import NkiTensor
 
 TILE_BYTES = 32768  # of a partition
 BUFFERS = 3
-LEAST_TILES = 6  # so that one is loaded while another is stored
-ALIGNED = 8  # partitions that a DMA engine serves
+MIN_TILES = 6  # so that one is loaded while another is stored
+DMA_ENGINE_PARTITIONS = 8  # partitions that a DMA engine serves
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Run:
     count: int
 
 
-def runs_of(sources: list[tuple[int, int]]) -> list[Run]:
-    """Pairs (output, input), in order, as few runs as following one another greedily gives."""
+def greedy_runs(sources: list[tuple[int, int]]) -> list[Run]:
+    """Greedy partition of ordered pairs (output, input) into runs."""
     runs: list[Run] = []
     rest = sources
     while rest:
@@ -74,17 +74,17 @@ def runs_between(extent: int, outputs: int, first: int, count: int) -> list[Run]
     An input's first output, its second and so on are runs of their own, since those of different
     inputs are as regular as the scale is. Inputs are counted from `first`.
     """
-    turns: list[list[tuple[int, int]]] = []
-    seen: dict[int, int] = {}
+    occurrences: list[list[tuple[int, int]]] = []
+    counts: dict[int, int] = {}
     for output in range(outputs):
         source = output * extent // outputs
         if first <= source < first + count:
-            turn = seen.get(source, 0)
-            seen[source] = turn + 1
-            if turn == len(turns):
-                turns.append([])
-            turns[turn].append((output, source - first))
-    return [run for turn in turns for run in runs_of(turn)]
+            occurrence = counts.get(source, 0)
+            counts[source] = occurrence + 1
+            if occurrence == len(occurrences):
+                occurrences.append([])
+            occurrences[occurrence].append((output, source - first))
+    return [run for occurrence in occurrences for run in greedy_runs(occurrence)]
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,12 @@ class Strip:
     partition: int
 
 
-def tiles_of(batch: int, height: int, width: int, columns: int) -> list[list[Strip]]:
-    """All images cut into strips of at most so many columns, as many in a tile as fit."""
-    pmax, aligned = nl.tile_size.pmax, ceiling(min(height, nl.tile_size.pmax), ALIGNED) * ALIGNED
+def strip_tiles(batch: int, height: int, width: int, columns: int) -> list[list[Strip]]:
+    """All images as strips of at most `columns` columns, grouped into tiles."""
+    pmax, aligned = (
+        nl.tile_size.pmax,
+        ceil_div(min(height, nl.tile_size.pmax), DMA_ENGINE_PARTITIONS) * DMA_ENGINE_PARTITIONS,
+    )
     each = pmax // aligned
     strips = [
         (n, rows, part)
@@ -127,10 +130,10 @@ def resize_into(out: NkiTensor, image: NkiTensor) -> None:
     batch, height, width, channels = image.shape
     shape = out.shape[1:3]
     fitting = max(1, TILE_BYTES // (channels * bytes_of(image.dtype)))
-    balanced = ceiling(batch * width * height, LEAST_TILES * nl.tile_size.pmax)
-    columns = ceiling(width, ceiling(width, min(width, fitting, balanced)))  # of equal strips
-    loaded = Ring(BUFFERS, (nl.tile_size.pmax, columns, channels), image.dtype)
-    for strips in tiles_of(batch, height, width, columns):
+    balanced = ceil_div(batch * width * height, MIN_TILES * nl.tile_size.pmax)
+    columns = ceil_div(width, ceil_div(width, min(width, fitting, balanced)))  # of equal strips
+    loaded = BufferRing(BUFFERS, (nl.tile_size.pmax, columns, channels), image.dtype)
+    for strips in strip_tiles(batch, height, width, columns):
         tile = loaded.next()
         stores = []
         for strip in strips:
@@ -142,14 +145,14 @@ def resize_into(out: NkiTensor, image: NkiTensor) -> None:
                 runs_between(height, shape[0], *rows), runs_between(width, shape[1], *wide)
             )
             stores.append([(out[strip.image], part, *pair) for pair in runs])
-        for turn in zip_longest(*stores):
-            for store in turn:
+        for occurrence in zip_longest(*stores):
+            for store in occurrence:
                 if store is not None:
                     _store(*store)
 
 
 def _store(out: NkiTensor, tile: NkiTensor, vertical: Run, horizontal: Run) -> None:
-    """Write the rectangle that two runs make."""
+    """Store the rectangle of a vertical and a horizontal run."""
     to = [_slice(run.output, run.output_step, run.count) for run in (vertical, horizontal)]
     of = [_slice(run.start, run.step, run.count) for run in (vertical, horizontal)]
     nisa.dma_copy(out[to[0], to[1]], tile[of[0], of[1]], engine=nisa.gpsimd_engine)

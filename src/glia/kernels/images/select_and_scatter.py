@@ -1,4 +1,4 @@
-"""The gradient of max pooling: each output's gradient goes to the place its maximum came from.
+"""The gradient of max pooling: each output's gradient goes to the position of its maximum.
 
 What, for windows of 3 x 3 elements, 2 apart, with a border of 1 around the image:
 
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from glia.kernels.parts.rows import Ring, ceiling, split
+from glia.kernels.parts.rows import BufferRing, ceil_div, split
 from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
@@ -39,7 +39,7 @@ from glia.nki.tensors.dynamic_offsets import DynamicSlice
 
 SIDE, STEP = 3, 2  # of windows
 PLACES = [(a, b) for a in range(SIDE) for b in range(SIDE)]
-LEAST = -3.0e38  # below every element
+BORDER_VALUE = -3.0e38  # below every element
 
 
 @jit
@@ -54,115 +54,121 @@ def select_and_scatter(image: NkiTensor, source: NkiTensor) -> NkiTensor:
         each.reshape((batch * channels, *each.shape[2:])) for each in (image, source, out)
     )
     most = nl.tile_size.psum_bank_fmax // wide
-    rows = ceiling(high, ceiling(high, most))  # of windows in a block
+    rows = ceil_div(high, ceil_div(high, most))  # of windows in a block
     pmax = min(nl.tile_size.pmax, batch * channels)
-    work = _Work(pmax, rows, wide, image.dtype)
+    work = _WindowBuffers(pmax, rows, wide, image.dtype)
     blocks = [
         (nl.ds(*place), row, count)
         for place in split(batch * channels, pmax)
         for row, count in split(high, rows)
     ]
-    ahead = work.load(images, sources, *blocks[0])
+    prefetched = work.load(images, sources, *blocks[0])
     for number, (place, row, count) in enumerate(blocks):
-        data, given = ahead
+        data, source_psum = prefetched
         if number + 1 < len(blocks):  # before the engines wait for what this block needs
-            ahead = work.load(images, sources, *blocks[number + 1])
-        work.add_block(data, given, outs[place], row)
+            prefetched = work.load(images, sources, *blocks[number + 1])
+        work.add_block(data, source_psum, outs[place], row)
         if row + count == high:
             work.add_last_row(outs[place])
     return out
 
 
-class _Work:
-    """The buffers of a block of windows, and what is done with them.
+class _WindowBuffers:
+    """The buffers of a block of windows and the stages of its computation.
 
-    `parts[a, b]` holds what place (a, b) of each window gets, [P, rows + 1, columns + 1]: its row
-    i of the block in row i + 1, since the place below belongs to the next row of windows, and the
-    last row of the block before in row 0. Column `columns` is zero, right of all windows. There are
-    two of each, used in turn.
+    `contributions[a, b]` is the gradient for position (a, b) of each window, [P, rows + 1,
+    columns + 1]: row i of the block is in row i + 1, since the position below belongs to the next
+    row of windows, and the last row of the previous block in row 0. Column `columns`, right of all
+    windows, is zero. Two sets alternate.
     """
 
     def __init__(self, partitions: int, rows: int, wide: int, dtype: str) -> None:
         self.rows, self.wide, self.dtype = rows, wide, dtype
         shape = partitions, rows, wide
-        self.images = Ring(3, (partitions, STEP * rows + 1, STEP * wide + 1), dtype)
-        self.sources = Ring(3, shape, dtype)
-        self.results = Ring(3, (partitions, STEP * rows, STEP * wide), dtype)
-        self.greatest, self.given = (Ring(2, shape, nl.float32, nl.psum) for _ in range(2))
-        self.sums = Ring(4, shape, nl.float32, nl.psum)
-        self.chosen = Ring(2, shape, nl.bfloat16)
-        self.equal, self.weighed = (Ring(3, shape, nl.bfloat16) for _ in range(2))
+        self.images = BufferRing(3, (partitions, STEP * rows + 1, STEP * wide + 1), dtype)
+        self.sources = BufferRing(3, shape, dtype)
+        self.results = BufferRing(3, (partitions, STEP * rows, STEP * wide), dtype)
+        self.maxima, self.source_psum = (
+            BufferRing(2, shape, nl.float32, nl.psum) for _ in range(2)
+        )
+        self.sums = BufferRing(4, shape, nl.float32, nl.psum)
+        self.selection = BufferRing(2, shape, nl.bfloat16)
+        self.is_maximum, self.weighted = (BufferRing(3, shape, nl.bfloat16) for _ in range(2))
         self.identity = nl.shared_identity_matrix(partitions, dtype)
         places = [place for place in PLACES if place != (1, 1)]
         shape = partitions, rows + 1, wide + 1
-        self.parts, self.others = (
+        self.contributions, self.next_contributions = (
             {place: nl.ndarray(shape, dtype) for place in places} for _ in range(2)
         )
-        for parts, a in product((self.parts, self.others), range(SIDE)):
-            if (a, 0) in parts:
-                nisa.memset(parts[a, 0][:, :, wide], 0, engine=nisa.gpsimd_engine)
+        for contributions, a in product((self.contributions, self.next_contributions), range(SIDE)):
+            if (a, 0) in contributions:
+                nisa.memset(contributions[a, 0][:, :, wide], 0, engine=nisa.gpsimd_engine)
 
     def load(
         self, images: NkiTensor, sources: NkiTensor, place: DynamicSlice, row: int, count: int
     ) -> tuple[NkiTensor, NkiTensor]:
-        """The elements of some windows of some images, and in PSUM the source."""
+        """Load the elements of a block of windows to SBUF and their source to PSUM."""
         data = self._load_image(images[place], row, count)
         source = self.sources.next()[: data.shape[0], :count]
         nisa.dma_copy(source, sources[place, nl.ds(row, count)], engine=nisa.engine.sync)
-        given = self.given.next()[: data.shape[0], :count]
-        nisa.activation(given, nl.copy, source)
-        return data, given
+        source_psum = self.source_psum.next()[: data.shape[0], :count]
+        nisa.activation(source_psum, nl.copy, source)
+        return data, source_psum
 
-    def add_block(self, data: NkiTensor, given: NkiTensor, outs: NkiTensor, row: int) -> None:
-        """Everything that windows `row` ... of some images give, but what is below the last."""
-        partitions, count = given.shape[:2]
-        chosen = self._choose(data, count)
+    def add_block(self, data: NkiTensor, source_psum: NkiTensor, outs: NkiTensor, row: int) -> None:
+        """Store the gradient of a block from window row `row` on, without its last pixel row."""
+        partitions, count = source_psum.shape[:2]
+        selection = self._select_maxima(data, count)
         result = self.results.next()[:partitions, : STEP * count]
         for number, (a, b) in enumerate(PLACES):
             if (a, b) == (1, 1):  # the middle of a window is in no other
                 part = result[:, 1::STEP, ::STEP]
             else:
-                part = self.parts[a, b][:partitions, nl.ds(1, count), : self.wide]
+                part = self.contributions[a, b][:partitions, nl.ds(1, count), : self.wide]
             weight = float(len(PLACES) - number)
-            nisa.scalar_tensor_tensor(part, chosen, nl.equal, weight, nl.multiply, given)
-        self._add(result[:, 1::STEP, 1::STEP], [(1, 2, 1, 0), (1, 0, 1, 1)])
+            nisa.scalar_tensor_tensor(part, selection, nl.equal, weight, nl.multiply, source_psum)
+        self._sum_contributions(result[:, 1::STEP, 1::STEP], [(1, 2, 1, 0), (1, 0, 1, 1)])
         first = 1 if row == 0 else 0  # above the first windows there is no row
         if first < count:
             below, across = result[:, STEP * first :: STEP], (first, first + 1)
-            self._add(below[:, :, ::STEP], [(2, 1, across[0], 0), (0, 1, across[1], 0)])
+            self._sum_contributions(
+                below[:, :, ::STEP], [(2, 1, across[0], 0), (0, 1, across[1], 0)]
+            )
             corners = [
                 (a, b, across[a == 0], shift) for a in (2, 0) for b, shift in ((2, 0), (0, 1))
             ]
-            self._add(below[:, :, 1::STEP], corners)
+            self._sum_contributions(below[:, :, 1::STEP], corners)
         for b in range(SIDE):
-            last = self.parts[SIDE - 1, b][:partitions, count]
+            last = self.contributions[SIDE - 1, b][:partitions, count]
             nisa.tensor_copy(
-                self.others[SIDE - 1, b][:partitions, 0], last, engine=nisa.gpsimd_engine
+                self.next_contributions[SIDE - 1, b][:partitions, 0],
+                last,
+                engine=nisa.gpsimd_engine,
             )
-        self.parts, self.others = self.others, self.parts
+        self.contributions, self.next_contributions = self.next_contributions, self.contributions
         to = outs[:, STEP * row - 1 + first : STEP * (row + count) - 1]
         nisa.dma_copy(to, result[:, first:], engine=nisa.gpsimd_engine)
 
     def add_last_row(self, outs: NkiTensor) -> None:
-        """What is below the last windows."""
+        """Store the last pixel row, below the last windows."""
         result = self.results.next()[: outs.shape[0], :1]
-        self._add(result[:, :, ::STEP], [(2, 1, 0, 0)])
-        self._add(result[:, :, 1::STEP], [(2, 2, 0, 0), (2, 0, 0, 1)])
+        self._sum_contributions(result[:, :, ::STEP], [(2, 1, 0, 0)])
+        self._sum_contributions(result[:, :, 1::STEP], [(2, 2, 0, 0), (2, 0, 0, 1)])
         nisa.dma_copy(outs[:, outs.shape[1] - 1 :], result, engine=nisa.gpsimd_engine)
 
     def _load_image(self, images: NkiTensor, row: int, count: int) -> NkiTensor:
-        """The elements of all windows, with the border on the left and above."""
+        """Load the elements of all windows, with the border on the left and above."""
         data = self.images.next()[: images.shape[0], : STEP * count + 1]
-        nisa.memset(data[:, :, 0], LEAST, engine=nisa.gpsimd_engine)
+        nisa.memset(data[:, :, 0], BORDER_VALUE, engine=nisa.gpsimd_engine)
         above = 1 if row == 0 else 0
         if above:
-            nisa.memset(data[:, 0], LEAST, engine=nisa.gpsimd_engine)
+            nisa.memset(data[:, 0], BORDER_VALUE, engine=nisa.gpsimd_engine)
         rows = images[:, STEP * row - 1 + above : STEP * (row + count)]
         nisa.dma_copy(data[:, above:, 1:], rows, engine=nisa.engine.sync)
         return data
 
-    def _choose(self, data: NkiTensor, count: int) -> NkiTensor:
-        """9 minus the number of the place that each window's greatest element has."""
+    def _select_maxima(self, data: NkiTensor, count: int) -> NkiTensor:
+        """9 minus the position index of each window's maximum."""
         partitions = data.shape[0]
         views = [
             data[
@@ -170,27 +176,31 @@ class _Work:
             ]
             for a, b in PLACES
         ]
-        greatest = self.greatest.next()[:partitions, :count]
-        nisa.tensor_reduce(greatest, nl.maximum, _windows(data, count, self.wide), axis=(3, 4))
-        chosen = self.chosen.next()[:partitions, :count]
+        maxima = self.maxima.next()[:partitions, :count]
+        nisa.tensor_reduce(maxima, nl.maximum, _windows(data, count, self.wide), axis=(3, 4))
+        selection = self.selection.next()[:partitions, :count]
         for number, view in enumerate(views):
-            equal, weighed = (
-                ring.next()[:partitions, :count] for ring in (self.equal, self.weighed)
+            is_maximum, weighted = (
+                ring.next()[:partitions, :count] for ring in (self.is_maximum, self.weighted)
             )
-            nisa.tensor_tensor(equal, view, greatest, nl.equal)
-            weighed = weighed if number else chosen
-            nisa.tensor_scalar(weighed, equal, nl.multiply, float(len(PLACES) - number))
+            nisa.tensor_tensor(is_maximum, view, maxima, nl.equal)
+            weighted = weighted if number else selection
+            nisa.tensor_scalar(weighted, is_maximum, nl.multiply, float(len(PLACES) - number))
             if number:
-                nisa.tensor_tensor(chosen, chosen, weighed, nl.maximum)
-        return chosen
+                nisa.tensor_tensor(selection, selection, weighted, nl.maximum)
+        return selection
 
-    def _add(self, result: NkiTensor, places: list[tuple[int, int, int, int]]) -> None:
-        """result = the sum of parts (a, b), each from a row and a column on."""
+    def _sum_contributions(
+        self, result: NkiTensor, places: list[tuple[int, int, int, int]]
+    ) -> None:
+        """result = the sum of contributions (a, b), each from (row, column) on."""
         partitions, count = result.shape[:2]
         total = self.sums.next()[:partitions, :count]
         unit = self.identity[:partitions, :partitions]
         for number, (a, b, row, column) in enumerate(places):
-            moving = self.parts[a, b][:partitions, nl.ds(row, count), nl.ds(column, self.wide)]
+            moving = self.contributions[a, b][
+                :partitions, nl.ds(row, count), nl.ds(column, self.wide)
+            ]
             nisa.nc_matmul(total, unit, moving, accumulate=number > 0)
         nisa.activation(result, nl.copy, total)
 

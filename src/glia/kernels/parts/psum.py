@@ -1,4 +1,4 @@
-"""What kernels do with the banks of PSUM."""
+"""PSUM banks in kernels: allocation, evacuation to SBUF, transposition through PSUM."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from glia.nki.language import NkiTensor
 BANK_COLUMNS = 512  # of float32
 
 
-def bank(rows: int, columns: int, dtype: str = nl.float32) -> NkiTensor:
-    """A new tile of PSUM for sums; the next one lies in another bank."""
+def psum_bank(rows: int, columns: int, dtype: str = nl.float32) -> NkiTensor:
+    """A new tile [rows, columns] at the start of a PSUM bank of its own."""
     whole = nl.ndarray((rows, nl.tile_size.psum_bank_fmax), nl.float32, buffer=nl.psum)
     return (whole if dtype == nl.float32 else whole.view(dtype))[:, :columns]
 
 
-def copy_out(destination: NkiTensor, total: NkiTensor, *, by_scalar: bool) -> None:
-    """Copy a tile out of PSUM on one of the two engines that share this work.
+def evacuate_psum(destination: NkiTensor, total: NkiTensor, *, by_scalar: bool) -> None:
+    """Copy a tile from PSUM to SBUF on the Vector or the Scalar Engine.
 
-    Before generation 3 Scalar copies by a function of its tables.
+    Before generation 3 the Scalar Engine copies by an activation function.
     """
     if not by_scalar:
         nisa.tensor_copy(destination, total, engine=nisa.vector_engine)
@@ -33,8 +33,8 @@ def copy_out(destination: NkiTensor, total: NkiTensor, *, by_scalar: bool) -> No
 def transpose_tiles(
     source: NkiTensor, pieces: Iterable[tuple[int, int]], destinations: Iterable[NkiTensor]
 ) -> None:
-    """Write each piece (start, count) of the columns of a tile [P, N] turned, as [count, P]."""
-    for number, ((start, count), turned) in enumerate(zip(pieces, destinations, strict=True)):
-        total = bank(count, source.shape[0], source.dtype)
+    """Transpose column ranges (start, count) of a tile [P, N] into destinations [count, P]."""
+    for number, ((start, count), transposed) in enumerate(zip(pieces, destinations, strict=True)):
+        total = psum_bank(count, source.shape[0], source.dtype)
         nisa.nc_transpose(total, source[:, nl.ds(start, count)], engine=nisa.tensor_engine)
-        copy_out(turned, total, by_scalar=number % 2 > 0)
+        evacuate_psum(transposed, total, by_scalar=number % 2 > 0)

@@ -1,4 +1,4 @@
-"""Whole rows of a matrix on their way through a kernel."""
+"""A tile of whole rows of a matrix, with its source and destination in HBM."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from glia.nki.language import NkiTensor
 
 
 class RowTile:
-    """Up to 128 whole rows of an input [M, N] and of an output, and new tiles of their height."""
+    """Up to 128 whole rows of an input [M, N] and an output; allocates tiles of their shape."""
 
     def __init__(self, source: NkiTensor, destination: NkiTensor, rows: tuple[int, int]) -> None:
         self.source, self.destination = (each[nl.ds(*rows)] for each in (source, destination))
         self.start, self.height = rows
 
     def tile(self, dtype: str) -> NkiTensor:
-        """A new tile in SBUF as large as these rows."""
+        """A new SBUF tile of the rows' shape."""
         return nl.ndarray(self.source.shape, dtype)
 
     def column(self) -> NkiTensor:
-        """A new value for each of these rows."""
+        """A new SBUF tile [rows, 1] of float32."""
         return nl.ndarray((self.height, 1), nl.float32)
 
     def load(self) -> NkiTensor:
-        """The rows of the input, in SBUF."""
+        """Load the input rows into a new SBUF tile."""
         data = self.tile(self.source.dtype)
         nisa.dma_copy(data, self.source, engine=nisa.engine.sync)
         return data

@@ -1,8 +1,8 @@
-"""How kernels go over rows: tiles of several rows per partition, and buffers used in turn.
+"""Iteration over rows: tiles with several rows per partition, and rotating buffers.
 
 A transfer is fast when it uses all partitions, because each DMA engine serves eight of them, and
-moves a few KiB of each, because a descriptor has a cost of its own. Rows that are shorter are put
-on a partition by several.
+moves a few KiB of each, because every descriptor has a fixed cost. Several short rows share a
+partition.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ def bytes_of(dtype: str) -> int:
     return DTYPES[dtype].bytes
 
 
-def ceiling(value: int, divisor: int) -> int:
+def ceil_div(value: int, divisor: int) -> int:
     """value / divisor rounded up."""
     return -(-value // divisor)
 
 
 def split(extent: int, most: int) -> Iterator[tuple[int, int]]:
-    """(start, count) of the pieces of at most `most` that an extent is cut into."""
+    """(start, count) of consecutive pieces of an extent, each of at most `most`."""
     for start in range(0, extent, most):
         yield start, min(most, extent - start)
 
 
 def row_tiles(rows: int, most: int) -> Iterator[tuple[int, int, int]]:
-    """(first row, partitions, rows of each partition) of tiles that together cover all rows.
+    """(first row, partitions, rows of each partition) of tiles that cover all rows.
 
-    A partition has at most `most` rows, fewer where that lets more partitions take part.
+    A partition has at most `most` rows, fewer where that uses more partitions.
     """
     done = 0
     while done < rows:
-        each = max(1, min(most, ceiling(rows - done, nl.tile_size.pmax)))
+        each = max(1, min(most, ceil_div(rows - done, nl.tile_size.pmax)))
         partitions = min(nl.tile_size.pmax, (rows - done) // each)
         yield done, partitions, each
         done += partitions * each
@@ -49,10 +49,10 @@ def row_tiles(rows: int, most: int) -> Iterator[tuple[int, int, int]]:
 def clear_border(
     tile: NkiTensor, first: tuple[int, int], extents: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """Write zeros where a tile [P, rows, columns] lies outside of an image of these extents.
+    """Write zeros to the part of a tile [P, rows, columns] outside an image of these extents.
 
     `first` is the image row and column of the tile's first element. Returns the (start, end) of
-    rows and columns of the tile that lie inside, which may be none.
+    rows and columns of the tile inside the image, possibly empty.
     """
     inside = [
         (min(max(0, -start), count), max(0, min(count, extent - start)))
@@ -72,11 +72,11 @@ def clear_border(
     return inside
 
 
-class Ring:
-    """Buffers of one shape on chip, used in turn.
+class BufferRing:
+    """`count` on-chip buffers of one shape, used round-robin.
 
-    While an engine works on one, the others are being loaded or stored; an instruction waits only
-    for what used the same buffer `count` turns before.
+    While an engine works on one, others are loaded or stored; an instruction waits only for the
+    last use of the same buffer.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Ring:
     ) -> None:
         self.shape = shape
         self._buffers = [nl.ndarray(shape, dtype, buffer=buffer) for _ in range(count)]
-        self._turn = 0
+        self._position = 0
 
     def next(self) -> NkiTensor:
-        """The buffer whose turn it is."""
-        self._turn += 1
-        return self._buffers[(self._turn - 1) % len(self._buffers)]
+        """The next buffer."""
+        self._position += 1
+        return self._buffers[(self._position - 1) % len(self._buffers)]

@@ -1,14 +1,13 @@
-"""How kernels keep engines from waiting for each other: the stages of tiles that overlap.
+"""Software pipelining of kernels: stages of consecutive tiles overlap.
 
-Every engine works in the order in which the kernel was written. Written tile by tile, an engine
-that appears twice in a tile stands still while another one works in between. Written in stages,
-it works on the next tile meanwhile:
+Every engine executes in program order. In a kernel written tile by tile, an engine that is used
+twice for a tile idles while another one works in between. With stages it works on the next tile
+meanwhile:
 
-  in turn       max 0    (exp 0)  scale 0   max 1    (exp 1)  scale 1    Vector waits for Scalar
+  sequential    max 0    (exp 0)  scale 0   max 1    (exp 1)  scale 1    Vector waits for Scalar
   overlapping   max 0    max 1   (exp 0)  scale 0   max 2   (exp 1)  scale 1 ...
 
-A tile in flight has buffers of its own, so overlapping takes room for as many tiles as there are
-stages.
+Every tile in flight has its own buffers, so overlap needs SBUF for one tile per stage.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ Stage = Callable[[Any], Any]
 def run_stages(
     items: Iterable[Any], *stages: Stage, overlap: bool = True, order: Sequence[int] = ()
 ) -> None:
-    """Run every item through all stages, each of which gets what the one before returned.
+    """Run every item through all stages; a stage takes the result of the stage before.
 
-    With `overlap` each step runs the first stage of one item, the second stage of the item before
-    it, and so on; `order` gives the numbers of the stages in another order for each step. A stage
-    that is `wait` lets what comes before it finish.
+    With `overlap`, a step runs the first stage of one item, the second stage of the item before
+    it, and so on, or the stages in the given `order`. An `idle_stage` delays the next stage by one
+    step.
     """
     values = list(items)
     if not overlap:
@@ -43,11 +42,11 @@ def run_stages(
                 values[item] = stages[number](values[item])
 
 
-def wait(value: Any) -> Any:
-    """A stage without instructions."""
+def idle_stage(value: Any) -> Any:
+    """A stage without instructions: returns its argument."""
     return value
 
 
-def fits(bytes_per_partition: int) -> bool:
-    """Whether SBUF has room for so many bytes in each partition, and some to spare."""
+def fits_in_sbuf(bytes_per_partition: int) -> bool:
+    """Whether so many bytes per partition fit in SBUF with a margin of 20 percent."""
     return bytes_per_partition <= 0.8 * nl.tile_size.total_available_sbuf_size

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PassResult:
-    """What an observer learns after a pass: its place in the list, its result and its time."""
+    """What an observer is given after a pass: the IR, the pass's position and its duration."""
 
     name: str
     level: str
@@ -64,8 +64,8 @@ def compile(
     """Compile a model for `target` and return it as a `Neff`.
 
     `module` is what `read_module` takes; further keyword arguments are the fields of
-    `CompileOptions`. Raises a CompileError for everything the user can cure, TypeError for an
-    unknown option; warns of one that has no effect yet.
+    `CompileOptions`. Raises a CompileError for what the user can fix, TypeError for an
+    unknown option; warns of an option without effect.
     """
     from glia.frontend.registry import read_module
 
@@ -85,24 +85,26 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     check_options(options)
     statistics = {"flops": count_flops(graph)}
     result = run_pipeline(graph, options, observer)
-    made = result if isinstance(result, tuple) else (result,)
-    if not all(isinstance(program, Program) for program in made):
+    results = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(program, Program) for program in results):
         raise InternalError("the pipeline did not end in machine programs")
-    programs = tuple(_restore_boundary_types(program, graph) for program in made)
-    kept = dataclasses.asdict(options)
+    programs = tuple(_restore_boundary_types(program, graph) for program in results)
+    recorded = dataclasses.asdict(options)
     return Neff(
         programs=programs,
-        options={name: value for name, value in kept.items() if name not in _UNRECORDED_OPTIONS},
+        options={
+            name: value for name, value in recorded.items() if name not in _UNRECORDED_OPTIONS
+        },
         statistics=statistics,
         is_compressed=not options.fast_loading_neuron_binaries,
     )
 
 
 def _restore_boundary_types(program: Any, graph: Graph) -> Any:
-    """The program with inputs and outputs of the types the model was given with.
+    """The program with the model's own types on its inputs and outputs.
 
-    Passes keep the bytes of what is visible outside, not its type: complex numbers become pairs,
-    64-bit integers pairs of words.
+    Passes keep the bytes of inputs and outputs, not their types: complex numbers become pairs of
+    floats, 64-bit integers pairs of words.
     """
     inputs = _retype_bindings(program.inputs, [p.type for p in graph.parameters])
     outputs = _retype_bindings(program.outputs, [r.type for r in graph.results])
@@ -127,7 +129,7 @@ def run_pipeline(
     """The result of every pass in order, or of those up to and including `stop_after`."""
     ir: Any = graph
     total = len(PIPELINE)
-    made: dict[str, tuple[int, Any]] = {}  # what recoveries go back to
+    checkpoints: dict[str, tuple[int, Any]] = {}  # pass -> (next index, IR) to recover from
     if observer:
         observer(PassResult(IMPORT, "graph", ir, 0.0, 0, total))
     index = 0
@@ -140,14 +142,14 @@ def run_pipeline(
         except CompileError:
             if each.recovery is None:
                 raise
-            index, before = made[each.recovery.to]
+            index, before = checkpoints[each.recovery.to]
             ir = resolve(each.recovery.function)(before, options)
             if ir is None:
                 raise
-            made[each.recovery.to] = index, ir
+            checkpoints[each.recovery.to] = index, ir
             continue
         if each.name in _RECOVERY_POINTS:
-            made[each.name] = index, ir
+            checkpoints[each.name] = index, ir
         if observer:
             observer(
                 PassResult(each.name, each.makes, ir, time.perf_counter() - started, index, total)

@@ -1,4 +1,4 @@
-"""The options of a compilation: their defaults, the values each may have, and what is wrong."""
+"""The options of a compilation: defaults, admissible values, and the errors for other values."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
 
 
 class BadOption(CompileError):
-    """A compile option has a value it cannot have.
+    """A compile option has an inadmissible value.
 
     Cause: The value is misspelt, or of the wrong kind (the number 2 and not the text "2").
     Fix: Use one of the values in the message.
@@ -95,7 +95,7 @@ class BadOption(CompileError):
 
 
 class UnsupportedLogicalCore(CompileError):
-    """The target's cores cannot be joined as asked.
+    """The target has no logical NeuronCore of the requested number of physical cores.
 
     Cause: NeuronCore-v2 targets run one physical core for each logical core; later ones one or two.
     Fix: Leave `--logical-nc-config` out, or give 1 (any target) or 2 (trn2, trn3).
@@ -107,7 +107,7 @@ class UnsupportedLogicalCore(CompileError):
     help = "leave --logical-nc-config out, or give {supported}"
 
 
-# Options without an effect: the values that ask for what happens anyway, and what that is.
+# Options without an effect: the values that request the behaviour there is, and that behaviour.
 INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
     "model_type": (("generic",), "every model is compiled as a generic one"),
     "saturate_infinity": ((False,), "infinities stay what they are"),
@@ -124,7 +124,7 @@ INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
 
 
 def ineffective_options(options: CompileOptions) -> dict[str, str]:
-    """What happens instead of what was asked for, by name of each option that has no effect."""
+    """The options set to a value that has no effect, each with what the compiler does instead."""
     return {
         name: instead
         for name, (harmless, instead) in INEFFECTIVE.items()
@@ -133,7 +133,7 @@ def ineffective_options(options: CompileOptions) -> dict[str, str]:
 
 
 def check_options(options: CompileOptions) -> None:
-    """Raise BadOption or UnsupportedLogicalCore unless every option has a value it may have."""
+    """Raise BadOption or UnsupportedLogicalCore unless every option has an admissible value."""
     for name, known in CHOICES.items():
         _require(name, getattr(options, name), known)
     if options.implicit_integer_downcast not in (("all",), ("none",)):

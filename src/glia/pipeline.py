@@ -12,8 +12,8 @@ from glia.options import CompileOptions
 
 @dataclass(frozen=True)
 class Recovery:
-    """Where to go back to when a pass fails: `function` maps what the pass `to` made to something
-    easier, or to None when nothing is left to try."""
+    """What to retry when a pass fails: `function` maps the result of the earlier pass `to` to an
+    easier one, or to None when there is none; the pipeline continues after `to`."""
 
     to: str
     function: str
@@ -24,7 +24,7 @@ class Pass:
     """One step: `function` ("module:name", imported when it runs) maps (ir, options) to ir.
 
     `makes` is the level of its result: graph, tile or machine. `after` names earlier passes it
-    relies on, each with the reason. `options` names the options it obeys. When it raises a
+    relies on, each with the reason. `options` names the options that influence it. When it raises a
     CompileError and has a `recovery`, the pipeline goes back and tries again.
     """
 
@@ -60,7 +60,7 @@ PIPELINE: tuple[Pass, ...] = (
         "canonicalize",
         f"{_GRAPH}passes.canonicalize:canonicalize",
         makes="graph",
-        after={"check_dtypes": "the user sees an instruction of his own in the error"},
+        after={"check_dtypes": "the error names an instruction of the user's program"},
     ),
     Pass(
         "simplify",
@@ -123,7 +123,7 @@ PIPELINE: tuple[Pass, ...] = (
         "narrow_integers",
         f"{_GRAPH}passes.narrow_integers:narrow_integers",
         makes="graph",
-        after={"expand_int64": "what is to be exact in 64 bits is pairs of words by now"},
+        after={"expand_int64": "integers that stay exact in 64 bits are pairs of words by then"},
         options=("native_int64",),
     ),
     Pass(
@@ -136,7 +136,9 @@ PIPELINE: tuple[Pass, ...] = (
         "expand_reduce_window",
         f"{_GRAPH}expand.reduce_window:expand_reduce_window",
         makes="graph",
-        after={"expand_select_and_scatter": "the window's choice is itself a window reduction"},
+        after={
+            "expand_select_and_scatter": "picking a window's element is itself a window reduction"
+        },
     ),
     Pass(
         "expand_scatter",
@@ -223,19 +225,19 @@ PIPELINE: tuple[Pass, ...] = (
         "eliminate_dead_code",
         f"{_GRAPH}passes.eliminate_dead_code:eliminate_dead_code",
         makes="graph",
-        after={"recognise_functions": "what made up a recognised function is left behind"},
+        after={"recognise_functions": "the operations of a recognised function are dead"},
     ),
     Pass(
         "simplify_live",
         f"{_GRAPH}passes.simplify:simplify",
         makes="graph",
-        after={"eliminate_dead_code": "tuples that lost elements fold once more"},
+        after={"eliminate_dead_code": "loops and tuples that lost elements simplify further"},
     ),
     Pass(
         "build",
         "glia.tile.build.lower:build",
         makes="tile",
-        after={"simplify_live": "every operation left becomes a nest, read or not"},
+        after={"simplify_live": "every remaining operation becomes a nest, live or dead"},
     ),
     Pass("expand_scalars", f"{_TILE}expand_scalars:expand_scalars", makes="tile"),
     Pass(

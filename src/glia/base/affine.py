@@ -55,6 +55,7 @@ class Affine:
 
     @property
     def is_constant(self) -> bool:
+        """Whether no variable occurs."""
         return not self.terms
 
     @property

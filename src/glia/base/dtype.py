@@ -36,7 +36,7 @@ class DType:
     bits: int
     kind: Kind
     numpy: np.dtype[Any]
-    packs: DType | None = None  # what four of are packed in one element
+    packs: DType | None = None  # the dtype of the four values packed in one element
 
     @property
     def bytes(self) -> int:

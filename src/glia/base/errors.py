@@ -10,7 +10,7 @@ ERRORS: dict[str, type[CompileError]] = {}
 
 
 class CompileError(Exception):
-    """A failure the user can cure; each subclass declares its code, message and help.
+    """A failure the user can fix; each subclass declares its code, message and help.
 
     A subclass's docstring holds cause, fix and a triggering program under the headings
     `Cause:`, `Fix:` and `Example:`; `glia explain CODE` prints it.
@@ -35,7 +35,7 @@ class CompileError(Exception):
         super().__init__(self.render())
 
     def render(self) -> str:
-        """The one-screen text: code and message, instruction, source line, cure."""
+        """The text shown to the user: code and message, instruction, source line, help."""
         lines = [f"[{self.code}] {self.message.format(**self.facts)}"]
         if self.instruction:
             lines.append(f"  instruction: {self.instruction}")

@@ -1,4 +1,4 @@
-"""Writing files so that nobody sees half of one, and reading no more of one than it may hold."""
+"""Atomic writes and reads of bounded size."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 def read_file(path: Path, most_bytes: int) -> bytes:
-    """The bytes of a file or a pipe, at most so many.
+    """The content of a file or pipe of at most `most_bytes` bytes.
 
-    OSError with its reason as `strerror`, also for a device, which may have no end, and for a path
-    that names nothing.
+    Raises OSError, its reason in `strerror`, for a longer file, a path that cannot be opened, and
+    a device, which may have no end.
     """
     try:
         with path.open("rb") as stream:
@@ -38,7 +38,7 @@ def read_file(path: Path, most_bytes: int) -> bytes:
 
 
 def _read_chunks(stream: BinaryIO, left: int) -> Iterator[bytes]:
-    """What a pipe gives, up to so many bytes and a piece more."""
+    """Chunks of a stream until it ends or more than `left` bytes have been read."""
     while left >= 0 and (piece := stream.read(_CHUNK_BYTES)):
         left -= len(piece)
         yield piece

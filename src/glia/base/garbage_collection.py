@@ -1,4 +1,4 @@
-"""Without the search for cycles while many long-lived values are made."""
+"""Pausing the cyclic garbage collector while many long-lived objects are allocated."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """While the block runs, Python does not look for cycles among all that there is.
+    """A context in which the cyclic garbage collector does not run.
 
-    It would do so again and again while lists of instructions grow, and find none.
+    Growing lists of instructions trigger collections again and again, which find no cycles.
     """
     is_collecting = gc.isenabled()
     gc.disable()

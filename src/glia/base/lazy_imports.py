@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used."""
+"""Package attributes that are imported on first access."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def lazy_attributes(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names live in the modules `homes` gives."""
+    """`__getattr__` and `__dir__` of a package; `homes` maps each name to its defining module."""
     namespace = vars(sys.modules[package])
 
     def get(name: str) -> Any:

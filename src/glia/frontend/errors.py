@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a file or a module a user hands to the compiler."""
+"""Errors about the files and modules given to the compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Format`: what a front end declares, so that `registry` finds it."""
+"""`Format`: the declaration of an input format by a front end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from glia.graph.ir import Graph
 class Format:
     """One form in which a model is given.
 
-    `name` completes "give ..." in errors; `accepts` tells by looking, without importing a
-    framework or parsing, whether a value is of this form; `read` makes its graph and raises the
+    `name` completes "give ..." in errors; `accepts` decides, without importing a framework or
+    parsing, whether a value is of this form; `read` makes its graph and raises the
     errors of the front ends.
     """
 

@@ -32,9 +32,9 @@ IMPORTERS: dict[str, Importer] = {
     **COLLECTIVE,
     "custom-call": import_custom_call,
 }
-"""What imports each HLO opcode (parameters are the importer's own)."""
+"""The importer of each HLO opcode (ModuleImporter handles `parameter` itself)."""
 
-# Names in XlaBuilder where they are not the opcode in capitals.
+# Names in XlaBuilder that are not the capitalised opcode.
 _BUILDER_NAMES: dict[str, tuple[str, ...]] = {
     "all-gather": ("Allgather",),
     "all-reduce": ("Allreduce",),

@@ -13,7 +13,7 @@ GRAPH = Format(
     "a graph", accepts=lambda module: isinstance(module, Graph), read=lambda graph: graph
 )
 
-# The first that accepts a module reads it: text that is StableHLO is no path.
+# The first that accepts a module reads it; STABLEHLO precedes HLO_FILE, as text may be a path.
 FORMATS: tuple[Format, ...] = (
     GRAPH,
     stablehlo.STABLEHLO,

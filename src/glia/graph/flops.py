@@ -1,4 +1,4 @@
-"""How much a graph computes."""
+"""The number of floating-point operations of a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph level's law: what holds of every graph between passes."""
+"""The verifier of the graph level: the invariants of every graph between passes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _regions(node: Node) -> list[Graph]:
 def _verify_parameters(graph: Graph) -> None:
     for index, parameter in enumerate(graph.parameters):
         if parameter.index != index:
-            _fail(graph, f"parameter {index} says it is number {parameter.index}", parameter)
+            _fail(graph, f"parameter {index} has the index {parameter.index}", parameter)
     own = set(graph.parameters)
     for node in graph.nodes:
         if isinstance(node, Parameter) and node not in own:
@@ -60,7 +60,7 @@ def _verify_node(graph: Graph, node: Node) -> None:
     if inferred != node.type:
         _fail(graph, f"the type is {inferred} but was taken for {node.type}", node)
     if not _has_valid_extents(inferred):
-        _fail(graph, f"{inferred} has an extent that is no natural number", node)
+        _fail(graph, f"{inferred} has an extent that is not a natural number", node)
 
 
 def _has_valid_extents(kind: Type) -> bool:
@@ -82,7 +82,7 @@ def _verify_results(graph: Graph) -> None:
     for alias in graph.aliases:
         output, index = alias
         if not (0 <= output < len(graph.results) and 0 <= index < len(graph.parameters)):
-            _fail(graph, f"alias {alias} names a result or parameter there is not")
+            _fail(graph, f"alias {alias} names a result or parameter that does not exist")
         types = graph.results[output].type, graph.parameters[index].type
         if types[0] != types[1]:
             _fail(graph, f"alias {alias} joins {types[0]} and {types[1]}")

@@ -1,4 +1,4 @@
-"""Several participants that evaluate one graph side by side and meet at its collectives."""
+"""Evaluation of one graph by several participants, which exchange values at its collectives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class ExchangeBarrier:
-    """Where all participants bring values and each takes everyone's."""
+    """A barrier at which every participant contributes a value and receives those of all."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -25,7 +25,7 @@ class ExchangeBarrier:
         self._contributions: list[tuple[object, Any]] = [(None, None)] * count
 
     def exchange(self, number: int, topic: object, value: Any) -> list[Any]:
-        """Everyone's values in order of number; TypeError if they came for different topics."""
+        """The values of all participants by number; TypeError unless all name one topic."""
         self._contributions[number] = (topic, value)
         self._barrier.wait()
         contributions = list(self._contributions)
@@ -35,7 +35,7 @@ class ExchangeBarrier:
         return [value for _, value in contributions]
 
     def abort(self) -> None:
-        """Release the others after a failure."""
+        """Break the barrier, so that the other participants stop waiting."""
         self._barrier.abort()
 
 
@@ -52,7 +52,7 @@ class Participant:
         return self.barrier.count
 
     def exchange(self, topic: object, value: Any) -> list[Any]:
-        """Everyone's values in order of number."""
+        """The values of all participants by number."""
         return self.barrier.exchange(self.number, topic, value)
 
 
@@ -70,7 +70,7 @@ def evaluate_participants(
     """Each participant's results on its own inputs; collectives exchange between them.
 
     `are_partitions` says whether participants number partitions or replicas. Raises what the first
-    failing participant raises, and TypeError when they do not meet at the same collectives.
+    failing participant raises, and TypeError when they reach different collectives.
     """
     barrier = ExchangeBarrier(len(inputs))
     results: list[list[Array]] = [[] for _ in inputs]

@@ -1,4 +1,4 @@
-"""The one table of scalar functions: what `graph.Map` and the tile level apply to each element.
+"""The table of scalar functions that `graph.Map` and the tile level apply to each element.
 
 Every function has XLA semantics: integers wrap, integer division by zero is -1, shifts past the
 width give zero (or the sign), maximum and minimum propagate NaN, floats narrower than 32 bits are

@@ -54,7 +54,7 @@ def describe(node: Node) -> str:
 
 
 def parse_graph(text: str, constants: Mapping[str, Array] | None = None) -> Graph:
-    """The graph a text form describes; TextError says what does not parse or does not type."""
+    """The graph of a text form; TextError for text that does not parse or type-check."""
     scanner = Scanner(text)
     graph = _Parser(scanner, constants or {}).graph(0)
     if scanner.peek():
@@ -82,14 +82,14 @@ def _describe_value(value: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """An attribute: a string, bool, number, dtype or type."""
+    """The text of an attribute: a string, bool, number, dtype or type."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return json.dumps(value) if isinstance(value, str) else str(value)
 
 
 def _splat_text(array: Array) -> str | None:
-    """The one value all elements hold, if the text of it reads back to the same bits."""
+    """The text of the value all elements share, None unless it parses back to the same bits."""
     if not array.size:
         return None
     first = np.ascontiguousarray(array.reshape(-1)[:1])
@@ -126,9 +126,9 @@ def _float_element(numbers: list[float], dtype: np.dtype) -> Array:
 
 
 def _integer_element(number: Any, dtype: DType) -> Array:
-    """A 0-d integer or pred array; ValueError when the dtype does not have that value."""
+    """A 0-d integer or pred array; ValueError when the dtype cannot represent the number."""
     if isinstance(number, bool) != (dtype.kind is Kind.PRED) or isinstance(number, float):
-        raise ValueError(f"it is no {dtype}")
+        raise ValueError(f"it is not of type {dtype}")
     if not -(2**63) <= number < 2**64:
         raise ValueError("it has more than 64 bits")
     one = np.array(number, np.uint64 if number >= 2**63 else np.int64).astype(dtype.numpy)
@@ -282,7 +282,7 @@ class _Parser:
         return node
 
     def _constant(self, value: Any, declared: Type) -> Array:
-        """An array from the table, or one value everywhere (stored once, whatever the shape)."""
+        """An array from the table, or a splat, whose value is stored once whatever its shape."""
         if isinstance(value, np.ndarray):
             return value
         if not isinstance(declared, TensorType):

@@ -77,7 +77,7 @@ def window_positions(
 
 
 def has_declared_type(value: object, hint: Any) -> bool:
-    """Whether a field's value is of its declared type; a bool is not an int here."""
+    """Whether a value conforms to a field's declared type; a bool does not conform to int."""
     if isinstance(hint, UnionType):
         return any(has_declared_type(value, choice) for choice in get_args(hint))
     if get_origin(hint) is not tuple:

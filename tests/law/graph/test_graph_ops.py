@@ -153,16 +153,16 @@ PAIR = ops.Sort((A, A), 0, True, ops.scalar_graph(
 FAULTS = {
     r"\(4, 5\), \(5, 3\)": _adding(results=(ops.Map("add", (A, B)),), parameters=(A, B)),
     "graph 'planted': a parameter of another": _adding(parameters=()),
-    "says it is number 1": _adding(parameters=(B, A)),
+    "has the index 1": _adding(parameters=(B, A)),
     "result is not a tensor": _adding(results=(PAIR,)),
     "graph 'body': a parameter of another": _stealing(),
     "2 names for 1 results": _adding(result_names=("a", "b")),
-    "there is not": _adding(aliases=((0, 3),)),
+    "does not exist": _adding(aliases=((0, 3),)),
     "joins": _adding(aliases=((0, 0),), results=(ops.Convert(A, BF16),)),
     "one buffer twice": _adding(results=(A, A), aliases=((0, 0), (1, 0))),
     "result_shape is": _adding(results=(ops.Reshape(A, [20]),)),
     "dimension is": _adding(results=(ops.Iota(TensorType(F32, (3,)), np.int64(0)),)),
-    "no natural number": _adding(results=(ops.Iota(TensorType(F32, (-3,)), 0),)),
+    "not a natural number": _adding(results=(ops.Iota(TensorType(F32, (-3,)), 0),)),
 }  # fmt: skip
 
 

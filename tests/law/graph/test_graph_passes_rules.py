@@ -1,4 +1,4 @@
-"""Every equation of the graph level fires on its example and keeps every value."""
+"""Every equation of the graph level applies to its example and keeps every value."""
 
 from __future__ import annotations
 
@@ -511,7 +511,7 @@ def test_a_wrong_type_is_caught() -> None:
 
 def test_rules_without_end_are_caught() -> None:
     graph = graph_of(lambda x: Transpose(x, (0, 1)), (t(2, 2),))
-    with pytest.raises(InternalError, match="do not come to an end"):
+    with pytest.raises(InternalError, match="do not terminate"):
         apply_rules(graph, (turn_left,))
 
 

@@ -54,7 +54,7 @@ def _import(site: Site, kind: str, result: Type) -> Value:
 
 
 def _replica_groups(site: Site) -> Groups:
-    """The groups, written out from whichever of XLA's four forms the module uses."""
+    """The groups in explicit form, from any of XLA's four encodings."""
     proto = site.proto
     listed = proto.device_list.replica_groups or proto.replica_groups
     if listed:

@@ -15,7 +15,7 @@ from glia.graph.ir import Node, TensorType, TupleType
 
 
 def _statistics_dtype(x: Node) -> DType:
-    """The dtype statistics are computed in: at least f32."""
+    """The dtype for means and variances: at least f32."""
     return F32 if x.dtype.is_float and x.dtype.bits < 32 else x.dtype
 
 
@@ -131,7 +131,7 @@ def arg_extreme(
 
 
 def _losing_value(dtype: DType, function: str) -> object:
-    """The value every other one beats."""
+    """The value that loses every comparison: -inf (or the least integer) for "greater"."""
     if dtype is PRED:
         return function == "less"
     if dtype.is_float:

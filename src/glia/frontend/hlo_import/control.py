@@ -1,4 +1,4 @@
-"""HLO constants, tuples, calls, loops, branches, and the operations that do nothing to values."""
+"""HLO constants, tuples, calls, loops, branches, and operations that return their operand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _get_tuple_element(site: Site) -> Value:
     (value,) = site.expect_operands(1)
     index: int = site.proto.tuple_index
     if not isinstance(value, tuple) or not 0 <= index < len(value):
-        raise site.malformed(f"element {index} of something that does not have it")
+        raise site.malformed(f"element {index} of a value without such an element")
     return value[index]
 
 

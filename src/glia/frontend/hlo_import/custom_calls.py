@@ -1,4 +1,4 @@
-"""Custom-call targets: expanded where their meaning is public, kept where a kernel is behind."""
+"""Custom-call targets: expanded where their meaning is public, kept where they call a kernel."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _identity(site: Site) -> Value:
 
 
 def _kernel(site: Site) -> Value:
-    """A kernel behind a name: kept as a call for later levels."""
+    """A call of a kernel, kept as a CustomCall for later levels."""
     config = site.proto.backend_config.decode("utf-8", "replace")
     return _keep_call(site, site.proto.custom_call_target, config)
 
@@ -116,10 +116,10 @@ def _keep_call(site: Site, target: str, config: str) -> Value:
 
 
 def import_composite(site: Site) -> Value | None:
-    """The kernel that a composite stands for; None for any other call.
+    """The kernel call that a composite wraps; None for any other call.
 
-    A composite names what it computes and says how in operations; JAX calls kernels this way
-    where it runs on the host.
+    A composite carries a name and a decomposition into operations; JAX emits kernels this way, so
+    that the decomposition can run on the host.
     """
     attributes = {entry.key: entry.value for entry in site.proto.frontend_attributes.map}
     if attributes.get("composite.name") != COMPOSITE:
@@ -177,7 +177,7 @@ TARGETS: dict[str, Callable[[Site], Value]] = {
 
 
 def import_custom_call(site: Site) -> Value:
-    """Expand or keep a custom call; UnknownCustomCall for a target nobody knows."""
+    """The value of a custom call, expanded or kept; UnknownCustomCall for an unknown target."""
     target = site.proto.custom_call_target
     importer = TARGETS.get(target)
     if importer is None:

@@ -1,4 +1,4 @@
-"""One HLO module on its way into a graph: computations inlined, tuples taken apart."""
+"""The import of one HLO module into a graph: calls inlined, tuples flattened."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Site(NodeBuilder):
     module: ModuleImporter | None = None
 
     def malformed(self, reason: str) -> MalformedModule:
-        """The error that this instruction is damaged."""
+        """The error for an inconsistent instruction."""
         return MalformedModule(reason=reason, instruction=self.label, loc=self.loc)
 
     def bad_custom_call(self, reason: str) -> BadCustomCall:
-        """The error that a custom call does not fit its target."""
+        """The error for a custom call whose operands or configuration do not fit its target."""
         target = self.proto.custom_call_target
         return BadCustomCall(target=target, reason=reason, instruction=self.label, loc=self.loc)
 
@@ -60,20 +60,20 @@ class Site(NodeBuilder):
         return self.type
 
     def expect_operands(self, count: int) -> tuple[Value, ...]:
-        """The operands, which must be this many."""
+        """The operands; MalformedModule unless there are `count`."""
         if len(self.operands) != count:
             raise self.malformed(f"{len(self.operands)} operands, expected {count}")
         return self.operands
 
     def tensors(self, count: int | None = None) -> tuple[Node, ...]:
-        """The operands, which must be tensors (and this many)."""
+        """The operands (`count` of them), which must be tensors."""
         for operand in self.operands if count is None else self.expect_operands(count):
             if not isinstance(operand, Node):
                 raise self.reject(f"an operand is the tuple {describe(operand)}, not a tensor")
         return self.operands  # type: ignore[return-value]
 
     def called_computations(self, count: int | None = None) -> tuple[int, ...]:
-        """The ids of the computations this instruction calls (which must be this many)."""
+        """The ids of the computations this instruction calls; MalformedModule unless `count`."""
         ids = tuple(self.proto.called_computation_ids)
         if count is not None and len(ids) != count:
             raise self.malformed(f"{len(ids)} called computations, expected {count}")
@@ -85,7 +85,7 @@ class Site(NodeBuilder):
         return self.module.region(self.called_computations(count)[position], self)
 
     def inline(self, computation: int, arguments: Sequence[Value]) -> Value:
-        """The value of a called computation on these arguments, expanded in place."""
+        """The value of a called computation on these arguments, inlined."""
         assert self.module is not None
         return self.module.inline(computation, arguments, self)
 
@@ -127,7 +127,7 @@ class ModuleImporter:
         return self._import_computation(identifier, NodeBuilder(), names)
 
     def inline(self, identifier: int, arguments: Sequence[Value], caller: NodeBuilder) -> Value:
-        """The value of a computation on arguments, its instructions expanded in place."""
+        """The value of a computation on arguments, its instructions inlined."""
         computation = self._computation(identifier, caller)
         declared = self._parameter_types(computation)
         if len(declared) != len(arguments):
@@ -195,7 +195,7 @@ class ModuleImporter:
     def _inline_instructions(
         self, computation: Any, arguments: Sequence[Value], caller: NodeBuilder
     ) -> Value:
-        """The root's value with parameters standing for arguments."""
+        """The value of the root instruction with `arguments` for the parameters."""
         if computation.id in self._active:
             raise MalformedModule(
                 reason=f"computation {computation.name} calls itself",
@@ -293,7 +293,7 @@ def _table_entry(table: Sequence[Any], identifier: int) -> Any:
 
 
 def unflatten(declared: Type, supply: Iterator[Node]) -> Value:
-    """A value of this type from tensors in order."""
+    """A value of this type from the next tensors of `supply`; the inverse of `flatten`."""
     if isinstance(declared, TensorType):
         return next(supply)
     return tuple(unflatten(element, supply) for element in declared.elements)

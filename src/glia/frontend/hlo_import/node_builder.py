@@ -1,4 +1,4 @@
-"""Building graph nodes, each checked as it is made, and the compositions expansions need."""
+"""Construction of type-checked graph nodes for the importer."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType, Type
 
 Value = Node | tuple["Value", ...]
-"""What an HLO instruction stands for: a tensor, or a (nested) tuple of tensors."""
+"""The value of an HLO instruction: a tensor, or a (nested) tuple of tensors."""
 
 
 @dataclass(frozen=True)
 class NodeBuilder:
-    """Makes nodes for one source instruction; a rule that does not hold is the user's error."""
+    """Makes nodes for one HLO instruction; a violated type rule is the user's error."""
 
     loc: Loc = UNKNOWN
     label: str = ""
 
     def reject(self, reason: str) -> VerificationFailed:
-        """The error that this instruction breaks a rule of HLO."""
+        """The error for an instruction that breaks a rule of HLO."""
         return VerificationFailed(reason=reason, instruction=self.label, loc=self.loc)
 
     def make(self, operation: type[Node], *fields: Any, **named: Any) -> Node:

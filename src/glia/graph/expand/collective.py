@@ -1,4 +1,4 @@
-"""Collectives among one participant: what is exchanged with nobody is what was given."""
+"""Collectives of one participant: each result is the operand itself."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _full_spectrum(parts: Parts, length: int) -> Parts:
 
 
 def _transform_dimension(parts: Parts, d: int, *, inverse: bool) -> Parts:
-    """Transform one dimension."""
+    """The transform of dimension d; the inverse one is scaled by 1 / length."""
     length = parts[0].shape[d]
     found = _transform_last(_map_parts(parts, lambda x: move_last(x, d)), -1 if not inverse else 1)
     if inverse:

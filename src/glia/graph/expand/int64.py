@@ -113,7 +113,7 @@ def _sign(signed: bool, a: Wide) -> Wide:
 
 
 def _shift_amount(b: Wide) -> Node:
-    """A shift amount in one word; anything past 64 is 64."""
+    """A shift amount in one word, at most 64."""
     past = apply("not_equal", b.high, splat_like(0, b.high))
     most = splat_like(64, b.low)
     return select(past, most, apply("minimum", b.low, most))
@@ -142,7 +142,7 @@ def _leading_zeros(_: bool, a: Wide) -> Wide:
 
 
 def _divide(signed: bool, a: Wide, b: Wide) -> Wide:
-    """Towards zero; by zero -1."""
+    """The quotient rounded towards zero; -1 for a divisor of zero."""
     if not signed:
         return divide_wide(a, b)[0]
     quotient, _ = divide_wide(_abs(True, a), _abs(True, b))
@@ -153,7 +153,7 @@ def _divide(signed: bool, a: Wide, b: Wide) -> Wide:
 
 
 def _remainder(signed: bool, a: Wide, b: Wide) -> Wide:
-    """With the sign of a; by zero a."""
+    """The remainder with the sign of a; a for a divisor of zero."""
     if not signed:
         return divide_wide(a, b)[1]
     _, rest = divide_wide(_abs(True, a), _abs(True, b))
@@ -272,7 +272,7 @@ def _iota(node: Iota) -> Parts:
 
 
 def _index(parts: Parts) -> Node:
-    """As s32, saturated: what is outside 32 bits is outside every tensor."""
+    """The index saturated to s32: no tensor has an extent beyond 32 bits."""
     if len(parts) == 1:
         return parts[0]
     a = Wide(*parts)

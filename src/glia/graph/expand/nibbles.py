@@ -1,4 +1,4 @@
-"""Compute 4-bit integers in 8 bits, one to a byte as they are held; results wrap at 4 bits."""
+"""4-bit integers computed in 8 bits, one per byte; results wrap at 4 bits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _enter(parameter: Parameter) -> tuple[Parameter, Node]:
 
 
 def _leave(value: Node, outside: DType) -> Node:
-    """Outside the device the upper four bits of a byte are clear, whatever the sign."""
+    """A result with the upper four bits of each byte cleared, as the host holds 4-bit integers."""
     if outside is not S4:
         return value
     bits = bitcast(value, U8)
@@ -62,7 +62,7 @@ def _constant(node: Constant, _: Sequence[Node], dtypes: Mapping[DType, DType]) 
 
 
 def _map(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
-    """Functions whose result leaves four bits, or whose value depends on the width."""
+    """A function whose result can exceed four bits or depends on the width; None for others."""
     if node.args[-1].dtype not in dtypes:
         return None
     result = node.with_operands(operands)
@@ -77,7 +77,7 @@ def _map(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> 
 
 
 def _apply_to_bits(function: str, operands: Sequence[Node]) -> Node:
-    """A function of the four bits as they are, without the sign above them."""
+    """A function applied to the four bits zero-extended to a byte."""
     first, *rest = operands
     bits = apply("and", first, splat_like(15, first))
     found = apply(function, bits, *rest)

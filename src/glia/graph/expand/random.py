@@ -115,7 +115,7 @@ def _lane_numbers(lanes: int) -> Wide:
 
 
 def _counter_carry(counter: Wide, start: Wide, lanes: int) -> Node:
-    """1 where counting up from `start` passed 2^64."""
+    """1 where counting up from `start` overflowed 64 bits, else 0."""
     return convert(less_wide(counter, _broadcast_word(start, lanes), signed=False), U32)
 
 
@@ -166,7 +166,7 @@ def _truncate_words(words: Node, dtype: DType) -> Node:
 
 
 def _assign_keys(graph: Graph, name: str) -> Graph:
-    """The graph with every RngUniform drawn from bits of a key of its own."""
+    """The graph with every RngUniform replaced by samples from a key of its own."""
     count = 0
 
     def change(node: Node) -> Node | None:

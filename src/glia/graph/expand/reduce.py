@@ -83,7 +83,7 @@ def extreme_and_position(op: Reduce) -> Node | None:
 
 
 def _has_neutral_inits(op: Reduce, kind: str) -> bool:
-    """Whether the initial values lose against, or equal, the first element at position 0."""
+    """Whether the initial values compare below, or equal, the first element at position 0."""
     neutral = is_uniform(op.inits[0], identity(kind, op.xs[0].dtype))
     return neutral and is_uniform(op.inits[1], 0) and op.xs[0].shape[op.dimensions[0]] > 0
 

@@ -89,7 +89,7 @@ def _pad_operand(op: ReduceWindow, x: Node, value: Node) -> Node:
 
 
 def _combine_dimension(body: Graph, rows: Sequence[Node], d: int, op: ReduceWindow) -> list[Node]:
-    """Every window of one dimension combined; with a leading pred row, where that holds."""
+    """The windows of one dimension, each combined; a leading pred row masks absent elements."""
     window, stride, step = op.window[d], op.stride[d], op.window_dilation[d]
     reach = (window - 1) * step + 1
     count = max(0, (rows[0].shape[d] - reach) // stride + 1)
@@ -104,7 +104,7 @@ def _combine_dimension(body: Graph, rows: Sequence[Node], d: int, op: ReduceWind
 def _combine_by_element(
     body: Graph, rows: Sequence[Node], d: int, sizes: tuple[int, int, int, int]
 ) -> list[Node]:
-    """Windows that overlap little: combine their first elements, second elements, ..."""
+    """The windows combined position by position, which is cheapest where they overlap little."""
     window, stride, step, count = sizes
     parts = [
         [slice_along(x, d, k * step, k * step + (count - 1) * stride + 1, stride) for x in rows]
@@ -120,7 +120,7 @@ def _combine_by_element(
 def _combine_by_doubling(
     body: Graph, rows: Sequence[Node], d: int, window: int, step: int
 ) -> list[Node]:
-    """For each start, the combination of `window` elements `step` apart."""
+    """For each start, `window` elements `step` apart combined, by doubling spans."""
     power, length, covered = list(rows), 1, 0
     total: list[Node] | None = None
     rest = window
@@ -143,13 +143,13 @@ def _combine_by_doubling(
 def _trim_to_common_extent(
     a: Sequence[Node], b: Sequence[Node], d: int
 ) -> tuple[list[Node], list[Node]]:
-    """Both cut to the shorter extent along a dimension."""
+    """Both operands sliced to the smaller extent of a dimension."""
     extent = min(a[0].shape[d], b[0].shape[d])
     return [slice_along(x, d, 0, extent) for x in a], [slice_along(x, d, 0, extent) for x in b]
 
 
 def _combine(body: Graph, a: Sequence[Node], b: Sequence[Node]) -> list[Node]:
-    """a then b; where a leading pred row says that one is absent, the other."""
+    """body(a, b), or the present one where a leading pred row marks the other as absent."""
     if len(a) == len(body.results):
         return list(inline_scalar_graph(body, (*a, *b)))
     has_a, has_b = a[0], b[0]

@@ -64,7 +64,7 @@ def sort_by_network(op: Sort) -> Node | None:
 
 
 def _exchange_function(op: Sort) -> str | None:
-    """The function that gives the first of two integers, when the comparator is their order."""
+    """The function, minimum or maximum, that orders two integers; None for other comparators."""
     result = op.comparator.results[0]
     if len(op.xs) != 1 or not op.xs[0].dtype.is_integer or not isinstance(result, Map):
         return None
@@ -81,7 +81,7 @@ def _pad_to_width(x: Node, fill: object, width: int) -> Node:
 
 
 class _CompareExchange:
-    """The step that puts pairs of rows in order."""
+    """The compare-and-exchange step of the network on pairs of rows."""
 
     def __init__(self, comparator: Graph, extent: int, width: int, direct: str | None) -> None:
         self._comparator = comparator

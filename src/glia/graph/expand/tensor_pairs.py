@@ -1,4 +1,4 @@
-"""Represent tensors of one family of dtypes as two tensors of a narrower one, in a whole graph.
+"""Splitting every tensor of a family of dtypes into two tensors of a narrower dtype.
 
 Complex numbers become real and imaginary parts, 64-bit integers low and high words. A parameter or
 result of the graph becomes one tensor with a last dimension of two, which has the same bytes as
@@ -48,12 +48,12 @@ from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.graph.type_rules import tensor
 
 Parts = tuple[Node, ...]
-"""What stands for a tensor: the tensor itself, or its two parts."""
+"""The representation of a tensor after splitting: the tensor itself, or its two parts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Which dtypes become pairs, and how the operations that look at values are computed.
+    """The dtypes that become pairs, and the expansion of operations that depend on values.
 
     `split` gives the two halves of a constant. `map`, `convert`, `bitcast` and `contract` take the
     operation and the parts of its operands and give the parts of the result; `iota` the parts of a
@@ -72,7 +72,7 @@ class Family:
 
 
 def operation_name(node: Node) -> str:
-    """What an error calls an operation: its opcode, and of a map its function too."""
+    """The name of an operation in errors: its opcode, with the function of a Map."""
     return f"{node.opcode} {node.function}" if isinstance(node, Map) else node.opcode
 
 
@@ -141,14 +141,14 @@ class _Splitter:
         return [image[result] for result in graph.results]
 
     def _group_parts(self, kind: TupleType, parts: Parts) -> list[Parts]:
-        """The parts of each result of an operation with several."""
+        """The parts of an operation with several results, grouped by result."""
         supply = iter(parts)
         counts = (1 if self._family.part_of(leaf.dtype) is None else 2
                   for leaf in tensor_types(kind))  # fmt: skip
         return [tuple(next(supply) for _ in range(count)) for count in counts]
 
     def _split(self, node: Node, values: list[Parts]) -> Parts:
-        """The parts of every result of a node, one after the other."""
+        """The parts of every result of a node, concatenated."""
         involved = any(len(parts) == 2 for parts in values)
         kinds = tensor_types(node.type)
         if not involved and all(self._family.part_of(kind.dtype) is None for kind in kinds):

@@ -33,8 +33,8 @@ _WITH_BODY = ("all-reduce", "reduce-scatter")
 class Collective(Node):
     """An exchange between replicas or partitions, named by `kind` (one of `COLLECTIVE_KINDS`).
 
-    `dimension` is -1 where a kind has none. No `replica_groups` means one group of everybody. A
-    plain evaluation is that of participant 0 alone, whose group holds nobody else;
+    `dimension` is -1 where a kind has none. No `replica_groups` means one group of all
+    participants. An ordinary evaluation has one participant, number 0;
     `participants.evaluate_participants` runs several.
     """
 
@@ -109,7 +109,7 @@ class Collective(Node):
         return [me.number] if any(self.replica_groups) else list(range(me.count))
 
     def _combine(self, parts: list[Array], place: int) -> Array:
-        """What the member at `place` gets from one array of every member."""
+        """The result of the member at `place` of the group, from one array per member."""
         if self.kind == "collective-broadcast":
             return parts[0]
         if self.kind == "all-gather":
@@ -125,7 +125,7 @@ class Collective(Node):
         return total
 
     def _permute(self, number: int, everyone: list[tuple[Array, ...]]) -> list[Array]:
-        """What the source paired with this participant holds; zeros without one."""
+        """The arrays of the participant paired as this one's source; zeros without a source."""
         source = next((pair[0] for pair in self.pairs if pair[1] == number), None)
         if source is None or source >= len(everyone):
             return [np.zeros_like(array) for array in everyone[number]]

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _widen(a: Array, b: Array, result: DType) -> tuple[Array, Array, DType]:
-    """Operands in the dtype products are summed in, and that sum's dtype.
+    """The operands converted to the dtype products accumulate in, and the result's dtype.
 
     Floats narrower than 32 bits are summed in float32. Integers of at most 16 bits go through
     float64, where their sums are exact; wider ones wrap in the result's dtype.
@@ -40,7 +40,7 @@ def _widen(a: Array, b: Array, result: DType) -> tuple[Array, Array, DType]:
 
 
 def _narrow(total: Array, result: DType) -> Array:
-    """A sum brought to the result's dtype; integers held in float64 wrap."""
+    """An accumulated sum in the result's dtype; integers held in float64 wrap."""
     if result.is_integer and total.dtype == np.float64:
         total = total.astype(np.int64)
     return convert(total, result)

@@ -84,7 +84,7 @@ class Conditional(Node):
 
 @op
 class CustomCall(Node):
-    """A call of a named target outside HLO."""
+    """A call of a named target; `config` is opaque. It evaluates to Unspecified."""
 
     args: tuple[Node, ...]
     target: str

@@ -1,4 +1,4 @@
-"""The order a scalar comparator gives to rows of elements."""
+"""Stable sorting of rows by a scalar comparator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sorted_order(comparator: Graph, rows: Sequence[Array]) -> Array:
 
 
 def _sort_key(comparator: Graph, rows: Sequence[Array]) -> Array | None:
-    """What sorting ascending by gives the comparator's order, if it compares a key of each side."""
+    """A key whose ascending order is the comparator's; None unless it compares such keys."""
     result = comparator.results[0]
     if not isinstance(result, Map) or result.function not in _STRICT:
         return None
@@ -54,7 +54,7 @@ def _sort_key(comparator: Graph, rows: Sequence[Array]) -> Array | None:
 
 
 def _is_mirrored(left: Node, right: Node) -> bool:
-    """Whether `right` is `left` with every parameter of a replaced by its partner of b."""
+    """Whether `right` is `left` with each parameter of a replaced by the corresponding one of b."""
     pending, seen = [(left, right)], set()
     while pending:
         a, b = pair = pending.pop()

@@ -114,7 +114,7 @@ def _narrow_operand(x: Node, options: CompileOptions) -> Node:
 
 
 def _cast_everything(graph: Graph, narrow: DType) -> Graph:
-    """Every float32 value in `narrow`, but for parameters, results and what needs float32."""
+    """The graph in `narrow` instead of float32, but for parameters, results, and exceptions."""
 
     def enter(parameter: Parameter) -> tuple[Parameter, Node]:
         cast = parameter.dtype is F32
@@ -131,7 +131,7 @@ def _constant(node: Constant, _: Sequence[Node], dtypes: Mapping[DType, DType]) 
 
 
 def _keep_in_float32(node: Node, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node:
-    """The operation as it was, between conversions."""
+    """The operation in float32, its operands and result converted."""
     pairs = zip(operands, node.operands, strict=True)
     same = node.with_operands(convert(new, old.dtype) for new, old in pairs)
     results = [convert(x, dtypes.get(x.dtype, x.dtype)) for x in results_of(same)]
@@ -139,13 +139,13 @@ def _keep_in_float32(node: Node, operands: Sequence[Node], dtypes: Mapping[DType
 
 
 def _keep_kernel(node: CustomCall, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node:
-    """A kernel as it was: operands that only moved since they were given are not rounded."""
+    """A kernel call on its original dtypes; operands that were only moved are not rounded."""
     pairs = zip(operands, node.operands, strict=True)
     return _keep_in_float32(node, [_unnarrowed_source(new, old) for new, old in pairs], dtypes)
 
 
 def _unnarrowed_source(new: Node, old: Node) -> Node:
-    """The value that `old` was before its image `new` was narrowed, where nothing computed it."""
+    """`new`, the image of `old`, without the cast of an operand that was at most moved."""
     if isinstance(old, Parameter | Constant | CustomCall | Get):
         return new.x if isinstance(new, Convert) and new.x.dtype is old.dtype else new
     if isinstance(old, _MOVES) and type(new) is type(old):
@@ -156,7 +156,7 @@ def _unnarrowed_source(new: Node, old: Node) -> Node:
 def _accumulate_in_float32(
     node: Any, operands: Sequence[Node], dtypes: Mapping[DType, DType]
 ) -> Node | None:
-    """Accumulate in float32 and round once."""
+    """A contraction that accumulates in float32 and rounds once."""
     if node.result_dtype is not F32:
         return None
     return convert(node.with_operands(operands), dtypes[F32])
@@ -165,7 +165,7 @@ def _accumulate_in_float32(
 def _keep_float32_parts(
     node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]
 ) -> Node | None:
-    """Functions into or out of complex numbers, whose parts stay float32."""
+    """A function to or from complex numbers, whose parts stay float32; None for others."""
     involved = node.dtype.is_complex or any(arg.dtype.is_complex for arg in node.args)
     return _keep_in_float32(node, operands, dtypes) if involved else None
 

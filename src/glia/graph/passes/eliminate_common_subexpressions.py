@@ -1,4 +1,4 @@
-"""Compute equal things once: nodes of one operation, equal attributes and equal operands merge."""
+"""Value numbering: nodes of one opcode with equal attributes and operands merge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _ValueNumbering:
         return self._merged[graph]
 
     def _key(self, node: Node, operands: Hashable) -> Hashable:
-        """What two equal nodes have in common; `operands` identifies the operands."""
+        """The value number of a node; `operands` identifies its operands."""
         if isinstance(node, Constant):
             return content_key(np.asarray(node.value))
         attributes = tuple(getattr(node, name) for name in node.attribute_fields)
@@ -72,7 +72,7 @@ class _ValueNumbering:
 
 
 def content_key(array: np.ndarray[Any, Any]) -> Hashable:
-    """A key that two arrays share when they hold the same bytes in the same shape."""
+    """A hash of an array's dtype, shape and bytes."""
     digest = hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).tobytes()).digest()
     return "constant", str(array.dtype), array.shape, digest
 

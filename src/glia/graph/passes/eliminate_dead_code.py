@@ -1,4 +1,4 @@
-"""Drop what no result needs: unused loop state, branch results and sorted tensors.
+"""Dead code: unused loop state, branch results and sorted tensors.
 
 A node that nothing reads is not in a graph's `nodes` at all; this pass looks into operations with
 several results of which only some are read.
@@ -50,7 +50,7 @@ def _sweep(graph: Graph) -> Graph:
 
 
 def _live_results(graph: Graph, node: Node) -> set[int] | None:
-    """The results of a node that are read; None for a node with one result."""
+    """The indices of a node's results that have users; None for a node with one result."""
     if isinstance(node.type, TensorType):
         return None
     return {user.index for user in graph.users[node] if isinstance(user, Get)}

@@ -1,4 +1,4 @@
-"""Give convolutions of few channels a longer sum: window rows become channels.
+"""Convolutions of few channels: window rows are folded into channels.
 
 A convolution sums over its channels along the partitions, one product for each position of the
 window. With 3 channels 125 of 128 rows of the PE idle. The rows of a window (all its dimensions but
@@ -20,13 +20,13 @@ from glia.graph.rules.constructors import concatenate, constant, pad, reshape, r
 from glia.graph.rules.driver import RewriteRule, apply_rules
 from glia.options import CompileOptions
 
-TRANSFERS = 3  # that the copies take one after the other: read, written, read again
+TRANSFERS = 3  # serial DMA transfers of the copies: read, written, read again
 
 
 def fold_windows(graph: Graph, options: CompileOptions) -> Graph:
     """The graph with window rows as channels wherever the target's PE gains more than copies cost.
 
-    What a convolution means is the same; float sums are taken in another order.
+    Results agree up to the order of float sums.
     """
     arch = get_target(options.target).arch
 
@@ -53,7 +53,7 @@ def foldable_dimensions(op: Convolution, partitions: int) -> tuple[int, ...]:
 
 
 def saved_ns(op: Convolution, folded: tuple[int, ...], arch: Arch) -> float:
-    """The PE time of the products that there are no longer, mapped to the PE the better way."""
+    """The PE time of the products that folding removes, under the better of both mappings."""
     window = op.kernel.shape[2:]
     rows = math.prod(window[d] for d in folded)
     products = math.prod(window) * (1 - 1 / rows)
@@ -68,7 +68,7 @@ def saved_ns(op: Convolution, folded: tuple[int, ...], arch: Arch) -> float:
 
 
 def copying_ns(op: Convolution, folded: tuple[int, ...], arch: Arch) -> float:
-    """The time to bring the copies to HBM and back, run by run of the last dimension."""
+    """The DMA time of the copies, a descriptor for each contiguous run of the last dimension."""
     copies = math.prod(op.kernel.shape[2 + d] for d in folded)
     extents = [op.shape[2 + d] if d in folded else n for d, n in enumerate(op.x.shape[2:])]
     runs = math.prod(op.x.shape[:2]) * copies * math.prod(extents[:-1]) / arch.dma_engines
@@ -104,7 +104,7 @@ def with_rows_as_channels(op: Convolution, folded: tuple[int, ...]) -> Node:
 
 
 def _shift_input(op: Convolution, padded: Node, at: dict[int, int]) -> Node:
-    """What one row of the window sees: every stride-th element from the row on."""
+    """The input of one window row: every stride-th element from the row's offset on."""
     starts, limits, strides = [0, 0], list(padded.shape[:2]), [1, 1]
     for d, extent in enumerate(padded.shape[2:]):
         if d not in at:

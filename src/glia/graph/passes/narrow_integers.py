@@ -65,10 +65,10 @@ def _is_wide(node: Node) -> bool:
 
 
 def _split_boundary_words(graph: Graph) -> Graph:
-    """The graph whose parameters and results of 64 bits are pairs of words, bitcast inside.
+    """The graph with 64-bit parameters and results as pairs of words, bitcast inside.
 
-    What only passes bits through, such as the state of a random generator, loses none of them once
-    these bitcasts meet others.
+    Values that are only passed through, such as the state of a random generator, keep all their
+    bits once these bitcasts cancel others.
     """
     parameters: list[Parameter] = []
     image: list[Node] = []
@@ -113,7 +113,7 @@ def _constant(node: Constant, _: Sequence[Node], dtypes: Mapping[DType, DType]) 
 
 
 def _map(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
-    """Functions whose value depends on the width."""
+    """A function whose value depends on the width; None for others."""
     if node.args[-1].dtype not in dtypes:
         return None
     if node.function == "count_leading_zeros":
@@ -126,7 +126,7 @@ def _map(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> 
 
 
 def _bitcast(node: Bitcast, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
-    """Bitcasts to and from 64 bits, of which the high word is the extension of the low one."""
+    """A bitcast to or from 64 bits, whose high word is the sign extension of the low one."""
     (x,) = operands
     if node.to in dtypes and node.x.dtype.bits < 64:
         low = slice_along(x, -1, 0, 32 // node.x.dtype.bits)

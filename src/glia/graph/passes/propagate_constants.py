@@ -1,4 +1,4 @@
-"""Compute at compile time what depends on constants only, where that does not grow the program."""
+"""Constant folding, as far as it does not grow the program."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _has_loop(node: Node) -> bool:
 
 
 def _evaluation_steps(node: Node) -> int:
-    """Elementary steps of computing a node on known operands, to within a small factor."""
+    """The elementary steps of evaluating a node, to within a small factor."""
     result = tensor(node).elements
     elements = max((tensor(o).elements for o in node.operands), default=0)
     elements = max(elements, result)
@@ -113,7 +113,7 @@ def _evaluate_to_constant(node: Node, known: dict[Node, Array | None]) -> Consta
 
 
 def _known_value(node: Node, known: dict[Node, Array | None]) -> Array:
-    """The value of a known node; generated ones are computed when they are needed."""
+    """The value of a known node; broadcasts and iotas are evaluated on demand."""
     found = known[node]
     return (
         node.compute(*(_known_value(o, known) for o in node.operands)) if found is None else found

@@ -1,4 +1,4 @@
-"""Find the functions of one variable that the engines' tables hold, however they are written.
+"""Recognition of functions that the engines hold in tables, however they are written.
 
 Frameworks lower erf, gelu or softplus to dozens of operations: rational approximations, case
 distinctions, exponentials. Such a part of a graph depends on one tensor only, element by element,
@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 RELATIVE = 2e-6  # of the function's value: some 16 steps of float32
 ABSOLUTE = 2e-7  # and of 1 + |x|, which 1 + erf(x) and its like lose where they cancel
-BEND = 16.0  # beyond it functions do not cancel any more
+CANCELLATION_LIMIT = 16.0  # beyond it functions do not cancel any more
 LARGEST = 100.0  # as a power of two: beyond it the way a formula is written decides on overflow
 FEWEST_STEPS = 2
 MOST_STEPS = 400
@@ -92,7 +92,7 @@ class _Recogniser:
         return dataclasses.replace(graph, results=results)
 
     def _find_matches(self, graph: Graph) -> dict[Node, tuple[TableFunction, Node]]:
-        """What to replace: node -> (function, variable). What only replaced parts read is left."""
+        """The replacements, node -> (function, variable), skipping nodes that only they use."""
         position = {node: number for number, node in enumerate(graph.nodes)}
         found: dict[Node, tuple[TableFunction, Node]] = {}
         is_read = set(graph.results)
@@ -125,9 +125,9 @@ class _Recogniser:
 
 
 def _dominators(root: Node, position: dict[Node, int]) -> Iterator[tuple[Node, list[Node]]]:
-    """Each node that all of the root's variables go through, with the functions above it.
+    """Each dominator of the root with respect to its variables, with the functions above it.
 
-    The functions are listed with users first. Constants are no variables.
+    The functions are listed with users first. Constants are not variables.
     """
     waiting = [(-position[root], root)]
     seen, above = {root}, list[Node]()
@@ -149,7 +149,7 @@ def _scalar_function(step: Node) -> str:
 
 
 def _structural_key(steps: list[Node], variable: Node) -> tuple[object, ...]:
-    """What two parts have in common that are the same function of their variables."""
+    """A key that two subgraphs share when they are the same function of their variables."""
     names = {variable: -1} | {step: number for number, step in enumerate(steps)}
 
     def name(operand: Node) -> object:
@@ -163,7 +163,7 @@ def _structural_key(steps: list[Node], variable: Node) -> tuple[object, ...]:
 
 
 def _identify(steps: list[Node], variable: Node) -> TableFunction | None:
-    """The known function that a part is of its variable, if any."""
+    """The table function that a subgraph computes of its variable; None if there is none."""
     candidates = TABLE_FUNCTIONS
     for samples in (_screening_samples(), _samples(steps)):
         values = _evaluate_steps(steps, variable, samples)
@@ -174,7 +174,7 @@ def _identify(steps: list[Node], variable: Node) -> TableFunction | None:
 
 
 def _evaluate_steps(steps: list[Node], variable: Node, samples: Array) -> Array:
-    """The part's values where its variable takes those of `samples`, as the graph has them."""
+    """The subgraph's values at `samples` of its variable, computed in its own dtypes."""
     known: dict[Node, Array] = {variable: samples}
 
     def value(operand: Node) -> Array:
@@ -191,10 +191,10 @@ def _evaluate_steps(steps: list[Node], variable: Node, samples: Array) -> Array:
 
 
 def _agrees(known: TableFunction, samples: Array, values: Array) -> bool:
-    """Whether values are the function's at all samples; at infinity they may be NaN instead."""
+    """Whether values equal the function at all samples; at infinity they may be NaN instead."""
     with np.errstate(all="ignore"):
         exact = known.exact(samples.astype(np.float64))
-        size = np.minimum(np.abs(samples.astype(np.float64)), BEND)
+        size = np.minimum(np.abs(samples.astype(np.float64)), CANCELLATION_LIMIT)
         near = np.abs(values - exact) <= ABSOLUTE * (1 + size) + RELATIVE * np.abs(exact)
     undefined = np.isnan(values) & (np.isnan(exact) | np.isinf(samples))
     return bool((near | (values == exact) | undefined).all())
@@ -207,7 +207,7 @@ def _screening_samples() -> Array:
 
 @cache
 def _standard_samples() -> Array:
-    """Every size of number, both signs, densely where functions bend; zeros, NaN, infinities."""
+    """All magnitudes of both signs, dense where functions curve; zeros, NaN and infinities."""
     dense = np.linspace(-16, 16, 4001)
     sizes = np.exp2(np.linspace(-140, LARGEST, 961))
     special = np.array([0.0, -0.0, math.nan, math.inf, -math.inf])
@@ -215,7 +215,7 @@ def _standard_samples() -> Array:
 
 
 def _samples(steps: list[Node]) -> Array:
-    """The usual samples, and every constant of the part with its neighbours, both signs."""
+    """The standard samples, and every constant of the subgraph with its neighbours, both signs."""
     constants = {
         float(value)
         for step in steps

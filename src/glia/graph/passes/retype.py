@@ -1,4 +1,4 @@
-"""Compute a graph in other element types: the walk that passes on dtypes share."""
+"""The traversal shared by passes that replace element types."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from glia.graph.rules.driver import Tuple
 from glia.graph.type_rules import tensor
 
 Special = Callable[[Any, Sequence[Node], Mapping[DType, DType]], Node | None]
-"""A node, its retyped operands and the new dtypes to the retyped node; None for the usual way."""
+"""Maps a node, its retyped operands and the new dtypes to the retyped node; None declines."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Retyping:
-    """Which dtypes become which, and what is not simply the same operation on other types.
+    """The dtypes to replace, and the operations that need more than other dtypes.
 
     `special` maps operation classes to the function that retypes them (None to decline); `enter`
-    makes the value inside from a parameter of the whole graph, `leave` a result from a value.
+    maps a parameter of the whole graph to the new one and the value inside, `leave` a value inside
+    to a result of the original dtype.
     """
 
     dtypes: Mapping[DType, DType]
@@ -30,13 +31,13 @@ class Retyping:
     leave: Callable[[Node, DType], Node]
 
     def type_of(self, kind: Type) -> Type:
-        """The type that a value of a type has afterwards."""
+        """The type that replaces a type."""
         if isinstance(kind, TupleType):
             return TupleType(tuple(self.type_of(element) for element in kind.elements))
         return self.tensor_type(kind)
 
     def tensor_type(self, kind: TensorType) -> TensorType:
-        """The type that a tensor of a type has afterwards."""
+        """The tensor type that replaces a tensor type."""
         return TensorType(self.dtypes.get(kind.dtype, kind.dtype), kind.shape)
 
 

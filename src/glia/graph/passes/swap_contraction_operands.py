@@ -1,4 +1,4 @@
-"""Compute a contraction the way round its one reader wants it."""
+"""Exchange the operands of a contraction whose only user transposes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glia.options import CompileOptions
 def swap_contraction_operands(graph: Graph, options: CompileOptions) -> Graph:
     """The graph with transpose(dot(a, b)) = dot(b, a), where nothing else reads dot(a, b).
 
-    The condition is why this is no rule: another reader would have the contraction done twice.
+    The number of users is why this is not a rule: with another user, both would be computed.
     """
     return _swap_in_graph(graph)
 

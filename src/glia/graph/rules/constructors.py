@@ -210,7 +210,7 @@ def reduce(function: str, x: Node, init: Any, dimensions: Sequence[int]) -> Node
 def counted_loop(
     name: str, count: int, state: Sequence[Node], body: Callable[..., tuple[Node, ...]]
 ) -> tuple[Node, ...]:
-    """The state after `count` times state = body(i, *state), i counting from 0 as s32."""
+    """The state after `count` iterations of state = body(i, *state), i counting from 0 as s32."""
     whole = (constant(0, S32), *state)
     types = [TensorType(node.dtype, node.shape) for node in whole]
 

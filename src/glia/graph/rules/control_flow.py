@@ -153,7 +153,7 @@ def loop_never_entered(op: While) -> Node | None:
 
 
 def _initial_condition(op: While) -> bool | None:
-    """The condition on the initial state, when that follows from known scalars."""
+    """The condition evaluated on the initial state; None unless known scalars determine it."""
     values = []
     needed = set(op.condition.nodes)
     used = {operand for node in needed for operand in node.operands} | set(op.condition.results)

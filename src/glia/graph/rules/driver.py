@@ -18,7 +18,7 @@ from glia.graph.ir import Graph, Node, TupleType, Type
 from glia.graph.ops import Get
 
 LONGEST_CHAIN = 400
-"""How many rules may fire one after the other on what began as one node."""
+"""How many rules may be applied in a chain that starts from one node."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def rules_of(namespace: Mapping[str, object]) -> tuple[RewriteRule, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuple(Node):
-    """The results of an operation that a rule replaced by several values; only `Get` reads it."""
+    """The results of an operation that a rule replaced by several nodes; only `Get` uses it."""
 
     parts: tuple[Node, ...] = ()
 
@@ -79,7 +79,7 @@ def apply_rules(graph: Graph, rules: Iterable[RewriteRule]) -> Graph:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where a node made by a rule comes from: the source line, and the rules that led to it."""
+    """The provenance of a node: its source line, and how many rules were applied in a chain."""
 
     loc: Loc = UNKNOWN
     chain: int = 0
@@ -118,7 +118,7 @@ class _Rewriter:
         return self._normal[root]
 
     def _pending_inputs(self, node: Node) -> list[Node]:
-        """What must be in normal form before `node` can take its next step."""
+        """The nodes that must be in normal form before `node` is rewritten."""
         needs = (self._replacement[node],) if node in self._replacement else node.operands
         return [need for need in needs if need not in self._normal]
 
@@ -148,7 +148,7 @@ class _Rewriter:
         self._normal[node] = node
 
     def _rebuild(self, node: Node) -> Node:
-        """The node on normal operands and regions, at the source line of what it came from."""
+        """The node with normalised operands and regions, and the source line of its origin."""
         operands = [self._normal[operand] for operand in node.operands]
         if any(new is not old for new, old in zip(operands, node.operands, strict=True)):
             node = node.with_operands(operands)
@@ -170,7 +170,7 @@ class _Rewriter:
                 f" {image.type}"
             )
         if self._origins.get(node, _Origin()).chain >= LONGEST_CHAIN:
-            raise InternalError(f"rules do not come to an end: {fired.name} fires on {node!r}")
+            raise InternalError(f"rules do not terminate: {fired.name} applies to {node!r}")
 
     def _rules_for(self, cls: type[Node]) -> tuple[RewriteRule, ...]:
         if cls not in self._by_class:

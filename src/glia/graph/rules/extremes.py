@@ -80,7 +80,7 @@ def _samples(body: Graph) -> list[float]:
 
 
 def _selects_extreme(body: Graph, sign: int, a: float, b: float) -> bool:
-    """Whether the body keeps the right one of an earlier a and a later b."""
+    """Whether the body keeps the extreme of an earlier a and a later b."""
     value, position = body.parameters[0].dtype.numpy, body.parameters[1].dtype.numpy
     inputs = [np.asarray(a).astype(value), np.asarray(3).astype(position),
               np.asarray(b).astype(value), np.asarray(5).astype(position)]  # fmt: skip

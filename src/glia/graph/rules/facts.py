@@ -1,4 +1,4 @@
-"""What rules ask about nodes: constant values, uniform tensors, dimension bookkeeping."""
+"""Analyses that rules share: constant values, uniform tensors, dimension bookkeeping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put the body of a region in the place where it is used."""
+"""Inlining of regions, on tensors as on scalars."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def inline(graph: Graph, arguments: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def split_independent_body(body: Graph) -> tuple[Graph, ...] | None:
-    """The bodies that each combine one of the tensors which a body combines together.
+    """A body for each of several tensors that `body` combines independently.
 
-    None where it combines only one, or where what becomes of one depends on another.
+    None when it combines one tensor, or when the result of one depends on another.
     """
     count = len(body.results)
     pairs = enumerate(body.results)
@@ -110,7 +110,7 @@ def _broadcast_scalar(x: Node, shape: tuple[int, ...]) -> Node:
 
 
 def _inline_conditional(node: Conditional, operands: list[Node]) -> Node:
-    """Run every branch and select the results of the one that the index names."""
+    """Every branch inlined, and the results of the one that the index names selected."""
     index, rest = operands[0], operands[1:]
     outcomes = []
     for branch, count in zip(node.branches, node.operand_counts, strict=True):

@@ -1,4 +1,4 @@
-"""What passes ask about regions."""
+"""Traversal of regions and types, and parameters that results depend on."""
 
 from __future__ import annotations
 

@@ -7,8 +7,15 @@ from textwrap import wrap
 
 from glia.base.errors import CompileError
 from glia.nki.names.errors import NotAnOutput, NotInNki, UnknownWhenTraced
-from glia.nki.names.language_errors import AfterItsLoop, Beta1InKernel
-from glia.nki.source.subset_rules import ARGUMENTS, EXPRESSIONS, NAMES, SIGNATURES, STATEMENTS, Rule
+from glia.nki.names.language_errors import Beta1InKernel, ExpiredTensor
+from glia.nki.source.subset_rules import (
+    ARGUMENTS,
+    EXPRESSIONS,
+    NAMES,
+    SIGNATURES,
+    STATEMENTS,
+    SubsetRule,
+)
 
 HEAD = """\
 # The language of kernels
@@ -37,7 +44,7 @@ PARTS = {
     "Names": NAMES,
 }
 RUNNING: tuple[type[CompileError], ...] = (
-    NotAnOutput, NotInNki, UnknownWhenTraced, AfterItsLoop, Beta1InKernel,
+    NotAnOutput, NotInNki, UnknownWhenTraced, ExpiredTensor, Beta1InKernel,
 )  # fmt: skip
 WARNED = (
     "`nl.dynamic_range` and `while register:`, which NKI 0.7 has no more; write `nl.fori_loop`",
@@ -69,7 +76,7 @@ def _lines() -> Iterator[str]:
             yield from _rule(rule)
 
 
-def _rule(rule: Rule) -> Iterator[str]:
+def _rule(rule: SubsetRule) -> Iterator[str]:
     sentence = f"{rule.sentence}."
     yield from ("", f"### {rule.name}", "")
     yield from wrap(sentence[0].upper() + sentence[1:], WIDTH)

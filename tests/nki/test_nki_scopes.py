@@ -13,7 +13,7 @@ from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.beta1 import language as beta1
 from glia.nki.names.errors import NotInNki
-from glia.nki.names.language_errors import AfterItsLoop, Beta1InKernel, KernelAdvice
+from glia.nki.names.language_errors import Beta1InKernel, ExpiredTensor, KernelAdvice
 from glia.nki.tensors.nki_tensor import NkiTensor
 from support.nki_ways import both, normal, stored
 
@@ -55,7 +55,7 @@ def _conditional(body: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("loop", [_counted, _conditional])
 def test_a_tensor_made_in_the_body_of_a_loop_ends_with_it(loop: Any) -> None:
-    both_raise(_keeps_a_tile(loop), AfterItsLoop, "load was made in the body")
+    both_raise(_keeps_a_tile(loop), ExpiredTensor, "load was allocated in the body")
 
 
 def test_a_tensor_made_before_a_loop_is_written_in_it_and_used_behind_it() -> None:
@@ -82,7 +82,7 @@ def test_a_tensor_made_in_a_loop_is_no_result() -> None:
         nl.fori_loop(0, 1, body)
         return made[0]
 
-    both_raise(kernel, AfterItsLoop, "shared_hbm was made")
+    both_raise(kernel, ExpiredTensor, "shared_hbm was allocated")
 
 
 def test_the_body_of_a_counted_loop_returns_nothing() -> None:

@@ -22,7 +22,7 @@ from glia.nki.names.language_errors import KernelAdvice, NotInLanguage
 from glia.nki.run.check_kernel import check_kernel
 from glia.nki.source.frontend import VARIABLE
 from glia.nki.source.subset import findings
-from glia.nki.source.subset_rules import RULES, Rule
+from glia.nki.source.subset_rules import RULES, SubsetRule
 
 HEAD = """
 from glia import nki
@@ -73,7 +73,7 @@ ADVICE = [rule for rule in RULES if rule.is_advice]
 
 @pytest.mark.parametrize("rule", ERRORS, ids=lambda rule: rule.name)
 @pytest.mark.usefixtures("parser")
-def test_a_rule_refuses_its_program_alike_in_both_ways(rule: Rule, tmp_path: Path) -> None:
+def test_a_rule_refuses_its_program_alike_in_both_ways(rule: SubsetRule, tmp_path: Path) -> None:
     text = program(rule.refused)
     messages = set()
     for way in ways(kernel_of(text, tmp_path)):
@@ -88,7 +88,7 @@ def test_a_rule_refuses_its_program_alike_in_both_ways(rule: Rule, tmp_path: Pat
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 @pytest.mark.usefixtures("parser")
-def test_the_nearest_legal_program_runs_in_both_ways(rule: Rule, tmp_path: Path) -> None:
+def test_the_nearest_legal_program_runs_in_both_ways(rule: SubsetRule, tmp_path: Path) -> None:
     kernel = kernel_of(program(rule.legal), tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error", KernelAdvice)
@@ -97,15 +97,15 @@ def test_the_nearest_legal_program_runs_in_both_ways(rule: Rule, tmp_path: Path)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_program_breaks_no_other_rule(rule: Rule, tmp_path: Path) -> None:
-    expected = [] if rule.of == "argument" else [rule.name]
+def test_a_program_breaks_no_other_rule(rule: SubsetRule, tmp_path: Path) -> None:
+    expected = [] if rule.scope == "argument" else [rule.name]
     assert [f.rule.name for f in findings(kernel_of(program(rule.refused), tmp_path))] == expected
     assert not list(findings(kernel_of(program(rule.legal), tmp_path)))
 
 
 @pytest.mark.parametrize("rule", ADVICE, ids=lambda rule: rule.name)
 @pytest.mark.usefixtures("parser")
-def test_advice_warns_once_at_the_line_and_runs(rule: Rule, tmp_path: Path) -> None:
+def test_advice_warns_once_at_the_line_and_runs(rule: SubsetRule, tmp_path: Path) -> None:
     kernel = kernel_of(program(rule.refused), tmp_path)
     with pytest.warns(KernelAdvice) as caught:
         for way in ways(kernel):
@@ -117,7 +117,7 @@ def test_advice_warns_once_at_the_line_and_runs(rule: Rule, tmp_path: Path) -> N
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("word", ["", "tracer"])
 def test_python_that_traces_takes_all_of_python(
-    rule: Rule, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rule: SubsetRule, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, word)
     for way in ways(kernel_of(program(rule.refused), tmp_path)):

@@ -72,16 +72,16 @@ all_to_all_v = _collective(
 collective_permute = _collective("collective_permute", "srcs dsts source_target_pairs priority")
 
 
-def _by_channel(given: Arguments, session: Session) -> Arguments:
+def _flatten_channels(given: Arguments, session: Session) -> Arguments:
     """Lists of one tensor for each channel, as one list."""
     flat = dict(given)
     for name in ("srcs_by_channel", "srcs0_by_channel", "srcs1_by_channel", "dsts_by_channel"):
         if name in flat:
-            flat[name] = [_of_channel(name, each) for each in flat[name]]
+            flat[name] = [_channel_tensor(name, each) for each in flat[name]]
     return _groups(flat, session)
 
 
-def _of_channel(name: str, tensors: Any) -> Any:
+def _channel_tensor(name: str, tensors: Any) -> Any:
     """The one tensor of a channel, which may stand without a list."""
     if not isinstance(tensors, list | tuple):
         return tensors
@@ -95,7 +95,7 @@ collective_permute_implicit = make_function(
     "srcs_by_channel dsts_by_channel replica_group channel_ids priority",
     renamed={"srcs_by_channel": "srcs", "dsts_by_channel": "dsts", "replica_group": "groups"},
     defaults={"channel_ids": [0]},
-    prepare=_by_channel,
+    prepare=_flatten_channels,
     module=MODULE,
 )
 collective_permute_implicit_reduce = make_function(
@@ -106,7 +106,7 @@ collective_permute_implicit_reduce = make_function(
         "replica_group": "groups",
     },
     defaults={"channel_ids": [0]},
-    prepare=_by_channel,
+    prepare=_flatten_channels,
     module=MODULE,
 )  # fmt: skip
 

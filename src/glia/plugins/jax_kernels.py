@@ -29,8 +29,8 @@ from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.neff.package import Neff
 from glia.nki.names.errors import BadLaunch, NoDerivative
 from glia.nki.names.targets import model_target
-from glia.nki.run.frameworks import framework_of, mapped
-from glia.nki.run.launch import Launch, bind, like_returned, program_key
+from glia.nki.run.frameworks import framework_of, map_leaves
+from glia.nki.run.launch import Launch, bind, program_key, restore_structure
 from glia.nki.run.trace import Traced
 from glia.runtime.model import Model, load
 
@@ -107,7 +107,7 @@ def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     what tracing the kernel raises.
     """
     operands: dict[int, Any] = {}
-    shaped = mapped([args, kwargs], lambda each: _shaped(each, operands, kernel))
+    shaped = map_leaves([args, kwargs], lambda each: _shaped(each, operands, kernel))
     launch = bind(kernel.function, *shaped)
     target = model_target()
     key = program_key(launch, target.name, *kernel.identity)
@@ -121,7 +121,7 @@ def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         warnings.warn(text, stacklevel=4)
     values = nki_call.bind(*(operands[id(each)] for each in launch.given.values()), kernel=found)
     traced = found.traced
-    return like_returned(traced.structure, list(values[: len(traced.results)]))
+    return restore_structure(traced.structure, list(values[: len(traced.results)]))
 
 
 @functools.lru_cache(maxsize=KEPT_KERNELS)

@@ -11,8 +11,8 @@ import torch
 from glia.nki.names.dtypes import DTYPES, dtype_name
 from glia.nki.names.errors import NoDerivative
 from glia.nki.names.targets import platform_target
-from glia.nki.run.frameworks import framework_of, is_empty, leaves, mapped, torch_dtype
-from glia.nki.run.launch import bind, like_returned, outputs_of
+from glia.nki.run.frameworks import framework_of, is_empty, leaves, map_leaves, torch_dtype
+from glia.nki.run.launch import bind, flatten_outputs, restore_structure
 
 
 def nki_op(name: str, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -42,8 +42,8 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     args, kwargs = _tensors_mapped([args, kwargs], torch.Tensor.detach)
     returned = kernel(*args, **kwargs)
     asking = [each for each in given if each.requires_grad]
-    values = _Kernel.apply(kernel.__name__, outputs_of(returned, wrote=True), *asking)
-    return like_returned(returned, list(values or ()))
+    values = _Kernel.apply(kernel.__name__, flatten_outputs(returned, wrote=True), *asking)
+    return restore_structure(returned, list(values or ()))
 
 
 class _Kernel(torch.autograd.Function):
@@ -74,7 +74,7 @@ def _without_contents(
         torch.empty(binding.shape, dtype=dtype, device=device)
         for binding, dtype in zip(results, dtypes, strict=True)
     ]
-    return like_returned(traced.structure, made)
+    return restore_structure(traced.structure, made)
 
 
 def _zeros(tensor: torch.Tensor) -> np.ndarray:
@@ -86,4 +86,4 @@ def _zeros(tensor: torch.Tensor) -> np.ndarray:
 
 def _tensors_mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     """The value with every tensor changed, those in tuples, lists and dicts too."""
-    return mapped(value, lambda each: change(each) if framework_of(each) == "torch" else each)
+    return map_leaves(value, lambda each: change(each) if framework_of(each) == "torch" else each)

@@ -13,7 +13,7 @@ import numpy as np
 from glia.nki.names.targets import target_name
 from glia.nki.run.frameworks import framework_of, from_numpy, to_numpy
 from glia.nki.run.kernel import Kernel, as_kernel
-from glia.nki.run.launch import bind, like_returned
+from glia.nki.run.launch import bind, restore_structure
 from glia_dropin.nki.driver import (
     CompiledKernel,
     _compile_bir_to_neff,
@@ -86,7 +86,7 @@ class CompileKernel(Kernel):
         lowered = compile_kernel_to_nir(self, inputs=inputs, compile_opts=self._compile_opts())
         outputs = run_from_bir(lowered, self._compile_opts(), inputs, executor=self._executor)
         values = [from_numpy(outputs[name], launch.framework) for name in lowered.traced.results]
-        return like_returned(lowered.traced.structure, values)
+        return restore_structure(lowered.traced.structure, values)
 
 
 class StandaloneKernel(CompileKernel):

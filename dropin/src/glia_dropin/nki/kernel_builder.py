@@ -42,7 +42,7 @@ from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.enums import MemoryRegion
 from glia.nki.names.errors import BadLaunch
 from glia.nki.names.targets import platform_target
-from glia.nki.run.launch import home_of
+from glia.nki.run.launch import definition_loc
 from glia.nki.session.session import current, is_running
 from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.nki.tensors.registers import VirtualRegister
@@ -170,7 +170,7 @@ def compile_kernel(
     """
     if return_outputs and outputs:
         problem = "return_outputs=True with outputs that it writes"
-        raise BadLaunch(kernel=home_of(kernel).name, problem=problem)
+        raise BadLaunch(kernel=definition_loc(kernel).name, problem=problem)
     options = compile_opts or CompileOptions()
     built = _built(kernel, dict(inputs), dict(outputs or {}), options, constants)
     return _compile_bir_to_neff(built, options)

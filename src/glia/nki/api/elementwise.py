@@ -30,15 +30,15 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 SBUF = MemoryRegion.sbuf
 Operand = NkiTensor | float
 UnaryFunction = Callable[..., NkiTensor]
-WHOLE = 2.0**23  # float32 numbers from here on are integers
+EXACT_INTEGERS = 2.0**23  # float32 numbers from here on are integers
 _OPERANDS = (NkiTensor, int, float, np.generic)
 _FLOATS = (float, np.floating)
 
-copy_tensor = issuer("tensor_copy")
-invert_each = issuer("reciprocal")
+copy_into = issuer("tensor_copy")
+reciprocal_into = issuer("reciprocal")
 _activation = issuer("activation")
 _tensor_tensor = issuer("tensor_tensor")
-_with_scalars = issuer("tensor_scalar")
+_tensor_scalar = issuer("tensor_scalar")
 
 
 def tile_like(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
@@ -46,19 +46,19 @@ def tile_like(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
     return ndarray(x.shape, dtype or x.dtype, SBUF, "result")
 
 
-def in_sbuf(x: NkiTensor) -> NkiTensor:
+def ensure_in_sbuf(x: NkiTensor) -> NkiTensor:
     """x, or a copy of it when it is in PSUM, which GpSimd and half of all operands cannot reach."""
     if x.tile.memory is not Memory.PSUM:
         return x
     copied = tile_like(x)
-    copy_tensor(dst=copied, src=x)
+    copy_into(dst=copied, src=x)
     return copied
 
 
-def converted(x: NkiTensor, dtype: str) -> NkiTensor:
+def convert(x: NkiTensor, dtype: str) -> NkiTensor:
     """x in SBUF as another dtype."""
     tile = tile_like(x, dtype)
-    copy_tensor(dst=tile, src=x)
+    copy_into(dst=tile, src=x)
     return tile
 
 
@@ -68,8 +68,8 @@ def scalar_step(
 ) -> NkiTensor:  # fmt: skip
     """dst = (data op0 operand0) op1 operand1."""
     is_slow = any(ALU_OPS[op].engines == ("gpsimd",) for op in (op0, op1) if op)
-    _with_scalars(
-        dst=dst, data=in_sbuf(data) if is_slow else data, op0=op0, operand0=operand0,
+    _tensor_scalar(
+        dst=dst, data=ensure_in_sbuf(data) if is_slow else data, op0=op0, operand0=operand0,
         op1=op1, operand1=operand1, reverse0=reverse0,
     )  # fmt: skip
     return dst
@@ -81,14 +81,14 @@ def activate(dst: NkiTensor, data: NkiTensor, function: str, **fields: Any) -> N
     return dst
 
 
-def two_step(dst: NkiTensor, x: NkiTensor, y: NkiTensor, op: str) -> NkiTensor:
+def binary_step(dst: NkiTensor, x: NkiTensor, y: NkiTensor, op: str) -> NkiTensor:
     """dst = x op y, of broadcast free dimensions; PSUM operands are copied where they must be."""
     x, y = broadcast_together(x, y)
     is_slow = ALU_OPS[op].engines == ("gpsimd",)
     if is_slow or (x.tile.memory is Memory.PSUM and y.tile.memory is Memory.PSUM):
-        x = in_sbuf(x)
+        x = ensure_in_sbuf(x)
     if is_slow:
-        y = in_sbuf(y)
+        y = ensure_in_sbuf(y)
     _tensor_tensor(dst=dst, data1=x, data2=y, op=op)
     return dst
 
@@ -144,7 +144,7 @@ def _binary(op: str, text: str) -> Callable[..., NkiTensor]:
         name = result_dtype(dtype, x, y)
         if isinstance(x, NkiTensor) and isinstance(y, NkiTensor):
             left, right = broadcast_together(x, y)
-            return two_step(tile_like(left, name), left, right, op)
+            return binary_step(tile_like(left, name), left, right, op)
         tensor, number = (x, y) if isinstance(x, NkiTensor) else (y, x)
         assert isinstance(tensor, NkiTensor)
         is_reversed = tensor is not x
@@ -243,14 +243,14 @@ logical_not = _unary(
 
 
 def _copy(dst: NkiTensor, x: NkiTensor) -> None:
-    copy_tensor(dst=dst, src=x)
+    copy_into(dst=dst, src=x)
 
 
 def _reciprocal(dst: NkiTensor, x: NkiTensor) -> None:
-    invert_each(dst=dst, data=x)
+    reciprocal_into(dst=dst, data=x)
 
 
-def _within_half_turn(x: NkiTensor, shift: float) -> NkiTensor:
+def _reduce_angle(x: NkiTensor, shift: float) -> NkiTensor:
     """x + shift, whole turns taken off so that it lies in -pi .. pi."""
     turned = tile_like(x, "float32")
     scalar_step(turned, x, "add", shift + np.pi, "mod", 2 * np.pi)
@@ -258,31 +258,31 @@ def _within_half_turn(x: NkiTensor, shift: float) -> NkiTensor:
 
 
 def _sin(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
-    return activate(dst, _within_half_turn(x, 0.0), "sin")
+    return activate(dst, _reduce_angle(x, 0.0), "sin")
 
 
 def _cos(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
-    return activate(dst, _within_half_turn(x, np.pi / 2), "sin")
+    return activate(dst, _reduce_angle(x, np.pi / 2), "sin")
 
 
 def _tan(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
     above, below = tile_like(x, "float32"), tile_like(x, "float32")
-    return two_step(dst, _sin(above, x), _cos(below, x), "divide")
+    return binary_step(dst, _sin(above, x), _cos(below, x), "divide")
 
 
-def _whole_part(compute: Callable[[NkiTensor, NkiTensor], Any]) -> Callable[..., Any]:
+def _rounding(compute: Callable[[NkiTensor, NkiTensor], Any]) -> Callable[..., Any]:
     """`compute` of x in float32, the only float in which it is exact; integers are whole."""
 
     def function(dst: NkiTensor, x: NkiTensor) -> None:
         if not DTYPES[x.dtype].is_float:
             _copy(dst, x)
             return
-        compute(dst, x if x.dtype == "float32" else converted(x, "float32"))
+        compute(dst, x if x.dtype == "float32" else convert(x, "float32"))
 
     return function
 
 
-def _floor_of(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
+def _floor(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
     """The greatest whole number below: rounded, and one less where that went up.
 
     Numbers from 2**23 on are whole, and what is not a number stays so.
@@ -290,10 +290,10 @@ def _floor_of(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
     whole, rounded, above = (tile_like(x, n) for n in ("int32", "float32", "float32"))
     _copy(whole, x)
     _copy(rounded, whole)
-    two_step(above, rounded, in_sbuf(x), "greater")
-    two_step(rounded, rounded, above, "subtract")
+    binary_step(above, rounded, ensure_in_sbuf(x), "greater")
+    binary_step(rounded, rounded, above, "subtract")
     is_small = tile_like(x, "uint8")
-    scalar_step(is_small, x, "abs", None, "less", WHOLE)
+    scalar_step(is_small, x, "abs", None, "less", EXACT_INTEGERS)
     fields = {"dst": rounded, "src": x, "predicate": is_small, "reverse": True}
     issue(current("nl.floor"), "tensor_copy_predicated", TensorCopyPredicated, fields)
     _copy(dst, rounded)
@@ -302,13 +302,13 @@ def _floor_of(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
 
 def _ceil(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
     minus = scalar_step(tile_like(x, "float32"), x, "multiply", -1.0)
-    return scalar_step(dst, _floor_of(minus, minus), "multiply", -1.0)
+    return scalar_step(dst, _floor(minus, minus), "multiply", -1.0)
 
 
 def _trunc(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
     size = scalar_step(tile_like(x, "float32"), x, "abs", None)
     signs = activate(tile_like(x, "float32"), x, "sign")
-    return two_step(dst, _floor_of(size, size), signs, "multiply")
+    return binary_step(dst, _floor(size, size), signs, "multiply")
 
 
 copy = _unary("copy", "x in another tile.", _copy)
@@ -316,9 +316,9 @@ reciprocal = _unary("reciprocal", "1 / x.", _reciprocal)
 sin = _unary("sin", "The sine of x, whole turns taken off first.", _sin)
 cos = _unary("cos", "The cosine of x, whole turns taken off first.", _cos)
 tan = _unary("tan", "The tangent of x.", _tan)
-floor = _unary("floor", "The greatest whole number not above x.", _whole_part(_floor_of))
-ceil = _unary("ceil", "The least whole number not below x.", _whole_part(_ceil))
-trunc = _unary("trunc", "x without its fraction.", _whole_part(_trunc))
+floor = _unary("floor", "The greatest whole number not above x.", _rounding(_floor))
+ceil = _unary("ceil", "The least whole number not below x.", _rounding(_ceil))
+trunc = _unary("trunc", "x without its fraction.", _rounding(_trunc))
 
 average = OperatorToken("average")
 bypass = OperatorToken("bypass")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.gpsimd_gather import NcNGather
 from glia.isa.operand import Memory
-from glia.nki.api.elementwise import SBUF, converted, copy_tensor, in_sbuf, result_dtype
+from glia.nki.api.elementwise import SBUF, convert, copy_into, ensure_in_sbuf, result_dtype
 from glia.nki.issue.functions import issuer
 from glia.nki.issue.instruction import issue, refuse
 from glia.nki.issue.transfers import dma_copy
@@ -29,7 +29,7 @@ def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
 
 def store(dst: NkiTensor, value: NkiTensor) -> None:
     """Write a tile to a tensor in HBM."""
-    dma_copy(dst, in_sbuf(value))
+    dma_copy(dst, ensure_in_sbuf(value))
 
 
 def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
@@ -42,11 +42,11 @@ def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
     """A tile in PSUM with the contents of a tile of two dimensions, transposed."""
     session = current("nl.transpose")
     name = result_dtype(dtype, x)
-    data = in_sbuf(x) if name == x.dtype else converted(x, name)
+    data = ensure_in_sbuf(x) if name == x.dtype else convert(x, name)
     turned = ndarray((x.size // x.shape[0], x.shape[0]), name, PSUM, "transpose")
     is_float = DTYPES[name].is_float
     if not is_float and not session.arch.capabilities.has_bit_exact_transpose:
-        _transposed_integers(data, turned)
+        _transpose_integers(data, turned)
         return turned
     bits = _FLOATS[data.stored.bytes]
     dst, src = (t if is_float else t.view(bits) for t in (turned, data))
@@ -54,17 +54,17 @@ def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
     return turned
 
 
-def _transposed_integers(data: NkiTensor, turned: NkiTensor) -> None:
+def _transpose_integers(data: NkiTensor, turned: NkiTensor) -> None:
     """Transpose 16 bits at a time as numbers in float32, where products would change other bits."""
     parts = [(data, turned)]
     if data.stored.bytes == 4:
         halves = data.view("uint16"), turned.view("uint16")
         parts = [(halves[0][:, k::2], halves[1][:, k::2]) for k in range(2)]
     for part, place in parts:
-        number = converted(part, "float32")
+        number = convert(part, "float32")
         across = ndarray(turned.shape, "float32", PSUM, "transpose")
         _nc_transpose(dst=across, data=number)
-        copy_tensor(dst=place, src=across)
+        copy_into(dst=place, src=across)
 
 
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
@@ -72,9 +72,9 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     for name, tile in (("x", x), ("y", y)):
         if tile.ndim < 2:
             refuse("matmul", f"nl.matmul {name} must have two dimensions; here it has {tile.ndim}")
-    stationary = x if transpose_x else in_sbuf(transpose(x))
+    stationary = x if transpose_x else ensure_in_sbuf(transpose(x))
     result = ndarray((stationary.shape[1], y.shape[1]), "float32", PSUM, "matmul")
-    _nc_matmul(dst=result, stationary=stationary, moving=in_sbuf(y), accumulate=False)
+    _nc_matmul(dst=result, stationary=stationary, moving=ensure_in_sbuf(y), accumulate=False)
     return result
 
 
@@ -99,7 +99,7 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: str | None = None)
     repeated = x._derive(dims)
     tile = ndarray(wanted, name, SBUF, "broadcast")
     if x.shape[0] == wanted[0] and x.is_on_chip:
-        copy_tensor(dst=tile, src=repeated)
+        copy_into(dst=tile, src=repeated)
     else:
         fields = {"dst": tile, "src": repeated if x.is_on_chip else x}
         issue(current("nl.broadcast_to"), "dma_copy", DmaCopy, fields)
@@ -113,10 +113,10 @@ def gather_flattened(
     if axis != 0:
         refuse("gather_flattened", f"gather_flattened axis must be 0; here it is {axis}")
     result = ndarray(indices.shape, data.dtype, SBUF, "gathered")
-    fields = {"dst": result, "data": in_sbuf(data), "indices": indices}
+    fields = {"dst": result, "data": ensure_in_sbuf(data), "indices": indices}
     issue(current("nl.gather_flattened"), "nc_n_gather", NcNGather, fields)
     name = result_dtype(dtype, data)
-    return result if name == data.dtype else converted(result, name)
+    return result if name == data.dtype else convert(result, name)
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:

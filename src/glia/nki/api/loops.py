@@ -18,7 +18,7 @@ from glia.nki.tensors.registers import VirtualRegister, integer_or_register
 Bound = int | VirtualRegister
 
 
-def _range(start: int, stop: int | None, step: int) -> range:
+def _checked_range(start: int, stop: int | None, step: int) -> range:
     for each in (start, stop, step):
         if each is not None and not hasattr(each, "__index__"):
             raise NotInNki(feature=f"a range to a {type(each).__name__}", loc=caller())
@@ -27,17 +27,17 @@ def _range(start: int, stop: int | None, step: int) -> range:
 
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """Python's range: the loop is unrolled."""
-    return _range(start, stop, step)
+    return _checked_range(start, stop, step)
 
 
 def sequential_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """Python's range: the loop is unrolled."""
-    return _range(start, stop, step)
+    return _checked_range(start, stop, step)
 
 
 def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """Python's range: the loop is unrolled."""
-    return _range(start, stop, step)
+    return _checked_range(start, stop, step)
 
 
 def dynamic_range(
@@ -50,7 +50,7 @@ def dynamic_range(
     """
     advise("nl.dynamic_range is gone in NKI 0.7: call nl.fori_loop(lower, upper, body)", caller())
     lower, upper = (0, start) if stop is None else (start, stop)
-    session, first, last = _checked("nl.dynamic_range", lower, upper, step)
+    session, first, last = _loop_bounds("nl.dynamic_range", lower, upper, step)
     for index in session.iterations(first, last, step, caller()):
         yield VirtualRegister(index, frozen=True)
 
@@ -59,7 +59,7 @@ def fori_loop(
     lower: Bound, upper: Bound, body_fun: Callable[[VirtualRegister], Any], step: int = 1
 ) -> None:
     """Call body_fun(i) on the device for i = lower, lower + step, ... below upper."""
-    session, first, last = _checked("nl.fori_loop", lower, upper, step)
+    session, first, last = _loop_bounds("nl.fori_loop", lower, upper, step)
     for index in session.iterations(first, last, step, caller()):
         with session.loop_scope():
             returned = body_fun(VirtualRegister(index, frozen=True))
@@ -71,30 +71,30 @@ def while_loop(
     init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]
 ) -> None:
     """r = init; while r != 0: r = body_fun(r), on the device."""
-    session = _free_session("nl.while_loop")
+    session = _reorderable_session("nl.while_loop")
     register = session.new_register("while")
-    _set(session, register, init)
+    _emit_move(session, register, init)
 
     def body() -> None:
         given = VirtualRegister(session.new_register("r"))
-        _set(session, given.writable_name(), VirtualRegister(register))
+        _emit_move(session, given.writable_name(), VirtualRegister(register))
         with session.loop_scope():
-            _set(session, register, body_fun(given))
+            _emit_move(session, register, body_fun(given))
 
     session.run_while(Affine.of(register), body, caller())
 
 
-def _set(session: Session, register: str, value: Any) -> None:
+def _emit_move(session: Session, register: str, value: Any) -> None:
     expression = integer_or_register(value, "the condition of a loop")
     fields = {"register": register, "value": expression}
     issue(session, "register_move", RegisterMove, fields)
     session.issue(Barrier(loc=caller()))
 
 
-def _checked(
+def _loop_bounds(
     function: str, lower: Bound, upper: Bound, step: int
 ) -> tuple[Session, int | Affine, int | Affine]:
-    session = _free_session(function)
+    session = _reorderable_session(function)
     if not isinstance(step, int) or isinstance(step, bool) or step < 1:
         rule = f"{function} step must be a positive integer; here it is {shown(step)}"
         raise BrokenRule(rule=rule, function=function, loc=caller())
@@ -102,7 +102,7 @@ def _checked(
     return session, first, last
 
 
-def _free_session(function: str) -> Session:
+def _reorderable_session(function: str) -> Session:
     session = current(function)
     if session.orders_strictly:
         feature = f"{function} inside nl.no_reorder() (put the block inside the body)"
@@ -111,7 +111,7 @@ def _free_session(function: str) -> Session:
 
 
 @contextmanager
-def _in_order() -> Iterator[None]:
+def _program_order() -> Iterator[None]:
     session = current("nl.no_reorder")
     before, session.orders_strictly = session.orders_strictly, True
     try:
@@ -122,7 +122,7 @@ def _in_order() -> Iterator[None]:
 
 def no_reorder() -> Any:
     """A context manager: what is inside runs in program order, as everything does here."""
-    return _in_order()
+    return _program_order()
 
 
 def program_id(axis: int = 0) -> int:

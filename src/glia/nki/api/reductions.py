@@ -10,15 +10,15 @@ from glia.nki.api.creation import fill
 from glia.nki.api.elementwise import (
     SBUF,
     activate,
+    binary_step,
     broadcast_together,
-    converted,
-    copy_tensor,
-    in_sbuf,
-    invert_each,
+    convert,
+    copy_into,
+    ensure_in_sbuf,
+    reciprocal_into,
     result_dtype,
     scalar_step,
     tile_like,
-    two_step,
 )
 from glia.nki.api.load_store import broadcast_to
 from glia.nki.issue.arguments import trailing_axis_count
@@ -51,7 +51,7 @@ def _reduce(
     return result
 
 
-def _count(x: NkiTensor, axis: Axis) -> int:
+def _reduced_count(x: NkiTensor, axis: Axis) -> int:
     count = trailing_axis_count(axis, x.ndim) or 0
     return math.prod(x.shape[x.ndim - count :])
 
@@ -84,7 +84,7 @@ def mean(x: NkiTensor, axis: Axis, dtype: str | None = None, keepdims: bool = Fa
     """The mean over the last dimensions, computed in float32."""
     total = _reduce(x, axis, "add", "float32", keepdims)
     return scalar_step(
-        tile_like(total, result_dtype(dtype, x)), total, "multiply", 1.0 / _count(x, axis)
+        tile_like(total, result_dtype(dtype, x)), total, "multiply", 1.0 / _reduced_count(x, axis)
     )
 
 
@@ -92,7 +92,7 @@ def var(x: NkiTensor, axis: Axis, dtype: str | None = None, keepdims: bool = Fal
     """The mean square distance from the mean over the last dimensions, which stay with extent 1."""
     middle = mean(x, axis, "float32", keepdims=True)
     _, spread = broadcast_together(x, middle)
-    distance = two_step(tile_like(x, "float32"), in_sbuf(x), spread, "subtract")
+    distance = binary_step(tile_like(x, "float32"), ensure_in_sbuf(x), spread, "subtract")
     squares = activate(tile_like(x, "float32"), distance, "square")
     return mean(squares, axis, result_dtype(dtype, x), keepdims=True)
 
@@ -107,12 +107,12 @@ def softmax(x: NkiTensor, axis: Axis = -1, dtype: str | None = None) -> NkiTenso
     """exp(x - greatest) over its sum along the last dimensions, computed in float32."""
     most = _reduce(x, axis, "maximum", "float32", keepdims=True)
     _, spread = broadcast_together(x, most)
-    exponents = two_step(tile_like(x, "float32"), in_sbuf(x), spread, "subtract")
+    exponents = binary_step(tile_like(x, "float32"), ensure_in_sbuf(x), spread, "subtract")
     powers = activate(tile_like(x, "float32"), exponents, "exp")
     total = _reduce(powers, axis, "add", "float32", keepdims=True)
     inverse = tile_like(total)
-    invert_each(dst=inverse, data=total)
-    return two_step(tile_like(x, result_dtype(dtype, x)), powers, inverse, "multiply")
+    reciprocal_into(dst=inverse, data=total)
+    return binary_step(tile_like(x, result_dtype(dtype, x)), powers, inverse, "multiply")
 
 
 def rms_norm(
@@ -130,9 +130,9 @@ def rms_norm(
     total = _reduce(squares, axis, "add", "float32", keepdims=True)
     shifted = scalar_step(tile_like(total), total, "multiply", 1.0 / n, "add", epsilon)
     root = activate(tile_like(total), shifted, "rsqrt")
-    normal = two_step(tile_like(x, inner), in_sbuf(x), root, "multiply")
+    normal = binary_step(tile_like(x, inner), ensure_in_sbuf(x), root, "multiply")
     weight = w if w.shape[0] == x.shape[0] else broadcast_to(w, (x.shape[0], *w.shape[1:]))
-    return two_step(tile_like(x, result_dtype(dtype, x)), normal, weight, "multiply")
+    return binary_step(tile_like(x, result_dtype(dtype, x)), normal, weight, "multiply")
 
 
 def where(
@@ -146,15 +146,15 @@ def where(
     result = tile_like(condition, result_dtype(dtype, x, y))
     if isinstance(y, NkiTensor):
         source = broadcast_together(condition, y)[1]
-        copy_tensor(dst=result, src=source)
+        copy_into(dst=result, src=source)
     else:
         fill(result, y)
-    chosen = in_sbuf(condition)
+    chosen = ensure_in_sbuf(condition)
     if not condition.dtype.startswith("uint"):
         chosen = scalar_step(tile_like(condition, "uint8"), condition, "not_equal", 0.0)
     value = broadcast_together(condition, x)[1] if isinstance(x, NkiTensor) else x
     if isinstance(value, NkiTensor) and value.dtype != result.dtype:
-        value = converted(value, result.dtype)
+        value = convert(value, result.dtype)
     fields = {"dst": result, "src": value, "predicate": chosen}
     issue(session, "tensor_copy_predicated", TensorCopyPredicated, fields)
     return result

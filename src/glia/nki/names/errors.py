@@ -1,4 +1,4 @@
-"""What a user can do wrong in a kernel.
+"""The user errors of kernels.
 
 Each error is also an instance of the Python exception that the documentation promises, so that
 `except AssertionError` or `except IndexError` around a kernel catches it.
@@ -14,9 +14,9 @@ class NkiValidationError(Exception):
 
 
 class BrokenRule(CompileError, NkiValidationError, AssertionError):
-    """A call of an nki.isa function breaks a law of its instruction.
+    """A call of an nki.isa function violates a rule of its instruction.
 
-    Cause: operands whose shapes, dtypes, memories or partitions the hardware does not take.
+    Cause: operands with shapes, dtypes, memories or partitions that the hardware does not support.
     Fix: change the operand that the rule names; the numbers after "here" are those of the call.
     Example: nki.isa.nc_matmul with a moving tensor of 1024 columns.
     """
@@ -27,9 +27,9 @@ class BrokenRule(CompileError, NkiValidationError, AssertionError):
 
 
 class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, AssertionError):
-    """An index or slice of a tensor names elements that it does not have.
+    """An index or slice of a tensor is out of bounds.
 
-    Cause: a slice that ends after the last element (slices are not clamped), holds no element, or
+    Cause: a slice that ends after the last element (slices are not clamped), an empty slice, or
     more indices than dimensions.
     Fix: bound the slice by the tensor's shape, with min() for the last tile of a loop.
     Example: tile[:, 0:600] where tile has 512 columns.
@@ -37,14 +37,14 @@ class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, Assertion
 
     code = "GLIA602"
     message = "index {index} is outside dimension {dimension} of a tensor of shape {shape}"
-    help = "every slice lies within the tensor and holds an element; bound the last with min()"
+    help = "slices are not clamped and not empty; bound the last one of a loop with min()"
 
 
 class NotAnOutput(CompileError, NkiValidationError):
-    """A kernel returns something that the caller cannot read.
+    """A kernel returns a value that is not a readable output.
 
-    Cause: a tensor in SBUF or PSUM, in a compiled kernel also one in private HBM or a part of a
-    tensor, or no tensor at all.
+    Cause: a tensor in SBUF or PSUM, in a compiled kernel also one in private HBM or a view of part
+    of a tensor, or no tensor at all.
     Fix: allocate the result with buffer=nl.shared_hbm, copy into it with nki.isa.dma_copy and
     return the whole of it.
     Example: a kernel that ends in `return tile` where tile is nl.ndarray(..., buffer=nl.sbuf).
@@ -56,7 +56,7 @@ class NotAnOutput(CompileError, NkiValidationError):
 
 
 class NotInNki(CompileError, TypeError):
-    """A kernel uses a name, parameter or value that NKI does not have, or not like this.
+    """A kernel uses a name, parameter or value that NKI does not support.
 
     Cause: a misspelt nl or nisa name, a wrong parameter, or an argument of the wrong type.
     Fix: compare the call with the documented signature, which help(nki.isa.<function>) prints.
@@ -69,10 +69,10 @@ class NotInNki(CompileError, TypeError):
 
 
 class ImpossibleTensor(CompileError, NkiValidationError, AssertionError):
-    """A tensor that no memory can hold, or a view that the layout does not allow.
+    """A tensor does not fit its memory, or a view does not fit its tensor's layout.
 
     Cause: more bytes than the memory has, an extent below 1, an unknown dtype, or a view that
-    moves elements between partitions, joins dimensions that are not neighbours or changes the
+    moves elements between partitions, merges dimensions that are not contiguous or changes the
     number of elements.
     Fix: tile the tensor; on chip the first dimension is the partitions, at most nl.tile_size.pmax.
     Example: tile.reshape((64, 1024)) where tile has the shape (128, 512) in SBUF.
@@ -84,7 +84,7 @@ class ImpossibleTensor(CompileError, NkiValidationError, AssertionError):
 
 
 class OutsideKernel(CompileError):
-    """A function of a kernel is called while no kernel runs.
+    """A function of nl or nki.isa is called outside a kernel.
 
     Cause: nl.ndarray or an nki.isa function in plain Python.
     Fix: put the call into a kernel and run that with nki.simulate(kernel)(*arrays).
@@ -97,7 +97,7 @@ class OutsideKernel(CompileError):
 
 
 class UnknownWhenTraced(CompileError, TypeError):
-    """Python asks for a value that exists only while the program runs.
+    """Python needs a value that is known at run time only.
 
     Cause: `if`, int() or range() on a register, or bool() or NumPy on a tensor's contents.
     Fix: compute with functions of nl and nki.isa in place of NumPy's; loop with nl.fori_loop or
@@ -109,12 +109,12 @@ class UnknownWhenTraced(CompileError, TypeError):
     message = "{value} is not known while the kernel is compiled: {use}"
     help = (
         "compute with functions of nl and nki.isa, not of NumPy; loop with nl.fori_loop or "
-        "nl.while_loop; select values with nl.where"
+        "nl.while_loop; select between values with nl.where"
     )
 
 
 class IndexNotInTable(CompileError, IndexError):
-    """An index that a kernel computed names a row that its tensor does not have.
+    """An index that a kernel computes is out of bounds.
 
     Cause: a vector_offset or scalar_offset beyond the dimension it indexes, with
     oob_mode.error (the default).
@@ -131,7 +131,7 @@ class IndexNotInTable(CompileError, IndexError):
 
 
 class BadLaunch(CompileError, TypeError, ValueError):
-    """A kernel is decorated or launched in a way that NKI does not have.
+    """A kernel is decorated or launched in a way that NKI does not support.
 
     Cause: a grid other than [1] or [2], two cores on a target whose cores stand alone, an option
     that nki.jit does not have or that nki.profile needs, or arguments that do not fit the kernel's
@@ -143,14 +143,14 @@ class BadLaunch(CompileError, TypeError, ValueError):
 
     code = "GLIA609"
     message = "kernel {kernel}: {problem}"
-    help = "help(kernel) has its parameters, help(nki.jit) and those beside it what they take"
+    help = "help(kernel) lists its parameters, help(nki.jit) and help(nki.profile) the options"
 
 
 class CoresDisagree(CompileError, RuntimeError):
-    """Two cores of a kernel wait for each other in different places.
+    """Two cores of a kernel wait for each other at different synchronisation points.
 
-    Cause: one core reaches a core_barrier or sendrecv that the other never reaches, or with
-    another pipe or another partner.
+    Cause: one core reaches a core_barrier or sendrecv that the other never reaches, or reaches with
+    another pipe or partner.
     Fix: let both programs make the same calls in the same order, also under `if program_id`.
     Example: nki.isa.core_barrier(data, (0, 1)) under `if nl.program_id(0) == 0:`.
     """
@@ -161,53 +161,53 @@ class CoresDisagree(CompileError, RuntimeError):
 
 
 class CoresRace(CompileError, RuntimeError):
-    """Two cores of a kernel use a tensor that they share, one writes it, and nothing orders them.
+    """Two cores of a kernel race: unsynchronised accesses to a shared tensor, one of them a write.
 
-    Cause: one core reads what the other wrote, or writes what it uses, with no meeting in between.
-    Fix: let both cores meet in between, in nki.isa.core_barrier or sendrecv; or let each write rows
-    that the other leaves alone.
+    Cause: one core reads or writes elements that the other writes, without synchronisation between.
+    Fix: synchronise both cores in between, with nki.isa.core_barrier or sendrecv; or let each core
+    write rows that the other does not access.
     Example: each core copies half of x to a tensor in shared_hbm, then loads all of it.
     """
 
     code = "GLIA615"
     message = (
-        "core {core} {act} elements of {tensor} that core {other} {others} at {place}, and nothing "
-        "orders the two"
+        "core {core} {act} elements of {tensor} that core {other} {others} at {place}, without "
+        "synchronisation between them"
     )
     help = "let both cores call nki.isa.core_barrier(tensor, (0, 1)) in between"
 
 
 class BadSchedule(CompileError, ValueError):
-    """A kernel asks for an order of instructions that there is not.
+    """An order of instructions requested by a kernel is impossible.
 
-    Cause: a name in with_schedule that none or several instructions have, an instruction that waits
-    for what needs its result, or one that waits for another inside a loop on the device.
-    Fix: give each instruction a name of its own (name=...), and let later ones wait for earlier.
+    Cause: a name in with_schedule that none or several instructions have, a cyclic dependence, or
+    an instruction that waits for another inside a loop on the device.
+    Fix: give each instruction a unique name (name=...), and let later ones wait for earlier.
     Example: kernel.with_schedule([("plus1", "recip")]) where nothing is named recip.
     """
 
     code = "GLIA612"
-    message = "there is no order {edge}: {reason}"
-    help = "name instructions with name=, and draw edges within one block of the program"
+    message = "impossible order {edge}: {reason}"
+    help = "name instructions with name=, and order those of one block of the program only"
 
 
 class NotATensor(CompileError, TypeError):
-    """An argument of a kernel is an array that no tensor of the device can be.
+    """An argument of a kernel is an array that cannot become a tensor of the device.
 
-    Cause: a dtype that NKI does not have, as NumPy's float64 and int64; no dimension; no element.
-    Fix: convert it, in NumPy with x.astype(np.float32); give a single value as a Python number.
+    Cause: a dtype that NKI does not have, as NumPy's float64 and int64; rank 0; no elements.
+    Fix: convert it, in NumPy with x.astype(np.float32); pass a single value as a Python number.
     Example: kernel(np.ones((128, 512))), whose argument is float64.
     """
 
     code = "GLIA613"
-    message = "argument {name} is {dtype} of shape {shape}, which no tensor of a kernel can be"
+    message = "argument {name}, {dtype} of shape {shape}, cannot be a tensor of a kernel"
     help = "{cure}"
 
 
 class NoDerivative(CompileError, TypeError):
-    """A kernel is differentiated, and nobody said what its derivative is.
+    """A kernel is differentiated but has no derivative rule.
 
-    Cause: jax.grad, jax.vjp or jax.jvp meets a kernel; a program in instructions has no derivative.
+    Cause: jax.grad, jax.vjp or jax.jvp reaches a kernel, whose instructions are not differentiable.
     Fix: wrap the call in a function with jax.custom_vjp, or in a torch.autograd.Function (or
     nki_op with register_autograd), and give its backward pass, which may call
     a kernel too (glia.kernels.flash_attention_backward is one); jax.lax.stop_gradient around the
@@ -234,11 +234,11 @@ class NoSuchName(CompileError, AttributeError):
 
 
 class UnsoundKernel(CompileError, NkiValidationError, AssertionError):
-    """A kernel that `assert_sound` was given fails one of its checks.
+    """A kernel fails a check of `assert_sound`.
 
-    Cause: it is refused on the target, reads memory that nothing wrote, is right only in one order
-    of engines and queues, or gives other values than expected.
-    Fix: what the message of the check says; `glia check kernel.py::name` prints all of them.
+    Cause: it is refused on the target, reads uninitialised memory, depends on the order of engines
+    and queues, or gives other values than expected.
+    Fix: see the message of the check; `glia check kernel.py::name` prints all of them.
     Example: assert_sound(kernel, x, expected=[x]) for a kernel that returns x + 1.
     """
 
@@ -264,17 +264,17 @@ class MaskNotSupported(CompileError, TypeError):
     """A function of the current NKI is called with a mask.
 
     Cause: mask= belongs to NKI Beta 1 (`neuronxcc.nki`).
-    Fix: give a part of the operands in place of a mask that is a box, so that the last tile of
-    nl.load(x[rows, :], mask=rows < n) is nl.load(x[start:n, :]). Where the mask is no box compute
-    everything, and choose with nl.where or nki.isa.affine_select.
+    Fix: slice the operands in place of a mask that is a box, so that the last tile of
+    nl.load(x[rows, :], mask=rows < n) is nl.load(x[start:n, :]). For a mask that is not a box
+    compute all elements and select with nl.where or nki.isa.affine_select.
     Example: nl.load(x, mask=rows < n), which is nl.load(x[0:n, :]).
     """
 
     code = "GLIA643"
     message = "mask parameter is not supported: {function}"
     help = (
-        "slice what the mask leaves, {function}(x[0:n, :], ...) for mask=rows < n; where it is no "
-        "box, compute all and choose with nl.where"
+        "slice the operands, {function}(x[0:n, :], ...) for mask=rows < n; for a mask that is not "
+        "a box compute all elements and select with nl.where"
     )
 
 
@@ -294,10 +294,10 @@ class NoOperator(CompileError, TypeError):
 
 
 class NotInGlia(CompileError, RuntimeError):
-    """A tool asks for something inside of AWS's compiler or runtime that glia does not have.
+    """A tool uses internals of AWS's compiler or runtime that glia does not have.
 
-    Cause: undocumented parts of AWS's packages pass around MLIR, dumps of devices and the like.
-    Fix: what the help line of the message says, which does the same by documented means.
+    Cause: undocumented parts of AWS's packages exchange MLIR, device dumps and the like.
+    Fix: use the documented alternative in the help line of the message.
     Example: nki.compiler.ncc_driver.compile_mlir_to_neff("module {}", "kernel").
     """
 

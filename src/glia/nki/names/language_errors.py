@@ -1,4 +1,4 @@
-"""What a user can do wrong in the language of kernels."""
+"""The user errors of the kernel language."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from glia.nki.names.errors import NkiValidationError
 
 
 class NotInLanguage(CompileError, SyntaxError):
-    """A kernel uses a part of Python that the parser of its release refuses.
+    """A kernel uses a Python construct that NKI's parser refuses.
 
-    Cause: NKI_COMPILER_FRONTEND=custom asks for the parser, which NKI 0.2 to 0.6 always use; it
-    takes a part of Python, in kernels and in all functions and classes that they name.
+    Cause: NKI_COMPILER_FRONTEND=custom selects the parser, which NKI 0.2 to 0.6 always use; it
+    accepts a subset of Python, in kernels and in all functions and classes that they reference.
     Fix: write what the help says, or leave the variable unset: since NKI 0.7 Python itself traces
-    kernels. docs/nki-language.md has every rule.
+    kernels. docs/nki-language.md lists every rule.
     Example: a kernel with `[n * 2 for n in range(3)]` where NKI_COMPILER_FRONTEND=custom.
     """
 
@@ -25,17 +25,18 @@ class NotInLanguage(CompileError, SyntaxError):
     help = "{cure} (source: {source})"
 
 
-class AfterItsLoop(CompileError, NkiValidationError):
-    """A tensor that the body of a loop made is used after the loop.
+class ExpiredTensor(CompileError, NkiValidationError):
+    """A tensor allocated in the body of a device loop is used after its iteration.
 
-    Cause: what nl.ndarray makes in the body of nl.fori_loop or nl.while_loop ends with each turn.
-    Fix: make the tensor before the loop and write to it in the body.
+    Cause: tensors that nl.ndarray allocates in the body of nl.fori_loop or nl.while_loop live for
+    one iteration.
+    Fix: allocate the tensor before the loop and write to it in the body.
     Example: a body that keeps its tile in a list, which the kernel stores after nl.fori_loop.
     """
 
     code = "GLIA621"
-    message = "{tensor} was made in the body of a loop on the device and is used outside"
-    help = "make it before the loop, and write to it in the body"
+    message = "{tensor} was allocated in the body of a loop on the device and is used outside"
+    help = "allocate it before the loop, and write to it in the body"
 
 
 class Beta1InKernel(CompileError, NkiValidationError):
@@ -54,13 +55,13 @@ class Beta1InKernel(CompileError, NkiValidationError):
 
 
 class KernelAdvice(UserWarning):
-    """A kernel does what the documentation advises against, or will not allow for long."""
+    """A kernel uses what the documentation deprecates or advises against."""
 
 
-_SHOWN: dict[str, dict[Any, Any]] = {}  # what warnings has shown, by file
+_SHOWN: dict[str, dict[Any, Any]] = {}  # registries of the warnings module, by file
 
 
 def advise(text: str, loc: Loc) -> None:
-    """Warn of what a source line does, by default once."""
+    """Issue a KernelAdvice at a source line, by default once."""
     shown = _SHOWN.setdefault(loc.file, {})
     warnings.warn_explicit(text, KernelAdvice, loc.file, loc.line, registry=shown)

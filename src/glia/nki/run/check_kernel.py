@@ -1,8 +1,8 @@
-"""`check_kernel`: everything that can be wrong with a kernel, looked for on given arguments.
+"""`check_kernel`: dynamic checks of a kernel on given arguments.
 
-A kernel that gives the right result once may still read memory that nothing wrote, or be right only
-because of the order in which engines and queues happened to run. Here it runs step by step, is
-compiled, runs in program order, and runs with engines and queues held back against it.
+A kernel with the right result may still read uninitialised memory, or depend on the order in which
+engines and queues happen to run. It is interpreted, compiled, run in program order, and run under
+adversarial orders of engines and queues.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from glia.machine.queues import stream_of
 from glia.nki.names.errors import UnsoundKernel
 from glia.nki.names.targets import declared_target, target_of_kernel
 from glia.nki.run.kernel import as_kernel
-from glia.nki.run.launch import Launch, bind, outputs_of
+from glia.nki.run.launch import Launch, bind, flatten_outputs
 from glia.nki.run.trace import Traced
 from glia.nki.session.interpreter import UNWRITTEN, Unwritten
-from glia.nki.source.definitions import plain
+from glia.nki.source.definitions import unwrap
 from glia.nki.source.subset import findings
 from glia.profile.report import profile_programs
 from glia.sim.order.concurrent import run_cores, streams_of
 from glia.sim.policy import ExecutionFault, Policy
 
-WRITTEN = Policy(check_initialized=True)
-IN_RANGE = Policy(check_activation_range=True)
+CHECK_INITIALIZED = Policy(check_initialized=True)
+CHECK_ACTIVATION_RANGE = Policy(check_activation_range=True)
 OTHER_CONTENTS: Unwritten = 0.75, 1
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question and its answer; `detail` has the numbers, `is_remark` does not fail a kernel."""
+    """The result of one check; `detail` has the numbers; an `is_remark` does not fail a kernel."""
 
     name: str
     passed: bool
@@ -63,12 +63,12 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no check failed."""
         return all(check.passed or check.is_remark for check in self.checks)
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """What is wrong."""
+        """The failed checks."""
         return tuple(c for c in self.checks if not c.passed and not c.is_remark)
 
     def __str__(self) -> str:
@@ -96,15 +96,15 @@ def check_kernel(
     those that need its result.
     """
     known = as_kernel(kernel)
-    call = _Call(known, arrays, constants, target_of_kernel(known, target))
+    call = _CheckedCall(known, arrays, constants, target_of_kernel(known, target))
     checker = _Checker(call, on_check or (lambda _: None))
     checker.run(orders)
-    checker.look_for_nan()
-    checker.compare(expected or (), rtol, atol)
+    checker.check_for_nan()
+    checker.compare_with_expected(expected or (), rtol, atol)
     if other_targets:
         if not declared_target(known):
             checker.try_other_targets()
-        checker.ask_the_parser()
+        checker.check_language_subset()
     return Report(call.kernel.__name__, tuple(checker.checks), checker.results)
 
 
@@ -135,7 +135,7 @@ def orders_needed(*programs: Program) -> int:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _CheckedCall:
     """A kernel and its arguments; each use gets copies, since kernels may write arguments."""
 
     kernel: Any
@@ -144,14 +144,14 @@ class _Call:
     target: Target
 
     def launch(self) -> Launch:
-        """The arguments bound anew."""
-        constants = {name: _copied(value) for name, value in self.constants.items()}
-        return bind(self.kernel.function, tuple(map(_copied, self.arrays)), constants)
+        """Bind copies of the arguments."""
+        constants = {name: _copy_if_array(value) for name, value in self.constants.items()}
+        return bind(self.kernel.function, tuple(map(_copy_if_array, self.arrays)), constants)
 
     def step(self, unwritten: Unwritten = UNWRITTEN) -> tuple[np.ndarray, ...]:
-        """What the kernel returns when it runs step by step."""
-        returned = self.kernel.stepped(self.launch(), self.target, unwritten)
-        return tuple(np.asarray(each) for each in outputs_of(returned))
+        """The kernel's results when interpreted."""
+        returned = self.kernel.interpret(self.launch(), self.target, unwritten)
+        return tuple(np.asarray(each) for each in flatten_outputs(returned))
 
     def compile(self, target: Target | None = None) -> Traced:
         """The programs for this or another target."""
@@ -161,7 +161,7 @@ class _Call:
     def execute(
         self, compiled: Traced, seed: int = 0, policy: Policy | None = None
     ) -> tuple[np.ndarray, ...]:
-        """What the compiled kernel returns, engines and queues concurrent."""
+        """The compiled kernel's results, with engines and queues concurrent."""
         inputs = self.launch().arrays
         programs = compiled.programs
         outputs: dict[str, np.ndarray] = {}
@@ -171,33 +171,33 @@ class _Call:
         return tuple(outputs[name] for name in compiled.results)
 
 
-def _copied(value: Any) -> Any:
+def _copy_if_array(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
 class _Checker:
-    def __init__(self, call: _Call, on_check: Callable[[Check], None]) -> None:
+    def __init__(self, call: _CheckedCall, on_check: Callable[[Check], None]) -> None:
         self.call, self.on_check = call, on_check
         self.checks: list[Check] = []
         self.results: tuple[np.ndarray, ...] = ()
 
     def run(self, orders: int | None) -> None:
-        """Step by step, compiled, and in orders against the kernel."""
+        """Interpret, compile, compare, and run in adversarial orders."""
         stepped = self._try("step by step", self.call.step)
         if stepped is not None:
             self.results = stepped
-            self._enter(Check("step by step", True, "runs to its end"))
+            self._add(Check("step by step", True, "runs to its end"))
         name = f"compile for {self.call.target.name}"
         compiled = self._try(name, self.call.compile)
         if compiled is not None:
-            self._enter(Check(name, True, _size_and_time(compiled, self.call.target)))
-            runs = self._compare_ways(compiled, stepped)
+            self._add(Check(name, True, _size_and_time(compiled, self.call.target)))
+            runs = self._compare_with_interpreter(compiled, stepped)
             if stepped is not None:
-                self._look_for_unwritten(compiled if runs else None, stepped)
-            self._run_in_orders(compiled, orders, tried=1 if runs else 0)
+                self._check_uninitialised_reads(compiled if runs else None, stepped)
+            self._check_orders(compiled, orders, tried=1 if runs else 0)
 
     def try_other_targets(self) -> None:
-        """A remark for each other target that has NKI: what it takes there, or why not."""
+        """A remark for each other target with NKI: size and time there, or the refusal."""
         for name, target in TARGETS.items():
             is_same = target.arch == self.call.target.arch
             if is_same or not target.arch.capabilities.has_nki:
@@ -206,19 +206,21 @@ class _Checker:
                 detail = _size_and_time(self.call.compile(target), target)
             except CompileError as refusal:
                 detail = f"refused: {refusal}"
-            self._enter(Check(f"on {name}", True, detail, is_remark=True))
+            self._add(Check(f"on {name}", True, detail, is_remark=True))
 
-    def ask_the_parser(self) -> None:
+    def check_language_subset(self) -> None:
         """A remark: what the parser of earlier releases refuses of a kernel of this generation."""
         if self.call.kernel.widens_floats:
             return
-        found = findings(plain(self.call.kernel.function))
+        found = findings(unwrap(self.call.kernel.function))
         refused = [f"{each.loc}: {each.rule.sentence}" for each in found if not each.rule.is_advice]
         detail = "\n".join(["refused", *refused]) if refused else "taken"
-        self._enter(Check("by the parser of NKI 0.2 to 0.6", True, detail, is_remark=True))
+        self._add(Check("by the parser of NKI 0.2 to 0.6", True, detail, is_remark=True))
 
-    def _compare_ways(self, compiled: Traced, stepped: tuple[np.ndarray, ...] | None) -> bool:
-        """The compiled kernel gives what it gives step by step; whether it runs to its end."""
+    def _compare_with_interpreter(
+        self, compiled: Traced, stepped: tuple[np.ndarray, ...] | None
+    ) -> bool:
+        """Check that compiled and interpreted results are equal; whether the program completes."""
         name = "compiled gives the same"
         results = self._try(name, lambda: self.call.execute(compiled))
         if results is None:
@@ -228,41 +230,43 @@ class _Checker:
             return True
         detail = "bit for bit"
         for number, (one, other) in enumerate(zip(results, stepped, strict=True)):
-            wrong = _unequal(one, other)
+            wrong = _differing_bits(one, other)
             if wrong.any():
                 detail = f"output {number}: {_difference(one, other, wrong)}"
                 break
         is_wide = self.call.kernel.widens_floats and detail != "bit for bit"
         if is_wide:
             detail += "; step by step this generation holds narrow floats in float32"
-        self._enter(Check(name, detail == "bit for bit", detail, is_remark=is_wide))
+        self._add(Check(name, detail == "bit for bit", detail, is_remark=is_wide))
         return True
 
-    def _look_for_unwritten(self, compiled: Traced | None, stepped: tuple[np.ndarray, ...]) -> None:
-        """Outputs must not depend on what memory held before; reading it is only remarked.
+    def _check_uninitialised_reads(
+        self, compiled: Traced | None, stepped: tuple[np.ndarray, ...]
+    ) -> None:
+        """Check that outputs do not depend on uninitialised memory; reading it is a remark.
 
-        A compiled kernel that runs says which instruction reads it.
+        A compiled kernel that completes also tells which instruction reads it.
         """
         name = "memory is written before it is read"
         again = self._try(name, lambda: self.call.step(OTHER_CONTENTS))
         if again is None:
             return
-        first = self._fault_of(compiled, WRITTEN)
-        changed = _changed(stepped, again)
+        first = self._fault_of(compiled, CHECK_INITIALIZED)
+        changed = _first_change(stepped, again)
         if changed:
-            said = str(first or changed)
-            self._enter(Check(name, False, said, getattr(first, "loc", UNKNOWN)))
+            detail = str(first or changed)
+            self._add(Check(name, False, detail, getattr(first, "loc", UNKNOWN)))
         elif first is None:
-            self._enter(Check(name, True))
+            self._add(Check(name, True))
         else:
-            said = f"read all the same, but no output depends on it:\n{first}"
-            self._enter(Check(name, True, said, first.loc, is_remark=True))
-        if (fault := self._fault_of(compiled, IN_RANGE)) is not None:
-            said = f"read where the documentation gives no values:\n{fault}"
-            self._enter(Check("activation functions", True, said, fault.loc, is_remark=True))
+            detail = f"read all the same, but no output depends on it:\n{first}"
+            self._add(Check(name, True, detail, first.loc, is_remark=True))
+        if (fault := self._fault_of(compiled, CHECK_ACTIVATION_RANGE)) is not None:
+            detail = f"read where the documentation gives no values:\n{fault}"
+            self._add(Check("activation functions", True, detail, fault.loc, is_remark=True))
 
     def _fault_of(self, compiled: Traced | None, policy: Policy) -> ExecutionFault | None:
-        """What a stricter run ends in."""
+        """The fault of a run under a stricter policy; None without one."""
         if compiled is None:
             return None
         try:
@@ -271,68 +275,70 @@ class _Checker:
             return fault
         return None
 
-    def _run_in_orders(self, compiled: Traced, orders: int | None, tried: int) -> None:
-        """No race, no deadlock; the first `tried` orders have shown none."""
+    def _check_orders(self, compiled: Traced, orders: int | None, tried: int) -> None:
+        """Check for races and deadlocks; the first `tried` orders have shown none."""
         name = "any order of engines and queues"
         count = orders or orders_needed(*compiled.programs)
         for seed in range(tried, count):
             if self._try(name, functools.partial(self.call.execute, compiled, seed)) is None:
                 return
         streams = len(streams_of(*compiled.programs))
-        self._enter(Check(name, True, f"{count} of them, over {streams} engines and queues"))
+        self._add(Check(name, True, f"{count} of them, over {streams} engines and queues"))
 
-    def look_for_nan(self) -> None:
-        """A remark only: a kernel may be given NaN or infinity."""
+    def check_for_nan(self) -> None:
+        """Remark NaN in outputs; inputs may contain NaN or infinity."""
         for number, result in enumerate(self.results):
             if result.dtype.kind not in "iub":
                 count = int(np.isnan(result.astype(np.float32)).sum())
                 if count:
                     detail = f"{count} of {result.size} elements; fresh memory holds NaN"
-                    self._enter(Check(f"NaN in output {number}", False, detail, is_remark=True))
+                    self._add(Check(f"NaN in output {number}", False, detail, is_remark=True))
 
-    def compare(self, expected: Sequence[np.ndarray], rtol: float, atol: float) -> None:
-        """The outputs are as expected."""
+    def compare_with_expected(
+        self, expected: Sequence[np.ndarray], rtol: float, atol: float
+    ) -> None:
+        """Check that outputs equal those expected within the tolerances."""
         if self.results and expected and len(self.results) != len(expected):
             detail = f"{len(self.results)} outputs, not {len(expected)}"
-            self._enter(Check("as expected", False, detail))
+            self._add(Check("as expected", False, detail))
             return
         for number, (result, wanted) in enumerate(zip(self.results, expected, strict=False)):
             name = f"output {number} as expected"
             if result.shape != wanted.shape:
-                self._enter(Check(name, False, f"shape {result.shape}, not {wanted.shape}"))
+                self._add(Check(name, False, f"shape {result.shape}, not {wanted.shape}"))
                 continue
             a, b = result.astype(np.float64), wanted.astype(np.float64)
             wrong = ~np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
-            self._enter(Check(name, not wrong.any(), _difference(a, b, wrong)))
+            self._add(Check(name, not wrong.any(), _difference(a, b, wrong)))
 
     def _try(self, name: str, work: Callable[[], _Result]) -> _Result | None:
-        """What `work` returns; None, with a failed check, for an error of the kernel."""
+        """The result of `work`; None, with a failed check, for an error of the kernel."""
         try:
             return work()
         except (CompileError, ExecutionFault) as problem:
-            said = str(problem)
-            if any(check.detail == said for check in self.checks):
-                said = "refused likewise"
-            self._enter(Check(name, False, said, getattr(problem, "loc", UNKNOWN)))
+            detail = str(problem)
+            if any(check.detail == detail for check in self.checks):
+                detail = "refused likewise"
+            self._add(Check(name, False, detail, getattr(problem, "loc", UNKNOWN)))
             return None
 
-    def _enter(self, check: Check) -> None:
+    def _add(self, check: Check) -> None:
         self.checks.append(check)
         self.on_check(check)
 
 
 def _size_and_time(compiled: Traced, target: Target) -> str:
-    """How many instructions, and how long they take."""
+    """The text of the number of instructions and the simulated time."""
     counts = [sum(1 for _ in program.instructions()) for program in compiled.programs]
     profile = profile_programs(compiled.programs, target)
     cores = f" on each of {len(counts)} cores" if len(counts) > 1 else ""
     return f"{max(counts)} instructions{cores}, {profile.latency_us:.2f} us (simulated)"
 
 
-def _changed(stepped: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> str:
-    """The first output that two runs differ in, and where; nothing if they are equal."""
+def _first_change(stepped: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> str:
+    """The text of the first output that differs between two runs; "" if they are equal."""
     for number, (one, other) in enumerate(zip(stepped, again, strict=True)):
-        differs = _unequal(one, other)
+        differs = _differing_bits(one, other)
         if differs.any():
             where = ", ".join(map(str, np.argwhere(differs)[0].tolist()))
             return (
@@ -342,8 +348,8 @@ def _changed(stepped: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> str:
     return ""
 
 
-def _unequal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Where the bits differ; a NaN is like every other."""
+def _differing_bits(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where the bits differ; all NaNs are equal."""
     bits = np.dtype(f"u{one.dtype.itemsize}")
     first, second = (np.ascontiguousarray(each).view(bits) for each in (one, other))
     differs: np.ndarray = first != second
@@ -353,7 +359,7 @@ def _unequal(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _difference(one: np.ndarray, other: np.ndarray, wrong: np.ndarray) -> str:
-    """How many elements differ, and where most."""
+    """The text of how many elements differ, and of the largest difference."""
     with np.errstate(invalid="ignore"):
         distance = np.abs(one.astype(np.float64) - other.astype(np.float64))
     largest = float(np.nanmax(distance, initial=0.0))

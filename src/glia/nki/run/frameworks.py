@@ -31,16 +31,16 @@ def framework_of(value: Any) -> str | None:
     return "jax" if root in ("jax", "jaxlib") and is_array else None
 
 
-def call_by_framework(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-    """How a framework calls a kernel with such arguments; None where they are just arrays.
+def framework_call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    """The framework's own way to call a kernel with these arguments; None for plain arrays.
 
-    That is where JAX traces a function, and where tensors of PyTorch have no contents or ask for
+    It applies where JAX traces a function, and to PyTorch tensors without contents or with
     gradients.
     """
     given = list(leaves([args, kwargs]))
     if any(_is_traced(each) for each in given):
         return partial(importlib.import_module(JAX_KERNELS).call, kernel, args, kwargs)
-    if any(_is_more_than_its_contents(each) for each in given):
+    if any(_needs_torch_operation(each) for each in given):
         return partial(importlib.import_module(TORCH_KERNELS).call, kernel, args, kwargs)
     return None
 
@@ -50,7 +50,7 @@ def _is_traced(value: Any) -> bool:
     return jax is not None and isinstance(value, jax.core.Tracer)
 
 
-def _is_more_than_its_contents(value: Any) -> bool:
+def _needs_torch_operation(value: Any) -> bool:
     if framework_of(value) != "torch":
         return False
     asks = value.requires_grad and sys.modules["torch"].is_grad_enabled()
@@ -58,12 +58,12 @@ def _is_more_than_its_contents(value: Any) -> bool:
 
 
 def is_empty(tensor: Any) -> bool:
-    """Whether a tensor of PyTorch has a shape and no contents."""
+    """Whether a tensor of PyTorch is a meta or fake tensor, without contents."""
     return tensor.is_meta or type(tensor).__name__ == "FakeTensor"
 
 
-def in_python(function: Function) -> Function:
-    """The function as one that torch.compile leaves to Python, with all that it calls."""
+def outside_torch_compile(function: Function) -> Function:
+    """The function excluded from torch.compile, with everything it calls."""
 
     left: list[Any] = []
 
@@ -85,7 +85,7 @@ def nki_op(name: str, function: Any = None, /, **options: Any) -> Any:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The value; of tuples, lists and dicts, whatever is in them."""
+    """The leaves of nested tuples, lists and dicts."""
     if isinstance(value, tuple | list):
         for each in value:
             yield from leaves(each)
@@ -95,16 +95,16 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value with all its leaves changed."""
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with `change` applied to all its leaves."""
     if isinstance(value, tuple | list):
-        return rebuilt(value, [mapped(each, change) for each in value])
+        return rebuild(value, [map_leaves(each, change) for each in value])
     if isinstance(value, dict):
-        return {name: mapped(each, change) for name, each in value.items()}
+        return {name: map_leaves(each, change) for name, each in value.items()}
     return change(value)
 
 
-def rebuilt(value: Any, elements: list[Any]) -> Any:
+def rebuild(value: Any, elements: list[Any]) -> Any:
     """A tuple or list of the type of `value`, a named tuple too, with other elements."""
     return type(value)(*elements) if hasattr(value, "_fields") else type(value)(elements)
 
@@ -128,7 +128,7 @@ def _from_torch(value: Any) -> np.ndarray:
         feature = f"a tensor of {value.dtype} (convert it, integers to torch.int32)"
         raise NotInNki(feature=feature)
     try:
-        if _is_narrow(name):
+        if _is_extension_dtype(name):
             bits = getattr(sys.modules["torch"], _TORCH_BITS[value.element_size()])
             array: np.ndarray = value.view(bits).numpy().view(DTYPES[name].numpy)
         else:
@@ -140,7 +140,7 @@ def _from_torch(value: Any) -> np.ndarray:
 
 
 def from_numpy(array: np.ndarray, framework: str) -> Any:
-    """The array as one of the framework; NotInNki where that has not its dtype."""
+    """The array as one of the framework; NotInNki where that lacks its dtype."""
     if framework == "torch":
         return _as_torch(array)
     if framework == "jax":
@@ -152,7 +152,7 @@ def _as_torch(array: np.ndarray) -> Any:
     torch = sys.modules["torch"]
     contents = np.ascontiguousarray(array)
     name = dtype_name(array.dtype)
-    if name is None or not _is_narrow(name):
+    if name is None or not _is_extension_dtype(name):
         return torch.from_numpy(contents)
     return torch.from_numpy(contents.view(_TORCH_BITS[array.itemsize])).view(torch_dtype(name))
 
@@ -165,6 +165,6 @@ def torch_dtype(name: str) -> Any:
     return found
 
 
-def _is_narrow(name: str) -> bool:
-    """Whether it is a dtype that NumPy does not have."""
+def _is_extension_dtype(name: str) -> bool:
+    """Whether the dtype is one that NumPy itself lacks."""
     return name == "bfloat16" or name.startswith("float8")

@@ -16,8 +16,15 @@ from glia.arch import Target
 from glia.neff.package import Neff
 from glia.nki.names.errors import BadLaunch
 from glia.nki.names.targets import platform_target
-from glia.nki.run.frameworks import call_by_framework, from_numpy, in_python
-from glia.nki.run.launch import Launch, bind, home_of, like_returned, program_key, ranks_of
+from glia.nki.run.frameworks import framework_call, from_numpy, outside_torch_compile
+from glia.nki.run.launch import (
+    Launch,
+    bind,
+    definition_loc,
+    program_key,
+    ranks_of,
+    restore_structure,
+)
 from glia.nki.run.simulate import execute
 from glia.nki.run.trace import PrintedOutput, Traced, trace_launch
 from glia.nki.session.interpreter import UNWRITTEN, Unwritten
@@ -27,8 +34,8 @@ from glia.runtime.model import Model, load
 
 SIMULATOR = "NKI_SIMULATOR"
 PRINTED = "NEURON_RT_DEBUG_OUTPUT_DIR"
-MOST_COMPILED = 32  # programs of one kernel kept, for the arguments seen last
-# Options that the documentation has had and that change nothing here.
+MAX_COMPILED = 32  # cached programs of one kernel, least recently used evicted
+# Documented options that have no effect here.
 KNOWN_OPTIONS = {
     "mode", "show_compiler_tb", "debug_kernel", "kernel_return", "additional_compile_opt",
     "experimental_flags", "version", "compiler_options", "name",
@@ -42,35 +49,34 @@ class Kernel:
     kernel returns comes back in the same kind. Inside another kernel a call is inlined.
     """
 
-    widens_floats = False  # step by step, tensors have the dtypes that they have on the device
+    widens_floats = False  # simulated tensors have the dtypes of the device
 
     def __init__(
-        self, function: Callable[..., Any], ranks: int = 0, cache: _Cache | None = None
+        self, function: Callable[..., Any], ranks: int = 0, cache: _ProgramCache | None = None
     ) -> None:
         functools.update_wrapper(self, function)
         self.func = self.function = function
         self.ranks = ranks
-        self._cache = cache if cache is not None else _Cache()
+        self._cache = cache if cache is not None else _ProgramCache()
 
     def __getitem__(self, grid: Any) -> Kernel:
         return Kernel(self.function, ranks_of(self.function, grid), self._cache)
 
     def with_schedule(self, schedule: Iterable[Any]) -> Kernel:
-        """The kernel with edges (consumer, producer or list of producers) between instructions.
+        """The kernel with order edges (consumer, producer or list of producers).
 
-        They are those that the kernel names with name=; a consumer starts when its producers are
-        complete. BadSchedule when a name is not that of one instruction, or data flows the other
-        way.
+        They name instructions by their name=; a consumer starts when its producers are complete.
+        BadSchedule when a name is not that of exactly one instruction, or an edge closes a cycle.
         """
         loc = caller()
         return Kernel(with_edges(self.function, parse_schedule(schedule, loc), loc), self.ranks)
 
-    @in_python
+    @outside_torch_compile
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays: compiled for the device, or simulated when NKI_SIMULATOR is 1."""
         if is_running():
             return self.function(*args, **kwargs)
-        call = call_by_framework(self, args, kwargs)
+        call = framework_call(self, args, kwargs)
         if call is not None:
             return call()
         target = platform_target()
@@ -81,16 +87,16 @@ class Kernel:
         return compiled(launch)
 
     def _to_subclass(self, kind: type[Kernel], **options: Any) -> Kernel:
-        """The kernel as another class of kernels, which takes options of its own."""
+        """The kernel as an instance of another class of kernels, with its options."""
         return kind(self.function, self.ranks, **options)
 
     def __repr__(self) -> str:
-        home = home_of(self.function)
+        home = definition_loc(self.function)
         grid = f"[{self.ranks}]" if self.ranks else ""
         return f"<kernel {home.name}{grid}, {Path(home.file).name}:{home.line}>"
 
-    def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
-        """What the kernel returns, run step by step with `unwritten` in memory nothing wrote."""
+    def interpret(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
+        """Interpret a launch with `unwritten` in uninitialised memory; the kernel's results."""
         return execute(launch, target, self.ranks, unwritten)
 
     def compile(self, *args: Any, **kwargs: Any) -> Neff:
@@ -98,17 +104,17 @@ class Kernel:
         launch = bind(self.function, args, kwargs)
         return self._compiled(launch, platform_target()).neff
 
-    def _compiled(self, launch: Launch, target: Target) -> _Compiled:
+    def _compiled(self, launch: Launch, target: Target) -> _CompiledKernel:
         key = program_key(launch, target.name, self.ranks)
         known = self._cache.get(key)
         if known is None:
-            known = _Compiled(self.traced_launch(launch, target))
+            known = _CompiledKernel(self.traced_launch(launch, target))
             self._cache.put(key, known)
         return known
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What a program depends on besides target and arguments."""
+        """The part of a program's cache key besides target and arguments."""
         return self.function, self.ranks
 
     def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
@@ -123,15 +129,15 @@ def jit(fn: Callable[..., Any], **kwargs: Any) -> Kernel:
 
 @overload
 def jit(fn: None = None, **kwargs: Any) -> Callable[[Callable[..., Any]], Kernel]:
-    """What makes a function a kernel."""
+    """The decorator that makes a function a kernel."""
 
 
 def jit(fn: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """Decorate a function as a kernel, as `@nki.jit` or `@nki.jit(...)`.
 
-    Options of earlier releases change nothing, but platform_target, which is an error: BadLaunch.
+    Options of earlier releases have no effect, except platform_target, which raises BadLaunch.
     """
-    home = home_of(fn) if fn is not None else None
+    home = definition_loc(fn) if fn is not None else None
     name = home.name if home is not None else "nki.jit"
     if "platform_target" in kwargs:
         problem = (
@@ -152,7 +158,7 @@ def as_kernel(kernel: Any) -> Any:
     return kernel if hasattr(kernel, "traced_launch") else Kernel(kernel)
 
 
-class _Compiled:
+class _CompiledKernel:
     """A traced kernel, loaded on the device."""
 
     def __init__(self, traced: Traced) -> None:
@@ -167,9 +173,9 @@ class _Compiled:
             if launch.arrays[name].flags.writeable:
                 launch.arrays[name][...] = results[output]
         for number, shown in enumerate(traced.printed):
-            _show(shown, results[shown.output], number)
+            _print_output(shown, results[shown.output], number)
         values = [from_numpy(results[name], launch.framework) for name in traced.results]
-        return like_returned(traced.structure, values)
+        return restore_structure(traced.structure, values)
 
     def _run(self, arrays: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         if self._model is None:
@@ -177,8 +183,8 @@ class _Compiled:
         return self._model.run(arrays)
 
 
-def _show(shown: PrintedOutput, array: np.ndarray, number: int) -> None:
-    """Print what nl.device_print shows, or keep it where the environment says."""
+def _print_output(shown: PrintedOutput, array: np.ndarray, number: int) -> None:
+    """Print an output of nl.device_print, or save it in the folder that the environment names."""
     folder = os.environ.get(PRINTED)
     for turn, index in enumerate(np.ndindex(shown.trips)):
         if not folder:
@@ -189,20 +195,20 @@ def _show(shown: PrintedOutput, array: np.ndarray, number: int) -> None:
         np.save(place / f"{number}.npy", array[index], allow_pickle=False)
 
 
-class _Cache:
-    """The compiled programs of one kernel by what they are compiled for, the last used last."""
+class _ProgramCache:
+    """The compiled programs of one kernel by their keys; least recently used are evicted."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Any, _Compiled] = OrderedDict()
+        self._known: OrderedDict[Any, _CompiledKernel] = OrderedDict()
 
-    def get(self, key: Any) -> _Compiled | None:
+    def get(self, key: Any) -> _CompiledKernel | None:
         if key is None or key not in self._known:
             return None
         self._known.move_to_end(key)
         return self._known[key]
 
-    def put(self, key: Any, compiled: _Compiled) -> None:
+    def put(self, key: Any, compiled: _CompiledKernel) -> None:
         if key is not None:
             self._known[key] = compiled
-            while len(self._known) > MOST_COMPILED:
+            while len(self._known) > MAX_COMPILED:
                 self._known.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Binding the arguments of a kernel: tensors become tensors of the session, the rest constants."""
+"""Binding of a kernel's arguments: arrays become tensors of the session, the rest constants."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.enums import MemoryRegion
 from glia.nki.names.errors import BadLaunch, NotAnOutput, NotATensor, NotInNki
 from glia.nki.names.language_errors import advise
-from glia.nki.run.frameworks import framework_of, rebuilt, to_numpy
+from glia.nki.run.frameworks import framework_of, rebuild, to_numpy
 from glia.nki.session.session import Session, current
 from glia.nki.tensors.nki_tensor import NkiTensor
 
-NEAREST = {"f": "float32", "i": "int32", "u": "uint32"}  # by the kind of a dtype that NKI has not
+NEAREST_DTYPES = {
+    "f": "float32",
+    "i": "int32",
+    "u": "uint32",
+}  # by the kind of a dtype that NKI has not
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,13 @@ class Launch:
         """Run the kernel's Python with tensors in the place of the arrays."""
         bound = inspect.BoundArguments(self.bound.signature, dict(self.bound.arguments))
         for path, tensor in tensors.items():
-            _put(bound.arguments, path, tensor)
+            _replace_argument(bound.arguments, path, tensor)
         return self.kernel(*bound.args, **bound.kwargs)
 
 
 def bind(kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Launch:
-    """Bind arguments; BadLaunch when they do not fit, NotATensor for what no tensor can be."""
-    home = home_of(kernel)
+    """Bind arguments; BadLaunch when they do not fit, NotATensor for unsupported arrays."""
+    home = definition_loc(kernel)
     try:
         bound = _signature(kernel).bind(*args, **kwargs)
     except TypeError as problem:
@@ -52,7 +56,9 @@ def bind(kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     given = dict(_arrays(bound.arguments))
     frameworks = {framework_of(value) for value in given.values()} - {"numpy"}
     framework = frameworks.pop() if frameworks else "numpy"
-    arrays = {name: _checked(name, to_numpy(value), home) for name, value in given.items()}
+    arrays = {
+        name: _require_tensor_array(name, to_numpy(value), home) for name, value in given.items()
+    }
     return Launch(kernel, home, bound, arrays, given, framework or "numpy")
 
 
@@ -72,19 +78,19 @@ def _arrays(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield f"{name}.{position}", each
 
 
-def _put(arguments: dict[str, Any], path: str, tensor: NkiTensor) -> None:
+def _replace_argument(arguments: dict[str, Any], path: str, tensor: NkiTensor) -> None:
     name, _, position = path.partition(".")
     if not position:
         arguments[name] = tensor
         return
     values = list(arguments[name])
     values[int(position)] = tensor
-    arguments[name] = rebuilt(arguments[name], values)
+    arguments[name] = rebuild(arguments[name], values)
 
 
-def _checked(name: str, array: np.ndarray, home: Loc) -> np.ndarray:
+def _require_tensor_array(name: str, array: np.ndarray, home: Loc) -> np.ndarray:
     if dtype_name(array.dtype) is None:
-        cure = f"convert it to {NEAREST.get(array.dtype.kind, 'a dtype of nki.language')}"
+        cure = f"convert it to {NEAREST_DTYPES.get(array.dtype.kind, 'a dtype of nki.language')}"
     elif not array.ndim:
         cure = "give a number of Python, or an array with dimensions"
     elif not array.size:
@@ -94,8 +100,8 @@ def _checked(name: str, array: np.ndarray, home: Loc) -> np.ndarray:
     raise NotATensor(name=name, dtype=array.dtype, shape=array.shape, cure=cure, loc=home)
 
 
-def home_of(kernel: Callable[..., Any]) -> Loc:
-    """Where a kernel is defined, and its name."""
+def definition_loc(kernel: Callable[..., Any]) -> Loc:
+    """The file, line and name of a kernel's definition."""
     function: Any = inspect.unwrap(kernel)
     while hasattr(function, "func"):
         function = function.func
@@ -106,20 +112,20 @@ def home_of(kernel: Callable[..., Any]) -> Loc:
 
 
 def program_key(launch: Launch, *others: Any) -> Any:
-    """What a program depends on, arguments and `others`; None when one cannot be compared."""
-    parts = [(name, _part(value)) for name, value in launch.bound.arguments.items()]
+    """The cache key of a program: arguments and `others`; None when one is unhashable."""
+    parts = [(name, _key_part(value)) for name, value in launch.bound.arguments.items()]
     return None if any(part is None for _, part in parts) else (others, tuple(parts))
 
 
-def _part(value: Any) -> Any:
+def _key_part(value: Any) -> Any:
     """A shape and dtype for an array, the value itself for a constant."""
     if framework_of(value):
         return str(value.dtype), tuple(value.shape)
     if isinstance(value, tuple | list):
-        inner = [_part(each) for each in value]
+        inner = [_key_part(each) for each in value]
         return None if None in inner else (type(value), tuple(inner))
     if isinstance(value, dict):
-        return _part([*value.items()])
+        return _key_part([*value.items()])
     try:
         hash(value)
     except TypeError:
@@ -128,31 +134,31 @@ def _part(value: Any) -> Any:
 
 
 def ranks_of(kernel: Callable[..., Any], grid: Any) -> int:
-    """The number of cores that a grid asks for; BadLaunch for others than 1 and 2."""
+    """The number of cores of a grid; BadLaunch unless it is 1 or 2."""
     extents = grid if isinstance(grid, tuple | list) else (grid,)
     if len(extents) != 1 or isinstance(extents[0], bool) or extents[0] not in (1, 2):
-        home = home_of(kernel)
+        home = definition_loc(kernel)
         problem = f"the grid [{', '.join(map(str, extents))}] is neither [1] nor [2]"
         raise BadLaunch(kernel=home.name, problem=problem, loc=home)
     return int(extents[0])
 
 
 def check_cores(launch: Launch, target: Target, ranks: int) -> None:
-    """BadLaunch when the target has no logical core of so many."""
+    """BadLaunch when the target has no logical core of `ranks` physical cores."""
     if ranks > 1 and ranks not in target.lncs:
         problem = f"{target.name} has no logical cores of {ranks}"
         raise BadLaunch(kernel=launch.home.name, problem=problem, loc=launch.home)
 
 
-def outputs_of(returned: Any, *, wrote: bool = False) -> list[Any]:
-    """What a kernel returns, one after the other; nothing where it only `wrote` its arguments."""
+def flatten_outputs(returned: Any, *, wrote: bool = False) -> list[Any]:
+    """The returned values of a kernel as a list; empty where it only `wrote` its arguments."""
     if returned is None and wrote:
         return []
     return list(returned) if isinstance(returned, tuple | list) else [returned]
 
 
-def like_returned(returned: Any, values: list[Any]) -> Any:
-    """Values in the structure of what the kernel returned."""
+def restore_structure(returned: Any, values: list[Any]) -> Any:
+    """Values in the structure of the kernel's return value: a tuple, a list or one value."""
     if isinstance(returned, tuple):
         return tuple(values)
     if isinstance(returned, list):
@@ -160,16 +166,16 @@ def like_returned(returned: Any, values: list[Any]) -> Any:
     return values[0] if values else None
 
 
-def region_of_arguments(session: Session) -> MemoryRegion:
-    """Where the tensors that a kernel is given are, as the simulator's guide has it: nl.hbm.
+def argument_region(session: Session) -> MemoryRegion:
+    """The buffer of argument tensors, as in the simulator's guide: nl.hbm.
 
-    They are shared where two cores run the kernel.
+    It is shared HBM where two cores run the kernel.
     """
     return MemoryRegion.shared_hbm if session.ranks > 1 else MemoryRegion.private_hbm
 
 
 def check_output(value: Any, launch: Launch, *, is_eager: bool) -> NkiTensor:
-    """`value` when the caller can read it; NotAnOutput otherwise, AfterItsLoop out of its scope.
+    """`value` if the caller can read it; else NotAnOutput, or ExpiredTensor out of its scope.
 
     A compiled program gives whole tensors of shared HBM and arguments; a simulated one any tensor
     in HBM, and a warning where the compiled would not.
@@ -189,7 +195,7 @@ def check_output(value: Any, launch: Launch, *, is_eager: bool) -> NkiTensor:
 
 
 def check_loops(session: Session, launch: Launch) -> None:
-    """NotInNki when Python left a loop on the device before its end."""
+    """NotInNki when Python left a device loop before its end."""
     if session.left_early:
         feature = "leaving a loop on the device by break or return"
         raise NotInNki(feature=feature, loc=session.left_early[0])

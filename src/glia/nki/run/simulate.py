@@ -14,17 +14,17 @@ from glia.machine.ir import Program
 from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.language_errors import advise
 from glia.nki.names.targets import platform_target
-from glia.nki.run.frameworks import from_numpy, in_python
+from glia.nki.run.frameworks import from_numpy, outside_torch_compile
 from glia.nki.run.launch import (
     Launch,
+    argument_region,
     bind,
     check_cores,
     check_loops,
     check_output,
-    like_returned,
-    outputs_of,
+    flatten_outputs,
     ranks_of,
-    region_of_arguments,
+    restore_structure,
 )
 from glia.nki.session.cores import Cores
 from glia.nki.session.interpreter import UNWRITTEN, Interpreter, Unwritten
@@ -36,18 +36,18 @@ from glia.sim.run import one_blas_thread, run
 WIDE = "NKI_PRECISE_FP"  # 0 holds low-precision tensors in float32
 
 
-class Simulated:
-    """A kernel that runs on arrays; `[2]` runs it on the two cores of a logical core."""
+class SimulatedKernel:
+    """A kernel simulated on arrays; `[2]` runs it on the two cores of a logical core."""
 
     def __init__(self, kernel: Callable[..., Any], target: str | None, ranks: int) -> None:
         self._kernel = kernel
         self._target = target
         self._ranks = ranks
 
-    def __getitem__(self, grid: Any) -> Simulated:
-        return Simulated(self._kernel, self._target, ranks_of(self._kernel, grid))
+    def __getitem__(self, grid: Any) -> SimulatedKernel:
+        return SimulatedKernel(self._kernel, self._target, ranks_of(self._kernel, grid))
 
-    @in_python
+    @outside_torch_compile
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays of NumPy, PyTorch or JAX; what the kernel returns, in the same kind.
 
@@ -61,13 +61,13 @@ def simulate(kernel: Any, *, target: str | None = None) -> Callable[..., Any]:
     """A function that takes the kernel's arguments, with arrays for its tensors.
 
     `kernel` is a function, decorated with nki.jit or not, or launched on a grid as `kernel[2]`. The
-    device is `target`, else what the environment says, else trn3. Fresh memory holds NaN, or 4
-    where the dtype has none. A machine program takes its inputs in order.
+    device is `target`, else the environment's, else trn3. Uninitialised memory holds NaN, or 4
+    for dtypes without NaN. A machine program takes its inputs in order.
     """
     if isinstance(kernel, Program):
         return _run_program(kernel)
     function = getattr(kernel, "function", kernel)
-    return Simulated(function, target, getattr(kernel, "ranks", 0))
+    return SimulatedKernel(function, target, getattr(kernel, "ranks", 0))
 
 
 def _run_program(program: Program) -> Callable[..., Any]:
@@ -106,14 +106,14 @@ def execute(launch: Launch, target: Target, ranks: int, unwritten: Unwritten = U
         text = "returns nothing and writes to none of its arguments: the device needs an output"
         advise(f"kernel {launch.home.name} {text}", launch.home)
     with running(sessions[0]):
-        given = outputs_of(returned, wrote=True)
+        given = flatten_outputs(returned, wrote=True)
         outputs = [check_output(each, launch, is_eager=True) for each in given]
         values = [from_numpy(np.asarray(tensor), launch.framework) for tensor in outputs]
-    return like_returned(returned, values)
+    return restore_structure(returned, values)
 
 
 def _run_core(session: Interpreter, launch: Launch, held: dict[str, np.ndarray]) -> Any:
-    """Run one core's program; what the kernel returns."""
+    """Run the program of one core; the kernel's return value."""
     with running(session), np.errstate(all="ignore"):
         returned = launch.call({n: tensor_over(session, n, a, launch) for n, a in held.items()})
     check_loops(session, launch)
@@ -137,11 +137,11 @@ def tensor_over(session: Interpreter, name: str, array: np.ndarray, launch: Laun
     tile = session.bind(name, array)
     dtype = dtype_name(launch.arrays[name].dtype)
     assert dtype is not None
-    tensor = NkiTensor((array.size,), dtype, tile, region_of_arguments(session))
+    tensor = NkiTensor((array.size,), dtype, tile, argument_region(session))
     return tensor._derive(row_major(array.shape))
 
 
 def write_back(array: np.ndarray, held: np.ndarray) -> None:
-    """Change an argument in place, unless the kernel worked in it already."""
+    """Update an argument in place, unless the kernel wrote to it directly."""
     if held is not array and array.flags.writeable:
         array[...] = held.astype(array.dtype, copy=False)

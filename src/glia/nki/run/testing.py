@@ -1,4 +1,4 @@
-"""What tests say about the time and the memory of a kernel."""
+"""Assertions for tests about the simulated time and the memory of a kernel."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def assert_engine_busy(profile: Profile, engine: str, *, at_least: float) -> Non
 
 
 def assert_no_spill(program: Program | Profile) -> None:
-    """AssertionError when a tensor goes to HBM to be read again, other than in and out.
+    """AssertionError when an HBM tensor other than inputs and outputs is written and read.
 
-    Of a profile of several cores none may do so.
+    In a profile of several cores this holds for each.
     """
     if isinstance(program, Profile):
         for core in program.cores or (program,):

@@ -1,4 +1,4 @@
-"""Run a kernel once and keep what it does as a machine program for each core.
+"""Trace a kernel: run it once and record a machine program for each core.
 
 A kernel is a plain Python function. It is run, not parsed: Python's own loops, conditions and
 helper functions work and leave only the instructions behind, in order, their loops unrolled. Loops
@@ -30,12 +30,12 @@ from glia.nki.names.errors import NotAnOutput
 from glia.nki.names.targets import platform_target
 from glia.nki.run.launch import (
     Launch,
+    argument_region,
     bind,
     check_cores,
     check_loops,
     check_output,
-    outputs_of,
-    region_of_arguments,
+    flatten_outputs,
 )
 from glia.nki.session.ordering import order_statements, producers_of
 from glia.nki.session.program_checks import require_legal
@@ -47,7 +47,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 @dataclass(frozen=True)
 class PrintedOutput:
-    """What nl.device_print shows: an output under a prefix, of a core, for each of its turns."""
+    """An output printed by nl.device_print under a prefix; `trips` are its leading dimensions."""
 
     prefix: str
     output: str
@@ -59,10 +59,10 @@ class PrintedOutput:
 class Traced:
     """A kernel compiled for arguments of certain shapes, dtypes and values.
 
-    `programs` has one for each core. Their outputs are what the kernel returns, in order, named
-    `results`; then the arguments it writes, (argument, output) in `updated`; then what it prints,
-    each as Shown. `structure` is what it returned, with None for each tensor; `fixed`
-    are each program's tiles with addresses that the kernel gave them.
+    `programs` has one for each core. Their outputs are the kernel's results, in order, named
+    `results`; then the arguments it writes, (argument, output) in `updated`; then those it prints.
+    `structure` is the return value with None for each tensor; `fixed` names each program's tiles
+    with addresses chosen by the kernel.
     """
 
     programs: tuple[Program, ...]
@@ -107,10 +107,10 @@ def trace_launch(
     for rank in range(max(1, ranks)):
         session = Recorder(target, rank, ranks)
         each = _record(launch, session)
-        place_program = partial(_placed, session=session, shared=shared, others=programs)
+        place_program = partial(_place, session=session, shared=shared, others=programs)
         program = each.programs[0]
         if reorders and not (session.keeps_order or session.orders):
-            program = _reordered(program, session, place_program)
+            program = _schedule_and_place(program, session, place_program)
         else:
             program = place_program(program)
         after = producers_of(session.orders)
@@ -127,26 +127,26 @@ def trace_launch(
     )
 
 
-def _reordered(
+def _schedule_and_place(
     program: Program, session: Recorder, place_program: Callable[[Program], Program]
 ) -> Program:
-    """Placed in the order that keeps engines busy, or in program order where only that fits.
+    """Schedule and place a program; in program order where no schedule fits on chip.
 
-    Instructions go to the engine that is free where the kernel names none, and contents to tiles
-    of their own as far as these fit. Where the kernel gives addresses, only the order changes.
+    Instructions may move to an idle engine where the kernel names none, and tiles are renamed as
+    far as they fit. With addresses chosen by the kernel only the order changes.
     """
 
     def moves(instruction: Instr) -> bool:
         return not program.addresses and instruction.loc not in session.engines_chosen
 
-    for given in _with_own_tiles(program):
+    for given in _renaming_candidates(program):
         with suppress(OnChipMemoryFull):
             return place_program(schedule_as_given(given, moves))
     return place_program(program)
 
 
-def _with_own_tiles(program: Program) -> Iterator[Program]:
-    """The program with tiles where they suit engines best, then with fewer of them."""
+def _renaming_candidates(program: Program) -> Iterator[Program]:
+    """The program with renamed tiles in both memories, then in one, then as it is."""
     if not program.addresses:
         renamed = rename(program)
         yield use_both_memories(renamed)
@@ -160,7 +160,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         tensors = {name: _input(name, array) for name, array in launch.arrays.items()}
         returned = launch.call(tensors)
         updated = {n: t for n, t in tensors.items() if t.name in session.written}
-        given = outputs_of(returned, wrote=bool(updated))
+        given = flatten_outputs(returned, wrote=bool(updated))
         outputs = [_output(each, session, launch) for each in given]
     check_loops(session, launch)
     results = [_binding(tensor) for tensor in outputs]
@@ -179,7 +179,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
     )
     return Traced(
         (program,),
-        _shape_of(returned),
+        _structure_of(returned),
         tuple(binding.name for binding in results),
         tuple((name, tensor.name) for name, tensor in updated.items()),
         tuple(PrintedOutput(p.prefix, p.tile.name, session.rank, p.trips) for p in session.printed),
@@ -187,10 +187,10 @@ def _record(launch: Launch, session: Recorder) -> Traced:
     )
 
 
-def _placed(
+def _place(
     program: Program, session: Recorder, shared: dict[str, int], others: list[Program]
 ) -> Program:
-    """The program with addresses: shared tensors where other cores have them, the rest apart."""
+    """Place a program; shared tensors at the other cores' addresses, other HBM tiles disjoint."""
     end = max((other.addresses[t.name] + t.bytes for other in others for t in _in_hbm(other)),
               default=0)  # fmt: skip
     addresses = dict(program.addresses)
@@ -207,8 +207,8 @@ def _in_hbm(program: Program) -> list[Tile]:
     return [tile for tile in program.tiles.values() if tile.memory is Memory.HBM]
 
 
-def _shape_of(returned: Any) -> Any:
-    """The structure of what a kernel returned, without the tensors."""
+def _structure_of(returned: Any) -> Any:
+    """The structure of a kernel's return value, with None for each tensor."""
     if isinstance(returned, tuple | list):
         return type(returned)([None] * len(returned))
     return None
@@ -217,7 +217,7 @@ def _shape_of(returned: Any) -> Any:
 def _input(name: str, array: np.ndarray) -> NkiTensor:
     dtype = dtype_name(array.dtype)
     assert dtype is not None
-    return ndarray(array.shape, dtype, region_of_arguments(current("a kernel")), name)
+    return ndarray(array.shape, dtype, argument_region(current("a kernel")), name)
 
 
 def _output(value: Any, session: Recorder, launch: Launch) -> NkiTensor:

@@ -26,7 +26,7 @@ from glia.base.loc import UNKNOWN, Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.nki.names.errors import OutsideKernel, UnknownWhenTraced
-from glia.nki.names.language_errors import AfterItsLoop, advise
+from glia.nki.names.language_errors import ExpiredTensor, advise
 
 # Folders whose frames are never the user's: all of glia.nki, NumPy, and what `hide_frames_of` adds
 _HIDDEN_FOLDERS: tuple[str, ...] = (str(Path(__file__).parents[1]), str(Path(np.__file__).parent))
@@ -137,7 +137,7 @@ class Session(ABC):
         """AfterItsLoop when a tile was allocated in a loop body that has ended."""
         for tile in tiles:
             if tile.name in self.expired_tiles:
-                raise AfterItsLoop(tensor=tile.name, loc=caller())
+                raise ExpiredTensor(tensor=tile.name, loc=caller())
 
     def new_register(self, stem: str) -> str:
         """The name of an unused register."""

@@ -1,4 +1,4 @@
-"""The source of functions and classes, and what else of the user's their source names."""
+"""The syntax of functions and classes, and the user's code that they reference."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 FOREIGN = frozenset({"glia_dropin", "numpy", "torch", "torch_xla", "jax", "jaxlib", "ml_dtypes"})
-DEEPEST = 64  # wrappers around one function
+MAX_WRAPPERS = 64  # decorators and partials around one function
 _OWN_FOLDER = str(Path(__file__).parents[1])
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A function or class with its syntax; `above` is the number of lines above those parsed."""
+    """The syntax of a function or class; `lines_above` is the offset of its line numbers."""
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     file: str
-    above: int
+    lines_above: int
 
     @cached_property
     def body(self) -> tuple[ast.AST, ...]:
-        """All nodes in a function's body in their order, but annotations, which nobody evaluates.
+        """All nodes of a function's body in order, without annotations, which are not evaluated.
 
         A class has none of its own: its methods are functions.
         """
@@ -39,7 +39,7 @@ class Definition:
         while waiting:
             each: Any = waiting.pop()
             found.append(each)
-            waiting.extend(reversed(_parts(each)))
+            waiting.extend(reversed(_evaluated_children(each)))
         return tuple(found)
 
 
@@ -47,8 +47,8 @@ def _is_class(node: ast.stmt) -> bool:
     return isinstance(node, ast.ClassDef)
 
 
-def _parts(node: Any) -> list[Any]:
-    """What a node evaluates."""
+def _evaluated_children(node: Any) -> list[Any]:
+    """The child nodes that a node evaluates."""
     if isinstance(node, ast.FunctionDef):
         return node.body
     parts: list[Any] = []
@@ -61,9 +61,9 @@ def _parts(node: Any) -> list[Any]:
     return parts
 
 
-def plain(value: Any) -> Any:
-    """What decorators, methods and functools.partial stand around."""
-    for _ in range(DEEPEST):
+def unwrap(value: Any) -> Any:
+    """The function inside decorators, methods and functools.partial."""
+    for _ in range(MAX_WRAPPERS):
         inner = getattr(value, "__dict__", {}).get("__wrapped__")
         if isinstance(value, functools.partial):
             inner = value.func
@@ -78,26 +78,26 @@ def plain(value: Any) -> Any:
 def definition_of(value: Any) -> Definition | None:
     """The syntax of a function or class; None when there is no source."""
     if isinstance(value, FunctionType):
-        return _of_code(value.__code__, value.__code__.co_filename)
-    return _of_class(value) if isinstance(value, type) else None
+        return _definition_of_code(value.__code__, value.__code__.co_filename)
+    return _definition_of_class(value) if isinstance(value, type) else None
 
 
 @lru_cache(maxsize=1024)
-def _of_code(code: CodeType, file: str) -> Definition | None:
-    """The statement that made `code`: parsed from its own lines, else found in its file."""
+def _definition_of_code(code: CodeType, file: str) -> Definition | None:
+    """The `def` statement of `code`: parsed from its own lines, else found in its file."""
     lines = _lines(file)
     first = code.co_firstlineno
     own = "".join(lines[first - 1 : _last_line(code)])
     is_indented = own[:1].isspace()
-    tree = _parsed("if 1:\n" + own if is_indented else own)
-    above = first - 1 - is_indented
+    tree = _parse("if 1:\n" + own if is_indented else own)
+    lines_above = first - 1 - is_indented
     if tree is None:
-        tree, above = _parsed("".join(lines)), 0
+        tree, lines_above = _parse("".join(lines)), 0
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
-            begin = min(each.lineno for each in (node, *node.decorator_list)) + above
+            begin = min(each.lineno for each in (node, *node.decorator_list)) + lines_above
             if begin == first:
-                return Definition(node, file, above)
+                return Definition(node, file, lines_above)
     return None
 
 
@@ -114,9 +114,9 @@ def _last_line(code: CodeType) -> int:
 
 
 @lru_cache(maxsize=256)
-def _of_class(kind: type) -> Definition | None:
+def _definition_of_class(kind: type) -> Definition | None:
     file = _file_of(kind)
-    node: Any = _parsed("".join(_lines(file)))
+    node: Any = _parse("".join(_lines(file)))
     for name in kind.__qualname__.split("."):
         inner = [each for each in getattr(node, "body", ()) if _is_class(each)]
         node = next((each for each in reversed(inner) if each.name == name), None)
@@ -129,11 +129,11 @@ def _file_of(value: Any) -> str:
         return value.__code__.co_filename
     module = sys.modules.get(value.__module__)
     methods = (each for each in vars(value).values() if isinstance(each, FunctionType))
-    named = getattr(module, "__file__", None)
-    return named or next((each.__code__.co_filename for each in methods), "")
+    referenced_values = getattr(module, "__file__", None)
+    return referenced_values or next((each.__code__.co_filename for each in methods), "")
 
 
-def _parsed(text: str) -> ast.Module | None:
+def _parse(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError):
@@ -143,8 +143,8 @@ def _parsed(text: str) -> ast.Module | None:
 # --- names ---------------------------------------------------------------------------------------
 
 
-def named(definition: Definition, value: Any) -> Iterator[tuple[Any, Any]]:
-    """(node, what it is) for all global names in a function, and for the methods of a class."""
+def referenced_values(definition: Definition, value: Any) -> Iterator[tuple[Any, Any]]:
+    """(node, value) of all global names in a function, or of the methods of a class."""
     if isinstance(value, type):
         members = [getattr(each, "__func__", each) for each in vars(value).values()]
         functions = [each for each in members if isinstance(each, FunctionType)]
@@ -155,7 +155,7 @@ def named(definition: Definition, value: Any) -> Iterator[tuple[Any, Any]]:
     local = {*value.__code__.co_varnames, *value.__code__.co_cellvars}
     for node in definition.body:
         if isinstance(node, ast.Name | ast.Attribute):
-            found = _resolved(node, known, local)
+            found = _resolve(node, known, local)
             if found is not None:
                 yield node, found
 
@@ -177,18 +177,18 @@ def _environment(function: FunctionType) -> dict[str, Any]:
     return known
 
 
-def _resolved(node: ast.expr, known: dict[str, Any], local: set[str]) -> Any:
-    """What a name, or an attribute of a module or class, is; None for anything else."""
+def _resolve(node: ast.expr, known: dict[str, Any], local: set[str]) -> Any:
+    """The value of a name or of an attribute of a module or class; None for anything else."""
     if isinstance(node, ast.Name):
-        return None if node.id in local else plain(known.get(node.id))
+        return None if node.id in local else unwrap(known.get(node.id))
     if isinstance(node, ast.Attribute):
-        owner = _resolved(node.value, known, local)
+        owner = _resolve(node.value, known, local)
         if isinstance(owner, ModuleType | type):
-            return plain(inspect.getattr_static(owner, node.attr, None))
+            return unwrap(inspect.getattr_static(owner, node.attr, None))
     return None
 
 
-def is_users(value: Any) -> bool:
+def is_user_code(value: Any) -> bool:
     """Whether a value is a function or class outside Python's library, NKI and the frameworks."""
     if not isinstance(value, FunctionType | type):
         return False

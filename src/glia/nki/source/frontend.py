@@ -1,4 +1,4 @@
-"""How a kernel's Python becomes a program: Python traces it, or the compiler parses it."""
+"""The front end that specialises kernels: Python traces them, or their source is parsed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHOSEN: ContextVar[Frontend | None] = ContextVar("frontend of the caller", defa
 
 @contextmanager
 def specialising_with(chosen: Frontend) -> Iterator[None]:
-    """While the block runs, kernels become programs in this way, whatever the environment says."""
+    """Use this front end while the block runs, whatever the environment says."""
     token = _CHOSEN.set(chosen)
     try:
         yield
@@ -40,7 +40,7 @@ def specialising_with(chosen: Frontend) -> Iterator[None]:
 
 
 def frontend() -> Frontend:
-    """What a caller chose, else the environment, else the tracer; BadLaunch for other words."""
+    """The caller's choice, else the environment's, else the tracer; BadLaunch for others."""
     chosen = _CHOSEN.get()
     if chosen is not None:
         return chosen

@@ -1,7 +1,7 @@
-"""The part of Python that NKI's parser takes: every rule with its source, cure and two programs.
+"""The subset of Python that NKI's parser accepts: each rule with source, fix and two programs.
 
-A rule is declared here and nowhere else: the check, its messages, docs/nki-language.md and the
-tests read it. What no public text speaks of is allowed.
+A rule is declared here only: the check, its messages, docs/nki-language.md and the tests derive
+from it. Anything that public texts do not mention is allowed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GUIDE = "NKI language guide, release 2.32"
 MIGRATION = "NKI migration guide, 0.2.0 to 0.3.0, language restrictions"
 ANNOUNCEMENT = "Announcing changes to NKI specialization, 16 October 2026"
 
-# Python's own functions that the parser knows.
+# The built-in functions that the parser supports.
 KNOWN_BUILTINS = frozenset({
     "abs", "bool", "dict", "divmod", "float", "int", "isinstance", "len", "list", "max", "min",
     "print", "range", "slice", "str", "tuple", "type",
@@ -35,15 +35,15 @@ _BUILTINS = frozenset(
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One sentence of the language: what is refused, and what to write in its place.
+class SubsetRule:
+    """A rule of the language: what is refused, and what to write instead.
 
-    A rule looks at nodes of its `kinds`: those in the body of a function, or the definition itself
-    where `of` names one: every "function", the "kernel" that is launched, a "helper" that it names,
-    a "class". Where `of` is "argument" or "name" it looks at values. `breaks` also gets the names
-    that the code or its module binds. `refused` breaks this rule and no other, `legal` is the
-    nearest program that breaks none; both are the body of a kernel of `x`, or a module that defines
-    one. Advice warns, anything else is an error.
+    A rule applies to nodes of its `kinds`: those in the body of a function, or with `scope` the
+    definition itself: of every "function", the launched "kernel", a "helper" that it references, a
+    "class". With `scope` "argument" or "name" it applies to values. `breaks` also gets the names
+    bound by the code or its module. `refused` violates this rule only, `legal` is the nearest
+    program that violates none; both are the body of a kernel of `x`, or a module that defines one.
+    Advice is a warning, anything else an error.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Rule:
     _: KW_ONLY
     refused: str
     legal: str
-    of: str = "body"
+    scope: str = "body"
     is_advice: bool = False
 
 
-# --- what a rule looks at ------------------------------------------------------------------------
+# --- predicates ----------------------------------------------------------------------------------
 
 
 def _kinds(*names: str) -> tuple[type[ast.AST], ...]:
@@ -118,12 +118,12 @@ def _has_other_base(node: ast.ClassDef, bound: Set[str]) -> bool:
     return len(bases) != 1 or not any(word in bases[0] for word in allowed)
 
 
-def _holds_more(node: ast.ClassDef, bound: Set[str]) -> bool:
+def _has_other_statements(node: ast.ClassDef, bound: Set[str]) -> bool:
     fields = ast.Pass | ast.Assign | ast.AnnAssign | ast.FunctionDef
-    return not all(isinstance(each, fields) or _is_text(each) for each in node.body)
+    return not all(isinstance(each, fields) or _is_docstring(each) for each in node.body)
 
 
-def _is_text(node: ast.stmt) -> bool:
+def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
@@ -143,76 +143,76 @@ def _is_of_beta1(value: Any) -> bool:
 # --- the rules -----------------------------------------------------------------------------------
 
 STATEMENTS = (
-    Rule(
+    SubsetRule(
         "try", "a kernel has no `try`",
-        "ask with `if` before, or state with `assert` what must hold",
+        "test with `if` before, or `assert` the precondition",
         GATHER, _kinds("Try", "TryStar"),
         refused="try:\n    n = x.shape[1]\nexcept IndexError:\n    n = 1",
         legal="n = 1\nif len(x.shape) > 1:\n    n = x.shape[1]",
     ),
-    Rule(
+    SubsetRule(
         "raise", "a kernel has no `raise`", "write `assert condition, message`",
         GATHER, _kinds("Raise"),
         refused="if len(x.shape) != 2:\n    raise ValueError('x has no rows')",
         legal="assert len(x.shape) == 2, 'x has no rows'",
     ),
-    Rule(
+    SubsetRule(
         "import", "a kernel has no `import`", "import at the top of the module",
         GATHER, _kinds("Import", "ImportFrom"),
         refused="import math\nn = math.ceil(x.shape[0] / 2)",
         legal="n = (x.shape[0] + 1) // 2",
     ),
-    Rule(
-        "global", "a kernel does not assign to global names", "pass and return what changes",
+    SubsetRule(
+        "global", "a kernel does not assign to global names", "pass and return the value",
         GATHER, _kinds("Global"),
         refused="global count\ncount = 1", legal="count = 1",
     ),
-    Rule(
+    SubsetRule(
         "nonlocal", "a function in a kernel does not assign to names around it",
-        "keep what changes in a dict or list",
+        "keep the value in a dict or list",
         GATHER, _kinds("Nonlocal"),
         refused="n = 0\ndef body(i):\n    nonlocal n\n    n = 1\nnl.fori_loop(0, 2, body)",
         legal="n = [0]\ndef body(i):\n    n[0] = 1\nnl.fori_loop(0, 2, body)",
     ),
-    Rule(
-        "del", "a kernel has no `del`", "leave it out, or call pop of the list or dict",
+    SubsetRule(
+        "del", "a kernel has no `del`", "remove it, or call pop of the list or dict",
         GATHER, _kinds("Delete"),
         refused="sizes = [1, 2]\ndel sizes[1]", legal="sizes = [1, 2]\nsizes.pop()",
     ),
-    Rule(
+    SubsetRule(
         "match", "a kernel has no `match`", "write `if` and `elif`",
         GATHER, _kinds("Match"),
         refused="match x.shape[0]:\n    case 1:\n        n = 2\n    case other:\n        n = 1",
         legal="if x.shape[0] == 1:\n    n = 2\nelse:\n    n = 1",
     ),
-    Rule(
-        "async", "a kernel is not asynchronous", "leave out async and await",
+    SubsetRule(
+        "async", "a kernel is not asynchronous", "remove async and await",
         GATHER, _kinds("AsyncFunctionDef", "AsyncFor", "AsyncWith", "Await"),
         refused="async def half(n):\n    return n // 2\nn = half",
         legal="def half(n):\n    return n // 2\nn = half",
     ),
-    Rule(
+    SubsetRule(
         "class in a kernel", "a kernel defines no class", "define it at the top of the module",
         GATHER, _kinds("ClassDef"),
         refused="class Sizes(nl.NKIObject):\n    rows: int = 1\nn = Sizes().rows",
         legal="sizes = dict(rows=1)\nn = sizes['rows']",
     ),
-    Rule(
+    SubsetRule(
         "with", "the only `with` is `with nl.no_reorder():`",
-        "call what begins and what ends as functions",
+        "call functions at the begin and the end",
         SIMPLIFY, _kinds("With"), _is_other_context,
         refused="with nl.no_reorder() as order:\n    n = 1",
         legal="with nl.no_reorder():\n    n = 1",
     ),
-    Rule(
-        "loop with else", "a loop has no `else`", "keep in a variable how the loop ended",
+    SubsetRule(
+        "loop with else", "a loop has no `else`", "record in a variable how the loop ended",
         SIMPLIFY, _kinds("For", "While"), lambda node, bound: bool(node.orelse),
         refused="for n in range(2):\n    pass\nelse:\n    n = 3",
         legal="for n in range(2):\n    pass\nn = 3",
     ),
-    Rule(
+    SubsetRule(
         "several loop variables", "a `for` has one variable",
-        "take the element apart in the body: a, b = pair",
+        "unpack the element in the body: a, b = pair",
         SIMPLIFY, _kinds("For"), lambda node, bound: not isinstance(node.target, ast.Name),
         refused="for a, b in ((1, 2), (3, 4)):\n    n = a + b",
         legal="for pair in ((1, 2), (3, 4)):\n    a, b = pair",
@@ -220,82 +220,83 @@ STATEMENTS = (
 )  # fmt: skip
 
 EXPRESSIONS = (
-    Rule(
-        "generator", "a kernel holds no generator", "append to a list and return it",
+    SubsetRule(
+        "generator", "a kernel has no generators", "append to a list and return it",
         ANNOUNCEMENT, _kinds("Yield", "YieldFrom"),
         refused="def sizes():\n    yield 1\nn = sizes",
         legal="def sizes():\n    return [1]\nn = sizes",
     ),
-    Rule(
+    SubsetRule(
         "lambda", "a kernel has no `lambda`", "define a function with `def`",
         GATHER, _kinds("Lambda"),
         refused="half = lambda n: n // 2\nn = half(4)",
         legal="def half(n):\n    return n // 2\nn = half(4)",
     ),
-    Rule(
-        "comprehension", "a kernel has no comprehension", "append to a list in a loop",
+    SubsetRule(
+        "comprehension", "a kernel has no comprehensions", "append to a list in a loop",
         GATHER, _kinds("ListComp", "SetComp", "DictComp", "GeneratorExp"),
         refused="sizes = [n * 2 for n in range(3)]",
         legal="sizes = []\nfor n in range(3):\n    sizes.append(n * 2)",
     ),
-    Rule(
-        "set", "a kernel has no set", "write a tuple or a list", GATHER, _kinds("Set"),
+    SubsetRule(
+        "set", "a kernel has no sets", "write a tuple or a list", GATHER, _kinds("Set"),
         refused="n = 2 in {1, 2}", legal="n = 2 in (1, 2)",
     ),
-    Rule(
+    SubsetRule(
         "assignment in an expression", "an expression does not assign",
-        "assign in a statement before",
+        "assign in a separate statement before it",
         GATHER, _kinds("NamedExpr"),
         refused="if (n := x.shape[0]) > 1:\n    n = 1",
         legal="n = x.shape[0]\nif n > 1:\n    n = 1",
     ),
-    Rule(
-        "format", "a value in an f-string has no format", "write {value} alone",
+    SubsetRule(
+        "format", "a value in an f-string has no format specifier", "write {value} without one",
         GATHER, _kinds("FormattedValue"), lambda node, bound: node.format_spec is not None,
         refused="n = f'{x.shape[0]:4d} rows'", legal="n = f'{x.shape[0]} rows'",
     ),
-    Rule(
-        "unpacking", "`*values` is not taken apart in calls, lists and targets",
+    SubsetRule(
+        "unpacking", "calls, lists and assignment targets do not unpack `*values`",
         "name every element",
         SIMPLIFY, _kinds("Starred"),
         refused="n = max(*x.shape)", legal="n = max(x.shape[0], x.shape[1])",
     ),
-    Rule(
-        "unpacking of keywords", "`**values` is not taken apart in calls", "name every argument",
+    SubsetRule(
+        "unpacking of keywords", "calls do not unpack `**values`", "name every argument",
         SIMPLIFY, _kinds("keyword"), lambda node, bound: node.arg is None,
         refused="sizes = dict(a=1)\nsizes = dict(**sizes)", legal="sizes = dict(a=1)",
     ),
-    Rule(
+    SubsetRule(
         "matrix product", "there is no operator `@`", "call nisa.nc_matmul or nl.matmul",
         SIMPLIFY, _kinds("BinOp", "AugAssign"),
         lambda node, bound: isinstance(node.op, ast.MatMult),
         refused="def product(a, b):\n    return a @ b\nn = product",
         legal="def product(a, b):\n    return nl.matmul(a, b)\nn = product",
     ),
-    Rule(
-        "kind of value", "a value is None, bool, int, float or str, not complex and not bytes",
+    SubsetRule(
+        "type of constant", "a constant is None, bool, int, float or str, not complex or bytes",
         "write a str, or two numbers",
         GUIDE, _kinds("Constant"),
         lambda node, bound: isinstance(node.value, complex | bytes),
         refused="n = b'rows'", legal="n = 'rows'",
     ),
-    Rule(
-        "wide integer", "an integer has 32 bits", "compute with wider numbers on the device",
+    SubsetRule(
+        "wide integer", "an integer constant has at most 32 bits",
+        "compute with wider numbers on the device",
         GUIDE, _kinds("Constant"), _is_wide,
         refused="n = 4294967296", legal="n = 4294967295",
     ),
-    Rule(
+    SubsetRule(
         "key", "the keys of a dict are strings", "write {'1': 2}, or a list",
         GUIDE, _kinds("Dict"), _has_other_key,
         refused="n = {1: 2}", legal="n = {'1': 2}",
     ),
-    Rule(
+    SubsetRule(
         "identity", "`is` and `is not` compare with None only", "write == or !=",
         MIGRATION, _kinds("Compare"), _compares_identity, is_advice=True,
         refused="n = x.shape is x.shape", legal="n = x.shape is None",
     ),
-    Rule(
-        "function of Python", "the parser knows of Python's own functions only "
+    SubsetRule(
+        "built-in function", "the only built-in functions are "
         + ", ".join(sorted(KNOWN_BUILTINS)),
         "write the loop",
         "leanprover/KLR, KLR/Trace/Python.lean", _kinds("Call"), _calls_other_builtin,
@@ -305,62 +306,63 @@ EXPRESSIONS = (
 )  # fmt: skip
 
 SIGNATURES = (
-    Rule(
-        "keyword-only parameter", "the parameters of a kernel have no `*` among them",
-        "move those with a default to the end",
+    SubsetRule(
+        "keyword-only parameter", "a kernel has no keyword-only parameters, those after `*`",
+        "move parameters with a default to the end",
         MIGRATION, _kinds("FunctionDef"), lambda node, bound: bool(node.args.kwonlyargs),
-        of="kernel",
+        scope="kernel",
         refused="def kernel(x, *, scale=1.0):\n    return copied(x)",
         legal="def kernel(x, scale=1.0):\n    return copied(x)",
     ),
-    Rule(
-        "parameters without number", "a function takes no `*values`", "take a tuple",
+    SubsetRule(
+        "variadic parameter", "a function has no `*values` parameter", "take a tuple",
         SIMPLIFY, _kinds("FunctionDef"), lambda node, bound: node.args.vararg is not None,
-        of="function",
+        scope="function",
         refused="def first(*values):\n    return values[0]\n\n"
         "def kernel(x):\n    return copied(first(x))",
         legal="def first(values):\n    return values[0]\n\n"
         "def kernel(x):\n    return copied(first((x, x)))",
     ),
-    Rule(
-        "parameters without name", "a function takes no `**values`", "name every parameter",
+    SubsetRule(
+        "variadic keyword parameter", "a function has no `**values` parameter",
+        "name every parameter",
         SIMPLIFY, _kinds("FunctionDef"), lambda node, bound: node.args.kwarg is not None,
-        of="function", is_advice=True,
+        scope="function", is_advice=True,
         refused="def first(x, **options):\n    return x\n\n"
         "def kernel(x):\n    return copied(first(x))",
         legal="def first(x, scale=1):\n    return x\n\n"
         "def kernel(x):\n    return copied(first(x))",
     ),
-    Rule(
+    SubsetRule(
         "decorator", "a function that a kernel calls has no decorator but nki.jit and staticmethod",
-        "leave the decorator out, or write what it does into the function",
-        SIMPLIFY, _kinds("FunctionDef"), _has_other_decorator, of="helper",
+        "remove the decorator, or write its effect into the function",
+        SIMPLIFY, _kinds("FunctionDef"), _has_other_decorator, scope="helper",
         refused="import functools\n\n@functools.cache\ndef half(n):\n    return n // 2\n\n"
         "def kernel(x):\n    n = half(4)\n    return copied(x)",
         legal="def half(n):\n    return n // 2\n\n"
         "def kernel(x):\n    n = half(4)\n    return copied(x)",
     ),
-    Rule(
+    SubsetRule(
         "base class", "a class in a kernel inherits from one of NKIObject, Enum, NamedTuple",
         "derive it from nl.NKIObject alone",
-        GUIDE, _kinds("ClassDef"), _has_other_base, of="class",
+        GUIDE, _kinds("ClassDef"), _has_other_base, scope="class",
         refused="class Sizes:\n    rows = 1\n\n"
         "def kernel(x):\n    n = Sizes.rows\n    return copied(x)",
         legal="class Sizes(nl.NKIObject):\n    rows = 1\n\n"
         "def kernel(x):\n    n = Sizes.rows\n    return copied(x)",
     ),
-    Rule(
-        "keyword of a class", "a class has no keywords, such as metaclass=", "leave it out",
-        GATHER, _kinds("ClassDef"), lambda node, bound: bool(node.keywords), of="class",
+    SubsetRule(
+        "keyword of a class", "a class has no keywords, such as metaclass=", "remove it",
+        GATHER, _kinds("ClassDef"), lambda node, bound: bool(node.keywords), scope="class",
         refused="class Sizes(nl.NKIObject, metaclass=type(nl.NKIObject)):\n    rows = 1\n\n"
         "def kernel(x):\n    n = Sizes.rows\n    return copied(x)",
         legal="class Sizes(nl.NKIObject):\n    rows = 1\n\n"
         "def kernel(x):\n    n = Sizes.rows\n    return copied(x)",
     ),
-    Rule(
-        "statement of a class", "a class holds fields and methods, nothing else",
+    SubsetRule(
+        "statement of a class", "a class has fields and methods only",
         "compute in __init__ or at the top of the module",
-        GATHER, _kinds("ClassDef"), _holds_more, of="class",
+        GATHER, _kinds("ClassDef"), _has_other_statements, scope="class",
         refused="class Sizes(nl.NKIObject):\n    rows = 1\n    if rows:\n        rows = 2\n\n"
         "def kernel(x):\n    n = Sizes.rows\n    return copied(x)",
         legal="class Sizes(nl.NKIObject):\n    rows = 2\n\n"
@@ -369,27 +371,27 @@ SIGNATURES = (
 )  # fmt: skip
 
 ARGUMENTS = (
-    Rule(
-        "list as argument", "an argument of a kernel is no list", "pass a tuple",
-        MIGRATION, (), lambda value, bound: isinstance(value, list), of="argument",
+    SubsetRule(
+        "list as argument", "an argument of a kernel is not a list", "pass a tuple",
+        MIGRATION, (), lambda value, bound: isinstance(value, list), scope="argument",
         refused="def kernel(x, sizes=[1, 2]):\n    return copied(x)",
         legal="def kernel(x, sizes=(1, 2)):\n    return copied(x)",
     ),
-    Rule(
-        "dtype of NumPy as argument", "an argument of a kernel is no dtype of NumPy",
-        "pass one of nl, such as nl.float32",
-        GATHER, (), lambda value, bound: _is_numpy_dtype(value), of="argument",
+    SubsetRule(
+        "NumPy dtype as argument", "an argument of a kernel is not a NumPy dtype",
+        "pass a dtype of nl, such as nl.float32",
+        GATHER, (), lambda value, bound: _is_numpy_dtype(value), scope="argument",
         refused="import numpy as np\n\ndef kernel(x, dtype=np.float32):\n    return copied(x)",
         legal="def kernel(x, dtype=nl.float32):\n    return copied(x)",
     ),
 )  # fmt: skip
 
 NAMES = (
-    Rule(
+    SubsetRule(
         "Beta 1", "a kernel names nothing of neuronxcc, which is NKI Beta 1",
         "import it from nki.language or nki.isa, and write the call as they take it",
         "leanprover/KLR, KLR/NKI/Annotations.lean", (),
-        lambda value, bound: _is_of_beta1(value), of="name",
+        lambda value, bound: _is_of_beta1(value), scope="name",
         refused="from glia.nki.beta1 import language as nl1\n\n"
         "def kernel(x):\n    n = nl1.arange(4)\n    return copied(x)",
         legal="def kernel(x):\n    n = nl.ds(0, 4)\n    return copied(x)",

@@ -121,7 +121,9 @@ def _issue_binary(
     elif _is_column(a, shape) and not _is_column(b, shape) and _takes_column(name, b, a):
         scalar_step(frame, dst, broadcast_view(b, shape, frame), name, a, True)
     else:
-        core.two_step(dst, broadcast_view(a, shape, frame), broadcast_view(b, shape, frame), name)
+        core.binary_step(
+            dst, broadcast_view(a, shape, frame), broadcast_view(b, shape, frame), name
+        )
 
 
 def _is_column(tensor: NkiTensor, shape: tuple[int, ...]) -> bool:

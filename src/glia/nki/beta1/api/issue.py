@@ -13,7 +13,7 @@ from glia.isa.instructions.vector import Memset, TensorCopy, TensorCopyPredicate
 from glia.isa.operand import Memory
 from glia.isa.rules import MOST_DIMS, start_partition_holds
 from glia.nki import isa as nisa
-from glia.nki.api.elementwise import two_step
+from glia.nki.api.elementwise import binary_step
 from glia.nki.beta1.errors import (
     DestinationTooSmall,
     IndirectNotSupported,
@@ -316,7 +316,7 @@ def mask_predicate(frame: Frame, part: MaskedPart, shape: tuple[int, ...]) -> Nk
         for conditions in part.rest.alternatives
     )
     for each in others:
-        two_step(first, first, each, "maximum")
+        binary_step(first, first, each, "maximum")
     return first
 
 

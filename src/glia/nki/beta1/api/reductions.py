@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from glia.isa.instructions.vector import Memset, Reciprocal, TensorReduce
-from glia.nki.api.elementwise import activate, two_step
+from glia.nki.api.elementwise import activate, binary_step
 from glia.nki.beta1.api.elementwise import scalar_step
 from glia.nki.beta1.api.issue import (
     boxed_part,
@@ -182,7 +182,9 @@ def _combine_with_column(frame: Frame, data: NkiTensor, column: NkiTensor, op: s
     if column.size == column.shape[0] and data.stored.is_float:
         scalar_step(frame, tile, data, op, column.reshape((column.shape[0], 1)), False)
     else:
-        two_step(tile, ensure_in_sbuf(frame, data), broadcast_view(column, data.shape, frame), op)
+        binary_step(
+            tile, ensure_in_sbuf(frame, data), broadcast_view(column, data.shape, frame), op
+        )
     return tile
 
 
@@ -205,7 +207,7 @@ def softmax(
         activate(powers, powers, "exp")
         reduce_into(frame, total, powers, "add", axes)
         issue(frame.session, "reciprocal", Reciprocal, {"dst": total, "data": total})
-        two_step(dst, powers, broadcast_view(total, own.shape, frame), "multiply")
+        binary_step(dst, powers, broadcast_view(total, own.shape, frame), "multiply")
 
     return defer("nl.softmax", data.shape, name, write, mask=mask)
 
@@ -231,7 +233,7 @@ def rms_norm(
         scalar_step(frame, total, total, "add", epsilon, False)
         activate(total, total, "rsqrt")
         normal = _combine_with_column(frame, own, total, "multiply")
-        two_step(dst, normal, broadcast_view(cut(weight), own.shape, frame), "multiply")
+        binary_step(dst, normal, broadcast_view(cut(weight), own.shape, frame), "multiply")
 
     return defer("nl.rms_norm", data.shape, name, write, mask=mask)
 
@@ -259,7 +261,9 @@ class LoopReduction:
         frame, a, b = slot.frame, slot.read_view(), self.value.read_view()
         return defer(
             "nl.loop_reduce", slot.shape, slot.dtype_name,
-            lambda dst, cut: two_step(dst, cut(a), cut(broadcast_view(b, a.shape, frame)), self.op),
+            lambda dst, cut: binary_step(
+                dst, cut(a), cut(broadcast_view(b, a.shape, frame)), self.op
+            ),
             mask=self.mask,
         )  # fmt: skip
 
@@ -339,5 +343,5 @@ def _combine_tiles(frame: Frame, tiles: list[NkiTensor], op: str) -> NkiTensor:
     total = temporary_tile(frame, first.shape, "float32" if first.stored.is_float else first.dtype)
     copy_tile(frame, total, first)
     for each in tiles[1:]:
-        two_step(total, total, each, op)
+        binary_step(total, total, each, op)
     return total

@@ -16,7 +16,7 @@ from glia.neff.package import Neff
 from glia.nki.beta1.run.launch import KERNEL_CLASSES, Kernel, trace_call
 from glia.nki.beta1.tensors.dtypes import to_dtype_name, to_numpy_dtype
 from glia.nki.names.errors import BadLaunch
-from glia.nki.run.launch import home_of
+from glia.nki.run.launch import definition_loc
 from glia.nki.typing import Annotation
 from glia.profile.report import Profile, profile_programs
 
@@ -117,7 +117,7 @@ class ProfiledKernel(Baremetal):
         options = self.options
         folder = Path(options.get("working_directory") or "")
         if not folder.is_absolute():
-            home = home_of(self.function)
+            home = definition_loc(self.function)
             problem = "nki.profile needs working_directory, an absolute path"
             raise BadLaunch(kernel=home.name, problem=problem, loc=home)
         if options.get("overwrite") and folder.exists():

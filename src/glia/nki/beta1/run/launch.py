@@ -30,14 +30,14 @@ from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.names.errors import BadLaunch, IndexNotInTable, NotAnOutput
 from glia.nki.names.language_errors import advise
 from glia.nki.names.targets import VARIABLE, platform_target
-from glia.nki.run.frameworks import call_by_framework, from_numpy, in_python
+from glia.nki.run.frameworks import framework_call, from_numpy, outside_torch_compile
 from glia.nki.run.launch import (
     Launch,
     bind,
     check_loops,
-    home_of,
-    like_returned,
-    outputs_of,
+    definition_loc,
+    flatten_outputs,
+    restore_structure,
 )
 from glia.nki.run.simulate import tensor_over, writable, write_back
 from glia.nki.run.trace import Traced, trace_launch
@@ -94,7 +94,7 @@ class Kernel:
     def __getitem__(self, grid: Any) -> Kernel:
         return type(self)(self.function, self.options, checked_grid(self.function, grid))
 
-    @in_python
+    @outside_torch_compile
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on arrays and return what the kernel returns."""
         if is_in_kernel():
@@ -104,10 +104,10 @@ class Kernel:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run outside another kernel: by the framework of the arguments, else simulated."""
-        call = call_by_framework(self, args, kwargs)
+        call = framework_call(self, args, kwargs)
         return simulate_call(self, args, kwargs) if call is None else call()
 
-    def stepped(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
+    def interpret(self, launch: Launch, target: Target, unwritten: Unwritten = UNWRITTEN) -> Any:
         """The kernel's result, simulated step by step; unwritten memory holds `unwritten`."""
         return simulate_launch(self, launch, target, unwritten)
 
@@ -147,7 +147,7 @@ def check_options(function: Any, options: dict[str, Any]) -> None:
     if mode not in MODES:
         problem = f"there is no mode {mode!r}{nearest(str(mode), MODES)}"
     if problem:
-        home = home_of(function)
+        home = definition_loc(function)
         raise BadLaunch(kernel=home.name, problem=problem, loc=home)
 
 
@@ -169,7 +169,7 @@ def checked_grid(function: Any, grid: Any) -> Grid:
     if dims == (0,):  # as some kernels are launched: one program, that with the number 0
         return (1,)
     if not all(isinstance(dim, int | np.integer) and dim >= 1 for dim in dims):
-        home = home_of(function)
+        home = definition_loc(function)
         raise BadLaunch(
             kernel=home.name,
             problem=f"the grid {grid!r} is not a tuple of positive integers",
@@ -234,14 +234,14 @@ def simulate_launch(kernel: Kernel, launch: Launch, target: Target, unwritten: U
             returned = run_programs(kernel, launch, frame, tensors)
             check_loops(session, launch)
             wrote = any(each.storage.write_count for each in tensors.values())
-            given = outputs_of(returned, wrote=wrote)
+            given = flatten_outputs(returned, wrote=wrote)
             values = [_host_value(_output_tensor(each, launch)[0], launch) for each in given]
     except IndexNotInTable as fault:
         raise IndexError(fault.message.format(**fault.facts)) from fault
     for name, tensor in tensors.items():
         if tensor.storage.physical_tile(0).tensor.name in session.written:
             write_back(launch.arrays[name], held[name])
-    return like_returned(returned, values)
+    return restore_structure(returned, values)
 
 
 def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str, Tensor]) -> Any:
@@ -298,7 +298,7 @@ def _check_annotations(launch: Launch, tensors: dict[str, Tensor]) -> None:
 
 
 def _check_returned(launch: Launch, tensors: dict[str, Tensor], returned: Any) -> None:
-    storages = [each.storage for each in outputs_of(returned) if isinstance(each, Tensor)]
+    storages = [each.storage for each in flatten_outputs(returned) if isinstance(each, Tensor)]
     for name in _mutable_parameters(launch):
         tensor = tensors.get(name)
         if tensor is not None and tensor.storage not in storages:
@@ -329,8 +329,10 @@ def _as_current_kernel(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
                 for name, value in _core_tensors(given)
             }
             returned = run_programs(kernel, launch, frame, tensors)
-            outputs = [_output_tensor(each, launch)[1] for each in outputs_of(returned, wrote=True)]
-            return like_returned(returned, outputs)
+            outputs = [
+                _output_tensor(each, launch)[1] for each in flatten_outputs(returned, wrote=True)
+            ]
+            return restore_structure(returned, outputs)
 
     return whole
 

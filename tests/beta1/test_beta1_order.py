@@ -12,7 +12,7 @@ import pytest
 from glia.isa.instructions.dma import DmaCopy
 from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
-from glia.machine.passes.schedule import schedule_as_given
+from glia.machine.passes.schedule import schedule_keeping_engines
 from glia.nki import beta1 as nki
 from glia.nki.beta1 import compiler as ncc
 from glia.nki.beta1 import isa as nisa
@@ -83,7 +83,7 @@ def sharing_addresses(apart: bool) -> Program:
 @pytest.mark.parametrize("apart", [False, True])
 def test_tiles_at_one_address_keep_the_order_of_their_accesses(apart: bool) -> None:
     program = sharing_addresses(apart)
-    ordered = schedule_as_given(program)
+    ordered = schedule_keeping_engines(program)
     position = {id(instr): n for n, instr in enumerate(ordered.instructions())}
     chains = [
         [position[id(i)] for i in program.instructions() if _touches(i, f"t{chain}")]
@@ -102,7 +102,7 @@ def test_engines_stay_as_they_are() -> None:
     program = sharing_addresses(True)
     before = sorted((i.mnemonic(), i.runs_on) for i in program.instructions())
     assert before == sorted((i.mnemonic(), i.runs_on) for i in
-                            schedule_as_given(program).instructions())  # fmt: skip
+                            schedule_keeping_engines(program).instructions())  # fmt: skip
 
 
 def test_a_better_order_takes_less_time() -> None:

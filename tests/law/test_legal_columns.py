@@ -22,7 +22,7 @@ from glia.kernels.flash_attention import flash_attention
 from glia.kernels.matmul import matmul_fully_blocked
 from glia.kernels.softmax import softmax
 from glia.machine.ir import Branch, Loop, Program, Statement, While
-from glia.machine.legal import program_violations, violations_one_by_one
+from glia.machine.legal import program_violations, violations_by_instruction
 from glia.nki.run.trace import trace
 from glia.options import CompileOptions
 from support.clean_programs import clean
@@ -168,7 +168,7 @@ def _said(
 def test_what_is_legal_is_found_so_from_columns(name: str) -> None:
     program = LEGAL[name]
     target = get_target(program.target)
-    assert not list(violations_one_by_one(program, target))
+    assert not list(violations_by_instruction(program, target))
     assert not list(program_violations(program, target))
 
 
@@ -179,7 +179,7 @@ def test_columns_and_instructions_find_the_same(name: str) -> None:
     for _ in range(FAULTS):
         program = _program(rng, LEGAL[name])
         target = get_target(rng.choice(["trn1", "trn2", "trn3"]))
-        expected = _said(violations_one_by_one, program, target)
+        expected = _said(violations_by_instruction, program, target)
         assert _said(program_violations, program, target) == expected
         illegal += bool(expected)
     assert illegal > FAULTS // 4

@@ -17,8 +17,8 @@ from glia.machine.ir import Program
 from glia.machine.passes import rename_tiles as module
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
-from glia.machine.passes.rename_tiles import rename
-from glia.machine.passes.schedule import schedule_as_given
+from glia.machine.passes.rename_tiles import rename_tiles
+from glia.machine.passes.schedule import schedule_keeping_engines
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
 
@@ -77,17 +77,18 @@ def inputs_of(program: Program) -> dict[str, np.ndarray]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    steps=st.lists(STEPS, min_size=2, max_size=14), parts=st.sampled_from((1, module.MOST_PARTS))
+    steps=st.lists(STEPS, min_size=2, max_size=14),
+    parts=st.sampled_from((1, module.MAXIMUM_FOOTPRINTS)),
 )
 def test_renaming_keeps_every_value(steps: list[Step], parts: int) -> None:
     program = program_of(steps)
     inputs = inputs_of(program)
     expected = run(program, inputs)["y"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_PARTS", parts)
-        rename_block = rename(program)
-    np.testing.assert_array_equal(run(rename_block, inputs)["y"], expected)
-    ordered = insert_semaphores(place(schedule_as_given(rename_block, lambda _: True)))
+        patch.setattr(module, "MAXIMUM_FOOTPRINTS", parts)
+        renamed = rename_tiles(program)
+    np.testing.assert_array_equal(run(renamed, inputs)["y"], expected)
+    ordered = insert_semaphores(place(schedule_keeping_engines(renamed, lambda _: True)))
     np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
 
 
@@ -104,9 +105,11 @@ def test_a_rule_that_forgets_what_is_read_later_changes_values(
     inputs = inputs_of(program)
     expected = run(program, inputs)["y"]
     monkeypatch.setattr(
-        module, "_beginnings", lambda _, accesses: {a.position for a in accesses if a.is_certain}
+        module,
+        "_redefinitions",
+        lambda _, accesses: {a.position for a in accesses if a.is_full_write},
     )
-    actual = run(rename(program), inputs)["y"]
+    actual = run(rename_tiles(program), inputs)["y"]
     assert not np.array_equal(actual, expected, equal_nan=True)
 
 
@@ -117,22 +120,22 @@ def versions(program: Program) -> Counter:
 
 
 def test_every_turn_has_tiles_of_its_own() -> None:
-    found = versions(rename(program_of(TURNS)))
+    found = versions(rename_tiles(program_of(TURNS)))
     assert (found["t0"], found["t1"], found["t2"]) == (4, 4, 1)
 
 
 def test_what_is_filled_in_parts_or_in_place_stays() -> None:
     steps: list[Step] = [("load", 0, 0, 0, 4), ("double", 0, 0, 0, 12), ("store", 0, 0, 0, 12)] * 2
-    assert versions(rename(program_of(steps)))["t0"] == 1
+    assert versions(rename_tiles(program_of(steps)))["t0"] == 1
 
 
 def test_a_part_that_alone_is_read_is_enough() -> None:
     steps: list[Step] = [("load", 0, 0, 0, 4), ("store", 0, 0, 0, 4)] * 3
     steps += [("fill", 0, 0, 0, 12)]
-    assert versions(rename(program_of(steps)))["t0"] == 5
+    assert versions(rename_tiles(program_of(steps)))["t0"] == 5
 
 
 def test_tiles_with_addresses_and_of_loops_stay() -> None:
     program = replace(program_of([*TURNS, ("loop", 2, 1, 0, 12)]), addresses={"t0": 64})
-    found = versions(rename(program))
+    found = versions(rename_tiles(program))
     assert (found["t0"], found["t1"]) == (1, 1)

@@ -17,7 +17,7 @@ from glia.machine.legal import verify
 from glia.machine.passes import spread_operands as module
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import OnChipMemoryFull, place
-from glia.machine.passes.schedule import schedule_as_given
+from glia.machine.passes.schedule import schedule_keeping_engines
 from glia.machine.passes.spread_operands import use_both_memories
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
@@ -91,7 +91,7 @@ def test_it_keeps_every_value(steps: Steps) -> None:
 
 def ordered(program: Program) -> Program:
     """Scheduled, placed, with semaphores."""
-    return insert_semaphores(place(schedule_as_given(program, lambda _: True)))
+    return insert_semaphores(place(schedule_keeping_engines(program, lambda _: True)))
 
 
 CHAIN: Steps = [("load", 0, 0), ("sum", 0, 1), ("sum", 0, 1), ("sum", 0, 1)] * 4
@@ -118,12 +118,12 @@ def test_what_transfers_touch_and_what_has_an_address_stays() -> None:
     assert not in_psum(use_both_memories(placed))
 
 
-def test_without_a_look_at_the_room_psum_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_capacity_check_psum_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen sums, each kept for the end: more than PSUM holds."""
     steps: Steps = [("load", 0, 0)] + [("sum", number, number) for number in range(16)]
     steps += [("sum", 15, 16 + number) for number in range(16)]
     program = program_of(steps, columns=512)
     place(use_both_memories(program))
-    monkeypatch.setattr(module, "ROOM", 100.0)
+    monkeypatch.setattr(module, "PSUM_SHARE", 100.0)
     with pytest.raises(OnChipMemoryFull):
         place(use_both_memories(program))

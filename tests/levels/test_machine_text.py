@@ -51,7 +51,7 @@ def test_an_instruction_shows_its_operands_and_attributes() -> None:
 @pytest.mark.parametrize(
     "old,new,message",
     [
-        ("nc_matmul(", "nc_matmull(", "'nc_matmull' is no instruction"),
+        ("nc_matmul(", "nc_matmull(", "'nc_matmull' is not an instruction"),
         ("stationary=left[", "stationary=lost[", "tile lost is not declared"),
         ("accumulate=", "acumulate=", "nc_matmul has no further field 'acumulate'"),
         (":f32, src", ":f33, src", "'f33' is not known here"),

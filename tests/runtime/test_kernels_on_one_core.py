@@ -12,7 +12,7 @@ from glia import nki
 from glia.frontend.errors import BadCustomCall
 from glia.machine import ProgramBuilder, ds
 from glia.machine.ir import Loop, Program, walk
-from glia.machine.merge_cores import on_one_core
+from glia.machine.merge_cores import merge_cores
 from glia.machine.text import parse_program, print_program
 from glia.nki import isa as nisa
 from glia.nki import language as nl
@@ -171,8 +171,8 @@ def reduced(x: NkiTensor) -> NkiTensor:
 @pytest.mark.parametrize(
     ("kernel", "text"),
     [
-        (late, "one core comes to a meeting that the other does not come to"),
-        (crossed, "do not meet at the same place"),
+        (late, "one core reaches a synchronisation point that another does not reach"),
+        (crossed, "do not synchronise at places known"),
         (kept, "core 1 receives what is not sent to it"),
         (reduced, "with other logical cores"),
     ],
@@ -198,13 +198,13 @@ def programs(trips: tuple[int, int]) -> list[Program]:
 
 
 def test_loops_in_which_cores_meet_become_one_loop() -> None:
-    merged = on_one_core(programs((3, 3)))
+    merged = merge_cores(programs((3, 3)))
     loops = [each for each in merged.body if isinstance(each, Loop)]
     assert [loop.trips for loop in loops] == [3]
     assert [type(i).__name__ for i in walk(loops[0].body)] == ["Memset", "Memset"]
     assert sorted(merged.tiles) == ["own", "own.core1", "shared"]
     with pytest.raises(ValueError, match="known before they run"):
-        on_one_core(programs((3, 4)))
+        merge_cores(programs((3, 4)))
 
 
 def test_cores_take_the_same_inputs() -> None:
@@ -216,9 +216,9 @@ def test_cores_take_the_same_inputs() -> None:
         b.dma_copy(own, x)
         b.dma_copy(y, own)
         made.append(b.finish())
-    assert len(on_one_core([made[0], made[0]]).inputs) == 1
+    assert len(merge_cores([made[0], made[0]]).inputs) == 1
     with pytest.raises(ValueError, match="different inputs x"):
-        on_one_core(made)
+        merge_cores(made)
 
 
 def test_each_core_keeps_its_registers() -> None:
@@ -231,7 +231,7 @@ def test_each_core_keeps_its_registers() -> None:
         with b.loop(1) as i:
             b.dma_copy(y, x[ds(row + i, 1)])
         made.append(b.finish())
-    x, merged = array(4, 2), on_one_core(made)
+    x, merged = array(4, 2), merge_cores(made)
     assert parse_program(print_program(merged)) == merged
     found = run(merged, {"x": x})
     np.testing.assert_array_equal(np.concatenate([found["y0"], found["y1"]]), x[1:3])

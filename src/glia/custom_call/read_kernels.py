@@ -15,7 +15,7 @@ from glia.frontend.errors import BadCustomCall
 from glia.isa.operand import Memory
 from glia.machine.aliased_tiles import join_overlapping
 from glia.machine.ir import Program
-from glia.machine.merge_cores import on_one_core
+from glia.machine.merge_cores import merge_cores
 from glia.options import CompileOptions
 from glia.tile.ir import Call
 from glia.tile.ir import Program as TileProgram
@@ -63,7 +63,7 @@ def _decode_kernel(call: Call) -> Program:
         if isinstance(program, Program)
     ]
     try:
-        return on_one_core(programs)
+        return merge_cores(programs)
     except ValueError as problem:
         raise _bad(call, f"{neff.name} cannot run on one core: {problem}") from problem
 

@@ -1,4 +1,4 @@
-"""Tiles that share bytes on purpose, as parts of one tile that can be given another address."""
+"""Joining of tiles that alias by address, so that placement can move them together."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ WORD = 4  # bytes of the widest element
 
 
 def join_overlapping(program: Program, names: Iterable[str]) -> Program:
-    """The program with those tiles on chip of `names` that overlap joined into one tile each.
+    """The program with the on-chip tiles of `names` that overlap joined into one tile per group.
 
     ValueError when a part of the new tile would begin inside an element of an access to it.
     """
     parts: dict[str, tuple[Tile, int]] = {}
-    for group in _groups(program, set(names)):
+    for group in _overlapping_groups(program, set(names)):
         begin = min(program.addresses[tile.name] for tile in group) // WORD * WORD
         end = max(program.addresses[tile.name] + tile.bytes_per_partition for tile in group)
         name = "+".join(tile.name for tile in group)
@@ -29,7 +29,7 @@ def join_overlapping(program: Program, names: Iterable[str]) -> Program:
     if not parts:
         return program
 
-    def moved(pattern: Pattern) -> Pattern:
+    def rebase(pattern: Pattern) -> Pattern:
         if pattern.tile.name not in parts:
             return pattern
         joined, start = parts[pattern.tile.name]
@@ -41,13 +41,13 @@ def join_overlapping(program: Program, names: Iterable[str]) -> Program:
 
     tiles = {name: tile for name, tile in program.tiles.items() if name not in parts}
     tiles |= {joined.name: joined for joined, _ in parts.values()}
-    body = tuple(map_patterns(each, moved) for each in program.body)
+    body = tuple(map_patterns(each, rebase) for each in program.body)
     addresses = {n: a for n, a in program.addresses.items() if n in tiles}
     return replace(program, tiles=tiles, body=body, addresses=addresses)
 
 
-def _groups(program: Program, names: set[str]) -> list[list[Tile]]:
-    """Tiles that overlap one another, directly or through others."""
+def _overlapping_groups(program: Program, names: set[str]) -> list[list[Tile]]:
+    """The groups of two or more tiles that overlap, directly or transitively."""
     found: list[list[Tile]] = []
     for memory in (Memory.SBUF, Memory.PSUM):
         tiles = [t for n, t in program.tiles.items() if n in names and t.memory is memory]

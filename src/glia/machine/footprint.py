@@ -1,4 +1,4 @@
-"""Which bytes of a tile a pattern touches, precisely enough to tell disjoint accesses apart."""
+"""Footprints: the bytes of a tile that a pattern accesses, for alias analysis."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from glia.isa.kit import is_register
 from glia.isa.operand import Dims, Memory, Pattern, Tile, reach
 
 
-def _comparable(a: Affine, b: Affine) -> bool:
-    """Whether two expressions differ by a constant; a register may hold another value by now."""
+def _differ_by_constant(a: Affine, b: Affine) -> bool:
+    """Whether two expressions differ by a constant; those of registers may change in between."""
     if a.terms != b.terms:
         return False
     return not a.terms or not any(is_register(name) for name, _ in a.terms)
@@ -42,11 +42,11 @@ class Footprint:
     last: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        gaps = tuple([step for step, _ in self.steps if self._within(step) < step])
+        gaps = tuple([step for step, _ in self.steps if self._extent_modulo(step) < step])
         set_field(self, "gaps", gaps)
         set_field(self, "first", self.start.constant + self.low)
         set_field(self, "last", self.start.constant + self.high)
-        set_field(self, "is_dense", _leaves_nothing_out(self.width, self.steps))
+        set_field(self, "is_dense", _is_gapless(self.width, self.steps))
 
     @staticmethod
     def of(pattern: Pattern) -> Footprint:
@@ -60,54 +60,54 @@ class Footprint:
     @staticmethod
     def at(dims: Dims, width: int, start: Affine, first_row: Affine, is_on_chip: bool) -> Footprint:
         """The footprint of `dims` in elements of `width` bytes, from `start` (bytes) on."""
-        shape = _shape(dims, width, is_on_chip)
+        shape = _shape_fields(dims, width, is_on_chip)
         ends = {"first": start.constant + shape["low"], "last": start.constant + shape["high"]}
         return from_fields(Footprint, {**shape, "start": start, "first_row": first_row, **ends})
 
     @staticmethod
     def whole(tile: Tile) -> Footprint:
         """Every byte of a tile."""
-        return _whole(tile.bytes_per_partition, tile.partitions)
+        return _whole_tile(tile.bytes_per_partition, tile.partitions)
 
     def may_overlap(self, other: Footprint) -> bool:
         """False only when the two touch no common byte, whatever the variables are."""
         mine, its = self.start, other.start
-        if not (mine.terms or its.terms) or _comparable(mine, its):
+        if not (mine.terms or its.terms) or _differ_by_constant(mine, its):
             shift = its.constant - mine.constant
             if self.high < other.low + shift or other.high + shift < self.low:
                 return False
             if (self.gaps or other.gaps) and self._interleaves(other, shift):
                 return False
         mine, its = self.first_row, other.first_row
-        if not (mine.terms or its.terms) or _comparable(mine, its):
+        if not (mine.terms or its.terms) or _differ_by_constant(mine, its):
             shift = its.constant - mine.constant
             if shift >= self.rows or -shift >= other.rows:
                 return False
         return True
 
     def _interleaves(self, other: Footprint, shift: int) -> bool:
-        """Whether a period of one of them keeps them apart, as even columns from odd ones."""
+        """Whether both stay in disjoint parts of some period, as even columns and odd ones do."""
         apart = other.low + shift - self.low
         for period in {*self.gaps, *other.gaps}:
-            mine, its = self._within(period), other._within(period)
+            mine, its = self._extent_modulo(period), other._extent_modulo(period)
             if mine <= apart % period and apart % period + its <= period:
                 return True
         return False
 
-    def _within(self, period: int) -> int:
-        """Bytes from the first to the last it touches, counted modulo a period."""
+    def _extent_modulo(self, period: int) -> int:
+        """Length in bytes of the interval it touches modulo a period."""
         return self.width + sum(s * (n - 1) for s, n in self.steps if s % period)
 
     def covers(self, other: Footprint) -> bool:
         """True only when every byte of the other is in this one, whatever the variables are."""
         mine, its = self.start, other.start
-        if (mine.terms or its.terms) and not _comparable(mine, its):
+        if (mine.terms or its.terms) and not _differ_by_constant(mine, its):
             return False
         shift = its.constant - mine.constant
         if self.low > other.low + shift or other.high + shift > self.high:
             return False
         mine, its = self.first_row, other.first_row
-        if (mine.terms or its.terms) and not _comparable(mine, its):
+        if (mine.terms or its.terms) and not _differ_by_constant(mine, its):
             return False
         row = its.constant - mine.constant
         if row < 0 or row + other.rows > self.rows:
@@ -116,7 +116,7 @@ class Footprint:
         return (is_alike and self.low == other.low + shift) or self.is_dense
 
     def swept(self, variable: str, trips: int) -> Footprint:
-        """What is touched over all iterations of a loop."""
+        """The union of the footprints of all iterations of a loop."""
         start, row = self.start.coefficient(variable), self.first_row.coefficient(variable)
         if not start and not row:
             return self
@@ -132,7 +132,7 @@ class Footprint:
             (*self.steps, (abs(start), trips)) if start and trips > 1 else self.steps,
         )
 
-    def shifted(self, variable: str, value: Affine) -> Footprint:
+    def substitute(self, variable: str, value: Affine) -> Footprint:
         """The footprint with a variable replaced."""
         values = {variable: value}
         return replace(
@@ -142,7 +142,7 @@ class Footprint:
         )
 
 
-def _leaves_nothing_out(width: int, steps: tuple[tuple[int, int], ...]) -> bool:
+def _is_gapless(width: int, steps: tuple[tuple[int, int], ...]) -> bool:
     reached = width
     for step, count in sorted(steps):
         if step > reached:
@@ -152,8 +152,8 @@ def _leaves_nothing_out(width: int, steps: tuple[tuple[int, int], ...]) -> bool:
 
 
 @lru_cache(maxsize=1 << 14)
-def _shape(dims: Dims, width: int, is_on_chip: bool) -> dict[str, Any]:
-    """The fields of a footprint that do not depend on where it is."""
+def _shape_fields(dims: Dims, width: int, is_on_chip: bool) -> dict[str, Any]:
+    """The fields of a footprint that do not depend on its start."""
     free = dims[1:] if is_on_chip else dims
     low, high = reach(free)
     steps = tuple((abs(step) * width, count) for step, count in free if step and count > 1)
@@ -163,5 +163,5 @@ def _shape(dims: Dims, width: int, is_on_chip: bool) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1 << 14)
-def _whole(size: int, rows: int) -> Footprint:
+def _whole_tile(size: int, rows: int) -> Footprint:
     return Footprint(ZERO, 0, size - 1, ZERO, rows, size)

@@ -1,9 +1,10 @@
-"""Rewriting instructions: other tiles, other variables, added waits."""
+"""Substitution of tiles, variables and registers in statements."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from glia.base.affine import Affine
 from glia.isa.kit import Instr, register_variable
@@ -24,7 +25,7 @@ def map_patterns(statement: Statement, change: Callable[[Pattern], Pattern]) -> 
     """The statement with every pattern changed, bodies included."""
     if not isinstance(statement, Instr):
         return with_blocks(statement, lambda b: tuple(map_patterns(each, change) for each in b))
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     for name in (*statement.operand_declarations, *statement.attribute_names):
         value = getattr(statement, name)
         if isinstance(value, Pattern):
@@ -38,27 +39,27 @@ def substitute_instruction(
     instruction: Instr, tiles: Mapping[str, Tile], variables: Mapping[str, Affine]
 ) -> Instr:
     """One instruction with tiles and variables replaced by name."""
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     for name in (*instruction.operand_declarations, *instruction.attribute_names):
         value = getattr(instruction, name)
         if isinstance(value, Pattern):
-            changes[name] = _pattern(value, tiles, variables)
+            changes[name] = _substitute_pattern(value, tiles, variables)
         elif isinstance(value, tuple) and any(isinstance(each, Pattern) for each in value):
-            changes[name] = tuple(_pattern(each, tiles, variables) for each in value)
+            changes[name] = tuple(_substitute_pattern(each, tiles, variables) for each in value)
         elif isinstance(value, Affine):
-            changes[name] = _attribute(instruction, name, value.substitute(variables))
+            changes[name] = _simplify_attribute(instruction, name, value.substitute(variables))
     return dataclasses.replace(instruction, **changes) if changes else instruction
 
 
-def _attribute(instruction: Instr, name: str, value: Affine) -> Affine | int | bool:
-    """An affine attribute, as a plain number or flag once it names no variable."""
+def _simplify_attribute(instruction: Instr, name: str, value: Affine) -> Affine | int | bool:
+    """An affine attribute; a number or flag where it is constant."""
     if not value.is_constant:
         return value
     is_flag = "bool" in str(type(instruction).__annotations__[name])
     return bool(value.constant) if is_flag else value.constant
 
 
-def _pattern(
+def _substitute_pattern(
     pattern: Pattern, tiles: Mapping[str, Tile], variables: Mapping[str, Affine]
 ) -> Pattern:
     return Pattern(
@@ -70,8 +71,8 @@ def _pattern(
     )
 
 
-def variables(body: tuple[Statement, ...]) -> list[str]:
-    """Every loop variable and register of a block, each once, as expressions name them."""
+def control_variables(body: tuple[Statement, ...]) -> list[str]:
+    """Every loop variable and register of a block, each once, by its name in expressions."""
     found: dict[str, None] = {}
     for statement in body:
         if isinstance(statement, Loop):
@@ -79,14 +80,17 @@ def variables(body: tuple[Statement, ...]) -> list[str]:
         elif register := getattr(statement, "register", None):
             found[register_variable(register)] = None
         for block in blocks(statement):
-            found |= dict.fromkeys(variables(block))
+            found |= dict.fromkeys(control_variables(block))
     return list(found)
 
 
 def rename_block(
     body: tuple[Statement, ...], tiles: Mapping[str, Tile], names: Mapping[str, str]
 ) -> tuple[Statement, ...]:
-    """A block with other tiles, loop variables and registers, by the names in expressions."""
+    """A block with tiles replaced, and loop variables and registers renamed.
+
+    `names` maps names as they are in expressions.
+    """
     renaming = _Renaming(tiles, names)
     return tuple(renaming.statement(each) for each in body)
 
@@ -97,11 +101,11 @@ class _Renaming:
     names: Mapping[str, str]
 
     def register(self, register: str) -> str:
-        """What a register is called now."""
+        """The new name of a register."""
         return self.names.get(register_variable(register), register)
 
     def statement(self, statement: Statement) -> Statement:
-        """The statement with other tiles, variables and registers."""
+        """The statement with tiles replaced, variables and registers renamed."""
         if isinstance(statement, Instr):
             return self.instruction(statement)
         if isinstance(statement, Loop):
@@ -113,8 +117,9 @@ class _Renaming:
 
     def instruction(self, instruction: Instr) -> Instr:
         values = {old: Affine.of(new) for old, new in self.names.items()}
-        rename_block = substitute_instruction(instruction, self.tiles, values)
-        register = getattr(rename_block, "register", None)
+        result = substitute_instruction(instruction, self.tiles, values)
+        register = getattr(result, "register", None)
         if register is None:
-            return rename_block
-        return dataclasses.replace(rename_block, register=self.register(register))  # type: ignore
+            return result
+        changes: dict[str, Any] = {"register": self.register(register)}
+        return dataclasses.replace(result, **changes)

@@ -1,4 +1,4 @@
-"""The law of the machine level: every rule of every instruction, placement, scopes and bounds."""
+"""The verifier of the machine level: rules of instructions, placement, scopes and bounds."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ def verify(program: Program, target: Target | str | None = None) -> None:
         target = get_target(target or program.target)
     broken = list(program_violations(program, target))
     if broken:
-        shown = "\n".join(f"  {text}" for text in broken[:_REPORTED])
+        listed = "\n".join(f"  {text}" for text in broken[:_REPORTED])
         more = f"\n  and {len(broken) - _REPORTED} more" if len(broken) > _REPORTED else ""
         raise InternalError(
-            f"{program.name} is not a legal program for {target.name}:\n{shown}{more}"
+            f"{program.name} is not a legal program for {target.name}:\n{listed}{more}"
         )
 
 
 def program_violations(program: Program, target: Target) -> Iterator[str]:
-    """Every law a program breaks, in program order."""
+    """Every rule that a program breaks, in program order."""
     if not _has_legal_tensors(program, target) or not has_legal_instructions(program, target.arch):
-        yield from violations_one_by_one(program, target)
+        yield from violations_by_instruction(program, target)
 
 
-def violations_one_by_one(program: Program, target: Target) -> Iterator[str]:
-    """The same, without asking first what instructions that are alike have in common."""
+def violations_by_instruction(program: Program, target: Target) -> Iterator[str]:
+    """`program_violations` without the fast check by columns."""
     yield from _tensors(program, target)
     yield from _counts(program, target.arch)
-    yield from _Walk(program, target.arch).block(program.body, {})
+    yield from _ScopeChecker(program, target.arch).block(program.body, {})
 
 
 def _has_legal_tensors(program: Program, target: Target) -> bool:
@@ -50,15 +50,15 @@ def _has_legal_tensors(program: Program, target: Target) -> bool:
 
 
 def _tensors(program: Program, target: Target) -> Iterator[str]:
-    """The law of tiles, inputs, outputs and constants."""
-    room = _rooms(target)
+    """Violations of the rules for tiles, inputs, outputs and constants."""
+    sizes = _memory_sizes(target)
     for tile in program.tiles.values():
-        yield from _tile(tile, program.addresses.get(tile.name, 0), *room[tile.memory])
+        yield from _tile(tile, program.addresses.get(tile.name, 0), *sizes[tile.memory])
     yield from _bindings(program)
     yield from _overlaps(program)
 
 
-def _rooms(target: Target) -> dict[Memory, tuple[int, int]]:
+def _memory_sizes(target: Target) -> dict[Memory, tuple[int, int]]:
     """(bytes of a partition, partitions) of each memory."""
     arch = target.arch
     return {
@@ -69,7 +69,7 @@ def _rooms(target: Target) -> dict[Memory, tuple[int, int]]:
 
 
 def _counts(program: Program, arch: Arch) -> Iterator[str]:
-    """A core has so many semaphores, and every DMA engine so many rings."""
+    """Violations of the limits on semaphores of a core and rings of a DMA engine."""
     semaphores: set[str] = set()
     queues: set[str] = set()
     for instr in program.instructions():
@@ -92,7 +92,7 @@ def _tile(tile: Tile, address: int, limit: int, partitions: int) -> Iterator[str
         yield f"tile {tile.name} ends at byte {end} of {limit} in {tile.memory.value}"
     if address % width:
         unit = f"the {width} bytes of {tile.dtype}"
-        yield f"tile {tile.name} is at byte {address}, which is no multiple of {unit}"
+        yield f"tile {tile.name} is at byte {address}, which is not a multiple of {unit}"
 
 
 def _bindings(program: Program) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _binding(binding: Binding, program: Program) -> Iterator[str]:
 
 
 def _overlaps(program: Program) -> Iterator[str]:
-    """Inputs, outputs and constants live as long as the program, each in bytes of its own."""
+    """Inputs, outputs and constants that overlap: they are live throughout the program."""
     names = {b.tile.name for b in (*program.inputs, *program.outputs)} | set(program.constants)
     placed = sorted(
         (program.addresses[name], program.tiles[name].bytes, name)
@@ -128,8 +128,8 @@ def _overlaps(program: Program) -> Iterator[str]:
             yield f"{first} and {second} overlap in HBM at byte {following}"
 
 
-class _Walk:
-    """Checks statements in program order, with the loops around them and the registers set."""
+class _ScopeChecker:
+    """Checks statements in program order, tracking enclosing loops and registers set so far."""
 
     def __init__(self, program: Program, arch: Arch) -> None:
         self._program = program
@@ -142,10 +142,10 @@ class _Walk:
                 yield from self._loop(statement, extents)
             elif isinstance(statement, While):
                 yield from self.block(statement.condition, extents)
-                yield from self._is_set(statement.register, "while")
+                yield from self._require_register(statement.register, "while")
                 yield from self.block(statement.body, extents)
             elif isinstance(statement, Branch):
-                yield from self._is_set(statement.register, "branch")
+                yield from self._require_register(statement.register, "branch")
                 if not statement.arms:
                     yield f"branch {statement.register} has no arms"
                 for arm in statement.arms:
@@ -161,7 +161,7 @@ class _Walk:
             yield f"loop {loop.variable} hides a loop of the same name around it"
         yield from self.block(loop.body, extents | {loop.variable: loop.trips})
 
-    def _is_set(self, register: str, where: str) -> Iterator[str]:
+    def _require_register(self, register: str, where: str) -> Iterator[str]:
         if register_variable(register) not in self._registers:
             yield f"{where} reads register {register} before anything sets it"
 
@@ -194,11 +194,13 @@ class _Walk:
         is_hbm = tile.memory is Memory.HBM
         limit = (tile.bytes if is_hbm else tile.bytes_per_partition) // pattern.dtype.bytes
         dims = pattern.dims if is_hbm else pattern.dims[1:]
-        yield from _inside(pattern, "elements", pattern.offset, dims, limit, extents)
+        yield from _bounds_violations(pattern, "elements", pattern.offset, dims, limit, extents)
         if not is_hbm:
             first = pattern.dims[:1]
             partitions = tile.partitions
-            yield from _inside(pattern, "partitions", pattern.partition, first, partitions, extents)
+            yield from _bounds_violations(
+                pattern, "partitions", pattern.partition, first, partitions, extents
+            )
 
     def _constants(self, instr: Instr) -> Iterator[str]:
         for pattern in instr.written_patterns():
@@ -206,7 +208,7 @@ class _Walk:
                 yield f"{pattern.tile.name} is a constant, which no instruction may write"
 
     def _banks(self, instr: Instr) -> Iterator[str]:
-        """A product stays within one PSUM bank where the core lets none cross them."""
+        """A matrix product stays within one PSUM bank, on cores that require it."""
         if instr.runs_on != "tensor" or self._arch.capabilities.has_products_across_banks:
             return
         bank = self._arch.psum_bank_bytes
@@ -224,7 +226,7 @@ class _Walk:
                 yield f"dst covers bytes {start}..{end - 1} of PSUM, more than one bank of {bank}"
 
 
-def _inside(
+def _bounds_violations(
     pattern: Pattern,
     unit: str,
     start: Affine,
@@ -232,7 +234,7 @@ def _inside(
     limit: int,
     extents: dict[str, int],
 ) -> Iterator[str]:
-    """Whether start + dims stays in 0..limit-1; what a register decides shows when it runs."""
+    """A violation unless start + dims stays in 0..limit-1; a run checks what registers decide."""
     if not set(start.variables) <= extents.keys():
         return
     low, high = start.bounds(extents)

@@ -1,4 +1,4 @@
-"""The law of one instruction: where its operands may be, and every rule it is declared with."""
+"""The verifier of one instruction: its operands' memories, and the rules it declares."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from glia.isa.rules import COMMON_RULES
 
 
 def violations(instr: Instr, arch: Arch) -> list[str]:
-    """Every law the instruction breaks on this generation, each as a sentence with its numbers.
+    """Every rule the instruction breaks on this generation, each as a sentence with its numbers.
 
-    Where it is known what to write instead, a second line says so.
+    A second line holds the cure of the rule, if it has one.
     """
     broken = list(_structure(instr, arch))
     if broken:
         return broken
     rules = (*COMMON_RULES, *instr.rules)
-    return [_told(rule, instr) for rule in rules if not rule.holds(instr, arch)]
+    return [_rule_violation(rule, instr) for rule in rules if not rule.holds(instr, arch)]
 
 
-def _told(rule: Rule, instr: Instr) -> str:
+def _rule_violation(rule: Rule, instr: Instr) -> str:
     text = f"{rule.sentence}; here {_numbers(instr)} ({rule.source})"
     return f"{text}\n  cure: {rule.cure}" if rule.cure else text
 
 
 def _structure(instr: Instr, arch: Arch) -> Iterator[str]:
-    """What must hold before the rules can be asked."""
+    """Violations of the instruction's structure; the rules presume there are none."""
     if instr.runs_on not in instr.engines:
         yield f"{instr.mnemonic()} runs on {', '.join(instr.engines)}, not on {instr.runs_on}"
     if arch.generation not in instr.generations:
@@ -56,12 +56,12 @@ def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:
         if not declared.is_optional:
             yield f"{name} is missing"
     elif not declared.allows_immediate or not isinstance(value, int | float):
-        wanted = "a pattern or a number" if declared.allows_immediate else "a pattern"
-        yield f"{name} must be {wanted}; here it is {_instead(value)}"
+        expected = "a pattern or a number" if declared.allows_immediate else "a pattern"
+        yield f"{name} must be {expected}; here it is {_describe_operand(value)}"
 
 
-def _instead(value: object) -> str:
-    """What stands in place of an operand, and how to make one of it."""
+def _describe_operand(value: object) -> str:
+    """The value given for an operand; for an affine expression also the cure."""
     if not isinstance(value, Affine):
         return repr(value)
     return "a register or loop variable\n  cure: store it in a tile first, with register_store"
@@ -72,24 +72,24 @@ def _pattern_operand(name: str, pattern: Pattern, declared: Operand) -> Iterator
         allowed = " or ".join(memory.value for memory in declared.memories)
         yield (
             f"{name} must be in {allowed}; here it is in {pattern.memory.value}\n"
-            f"  cure: {_move(pattern.memory, declared)}"
+            f"  cure: {_placement_cure(pattern.memory, declared)}"
         )
     if not pattern.dims:
         yield f"{name} has no dimensions"
 
 
-def _move(memory: Memory, declared: Operand) -> str:
-    """How to have an operand where the instruction takes it."""
-    wanted = declared.memories[0].value
+def _placement_cure(memory: Memory, declared: Operand) -> str:
+    """How to bring an operand to a memory that the instruction accepts."""
+    expected = declared.memories[0].value
     if declared.access != "reads":
-        return f"allocate it in {wanted}, and copy the result from there if need be"
+        return f"allocate it in {expected}, and copy the result from there if need be"
     if memory is Memory.HBM:
-        return f"copy it to a tile in {wanted} first, with dma_copy"
-    return f"copy it to a tile in {wanted} first, with tensor_copy or dma_copy"
+        return f"copy it to a tile in {expected} first, with dma_copy"
+    return f"copy it to a tile in {expected} first, with tensor_copy or dma_copy"
 
 
 def _numbers(instr: Instr) -> str:
-    """The operands' shapes and places, and the attributes: what a broken rule is about."""
+    """The operands' shapes and places, and the attributes, as text."""
     parts = [
         f"{name} is {p.dtype}{list(p.shape)} in {p.memory.value}"
         + (f" from partition {p.partition}" if p.memory is not Memory.HBM else "")

@@ -1,4 +1,4 @@
-"""Queues that programs have unless they name others, and the streams that complete in order."""
+"""The default DMA queues, and streams: engines and queues, which complete in order."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _QUEUE = "queue."
 
 
 def stream_of(instruction: Instr) -> str:
-    """Where an instruction completes in order: its DMA queue, else its engine."""
+    """The stream in which an instruction completes: its DMA queue, else its engine."""
     return _QUEUE + instruction.queue if instruction.queue else instruction.runs_on
 
 
 def queue_of(stream: str) -> str:
-    """The DMA queue that a stream is; nothing for an engine."""
+    """The name of a stream's DMA queue; "" for an engine."""
     return stream.removeprefix(_QUEUE) if stream.startswith(_QUEUE) else ""

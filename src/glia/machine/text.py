@@ -1,4 +1,4 @@
-"""The machine level's text form, printed and parsed back.
+"""The text form of machine programs: printer and parser.
 
     program "softmax" target "trn2"
     tile x HBM f32 1 65536 at 0
@@ -18,8 +18,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from glia.base.affine import Affine
 from glia.base.dtype import DEVICE_DTYPES, DType
@@ -30,6 +30,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Signal, Tile, Wait
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 
+Entry = TypeVar("Entry")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*|[%$][A-Za-z0-9_.$]+")
 _INTEGER = re.compile(r"-?[0-9]+")
 _RESERVED = {"true", "false", "none", "inf", "nan"}
@@ -140,7 +141,11 @@ def _print_loc(loc: Loc) -> str:
     return f"({_quote(loc.file)}, {loc.line}, {_quote(loc.name)})"
 
 
-_PRINTERS = {"waits": _print_waits, "signals": _print_signals, "loc": _print_loc}
+_PRINTERS: Mapping[str, Callable[[Any], str]] = {
+    "waits": _print_waits,
+    "signals": _print_signals,
+    "loc": _print_loc,
+}
 
 
 def _quote(text: str) -> str:
@@ -220,7 +225,7 @@ class _Parser:
 
     def _binding(self, word: str) -> None:
         name = self._string()
-        tile, dtype, shape = self._known_tile(), self._dtype(), self._value()
+        tile, dtype, shape = self._declared_tile(), self._dtype(), self._value()
         if not isinstance(shape, tuple):
             self._scan.fail("expected a shape")
         self._bindings[word].append(Binding(name, tile, shape, dtype))
@@ -249,7 +254,7 @@ class _Parser:
                 arms.append(self._braced())
             return Branch(register, tuple(arms))
         if word not in INSTRUCTIONS:
-            self._scan.fail(f"{word!r} is no instruction")
+            self._scan.fail(f"{word!r} is not an instruction")
         return self._instruction(INSTRUCTIONS[word])
 
     def _braced(self) -> tuple[Statement, ...]:
@@ -359,13 +364,13 @@ class _Parser:
             if not self._scan.accept(","):
                 return dims
 
-    def _known_tile(self) -> Tile:
+    def _declared_tile(self) -> Tile:
         return self._member(self._tiles)
 
     def _dtype(self) -> DType:
         return self._member(DEVICE_DTYPES)
 
-    def _member(self, table: Mapping[str, Any]) -> Any:
+    def _member(self, table: Mapping[str, Entry]) -> Entry:
         name = self._word()
         if name not in table:
             self._scan.fail(f"{name!r} is not known here")

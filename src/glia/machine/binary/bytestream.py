@@ -1,4 +1,4 @@
-"""The primitive encodings of the payload: bytes, variable-length integers, floats and text."""
+"""Primitive encodings: bytes, variable-length integers, floats and byte strings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ByteWriter:
 
 
 class ByteReader:
-    """Takes primitives from one member's bytes; DamagedNeff at the first that is not there."""
+    """Reads primitives from one member's bytes; DamagedNeff where they end early."""
 
     def __init__(self, data: bytes | memoryview, part: str) -> None:
         self._data = data
@@ -54,7 +54,7 @@ class ByteReader:
 
     @property
     def remaining(self) -> int:
-        """Bytes not yet taken."""
+        """Bytes not yet read."""
         return len(self._data) - self.position
 
     def fail(self, reason: str) -> NoReturn:
@@ -86,7 +86,8 @@ class ByteReader:
 
     def real(self) -> float:
         """A float64."""
-        return _FLOAT.unpack(self.take(_FLOAT.size))[0]
+        (value,) = _FLOAT.unpack(self.take(_FLOAT.size))
+        return float(value)
 
     def raw(self) -> bytes:
         """A length and that many bytes."""
@@ -95,15 +96,15 @@ class ByteReader:
     def take(self, length: int) -> bytes:
         """Exactly `length` bytes."""
         if length > self.remaining:
-            self.fail(f"{length} bytes promised, {self.remaining} left")
+            self.fail(f"{length} bytes expected, {self.remaining} left")
         self.position += length
         return bytes(self._data[self.position - length : self.position])
 
     def count(self) -> int:
-        """How many items follow; every item takes at least one byte, which bounds it."""
+        """The number of items that follow, at most the bytes left: an item has at least one."""
         count = self.unsigned()
         if count > self.remaining:
-            self.fail(f"{count} items promised, {self.remaining} bytes left")
+            self.fail(f"{count} items expected, {self.remaining} bytes left")
         return count
 
     def index(self, length: int, what: str) -> int:

@@ -1,4 +1,4 @@
-"""What a user can do wrong in a machine program written with `ProgramBuilder`."""
+"""Errors in machine programs written with `ProgramBuilder`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from glia.base.errors import CompileError
 
 
 class IllegalInstruction(CompileError):
-    """An instruction of a hand-written program breaks a law of its declaration.
+    """An instruction of a hand-written program breaks a rule of its declaration.
 
-    Cause: operands whose shapes, dtypes, memories or partitions the hardware does not take, an
-    engine that does not have the instruction, or a name that is no operand of it.
-    Fix: change the operand that the message names; the numbers after "here" are those given.
+    Cause: operands whose shapes, dtypes, memories or partitions are not legal, an engine that
+    does not have the instruction, or a name that is not one of its operands.
+    Fix: change the operand that the message names; the numbers after "here" are the actual ones.
     Example: ProgramBuilder().nc_matmul(total, left, right) with 1024 columns in right
     """
 
@@ -23,7 +23,7 @@ class IllegalView(CompileError):
     """An index, a reshape or a broadcast asks for elements that a view does not have.
 
     Cause: an index outside the extent, a slice whose length depends on a loop variable, or a
-    reshape of elements that do not lie at even steps.
+    reshape of elements that are not at a constant step.
     Fix: index within the shape; slices may start anywhere but hold a constant number of elements.
     Example: ProgramBuilder().sbuf((128, 512), "f32")[:, 500:600]
     """
@@ -34,10 +34,10 @@ class IllegalView(CompileError):
 
 
 class BrokenProgram(CompileError):
-    """A hand-written program as a whole breaks the law of the machine level.
+    """A hand-written program breaks a rule of the machine level.
 
     Cause: an access that leaves its tile in some iteration, a tile that its memory cannot hold,
-    tensors that share an address, a register nobody sets, or a block that is still open.
+    tensors that share an address, a register that is never set, or a block that is still open.
     Fix: correct what the message lists; each line names the instruction and its source.
     Example: a loop of 5 trips over view[128 * i : 128 * i + 128], where view has 512 rows
     """

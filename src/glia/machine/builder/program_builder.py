@@ -17,13 +17,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from glia.arch import get_target
 from glia.base.affine import Affine
-from glia.base.dtype import from_numpy
+from glia.base.dtype import DType, from_numpy
 from glia.base.suggestions import nearest
 from glia.isa import INSTRUCTIONS
 from glia.isa.kit import Instr
@@ -67,14 +68,18 @@ class ProgramBuilder:
         self._depth = 0
         self._is_synchronised = False
 
-    def input(self, name: str, shape: tuple[int, ...], dtype: object = "f32", **at: int) -> View:
-        """A tensor in HBM that the outside gives; `at` fixes its address."""
+    def input(
+        self, name: str, shape: tuple[int, ...], dtype: DTypeLike | DType = "f32", **at: int
+    ) -> View:
+        """An input tensor in HBM; `at` fixes its address."""
         view = self.hbm(shape, dtype, name, **at)
         self._inputs.append(Binding(name, view.tile, shape, view.dtype))
         return view
 
-    def output(self, name: str, shape: tuple[int, ...], dtype: object = "f32", **at: int) -> View:
-        """A tensor in HBM that the outside takes."""
+    def output(
+        self, name: str, shape: tuple[int, ...], dtype: DTypeLike | DType = "f32", **at: int
+    ) -> View:
+        """An output tensor in HBM; `at` fixes its address."""
         view = self.hbm(shape, dtype, name, **at)
         self._outputs.append(Binding(name, view.tile, shape, view.dtype))
         return view
@@ -87,19 +92,27 @@ class ProgramBuilder:
         return view
 
     def hbm(
-        self, shape: tuple[int, ...], dtype: object = "f32", name: str = "hbm", **at: int
+        self, shape: tuple[int, ...], dtype: DTypeLike | DType = "f32", name: str = "hbm", **at: int
     ) -> View:
         """A tensor in HBM; `at` is its byte address, without one it is placed."""
         return self._tensor(Memory.HBM, shape, dtype, name, **at)
 
     def sbuf(
-        self, shape: tuple[int, ...], dtype: object = "f32", name: str = "sbuf", **at: int
+        self,
+        shape: tuple[int, ...],
+        dtype: DTypeLike | DType = "f32",
+        name: str = "sbuf",
+        **at: int,
     ) -> View:
         """A tile of (partitions, elements, ...) in SBUF; `at` is its byte in each partition."""
         return self._tensor(Memory.SBUF, shape, dtype, name, **at)
 
     def psum(
-        self, shape: tuple[int, ...], dtype: object = "f32", name: str = "psum", **at: int
+        self,
+        shape: tuple[int, ...],
+        dtype: DTypeLike | DType = "f32",
+        name: str = "psum",
+        **at: int,
     ) -> View:
         """A tile of (partitions, elements, ...) in PSUM; `at` is its byte in each partition."""
         return self._tensor(Memory.PSUM, shape, dtype, name, **at)
@@ -110,7 +123,7 @@ class ProgramBuilder:
 
     @contextmanager
     def loop(self, trips: int, name: str = "i") -> Iterator[Affine]:
-        """Repeat what is written in the block; gives the variable, 0 .. trips-1."""
+        """Open a loop over the statements in the block; yields its variable, 0 .. trips-1."""
         variable = self._unused(name)
         with self._block() as body:
             yield Affine.of(variable)
@@ -118,7 +131,7 @@ class ProgramBuilder:
 
     @contextmanager
     def while_loop(self) -> Iterator[Condition]:
-        """Repeat while a register is not 0: `.test(register)` ends the condition in the block."""
+        """Open a loop that runs while a register is not 0; `.test(register)` ends its condition."""
         with self._block() as statements:
             condition = Condition(statements)
             yield condition
@@ -130,14 +143,14 @@ class ProgramBuilder:
 
     @contextmanager
     def branch(self, register: Affine) -> Iterator[Arms]:
-        """Choose an arm by a register: each `with arms.arm():` in the block adds the next."""
+        """Open a branch on a register; each `with arms.arm():` in the block adds an arm."""
         arms = Arms(self._block)
         yield arms
         name = self._register_name(register)
         self._statements.block.append(Branch(name, tuple(tuple(arm) for arm in arms.blocks)))
 
     def emit(self, instruction: Instr) -> Instr:
-        """Append an instruction made elsewhere; IllegalInstruction when it breaks a rule."""
+        """Append an instruction; IllegalInstruction when it breaks a rule."""
         broken = violations(instruction, self._arch)
         if broken:
             name = instruction.mnemonic()
@@ -156,8 +169,8 @@ class ProgramBuilder:
     ) -> Program:
         """The program, placed and verified for `target` (by default the builder's).
 
-        Waits and signals are inserted where `synchronise` says so, by default unless an
-        instruction has some. `double_buffered` unrolls innermost loops a few times, so that
+        Waits and signals are inserted with `synchronise`, by default unless an instruction has
+        some. `double_buffered` unrolls innermost loops a few times, so that
         iterations overlap. BrokenProgram when an access leaves its tile, or a block is open.
         """
         if self._depth:
@@ -197,7 +210,7 @@ class ProgramBuilder:
     def _instruction(
         self,
         kind: type[Instr],
-        *given: Any,
+        *positional: Any,
         on: str = "",
         queue: str = "",
         waits: Amounts = (),
@@ -206,15 +219,15 @@ class ProgramBuilder:
     ) -> Instr:
         loc = caller()
         order = [f.name for f in dataclasses.fields(kind) if f.name not in _COMMON]
-        fields = dict(zip(order, given, strict=False)) | named
+        fields = dict(zip(order, positional, strict=False)) | named
         values = {name: self._value(name, value) for name, value in fields.items()}
         if kind.arrives_by_dma:
             on, queue = self._route(kind, values.get("dst"), on, queue)
         common: dict[str, Any] = {"on": on, "queue": queue, "loc": loc}
         try:
-            if len(given) > len(order) or set(order[: len(given)]) & named.keys():
+            if len(positional) > len(order) or set(order[: len(positional)]) & named.keys():
                 raise TypeError(f"{kind.mnemonic()} takes {', '.join(order)}, each once")
-            common |= {"waits": _each(waits, _wait), "signals": _each(signals, Signal)}
+            common |= {"waits": _as_tuple(waits, _wait), "signals": _as_tuple(signals, Signal)}
             instruction = kind(**values, **common)
         except TypeError as error:
             problem = f"{error}; it takes {', '.join(order)}"
@@ -224,7 +237,7 @@ class ProgramBuilder:
         return self.emit(instruction)
 
     def _route(self, kind: type[Instr], dst: Any, on: str, queue: str) -> tuple[str, str]:
-        """The engine that issues a transfer, and its queue: each queue has one issuer."""
+        """The issuing engine and the queue of a transfer: every queue has one issuer."""
         if not queue and not on and kind.engine == "sync":
             is_store = isinstance(dst, Pattern) and dst.memory is Memory.HBM
             queue = "store" if is_store else "load"
@@ -240,7 +253,7 @@ class ProgramBuilder:
         return on, queue
 
     def _value(self, name: str, value: Any) -> Any:
-        """An argument as the instruction takes it."""
+        """An argument converted to the field of the instruction."""
         if isinstance(value, View):
             return value.pattern
         if name == "register":
@@ -262,7 +275,7 @@ class ProgramBuilder:
         self,
         memory: Memory,
         shape: tuple[int, ...],
-        dtype: object,
+        dtype: DTypeLike | DType,
         name: str,
         at: int | None = None,
     ) -> View:
@@ -279,7 +292,7 @@ class ProgramBuilder:
         return View.of(tile, tuple(shape))
 
     def _unused(self, name: str) -> str:
-        """`name`, with a number behind it when something has it already."""
+        """`name`, with a numeric suffix where it is in use."""
         unique, count = name, 1
         while unique in self._variables or unique in self._statements.tiles:
             unique, count = f"{name}.{count}", count + 1
@@ -293,12 +306,12 @@ class ProgramBuilder:
             yield block
         self._depth -= 1
 
-    def _refuse(self, problem: str) -> Any:
+    def _refuse(self, problem: str) -> NoReturn:
         raise BrokenProgram(program=self.name, target=self.target, problem=problem, loc=caller())
 
 
 class Condition:
-    """Where the condition of a while loop ends and its body begins."""
+    """The position in a while loop at which its condition ends and its body begins."""
 
     def __init__(self, statements: list[Any]) -> None:
         self._statements = statements
@@ -306,7 +319,7 @@ class Condition:
         self.end = 0
 
     def test(self, register: Affine | str) -> None:
-        """Go on with what follows while the register is not 0."""
+        """End the condition: the body follows, and runs while the register is not 0."""
         self.register, self.end = register, len(self._statements)
 
 
@@ -319,19 +332,21 @@ class Arms:
 
     @contextmanager
     def arm(self) -> Iterator[None]:
-        """What is written in the block is the next arm."""
+        """Open the next arm."""
         with self._block() as statements:
             yield
         self.blocks.append(statements)
 
 
-def _each(given: Amounts, make: Callable[[str, Any], Wait | Signal]) -> tuple[Wait | Signal, ...]:
-    """Waits or signals from a semaphore, which counts one, or from amounts by semaphore."""
-    if isinstance(given, str):
-        given = {given: 1}
-    if isinstance(given, Mapping):
-        return tuple(make(semaphore, amount) for semaphore, amount in given.items())
-    return tuple(given)
+def _as_tuple(
+    amounts: Amounts, make: Callable[[str, Any], Wait | Signal]
+) -> tuple[Wait | Signal, ...]:
+    """Waits or signals from a semaphore (amount 1), from amounts by semaphore, or as they are."""
+    if isinstance(amounts, str):
+        amounts = {amounts: 1}
+    if isinstance(amounts, Mapping):
+        return tuple(make(semaphore, amount) for semaphore, amount in amounts.items())
+    return tuple(amounts)
 
 
 def _wait(semaphore: str, value: int | Affine) -> Wait:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DTYPES, DType, from_numpy
@@ -22,11 +23,11 @@ def ds(start: Index, count: int) -> slice:
     return slice(start, start + count)
 
 
-def as_dtype(given: object) -> DType:
+def as_dtype(dtype: DTypeLike | DType) -> DType:
     """A dtype from itself, its name ("bf16") or NumPy's; KeyError when there is none."""
-    if isinstance(given, DType):
-        return given
-    return DTYPES[given] if isinstance(given, str) and given in DTYPES else from_numpy(given)
+    if isinstance(dtype, DType):
+        return dtype
+    return DTYPES[dtype] if isinstance(dtype, str) and dtype in DTYPES else from_numpy(dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +53,17 @@ class View:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The extents of the dimensions; on chip partitions first."""
         return tuple(count for _, count in self.dims)
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self.dims)
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -72,7 +75,7 @@ class View:
     def pattern(self) -> Pattern:
         """The access pattern of an operand that names this view."""
         dims = self.dims
-        if len(dims) == self._fixed:
+        if len(dims) == self._partition_dims:
             dims = (*dims, (1, 1))
         return Pattern(self.tile, self.dtype, dims, self.offset, self.partition)
 
@@ -82,7 +85,7 @@ class View:
         return self.transpose(*reversed(range(self.ndim)))
 
     def __getitem__(self, index: Any) -> View:
-        """The view that integers, slices, None and `...` choose.
+        """The view that integers, slices, None and `...` select.
 
         An integer drops its dimension; on chip the partitions always stay.
         """
@@ -96,8 +99,8 @@ class View:
                 continue
             step, count = self.dims[dimension]
             start, stride, kept = self._range(entry, count)
-            view = view._advanced(dimension, start)
-            if isinstance(entry, slice) or dimension < self._fixed:
+            view = view._offset_by(dimension, start)
+            if isinstance(entry, slice) or dimension < self._partition_dims:
                 dims.append((step * stride, kept))
             dimension += 1
         return replace(view, dims=tuple(dims))
@@ -107,18 +110,19 @@ class View:
 
         On chip the partitions stay. Dimensions are split and joined where the steps allow it.
         """
-        fixed = self._fixed
-        wanted = self._filled(shape)
-        if wanted[:fixed] != self.shape[:fixed]:
-            self._refuse(f"cannot reshape to {wanted}: the partitions stay as they are")
-        free = regrouped(self.dims[fixed:], wanted[fixed:])
+        fixed = self._partition_dims
+        target = self._infer_extent(shape)
+        if target[:fixed] != self.shape[:fixed]:
+            self._refuse(f"cannot reshape to {target}: the partitions stay as they are")
+        free = regrouped(self.dims[fixed:], target[fixed:])
         if free is None:
-            self._refuse(f"cannot reshape to {wanted}: the elements are not at even steps")
+            self._refuse(f"cannot reshape to {target}: the elements are not at even steps")
         return replace(self, dims=(*self.dims[:fixed], *free))
 
     def transpose(self, *axes: int) -> View:
         """The dimensions in another order; on chip the partitions stay first."""
-        if sorted(axes) != list(range(self.ndim)) or axes[: self._fixed] != (0,) * self._fixed:
+        fixed = self._partition_dims
+        if sorted(axes) != list(range(self.ndim)) or axes[:fixed] != (0,) * fixed:
             self._refuse(f"cannot put the dimensions in order {axes}")
         return replace(self, dims=tuple(self.dims[axis] for axis in axes))
 
@@ -127,7 +131,7 @@ class View:
 
         On chip dimensions are added right after the partitions.
         """
-        fixed, missing = self._fixed, len(shape) - self.ndim
+        fixed, missing = self._partition_dims, len(shape) - self.ndim
         dims = (*self.dims[:fixed], *((0, 1),) * missing, *self.dims[fixed:])
         fits = missing >= 0 and all(
             count in (1, extent) for (_, count), extent in zip(dims, shape, strict=True)
@@ -144,49 +148,49 @@ class View:
         """`count` partitions from `start` on."""
         return self[ds(start, count)]
 
-    def bitcast(self, dtype: object) -> View:
+    def bitcast(self, dtype: DTypeLike | DType) -> View:
         """The same bytes read as another dtype; the innermost elements must be neighbours."""
         new = as_dtype(dtype)
         wide, narrow = self.dtype.bytes, new.bytes
         if wide == narrow:
             return replace(self, dtype=new)
         *outer, (step, count) = self.dims
-        if step != 1 or self.ndim == self._fixed:
+        if step != 1 or self.ndim == self._partition_dims:
             self._refuse(f"cannot read as {new}: the innermost elements are not neighbours")
-        first, free = outer[: self._fixed], outer[self._fixed :]
-        scaled = [(self._scaled(s, wide, narrow), n) for s, n in free]
-        inner = (1, self._scaled(count, wide, narrow))
-        terms = {v: self._scaled(c, wide, narrow) for v, c in self.offset.terms}
-        offset = Affine.build(terms, self._scaled(self.offset.constant, wide, narrow))
+        first, free = outer[: self._partition_dims], outer[self._partition_dims :]
+        scaled = [(self._rescale(s, wide, narrow), n) for s, n in free]
+        inner = (1, self._rescale(count, wide, narrow))
+        terms = {v: self._rescale(c, wide, narrow) for v, c in self.offset.terms}
+        offset = Affine.build(terms, self._rescale(self.offset.constant, wide, narrow))
         return replace(self, dtype=new, dims=(*first, *scaled, inner), offset=offset)
 
-    def _scaled(self, elements: int, wide: int, narrow: int) -> int:
+    def _rescale(self, elements: int, wide: int, narrow: int) -> int:
         if elements * wide % narrow:
             self._refuse(f"{elements} elements of {wide} bytes are no elements of {narrow}")
         return elements * wide // narrow
 
     @property
-    def _fixed(self) -> int:
-        """How many leading dimensions are partitions."""
+    def _partition_dims(self) -> int:
+        """The number of leading dimensions on the partitions: 1 on chip, 0 in HBM."""
         return 0 if self.tile.memory is Memory.HBM else 1
 
-    def _filled(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """A shape of as many elements, with -1 replaced."""
+    def _infer_extent(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape of the same size, with its -1 replaced by the extent that follows."""
         known = math.prod(extent for extent in shape if extent != -1)
         has_unknown = shape.count(-1) == 1 and known > 0 and self.size % known == 0
-        wanted = tuple(self.size // known if n == -1 and has_unknown else n for n in shape)
-        if math.prod(wanted) != self.size or any(n < 1 for n in wanted):
+        target = tuple(self.size // known if n == -1 and has_unknown else n for n in shape)
+        if math.prod(target) != self.size or any(n < 1 for n in target):
             self._refuse(f"cannot reshape to {shape}")
-        return wanted
+        return target
 
     def _entries(self, index: tuple[Any, ...]) -> list[Any]:
         """One entry for each dimension, and the Nones."""
-        given = sum(entry is not None and entry is not Ellipsis for entry in index)
+        supplied = sum(entry is not None and entry is not Ellipsis for entry in index)
         ellipses = [i for i, entry in enumerate(index) if entry is Ellipsis]
-        if len(ellipses) > 1 or given > self.ndim:
-            self._refuse(f"{given} indices are too many")
+        if len(ellipses) > 1 or supplied > self.ndim:
+            self._refuse(f"{supplied} indices for {self.ndim} dimensions")
         at = ellipses[0] if ellipses else len(index)
-        return [*index[:at], *[slice(None)] * (self.ndim - given), *index[at + 1 :]]
+        return [*index[:at], *[slice(None)] * (self.ndim - supplied), *index[at + 1 :]]
 
     def _range(self, entry: Any, extent: int) -> tuple[Affine, int, int]:
         """(start, step, count) of an index or slice of a dimension."""
@@ -207,22 +211,22 @@ class View:
         self._require(start, step, count, extent)
         return start, step, count
 
-    def _bound(self, given: Any, extent: int) -> Affine:
-        if isinstance(given, int | np.integer) and not isinstance(given, bool):
-            return Affine((), int(given) + (extent if given < 0 else 0))
-        if not isinstance(given, Affine):
-            self._refuse(f"cannot index by {given!r}")
-        return given
+    def _bound(self, index: Any, extent: int) -> Affine:
+        if isinstance(index, int | np.integer) and not isinstance(index, bool):
+            return Affine((), int(index) + (extent if index < 0 else 0))
+        if not isinstance(index, Affine):
+            self._refuse(f"cannot index by {index!r}")
+        return index
 
     def _require(self, start: Affine, step: int, count: int, extent: int) -> None:
-        """What is constant lies inside; what moves with loops shows when the program is whole."""
+        """Check constant bounds; `finish` verifies those that depend on loop variables."""
         last = start.constant + step * (count - 1)
         if count < 1 or (start.is_constant and not (0 <= start.constant < extent > last >= 0)):
             self._refuse(f"elements {start} to {last} do not lie in a dimension of {extent}")
 
-    def _advanced(self, dimension: int, start: Affine) -> View:
+    def _offset_by(self, dimension: int, start: Affine) -> View:
         distance = start * self.dims[dimension][0]
-        if dimension < self._fixed:
+        if dimension < self._partition_dims:
             return replace(self, partition=self.partition + distance)
         return replace(self, offset=self.offset + distance)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from glia.isa.operand import Pattern, Tile
 from glia.machine.emit.block_builder import BlockBuilder
-from glia.machine.instruction_rewriting import rename_block, variables
+from glia.machine.instruction_rewriting import control_variables, rename_block
 from glia.machine.ir import Loop, Program
 
 
@@ -42,7 +42,7 @@ def splice(
             tiles[name] = local
             if name in kernel.constants:
                 builder.constants[local.name] = np.asarray(kernel.constants[name])
-    names = {name: builder.unique_name(name) for name in variables(kernel.body)}
+    names = {name: builder.unique_name(name) for name in control_variables(kernel.body)}
     body = rename_block(kernel.body, tiles, names)
     builder.block.append(Loop(builder.unique_name("kernel"), 1, body, is_fixed=True))
     for tile, home in duplicates:

@@ -1,4 +1,4 @@
-"""Overlap loop iterations: unroll by a few and give each copy its own tiles."""
+"""Overlap of loop iterations: unroll loops and give each copy private tiles."""
 
 from __future__ import annotations
 
@@ -15,24 +15,27 @@ from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Loop, Program, Statement, walk, with_blocks
 from glia.options import CompileOptions
 
-BUFFERED_SHARES = {Memory.SBUF: 0.25, Memory.PSUM: 0.5}  # for the tiles of one loop's copies
+BUFFERED_SHARES = {
+    Memory.SBUF: 0.25,
+    Memory.PSUM: 0.5,
+}  # of each memory, for the private tiles of a loop
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How far loops are unrolled at a level of optimisation."""
+class UnrollLimits:
+    """Limits of unrolling at one optimisation level."""
 
-    whole_trips: int  # most trips of a loop that is unrolled whole
+    full_unroll_trips: int  # most trips of a loop that is unrolled completely
     instructions: int  # most instructions of any unrolled body
     copies: int  # most iterations side by side
     inner_instructions: int  # of an inner loop that is unrolled so that the loop around it can be
 
 
-LIMITS = {2: Limits(4, 400, 4, 16), 3: Limits(8, 1200, 8, 64)}
+LIMITS = {2: UnrollLimits(4, 400, 4, 16), 3: UnrollLimits(8, 1200, 8, 64)}
 
 
 def double_buffer(program: Program, options: CompileOptions) -> Program:
-    """Unroll innermost loops by two or more, short ones whole, with separate tiles for each copy.
+    """Unroll innermost loops by two or more, short ones completely, with tiles for each copy.
 
     Loads of one iteration can then run while another computes: no tile is shared by both.
     """
@@ -45,21 +48,23 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
     )
     tiles = dict(program.tiles)
     arch = get_target(program.target).arch
-    room = {
+    capacity = {
         memory: usable_bytes_per_partition(memory, arch) * share
         for memory, share in BUFFERED_SHARES.items()
     }
-    unroller = _Unroller(uses, tiles, LIMITS[options.optlevel], room)
+    unroller = _Unroller(uses, tiles, LIMITS[options.optlevel], capacity)
     body = unroller.block(program.body, is_nested=False)
     return replace(program, body=body, tiles=tiles)
 
 
 @dataclass
 class _Unroller:
-    uses: Counter
+    """Unrolls the loops of a block; `uses` counts the accesses to each tile."""
+
+    uses: Counter[str]
     tiles: dict[str, Tile]
-    limits: Limits
-    room: dict[Memory, float]  # bytes per partition
+    limits: UnrollLimits
+    capacity: dict[Memory, float]  # bytes per partition
 
     def block(self, body: tuple[Statement, ...], *, is_nested: bool) -> tuple[Statement, ...]:
         result: list[Statement] = []
@@ -79,36 +84,36 @@ class _Unroller:
             return [Loop(loop.variable, loop.trips, body)]
         copier = _Copier(loop, body, self.uses, self.tiles)
         count = loop.trips * len(body)
-        is_short = loop.trips <= self.limits.whole_trips and count <= self.limits.instructions
-        sets = self._fitting_sets(copier)
+        is_short = loop.trips <= self.limits.full_unroll_trips and count <= self.limits.instructions
+        sets = self._maximum_sets(copier)
         if is_short or (is_nested and count <= self.limits.inner_instructions):
             return copier.copies(range(loop.trips), sets)
-        return self._unrolled(loop, copier, sets)
+        return self._unroll_partially(loop, copier, sets)
 
-    def _fitting_sets(self, copier: _Copier) -> int:
-        """How many iterations can have tiles of their own at the same time; 1 at least."""
-        most = max(self.limits.copies, self.limits.whole_trips)
-        for memory, room in self.room.items():
-            held = copier.private_bytes(memory)
-            most = min(most, int(room // held) if held else most)
+    def _maximum_sets(self, copier: _Copier) -> int:
+        """The number of sets of private tiles that fit in memory; at least 1."""
+        most = max(self.limits.copies, self.limits.full_unroll_trips)
+        for memory, capacity in self.capacity.items():
+            private_bytes = copier.private_bytes(memory)
+            most = min(most, int(capacity // private_bytes) if private_bytes else most)
         return max(1, most)
 
-    def _unrolled(self, loop: Loop, copier: _Copier, sets: int) -> list[Statement]:
-        """Some iterations side by side: a divisor of the trips if any, the rest after the loop."""
+    def _unroll_partially(self, loop: Loop, copier: _Copier, sets: int) -> list[Statement]:
+        """Unroll by a factor that divides the trips, if one fits; else peel the remainder."""
         most = min(sets, self.limits.copies, self.limits.instructions // len(copier.body))
         fitting = range(min(most, loop.trips // 2), 1, -1)
         count = next((f for f in fitting if loop.trips % f == 0), max(fitting, default=1))
         variable = Affine.of(loop.variable)
-        together = copier.copies((variable * count + i for i in range(count)), sets)
+        unrolled = copier.copies((variable * count + i for i in range(count)), sets)
         rest = copier.copies(range(loop.trips // count * count, loop.trips), sets)
-        return [Loop(loop.variable, loop.trips // count, tuple(together)), *rest]
+        return [Loop(loop.variable, loop.trips // count, tuple(unrolled)), *rest]
 
 
 class _Copier:
-    """Copies a loop's body, keeping count of how often each tile is used."""
+    """Copies a loop's body with private tiles, updating the number of uses of each tile."""
 
     def __init__(
-        self, loop: Loop, body: tuple[Statement, ...], uses: Counter, tiles: dict[str, Tile]
+        self, loop: Loop, body: tuple[Statement, ...], uses: Counter[str], tiles: dict[str, Tile]
     ) -> None:
         self.variable = loop.variable
         self.body = body
@@ -120,36 +125,36 @@ class _Copier:
         on_chip = (name for name in self.inside if tiles[name].memory is not Memory.HBM)
         self.private = [name for name in on_chip if self.inside[name] == uses[name]]
         uses.subtract(self.inside)
-        self._sets: list[dict[str, Tile]] = [{}]  # private tile -> the one in its place
+        self._sets: list[dict[str, Tile]] = [{}]  # private tile -> its clone
 
     def private_bytes(self, memory: Memory) -> int:
-        """Bytes per partition of the tiles that each copy has of its own."""
+        """Bytes per partition of the tiles private to one copy."""
         own = (self.tiles[name] for name in self.private)
         return sum(tile.bytes_per_partition for tile in own if tile.memory is memory)
 
     def copies(self, values: Iterable[Affine | int], sets: int) -> list[Statement]:
-        """The body at several values of the loop variable, taking turns with `sets` sets of tiles.
+        """The body at several values of the loop variable, rotating through `sets` sets of tiles.
 
-        The first set is the body's own tiles.
+        The first set is the tiles of the original body.
         """
         result: list[Statement] = []
         for number, value in enumerate(values):
-            others = self._set(number % sets)
+            replacements = self._tile_set(number % sets)
             for name, count in self.inside.items():
-                self.uses[others[name].name if name in others else name] += count
+                self.uses[replacements[name].name if name in replacements else name] += count
             at = {self.variable: Affine.of(value)}
-            result += [substitute(statement, others, at) for statement in self.body]
+            result += [substitute(statement, replacements, at) for statement in self.body]
         return result
 
-    def _set(self, number: int) -> dict[str, Tile]:
+    def _tile_set(self, number: int) -> dict[str, Tile]:
         while len(self._sets) <= number:
-            self._sets.append({name: self._another(name) for name in self.private})
+            self._sets.append({name: self._clone_tile(name) for name in self.private})
         return self._sets[number]
 
-    def _another(self, name: str) -> Tile:
+    def _clone_tile(self, name: str) -> Tile:
         number = 1
         while f"{name}'{number}" in self.tiles:
             number += 1
-        made = replace(self.tiles[name], name=f"{name}'{number}")
-        self.tiles[made.name] = made
-        return made
+        clone = replace(self.tiles[name], name=f"{name}'{number}")
+        self.tiles[clone.name] = clone
+        return clone

@@ -1,10 +1,10 @@
-"""Add the waits and signals under which concurrent engines give the sequential result.
+"""Synchronisation: waits and signals with which concurrent engines keep program order.
 
 Every engine and every DMA queue is a stream that completes in order and counts what it completed
 in a semaphore of its own. An instruction that needs another stream's work waits for that stream's
 count. A loop adds the same number of counts in every iteration, so each count is affine in the
-loop variables, and so is every wait. A loop body is walked twice: the second walk, entered
-with the state that the first one left, finds what an iteration needs of the one before.
+loop variables, and so is every wait. A loop body is analysed twice: the second time, from the state
+after the first, finds the dependences on the previous iteration.
 """
 
 from __future__ import annotations
@@ -34,20 +34,19 @@ from glia.machine.ir import (
 )
 from glia.machine.queues import stream_of
 
-MOST_ACCESSES = 24  # of one tile; more are remembered as accesses to the whole of it
+MAXIMUM_ACCESSES = 24  # recorded of a tile; more are summarised as accesses to all of it
 Counts = dict[str, "_Completion"]
 Greatest = dict[tuple[tuple[str, int], ...], Affine]  # of counts with the same terms
 After = Mapping[int, Sequence[Instr]]
-NOTHING: After = MappingProxyType({})
+NO_EXTRA_NEEDS: After = MappingProxyType({})
 Needs = dict[str, Greatest]  # by stream
-Known = dict[tuple[str, str], Greatest]  # by the engine that has waited and the stream
+Observed = dict[tuple[str, str], Greatest]  # by the engine that has waited and the stream
 
 
 class _Completion:
-    """When a stream has completed an instruction.
+    """The completion of an instruction on a stream.
 
-    `stamp` says when the walk saw it, later in the walk is later in order; `count` is what the
-    stream has completed with it.
+    `stamp` increases in program order; `count` is the stream's semaphore value on completion.
     """
 
     __slots__ = ("count", "stamp", "stream")
@@ -58,8 +57,8 @@ class _Completion:
         self.count = count
 
 
-class _Access(_Completion):
-    """One stream's access to part of a tile that later accesses may have to wait for."""
+class _StreamAccess(_Completion):
+    """A stream's access to part of a tile, on which later accesses may depend."""
 
     __slots__ = ("footprint", "is_write")
 
@@ -73,17 +72,17 @@ class _Access(_Completion):
         self.count = count
 
 
-class _Record:
+class _TileRecord:
     """The accesses to one tile, oldest first."""
 
     __slots__ = ("accesses", "tile")
 
-    def __init__(self, tile: Tile, accesses: Iterable[_Access] = ()) -> None:
+    def __init__(self, tile: Tile, accesses: Iterable[_StreamAccess] = ()) -> None:
         self.tile = tile
-        self.accesses = _summary(tile, accesses)
+        self.accesses = _summarise(tile, accesses)
 
-    def need(self, footprint: Footprint, is_write: bool, needs: Counts) -> None:
-        """Add what an access has to wait for; the last access of a stream implies the others."""
+    def collect_needs(self, footprint: Footprint, is_write: bool, needs: Counts) -> None:
+        """Add the completions an access depends on, the latest of each stream to `needs`."""
         for access in reversed(self.accesses):
             if is_write or access.is_write:
                 latest = needs.get(access.stream)
@@ -91,10 +90,10 @@ class _Record:
                 if is_later and footprint.may_overlap(access.footprint):
                     needs[access.stream] = access
 
-    def add(self, new: _Access) -> None:
-        """Record an access; those it makes unnecessary to wait for go.
+    def add(self, new: _StreamAccess) -> None:
+        """Record an access and drop those it covers.
 
-        A write has waited for everything it overlaps, so waiting for it is enough.
+        A write has waited for every access it overlaps, so later accesses need only wait for it.
         """
         if not self.accesses:
             self.accesses.append(new)
@@ -104,73 +103,76 @@ class _Record:
         kept = [
             old
             for old in self.accesses
-            if old.footprint.first < first  # asked first: it tells most parts of a tensor apart
+            if old.footprint.first < first  # the cheapest test, and usually decisive
             or last < old.footprint.last
             or not (is_write or (old.stream == stream and not old.is_write))
             or not footprint.covers(old.footprint)
         ]
         kept.append(new)
-        self.accesses = kept if len(kept) <= MOST_ACCESSES else _summary(self.tile, kept)
+        self.accesses = kept if len(kept) <= MAXIMUM_ACCESSES else _summarise(self.tile, kept)
 
 
-def _summary(tile: Tile, accesses: Iterable[_Access]) -> list[_Access]:
-    """One access to the whole tile for every stream and kind."""
-    latest: dict[tuple[str, bool], _Access] = {}
+def _summarise(tile: Tile, accesses: Iterable[_StreamAccess]) -> list[_StreamAccess]:
+    """The latest access of each stream and kind, widened to the whole tile."""
+    latest: dict[tuple[str, bool], _StreamAccess] = {}
     for access in accesses:
         key = (access.stream, access.is_write)
         known = latest.get(key)
         if known is None or known.stamp < access.stamp:
             latest[key] = access
-    whole = Footprint.whole(tile) if latest else None
-    return [_Access(whole, a.is_write, a.stream, a.stamp, a.count) for a in latest.values()]
+    whole = Footprint.whole(tile)
+    return [_StreamAccess(whole, a.is_write, a.stream, a.stamp, a.count) for a in latest.values()]
 
 
-class _Owners:
-    """Who has the bytes of an on-chip memory: parts that are apart from each other, in order."""
+class _ByteOwners:
+    """The tile that owns each byte of an on-chip memory: disjoint intervals in order."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._parts: list[tuple[int, int, str]] = []  # (start, end, tile)
-        self.whole: set[str] = set()  # tiles that have all of their bytes
+        self.sole_owners: set[str] = set()  # tiles that own all of their bytes
 
     def clear(self) -> None:
-        """Nobody has anything."""
+        """Free every byte."""
         self._starts.clear()
         self._parts.clear()
-        self.whole.clear()
+        self.sole_owners.clear()
 
-    def take(self, start: int, end: int, name: str) -> tuple[list[str], list[str]]:
-        """Give the bytes to a tile; those that had some of them, and those left with none."""
+    def claim(self, start: int, end: int, name: str) -> tuple[list[str], list[str]]:
+        """Assign bytes to a tile; (previous owners of any, previous sole owners that lost all)."""
         first = bisect_right(self._starts, start)
         if first and self._parts[first - 1][1] > start:
             first -= 1
         last = bisect_left(self._starts, end, first)
-        over = self._parts[first:last]
-        if len(over) == 1 and over[0][:2] == (start, end):  # as buffers used in turn
+        overlapping = self._parts[first:last]
+        if len(overlapping) == 1 and overlapping[0][:2] == (
+            start,
+            end,
+        ):  # the common case: rotating buffers
             self._parts[first] = (start, end, name)
-            other = over[0][2]
-            gone = [other] if other in self.whole else []
-            self.whole.discard(other)
-            self.whole.add(name)
-            return [other], gone
-        left = [(start, end, name)]
-        if over:
-            if over[0][0] < start:
-                left.insert(0, (over[0][0], start, over[0][2]))
-            if over[-1][1] > end:
-                left.append((end, over[-1][1], over[-1][2]))
-        self._parts[first:last] = left
-        self._starts[first:last] = [part[0] for part in left]
-        before = [part[2] for part in over]
-        gone = [part[2] for part in over if start <= part[0] and part[1] <= end]
-        gone = [other for other in gone if other in self.whole]
-        self.whole.difference_update(before)
-        self.whole.add(name)
-        return before, gone
+            other = overlapping[0][2]
+            evicted = [other] if other in self.sole_owners else []
+            self.sole_owners.discard(other)
+            self.sole_owners.add(name)
+            return [other], evicted
+        remaining = [(start, end, name)]
+        if overlapping:
+            if overlapping[0][0] < start:
+                remaining.insert(0, (overlapping[0][0], start, overlapping[0][2]))
+            if overlapping[-1][1] > end:
+                remaining.append((end, overlapping[-1][1], overlapping[-1][2]))
+        self._parts[first:last] = remaining
+        self._starts[first:last] = [part[0] for part in remaining]
+        previous = [part[2] for part in overlapping]
+        evicted = [part[2] for part in overlapping if start <= part[0] and part[1] <= end]
+        evicted = [other for other in evicted if other in self.sole_owners]
+        self.sole_owners.difference_update(previous)
+        self.sole_owners.add(name)
+        return previous, evicted
 
 
-class _Touches:
-    """What instructions touch, one row for each pattern, from the columns of their program."""
+class _AccessTable:
+    """The accesses of all instructions, one row for each pattern."""
 
     def __init__(self, columns: Columns) -> None:
         patterns = columns.patterns
@@ -201,18 +203,18 @@ class _Touches:
 
 
 class _Analysis:
-    """Finds, for every instruction, the counts of other streams that it has to wait for."""
+    """Dependence analysis: the counts of other streams that every instruction waits for."""
 
     def __init__(self, program: Program, columns: Columns, after: After) -> None:
         self.program = program
         self.after = after
         self.awaited = {id(each) for producers in after.values() for each in producers}
-        self.completed: dict[int, _Completion] = {}  # of those, when they were seen last
-        self.touches = _Touches(columns)
+        self.completed: dict[int, _Completion] = {}  # the latest of each of those
+        self.touches = _AccessTable(columns)
         self.needs: list[Needs] = []
         self.counts: dict[str, Affine] = {}
-        self.records: dict[str, _Record] = {}
-        self.owners = {Memory.SBUF: _Owners(), Memory.PSUM: _Owners()}
+        self.records: dict[str, _TileRecord] = {}
+        self.owners = {Memory.SBUF: _ByteOwners(), Memory.PSUM: _ByteOwners()}
         self.owner = [self.owners.get(tile.memory) for tile in self.touches.tiles]
         self.position = 0
         self.stamp = 0
@@ -229,7 +231,7 @@ class _Analysis:
                     self.block(block)
 
     def loop(self, loop: Loop) -> None:
-        if _has_meeting(loop.body):  # every iteration starts and ends with all counts at 0
+        if _has_barrier(loop.body):  # every iteration starts and ends with all counts at 0
             self.block(loop.body)
             return
         start, entry = self.position, dict(self.counts)
@@ -251,10 +253,10 @@ class _Analysis:
             self.counts[stream] = entry.get(stream, ZERO) + amount * loop.trips
 
     def _to_previous_iteration(self, loop: Loop) -> None:
-        before = Affine.of(loop.variable) - 1
+        previous = Affine.of(loop.variable) - 1
         for access in self._touched_accesses():
-            access.footprint = access.footprint.shifted(loop.variable, before)
-            access.count = access.count.substitute({loop.variable: before})
+            access.footprint = access.footprint.substitute(loop.variable, previous)
+            access.count = access.count.substitute({loop.variable: previous})
 
     def _to_all_iterations(self, loop: Loop) -> None:
         last = {loop.variable: Affine((), loop.trips - 1)}
@@ -262,7 +264,7 @@ class _Analysis:
             access.footprint = access.footprint.swept(loop.variable, loop.trips)
             access.count = access.count.substitute(last)
 
-    def _touched_accesses(self) -> Iterator[_Access]:
+    def _touched_accesses(self) -> Iterator[_StreamAccess]:
         for name in self.touched & self.records.keys():
             yield from self.records[name].accesses
 
@@ -276,14 +278,14 @@ class _Analysis:
         touches, position = self.touches, self.position
         stream = touches.stream[position]
         rows = range(touches.begin[position], touches.begin[position + 1])
-        touched: list[tuple[_Record, Footprint, bool]] = []
+        touched: list[tuple[_TileRecord, Footprint, bool]] = []
         needs: Counts = {}
         for is_write, other in ((False, WRITES), (True, READS)):
             for row in rows:
                 if touches.access[row] != other:
                     record = self._record_of(touches.tile[row])
                     footprint = touches.footprints[touches.place[row]]
-                    record.need(footprint, is_write, needs)
+                    record.collect_needs(footprint, is_write, needs)
                     touched.append((record, footprint, is_write))
         if self.after:
             self._await(instruction, needs)
@@ -296,10 +298,10 @@ class _Analysis:
         if id(instruction) in self.awaited:
             self.completed[id(instruction)] = _Completion(stream, self.stamp, count)
         for record, footprint, is_write in touched:
-            record.add(_Access(footprint, is_write, stream, self.stamp, count))
+            record.add(_StreamAccess(footprint, is_write, stream, self.stamp, count))
 
     def _await(self, instruction: Instr, needs: Counts) -> None:
-        """Add the instructions that it waits for besides."""
+        """Add the completions that `after` demands."""
         for each in self.after.get(id(instruction), ()):
             known = self.completed.get(id(each))
             if known is not None:
@@ -308,7 +310,7 @@ class _Analysis:
                     needs[known.stream] = known
 
     def _record(self, needs: Counts) -> None:
-        """Add what this walk found to what earlier walks of the same instruction did."""
+        """Merge the needs of the current instruction with those that earlier passes found."""
         position = self.position
         self.position += 1
         if position == len(self.needs):
@@ -316,30 +318,30 @@ class _Analysis:
             return
         known = self.needs[position]
         for stream, access in needs.items():
-            _add(known.setdefault(stream, {}), access.count)
+            _add_greatest(known.setdefault(stream, {}), access.count)
 
-    def _record_of(self, number: int) -> _Record:
+    def _record_of(self, number: int) -> _TileRecord:
         """The record of a tile; a tile that takes over memory inherits what used it."""
         tile, owners = self.touches.tiles[number], self.owner[number]
         name = tile.name
         self.touched.add(name)
         record = self.records.get(name)
-        if record is not None and (owners is None or name in owners.whole):
+        if record is not None and (owners is None or name in owners.sole_owners):
             return record
-        before: list[_Access] = []
+        previous: list[_StreamAccess] = []
         if owners is not None:
             start = self.program.addresses[name]
-            others, gone = owners.take(start, start + tile.bytes_per_partition, name)
+            others, evicted = owners.claim(start, start + tile.bytes_per_partition, name)
             for other in others:
-                before += self.records[other].accesses
-            for other in gone:  # whoever had its bytes next will be asked instead
+                previous += self.records[other].accesses
+            for other in evicted:  # its accesses are inherited by the new owner
                 del self.records[other]
-        record = self.records[name] = _Record(tile, before)
+        record = self.records[name] = _TileRecord(tile, previous)
         return record
 
 
-def _add(counts: Greatest, count: Affine) -> bool:
-    """Add a count, unless one is known that is greater by a constant, or the same."""
+def _add_greatest(counts: Greatest, count: Affine) -> bool:
+    """Add a count; False where a known one with equal terms is at least as great."""
     known = counts.get(count.terms)
     if known is not None and known.constant >= count.constant:
         return False
@@ -348,7 +350,7 @@ def _add(counts: Greatest, count: Affine) -> bool:
 
 
 def count_signals(body: tuple[Statement, ...]) -> dict[str, int]:
-    """How many instructions each stream completes in one execution of a block of loops."""
+    """The number of instructions that each stream completes in one execution of a block."""
     totals: dict[str, int] = {}
     for statement in body:
         if isinstance(statement, Loop):
@@ -360,11 +362,13 @@ def count_signals(body: tuple[Statement, ...]) -> dict[str, int]:
     return totals
 
 
-def insert_semaphores(program: Program, options: object = None, after: After = NOTHING) -> Program:
+def insert_semaphores(
+    program: Program, options: object = None, after: After = NO_EXTRA_NEEDS
+) -> Program:
     """Add barriers around run-time control flow, then waits and signals everywhere.
 
-    `after` names, by the identity of an instruction, others that it waits for besides: earlier
-    ones of its block or of those around it.
+    `after` lists, by the identity of an instruction, extra instructions that it waits for: earlier
+    ones of its block or of enclosing blocks.
     """
     body = _with_barriers(program.body)
     if body is not program.body:
@@ -378,20 +382,20 @@ def insert_semaphores(program: Program, options: object = None, after: After = N
 
 
 def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """Engines meet around whiles and branches, where counts stop being affine.
+    """Add barriers around whiles and branches, where counts are not affine.
 
-    They also meet around loops in which they meet, so that every iteration counts from 0.
+    Loops that contain barriers get barriers too, so that every iteration counts from 0.
     """
-    if not _has_choice(body):
+    if not _has_dynamic_control(body):
         return body
     result: list[Statement] = []
     for statement in body:
         if isinstance(statement, While | Branch):
-            met = with_blocks(statement, lambda block: (*_with_barriers(block), Barrier()))
-            result += [Barrier(), met]
+            synchronised = with_blocks(statement, lambda block: (*_with_barriers(block), Barrier()))
+            result += [Barrier(), synchronised]
         elif isinstance(statement, Loop):
             inner = _with_barriers(statement.body)
-            if _has_meeting(inner):
+            if _has_barrier(inner):
                 result += [Barrier(), replace(statement, body=(*inner, Barrier()))]
             else:
                 result.append(replace(statement, body=inner))
@@ -400,30 +404,30 @@ def _with_barriers(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     return tuple(result)
 
 
-def _has_choice(body: tuple[Statement, ...]) -> bool:
-    """Whether there is run-time control flow in a block, or a meeting of engines."""
+def _has_dynamic_control(body: tuple[Statement, ...]) -> bool:
+    """Whether a block contains run-time control flow or a barrier."""
     for kind in set(map(type, body)):
         if kind in (While, Branch, Barrier):
             return True
         if kind is Loop:
             loops = (each.body for each in body if isinstance(each, Loop))
-            if any(map(_has_choice, loops)):
+            if any(map(_has_dynamic_control, loops)):
                 return True
     return False
 
 
-def _has_meeting(body: tuple[Statement, ...]) -> bool:
+def _has_barrier(body: tuple[Statement, ...]) -> bool:
     return any(isinstance(instruction, Barrier) for instruction in walk(body))
 
 
 class _Writer:
-    """Puts waits and signals on instructions, leaving out waits that earlier ones imply."""
+    """Sets waits and signals on instructions, without waits that earlier ones imply."""
 
     def __init__(self, needs: list[Needs], streams: list[str]) -> None:
         signals = {stream: (Signal(stream),) for stream in set(streams)}
         self.given = zip(needs, [signals[stream] for stream in streams], strict=True)
 
-    def block(self, body: tuple[Statement, ...], known: Known) -> tuple[Statement, ...]:
+    def block(self, body: tuple[Statement, ...], known: Observed) -> tuple[Statement, ...]:
         result: list[Statement] = []
         for statement in body:
             if isinstance(statement, Loop):
@@ -435,7 +439,7 @@ class _Writer:
                 result.append(with_blocks(statement, lambda block: self.block(block, {})))
         return tuple(result)
 
-    def _instruction(self, instruction: Instr, known: Known) -> Instr:
+    def _instruction(self, instruction: Instr, known: Observed) -> Instr:
         needs, signals = next(self.given)
         if instruction.__class__ is Barrier:
             known.clear()
@@ -443,11 +447,11 @@ class _Writer:
         waits = []
         on = instruction.on or instruction.engine
         for stream in sorted(needs):
-            reached = known.get((on, stream))
-            if reached is None:
-                reached = known[on, stream] = {}
+            observed = known.get((on, stream))
+            if observed is None:
+                observed = known[on, stream] = {}
             for count in needs[stream].values():
-                if _add(reached, count):
+                if _add_greatest(observed, count):
                     waits.append(Wait(stream, count))
         fields = dict(vars(instruction), waits=tuple(waits), signals=signals)
         return from_fields(type(instruction), fields)

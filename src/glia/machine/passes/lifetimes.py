@@ -1,4 +1,4 @@
-"""When each tile is live, in positions of the static program."""
+"""Live intervals of on-chip tiles, in positions of the static program."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from glia.machine.ir import Branch, Program
 
 
 @dataclass
-class Life:
-    """First and last position at which a tile holds something, both inclusive."""
+class Lifetime:
+    """The live interval of a tile: first and last position, both inclusive."""
 
     first: int
     last: int
 
 
 @dataclass(frozen=True)
-class _Uses:
-    """The first and last position at which instructions inside the same loops use a tile."""
+class _ScopedUse:
+    """The first and last use of a tile among the instructions of one loop scope."""
 
     regions: tuple[int, ...]  # enclosing loops, outermost first
     first: int
@@ -31,7 +31,7 @@ class _Uses:
 
 
 class _Regions:
-    """Which loops are around each instruction: `inside` has a number of `chains`."""
+    """The enclosing loops of each instruction: `chains[inside[i]]`, outermost first."""
 
     def __init__(self, instructions: int, body: tuple[InstructionSpan, ...]) -> None:
         self.inside = np.zeros(instructions, np.int64)
@@ -44,20 +44,20 @@ class _Regions:
             if span.statement is None:
                 self.inside[span.begin : span.end] = inside
                 continue
-            within = inside
+            inner = inside
             if not isinstance(span.statement, Branch):
-                within = len(self.chains)
+                inner = len(self.chains)
                 self.chains.append((*self.chains[inside], len(self.spans)))
                 self.spans.append((span.begin, max(span.begin, span.end - 1)))
             for block in span.blocks:
-                self._block(block, within)
+                self._block(block, inner)
 
 
-def find_lives(program: Program) -> dict[str, Life]:
-    """The life of every on-chip tile.
+def find_lifetimes(program: Program) -> dict[str, Lifetime]:
+    """The live interval of every on-chip tile.
 
-    A tile used only inside one iteration of a loop, written before it is read, lives within
-    that iteration; one that enters or leaves a loop lives through the whole of it.
+    A tile used only inside one iteration of a loop, written before it is read, is live
+    in that iteration only; one that is live into or out of a loop is live throughout the loop.
     """
     columns = columns_of(program)
     patterns = columns.patterns
@@ -68,38 +68,40 @@ def find_lives(program: Program) -> dict[str, Life]:
     rows = np.flatnonzero(is_on_chip)
     tile, position = named[rows], patterns.owner[rows]
     inside = regions.inside[position]
-    met = group_rows(tile, inside)
-    last = np.zeros(met.first.size, np.int64)
-    np.maximum.at(last, met.number, position)
+    groups = group_rows(tile, inside)
+    last = np.zeros(groups.first.size, np.int64)
+    np.maximum.at(last, groups.number, position)
     pairs = zip(
-        tile[met.first].tolist(), inside[met.first].tolist(), position[met.first].tolist(),
+        tile[groups.first].tolist(), inside[groups.first].tolist(), position[groups.first].tolist(),
         last.tolist(), strict=True,
     )  # fmt: skip
-    uses: defaultdict[int, list[_Uses]] = defaultdict(list)
+    uses: defaultdict[int, list[_ScopedUse]] = defaultdict(list)
     for number, chain, begin, end in pairs:
-        uses[number].append(_Uses(regions.chains[chain], begin, end))
+        uses[number].append(_ScopedUse(regions.chains[chain], begin, end))
     begins = np.zeros(len(numbers), np.int64)
     begins[[*uses]] = [each[0].first for each in uses.values()]
     is_read = (begins[tile] == position) & (patterns.access[rows] != WRITES)
-    entering = set(tile[is_read].tolist())
+    read_first = set(tile[is_read].tolist())
     names = [*numbers]
     return {
-        names[number]: _life(each, regions.spans, number in entering)
+        names[number]: _lifetime(each, regions.spans, number in read_first)
         for number, each in uses.items()
     }
 
 
-def _life(uses: list[_Uses], spans: list[tuple[int, int]], enters: bool) -> Life:
-    """The life of a tile with these uses; with `enters` the first of them reads it."""
+def _lifetime(
+    uses: list[_ScopedUse], spans: list[tuple[int, int]], is_read_first: bool
+) -> Lifetime:
+    """The live interval of a tile with these uses, the first a read with `is_read_first`."""
     common = uses[0].regions
-    if len(uses) == 1 and not (enters and common):
-        return Life(uses[0].first, uses[0].last)
+    if len(uses) == 1 and not (is_read_first and common):
+        return Lifetime(uses[0].first, uses[0].last)
     for use in uses[1:]:
         depth = 0
         while depth < min(len(common), len(use.regions)) and common[depth] == use.regions[depth]:
             depth += 1
         common = common[:depth]
-    through = {region for use in uses for region in use.regions[len(common) :]}
-    through.update(common if enters else ())
-    reached = [*((use.first, use.last) for use in uses), *(spans[region] for region in through)]
-    return Life(min(first for first, _ in reached), max(last for _, last in reached))
+    crossed = {region for use in uses for region in use.regions[len(common) :]}
+    crossed.update(common if is_read_first else ())
+    intervals = [*((use.first, use.last) for use in uses), *(spans[region] for region in crossed)]
+    return Lifetime(min(first for first, _ in intervals), max(last for _, last in intervals))

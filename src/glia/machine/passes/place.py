@@ -1,4 +1,4 @@
-"""Give every tile an address: SBUF and PSUM by lifetime, HBM one after the other."""
+"""Placement: addresses in SBUF and PSUM by lifetime, in HBM consecutively."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from glia.base.loc import UNKNOWN, Loc
 from glia.isa.operand import Memory, Tile
 from glia.machine.columns.update import share_columns
 from glia.machine.ir import Program
-from glia.machine.passes.lifetimes import Life, find_lives
+from glia.machine.passes.lifetimes import Lifetime, find_lifetimes
 
 HBM_ALIGNMENT = 512
 ON_CHIP_ALIGNMENT = 32
@@ -20,25 +20,25 @@ FOREVER = 1 << 62  # a position after every instruction
 
 
 class OnChipMemoryFull(CompileError):
-    """What one point of the program needs at the same time is more than SBUF or PSUM holds.
+    """The tiles that are live at one point of the program exceed the capacity of SBUF or PSUM.
 
-    Cause: a nest whose smallest tiles still do not fit beside what has to stay on chip, or a kernel
-    that keeps too many tiles until it uses them.
-    Fix: lower the tensor's innermost extent or split the operation; in a kernel copy what is done
-    with out of PSUM or SBUF before the next tile is written.
+    Cause: a nest whose smallest tiles do not fit beside the tiles that stay on chip, or a kernel
+    with too many live tiles.
+    Fix: lower the tensor's innermost extent or split the operation; in a kernel copy tiles to HBM,
+    or finish with them, before more are written.
     Example: a row-wise reduction over a single row of many millions of elements.
     """
 
     code = "GLIA301"
     message = (
         "{memory} is full: tile {tile} needs {bytes} bytes per partition of {capacity}, of which "
-        "tiles that are still used hold {held}"
+        "live tiles hold {held}"
     )
-    help = "use smaller tiles, or fewer at one time; or a target with a larger {memory}"
+    help = "use smaller tiles or fewer live tiles, or a target with a larger {memory}"
 
 
 class DeviceMemoryFull(CompileError):
-    """The tensors of the program together are more than the core's share of HBM.
+    """The tensors of the program exceed the core's share of HBM.
 
     Cause: inputs, outputs, constants and intermediates that do not stay in SBUF exceed the memory.
     Fix: use smaller tensors or a narrower dtype, or a target with more memory.
@@ -48,14 +48,15 @@ class DeviceMemoryFull(CompileError):
     code = "NCC_EOOM001"
     message = (
         "the program needs {total} bytes of HBM on {target}, which has {capacity} for a core: "
-        "{outside} of inputs and outputs, {constants} of constants, {internal} of intermediates"
+        "{external} of inputs and outputs, {constants} of constants, "
+        "{intermediate} of intermediates"
     )
     help = "use smaller tensors or a narrower dtype, or a target with more memory"
 
 
 @dataclass
-class Space:
-    """One on-chip memory while tiles are placed in order of their first use."""
+class OnChipSpace:
+    """The allocator of one on-chip memory; tiles come in order of their first use."""
 
     memory: Memory
     capacity: int
@@ -65,72 +66,72 @@ class Space:
     cursor: int = 0
     peak: int = 0
 
-    def place(self, tile: Tile, life: Life) -> int | None:
-        """The address of a tile; space is handed out in rotation so that reuse comes late.
+    def place(self, tile: Tile, lifetime: Lifetime) -> int | None:
+        """The address of a tile, or None where none is free.
 
-        None when there is no room.
+        Allocation is next-fit, so that addresses are reused late and engines rarely wait.
         """
-        self.active = [entry for entry in self.active if entry[2] >= life.first]
+        self.active = [entry for entry in self.active if entry[2] >= lifetime.first]
         bytes_needed = _round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
-        address = self._find(bytes_needed, self.cursor)
+        address = self._find_gap(bytes_needed, self.cursor)
         if address is None:
-            address = self._find(bytes_needed, 0)
+            address = self._find_gap(bytes_needed, 0)
         if address is None:
             return None
-        insort(self.active, (address, address + bytes_needed, life.last))
+        insort(self.active, (address, address + bytes_needed, lifetime.last))
         self.cursor = address + bytes_needed
         self.peak = max(self.peak, self.cursor)
         return address
 
     def reserve(self, address: int, tile: Tile) -> None:
-        """Keep the bytes of a tile with an address of its own from all others."""
+        """Reserve the bytes of a tile with a fixed address for the whole program."""
         insort(self.active, (address, address + tile.bytes_per_partition, FOREVER))
 
-    def _find(self, bytes_needed: int, start: int) -> int | None:
-        candidate = self._fit(start, bytes_needed)
+    def _find_gap(self, bytes_needed: int, start: int) -> int | None:
+        candidate = self._fit_in_bank(start, bytes_needed)
         for low, high, _ in self.active:
             if high <= candidate:
                 continue
             if low >= candidate + bytes_needed:
                 break
-            candidate = self._fit(high, bytes_needed)
+            candidate = self._fit_in_bank(high, bytes_needed)
         return candidate if candidate + bytes_needed <= self.capacity else None
 
-    def _fit(self, address: int, bytes_needed: int) -> int:
+    def _fit_in_bank(self, address: int, bytes_needed: int) -> int:
         if self.bank and address // self.bank != (address + bytes_needed - 1) // self.bank:
             return _round_up(address, self.bank)
         return address
 
 
 def place(program: Program, options: object = None) -> Program:
-    """Give every tile an address; those that have one keep it, for themselves throughout.
+    """Give every tile an address; a tile that has one keeps it, reserved for the whole program.
 
-    OnChipMemoryFull when SBUF or PSUM does not hold what is live at one time.
+    OnChipMemoryFull when the tiles live at one time exceed SBUF or PSUM.
     """
     arch = get_target(program.target).arch
-    lives = find_lives(program)
+    lifetimes = find_lifetimes(program)
     spaces = on_chip_spaces(arch)
     addresses = dict(program.addresses)
     for name, address in addresses.items():
         tile = program.tiles[name]
         if tile.memory in spaces:
             spaces[tile.memory].reserve(address, tile)
-    for name, life in sorted(lives.items(), key=lambda item: (item[1].first, item[0])):
+    for name, lifetime in sorted(lifetimes.items(), key=lambda item: (item[1].first, item[0])):
         tile = program.tiles[name]
         if name not in addresses:
-            address = spaces[tile.memory].place(tile, life)
-            if address is None:
-                raise full(spaces[tile.memory], tile, _first_use(program, tile))
-            addresses[name] = address
+            found = spaces[tile.memory].place(tile, lifetime)
+            if found is None:
+                raise memory_full(spaces[tile.memory], tile, _first_use(program, tile))
+            addresses[name] = found
     addresses |= _place_in_hbm(program)
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return share_columns(replace(program, tiles=used, addresses=addresses), program)
 
 
-def on_chip_spaces(arch: Arch) -> dict[Memory, Space]:
-    """SBUF and PSUM, as far as tiles may lie there, without any."""
-    psum = Space(Memory.PSUM, arch.psum_banks * arch.psum_bank_bytes, arch.psum_bank_bytes)
-    sbuf = Space(Memory.SBUF, arch.sbuf_usable_bytes_per_partition)
+def on_chip_spaces(arch: Arch) -> dict[Memory, OnChipSpace]:
+    """Empty allocators for the usable parts of SBUF and PSUM."""
+    psum = OnChipSpace(Memory.PSUM, arch.psum_banks * arch.psum_bank_bytes, arch.psum_bank_bytes)
+    sbuf = OnChipSpace(Memory.SBUF, arch.sbuf_usable_bytes_per_partition)
     return {Memory.SBUF: sbuf, Memory.PSUM: psum}
 
 
@@ -139,8 +140,8 @@ def _first_use(program: Program, tile: Tile) -> Loc:
     return next(uses, UNKNOWN)
 
 
-def full(space: Space, tile: Tile, loc: Loc) -> OnChipMemoryFull:
-    """The error for a tile without room, at the line that uses it first."""
+def memory_full(space: OnChipSpace, tile: Tile, loc: Loc) -> OnChipMemoryFull:
+    """The error for a tile that does not fit, at the line of its first use."""
     return OnChipMemoryFull(
         memory=space.memory.value,
         tile=tile.name,
@@ -152,7 +153,7 @@ def full(space: Space, tile: Tile, loc: Loc) -> OnChipMemoryFull:
 
 
 def _place_in_hbm(program: Program) -> dict[str, int]:
-    """Addresses one after the other, around the tensors that have one already."""
+    """Consecutive addresses, around the tensors with fixed addresses."""
     fixed = sorted(
         (program.addresses[t.name], program.addresses[t.name] + t.bytes)
         for t in program.tiles.values()
@@ -176,15 +177,15 @@ def _check_device_memory(program: Program, total: int) -> None:
     capacity = get_target(program.target).hbm_bytes
     if total <= capacity:
         return
-    outside = sum(b.tile.bytes for b in (*program.inputs, *program.outputs))
+    external = sum(b.tile.bytes for b in (*program.inputs, *program.outputs))
     constants = sum(program.tiles[name].bytes for name in program.constants)
     raise DeviceMemoryFull(
         total=total,
         target=program.target,
         capacity=capacity,
-        outside=outside,
+        external=external,
         constants=constants,
-        internal=total - outside - constants,
+        intermediate=total - external - constants,
     )
 
 

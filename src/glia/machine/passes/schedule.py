@@ -1,8 +1,7 @@
-"""Order straight-line code for instruction-level parallelism, and choose engines as it goes.
+"""List scheduling of straight-line code over in-order engines, with engine assignment.
 
-Engines are in-order, so the order of one block decides what overlaps. A list scheduler takes, of
-all instructions whose operands are ready, the one that can start first, the longest chain of
-dependents breaking ties, and gives it to the engine that would finish it first.
+Of all instructions whose operands are ready, the scheduler issues the one that can start first, the
+longest chain of dependents breaking ties, and assigns it to the engine that would finish it first.
 """
 
 from __future__ import annotations
@@ -32,18 +31,19 @@ from glia.machine.queues import stream_of
 from glia.options import CompileOptions
 
 MOVABLE = (TensorCopy, TensorScalar, TensorTensor, ScalarTensorTensor, Memset)
-RUN_SHARES = {  # of each memory, for the tiles of one run; the rest for those that outlive it
+RUN_SHARES = {  # of each memory, for the tiles of one run; the rest is for longer lifetimes
     Memory.SBUF: 0.45,
     Memory.PSUM: 0.75,
 }
 LONGEST_RUN = 1500  # instructions ordered together
-WINDOWS = {2: 64, 3: 192}  # -O level: how far ahead of the oldest unfinished instruction another
-# may run, which bounds the tiles that are live together
+# By -O level, the reordering distance: how far ahead of the oldest unissued instruction another may
+# be issued, which bounds the tiles that are live together
+WINDOWS = {2: 64, 3: 192}
 
 
 @dataclass
 class _Task:
-    """One instruction while a run is being ordered."""
+    """A node of the dependence graph of one run of instructions."""
 
     position: int
     instruction: Instr
@@ -57,7 +57,7 @@ class _Task:
     height_ns: float = 0.0  # longest chain of dependents
 
     def earliest_start(self, free_ns: dict[str, float]) -> float:
-        """When its operands are ready and some engine is free for it."""
+        """The time at which its operands are ready and one of its engines is free."""
         free = min([free_ns.get(stream, 0.0) for stream in self.streams])
         return free if free > self.ready_ns else self.ready_ns
 
@@ -65,29 +65,31 @@ class _Task:
 def schedule(program: Program, options: CompileOptions) -> Program:
     """Reorder every straight-line run of every block and assign engines."""
     if options.optlevel < 2:
-        return replace(program, body=_without_marks(program.body))
+        return replace(program, body=_unwrap_fixed_loops(program.body))
     scheduler = Scheduler(get_target(program.target).arch, WINDOWS[options.optlevel])
     return replace(program, body=scheduler.block(program.body))
 
 
-def schedule_as_given(program: Program, moves: Callable[[Instr], bool] | None = None) -> Program:
-    """Reorder straight-line runs of a program whose engines, and some addresses, are chosen.
+def schedule_keeping_engines(
+    program: Program, may_move: Callable[[Instr], bool] | None = None
+) -> Program:
+    """Reorder straight-line runs of a program; only what `may_move` accepts changes its engine.
 
-    Tiles with addresses that overlap keep the order of their accesses. Instructions that `moves`
-    holds for, none without it, may change to engines that give the same bits.
+    Accesses to tiles whose addresses overlap keep their order. An instruction that `may_move`
+    accepts, none by default, may change to an engine that gives the same bits.
     """
     scheduler = Scheduler(
         get_target(program.target).arch,
         WINDOWS[3],
-        moves=moves or (lambda _: False),
-        sharing=_sharing(program),
+        may_move=may_move or (lambda _: False),
+        aliases=_aliases_by_tile(program),
         placed=program.addresses,
     )
     return replace(program, body=scheduler.block(program.body))
 
 
-def _sharing(program: Program) -> dict[str, tuple[str, ...]]:
-    """By tile the others on the chip that have some of the same addresses."""
+def _aliases_by_tile(program: Program) -> dict[str, tuple[str, ...]]:
+    """By tile, the on-chip tiles whose addresses overlap its own."""
     placed: dict[Memory, list[tuple[int, int, str]]] = {}
     for name, start in program.addresses.items():
         tile = program.tiles[name]
@@ -106,21 +108,22 @@ def _sharing(program: Program) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _without_marks(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """The statements with what was written by hand in place of the loop of one trip around it."""
+def _unwrap_fixed_loops(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The statements with every fixed one-trip loop replaced by its body."""
     found: list[Statement] = []
     for statement in body:
         if isinstance(statement, Loop) and statement.is_fixed:
             found += statement.body
         else:
-            found.append(with_blocks(statement, _without_marks))
+            found.append(with_blocks(statement, _unwrap_fixed_loops))
     return tuple(found)
 
 
 class Scheduler:
-    """`moves` says which may change engines; `sharing` names tiles that share addresses.
+    """A list scheduler for one generation.
 
-    `placed` names tiles with addresses, which take no room from the others.
+    `may_move` selects the instructions that may change engines. `aliases` lists, by tile, tiles
+    whose addresses overlap. `placed` names the tiles with addresses, which need no capacity.
     """
 
     def __init__(
@@ -128,17 +131,18 @@ class Scheduler:
         arch: Arch,
         window: int,
         *,
-        moves: Callable[[Instr], bool] = lambda _: True,
-        sharing: Mapping[str, Sequence[str]] | None = None,
+        may_move: Callable[[Instr], bool] = lambda _: True,
+        aliases: Mapping[str, Sequence[str]] | None = None,
         placed: Container[str] = (),
     ) -> None:
         self.arch = arch
         self.window = window
-        self.moves = moves
-        self.sharing = sharing or {}
+        self.may_move = may_move
+        self.aliases = aliases or {}
         self.placed = placed
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        """The block with every straight-line run scheduled."""
         result: list[Statement] = []
         run: list[Instr] = []
         for statement in body:
@@ -161,24 +165,26 @@ class Scheduler:
                 self.task(position, instruction)
                 for position, instruction in enumerate(instructions[start : start + LONGEST_RUN])
             ]
-            _connect(tasks, self.sharing)
+            _add_dependencies(tasks, self.aliases)
             ordered += self.order(tasks)
         return ordered
 
     def task(self, position: int, instruction: Instr) -> _Task:
+        """The node of an instruction, without edges."""
         variants = tuple(self.variants(instruction))
         durations = tuple(self.duration(variant) for variant in variants)
         streams = tuple(map(stream_of, variants))
         return _Task(position, instruction, variants, streams, durations, self.latency(instruction))
 
     def duration(self, instruction: Instr) -> float:
-        """Nanoseconds its stream is busy."""
+        """Nanoseconds for which the instruction occupies its stream."""
         if isinstance(instruction, Transfer):
             return instruction.transfer_nanoseconds(self.arch)
         engine = instruction.runs_on
         return engine_cycles(instruction, self.arch) / self.arch.clocks_ghz[engine]
 
     def latency(self, instruction: Instr) -> float:
+        """Nanoseconds from the end of the instruction until another stream sees its result."""
         arch = self.arch
         if isinstance(instruction, Transfer):
             return arch.dma_start_ns + arch.dma_completion_ns
@@ -187,13 +193,13 @@ class Scheduler:
         return cycles / arch.clocks_ghz[engine] + arch.semaphore_wake_ns
 
     def variants(self, instruction: Instr) -> Iterator[Instr]:
-        """The instruction, then the same on every other engine that gives the same result."""
+        """The instruction, then its forms on the other engines that give the same result."""
         yield instruction
         if not isinstance(instruction, MOVABLE) or not _is_float(instruction):
             return
-        if not self.moves(instruction):
+        if not self.may_move(instruction):
             return
-        others = [replace(instruction, on=engine) for engine in instruction.engines]
+        others: list[Instr] = [replace(instruction, on=engine) for engine in instruction.engines]
         if self.arch.capabilities.has_shared_sbuf_port:  # moving work to GpSimd gains nothing
             others = [other for other in others if other.on != "gpsimd"]
             others += _activations(instruction)
@@ -202,31 +208,33 @@ class Scheduler:
                 yield variant
 
     def order(self, tasks: list[_Task]) -> list[Instr]:
-        """List scheduling; a tile is begun only when there is room for one more."""
+        """List-schedule the tasks; prefers those whose new tiles fit in the memory's share."""
         for task in reversed(tasks):
-            below = max((tasks[s].height_ns for s in task.successors), default=0.0)
-            task.height_ns = min(task.durations) + task.latency + below
+            successor_height = max((tasks[s].height_ns for s in task.successors), default=0.0)
+            task.height_ns = min(task.durations) + task.latency + successor_height
         free_ns: dict[str, float] = {}
         unissued = dict.fromkeys(range(len(tasks)))
-        rooms = [_Use(tasks, memory, self.arch, self.placed) for memory in RUN_SHARES]
+        pressures = [
+            _MemoryPressure(tasks, memory, self.arch, self.placed) for memory in RUN_SHARES
+        ]
         available = [task.position for task in tasks if not task.waiting_for]
         result = []
         while unissued:
             limit = next(iter(unissued)) + self.window
             near = [tasks[position] for position in available if position < limit]
-            roomy = near
-            for room in rooms:
-                if room.is_tight():
-                    roomy = [t for t in roomy if room.has(t.position)]
+            fitting = near
+            for pressure in pressures:
+                if pressure.may_overflow():
+                    fitting = [t for t in fitting if pressure.has_capacity(t.position)]
             task = min(
-                roomy or [tasks[next(iter(unissued))]],  # the oldest leads to tiles that end
+                fitting or [tasks[next(iter(unissued))]],  # the oldest: it frees tiles soonest
                 key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),
             )
             available.remove(task.position)
-            for room in rooms:
-                room.issue(task.position)
+            for pressure in pressures:
+                pressure.issue(task.position)
             del unissued[task.position]
-            chosen, end = _finishing_first(task, free_ns)
+            chosen, end = _fastest_variant(task, free_ns)
             free_ns[task.streams[chosen]] = end
             result.append(task.variants[chosen])
             for successor in task.successors:
@@ -238,37 +246,37 @@ class Scheduler:
         return result
 
 
-class _Use:
-    """Which tiles of a memory are in use while a run is ordered: from first access to last."""
+class _MemoryPressure:
+    """The tiles of one memory that are live, first access to last, as a run is ordered."""
 
     def __init__(
         self, tasks: Sequence[_Task], memory: Memory, arch: Arch, placed: Container[str]
     ) -> None:
         self.capacity = usable_bytes_per_partition(memory, arch) * RUN_SHARES[memory]
         self.tiles = [_tiles(task.instruction, memory, placed) for task in tasks]
-        self.most = max((sum(tiles.values()) for tiles in self.tiles), default=0)
-        self.left = Counter(name for tiles in self.tiles for name in tiles)
+        self.largest = max((sum(tiles.values()) for tiles in self.tiles), default=0)
+        self.remaining_uses = Counter(name for tiles in self.tiles for name in tiles)
         self.live: dict[str, int] = {}
-        self.held = 0  # bytes per partition of what is live
+        self.live_bytes = 0  # bytes per partition of what is live
 
-    def is_tight(self) -> bool:
-        """Whether there may be an instruction whose tiles do not fit beside those in use."""
-        return self.held + self.most > self.capacity
+    def may_overflow(self) -> bool:
+        """Whether some instruction's tiles might not fit beside the live ones."""
+        return self.live_bytes + self.largest > self.capacity
 
-    def has(self, position: int) -> bool:
-        """Whether the tiles that the instruction there begins fit beside those in use."""
-        begun = sum(b for n, b in self.tiles[position].items() if n not in self.live)
-        return not begun or self.held + begun <= self.capacity
+    def has_capacity(self, position: int) -> bool:
+        """Whether the tiles that become live at a position fit beside the live ones."""
+        added_bytes = sum(b for n, b in self.tiles[position].items() if n not in self.live)
+        return not added_bytes or self.live_bytes + added_bytes <= self.capacity
 
     def issue(self, position: int) -> None:
-        """Take the tiles that the instruction there begins, give back those it ends."""
+        """Update the live tiles: allocate those first accessed here, free those last accessed."""
         for name, bytes_used in self.tiles[position].items():
             if name not in self.live:
                 self.live[name] = bytes_used
-                self.held += bytes_used
-            self.left[name] -= 1
-            if not self.left[name]:
-                self.held -= self.live.pop(name)
+                self.live_bytes += bytes_used
+            self.remaining_uses[name] -= 1
+            if not self.remaining_uses[name]:
+                self.live_bytes -= self.live.pop(name)
 
 
 def _tiles(instruction: Instr, memory: Memory, placed: Container[str]) -> dict[str, int]:
@@ -279,8 +287,8 @@ def _tiles(instruction: Instr, memory: Memory, placed: Container[str]) -> dict[s
     }
 
 
-def _finishing_first(task: _Task, free_ns: dict[str, float]) -> tuple[int, float]:
-    """The number of the variant that is done first, and when it is."""
+def _fastest_variant(task: _Task, free_ns: dict[str, float]) -> tuple[int, float]:
+    """The variant that finishes first, and the time at which it does."""
     best, best_end = 0, float("inf")
     for number, (stream, duration) in enumerate(zip(task.streams, task.durations, strict=True)):
         start = max(free_ns.get(stream, 0.0), task.ready_ns)
@@ -290,7 +298,7 @@ def _finishing_first(task: _Task, free_ns: dict[str, float]) -> tuple[int, float
 
 
 def _activations(instruction: Instr) -> Iterator[Instr]:
-    """The same for the Scalar Engine, which has no copies and sums of its own at first."""
+    """Equivalent activations for the Scalar Engine, as its own copies came later."""
     match instruction:
         case TensorCopy(dst=dst, src=src, loc=loc):
             yield Activation(dst=dst, data=src, function="copy", on="scalar", loc=loc)
@@ -304,44 +312,44 @@ def _activations(instruction: Instr) -> Iterator[Instr]:
 
 
 def _is_float(instruction: Instr) -> bool:
-    """Whether every tensor holds floats: engines differ in how they treat integers and raw bits."""
+    """Whether all operands are float tensors: engines treat integers and raw bits differently."""
     patterns = [*instruction.patterns()]
     return all(p.dtype.is_float and p.dtype is p.tile.dtype for p in patterns)
 
 
-def _connect(tasks: list[_Task], sharing: Mapping[str, Sequence[str]]) -> None:
-    """Add an edge for every pair of accesses that must keep their order."""
+def _add_dependencies(tasks: list[_Task], aliases: Mapping[str, Sequence[str]]) -> None:
+    """Add a dependence edge for every pair of accesses that must keep their order."""
     accesses: dict[str, list[tuple[int, bool, Footprint]]] = {}
-    last_keepers: dict[tuple[str, str], int] = {}
+    last_state_users: dict[tuple[str, str], int] = {}
     last_register_user = -1
     for task in tasks:
-        before: set[int] = set()
+        predecessors: set[int] = set()
         instruction = task.instruction
         if instruction.uses_registers:
             if last_register_user >= 0:
-                before.add(last_register_user)
+                predecessors.add(last_register_user)
             last_register_user = task.position
         for _, kept, _ in instruction.states_touched():
             place = (instruction.runs_on, kept.state.name)
-            before.add(last_keepers.get(place, task.position))
-            last_keepers[place] = task.position
+            predecessors.add(last_state_users.get(place, task.position))
+            last_state_users[place] = task.position
         written = [(p, True) for p in instruction.written_patterns()]
         for pattern, is_write in [*written, *((p, False) for p in instruction.read_patterns())]:
             footprint = Footprint.of(pattern)
             known = accesses.setdefault(pattern.tile.name, [])
-            before.update(
+            predecessors.update(
                 position
                 for position, wrote, other in known
                 if (is_write or wrote) and footprint.may_overlap(other)
             )
-            before.update(
+            predecessors.update(
                 position
-                for name in sharing.get(pattern.tile.name, ())
+                for name in aliases.get(pattern.tile.name, ())
                 for position, wrote, _ in accesses.get(name, ())
                 if is_write or wrote
             )
             known.append((task.position, is_write, footprint))
-        before.discard(task.position)
-        for position in before:
+        predecessors.discard(task.position)
+        for position in predecessors:
             tasks[position].successors.append(task.position)
-        task.waiting_for = len(before)
+        task.waiting_for = len(predecessors)

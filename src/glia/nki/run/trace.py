@@ -22,8 +22,8 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import HBM_ALIGNMENT, OnChipMemoryFull, place
-from glia.machine.passes.rename_tiles import rename
-from glia.machine.passes.schedule import schedule_as_given
+from glia.machine.passes.rename_tiles import rename_tiles
+from glia.machine.passes.schedule import schedule_keeping_engines
 from glia.machine.passes.spread_operands import use_both_memories
 from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.errors import NotAnOutput
@@ -141,14 +141,14 @@ def _schedule_and_place(
 
     for given in _renaming_candidates(program):
         with suppress(OnChipMemoryFull):
-            return place_program(schedule_as_given(given, moves))
+            return place_program(schedule_keeping_engines(given, moves))
     return place_program(program)
 
 
 def _renaming_candidates(program: Program) -> Iterator[Program]:
     """The program with renamed tiles in both memories, then in one, then as it is."""
     if not program.addresses:
-        renamed = rename(program)
+        renamed = rename_tiles(program)
         yield use_both_memories(renamed)
         yield renamed
     yield program

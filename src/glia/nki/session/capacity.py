@@ -13,8 +13,8 @@ from glia.base.fast_objects import fields_of
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
-from glia.machine.passes.lifetimes import Life
-from glia.machine.passes.place import ON_CHIP_ALIGNMENT, Space, full, on_chip_spaces
+from glia.machine.passes.lifetimes import Lifetime
+from glia.machine.passes.place import ON_CHIP_ALIGNMENT, OnChipSpace, memory_full, on_chip_spaces
 
 _OPERANDS: dict[type[Instr], tuple[str, ...]] = {}  # names of the operands
 
@@ -76,6 +76,6 @@ class OnChipUsage:
             if address is not None:
                 spaces[tile.memory].reserve(address, tile)
         for tile, use, address in sorted(used, key=lambda each: (each[1].first, each[0].name)):
-            space: Space = spaces[tile.memory]
-            if address is None and space.place(tile, Life(use.first, use.last)) is None:
-                raise full(space, tile, use.loc)
+            space: OnChipSpace = spaces[tile.memory]
+            if address is None and space.place(tile, Lifetime(use.first, use.last)) is None:
+                raise memory_full(space, tile, use.loc)

@@ -171,12 +171,12 @@ def _hardware() -> Iterator[str]:
         lncs = ", ".join(map(str, target.lncs))
         arch = target.arch.name
         yield f"| {target.name} | {arch} | {memory} | {target.cores_per_chip} | {lncs} |"
-    for arch in ARCHS:
-        yield from _constants(arch)
+    for generation in ARCHS:
+        yield from _constants(generation)
     yield from ("", "## Assumed numbers", "", "No public source gives these; they are worked down.")
     yield ""
-    for arch in ARCHS:
-        yield f"- {arch.name}: {', '.join(f'`{name}`' for name in arch.assumed)}"
+    for generation in ARCHS:
+        yield f"- {generation.name}: {', '.join(f'`{name}`' for name in generation.assumed)}"
     assumed = [
         name for name, instr in INSTRUCTIONS.items() if instr.cost_source.startswith("assumed")
     ]

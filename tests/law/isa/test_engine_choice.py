@@ -76,5 +76,5 @@ def test_copies_have_a_choice(target: str, others: set[str]) -> None:
 
 def test_what_may_not_move_has_none() -> None:
     copy = instructions(Bench(2, starts=(0,)), (F32, BF16))[0]
-    stays = Scheduler(get_target("trn1").arch, 192, moves=lambda _: False)
+    stays = Scheduler(get_target("trn1").arch, 192, may_move=lambda _: False)
     assert [*stays.variants(copy)] == [copy]

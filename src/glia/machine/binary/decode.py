@@ -1,4 +1,4 @@
-"""Read a machine program from the bytes `encode` writes, trusting none of them."""
+"""Decode machine programs from bytes, which are validated as hostile input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from glia.machine.binary.encode import (
     MEMORIES,
     PAYLOAD_MAGIC,
     PAYLOAD_VERSION,
-    Item,
-    Part,
-    Value,
+    FieldBits,
+    StatementTag,
+    ValueTag,
     encoded_fields,
 )
 from glia.machine.binary.errors import UnsupportedNeffVersion
@@ -34,6 +34,7 @@ MAXIMUM_VALUE_DEPTH = 8  # tuples inside one another
 MAXIMUM_DIMENSIONS = 16
 MAXIMUM_TRIPS = 1 << 40
 MAXIMUM_TILE_BYTES = 1 << 42  # far above any device's HBM; keeps later arithmetic sane
+Entry = TypeVar("Entry")
 Member = Callable[[str], memoryview]
 
 
@@ -56,6 +57,11 @@ class _Decoder:
         self._constant_file = constant_file
         self._engines: tuple[str, ...] = ()
         self._streams: tuple[ByteReader, ...] = ()
+        self._strings: list[str] = []
+        self._tiles: list[Tile] = []
+        self._patterns: list[Pattern] = []
+        self._opcodes: list[type[Instr]] = []
+        self._sources: list[Loc] = []
 
     def decode(self) -> Program:
         source = self._from
@@ -87,7 +93,7 @@ class _Decoder:
             stream.finish()
         return Program(name, target, tiles, inputs, outputs, constants, body, addresses, notes)
 
-    def _table(self, read: Callable[[], Any]) -> list[Any]:
+    def _table(self, read: Callable[[], Entry]) -> list[Entry]:
         return [read() for _ in range(self._from.count())]
 
     def _named(self, pairs: Any) -> dict[str, Any]:
@@ -201,7 +207,7 @@ class _Decoder:
         statements: list[Statement] = []
         for _ in range(self._from.count()):
             tag = self._from.byte()
-            if tag == Item.RUN:
+            if tag == StatementTag.RUN:
                 statements.extend(self._run())
             else:
                 statements.append(self._control(tag, depth))
@@ -211,22 +217,22 @@ class _Decoder:
         engine = self._from.index(len(self._engines), "engine")
         stream, count = self._streams[engine], self._from.unsigned()
         if count > stream.remaining:
-            self._from.fail(f"{count} instructions promised, the engine has fewer")
+            self._from.fail(f"{count} instructions expected, the engine has fewer")
         return [self._instruction(stream, self._engines[engine]) for _ in range(count)]
 
     def _control(self, tag: int, depth: int) -> Statement:
         source = self._from
         match tag:
-            case Item.LOOP:
+            case StatementTag.LOOP:
                 variable, trips = self._text(source), source.unsigned()
                 if trips > MAXIMUM_TRIPS:
                     source.fail(f"loop {variable!r} runs {trips} times")
                 return Loop(variable, trips, self._block(depth + 1))
-            case Item.WHILE:
+            case StatementTag.WHILE:
                 register = self._text(source)
                 condition = self._block(depth + 1)
                 return While(condition, register, self._block(depth + 1))
-            case Item.BRANCH:
+            case StatementTag.BRANCH:
                 register = self._text(source)
                 arms = tuple(self._block(depth + 1) for _ in range(source.count()))
                 if not arms:
@@ -238,54 +244,54 @@ class _Decoder:
         kind = self._opcodes[source.index(len(self._opcodes), "opcode")]
         parts = source.byte()
         fields: dict[str, Any] = {}
-        if parts & Part.ENGINE:
+        if parts & FieldBits.ENGINE:
             fields["on"] = engine
-        if parts & Part.QUEUE:
+        if parts & FieldBits.QUEUE:
             fields["queue"] = self._text(source)
-        if parts & Part.WAITS:
+        if parts & FieldBits.WAITS:
             waits = range(source.count())
             fields["waits"] = tuple(Wait(self._text(source), self._affine(source)) for _ in waits)
-        if parts & Part.SIGNALS:
+        if parts & FieldBits.SIGNALS:
             signals = range(source.count())
             fields["signals"] = tuple(Signal(self._text(source), source.signed()) for _ in signals)
-        if parts & Part.SOURCE:
+        if parts & FieldBits.SOURCE:
             fields["loc"] = self._sources[source.index(len(self._sources), "source line")]
         for name in encoded_fields(kind):
             fields[name] = value = self._value(source, 0)
             if not _fits(kind, name, value):
                 source.fail(f"{kind.mnemonic()} cannot have {name} = {value!r:.40}")
         instruction = kind(**fields)
-        if instruction.runs_on != engine or parts >= 2 * Part.SOURCE:
+        if instruction.runs_on != engine or parts >= 2 * FieldBits.SOURCE:
             source.fail(f"{kind.mnemonic()} is in the stream of engine {engine!r}")
         return instruction
 
     def _value(self, source: ByteReader, depth: int) -> Any:
         match source.byte():
-            case Value.NONE:
+            case ValueTag.NONE:
                 return None
-            case Value.FALSE:
+            case ValueTag.FALSE:
                 return False
-            case Value.TRUE:
+            case ValueTag.TRUE:
                 return True
-            case Value.INTEGER:
+            case ValueTag.INTEGER:
                 return source.signed()
-            case Value.REAL:
+            case ValueTag.REAL:
                 return source.real()
-            case Value.TEXT:
+            case ValueTag.TEXT:
                 return self._text(source)
-            case Value.TUPLE if depth < MAXIMUM_VALUE_DEPTH:
+            case ValueTag.TUPLE if depth < MAXIMUM_VALUE_DEPTH:
                 return tuple(self._value(source, depth + 1) for _ in range(source.count()))
-            case Value.DTYPE:
+            case ValueTag.DTYPE:
                 return self._dtype(source)
-            case Value.PATTERN:
+            case ValueTag.PATTERN:
                 return self._patterns[source.index(len(self._patterns), "access pattern")]
-            case Value.TILE:
+            case ValueTag.TILE:
                 return self._tiles[source.index(len(self._tiles), "tile")]
-            case Value.AFFINE:
+            case ValueTag.AFFINE:
                 return self._affine(source)
-            case Value.SCALAR:
+            case ValueTag.SCALAR:
                 return self._scalar(source)
-            case Value.MEMORY:
+            case ValueTag.MEMORY:
                 return MEMORIES[source.index(len(MEMORIES), "memory")]
         source.fail("an operand or attribute has an unknown kind")
 
@@ -294,7 +300,8 @@ class _Decoder:
         data = source.raw()
         if len(data) != dtype.numpy.itemsize:
             source.fail(f"a {dtype} has {len(data)} bytes")
-        return np.frombuffer(data, dtype.numpy)[0]
+        scalar: np.generic = np.frombuffer(data, dtype.numpy)[0]
+        return scalar
 
 
 def _fits(kind: type[Instr], name: str, value: Any) -> bool:
@@ -315,7 +322,7 @@ def _fits(kind: type[Instr], name: str, value: Any) -> bool:
 
 
 @cache
-def _hints(kind: type[Instr]) -> dict[str, Any]:
+def _hints(kind: type[object]) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 

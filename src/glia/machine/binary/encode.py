@@ -1,4 +1,4 @@
-"""Write a machine program as bytes: one `program` stream and one stream for each engine.
+"""Encode a machine program as bytes: one `program` stream and one stream for each engine.
 
 The program stream holds the tables (strings, tiles, access patterns, instruction declarations,
 source lines) and the control structure; each engine stream holds that engine's instructions in its
@@ -30,7 +30,7 @@ PAYLOAD_VERSION = 1
 MEMORIES = (Memory.HBM, Memory.SBUF, Memory.PSUM)
 
 
-class Value(IntEnum):
+class ValueTag(IntEnum):
     """The tag before an operand or attribute."""
 
     NONE = 0
@@ -48,7 +48,7 @@ class Value(IntEnum):
     MEMORY = 12
 
 
-class Item(IntEnum):
+class StatementTag(IntEnum):
     """The tag before a statement of the control structure."""
 
     RUN = 0
@@ -57,8 +57,8 @@ class Item(IntEnum):
     BRANCH = 3
 
 
-class Part(IntEnum):
-    """Bits that say which scheduling fields of an instruction follow."""
+class FieldBits(IntEnum):
+    """Bits for the scheduling fields of an instruction that follow."""
 
     ENGINE = 1
     QUEUE = 2
@@ -80,7 +80,7 @@ def encode_program(program: Program, constant_files: Mapping[str, str]) -> Strea
     return _Encoder(program).encode(constant_files)
 
 
-class _Table:
+class _InternTable:
     """Distinct values in order of first use, each already encoded."""
 
     def __init__(self) -> None:
@@ -104,8 +104,8 @@ class _Table:
 class _Encoder:
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._strings, self._tiles, self._patterns = _Table(), _Table(), _Table()
-        self._opcodes, self._sources = _Table(), _Table()
+        self._strings, self._tiles, self._patterns = _InternTable(), _InternTable(), _InternTable()
+        self._opcodes, self._sources = _InternTable(), _InternTable()
         self._engines: dict[str, ByteWriter] = {}
         for engine in sorted({i.runs_on for i in program.instructions()}):
             self._engines[engine] = ByteWriter()
@@ -166,28 +166,30 @@ class _Encoder:
         for engine, group in runs:
             if engine is None:
                 for statement in group:
+                    assert not isinstance(statement, Instr)
                     self._control(to, statement)
                 continue
-            to.byte(Item.RUN)
+            to.byte(StatementTag.RUN)
             to.unsigned(list(self._engines).index(engine))
             to.unsigned(len(group))
             for instruction in group:
+                assert isinstance(instruction, Instr)
                 self._instruction(self._engines[engine], instruction)
 
     def _control(self, to: ByteWriter, statement: Loop | While | Branch) -> None:
         match statement:
             case Loop(variable, trips, body):
-                to.byte(Item.LOOP)
+                to.byte(StatementTag.LOOP)
                 to.unsigned(self._text(variable))
                 to.unsigned(trips)
                 self._block(to, body)
             case While(condition, register, body):
-                to.byte(Item.WHILE)
+                to.byte(StatementTag.WHILE)
                 to.unsigned(self._text(register))
                 self._block(to, condition)
                 self._block(to, body)
             case Branch(register, arms):
-                to.byte(Item.BRANCH)
+                to.byte(StatementTag.BRANCH)
                 to.unsigned(self._text(register))
                 to.unsigned(len(arms))
                 for arm in arms:
@@ -196,9 +198,11 @@ class _Encoder:
     def _instruction(self, to: ByteWriter, instruction: Instr) -> None:
         kind = type(instruction)
         to.unsigned(self._opcodes.index(kind, self._declaration))
-        parts = Part.ENGINE * bool(instruction.on) | Part.QUEUE * bool(instruction.queue)
-        parts |= Part.WAITS * bool(instruction.waits) | Part.SIGNALS * bool(instruction.signals)
-        parts |= Part.SOURCE * (instruction.loc != UNKNOWN)
+        parts = FieldBits.ENGINE * bool(instruction.on) | FieldBits.QUEUE * bool(instruction.queue)
+        parts |= FieldBits.WAITS * bool(instruction.waits) | FieldBits.SIGNALS * bool(
+            instruction.signals
+        )
+        parts |= FieldBits.SOURCE * (instruction.loc != UNKNOWN)
         to.byte(parts)
         if instruction.queue:
             to.unsigned(self._text(instruction.queue))
@@ -236,41 +240,41 @@ class _Encoder:
     def _value(self, to: ByteWriter, value: Any) -> None:
         match value:
             case None:
-                to.byte(Value.NONE)
+                to.byte(ValueTag.NONE)
             case np.generic():
-                to.byte(Value.SCALAR)
+                to.byte(ValueTag.SCALAR)
                 to.unsigned(self._text(from_numpy(value.dtype).name))
                 to.raw(value.tobytes())
             case bool():
-                to.byte(Value.TRUE if value else Value.FALSE)
+                to.byte(ValueTag.TRUE if value else ValueTag.FALSE)
             case int():
-                to.byte(Value.INTEGER)
+                to.byte(ValueTag.INTEGER)
                 to.signed(value)
             case float():
-                to.byte(Value.REAL)
+                to.byte(ValueTag.REAL)
                 to.real(value)
             case str():
-                to.byte(Value.TEXT)
+                to.byte(ValueTag.TEXT)
                 to.unsigned(self._text(value))
             case tuple():
-                to.byte(Value.TUPLE)
+                to.byte(ValueTag.TUPLE)
                 to.unsigned(len(value))
                 for element in value:
                     self._value(to, element)
             case DType():
-                to.byte(Value.DTYPE)
+                to.byte(ValueTag.DTYPE)
                 to.unsigned(self._text(value.name))
             case Pattern():
-                to.byte(Value.PATTERN)
+                to.byte(ValueTag.PATTERN)
                 to.unsigned(self._patterns.index(value, self._pattern))
             case Tile():
-                to.byte(Value.TILE)
+                to.byte(ValueTag.TILE)
                 to.unsigned(self._tile(value))
             case Affine():
-                to.byte(Value.AFFINE)
+                to.byte(ValueTag.AFFINE)
                 self._affine(to, value)
             case Memory():
-                to.byte(Value.MEMORY)
+                to.byte(ValueTag.MEMORY)
                 to.byte(MEMORIES.index(value))
             case _:
                 raise InternalError(f"a NEFF cannot hold an attribute of type {type(value)}")

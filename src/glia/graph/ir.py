@@ -63,6 +63,8 @@ class Node:
     region_fields: ClassVar[tuple[str, ...]] = ()
     attribute_fields: ClassVar[tuple[str, ...]] = ()
     field_hints: ClassVar[Mapping[str, Any]] = {}
+    is_pure: ClassVar[bool] = True  # nodes with equal attributes and operands have equal results
+    keeps_float32: ClassVar[bool] = False  # under `--auto-cast all`, as its values or bits need it
 
     loc: Loc = field(default=UNKNOWN, kw_only=True)
 

@@ -91,6 +91,7 @@ class CustomCall(Node):
     result: Type
     config: str
     opcode: ClassVar[str] = "custom_call"
+    is_pure: ClassVar[bool] = False
 
     def infer(self) -> Type:
         return self.result

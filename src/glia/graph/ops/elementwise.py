@@ -73,6 +73,7 @@ class Bitcast(Node):
     x: Node
     to: DType
     opcode: ClassVar[str] = "bitcast"
+    keeps_float32: ClassVar[bool] = True
 
     def infer(self) -> Type:
         source = tensor(self.x)
@@ -166,6 +167,7 @@ class Iota(Node):
     result: TensorType
     dimension: int
     opcode: ClassVar[str] = "iota"
+    keeps_float32: ClassVar[bool] = True
 
     def infer(self) -> Type:
         rank = len(self.result.shape)

@@ -61,6 +61,8 @@ class RngUniform(Node):
     result: TensorType
     distribution: str  # "uniform" | "normal"
     opcode: ClassVar[str] = "rng"
+    is_pure: ClassVar[bool] = False
+    keeps_float32: ClassVar[bool] = True
 
     def infer(self) -> Type:
         known = self.distribution in ("uniform", "normal")
@@ -92,6 +94,7 @@ class Fft(Node):
     kind: str  # "fft" | "ifft" | "rfft" | "irfft"
     lengths: tuple[int, ...]
     opcode: ClassVar[str] = "fft"
+    keeps_float32: ClassVar[bool] = True
 
     def infer(self) -> Type:
         x, count = tensor(self.x), len(self.lengths)
@@ -130,6 +133,7 @@ class TriangularSolve(Node):
     unit_diagonal: bool
     transpose: str  # "no" | "transpose" | "adjoint"
     opcode: ClassVar[str] = "triangular_solve"
+    keeps_float32: ClassVar[bool] = True
 
     def infer(self) -> Type:
         a, b = tensor(self.a), tensor(self.b)
@@ -178,6 +182,7 @@ class Cholesky(Node):
     x: Node
     lower: bool
     opcode: ClassVar[str] = "cholesky"
+    keeps_float32: ClassVar[bool] = True
 
     def infer(self) -> Type:
         x = tensor(self.x)

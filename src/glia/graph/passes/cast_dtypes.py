@@ -15,29 +15,23 @@ from typing import Any
 
 from glia.arch import get_target
 from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F16, F32, DType, float_limits
-from glia.graph.ir import Graph, Node, Parameter
+from glia.graph.ir import OPS, Graph, Node, Parameter
 from glia.graph.ops import (
-    Bitcast,
     Broadcast,
-    Cholesky,
     Constant,
     Convert,
     Convolution,
     CustomCall,
     Dot,
-    Fft,
     Get,
-    Iota,
     Map,
     Reduce,
     ReducePrecision,
     ReduceWindow,
     Reshape,
     Reverse,
-    RngUniform,
     Slice,
     Transpose,
-    TriangularSolve,
     results_of,
 )
 from glia.graph.ops.scalar_regions import monoid
@@ -175,7 +169,7 @@ _SPECIAL: dict[type[Node], Any] = {
     Map: _keep_float32_parts,
     CustomCall: _keep_kernel,
     **dict.fromkeys((Dot, Convolution), _accumulate_in_float32),
-    **dict.fromkeys((Bitcast, Cholesky, Fft, Iota, RngUniform, TriangularSolve), _keep_in_float32),
+    **{operation: _keep_in_float32 for operation in OPS.values() if operation.keeps_float32},
 }
 
 

@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 
 from glia.graph.ir import Graph, Node, Parameter
-from glia.graph.ops import Constant, CustomCall, RngUniform
+from glia.graph.ops import Constant
 from glia.graph.rules.driver import map_regions
 from glia.options import CompileOptions
-
-_DISTINCT = (RngUniform, CustomCall)
-"""Operations whose equal copies may differ: samples, and calls with effects."""
 
 
 def eliminate_common_subexpressions(graph: Graph, options: CompileOptions) -> Graph:
@@ -34,7 +31,7 @@ class _ValueNumbering:
 
             def change(node: Node) -> Node:
                 node = map_regions(node, self.merge)
-                if isinstance(node, (Parameter, *_DISTINCT)):
+                if isinstance(node, Parameter) or not node.is_pure:
                     return node
                 return first.setdefault(self._key(node, tuple(map(id, node.operands))), node)
 
@@ -64,7 +61,7 @@ class _ValueNumbering:
         for node in region.nodes:
             if isinstance(node, Parameter):
                 lines.append((node.index, node.type))
-            elif isinstance(node, _DISTINCT):
+            elif not node.is_pure:
                 lines.append(id(node))
             else:
                 lines.append(self._key(node, tuple(number[o] for o in node.operands)))

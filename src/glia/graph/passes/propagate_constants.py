@@ -15,17 +15,16 @@ from glia.graph.ops import (
     Constant,
     Convert,
     Convolution,
-    CustomCall,
     Dot,
     Iota,
     ReducePrecision,
     Reshape,
-    RngUniform,
     Slice,
     Transpose,
     While,
 )
 from glia.graph.rules.driver import map_regions
+from glia.graph.rules.regions import all_nodes, regions_of
 from glia.graph.type_rules import tensor
 from glia.options import CompileOptions
 
@@ -41,7 +40,7 @@ FOLDED_WORK = 1 << 26
 """Elementary steps (elements, or multiplications) that folding one node may take."""
 
 _LAYOUT = (Transpose, Reshape, Convert, Bitcast, ReducePrecision, Slice)
-_NEVER = (RngUniform, Collective, CustomCall, While)
+_NEVER = (Collective, While)  # the participant is unknown; it may not terminate
 _GENERATED = (Broadcast, Iota)
 
 
@@ -74,11 +73,11 @@ def _fold(graph: Graph) -> Graph:
 
 
 def _is_foldable(node: Node, known: dict[Node, Array | None]) -> bool:
-    if isinstance(node, (Parameter, *_NEVER, *_GENERATED)) or not node.operands:
+    if isinstance(node, (Parameter, *_NEVER, *_GENERATED)) or not (node.operands and node.is_pure):
         return False
     if not isinstance(node.type, TensorType) or any(o not in known for o in node.operands):
         return False
-    if _has_loop(node) or _evaluation_steps(node) > FOLDED_WORK:
+    if _has_unfoldable_region(node) or _evaluation_steps(node) > FOLDED_WORK:
         return False
     stored = sum(tensor(o).bytes for o in node.operands if isinstance(o, Constant))
     if stored and isinstance(node, _LAYOUT):
@@ -86,12 +85,12 @@ def _is_foldable(node: Node, known: dict[Node, Array | None]) -> bool:
     return node.type.bytes <= max(FREE_BYTES, GROWTH * stored)
 
 
-def _has_loop(node: Node) -> bool:
-    regions: list[Graph] = []
-    for name in node.region_fields:
-        value = getattr(node, name)
-        regions.extend([value] if isinstance(value, Graph) else value)
-    return any(isinstance(n, _NEVER) or _has_loop(n) for region in regions for n in region.nodes)
+def _has_unfoldable_region(node: Node) -> bool:
+    return any(
+        isinstance(inner, _NEVER) or not inner.is_pure
+        for region in regions_of(node)
+        for inner in all_nodes(region)
+    )
 
 
 def _evaluation_steps(node: Node) -> int:

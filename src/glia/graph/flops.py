@@ -6,6 +6,7 @@ import math
 
 from glia.graph.ir import Graph
 from glia.graph.ops import Convolution, Dot
+from glia.graph.rules.regions import regions_of
 
 
 def count_flops(graph: Graph) -> int:
@@ -18,8 +19,5 @@ def count_flops(graph: Graph) -> int:
         elif isinstance(node, Convolution):
             contracted = math.prod(node.kernel.shape[1:])
             total += 2 * contracted * math.prod(node.shape)
-        for name in node.region_fields:
-            region = getattr(node, name)
-            for inner in region if isinstance(region, tuple) else (region,):
-                total += count_flops(inner)
+        total += sum(map(count_flops, regions_of(node)))
     return total

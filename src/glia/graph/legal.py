@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from glia.base.errors import InternalError
 from glia.graph.ir import Graph, Node, Parameter, TensorType, Type
+from glia.graph.rules.regions import regions_of
 from glia.graph.text import describe
 from glia.graph.type_rules import has_declared_type
 
@@ -21,21 +22,13 @@ def verify(graph: Graph) -> None:
         _verify_parameters(current)
         for node in current.nodes:
             _verify_node(current, node)
-            pending.extend(_regions(node))
+            pending.extend(regions_of(node))
         _verify_results(current)
 
 
 def _fail(graph: Graph, message: str, node: Node | None = None) -> None:
     shown = f"\n  node: {describe(node)}\n  source: {node.loc}" if node else ""
     raise InternalError(f"graph {graph.name!r}: {message}{shown}")
-
-
-def _regions(node: Node) -> list[Graph]:
-    found: list[Graph] = []
-    for name in node.region_fields:
-        value = getattr(node, name)
-        found.extend([value] if isinstance(value, Graph) else value)
-    return found
 
 
 def _verify_parameters(graph: Graph) -> None:

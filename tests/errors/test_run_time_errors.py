@@ -49,7 +49,7 @@ def test_a_device_too_large_for_the_host_says_how_large(monkeypatch: pytest.Monk
     def refuse(program: object, inputs: object) -> dict[str, np.ndarray]:
         raise MemoryError
 
-    monkeypatch.setattr(runtime, "resolve", lambda path: refuse)
+    monkeypatch.setattr(runtime, "import_object", lambda path: refuse)
     neff = example_neff()
     needed = sum(t.bytes for t in neff.program.tiles.values() if t.memory is Memory.HBM)
     with pytest.raises(DeviceMemoryExhausted, match=f"needs {needed} bytes") as caught:

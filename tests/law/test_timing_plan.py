@@ -22,14 +22,14 @@ from glia.machine.ir import Branch, Loop, Program, Statement, While, walk
 from glia.timing import instruction_tables
 from glia.timing import producers as writers
 from glia.timing.costs import cost_of
-from glia.timing.plan import Plan, make_plan
+from glia.timing.plan import TimingPlan, make_plan
 from support.generated_programs import AFFINE, instructions, program, programs
 
 TRN1, TRN2 = (get_target(name).arch for name in ("trn1", "trn2"))
 ARCHS = st.sampled_from((TRN1, TRN2))
 
 
-def assert_costs_are_those_of_each_instruction(plan: Plan, arch: Arch) -> None:
+def assert_costs_are_those_of_each_instruction(plan: TimingPlan, arch: Arch) -> None:
     """The cost that instructions share is what each costs when asked alone."""
     for step, instr in enumerate(plan.columns.instructions):
         planned = plan.cost(step)
@@ -193,7 +193,7 @@ def overlap(one: Pattern, other: Pattern) -> bool:
     )
 
 
-def needed(plan: Plan) -> list[list[int]]:
+def needed(plan: TimingPlan) -> list[list[int]]:
     begin = plan.steps["step_read"]
     spans = zip(begin[:-1].tolist(), begin[1:].tolist(), strict=True)
     return [plan.steps["read_step"][first:end].tolist() for first, end in spans]

@@ -91,7 +91,7 @@ def test_a_plan_is_laid_out_as_the_record() -> None:
     arch = get_target("trn2").arch
     record = lay_out(make_plan(program([]), arch), arch, {}, 0)
     assert set(record) == set(arrays_of(CoreRecord)) | {"state"}
-    assert len(record["parameter"]) == len(registers.Parameter)
+    assert len(record["parameter"]) == len(registers.RunParameter)
     assert len(record["core"]) == len(registers.CoreState)
     assert len(record["overflow"]) == len(registers.Overflow)
 

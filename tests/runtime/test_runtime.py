@@ -16,7 +16,7 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding
 from glia.neff.package import Neff
 from glia.runtime.errors import NotEnoughCores, UnknownDevice, WrongDType, WrongInputs, WrongShape
-from glia.runtime.model import fit_input
+from glia.runtime.model import convert_input
 from glia.runtime.status import Status
 from support.neff_programs import SHAPE, WEIGHTS, example_neff, scale_and_add
 
@@ -71,12 +71,12 @@ def test_wrong_names_are_explained(names: tuple[str, ...], named: str) -> None:
 def test_raw_bytes_of_a_numpy_file_are_taken_as_the_models_dtype() -> None:
     binding = Binding("h", Tile("h", Memory.HBM, BF16, 1, 4), (4,), BF16)
     values = np.arange(4).astype(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(fit_input(binding, values.view("V2")), values)
+    np.testing.assert_array_equal(convert_input(binding, values.view("V2")), values)
 
 
 def test_lists_and_numbers_are_converted() -> None:
     binding = Binding("h", Tile("h", Memory.HBM, BF16, 1, 2), (2,), BF16)
-    assert fit_input(binding, [1, 2]).dtype == ml_dtypes.bfloat16
+    assert convert_input(binding, [1, 2]).dtype == ml_dtypes.bfloat16
 
 
 def test_unknown_devices_and_too_many_cores_are_refused() -> None:

@@ -22,7 +22,7 @@ from glia.isa.operand import Pattern, Tile
 from glia.machine.ir import Branch, Loop, Program, While
 from glia.timing.plan import make_plan
 from glia.timing.simulate import Deadlock, Event, Timing, simulate_timing
-from glia.timing.steady_state import TooLong
+from glia.timing.steady_state import RunTooLong
 from support.timing_programs import (
     copy,
     part,
@@ -619,7 +619,7 @@ def test_a_long_loop_is_skipped_without_a_trace_too():
 
 
 def test_a_run_of_weeks_is_refused():
-    with pytest.raises(TooLong, match="GLIA402"):
+    with pytest.raises(RunTooLong, match="GLIA402"):
         timed(Loop("i", 10**15, (copy(A, B),)))
 
 
@@ -640,7 +640,7 @@ def test_rings_of_counts_grow_as_far_as_loads_run_ahead():
 
 
 def test_the_trace_is_bounded_and_says_what_it_leaves_out():
-    timing = simulate_timing(pipelined_matmul(50), TRN2, skip=False, most_events=10)
+    timing = simulate_timing(pipelined_matmul(50), TRN2, skip=False, max_events=10)
     assert len(timing.events) == 10
     assert timing.events_left_out == 1 + 50 * 5 - 10
     assert simulate_timing(pipelined_matmul(5), TRN2, trace=False).events == ()

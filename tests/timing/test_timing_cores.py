@@ -11,8 +11,8 @@ from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
 from glia.profile.report import profile_programs
 from glia.timing.core import Deadlock
-from glia.timing.cores import NobodyComes, simulate_cores
-from glia.timing.simulate import ALONE, Timing, simulate_timing
+from glia.timing.cores import UnmatchedRendezvous, simulate_cores
+from glia.timing.simulate import UNTIMED_RENDEZVOUS, Timing, simulate_timing
 
 ARCH = get_target("trn2").arch
 SHAPE = (128, 512)
@@ -149,8 +149,8 @@ def test_a_collective_with_a_rank_that_is_not_timed_goes_on() -> None:
     arch = get_target("trn1").arch
     (alone,) = simulate_cores([reducing(3)], arch)
     assert alone == simulate_timing(reducing(3), arch)
-    assert ALONE in alone.not_modelled
-    assert ALONE not in simulate_timing(written(1, 0), ARCH).not_modelled
+    assert UNTIMED_RENDEZVOUS in alone.not_modelled
+    assert UNTIMED_RENDEZVOUS not in simulate_timing(written(1, 0), ARCH).not_modelled
 
 
 def test_cores_that_never_meet_are_timed_alone() -> None:
@@ -171,7 +171,9 @@ def test_the_order_of_cores_does_not_matter() -> None:
 
 
 def test_waiting_for_a_core_that_does_not_come_is_an_error() -> None:
-    with pytest.raises(NobodyComes, match=r"\[GLIA403\] .*core 0 waits at core_barrier for core 1"):
+    with pytest.raises(
+        UnmatchedRendezvous, match=r"\[GLIA403\] .*core 0 waits at core_barrier for core 1"
+    ):
         simulate_cores([written(1, 2), written(1, 1)], ARCH)
 
 
@@ -181,7 +183,7 @@ def test_a_core_that_waits_for_itself_is_a_deadlock() -> None:
     b.memset(tile, 1.0, waits={"ready": 1})
     b.core_barrier(y)
     stuck = b.finish(is_checked=False)
-    with pytest.raises((Deadlock, NobodyComes)):
+    with pytest.raises((Deadlock, UnmatchedRendezvous)):
         simulate_cores([stuck, written(1, 1)], ARCH)
 
 

@@ -40,17 +40,17 @@ def critical_path(timing: Timing) -> tuple[PathLine, ...]:
     in proportion to the rest.
     """
     by_track = _by_track(timing.events)
-    ahead = _ahead_on_queue(timing.events)
+    predecessors = _queue_predecessors(timing.events)
     last = max(timing.events, key=lambda event: event.end_ns, default=None)
     lines: dict[tuple[str, str], list[float]] = {}
     found: dict[tuple[str, str], Event] = {}
     while last is not None:
-        before = _held_up_by(last, by_track, ahead.get(id(last)))
+        before = _blocking_event(last, by_track, predecessors.get(id(last)))
         begin = before.end_ns if before is not None else timing.begin_ns
         key = str(last.instr.loc), last.instr.mnemonic()
         found.setdefault(key, last)
         entry = lines.setdefault(key, [0.0, 0])
-        entry[0] += max(0.0, last.end_ns - begin - _skipped(timing, begin, last.end_ns))
+        entry[0] += max(0.0, last.end_ns - begin - _skipped_ns(timing, begin, last.end_ns))
         entry[1] += 1
         last = before
     total = sum(ns for ns, _ in lines.values()) or 1.0
@@ -73,24 +73,24 @@ def _by_track(events: tuple[Event, ...]) -> dict[str, tuple[list[float], list[Ev
     return {name: ([e.end_ns for e in listed], listed) for name, listed in tracks.items()}
 
 
-def _ahead_on_queue(events: tuple[Event, ...]) -> dict[int, Event]:
+def _queue_predecessors(events: tuple[Event, ...]) -> dict[int, Event]:
     """By the id of a transfer the one before it on its queue."""
     latest: dict[str, Event] = {}
-    ahead = {}
+    predecessors = {}
     for event in events:
         if is_queue(event.track):
             if event.track in latest:
-                ahead[id(event)] = latest[event.track]
+                predecessors[id(event)] = latest[event.track]
             latest[event.track] = event
-    return ahead
+    return predecessors
 
 
-def _held_up_by(
-    event: Event, by_track: dict[str, tuple[list[float], list[Event]]], ahead: Event | None
+def _blocking_event(
+    event: Event, by_track: dict[str, tuple[list[float], list[Event]]], predecessors: Event | None
 ) -> Event | None:
     """What ended last of all that the event could have waited for."""
-    if ahead is not None and event.is_behind and ahead.end_ns < event.end_ns:
-        return ahead
+    if predecessors is not None and event.is_behind and predecessors.end_ns < event.end_ns:
+        return predecessors
     names = {event.track} | {_track_of(wait.semaphore) for wait in event.instr.waits}
     if is_queue(event.track):
         names.add(event.instr.runs_on)
@@ -108,7 +108,7 @@ def _track_of(semaphore: str) -> str:
     return queue_track(queue) if queue else semaphore
 
 
-def _skipped(timing: Timing, begin: float, end: float) -> float:
+def _skipped_ns(timing: Timing, begin: float, end: float) -> float:
     """Time of repeated iterations between two moments; of nested loops the outermost counts."""
     spans = sorted((s.start_ns, s.end_ns) for s in timing.skips)
     total, reached = 0.0, begin

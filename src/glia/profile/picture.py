@@ -32,9 +32,9 @@ class Axis:
     def __init__(self, begin: float, end: float, skips: tuple[Skip, ...]) -> None:
         self.begin, self.end = begin, max(end, begin + 1)
         self.folds = [s for s in skips if s.end_ns > s.start_ns][:6]
-        room = WIDTH - GUTTER - 16
+        pixels = WIDTH - GUTTER - 16
         shown = self.end - self.begin - sum(s.end_ns - s.start_ns for s in self.folds)
-        self.scale = (room - FOLDED_PIXELS * len(self.folds)) / max(shown, 1)
+        self.scale = (pixels - FOLDED_PIXELS * len(self.folds)) / max(shown, 1)
         self.starts = [s.start_ns for s in self.folds]
 
     def __call__(self, moment: float) -> float:
@@ -44,8 +44,8 @@ class Axis:
         for number, fold in enumerate(self.folds[:before]):
             hidden = min(moment, fold.end_ns) - fold.start_ns
             x -= hidden * self.scale
-            whole = fold.end_ns - fold.start_ns
-            x += FOLDED_PIXELS * (1.0 if number + 1 < before else hidden / whole)
+            duration = fold.end_ns - fold.start_ns
+            x += FOLDED_PIXELS * (1.0 if number + 1 < before else hidden / duration)
         return x
 
 

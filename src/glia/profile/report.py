@@ -134,15 +134,15 @@ class Profile:
 
     def to_dict(self) -> dict[str, object]:
         """Everything but the single events, in JSON's types."""
-        return self._to_dict() | ({"cores": self._cores_to_dict()} if self.cores else {})
+        return self._summary() | ({"cores": self._core_rows()} if self.cores else {})
 
-    def _cores_to_dict(self) -> list[dict[str, object]]:
+    def _core_rows(self) -> list[dict[str, object]]:
         return [
-            core._to_dict() | {"waiting_us": {str(n): us for n, us in core.waiting_us.items()}}
+            core._summary() | {"waiting_us": {str(n): us for n, us in core.waiting_us.items()}}
             for core in self.cores
         ]
 
-    def _to_dict(self) -> dict[str, object]:
+    def _summary(self) -> dict[str, object]:
         timing = self.timing
         return {
             "program": self.program.name,
@@ -160,14 +160,14 @@ class Profile:
             "engines": {n: vars(e).copy() for n, e in self.engines.items()},
             "queues": {n: vars(e).copy() for n, e in self.queues.items()},
             "opcodes": [vars(row).copy() for row in timing.opcodes],
-            "stalls": [vars(row).copy() for row in timing.stalls] + self._waits_to_dict(),
+            "stalls": [vars(row).copy() for row in timing.stalls] + self._core_wait_rows(),
             "activation_table_loads": timing.table_loads,
             "throttled_us": timing.throttled_ns / 1000,
             "notes": list(self.program.notes),
             "not_modelled": list(self.not_modelled),
         }
 
-    def _waits_to_dict(self) -> list[dict[str, object]]:
+    def _core_wait_rows(self) -> list[dict[str, object]]:
         """Waits for other cores as rows like those of waits for semaphores."""
         return [
             {"engine": w.engine, "semaphore": f"core {w.core}", "ns": w.ns, "opcode": w.opcode}

@@ -23,7 +23,7 @@ _LARGEST_ELEMENT = 16
 
 def read_array(path: str) -> np.ndarray:
     """The array in a .npy file, memory-mapped; BadArrayFile when there is none."""
-    with _reading(path):
+    with _array_file_errors(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise BadArrayFile(path=path, reason="it holds several arrays; a .npy file holds one")
@@ -32,21 +32,21 @@ def read_array(path: str) -> np.ndarray:
 
 def read_arrays(path: str) -> list[np.ndarray]:
     """All arrays of a .npz file in their order, or the one of a .npy file."""
-    with _reading(path):
+    with _array_file_errors(path):
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             return [archive]
         with archive:
             assert archive.zip is not None
-            held = sum(member.file_size for member in archive.zip.infolist())
-            if held > inflation_limit(Path(path).stat().st_size):
-                raise ValueError(f"it would be {held} bytes when unpacked")
+            unpacked_bytes = sum(member.file_size for member in archive.zip.infolist())
+            if unpacked_bytes > inflation_limit(Path(path).stat().st_size):
+                raise ValueError(f"it would be {unpacked_bytes} bytes when unpacked")
             return [archive[name] for name in archive.files]
 
 
 def read_references(path: str, outputs: Sequence[Binding]) -> dict[str, np.ndarray]:
     """The reference of every output from a .npz file, by name, or by position (arr_0, ...)."""
-    with _reading(path):
+    with _array_file_errors(path):
         archive = np.load(path, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             raise ValueError("it is not a .npz file")
@@ -63,9 +63,11 @@ def _references(
             raise BadArrayFile(path=path, reason=f"it has no array {binding.name!r}")
         elements = int(np.prod(binding.shape, dtype=object))
         assert archive.zip is not None
-        held = archive.zip.getinfo(f"{keys[0]}.npy").file_size
-        if held > elements * _LARGEST_ELEMENT + _HEADER_BYTES:
-            raise BadArrayFile(path=path, reason=f"array {keys[0]!r} is too large: {held} bytes")
+        unpacked_bytes = archive.zip.getinfo(f"{keys[0]}.npy").file_size
+        if unpacked_bytes > elements * _LARGEST_ELEMENT + _HEADER_BYTES:
+            raise BadArrayFile(
+                path=path, reason=f"array {keys[0]!r} is too large: {unpacked_bytes} bytes"
+            )
         array = archive[keys[0]]
         if array.shape != binding.shape:
             reason = f"array {keys[0]!r} has shape {list(array.shape)}, not {list(binding.shape)}"
@@ -75,7 +77,8 @@ def _references(
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def _array_file_errors(path: str) -> Iterator[None]:
+    """Turn what reading a file raises into BadArrayFile."""
     try:
         yield
     except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile) as problem:
@@ -129,7 +132,7 @@ def compare(
 def random_array(
     dtype: DType, shape: tuple[int, ...], generator: np.random.Generator
 ) -> np.ndarray:
-    """An array for an input nobody gave: normal floats, small non-negative integers, fair bools."""
+    """Random contents for an input: standard normal floats, integers and bools 0 or 1."""
     if dtype.is_float or dtype.is_complex:
         return np.asarray(generator.standard_normal(shape)).astype(dtype.numpy)
     return np.asarray(generator.integers(0, 2, shape)).astype(dtype.numpy)

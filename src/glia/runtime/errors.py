@@ -1,4 +1,4 @@
-"""Everything that can be wrong with what a user gives a loaded model."""
+"""Errors of loading a model, of its inputs and of its execution."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class WrongDType(CompileError):
 class UnknownDevice(CompileError):
     """`glia.load` was asked for a device that does not exist.
 
-    Cause: The name is not one of the ways this installation can execute a program.
+    Cause: The name is none of the simulated devices of this installation.
     Fix: Leave `device` out, or name one of the devices in the message.
     Example: glia.load("model.neff", device="cuda")
     """
@@ -76,7 +76,7 @@ class DeviceMemoryExhausted(CompileError):
     status: ClassVar[Status] = Status.NRT_RESOURCE
     code = "GLIA505"
     message = (
-        "NRT_RESOURCE(4): the model needs {bytes} bytes of device memory, which the host lacks"
+        "NRT_RESOURCE(4): the model needs {bytes} bytes of device memory; the host has less free"
     )
     help = "free memory, use a larger machine, or compile a smaller model or batch"
 

@@ -33,7 +33,7 @@ Executor = Callable[[Sequence[Program], Arrays], Arrays]
 
 _PROFILER = "glia.profile.report:profile_programs"
 # How a program can be executed, the default first: in program order, or with engines and queues
-# running on as far as semaphores let them, which finds what only luck keeps right.
+# running ahead as far as semaphores let them, which exposes missing synchronisation.
 DEVICES = {
     "reference": "glia.sim.order.concurrent:run_programs",
     "adversarial": "glia.sim.order.concurrent:run_strictly",
@@ -66,7 +66,7 @@ class Model:
 
     @property
     def not_modelled(self) -> tuple[str, ...]:
-        """What the results rest on beside what is documented; for times see `profile`."""
+        """Assumptions behind the results; for those behind times see `profile`."""
         return not_modelled(*self.neff.programs)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
@@ -80,7 +80,7 @@ class Model:
     def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run on arrays by input name; the outputs by name. Errors as for a call."""
         checked = self._check(arrays)
-        executor: Executor = resolve(DEVICES[self.device])
+        executor: Executor = import_object(DEVICES[self.device])
         try:
             results = executor(self.neff.programs, checked)
         except MemoryError as problem:
@@ -92,26 +92,28 @@ class Model:
         return {binding.name: results[binding.name] for binding in self.outputs}
 
     def profile(self, *arrays: np.ndarray) -> Profile:
-        """The simulated time of one execution, all cores together; with arrays, also checked."""
+        """The simulated time of one execution on all cores; `arrays` are checked if given."""
         if arrays:
             self._check(self._by_name(arrays))
-        profile: Callable[[Sequence[Program], str], Profile] = resolve(_PROFILER)
+        profile: Callable[[Sequence[Program], str], Profile] = import_object(_PROFILER)
         return profile(self.neff.programs, self.neff.target)
 
     def _by_name(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         if len(arrays) != len(self.inputs):
-            self._refuse(f"{len(arrays)} arrays were given")
+            self._reject(f"{len(arrays)} arrays were given")
         return {binding.name: a for binding, a in zip(self.inputs, arrays, strict=True)}
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         expected = {binding.name for binding in self.inputs}
         if missing := [binding.name for binding in self.inputs if binding.name not in arrays]:
-            self._refuse(f"input {missing[0]!r} is missing")
+            self._reject(f"input {missing[0]!r} is missing")
         if unknown := [name for name in arrays if name not in expected]:
-            self._refuse(f"there is no input {unknown[0]!r}")
-        return {binding.name: fit_input(binding, arrays[binding.name]) for binding in self.inputs}
+            self._reject(f"there is no input {unknown[0]!r}")
+        return {
+            binding.name: convert_input(binding, arrays[binding.name]) for binding in self.inputs
+        }
 
-    def _refuse(self, problem: str) -> None:
+    def _reject(self, problem: str) -> None:
         raise WrongInputs(problem=problem, expected=describe_tensors(self.inputs))
 
 
@@ -120,9 +122,9 @@ def load(
 ) -> Model:
     """Load a NEFF file, a compiled `Neff` or a machine program onto a device.
 
-    The default device is the fastest there is.
+    The default device is the fastest.
 
-    Raises NeffError or a subclass when the file is not a sound NEFF of ours, UnknownDevice, and
+    Raises NeffError or a subclass when the file is not a valid NEFF of glia, UnknownDevice, and
     NotEnoughCores when the model is split over more cores than a chip of its target has.
     """
     chosen = device or next(iter(DEVICES))
@@ -137,8 +139,11 @@ def load(
     return Model(neff, chosen)
 
 
-def fit_input(binding: Binding, value: object) -> np.ndarray:
-    """`value` as the array the input takes; numbers and lists are converted, arrays must match."""
+def convert_input(binding: Binding, value: object) -> np.ndarray:
+    """`value` as an array of the input's dtype and shape; numbers and lists are converted.
+
+    Raises WrongDType or WrongShape for an array that does not match.
+    """
     wanted = binding.dtype.numpy
     array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=wanted)
     if array.dtype.kind == "V" and array.dtype.names is None and array.itemsize == wanted.itemsize:
@@ -166,7 +171,7 @@ def device_bytes(program: Program) -> int:
     return sum(tile.bytes for tile in program.tiles.values() if tile.memory is Memory.HBM)
 
 
-def resolve(path: str) -> Any:
+def import_object(path: str) -> Any:
     """The object named "module:attribute", imported on demand."""
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """What a runtime call ended with (source: nrt_status.h of the public SDK repository)."""
+    """The result code of a runtime call (source: nrt_status.h of the public SDK repository)."""
 
     NRT_SUCCESS = 0
     NRT_FAILURE = 1

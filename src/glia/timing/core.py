@@ -1,4 +1,4 @@
-"""One core moved through time: the rules of `timing.events`, driven until the program is done."""
+"""One core moved through time: the rules of `timing.events`, driven until the program ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glia.base.errors import CompileError, InternalError
 from glia.machine.columns.value_numbering import Array
 from glia.timing import events
 from glia.timing.native import Library
-from glia.timing.plan import Plan, PlannedWait, loops_in
+from glia.timing.plan import PlannedWait, TimingPlan, loops_in
 from glia.timing.plan_tables import Trips, lay_out
 from glia.timing.registers import (
     EVENT_WORDS,
@@ -46,22 +46,22 @@ class Deadlock(CompileError):
     help = "{signallers}"
 
 
-class Machine:
-    """The record of one core and what moves it; all times in picoseconds.
+class CoreTimer:
+    """The simulation of one core's time: its record and the rules bound to it, in picoseconds.
 
-    `is_native` False runs the same rules in Python. `at_mark` is called with a loop's slot when one
-    that is watched turns.
+    `is_native` False runs the same rules in Python. `on_iteration` is called with a loop's slot
+    when one that is watched starts another iteration.
     """
 
     def __init__(
-        self, plan: Plan, arch: Arch, trips: Trips, most_events: int, *, is_native: bool = True
+        self, plan: TimingPlan, arch: Arch, trips: Trips, max_events: int, *, is_native: bool = True
     ) -> None:
         self.plan, self.is_native = plan, is_native
-        self.record = lay_out(plan, arch, trips, most_events)
-        self.call = self._bound()
+        self.record = lay_out(plan, arch, trips, max_events)
+        self.call = self._bind()
         self.begin = int(self.record["core"][CoreState.NOW])
         self.skips: list[tuple[str, int, int, int]] = []  # variable, start, end, iterations
-        self.at_mark: Callable[[int], None] | None = None
+        self.on_iteration: Callable[[int], None] | None = None
 
     def run(self) -> None:
         """Execute the whole program; Deadlock when it cannot end."""
@@ -70,9 +70,9 @@ class Machine:
             raise self.deadlock()
 
     def advance(self, *, skips: bool = True) -> int:
-        """Execute until all is done, nothing can move, or an engine comes to a meeting.
+        """Execute until the program ends, deadlocks or comes to a rendezvous; the StopReason.
 
-        Loops that are watched are run as they are unless it `skips`.
+        Repeated iterations are skipped only if `skips`.
         """
         while (reason := self.call("run")) in (StopReason.RING_FULL, StopReason.LOOP_ITERATION):
             if reason == StopReason.RING_FULL:
@@ -80,25 +80,25 @@ class Machine:
                 continue
             slot = int(self.record["core"][CoreState.MARK]) - 1
             self.record["core"][CoreState.MARK] = 0
-            if skips and self.at_mark is not None:
-                self.at_mark(slot)
+            if skips and self.on_iteration is not None:
+                self.on_iteration(slot)
         return reason
 
-    def hold_at(self, steps: Array) -> None:
-        """Let every engine be held up at these steps, as often as it comes to one."""
+    def stop_at(self, steps: Array) -> None:
+        """Treat these steps as rendezvous: `advance` returns whenever an engine comes to one."""
         op, arg = self.record["op"], self.record["arg"]
         self.record["op"] = np.where(
             (op == StreamOp.STEP) & np.isin(arg, steps), StreamOp.RENDEZVOUS, op
         )
-        for loop in loops_in(self.plan.items):  # one with such a step is run turn by turn
+        for loop in loops_in(self.plan.items):  # one with such a step is run in full
             begin, end = np.searchsorted(steps, loop.steps)
             if begin < end:
                 self.record["watched"][loop.slot] = -1
-        self.call = self._bound()
+        self.call = self._bind()
 
     @property
     def last(self) -> int:
-        """When the latest result so far counts."""
+        """When the latest result so far becomes visible."""
         return int(self.record["core"][CoreState.LAST])
 
     @property
@@ -107,22 +107,22 @@ class Machine:
 
     @property
     def assumed_trips(self) -> list[int]:
-        """Run-time control flow whose outcome nobody gave, by number."""
+        """The ordinals of run-time control flow whose outcome was assumed."""
         return [int(number) for number in np.flatnonzero(self.record["is_assumed"])]
 
     def events(self) -> list[tuple[int, int, int, int]]:
-        """(step, start, end, whether behind another) of the executions that were kept."""
+        """(step, start, end, whether queued behind another) of the executions that were kept."""
         kept = self.record["event"][: EVENT_WORDS * int(self.record["core"][CoreState.EVENTS])]
         return list(map(tuple, kept.reshape(-1, EVENT_WORDS).tolist()))
 
-    def _bound(self) -> Callable[[str], int]:
-        """Call a rule by name; anew when an array was replaced."""
+    def _bind(self) -> Callable[[str], int]:
+        """A function that calls a rule by name; valid until an array of the record is replaced."""
         if self.is_native:
             return LIBRARY.bind(self.record)
         return lambda name: LIBRARY.call(name, self.record, is_native=False)
 
     def _grow(self) -> None:
-        """Give the semaphore that ran out of room a ring twice as large as it needs."""
+        """Give the semaphore whose ring is full one of twice the capacity it needs."""
         record = self.record
         semaphore, needed = (int(value) for value in record["overflow"])
         first, count = int(record["first"][semaphore]), int(record["count"][semaphore])
@@ -133,35 +133,37 @@ class Machine:
         record["mask"][semaphore] = capacity - 1
         record["ring"] = np.concatenate([record["ring"], np.zeros(capacity, np.int64)])
         record["pending"] = np.zeros(len(record["ring"]), np.int64)
-        self.put_moments(semaphore, first, pending)
-        self.call = self._bound()
+        self.store_moments(semaphore, first, pending)
+        self.call = self._bind()
 
-    def put_moments(self, semaphore: int, first: int, moments: Array) -> None:
-        """Let the counts after the first `first` be reached at these moments."""
+    def store_moments(self, semaphore: int, first: int, moments: Array) -> None:
+        """Record the moments at which the counts from `first` on were reached."""
         record = self.record
         indices = np.arange(first, first + moments.size) & record["mask"][semaphore]
         record["ring"][record["base"][semaphore] + indices] = moments
 
     def deadlock(self) -> Deadlock:
-        """Why nothing can move."""
+        """The error that names a blocked engine and its semaphore."""
         record = self.record
         blocked = np.flatnonzero(record["start"] == EngineState.BLOCKED)
         if not blocked.size:
             raise InternalError("engines do not come to the same barrier or decision")
         engine = int(blocked[0])
         wait = self.plan.wait(int(record["blocked"][engine]))
-        return _complain(self.plan, wait, self.needed(engine, wait), self._reached(wait))
+        return _deadlock(
+            self.plan, wait, self.awaited_count(engine, wait), self._reached_count(wait)
+        )
 
-    def needed(self, engine: int, wait: PlannedWait) -> int:
-        """The count that an engine waits for now."""
+    def awaited_count(self, engine: int, wait: PlannedWait) -> int:
+        """The count that an engine waits for in its present iterations."""
         variables = self.record["variable"][engine * self.plan.slots :]
         return wait.constant + sum(c * int(variables[slot]) for slot, c in wait.terms)
 
-    def _reached(self, wait: PlannedWait) -> int:
+    def _reached_count(self, wait: PlannedWait) -> int:
         return int(self.record["count"][wait.semaphore]) * self.plan.unit(wait.semaphore)
 
 
-def _complain(plan: Plan, wait: PlannedWait, needed: int, reached: int) -> Deadlock:
+def _deadlock(plan: TimingPlan, wait: PlannedWait, needed: int, reached: int) -> Deadlock:
     rows = np.flatnonzero(plan.steps["signal_semaphore"] == wait.semaphore)
     steps = np.searchsorted(plan.steps["step_signal"], rows, "right") - 1
     signalling = [plan.cost(step) for step in dict.fromkeys(steps.tolist())]

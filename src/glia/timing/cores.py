@@ -1,8 +1,9 @@
-"""How long several cores take together: each by its own rules, joined where they meet.
+"""Timing of several cores that run together: each on its own, synchronised at rendezvous.
 
-A core runs until one of its engines could start an instruction at which cores meet. The engine is
-held up there; when all who meet have come, they go on at the moment at which the last one came.
-Between meetings cores do not touch each other. See `glia.isa.rendezvous`.
+A core runs until one of its engines could start an instruction at which cores synchronise: a
+collective, an exchange or a barrier. The engine is held there until all participants have come;
+they go on at the arrival of the last. In between cores do not affect each other. See
+`glia.isa.rendezvous`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from glia.isa.kit import ENGINES
 from glia.machine.columns.table import Columns
 from glia.machine.columns.value_numbering import Array
 from glia.machine.ir import Program
-from glia.timing.core import Machine
+from glia.timing.core import CoreTimer
 from glia.timing.costs import PS
 from glia.timing.plan import make_plan
 from glia.timing.registers import RENDEZVOUS_OPEN, CoreState, StopReason
 from glia.timing.simulate import (
-    ALONE,
-    MOST_EVENTS,
+    MAX_EVENTS,
+    UNTIMED_RENDEZVOUS,
     UNWATCHED,
     CoreWait,
     Timing,
@@ -37,23 +38,23 @@ if TYPE_CHECKING:
     from glia.arch import Arch
 
 
-class NobodyComes(CompileError):
-    """A core waits at a meeting to which another core does not come.
+class UnmatchedRendezvous(CompileError):
+    """A core waits at a collective, exchange or barrier that another core never reaches.
 
-    Cause: The programs of the cores do not agree in what they do together: one has a collective, an
-        exchange or a barrier that the other lacks, or has in another order.
-    Fix: Let every core that takes part come to the same meetings in the same order.
+    Cause: The programs of the cores do not agree: one has a collective, an exchange or a barrier
+        that another core lacks, or has in another order.
+    Fix: Give every participating core the same collectives, exchanges and barriers, in one order.
     Example: two cores of which only the first has a core_barrier
     """
 
     code = "GLIA403"
-    message = "deadlock: {engine} of core {core} waits at {meeting} for {missing}"
-    help = "let every core that takes part come to the same meetings in the same order"
+    message = "deadlock: {engine} of core {core} waits at {rendezvous} for {missing}"
+    help = "give every participating core the same collectives and barriers in the same order"
 
 
 @dataclass
 class _Arrival:
-    """An engine held up at a meeting since `moment`."""
+    """An engine held at a rendezvous since `moment`."""
 
     core: _Core
     engine: int
@@ -63,13 +64,13 @@ class _Arrival:
 
 @dataclass
 class _Core:
-    """One of `count` cores on its way from meeting to meeting."""
+    """One of `count` cores and what it waits for."""
 
     index: int
     lnc: int
     count: int
-    machine: Machine = field(init=False)
-    held: list[_Arrival] = field(default_factory=list)
+    machine: CoreTimer = field(init=False)
+    arrivals: list[_Arrival] = field(default_factory=list)
     waits: dict[tuple[str, int, str], int] = field(default_factory=dict)
     reason: int = StopReason.LOOP_ITERATION  # why it stopped last
 
@@ -77,13 +78,13 @@ class _Core:
         """The core's number within its logical core, or that of its logical core."""
         return self.index % self.lnc if among == "cores" else self.index // self.lnc
 
-    def meetings(self, columns: Columns) -> Array:
-        """The steps at which it meets others, all of them timed."""
-        shown = [columns.instructions[row] for row in columns.form.first.tolist()]
-        joins = np.array([self._joins(instr) for instr in shown], bool)
+    def rendezvous_steps(self, columns: Columns) -> Array:
+        """The steps at which it synchronises with other cores of this simulation."""
+        representatives = [columns.instructions[row] for row in columns.form.first.tolist()]
+        joins = np.array([self._is_rendezvous(instr) for instr in representatives], bool)
         return np.flatnonzero(joins[columns.form.number])
 
-    def _joins(self, instr: Any) -> bool:
+    def _is_rendezvous(self, instr: Any) -> bool:
         if instr.arrives != "participants":
             return False
         present = self.lnc if instr.among == "cores" else -(-self.count // self.lnc)
@@ -91,19 +92,19 @@ class _Core:
         return len(ranks) > 1 and max(ranks) < present
 
     def advance(self) -> None:
-        """Go on to the next meeting, or as far as it goes."""
-        self.reason = self.machine.advance(skips=not self.held)
+        """Run to the next rendezvous, or as far as possible."""
+        self.reason = self.machine.advance(skips=not self.arrivals)
         if self.reason == StopReason.RENDEZVOUS:
             record = self.machine.record
             engine = int(record["core"][CoreState.ARRIVING])
             step = int(record["arg"][record["place"][engine]])
             instr = self.machine.plan.instruction(step)
             moment = int(record["core"][CoreState.NOW])
-            self.held.append(_Arrival(self, engine, instr, moment))
+            self.arrivals.append(_Arrival(self, engine, instr, moment))
 
-    def let_go(self, arrival: _Arrival, last: _Arrival) -> None:
-        """Let an engine start its meeting when the last one has come."""
-        self.held.remove(arrival)
+    def release(self, arrival: _Arrival, last: _Arrival) -> None:
+        """Let an engine start its rendezvous at the arrival of the last participant."""
+        self.arrivals.remove(arrival)
         self.machine.record["start"][arrival.engine] = last.moment
         self.machine.record["blocked"][arrival.engine] = RENDEZVOUS_OPEN
         if waited := last.moment - arrival.moment:
@@ -118,29 +119,31 @@ def simulate_cores(
     lnc: int = 0,
     trace: bool = True,
     skip: bool = True,
-    most_events: int = MOST_EVENTS,
+    max_events: int = MAX_EVENTS,
     is_native: bool = True,
 ) -> tuple[Timing, ...]:
     """Time the programs of several cores that start together, one Timing for each.
 
     Each `lnc` neighbours are the cores of one logical core, a rank (0: all are one). The other
-    options are those of `simulate_timing`, which times cores that never meet. Raises Deadlock,
-    TooLong or NobodyComes.
+    options are those of `simulate_timing`, which times cores that never synchronise. Raises
+    Deadlock, RunTooLong or UnmatchedRendezvous.
     """
     lnc = lnc or max(1, len(programs))
     cores = [_Core(index, lnc, len(programs)) for index in range(len(programs))]
     plans = [make_plan(program, arch) for program in programs]
-    meetings = [core.meetings(plan.columns) for core, plan in zip(cores, plans, strict=True)]
-    if not any(each.size for each in meetings):
+    rendezvous_steps = [
+        core.rendezvous_steps(plan.columns) for core, plan in zip(cores, plans, strict=True)
+    ]
+    if not any(each.size for each in rendezvous_steps):
         return tuple(
             simulate_timing(
-                program, arch, trace=trace, skip=skip, most_events=most_events, is_native=is_native
+                program, arch, trace=trace, skip=skip, max_events=max_events, is_native=is_native
             )
             for program in programs
         )
-    for core, plan, steps in zip(cores, plans, meetings, strict=True):
-        core.machine = Machine(plan, arch, {}, most_events if trace else 0, is_native=is_native)
-        core.machine.hold_at(steps)
+    for core, plan, steps in zip(cores, plans, rendezvous_steps, strict=True):
+        core.machine = CoreTimer(plan, arch, {}, max_events if trace else 0, is_native=is_native)
+        core.machine.stop_at(steps)
         core.machine.call("begin")
         if skip:
             skip_repetitions(core.machine, 0 if trace else UNWATCHED)
@@ -151,38 +154,38 @@ def simulate_cores(
 def _run(cores: Sequence[_Core]) -> None:
     """Move all cores to their ends.
 
-    A core that waits stands still as long as others come nearer to a meeting; when none does, its
-    other engines go on.
+    A core with an engine at a rendezvous stops while others can advance to theirs; when none can,
+    its other engines go on.
     """
     running = list(cores)
     while running:
         for core in running:
             core.advance()
-        released = _complete(cores)
+        released = _complete_rendezvous(cores)
         running = [core for core in cores if core.index in released]
         if not running:
             running = [core for core in cores if core.reason == StopReason.RENDEZVOUS]
     for core in cores:
-        if core.held:
-            raise _complaint(core.held[0], cores)
+        if core.arrivals:
+            raise _unmatched(core.arrivals[0], cores)
         if core.reason == StopReason.DEADLOCK:
             raise core.machine.deadlock()
 
 
-def _complete(cores: Sequence[_Core]) -> set[int]:
-    """Let go all who wait at a meeting to which everybody has come; the indices of their cores."""
+def _complete_rendezvous(cores: Sequence[_Core]) -> set[int]:
+    """Release every rendezvous that all participants have reached; the indices of their cores."""
     found: set[int] = set()
     for core in cores:
-        for arrival in list(core.held):
-            if arrival not in core.held:
+        for arrival in list(core.arrivals):
+            if arrival not in core.arrivals:
                 continue
-            together = [_partner(arrival, rank, cores) for rank in _ranks(arrival)]
+            together = [_arrival_of(arrival, rank, cores) for rank in _ranks(arrival)]
             if any(each is None for each in together):
                 continue
             present = [each for each in together if each is not None]
             last = max(present, key=lambda each: (each.moment, -each.core.index))
             for each in present:
-                each.core.let_go(each, last)
+                each.core.release(each, last)
             found.update(each.core.index for each in present)
     return found
 
@@ -192,8 +195,8 @@ def _ranks(arrival: _Arrival) -> tuple[int, ...]:
     return ranks
 
 
-def _partner(arrival: _Arrival, rank: int, cores: Sequence[_Core]) -> _Arrival | None:
-    """Who has come for a rank: the first, in the order of arrival."""
+def _arrival_of(arrival: _Arrival, rank: int, cores: Sequence[_Core]) -> _Arrival | None:
+    """The first arrival of a rank at the same rendezvous, None if it has not come."""
     among, own = arrival.instr.among, arrival.core
     if rank == own.number(among):
         return arrival
@@ -201,28 +204,28 @@ def _partner(arrival: _Arrival, rank: int, cores: Sequence[_Core]) -> _Arrival |
         is_near = among == "ranks" or core.number("ranks") == own.number("ranks")
         if not is_near or core.number(among) != rank:
             continue
-        for other in core.held:
+        for other in core.arrivals:
             if other.instr.topic() == arrival.instr.topic():
                 return other
     return None
 
 
-def _complaint(arrival: _Arrival, cores: Sequence[_Core]) -> NobodyComes:
+def _unmatched(arrival: _Arrival, cores: Sequence[_Core]) -> UnmatchedRendezvous:
     among = arrival.instr.among
-    missing = [rank for rank in _ranks(arrival) if _partner(arrival, rank, cores) is None]
-    return NobodyComes(
+    missing = [rank for rank in _ranks(arrival) if _arrival_of(arrival, rank, cores) is None]
+    return UnmatchedRendezvous(
         loc=arrival.instr.loc,
         engine=ENGINES[arrival.engine],
         core=arrival.core.index,
-        meeting=arrival.instr.mnemonic(),
+        rendezvous=arrival.instr.mnemonic(),
         missing=", ".join(f"{among[:-1]} {rank}" for rank in missing),
     )
 
 
 def _summarized(core: _Core, arch: Arch) -> Timing:
-    """A core's Timing, with the time for which it waited for others."""
+    """A core's Timing with its waits for other cores."""
     timing = summarize(core.machine, arch)
     waits = [CoreWait(engine, late, ps / PS, op) for (engine, late, op), ps in core.waits.items()]
     waits.sort(key=lambda wait: -wait.ns)
-    left_out = tuple(note for note in timing.not_modelled if note != ALONE)
+    left_out = tuple(note for note in timing.not_modelled if note != UNTIMED_RENDEZVOUS)
     return replace(timing, core_waits=tuple(waits), not_modelled=left_out)

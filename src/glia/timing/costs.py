@@ -1,4 +1,4 @@
-"""What one instruction costs in time: cycles turned into picoseconds, transfers into lane loads."""
+"""The time cost of each instruction: cycles as picoseconds, transfers as work on lanes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GENERATORS = {"swdge": "software", "hwdge": "hardware"}
 
 @dataclass(slots=True)
 class Cost:
-    """What all instructions of one kind, shape and place of running have in common.
+    """The cost that instructions of one kind, shape, engine and queue share.
 
     Times are picoseconds; engines and queues are numbers.
     """
@@ -46,7 +46,7 @@ class Cost:
     load: int = 0  # LoadStationary
     table: str = ""  # activation-table set; "" = none needed
     flops: int = 0  # of a matrix product
-    turned_flops: int = 0  # of a transposition through the array
+    transpose_flops: int = 0  # of a transposition through the array
     dtype: str = ""  # of a matrix product
 
 
@@ -64,12 +64,12 @@ class TransferCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """The different costs of a program's instructions; instruction i has `listed[number[i]]`.
+    """The distinct costs of a program's instructions; instruction i has `distinct[number[i]]`.
 
     The other columns have a row for each cost.
     """
 
-    listed: list[Cost]
+    distinct: list[Cost]
     number: Array
     queues: list[str]
     engine: Array
@@ -79,11 +79,11 @@ class Costs:
     by_dma: Array  # DMA engines, not the instruction's own, touch its operands
 
 
-def price(columns: Columns, arch: Arch) -> Costs:
-    """What every instruction costs, asked once of those that differ in nothing it depends on.
+def cost_instructions(columns: Columns, arch: Arch) -> Costs:
+    """The cost of every instruction, computed once for all that cannot differ in it.
 
     Those are of one family, and their patterns agree in memory, shape, dtype, first partition and
-    whether a register is in their place.
+    whether a register is part of their place.
     """
     patterns = columns.patterns
     alike = columns.group_by_patterns(
@@ -97,24 +97,24 @@ def price(columns: Columns, arch: Arch) -> Costs:
         columns.family,
     )
     queues: dict[str, int] = {}
-    listed: list[Cost] = []
-    shown = [columns.instructions[row] for row in alike.first.tolist()]
-    for instr in shown:
+    distinct: list[Cost] = []
+    representatives = [columns.instructions[row] for row in alike.first.tolist()]
+    for instr in representatives:
         queue = -1
         if isinstance(instr, Transfer):
             name = instr.queue or f"of {instr.runs_on}"
             queue = queues.setdefault(name, len(queues))
-        listed.append(cost_of(instr, arch, len(listed), queue))
-    kinds = np.array([cost.kind for cost in listed], "U10")
+        distinct.append(cost_of(instr, arch, len(distinct), queue))
+    kinds = np.array([cost.kind for cost in distinct], "U10")
     return Costs(
-        listed=listed,
+        distinct=distinct,
         number=alike.number,
         queues=list(queues),
-        engine=np.array([cost.engine for cost in listed], np.int64),
+        engine=np.array([cost.engine for cost in distinct], np.int64),
         is_matmul=kinds == "matmul",
         is_transfer=kinds == "transfer",
         is_barrier=kinds == "barrier",
-        by_dma=np.array([instr.arrives_by_dma for instr in shown], bool),
+        by_dma=np.array([instr.arrives_by_dma for instr in representatives], bool),
     )
 
 
@@ -128,7 +128,7 @@ def cycles_to_ps(cycles: float, engine: str, arch: Arch) -> int:
 
 
 def cost_of(instr: Instr, arch: Arch, number: int, queue: int) -> Cost:
-    """The cost of an instruction; `number` and `queue` are what the plan calls it and its queue."""
+    """The cost of an instruction; `number` and `queue` are its and its queue's numbers."""
     engine = instr.runs_on
     cost = Cost(number, "compute", instr.mnemonic(), ENGINES.index(engine), queue)
     if isinstance(instr, Transfer):
@@ -146,7 +146,7 @@ def cost_of(instr: Instr, arch: Arch, number: int, queue: int) -> Cost:
         _cost_product(cost, instr, arch)
         cost.flops = flops
     elif engine == "tensor":
-        cost.turned_flops = transpose_flops(instr)
+        cost.transpose_flops = transpose_flops(instr)
     elif table := activation_table(instr):
         cost.kind, cost.table = "activation", table
     return cost
@@ -173,15 +173,15 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
     """Split a transfer over the DMA engines by descriptors.
 
     A descriptor covers the longest run that is contiguous on both sides and takes its bytes at the
-    engine's rate and a fixed time. On-chip partition p is served by DMA engine
-    p // 8; transfers within HBM spread evenly. Rows of HBM that meet in the same channels get a
-    part of its bandwidth. Hops of a ring, and a way around the DMA engines, come at the end.
+    engine's rate and a fixed time. On-chip partition p is served by DMA engine p // 8; transfers
+    within HBM spread evenly. Rows of HBM that conflict on the same channels get a part of its
+    bandwidth. Hops of a ring, and paths that bypass the DMA engines, are added at the end.
     """
     moved = instr.moved_bytes()
     rate = arch.dma_bytes_per_ns * instr.rate(arch)
     work = (moved / rate + instr.descriptors() * arch.dma_descriptor_ns) * PS
     lanes: dict[int, tuple[int, ...]] = {}
-    shares = _shares(instr)
+    shares = _engine_shares(instr)
     for engine, share in shares:
         each = round(work * share)
         lanes[each] = (*lanes.get(each, ()), engine)
@@ -193,16 +193,18 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
     read, written = in_hbm["reads"] + in_hbm["updates"], in_hbm["writes"] + in_hbm["updates"]
     served = tuple(lanes.items())
     if read + written:
-        met = any(_rows_meet(pattern, arch) for pattern in instr.moved())
-        rate = arch.hbm_bytes_per_ns * (arch.hbm_conflict_rate if met else 1.0)
+        conflicts = any(_rows_share_channels(pattern, arch) for pattern in instr.moved())
+        rate = arch.hbm_bytes_per_ns * (arch.hbm_conflict_rate if conflicts else 1.0)
         served += ((round((read + written) / rate * PS), (HBM_LANE,)),)
     late = instr.transfer_nanoseconds(arch) - Transfer.transfer_nanoseconds(instr, arch)
     skew = arch.dma_ring_skew_ns * (len(shares) - 1) + max(0.0, late)
-    return TransferCost(served, read, written, moved, _generator(instr, arch), round(skew * PS))
+    return TransferCost(
+        served, read, written, moved, _descriptor_generator(instr, arch), round(skew * PS)
+    )
 
 
-def _rows_meet(pattern: Pattern, arch: Arch) -> bool:
-    """Whether contiguous rows of HBM lie so far apart that they fall on the same channels.
+def _rows_share_channels(pattern: Pattern, arch: Arch) -> bool:
+    """Whether contiguous rows of HBM lie so far apart that they conflict on the same channels.
 
     A row as long as the distance after which channels recur is spread over all of them.
     """
@@ -216,8 +218,8 @@ def _rows_meet(pattern: Pattern, arch: Arch) -> bool:
     return False
 
 
-def _generator(instr: Transfer, arch: Arch) -> str:
-    """As the instruction says; else at run time only where a register or indices choose a place."""
+def _descriptor_generator(instr: Transfer, arch: Arch) -> str:
+    """The generator named; else one only where a place is known no earlier than at run time."""
     mode = getattr(instr, "dge_mode", "unknown")
     if mode in GENERATORS:
         return GENERATORS[mode]
@@ -230,7 +232,7 @@ def _generator(instr: Transfer, arch: Arch) -> str:
     return "hardware" if in_hardware else "software"
 
 
-def _shares(instr: Transfer) -> list[tuple[int, float]]:
+def _engine_shares(instr: Transfer) -> list[tuple[int, float]]:
     """(DMA engine, share of the work); the on-chip side's partitions decide."""
     on_chip = [p for p in instr.moved() if p.memory is not Memory.HBM]
     if not on_chip:

@@ -20,7 +20,7 @@ from glia.timing.registers import (
     Engine,
     EngineState,
     Overflow,
-    Parameter,
+    RunParameter,
     StopReason,
     StreamOp,
 )
@@ -99,7 +99,7 @@ def next_engine(m: CoreRecord) -> int:
 def advance_stream(m: CoreRecord, engine: int) -> int:
     """Move an engine on to its next step, barrier, decision or end; returns the place."""
     place = m.place[engine] + 1
-    slots = engine * m.parameter[Parameter.SLOTS]
+    slots = engine * m.parameter[RunParameter.SLOTS]
     while True:
         op = m.op[place]
         if op in (
@@ -121,16 +121,18 @@ def advance_stream(m: CoreRecord, engine: int) -> int:
                 place = m.aux[place]
                 if (
                     m.watched[arg] == engine
-                    and m.core[CoreState.EXECUTED] >= m.parameter[Parameter.UNWATCHED]
+                    and m.core[CoreState.EXECUTED] >= m.parameter[RunParameter.UNWATCHED]
                 ):
                     m.core[CoreState.MARK] = arg + 1
             else:
                 place += 1
         elif op == StreamOp.WHILE:
-            m.left[engine * m.parameter[Parameter.ORDINALS] + arg] = next_outcome(m, engine, arg, 1)
+            m.left[engine * m.parameter[RunParameter.ORDINALS] + arg] = next_outcome(
+                m, engine, arg, 1
+            )
             place += 1
         elif op == StreamOp.REPEAT:
-            slot = engine * m.parameter[Parameter.ORDINALS] + arg
+            slot = engine * m.parameter[RunParameter.ORDINALS] + arg
             place = place + 1 if m.left[slot] > 0 else m.aux[place]
             m.left[slot] -= 1
         elif op == StreamOp.BRANCH:
@@ -145,7 +147,7 @@ def advance_stream(m: CoreRecord, engine: int) -> int:
 
 def next_outcome(m: CoreRecord, engine: int, ordinal: int, default: int) -> int:
     """The outcome of this execution of run-time control flow: as given, else `default`."""
-    slot = engine * m.parameter[Parameter.ORDINALS] + ordinal
+    slot = engine * m.parameter[RunParameter.ORDINALS] + ordinal
     position = m.seen[slot]
     m.seen[slot] = position + 1
     if position < m.outcomes[ordinal + 1] - m.outcomes[ordinal]:
@@ -181,7 +183,7 @@ def update_start(m: CoreRecord, engine: int) -> int:
             return 0
         if units > m.first[semaphore]:
             at = m.base[semaphore] + ((units - 1) & m.mask[semaphore])
-            moment = m.ring[at] + m.parameter[Parameter.WAKE]
+            moment = m.ring[at] + m.parameter[RunParameter.WAKE]
             counted = max(counted, moment)
             if moment > start:
                 start = moment
@@ -209,7 +211,7 @@ def awaited_units(m: CoreRecord, engine: int, wait: int) -> int:
     if m.wait_is_unknown[wait]:
         return m.count[semaphore]
     value = m.wait_constant[wait]
-    slots = engine * m.parameter[Parameter.SLOTS]
+    slots = engine * m.parameter[RunParameter.SLOTS]
     term = m.wait_term[wait]
     while term < m.wait_term[wait + 1]:
         value += m.term_factor[term] * m.variable[slots + m.term_slot[term]]
@@ -234,7 +236,7 @@ def execute(m: CoreRecord, engine: int) -> int:
         return start_product(m, step, start)
     if kind == CostKind.ACTIVATION and m.table[cost] != m.core[CoreState.TABLE]:
         m.core[CoreState.TABLE] = m.table[cost]
-        start += m.parameter[Parameter.TABLE_LOAD]
+        start += m.parameter[RunParameter.TABLE_LOAD]
         m.table_loads[step] += 1
     ports = m.ports[step]
     port = 0
@@ -272,7 +274,7 @@ def start_product(m: CoreRecord, step: int, start: int) -> int:
 def hold_weights(m: CoreRecord, step: int) -> int:
     """Make a product's weights the held ones; returns whether they have to be loaded."""
     place = m.weights_place[step]
-    slots = Engine.TENSOR * m.parameter[Parameter.SLOTS]
+    slots = Engine.TENSOR * m.parameter[RunParameter.SLOTS]
     term = m.step_term[step]
     while term < m.step_term[step + 1]:
         place += m.term_factor[term] * m.variable[slots + m.term_slot[term]]
@@ -293,7 +295,7 @@ def throttle(m: CoreRecord, step: int, start: int) -> int:
     store is full to the moment it is empty.
     """
     busy = m.busy[m.cost[step]]
-    warm_up = m.parameter[Parameter.WARM_UP]
+    warm_up = m.parameter[RunParameter.WARM_UP]
     if warm_up == 0:
         m.core[CoreState.TENSOR_END] = start + busy
         return busy
@@ -301,7 +303,7 @@ def throttle(m: CoreRecord, step: int, start: int) -> int:
     if heat == 0:
         m.core[CoreState.IS_WARM] = 0
     if not m.core[CoreState.IS_WARM]:
-        slow = busy * 1000 // m.parameter[Parameter.RAMP]
+        slow = busy * 1000 // m.parameter[RunParameter.RAMP]
         m.throttled[step] += slow - busy
         busy = slow
     heat = min(warm_up, heat + busy)
@@ -319,7 +321,7 @@ def start_transfer(m: CoreRecord, engine: int, step: int, start: int) -> int:
     m.free[engine] = start + m.busy[cost]
     if m.generation[cost] > 0:
         m.generator[engine] = start + m.generation[cost]
-    ready = max(start + m.parameter[Parameter.DMA_START], m.queue_ready[queue])
+    ready = max(start + m.parameter[RunParameter.DMA_START], m.queue_ready[queue])
     m.queue_ready[queue] = ready
     first = -1
     end = ready
@@ -331,7 +333,7 @@ def start_transfer(m: CoreRecord, engine: int, step: int, start: int) -> int:
         lane = 0
         while members >> lane > 0:
             if members >> lane & 1:
-                free = m.lane[lane * m.parameter[Parameter.QUEUES] + queue]
+                free = m.lane[lane * m.parameter[RunParameter.QUEUES] + queue]
                 begun = max(ready, free)
                 served = serve_lane(m, lane, queue, begun, work)
                 if served > end:
@@ -347,7 +349,9 @@ def start_transfer(m: CoreRecord, engine: int, step: int, start: int) -> int:
     # transfers come in the order in which they are ready: each adds what earlier ones do not cover
     m.queue_busy[queue] += max(0, end - max(ready, m.queue_end[queue]))
     m.queue_end[queue] = max(m.queue_end[queue], end)
-    return complete(m, step, max(first, ready), end, end + m.parameter[Parameter.DMA_DONE], behind)
+    return complete(
+        m, step, max(first, ready), end, end + m.parameter[RunParameter.DMA_DONE], behind
+    )
 
 
 def serve_lane(m: CoreRecord, lane: int, queue: int, begun: int, work: int) -> int:
@@ -355,7 +359,7 @@ def serve_lane(m: CoreRecord, lane: int, queue: int, begun: int, work: int) -> i
 
     Those queues' remaining work ends as much later; the ends of transfers already completed stand.
     """
-    queues = m.parameter[Parameter.QUEUES]
+    queues = m.parameter[RunParameter.QUEUES]
     end = begun + work
     other = 0
     while other < queues:
@@ -383,7 +387,7 @@ def complete(m: CoreRecord, step: int, start: int, end: int, done: int, behind: 
         m.core[CoreState.WEIGHTS] = -1
         m.core[CoreState.WEIGHTS_TILE] = -1
     events = m.core[CoreState.EVENTS]
-    if events < m.parameter[Parameter.MOST_EVENTS]:
+    if events < m.parameter[RunParameter.MAX_EVENTS]:
         m.event[EVENT_WORDS * events] = step
         m.event[EVENT_WORDS * events + 1] = start
         m.event[EVENT_WORDS * events + 2] = end
@@ -432,7 +436,7 @@ def reserve_ring(m: CoreRecord, step: int) -> int:
             first = m.first[semaphore]
             while first < m.count[semaphore]:
                 moment = m.ring[m.base[semaphore] + (first & m.mask[semaphore])]
-                if moment + m.parameter[Parameter.MARGIN] > m.core[CoreState.NOW]:
+                if moment + m.parameter[RunParameter.MARGIN] > m.core[CoreState.NOW]:
                     break
                 first += 1
             m.first[semaphore] = first
@@ -451,11 +455,11 @@ def list_pending(m: CoreRecord) -> int:
     """
     position = 0
     semaphore = 0
-    while semaphore < m.parameter[Parameter.SEMAPHORES]:
+    while semaphore < m.parameter[RunParameter.SEMAPHORES]:
         first = m.first[semaphore]
         while first < m.count[semaphore]:
             moment = m.ring[m.base[semaphore] + (first & m.mask[semaphore])]
-            if moment + m.parameter[Parameter.MARGIN] > m.core[CoreState.NOW]:
+            if moment + m.parameter[RunParameter.MARGIN] > m.core[CoreState.NOW]:
                 break
             first += 1
         m.first[semaphore] = first
@@ -484,7 +488,7 @@ def pass_barrier(m: CoreRecord) -> int:
     end = start + m.busy[m.cost[step]]
     m.core[CoreState.NOW] = start
     semaphore = 0
-    while semaphore < m.parameter[Parameter.SEMAPHORES]:
+    while semaphore < m.parameter[RunParameter.SEMAPHORES]:
         m.count[semaphore] = 0
         m.first[semaphore] = 0
         m.latest[semaphore] = 0

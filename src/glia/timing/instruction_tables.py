@@ -37,7 +37,7 @@ SBUF_PORT, PSUM_PORT = 0, 1
 SBUF_PORT_ENGINES = ("vector", "gpsimd")
 PSUM_PORT_ENGINES = ("vector", "scalar")
 
-FEW_STEPS = 500  # are gone through in Python before the rules could be compiled
+FEW_STEPS = 500  # up to so many are faster in Python than compiling the rules
 LIBRARY = Library(writers, writers.FUNCTIONS, tuple(arrays_of(DependenceRecord)))
 
 Record = dict[str, Array]
@@ -76,7 +76,7 @@ def step_tables(
     schedule: Sequence[tuple[bool, int, int]],
     arch: Arch,
 ) -> Record:
-    """All tables of the steps; `schedule` is how dependences go through them, see `_needed`."""
+    """All tables of the steps; `schedule` orders them as `_dependences` needs it."""
     signals, units = _signals(columns)
     waits = _terms(columns.waits.value, _owners(columns.waits.begin), scopes)
     tiles = _tile_names(columns)
@@ -88,7 +88,7 @@ def step_tables(
         "ports": _ports(program, columns, costs, arch),
         **signals,
         "unit": units,
-        **_needed(columns, costs, schedule, tiles),
+        **_dependences(columns, costs, schedule, tiles),
         "step_wait": columns.waits.begin,
         "wait_semaphore": columns.waits.semaphore,
         "wait_constant": columns.waits.value.constant,
@@ -165,8 +165,8 @@ def _ports(program: Program, columns: Columns, costs: Costs, arch: Arch) -> Arra
     engine = costs.engine[cost]
     in_sbuf = patterns.tile.map(lambda tile: tile.memory is Memory.SBUF) > 0
     in_psum = patterns.tile.map(lambda tile: tile.memory is Memory.PSUM) > 0
-    in_sbuf &= shares & np.isin(engine, _numbers(SBUF_PORT_ENGINES))
-    in_psum &= shares & np.isin(engine, _numbers(PSUM_PORT_ENGINES))
+    in_sbuf &= shares & np.isin(engine, _engine_numbers(SBUF_PORT_ENGINES))
+    in_psum &= shares & np.isin(engine, _engine_numbers(PSUM_PORT_ENGINES))
     port = np.full(cost.size, PSUM_PORT)
     if not arch.capabilities.has_shared_sbuf_port:
         in_sbuf[:] = False
@@ -181,7 +181,7 @@ def _ports(program: Program, columns: Columns, costs: Costs, arch: Arch) -> Arra
     return ports
 
 
-def _numbers(engines: Sequence[str]) -> list[int]:
+def _engine_numbers(engines: Sequence[str]) -> list[int]:
     return [ENGINES.index(engine) for engine in engines]
 
 
@@ -233,7 +233,7 @@ def _address(
     return AffineColumn(constant, DictionaryColumn(alike.number, terms))
 
 
-def _needed(
+def _dependences(
     columns: Columns, costs: Costs, schedule: Sequence[tuple[bool, int, int]], tiles: Array
 ) -> Record:
     """Which steps of its own engine each step needs the results of.

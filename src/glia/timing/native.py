@@ -31,7 +31,7 @@ Records = Mapping[str, np.ndarray]
 _COMPARISONS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
-_PLAIN = {
+_OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.RShift: "ashr", ast.BitAnd: "and_",
     ast.BitOr: "or_",
 }  # fmt: skip
@@ -46,7 +46,7 @@ class Library:
         self._entries: dict[str, Any] = {}
 
     def bind(self, record: Records) -> Callable[[str], int]:
-        """`call` on one record, prepared: good until one of its arrays is replaced."""
+        """`call` bound to one record; valid until one of its arrays is replaced."""
         pointers = (ctypes.c_void_p * len(self.arrays))(
             *(record[array].ctypes.data for array in self.arrays)
         )
@@ -59,7 +59,7 @@ class Library:
         return call
 
     def call(self, name: str, record: Records, *, is_native: bool = True) -> int:
-        """Run a function that takes nothing but the record."""
+        """Run a function whose only parameter is the record, compiled or in Python."""
         if not is_native:
             lists = {array: record[array].tolist() for array in self.arrays}
             result = getattr(self.module, name)(SimpleNamespace(**lists))
@@ -71,7 +71,7 @@ class Library:
     def _entry(self, name: str) -> Any:
         if name not in self._entries:
             if self._engine is None:
-                self._engine = _build(_Writer(self).write())
+                self._engine = _build(_ModuleWriter(self).write())
             address = self._engine.get_function_address(name)
             self._entries[name] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
         return self._entries[name]
@@ -92,7 +92,7 @@ def _build(module: ir.Module) -> Any:
     return engine
 
 
-class _Writer:
+class _ModuleWriter:
     """Writes the functions of a library as one LLVM module."""
 
     def __init__(self, library: Library) -> None:
@@ -116,9 +116,9 @@ class _Writer:
 
 
 class _FunctionWriter:
-    """Writes one function: every variable has a place, and LLVM makes registers of them."""
+    """Writes one function: variables are stack slots, which LLVM promotes to registers."""
 
-    def __init__(self, writer: _Writer, name: str, tree: Any) -> None:
+    def __init__(self, writer: _ModuleWriter, name: str, tree: Any) -> None:
         self.writer, self.tree, self.word = writer, tree, writer.word
         self.function = writer.functions[name]
         self.entry = self.function.append_basic_block("entry")
@@ -177,7 +177,7 @@ class _FunctionWriter:
             case ast.Break():
                 builder.branch(self.loops[-1][1])
             case _:
-                raise self._unknown(statement)
+                raise self._unsupported(statement)
 
     def _target(self, target: ast.expr) -> Any:
         return self._place(target.id) if isinstance(target, ast.Name) else self._element(target)
@@ -189,7 +189,7 @@ class _FunctionWriter:
                     number = self._number(self.writer.library.arrays.index(array))
                     start = self.builder.load(self.builder.gep(self.record, [number]))
                     return self.builder.gep(start, [self._value(at)])
-        raise self._unknown(node)
+        raise self._unsupported(node)
 
     def _if(self, statement: ast.If) -> None:
         condition = self._truth(statement.test)
@@ -225,7 +225,9 @@ class _FunctionWriter:
             case ast.Constant(value=bool() | int()):
                 return self._number(int(node.value))  # type: ignore[arg-type]
             case ast.Name(id=name):
-                return builder.load(self.places[name]) if name in self.places else self._named(name)
+                return (
+                    builder.load(self.places[name]) if name in self.places else self._constant(name)
+                )
             case ast.Subscript():
                 return builder.load(self._element(node))
             case ast.Attribute(value=ast.Name(id=enumeration), attr=member):
@@ -235,14 +237,14 @@ class _FunctionWriter:
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return builder.neg(self._value(operand))
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self._either(test, body, orelse)
+                return self._conditional(test, body, orelse)
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return self._call(name, arguments)
             case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
                 return builder.zext(self._truth(node), self.word)
-        raise self._unknown(node)
+        raise self._unsupported(node)
 
-    def _either(self, test: ast.expr, body: ast.expr, other: ast.expr) -> Any:
+    def _conditional(self, test: ast.expr, body: ast.expr, other: ast.expr) -> Any:
         builder = self.builder
         blocks = [self.function.append_basic_block(name) for name in ("this", "that", "chosen")]
         builder.cbranch(self._truth(test), *blocks[:2])
@@ -252,16 +254,16 @@ class _FunctionWriter:
             edges.append((self._value(node), builder.block))
             builder.branch(blocks[2])
         builder.position_at_end(blocks[2])
-        return self._joined(self.word, edges)
+        return self._phi(self.word, edges)
 
-    def _joined(self, kind: Any, edges: Sequence[tuple[Any, Any]]) -> Any:
-        """The value that the edge taken to this block brings."""
+    def _phi(self, kind: Any, edges: Sequence[tuple[Any, Any]]) -> Any:
+        """The value of the edge by which control entered this block."""
         result = self.builder.phi(kind)
         for value, block in edges:
             result.add_incoming(value, block)
         return result
 
-    def _named(self, name: str) -> Any:
+    def _constant(self, name: str) -> Any:
         value = getattr(self.writer.library.module, name, None)
         if not isinstance(value, int):
             raise InternalError(f"{name} is neither assigned nor an integer of the module")
@@ -285,10 +287,10 @@ class _FunctionWriter:
         return self.builder.call(self.writer.functions[name], given)
 
     def _arithmetic(self, op: ast.operator, left: Any, right: Any) -> Any:
-        if type(op) in _PLAIN:
-            return getattr(self.builder, _PLAIN[type(op)])(left, right)
+        if type(op) in _OPERATORS:
+            return getattr(self.builder, _OPERATORS[type(op)])(left, right)
         if not isinstance(op, ast.FloorDiv | ast.Mod):
-            raise self._unknown(op)
+            raise self._unsupported(op)
         rest = self.builder.srem(left, right)
         zero = self._number(0)
         signs_differ = self.builder.icmp_signed("<", self.builder.xor(rest, right), zero)
@@ -311,11 +313,11 @@ class _FunctionWriter:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return self.builder.not_(self._truth(operand))
             case ast.BoolOp(op=op, values=values):
-                return self._both(isinstance(op, ast.And), values)
+                return self._short_circuit(isinstance(op, ast.And), values)
         return self.builder.icmp_signed("!=", self._value(node), self._number(0))
 
-    def _both(self, is_and: bool, values: Sequence[ast.expr]) -> Any:
-        """`and` or `or`; the second is looked at only where the first does not decide."""
+    def _short_circuit(self, is_and: bool, values: Sequence[ast.expr]) -> Any:
+        """`and` or `or`: later operands are evaluated only where earlier ones do not decide."""
         builder = self.builder
         after = self.function.append_basic_block("decided")
         edges = []
@@ -329,9 +331,9 @@ class _FunctionWriter:
         edges.append((self._truth(values[-1]), builder.block))
         builder.branch(after)
         builder.position_at_end(after)
-        return self._joined(ir.IntType(1), edges)
+        return self._phi(ir.IntType(1), edges)
 
-    def _unknown(self, node: ast.AST) -> InternalError:
+    def _unsupported(self, node: ast.AST) -> InternalError:
         line = getattr(node, "lineno", 0)
         what = type(node).__name__
         return InternalError(f"{self.tree.name}, line {line}: {what} cannot be compiled")

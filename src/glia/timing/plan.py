@@ -1,4 +1,4 @@
-"""A machine program turned into tables with everything known before time starts to run."""
+"""A machine program as tables: everything the timing model needs that does not change in a run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from glia.isa.kit import ENGINES, Instr
 from glia.machine.columns.table import Columns, InstructionSpan, columns_of
 from glia.machine.columns.value_numbering import Array
 from glia.machine.ir import Branch, Loop, Program
-from glia.timing.costs import Cost, Costs, price
+from glia.timing.costs import Cost, Costs, cost_instructions
 from glia.timing.instruction_tables import Record, Scopes, step_tables
 
 if TYPE_CHECKING:
     from glia.arch import Arch
 
-MOST_KEPT = 50_000  # steps of a plan that stays in memory with its program
+MAX_CACHED_STEPS = 50_000  # steps of a plan that stays in memory with its program
 
 Pairs = list[tuple[int, int]]  # (loop variable's slot, coefficient)
 
@@ -34,8 +34,8 @@ class LoopStep:
     body: tuple[PlanItem, ...]
     steps: tuple[int, int]  # numbers of the first step inside and the first after
     extents: dict[int, int]  # trips of the loops inside, by slot
-    slowest: int = -1  # the engine that is longest busy in one iteration
-    is_regular: bool = False  # no barrier or run-time control flow; products meet the same weights
+    slowest_engine: int = -1  # the engine that is longest busy in one iteration
+    is_regular: bool = False  # no barrier or run-time control flow; products reuse weights alike
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class WhileStep:
     ordinal: int
     condition: tuple[PlanItem, ...]
     body: tuple[PlanItem, ...]
-    decides: tuple[int, int]  # the steps of the condition
+    condition_steps: tuple[int, int]  # the steps of the condition
     steps: tuple[int, int]
 
 
@@ -76,8 +76,8 @@ class PlannedWait:
 
 
 @dataclass
-class Plan:
-    """A program ready to be timed; a step is an instruction, numbered in program order.
+class TimingPlan:
+    """The tables of a program to be timed; a step is an instruction, numbered in program order.
 
     `steps` holds the tables of the steps and what hangs on them, `tables` the whole layout once
     there is one.
@@ -88,7 +88,7 @@ class Plan:
     items: tuple[PlanItem, ...]
     steps: Record
     slots: int
-    barriers: Array  # the steps that are
+    barriers: Array  # steps that are barriers
     tables: Record = field(default_factory=dict)
     engines: tuple[str, ...] = ENGINES
 
@@ -104,7 +104,7 @@ class Plan:
         return self.columns.instructions[step]
 
     def cost(self, step: int) -> Cost:
-        cost: Cost = self.costs.listed[self.costs.number[step]]
+        cost: Cost = self.costs.distinct[self.costs.number[step]]
         return cost
 
     def unit(self, semaphore: int) -> int:
@@ -158,8 +158,8 @@ class Plan:
         return list(zip(slots.tolist(), factors.tolist(), strict=True))
 
 
-def make_plan(program: Program, arch: Arch) -> Plan:
-    """Cost every kind of instruction of `program` once and resolve names to numbers.
+def make_plan(program: Program, arch: Arch) -> TimingPlan:
+    """The plan of a program: every kind of instruction costed once, names resolved to numbers.
 
     Plans are kept in the program's cache, unless they are large.
     """
@@ -168,28 +168,28 @@ def make_plan(program: Program, arch: Arch) -> Plan:
         if known is arch:
             return plan
     plan = _make_plan(program, arch)
-    if len(plan.columns.instructions) <= MOST_KEPT:
+    if len(plan.columns.instructions) <= MAX_CACHED_STEPS:
         cached.append((arch, plan))
     return plan
 
 
-class _CachedPlans(list[tuple["Arch", Plan]]):
+class _CachedPlans(list[tuple["Arch", TimingPlan]]):
     """The plans of one program, by target."""
 
 
-def _make_plan(program: Program, arch: Arch) -> Plan:
+def _make_plan(program: Program, arch: Arch) -> TimingPlan:
     columns = columns_of(program)
-    costs = price(columns, arch)
-    outline = _Outline()
+    costs = cost_instructions(columns, arch)
+    outline = _ControlFlow()
     items = outline.block(columns.body, {})
     steps = step_tables(program, columns, costs, outline.scopes(), outline.schedule, arch)
     barriers = np.flatnonzero(costs.is_barrier[costs.number])
-    plan = Plan(columns, costs, items, steps, outline.slots, barriers)
-    _Summary(plan).complete(items)
+    plan = TimingPlan(columns, costs, items, steps, outline.slots, barriers)
+    _LoopSummary(plan).complete(items)
     return plan
 
 
-class _Outline:
+class _ControlFlow:
     """The control flow with numbers for loops and run-time decisions."""
 
     def __init__(self) -> None:
@@ -217,8 +217,8 @@ class _Outline:
         if isinstance(statement, Branch):
             return BranchStep(ordinal, tuple(blocks))
         condition, body = blocks
-        decides = [each for item in span.blocks[0] for each in (item.begin, item.end)]
-        first, end = (min(decides), max(decides)) if decides else (0, 0)
+        condition_steps = [each for item in span.blocks[0] for each in (item.begin, item.end)]
+        first, end = (min(condition_steps), max(condition_steps)) if condition_steps else (0, 0)
         return WhileStep(ordinal, condition, body, (first, end), (span.begin, span.end))
 
     def _steps(self, span: InstructionSpan, scope: dict[str, int]) -> InstructionSpan:
@@ -241,18 +241,18 @@ class _Outline:
         return LoopStep(slot, loop.variable, loop.trips, body, (span.begin, span.end), extents)
 
 
-class _Summary:
-    """Says of every loop which engine is slowest and whether its iterations repeat."""
+class _LoopSummary:
+    """Determines of every loop its slowest engine and whether its iterations can repeat."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TimingPlan) -> None:
         self.plan, self.number = plan, plan.costs.number
         self.engine = plan.costs.engine.tolist()
-        self.busy = [1 + cost.busy for cost in plan.costs.listed]
+        self.busy = [1 + cost.busy for cost in plan.costs.distinct]
         self.products = np.flatnonzero(plan.costs.is_matmul[self.number])
         self.trips: dict[int, int] = {}  # by slot
 
     def complete(self, items: tuple[PlanItem, ...]) -> None:
-        """Fill in what loops of a block say of their iterations."""
+        """Complete the loops of a block."""
         for item in items:
             if isinstance(item, LoopStep):
                 self._loop(item)
@@ -263,7 +263,7 @@ class _Summary:
                     self.complete(arm)
 
     def _loop(self, loop: LoopStep) -> dict[int, int]:
-        """How long an iteration keeps each engine busy, with what loops inside repeat."""
+        """Complete a loop; the picoseconds that an iteration keeps each engine busy."""
         self.trips[loop.slot] = loop.trips
         busy: dict[int, int] = {}
         is_regular = True
@@ -280,7 +280,7 @@ class _Summary:
             else:
                 self.complete((item,))
                 is_regular = False
-        loop.slowest = max(busy, key=lambda engine: busy[engine], default=-1)
+        loop.slowest_engine = max(busy, key=lambda engine: busy[engine], default=-1)
         loop.is_regular = is_regular and self._weights_agree(loop)
         return busy
 
@@ -302,12 +302,12 @@ class _Summary:
             by_weights.setdefault(weights, []).append((constant, terms))
         for found in by_weights.values():
             moving = {dict(terms).get(loop.slot, 0) for _, terms in found}
-            spans = sorted(self._reach(constant, terms) for constant, terms in found)
+            spans = sorted(self._value_range(constant, terms) for constant, terms in found)
             if len(moving) > 1 and any(a[1] >= b[0] for a, b in pairwise(spans)):
                 return False
         return True
 
-    def _reach(self, constant: int, terms: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    def _value_range(self, constant: int, terms: tuple[tuple[int, int], ...]) -> tuple[int, int]:
         """The least and greatest value over all iterations of all loops."""
         low = high = constant
         for slot, coefficient in terms:

@@ -14,7 +14,7 @@ from glia.machine.columns.table import InstructionSpan
 from glia.machine.columns.value_numbering import Array
 from glia.timing.costs import PS, Cost, cycles_to_ps
 from glia.timing.instruction_tables import PSUM_PORT, Record
-from glia.timing.plan import BranchStep, LoopStep, Plan, PlanItem, WhileStep
+from glia.timing.plan import BranchStep, LoopStep, PlanItem, TimingPlan, WhileStep
 from glia.timing.registers import (
     ENGINES,
     EVENT_WORDS,
@@ -23,7 +23,7 @@ from glia.timing.registers import (
     CostKind,
     EngineState,
     Overflow,
-    Parameter,
+    RunParameter,
     StreamOp,
     state_names,
 )
@@ -40,49 +40,49 @@ KINDS = {
     "transfer": CostKind.TRANSFER,
     "barrier": CostKind.COMPUTE,
 }
-FEWEST_TRIPS = 8  # a shorter loop is not watched: it is run as it is
+FEWEST_TRIPS = 8  # a shorter loop is not watched
 NEVER = 1 << 62
-SMALLEST_RING = 16  # moments of a semaphore that are remembered at first
+SMALLEST_RING = 16  # initial capacity of a semaphore's ring, in moments
 
 
-def lay_out(plan: Plan, arch: Arch, trips: Trips, most_events: int) -> Record:
-    """Every array of the rules, with the state before the first instruction.
+def lay_out(plan: TimingPlan, arch: Arch, trips: Trips, max_events: int) -> Record:
+    """Every array of the core's record, in the state before the first instruction.
 
-    What only depends on the plan is made once and kept with it.
+    What depends on the plan alone is built once and cached there.
     """
     if not plan.tables:
         plan.tables = _tables(plan, arch)
     record = dict(plan.tables)
     record |= {name: record[name].copy() for name in ("parameter", "watched", "base", "mask")}
-    record["parameter"][Parameter.MOST_EVENTS] = most_events
-    record["event"] = np.zeros(max(1, EVENT_WORDS * most_events), np.int64)
+    record["parameter"][RunParameter.MAX_EVENTS] = max_events
+    record["event"] = np.zeros(max(1, EVENT_WORDS * max_events), np.int64)
     for name in ("ring", "pending"):
         record[name] = np.zeros(int(record["mask"].sum()) + record["mask"].size, np.int64)
-    record |= _outcomes(int(record["parameter"][Parameter.ORDINALS]), trips)
-    return record | _joined({name: record[name] for name in state_names()})
+    record |= _outcomes(int(record["parameter"][RunParameter.ORDINALS]), trips)
+    return record | _with_state({name: record[name] for name in state_names()})
 
 
-def _tables(plan: Plan, arch: Arch) -> Record:
-    """What a run does not change, and what it starts with."""
-    streams = Streams(plan)
+def _tables(plan: TimingPlan, arch: Arch) -> Record:
+    """The arrays that a run does not change, and the initial state."""
+    streams = EngineStreams(plan)
     tables: dict[str, Any] = {}
     tables |= streams.arrays()
     tables |= _costs(plan)
     tables |= plan.steps
     tables["latency"] = [_latency(arch, name) for name in plan.engines]
     tables |= _state(plan, arch, streams)
-    return {name: _words(values) for name, values in tables.items()}
+    return {name: _as_words(values) for name, values in tables.items()}
 
 
-def _joined(arrays: Record) -> Record:
-    """The same arrays as parts of one, `state`, so that what changes can be compared at once."""
+def _with_state(arrays: Record) -> Record:
+    """The arrays as views of one, `state`, so that states are compared in one operation."""
     state = np.concatenate(list(arrays.values()))
     ends = np.cumsum([array.size for array in arrays.values()])
     parts = np.split(state, ends[:-1])
     return dict(zip(arrays, parts, strict=True)) | {"state": state}
 
 
-def _words(values: Any) -> Array:
+def _as_words(values: Any) -> Array:
     """At least one word, so that every array has an address."""
     array = np.asarray(values, np.int64).reshape(-1)
     return array if array.size else np.zeros(1, np.int64)
@@ -93,10 +93,10 @@ def _offsets(lists: Iterable[Sequence[Any]]) -> list[int]:
     return [0, *accumulate(map(len, lists))]
 
 
-class Streams:
-    """What each engine goes through, as operations that name steps, loops and decisions."""
+class EngineStreams:
+    """The instruction stream of each engine: operations on steps, loops and decisions."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TimingPlan) -> None:
         self.plan = plan
         self.op, self.arg, self.aux = (array("q") for _ in range(3))
         self.arms: list[int] = []
@@ -108,10 +108,10 @@ class Streams:
         is_barrier = plan.costs.is_barrier[plan.costs.number]
         for engine in range(ENGINES):
             steps = np.flatnonzero((plan.steps["engine"] == engine) | is_barrier)
-            self.own = _array(steps)
-            self.own_op = _array(np.where(is_barrier[steps], StreamOp.BARRIER, StreamOp.STEP))
+            self.own_steps = _array(steps)
+            self.own_ops = _array(np.where(is_barrier[steps], StreamOp.BARRIER, StreamOp.STEP))
             self.places.append(len(self.op))
-            self._block(plan.items, engine)
+            self._emit_block(plan.items, engine)
             self._emit(StreamOp.STOP)
 
     def arrays(self) -> Mapping[str, Sequence[int]]:
@@ -120,7 +120,7 @@ class Streams:
         sizes, firsts, ends = ([0] * count for _ in range(3))
         for number, (loop, engines) in self.groups.items():
             sizes[number] = engines
-            firsts[number], ends[number] = loop.decides
+            firsts[number], ends[number] = loop.condition_steps
         return {
             "op": self.op, "arg": self.arg, "aux": self.aux, "arm": self.arms,
             "trips": self.trips,
@@ -136,36 +136,36 @@ class Streams:
         self.aux.append(aux)
         return len(self.op) - 1
 
-    def _block(self, items: tuple[PlanItem, ...], engine: int) -> None:
+    def _emit_block(self, items: tuple[PlanItem, ...], engine: int) -> None:
         for item in items:
             if isinstance(item, InstructionSpan):
-                self._steps(item)
+                self._emit_steps(item)
             elif isinstance(item, LoopStep):
-                self._loop(item, engine)
+                self._emit_loop(item, engine)
             elif isinstance(item, WhileStep):
-                self._while(item, engine)
+                self._emit_while(item, engine)
             else:
-                self._branch(item, engine)
+                self._emit_branch(item, engine)
 
-    def _steps(self, span: InstructionSpan) -> None:
-        begin, end = bisect_left(self.own, span.begin), bisect_left(self.own, span.end)
-        self.op += self.own_op[begin:end]
-        self.arg += self.own[begin:end]
+    def _emit_steps(self, span: InstructionSpan) -> None:
+        begin, end = bisect_left(self.own_steps, span.begin), bisect_left(self.own_steps, span.end)
+        self.op += self.own_ops[begin:end]
+        self.arg += self.own_steps[begin:end]
         self.aux.frombytes(bytes(self.aux.itemsize * (end - begin)))
 
-    def _loop(self, loop: LoopStep, engine: int) -> None:
+    def _emit_loop(self, loop: LoopStep, engine: int) -> None:
         self.trips[loop.slot] = loop.trips
         if loop.is_regular and loop.trips >= FEWEST_TRIPS:
-            self.watched[loop.slot] = loop.slowest
+            self.watched[loop.slot] = loop.slowest_engine
         begin = self._emit(StreamOp.LOOP, loop.slot)
-        self._block(loop.body, engine)
+        self._emit_block(loop.body, engine)
         if len(self.op) == begin + 1:  # nothing of it is this engine's
             del self.op[begin:], self.arg[begin:], self.aux[begin:]
             return
         self._emit(StreamOp.LOOP_END, loop.slot, begin + 1)
         self.aux[begin] = len(self.op)
 
-    def _while(self, loop: WhileStep, engine: int) -> None:
+    def _emit_while(self, loop: WhileStep, engine: int) -> None:
         self.ordinals = max(self.ordinals, loop.ordinal + 1)
         engines = np.unique(self.plan.steps["engine"][slice(*loop.steps)]).tolist()
         if engine not in engines and not self.plan.has_barrier(loop.steps):
@@ -173,15 +173,15 @@ class Streams:
         self.groups[loop.ordinal] = loop, len(engines)
         self._emit(StreamOp.WHILE, loop.ordinal)
         begin = len(self.op)
-        self._block(loop.condition, engine)
+        self._emit_block(loop.condition, engine)
         if engine in engines:
             self._emit(StreamOp.DECIDE, loop.ordinal)
         repeat = self._emit(StreamOp.REPEAT, loop.ordinal)
-        self._block(loop.body, engine)
+        self._emit_block(loop.body, engine)
         self._emit(StreamOp.JUMP, begin)
         self.aux[repeat] = len(self.op)
 
-    def _branch(self, branch: BranchStep, engine: int) -> None:
+    def _emit_branch(self, branch: BranchStep, engine: int) -> None:
         self.ordinals = max(self.ordinals, branch.ordinal + 1)
         table = len(self.arms)
         self.arms += [len(branch.arms)] + [0] * len(branch.arms)
@@ -189,7 +189,7 @@ class Streams:
         exits = []
         for number, arm in enumerate(branch.arms):
             self.arms[table + 1 + number] = len(self.op)
-            self._block(arm, engine)
+            self._emit_block(arm, engine)
             exits.append(self._emit(StreamOp.JUMP))
         for place in exits:
             self.arg[place] = len(self.op)
@@ -199,10 +199,10 @@ def _array(values: Array) -> array[int]:
     return array("q", values.astype(np.int64).tobytes())
 
 
-def _costs(plan: Plan) -> dict[str, Any]:
+def _costs(plan: TimingPlan) -> dict[str, Any]:
     """The table of costs and the lanes that transfers take."""
-    costs, tables = plan.costs.listed, _Numbers()
-    lanes = [_shares(cost) for cost in costs]
+    costs, tables = plan.costs.distinct, _Numbering()
+    lanes = [_lane_shares(cost) for cost in costs]
     return {
         "kind": [KINDS[c.kind] for c in costs],
         "busy": [c.busy for c in costs],
@@ -217,8 +217,8 @@ def _costs(plan: Plan) -> dict[str, Any]:
     }
 
 
-class _Numbers:
-    """Numbers for names, from 0; what is empty is -1."""
+class _Numbering:
+    """Numbers names from 0; -1 for an empty name."""
 
     def __init__(self) -> None:
         self.found: dict[object, int] = {}
@@ -227,8 +227,8 @@ class _Numbers:
         return self.found.setdefault(name, len(self.found)) if name else -1
 
 
-def _shares(cost: Cost) -> list[tuple[int, int]]:
-    """(picoseconds, the lanes as bits) of a transfer."""
+def _lane_shares(cost: Cost) -> list[tuple[int, int]]:
+    """(picoseconds, bit mask of the lanes) of each share of a transfer."""
     if cost.transfer is None:
         return []
     return [(work, sum(1 << lane for lane in lanes)) for work, lanes in cost.transfer.lanes]
@@ -243,16 +243,16 @@ def _latency(arch: Arch, engine: str) -> int:
 def _outcomes(ordinals: int, trips: Trips) -> Record:
     known = [trips.get(number, ()) for number in range(ordinals)]
     return {
-        "outcomes": _words(_offsets(known)),
-        "known_outcome": _words([value for each in known for value in each]),
-        "is_assumed": _words([0] * ordinals),
-        "seen": _words([0] * (ordinals * ENGINES)),
-        "left": _words([0] * (ordinals * ENGINES)),
+        "outcomes": _as_words(_offsets(known)),
+        "known_outcome": _as_words([value for each in known for value in each]),
+        "is_assumed": _as_words([0] * ordinals),
+        "seen": _as_words([0] * (ordinals * ENGINES)),
+        "left": _as_words([0] * (ordinals * ENGINES)),
     }
 
 
-def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
-    """What changes while time passes, as it begins, and the parameters."""
+def _state(plan: TimingPlan, arch: Arch, streams: EngineStreams) -> dict[str, Any]:
+    """The initial state and the parameters."""
     zero = round(arch.preamble_ns * PS)
     semaphores = len(plan.semaphores)
     most = int(plan.steps["signal_units"].max(initial=1))
@@ -279,23 +279,23 @@ def _state(plan: Plan, arch: Arch, streams: Streams) -> dict[str, Any]:
     }
 
 
-def _parameters(plan: Plan, arch: Arch, streams: Streams) -> list[int]:
-    values = [0] * len(Parameter)
+def _parameters(plan: TimingPlan, arch: Arch, streams: EngineStreams) -> list[int]:
+    values = [0] * len(RunParameter)
     wake = round(arch.semaphore_wake_ns * PS)
-    values[Parameter.SLOTS] = plan.slots
-    values[Parameter.ORDINALS] = streams.ordinals
-    values[Parameter.WAKE] = wake
-    values[Parameter.DMA_START] = round(arch.dma_start_ns * PS)
+    values[RunParameter.SLOTS] = plan.slots
+    values[RunParameter.ORDINALS] = streams.ordinals
+    values[RunParameter.WAKE] = wake
+    values[RunParameter.DMA_START] = round(arch.dma_start_ns * PS)
     # dma_completion_ns reaches to the consumer's start, whose wake is added when it waits
-    values[Parameter.DMA_DONE] = round(arch.dma_completion_ns * PS) - wake
-    values[Parameter.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
-    values[Parameter.WARM_UP] = round(arch.tensor_ramp_ns * PS)
-    values[Parameter.RAMP] = round(arch.tensor_ramp_rate * 1000)
+    values[RunParameter.DMA_DONE] = round(arch.dma_completion_ns * PS) - wake
+    values[RunParameter.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
+    values[RunParameter.WARM_UP] = round(arch.tensor_ramp_ns * PS)
+    values[RunParameter.RAMP] = round(arch.tensor_ramp_rate * 1000)
     # a moment so long ago delays nothing: neither what waits for it nor a weights load after it
-    values[Parameter.MARGIN] = wake + max((cost.load for cost in plan.costs.listed), default=0)
-    values[Parameter.SEMAPHORES] = len(plan.semaphores)
-    values[Parameter.UNWATCHED] = NEVER
-    values[Parameter.QUEUES] = len(plan.queues)
+    values[RunParameter.MARGIN] = wake + max((cost.load for cost in plan.costs.distinct), default=0)
+    values[RunParameter.SEMAPHORES] = len(plan.semaphores)
+    values[RunParameter.UNWATCHED] = NEVER
+    values[RunParameter.QUEUES] = len(plan.queues)
     return values
 
 

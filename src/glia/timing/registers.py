@@ -90,7 +90,7 @@ class Register(IntEnum):
         return member
 
 
-class Parameter(Register):
+class RunParameter(Register):
     """The words of `parameter`, which a run does not change."""
 
     SLOTS = 0, "loops", "loops of the program: the stride of an engine in `variable`"
@@ -101,7 +101,7 @@ class Parameter(Register):
     TABLE_LOAD = 5, "ps", "loading an activation table"
     WARM_UP = 6, "ps", "busy time after which the array runs at its full rate; 0: at once"
     RAMP = 7, "1/1000", "rate of the array until then, relative to its full rate"
-    MOST_EVENTS = 8, "events", "capacity of `event`"
+    MAX_EVENTS = 8, "events", "capacity of `event`"
     SEMAPHORES = 9, "semaphores", "semaphores of the program"
     MARGIN = 10, "ps", "a moment longer ago than this delays nothing"
     UNWATCHED = 11, "instructions", "executed before loops are watched"
@@ -169,7 +169,7 @@ class CoreRecord:
     one's end.
     """
 
-    parameter: Words = words("Parameter", "see Parameter", "constants of the run")
+    parameter: Words = words("RunParameter", "see RunParameter", "constants of the run")
     core: Words = words("CoreState", "see CoreState", "what all engines share", is_state=True)
 
     # The engines' instruction streams, one behind the other

@@ -17,9 +17,9 @@ import numpy as np
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.machine.columns.value_numbering import Array, group_rows
 from glia.machine.ir import Program
-from glia.timing.core import Deadlock, Machine
+from glia.timing.core import CoreTimer, Deadlock
 from glia.timing.costs import PS, Cost
-from glia.timing.plan import Plan, make_plan
+from glia.timing.plan import TimingPlan, make_plan
 from glia.timing.steady_state import skip_repetitions
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ __all__ = [
     "simulate_timing",
 ]
 
-MOST_EVENTS = 20_000
+MAX_EVENTS = 20_000
 UNWATCHED = 250_000  # instructions executed before it pays to look for what repeats
 Executed = list[tuple[Cost, int, int]]  # a cost, how often it ran, its busy picoseconds
 
-ALONE = "waiting for other cores, in collectives and at their barriers"
+UNTIMED_RENDEZVOUS = "waiting for other cores, in collectives and at their barriers"
 NOT_MODELLED = (
     "HBM latency and refresh; channels beyond rows that meet in one; traffic of other cores",
     "queues taking turns at a DMA engine delay what comes later, not a transfer that has begun",
@@ -196,33 +196,33 @@ def simulate_timing(
     trace: bool = True,
     trips: Mapping[int, Sequence[int]] | None = None,
     skip: bool = True,
-    most_events: int = MOST_EVENTS,
+    max_events: int = MAX_EVENTS,
     is_native: bool = True,
 ) -> Timing:
     """Time one core's program.
 
     `trips` gives, for each While and Branch numbered in program order, the trip counts or arms
     taken by its executions in order; without it one trip of the body and the first arm are
-    assumed and reported. `trace` keeps up to `most_events` events. `skip=False` runs every
+    assumed and reported. `trace` keeps up to `max_events` events. `skip=False` runs every
     iteration of every loop; the result is the same but for the events. `is_native=False` runs the
     rules in Python, with the same result. Raises Deadlock.
     """
     plan = make_plan(program, arch)
-    machine = Machine(plan, arch, trips or {}, most_events if trace else 0, is_native=is_native)
+    machine = CoreTimer(plan, arch, trips or {}, max_events if trace else 0, is_native=is_native)
     if skip:
         skip_repetitions(machine, 0 if trace else UNWATCHED)
     machine.run()
     return summarize(machine, arch)
 
 
-def summarize(machine: Machine, arch: Arch) -> Timing:
+def summarize(machine: CoreTimer, arch: Arch) -> Timing:
     """What a machine that has come to its end has done."""
     plan = machine.plan
     counts, busied, table_loads, throttled = (
         _by_cost(plan, machine.record[name])
         for name in ("counts", "busied", "table_loads", "throttled")
     )
-    costs = [(cost, counts[cost.number], busied[cost.number]) for cost in plan.costs.listed]
+    costs = [(cost, counts[cost.number], busied[cost.number]) for cost in plan.costs.distinct]
     transfers = [(c.transfer, n) for c, n, _ in costs if c.transfer is not None]
     queue_busy = machine.record["queue_busy"][: len(plan.queues)].tolist()
     events = _events(plan, machine)
@@ -237,7 +237,7 @@ def summarize(machine: Machine, arch: Arch) -> Timing:
         moved_bytes=sum(t.moved_bytes * n for t, n in transfers),
         queue_busy_ns=_nanoseconds(dict(zip(plan.queues, queue_busy, strict=True))),
         matmul_flops=sum(c.flops * n for c, n, _ in costs),
-        transpose_flops=sum(c.turned_flops * n for c, n, _ in costs),
+        transpose_flops=sum(c.transpose_flops * n for c, n, _ in costs),
         flops_by_dtype=_flops_by_dtype(costs),
         table_loads=sum(table_loads),
         throttled_ns=sum(throttled) / PS,
@@ -249,15 +249,15 @@ def summarize(machine: Machine, arch: Arch) -> Timing:
     )
 
 
-def _by_cost(plan: Plan, values: Array) -> list[int]:
+def _by_cost(plan: TimingPlan, values: Array) -> list[int]:
     """Sums of the values of steps, by their cost."""
     numbers = plan.costs.number
-    found = np.zeros(len(plan.costs.listed), np.int64)
+    found = np.zeros(len(plan.costs.distinct), np.int64)
     np.add.at(found, numbers, values[: len(numbers)])
     return found.tolist()
 
 
-def _by_engine(plan: Plan, values: Iterable[tuple[Cost, int]]) -> dict[str, int]:
+def _by_engine(plan: TimingPlan, values: Iterable[tuple[Cost, int]]) -> dict[str, int]:
     totals = dict.fromkeys(plan.engines, 0)
     for cost, value in values:
         totals[plan.engines[cost.engine]] += value
@@ -268,7 +268,7 @@ def _nanoseconds(picoseconds: Mapping[str, int]) -> dict[str, float]:
     return {name: each / PS for name, each in picoseconds.items()}
 
 
-def _opcodes(plan: Plan, costs: Executed) -> tuple[OpcodeTime, ...]:
+def _opcodes(plan: TimingPlan, costs: Executed) -> tuple[OpcodeTime, ...]:
     found: dict[tuple[str, str], list[int]] = {}
     for cost, count, busied in costs:
         entry = found.setdefault((_track(plan, cost), cost.opcode), [0, 0])
@@ -278,7 +278,7 @@ def _opcodes(plan: Plan, costs: Executed) -> tuple[OpcodeTime, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.busy_ns, row.engine, row.opcode)))
 
 
-def _track(plan: Plan, cost: Cost) -> str:
+def _track(plan: TimingPlan, cost: Cost) -> str:
     return plan.engines[cost.engine] if cost.queue < 0 else queue_track(plan.queues[cost.queue])
 
 
@@ -290,7 +290,7 @@ def _flops_by_dtype(costs: Executed) -> dict[str, int]:
     return found
 
 
-def _stalls(plan: Plan, stalled: Array) -> tuple[Stall, ...]:
+def _stalls(plan: TimingPlan, stalled: Array) -> tuple[Stall, ...]:
     tables = plan.steps
     waits = np.flatnonzero(stalled)
     steps = np.searchsorted(tables["step_wait"], waits, "right") - 1
@@ -307,7 +307,7 @@ def _stalls(plan: Plan, stalled: Array) -> tuple[Stall, ...]:
     return tuple(sorted(rows, key=lambda row: -row.ns))
 
 
-def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
+def _events(plan: TimingPlan, machine: CoreTimer) -> tuple[Event, ...]:
     return tuple(
         Event(
             _track(plan, plan.cost(step)),
@@ -320,17 +320,17 @@ def _events(plan: Plan, machine: Machine) -> tuple[Event, ...]:
     )
 
 
-def _assumptions(machine: Machine, arch: Arch) -> tuple[str, ...]:
+def _assumptions(machine: CoreTimer, arch: Arch) -> tuple[str, ...]:
     timed = [name for name in arch.assumed if name.split(".")[0] in TIMED_CONSTANTS]
     found: tuple[str, ...] = (
         (f"no public number, value assumed: {', '.join(timed)}",) if timed else ()
     )
-    opcodes = {cost.opcode for cost in machine.plan.costs.listed}
+    opcodes = {cost.opcode for cost in machine.plan.costs.distinct}
     if any(INSTRUCTIONS[opcode].arrives == "participants" for opcode in opcodes):
-        found += (ALONE,)
+        found += (UNTIMED_RENDEZVOUS,)
     if machine.assumed_trips:
-        listed = ", ".join(map(str, machine.assumed_trips))
+        ordinals = ", ".join(map(str, machine.assumed_trips))
         found += (
-            f"run-time control flow {listed}: one trip of each loop, first arm of each branch",
+            f"run-time control flow {ordinals}: one trip of each loop, first arm of each branch",
         )
     return found

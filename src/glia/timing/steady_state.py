@@ -1,10 +1,10 @@
-"""Skipping iterations of a loop once they only repeat what the ones before did, later.
+"""Detection of a loop's steady state, whose iterations are skipped with the same result.
 
 What a core does next depends on its record alone, and a moment before NOW delays nothing any more.
-So when, as a watched loop turns, every engine is where it was `distance` iterations ago, everything
-after NOW is as far from it as then, and every wait inside either looks for counts as far back as
-then or for counts long reached, the next iterations can only repeat: the record is moved as many
-periods on as fit, with exactly the result of running them.
+So when, as a watched loop starts an iteration, every engine is where it was `distance` iterations
+ago, everything after NOW is as far from it as then, and every wait inside either looks for counts
+as far back as then or for counts long reached, the next iterations can only repeat: the record is
+advanced by as many periods as fit, with exactly the result of running them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy as np
 
 from glia.base.errors import CompileError
 from glia.machine.columns.value_numbering import Array
-from glia.timing.core import Machine
+from glia.timing.core import CoreTimer
 from glia.timing.plan import LoopStep, PlannedWait, loops_in
-from glia.timing.registers import ENGINES, CoreState, Engine, EngineState, Parameter, state_names
+from glia.timing.registers import ENGINES, CoreState, Engine, EngineState, RunParameter, state_names
 
 DISTANCES = (1, 2, 3, 4, 6, 8)
 PICOSECONDS_A_DAY = 86_400 * 10**12
-LONGEST = 1 << 61  # picoseconds: 26 days, and counts fit into 64 bits with it
-WINDOW, PAUSE = 24, 64  # turns watched, out of every this many
-MOST_FRUITLESS = 4  # windows without a skip, after which a loop is no longer watched
-LAST_RUN = 1  # iterations at the end that are always run, so that a picture shows them
+MAX_TIME = 1 << 61  # picoseconds: 26 days, and counts fit into 64 bits with it
+WINDOW, PAUSE = 24, 64  # iterations watched, out of every this many
+MAX_FRUITLESS_WINDOWS = 4  # windows without a skip before a loop is no longer watched
+LAST_RUN = 1  # iterations at the end that are always run, so that traces show them
 
 # Of the core: what must be the same, and what moves
-STATE = (
+SAME_WORDS = (
     CoreState.IS_WARM,
     CoreState.HEAT,
     CoreState.WEIGHTS,
@@ -37,10 +37,10 @@ STATE = (
     CoreState.WEIGHTS_STEP,
     CoreState.TABLE,
 )
-MOVING = (CoreState.LAST, CoreState.TENSOR_END)
+MOVING_WORDS = (CoreState.LAST, CoreState.TENSOR_END)
 
 
-class TooLong(CompileError):
+class RunTooLong(CompileError):
     """The program would run for weeks, longer than its time can be counted.
 
     Cause: Loops nest with so many trips that one run takes more than 26 days of device time.
@@ -53,23 +53,23 @@ class TooLong(CompileError):
     help = "lower the trip counts, or time a part of the program"
 
 
-def skip_repetitions(machine: Machine, unwatched: int) -> None:
-    """Make a machine skip what repeats in its loops, once so many instructions were executed."""
-    machine.record["parameter"][Parameter.UNWATCHED] = unwatched
-    watchers: dict[int, _Watcher] = {}
+def skip_repetitions(machine: CoreTimer, unwatched: int) -> None:
+    """Skip steady states of a timer's loops once it has executed `unwatched` instructions."""
+    machine.record["parameter"][RunParameter.UNWATCHED] = unwatched
+    watchers: dict[int, _LoopWatcher] = {}
 
-    def turn(slot: int) -> None:
+    def observe_iteration(slot: int) -> None:
         if slot not in watchers:
             loop = next(loop for loop in loops_in(machine.plan.items) if loop.slot == slot)
-            watchers[slot] = _Watcher(machine, loop)
-        watchers[slot].turn()
+            watchers[slot] = _LoopWatcher(machine, loop)
+        watchers[slot].observe_iteration()
 
-    machine.at_mark = turn
+    machine.on_iteration = observe_iteration
 
 
 @dataclass(slots=True)
 class _Snapshot:
-    """The record as far as it decides what comes next in a loop, and the sums so far."""
+    """The part of the record that decides what comes next in a loop, and the totals so far."""
 
     now: int
     parts: dict[str, Array]
@@ -77,31 +77,31 @@ class _Snapshot:
     past: Array  # by semaphore: the counts that cannot
 
 
-class _Watcher:
-    """Compares the turns of one loop."""
+class _LoopWatcher:
+    """Compares the iterations of one loop."""
 
-    def __init__(self, machine: Machine, loop: LoopStep) -> None:
+    def __init__(self, machine: CoreTimer, loop: LoopStep) -> None:
         self.machine, self.loop = machine, loop
         self.snapshots: list[_Snapshot] = []
-        self.turns = self.fruitless = 0
+        self.iterations = self.fruitless = 0
         self.waits = machine.plan.waits_in(loop.steps)
         self.parts, positions = _parts(machine, loop)
         self.positions = np.concatenate(positions)
-        self.margin = int(machine.record["parameter"][Parameter.MARGIN])
-        self.own = np.arange(ENGINES) * machine.plan.slots + loop.slot
+        self.margin = int(machine.record["parameter"][RunParameter.MARGIN])
+        self.own_slots = np.arange(ENGINES) * machine.plan.slots + loop.slot
 
-    def turn(self) -> None:
-        """The loop turned on its watched engine: skip what follows if it repeats."""
-        self.turns += 1
-        phase = self.turns % PAUSE
+    def observe_iteration(self) -> None:
+        """The watched engine starts an iteration: skip the next ones if they repeat."""
+        self.iterations += 1
+        phase = self.iterations % PAUSE
         if phase >= WINDOW:
             if phase == WINDOW:
                 self.snapshots.clear()
                 self.fruitless += 1
-                if self.fruitless >= MOST_FRUITLESS:
+                if self.fruitless >= MAX_FRUITLESS_WINDOWS:
                     self.machine.record["watched"][self.loop.slot] = -1
             return
-        self.snapshots.append(self._take())
+        self.snapshots.append(self._snapshot())
         for distance in DISTANCES:
             if len(self.snapshots) > distance and self._skip(self.snapshots[-1 - distance]):
                 self.snapshots.clear()
@@ -109,7 +109,7 @@ class _Watcher:
                 return
         del self.snapshots[: -max(DISTANCES)]
 
-    def _take(self) -> _Snapshot:
+    def _snapshot(self) -> _Snapshot:
         machine, record = self.machine, self.machine.record
         listed = machine.call("list_pending")
         values = record["state"][self.positions]
@@ -124,22 +124,22 @@ class _Watcher:
         period = now.now - then.now
         if period <= 0 or not self._is_same(now, then, period):
             return False
-        moved = self._moved(now, then)
-        if moved is None:
+        advanced = self._advanced(now, then)
+        if advanced is None:
             return False
-        times = self._times(now, then, *moved)
+        times = self._repetitions(now, then, *advanced)
         last = machine.last
         end = now.now + period * times
         if times < 1 or end < last:
             return False
-        if end > LONGEST:
-            raise TooLong(variable=self.loop.variable, days=end // PICOSECONDS_A_DAY)
-        self._jump(now, then, period, times, *moved)
-        machine.skips.append((self.loop.variable, last, end, moved[1] * times))
+        if end > MAX_TIME:
+            raise RunTooLong(variable=self.loop.variable, days=end // PICOSECONDS_A_DAY)
+        self._skip_ahead(now, then, period, times, *advanced)
+        machine.skips.append((self.loop.variable, last, end, advanced[1] * times))
         return True
 
     def _is_same(self, now: _Snapshot, then: _Snapshot, period: int) -> bool:
-        """Whether what matters is the same, or as far ahead as then."""
+        """Whether the state is that of `then`, moved on by `period`."""
         a, b = now.parts, then.parts
         if not np.array_equal(a["same"], b["same"]) or not np.array_equal(
             now.pending, then.pending
@@ -161,40 +161,42 @@ class _Watcher:
         return bool(last == period and tensor == (0 if came[Engine.TENSOR] == 0 else period))
 
     def _ahead(self, snapshot: _Snapshot) -> Array:
-        """How far what can still delay something lies ahead."""
+        """How far moments that can still delay something lie ahead of NOW, 0 for others."""
         ahead: Array = np.maximum(snapshot.parts["ahead"] - (snapshot.now - self.margin), 0)
         return ahead
 
-    def _moved(self, now: _Snapshot, then: _Snapshot) -> tuple[list[int], int] | None:
-        """The engines that came on in this loop, and by how many iterations; None otherwise."""
+    def _advanced(self, now: _Snapshot, then: _Snapshot) -> tuple[list[int], int] | None:
+        """The engines that advanced in this loop, and by how many iterations; None if unevenly."""
         came = now.parts["variable"] - then.parts["variable"]
-        own = came[self.own]
-        came[self.own] = 0
-        distance = int(own.max())
-        if came.any() or distance < 1 or not ((own == 0) | (own == distance)).all():
+        own_slots = came[self.own_slots]
+        came[self.own_slots] = 0
+        distance = int(own_slots.max())
+        if came.any() or distance < 1 or not ((own_slots == 0) | (own_slots == distance)).all():
             return None
-        return np.flatnonzero(own).tolist(), distance
+        return np.flatnonzero(own_slots).tolist(), distance
 
-    def _times(self, now: _Snapshot, then: _Snapshot, engines: list[int], distance: int) -> int:
-        """How many periods can follow before a loop ends or a wait no longer repeats."""
+    def _repetitions(
+        self, now: _Snapshot, then: _Snapshot, engines: list[int], distance: int
+    ) -> int:
+        """The number of periods before the loop ends or a wait no longer repeats."""
         record = self.machine.record
-        indices = {e: int(record["variable"][self.own[e]]) for e in engines}
+        indices = {e: int(record["variable"][self.own_slots[e]]) for e in engines}
         left = min(self.loop.trips - 1 - LAST_RUN - index for index in indices.values())
         times = left // distance
         gained = now.parts["count"] - then.parts["count"]
         for wait in self.waits:
             if wait.engine in indices and times > 0:
                 index = indices[wait.engine]
-                times = min(times, self._repeats(wait, index, distance, gained, then))
+                times = min(times, self._wait_repetitions(wait, index, distance, gained, then))
         for engine in range(ENGINES):
             start = record["start"][engine]
             if engine not in indices and start == EngineState.BLOCKED:
-                times = min(times, self._stays_blocked(engine, gained))
+                times = min(times, self._blocked_repetitions(engine, gained))
             elif engine not in indices and start >= 0:
                 return 0
         return times
 
-    def _repeats(
+    def _wait_repetitions(
         self,
         wait: PlannedWait,
         index: int,
@@ -202,7 +204,7 @@ class _Watcher:
         gained: Array,
         then: _Snapshot,
     ) -> int:
-        """For how many periods a wait does what it did in the last one."""
+        """The number of periods in which a wait behaves as in the last one."""
         forever = self.loop.trips
         unit = self.machine.plan.unit(wait.semaphore)
         step = sum(c for slot, c in wait.terms if slot == self.loop.slot) * distance
@@ -210,7 +212,7 @@ class _Watcher:
             return 0
         if step == int(gained[wait.semaphore]) * unit:
             return forever
-        needed = self._most(wait, index)
+        needed = self._greatest_count(wait, index)
         reached = int(then.past[wait.semaphore]) * unit
         if needed > reached:
             return 0
@@ -218,7 +220,7 @@ class _Watcher:
             return forever
         return (reached - needed) // step
 
-    def _most(self, wait: PlannedWait, index: int) -> int:
+    def _greatest_count(self, wait: PlannedWait, index: int) -> int:
         """The greatest count waited for in iteration `index`, whatever inner loops are at."""
         variables = self.machine.record["variable"]
         begin = wait.engine * self.machine.plan.slots
@@ -231,17 +233,17 @@ class _Watcher:
                 most += factor * value
         return most
 
-    def _stays_blocked(self, engine: int, gained: Array) -> int:
-        """For how many periods an engine outside still waits."""
+    def _blocked_repetitions(self, engine: int, gained: Array) -> int:
+        """The number of periods for which an engine outside the loop stays blocked."""
         machine = self.machine
         wait = machine.plan.wait(int(machine.record["blocked"][engine]))
         growth = int(gained[wait.semaphore])
         if not growth:
             return self.loop.trips
-        needed = -(-machine.needed(engine, wait) // machine.plan.unit(wait.semaphore))
+        needed = -(-machine.awaited_count(engine, wait) // machine.plan.unit(wait.semaphore))
         return (needed - 1 - int(machine.record["count"][wait.semaphore])) // growth
 
-    def _jump(
+    def _skip_ahead(
         self,
         now: _Snapshot,
         then: _Snapshot,
@@ -250,7 +252,7 @@ class _Watcher:
         engines: list[int],
         distance: int,
     ) -> None:
-        """Move the record `times` periods on."""
+        """Advance the record by `times` periods."""
         record, shift = self.machine.record, period * times
         a, b = now.parts, then.parts
         changed = dict(a)
@@ -268,18 +270,20 @@ class _Watcher:
         self._move_moments(now, shift)
 
     def _move_moments(self, now: _Snapshot, shift: int) -> None:
-        """Let what is still pending be so after the counts that were added."""
+        """Attach the pending moments to the counts after those that were added."""
         machine, record = self.machine, self.machine.record
         lengths = now.parts["count"] - now.past
         ends = np.cumsum(lengths)
         for semaphore in np.flatnonzero(lengths).tolist():
             end = int(ends[semaphore])
             moments = now.pending[end - int(lengths[semaphore]) : end] + (now.now + shift)
-            machine.put_moments(semaphore, int(record["count"][semaphore]) - moments.size, moments)
+            machine.store_moments(
+                semaphore, int(record["count"][semaphore]) - moments.size, moments
+            )
         record["first"][:] = record["count"] - lengths
 
     def _place_shift(self, engines: list[int], distance: int) -> int:
-        """How far the held weights' place moves in one period."""
+        """By how many elements the held weights' place moves in one period."""
         if Engine.TENSOR not in engines:
             return 0
         step = int(self.machine.record["core"][CoreState.WEIGHTS_STEP])
@@ -287,7 +291,7 @@ class _Watcher:
         return terms.get(self.loop.slot, 0) * distance
 
 
-def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Array]]:
+def _parts(machine: CoreTimer, loop: LoopStep) -> tuple[dict[str, slice], list[Array]]:
     """Where in the machine's state lies what a loop can change or depend on, by its kind."""
     record = machine.record
     names = state_names()
@@ -309,12 +313,12 @@ def _parts(machine: Machine, loop: LoopStep) -> tuple[dict[str, slice], list[Arr
     totals += [at("stalled", waits), at("queue_busy"), at("core", (CoreState.EXECUTED,))]
     kinds = {
         "ahead": ahead,
-        "same": [*same, at("core", STATE)],
+        "same": [*same, at("core", SAME_WORDS)],
         "start": [at("start")],
         "waited": [at("waited")],
         "binding": [at("binding")],
         "free": [at("free")],
-        "moving": [at("core", MOVING)],
+        "moving": [at("core", MOVING_WORDS)],
         "variable": [at("variable")],
         "count": [at("count")],
         "totals": totals,

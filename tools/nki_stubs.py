@@ -1,6 +1,6 @@
-"""What editors and type checkers read of the modules that kernels import, as stub files.
+"""Stub files of the modules that kernels import, for editors and type checkers.
 
-Most functions of NKI are made from declarations, so that their source says nothing of their
+Most functions of NKI are generated from declarations, so that their source does not show their
 parameters. `make pages` writes a stub beside each module.
 """
 
@@ -121,7 +121,7 @@ def _named(name: str, function: Any, imports: set[str]) -> str:
             place = value.__module__ if inspect.isclass(value) else home
             imports.add(f"from {place} import {name} as _{name}")
             return f"_{name}"
-    raise LookupError(f"nobody knows {name}, an annotation of {function.__name__}")
+    raise LookupError(f"unknown name {name} in an annotation of {function.__name__}")
 
 
 _HOMES = (

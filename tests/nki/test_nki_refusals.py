@@ -132,9 +132,9 @@ def _constant(x: NkiTensor) -> None:
 @pytest.mark.parametrize(
     ("kernel", "said"),
     [
-        (_read_before_set, "a register that nothing has set"),
-        (_stored_before_set, "a register that nothing has set"),
-        (_looped_before_set, "a register that nothing has set"),
+        (_read_before_set, "a register that was never set"),
+        (_stored_before_set, "a register that was never set"),
+        (_looped_before_set, "a register that was never set"),
         (_constant, "writing to nl.shared_constant"),
     ],
 )

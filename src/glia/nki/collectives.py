@@ -73,7 +73,7 @@ collective_permute = _collective("collective_permute", "srcs dsts source_target_
 
 
 def _flatten_channels(given: Arguments, session: Session) -> Arguments:
-    """Lists of one tensor for each channel, as one list."""
+    """Flatten lists of one tensor for each channel to one list."""
     flat = dict(given)
     for name in ("srcs_by_channel", "srcs0_by_channel", "srcs1_by_channel", "dsts_by_channel"):
         if name in flat:
@@ -82,7 +82,7 @@ def _flatten_channels(given: Arguments, session: Session) -> Arguments:
 
 
 def _channel_tensor(name: str, tensors: Any) -> Any:
-    """The one tensor of a channel, which may stand without a list."""
+    """The one tensor of a channel, given directly or as a list of one."""
     if not isinstance(tensors, list | tuple):
         return tensors
     if len(tensors) != 1:

@@ -21,9 +21,9 @@ __all__ = ["DType", "MemoryRegion", "NKIObject", "NkiTensor", "abs", "abs_max", 
 def abs(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """The magnitude of x."""
 def abs_max(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
-    """x or y, of greater magnitude; y if alike. From generation 4."""
+    """x or y, of greater magnitude; y if equal. From generation 4."""
 def abs_min(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
-    """x or y, of lesser magnitude; y if alike. From generation 4."""
+    """x or y, of lesser magnitude; y if equal. From generation 4."""
 def add(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """x + y, element by element."""
 def affine_range(start: int, stop: int | None = None, step: int = 1) -> range:
@@ -57,13 +57,13 @@ def broadcast_to(x: _NkiTensor, shape: tuple[int, ...], dtype: str | None = None
     """A tile of a shape of the same rank; dimensions of extent 1 repeat."""
 bypass: _OperatorToken
 def ceil(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
-    """The least whole number not below x."""
+    """The least integer not below x."""
 def copy(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """x in another tile."""
 def cos(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
-    """The cosine of x, whole turns taken off first."""
+    """The cosine of x, reduced modulo 2 pi first."""
 def device_print(print_prefix: str, tensor: _NkiTensor) -> None:
-    """Show a tensor under a prefix: at once while simulated, else when the program has run."""
+    """Print a tensor under a prefix: at once while simulated, else after the program has run."""
 def divide(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """x / y, element by element, on GpSimd."""
 def dropout(x: _NkiTensor, rate: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
@@ -82,7 +82,7 @@ def empty_like(
     buffer: _MemoryRegion | None = None,
     name: str = '',
 ) -> _NkiTensor:
-    """A new tensor without contents, with what is not given as `x` has it."""
+    """A new uninitialised tensor of the shape of `x`; dtype and buffer default to those of `x`."""
 def equal(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """1 where x == y, else 0."""
 def erf(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
@@ -103,7 +103,7 @@ float8_e5m2: str
 float8_e5m2_x4: str
 float8_e8m0fnu: str
 def floor(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
-    """The greatest whole number not above x."""
+    """The greatest integer not above x."""
 def fmod(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """The remainder of x / y with the sign of x, on GpSimd."""
 def fori_loop(
@@ -120,14 +120,14 @@ def full(
     buffer: _MemoryRegion = ...,
     name: str = '',
 ) -> _NkiTensor:
-    """A new tensor of one value."""
+    """A new tensor filled with one value."""
 def gather_flattened(
     data: _NkiTensor,
     indices: _NkiTensor,
     axis: int = 0,
     dtype: str | None = None,
 ) -> _NkiTensor:
-    """For each index of a partition the element of that place among the partition's, in order."""
+    """Gather elements of each partition by index into its flattened free dimensions."""
 def gelu(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """x times the normal distribution of x."""
 def gelu_apprx_sigmoid(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
@@ -151,7 +151,7 @@ int16: str
 int32: str
 int8: str
 def invert(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
-    """x with every bit turned."""
+    """x with all bits inverted."""
 def is_hbm(buffer: _MemoryRegion) -> bool:
     """Whether a buffer is in HBM."""
 def is_on_chip(buffer: _MemoryRegion) -> bool:
@@ -203,7 +203,7 @@ def logical_xor(
 def matmul(x: _NkiTensor, y: _NkiTensor, transpose_x: bool = False) -> _NkiTensor:
     """A tile in PSUM: x @ y, or x.T @ y when x is given transposed, in float32."""
 def max(x: _NkiTensor, axis: _Axis, dtype: str | None = None, keepdims: bool = False) -> _NkiTensor:
-    """The greatest over the last dimensions; as an operator, maximum."""
+    """The maximum over the last dimensions; as an operator, maximum."""
 def maximum(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """The greater of x and y, element by element."""
 def mean(
@@ -214,7 +214,7 @@ def mean(
 ) -> _NkiTensor:
     """The mean over the last dimensions, computed in float32."""
 def min(x: _NkiTensor, axis: _Axis, dtype: str | None = None, keepdims: bool = False) -> _NkiTensor:
-    """The least over the last dimensions; as an operator, minimum."""
+    """The minimum over the last dimensions; as an operator, minimum."""
 def minimum(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """The lesser of x and y, element by element."""
 def mish(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
@@ -234,7 +234,7 @@ def ndarray(
 def negative(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """-x."""
 def no_reorder() -> _Any:
-    """A context manager: what is inside runs in program order, as everything does here."""
+    """A context manager whose block keeps program order, as all kernels of this generation do."""
 def not_equal(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """1 where x != y, else 0."""
 def num_programs(axes: int | tuple[int, ...] | None = 0) -> int:
@@ -280,14 +280,14 @@ def rms_norm(
     dtype: str | None = None,
     compute_dtype: str | None = None,
 ) -> _NkiTensor:
-    """x over the root of the sum of its squares / n + epsilon along `axis`, times w."""
+    """w * x / sqrt(sum(x * x) / n + epsilon), the sum along `axis`."""
 def rsqrt(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """1 / sqrt(x), from 2**-87 to 2**97."""
 sbuf: _MemoryRegion
 def sequential_range(start: int, stop: int | None = None, step: int = 1) -> range:
     """Python's range: the loop is unrolled."""
 def shared_constant(constant: _Any) -> _NkiTensor:
-    """A tensor in shared HBM that holds an array, or the array of an .npy file, from the start."""
+    """A tensor in shared HBM initialised with an array, or with the array of an .npy file."""
 shared_hbm: _MemoryRegion
 def shared_identity_matrix(
     n: int,
@@ -304,9 +304,9 @@ def silu(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
 def silu_dx(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """The derivative of silu."""
 def sin(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
-    """The sine of x, whole turns taken off first."""
+    """The sine of x, reduced modulo 2 pi first."""
 def softmax(x: _NkiTensor, axis: _Axis = -1, dtype: str | None = None) -> _NkiTensor:
-    """exp(x - greatest) over its sum along the last dimensions, computed in float32."""
+    """exp(x - maximum) over its sum along the last dimensions, computed in float32."""
 def softplus(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """log(1 + exp(x))."""
 def sqrt(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
@@ -335,7 +335,7 @@ uint16: str
 uint32: str
 uint8: str
 def var(x: _NkiTensor, axis: _Axis, dtype: str | None = None, keepdims: bool = False) -> _NkiTensor:
-    """The mean square distance from the mean over the last dimensions, which stay with extent 1."""
+    """The variance over the last dimensions, which stay with extent 1."""
 def where(
     condition: _NkiTensor,
     x: _NkiTensor | float,
@@ -356,4 +356,4 @@ def zeros_like(
     buffer: _MemoryRegion | None = None,
     name: str = '',
 ) -> _NkiTensor:
-    """A new tensor of zeros, with what is not given as `x` has it."""
+    """A new tensor of zeros of the shape of `x`; dtype and buffer default to those of `x`."""

@@ -1,8 +1,8 @@
 """What a kernel imports as `nt`: annotations of its parameters.
 
 `nt.tensor` and `nt.tensor[128, 512]` say that a parameter is a tensor, `nt.mutable_tensor` that
-the kernel writes it, `nt.scalar` that it is a number. They are checked by nobody; to editors and
-type checkers a tensor is what the kernel gets, an NkiTensor.
+the kernel writes it, `nt.scalar` that it is a number. They are not enforced; to editors and
+type checkers a tensor is an NkiTensor.
 """
 
 # The names are those that kernels write.

@@ -28,14 +28,14 @@ _memset = issuer("memset")
 def full(
     shape: Shape, fill_value: float, dtype: str, buffer: MemoryRegion = sbuf, name: str = ""
 ) -> NkiTensor:
-    """A new tensor of one value."""
+    """A new tensor filled with one value."""
     tensor = ndarray(shape, dtype, buffer, name)
     fill(tensor, fill_value)
     return tensor
 
 
 def fill(tensor: NkiTensor, value: float) -> None:
-    """Write one value to every element; HBM takes it from one element of SBUF."""
+    """Write one value to every element; HBM is filled by DMA from one element of SBUF."""
     if not isinstance(value, int | float | np.generic):
         raise NotInNki(feature=f"filling a tensor with {shown(value)}", loc=caller())
     if tensor.is_on_chip:
@@ -60,19 +60,19 @@ def ones(shape: Shape, dtype: str, buffer: MemoryRegion = sbuf, name: str = "") 
 def empty_like(
     x: NkiTensor, dtype: str | None = None, buffer: MemoryRegion | None = None, name: str = ""
 ) -> NkiTensor:
-    """A new tensor without contents, with what is not given as `x` has it."""
+    """A new uninitialised tensor of the shape of `x`; dtype and buffer default to those of `x`."""
     return ndarray(x.shape, dtype or x.dtype, buffer or x.buffer, name)
 
 
 def zeros_like(
     x: NkiTensor, dtype: str | None = None, buffer: MemoryRegion | None = None, name: str = ""
 ) -> NkiTensor:
-    """A new tensor of zeros, with what is not given as `x` has it."""
+    """A new tensor of zeros of the shape of `x`; dtype and buffer default to those of `x`."""
     return zeros(x.shape, dtype or x.dtype, buffer or x.buffer, name)
 
 
 def shared_constant(constant: Any) -> NkiTensor:
-    """A tensor in shared HBM that holds an array, or the array of an .npy file, from the start."""
+    """A tensor in shared HBM initialised with an array, or with the array of an .npy file."""
     session = current("nl.shared_constant")
     if isinstance(constant, str | os.PathLike):
         constant = np.load(constant, allow_pickle=False)

@@ -1,7 +1,7 @@
-"""The element-wise functions of nl, each of which also names its operator for nki.isa.
+"""The element-wise functions of nl, each of which also names its operator in nki.isa calls.
 
 They allocate their result in SBUF and issue the instructions that compute it. A result has the
-dtype asked for, else that of the inputs together (`dtypes.promote_dtypes`); numbers are weak.
+requested dtype, else the promoted dtype of its tensors (`dtypes.promote_dtypes`): numbers are weak.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 SBUF = MemoryRegion.sbuf
 Operand = NkiTensor | float
 UnaryFunction = Callable[..., NkiTensor]
-EXACT_INTEGERS = 2.0**23  # float32 numbers from here on are integers
+EXACT_INTEGERS = 2.0**23  # float32 magnitudes from here on are integers
 _OPERANDS = (NkiTensor, int, float, np.generic)
 _FLOATS = (float, np.floating)
 
@@ -47,7 +47,7 @@ def tile_like(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
 
 
 def ensure_in_sbuf(x: NkiTensor) -> NkiTensor:
-    """x, or a copy of it when it is in PSUM, which GpSimd and half of all operands cannot reach."""
+    """x, or an SBUF copy if it is in PSUM, which GpSimd and half of all operands cannot access."""
     if x.tile.memory is not Memory.PSUM:
         return x
     copied = tile_like(x)
@@ -82,7 +82,7 @@ def activate(dst: NkiTensor, data: NkiTensor, function: str, **fields: Any) -> N
 
 
 def binary_step(dst: NkiTensor, x: NkiTensor, y: NkiTensor, op: str) -> NkiTensor:
-    """dst = x op y, of broadcast free dimensions; PSUM operands are copied where they must be."""
+    """dst = x op y with broadcast free dimensions; PSUM operands are copied where required."""
     x, y = broadcast_together(x, y)
     is_slow = ALU_OPS[op].engines == ("gpsimd",)
     if is_slow or (x.tile.memory is Memory.PSUM and y.tile.memory is Memory.PSUM):
@@ -113,7 +113,7 @@ def broadcast_together(x: NkiTensor, y: NkiTensor) -> tuple[NkiTensor, NkiTensor
 
 
 def result_dtype(dtype: str | None, *operands: Operand) -> str:
-    """The dtype of a result: as asked for, else of the tensors together; numbers are weak."""
+    """The requested dtype, else the promoted dtype of the tensors; numbers are weak."""
     tensors = [x for x in operands if isinstance(x, NkiTensor)]
     if not tensors:
         raise NotInNki(feature="a function of nl without a tensor", loc=caller())
@@ -124,7 +124,7 @@ def result_dtype(dtype: str | None, *operands: Operand) -> str:
     return "float32" if has_float and not DTYPES[name].is_float else name
 
 
-# --- the two shapes that functions have ---------------------------------------------------------
+# --- unary and binary functions -----------------------------------------------------------------
 
 
 def _unary_signature() -> inspect.Signature:
@@ -187,8 +187,8 @@ multiply = _binary("multiply", "x * y, element by element.")
 divide = _binary("divide", "x / y, element by element, on GpSimd.")
 maximum = _binary("maximum", "The greater of x and y, element by element.")
 minimum = _binary("minimum", "The lesser of x and y, element by element.")
-abs_max = _binary("abs_max", "x or y, of greater magnitude; y if alike. From generation 4.")
-abs_min = _binary("abs_min", "x or y, of lesser magnitude; y if alike. From generation 4.")
+abs_max = _binary("abs_max", "x or y, of greater magnitude; y if equal. From generation 4.")
+abs_min = _binary("abs_min", "x or y, of lesser magnitude; y if equal. From generation 4.")
 power = _binary("power", "x to the power y, element by element, on GpSimd.")
 mod = _binary("mod", "The remainder of x / y with the sign of y, on GpSimd.")
 fmod = _binary("fmod", "The remainder of x / y with the sign of x, on GpSimd.")
@@ -233,7 +233,7 @@ square = _table("square", "x * x.")
 abs = _unary("abs", "The magnitude of x.", lambda dst, x: scalar_step(dst, x, "abs", None))
 negative = _unary("negative", "-x.", lambda dst, x: scalar_step(dst, x, "multiply", -1.0))
 invert = _unary(
-    "invert", "x with every bit turned.", lambda dst, x: scalar_step(dst, x, "invert", None)
+    "invert", "x with all bits inverted.", lambda dst, x: scalar_step(dst, x, "invert", None)
 )
 logical_not = _unary(
     "logical_not",
@@ -251,10 +251,10 @@ def _reciprocal(dst: NkiTensor, x: NkiTensor) -> None:
 
 
 def _reduce_angle(x: NkiTensor, shift: float) -> NkiTensor:
-    """x + shift, whole turns taken off so that it lies in -pi .. pi."""
-    turned = tile_like(x, "float32")
-    scalar_step(turned, x, "add", shift + np.pi, "mod", 2 * np.pi)
-    return scalar_step(turned, turned, "subtract", float(np.float32(np.pi)))
+    """x + shift reduced modulo 2 pi to -pi .. pi."""
+    shifted = tile_like(x, "float32")
+    scalar_step(shifted, x, "add", shift + np.pi, "mod", 2 * np.pi)
+    return scalar_step(shifted, shifted, "subtract", float(np.float32(np.pi)))
 
 
 def _sin(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
@@ -271,7 +271,7 @@ def _tan(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
 
 
 def _rounding(compute: Callable[[NkiTensor, NkiTensor], Any]) -> Callable[..., Any]:
-    """`compute` of x in float32, the only float in which it is exact; integers are whole."""
+    """A rounding function computed in float32, where it is exact; the identity for integers."""
 
     def function(dst: NkiTensor, x: NkiTensor) -> None:
         if not DTYPES[x.dtype].is_float:
@@ -283,9 +283,9 @@ def _rounding(compute: Callable[[NkiTensor, NkiTensor], Any]) -> Callable[..., A
 
 
 def _floor(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
-    """The greatest whole number below: rounded, and one less where that went up.
+    """The floor of x: rounded, minus 1 where rounding went up.
 
-    Numbers from 2**23 on are whole, and what is not a number stays so.
+    Magnitudes from 2**23 on are integers already; NaN stays NaN.
     """
     whole, rounded, above = (tile_like(x, n) for n in ("int32", "float32", "float32"))
     _copy(whole, x)
@@ -313,11 +313,11 @@ def _trunc(dst: NkiTensor, x: NkiTensor) -> NkiTensor:
 
 copy = _unary("copy", "x in another tile.", _copy)
 reciprocal = _unary("reciprocal", "1 / x.", _reciprocal)
-sin = _unary("sin", "The sine of x, whole turns taken off first.", _sin)
-cos = _unary("cos", "The cosine of x, whole turns taken off first.", _cos)
+sin = _unary("sin", "The sine of x, reduced modulo 2 pi first.", _sin)
+cos = _unary("cos", "The cosine of x, reduced modulo 2 pi first.", _cos)
 tan = _unary("tan", "The tangent of x.", _tan)
-floor = _unary("floor", "The greatest whole number not above x.", _rounding(_floor))
-ceil = _unary("ceil", "The least whole number not below x.", _rounding(_ceil))
+floor = _unary("floor", "The greatest integer not above x.", _rounding(_floor))
+ceil = _unary("ceil", "The least integer not below x.", _rounding(_ceil))
 trunc = _unary("trunc", "x without its fraction.", _rounding(_trunc))
 
 average = OperatorToken("average")

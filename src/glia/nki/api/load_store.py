@@ -17,7 +17,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 PSUM = MemoryRegion.psum
 _nc_matmul = issuer("nc_matmul")
 _nc_transpose = issuer("nc_transpose")
-_FLOATS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # whose bits the Tensor Engine passes on
+_FLOATS = {4: "float32", 2: "bfloat16", 1: "float8_e5m2"}  # transposed bit for bit
 
 
 def load(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
@@ -34,8 +34,8 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
 def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
     """A tile in SBUF with the contents of a tensor of two dimensions, transposed."""
-    turned = src.permute((1, 0))
-    return load(turned, dtype)
+    transposed = src.permute((1, 0))
+    return load(transposed, dtype)
 
 
 def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
@@ -43,26 +43,26 @@ def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:
     session = current("nl.transpose")
     name = result_dtype(dtype, x)
     data = ensure_in_sbuf(x) if name == x.dtype else convert(x, name)
-    turned = ndarray((x.size // x.shape[0], x.shape[0]), name, PSUM, "transpose")
+    transposed = ndarray((x.size // x.shape[0], x.shape[0]), name, PSUM, "transpose")
     is_float = DTYPES[name].is_float
     if not is_float and not session.arch.capabilities.has_bit_exact_transpose:
-        _transpose_integers(data, turned)
-        return turned
+        _transpose_integers(data, transposed)
+        return transposed
     bits = _FLOATS[data.stored.bytes]
-    dst, src = (t if is_float else t.view(bits) for t in (turned, data))
+    dst, src = (t if is_float else t.view(bits) for t in (transposed, data))
     _nc_transpose(dst=dst, data=src)
-    return turned
+    return transposed
 
 
-def _transpose_integers(data: NkiTensor, turned: NkiTensor) -> None:
-    """Transpose 16 bits at a time as numbers in float32, where products would change other bits."""
-    parts = [(data, turned)]
+def _transpose_integers(data: NkiTensor, transposed: NkiTensor) -> None:
+    """Transpose integers 16 bits at a time, as float32 numbers, which products keep exact."""
+    parts = [(data, transposed)]
     if data.stored.bytes == 4:
-        halves = data.view("uint16"), turned.view("uint16")
+        halves = data.view("uint16"), transposed.view("uint16")
         parts = [(halves[0][:, k::2], halves[1][:, k::2]) for k in range(2)]
     for part, place in parts:
         number = convert(part, "float32")
-        across = ndarray(turned.shape, "float32", PSUM, "transpose")
+        across = ndarray(transposed.shape, "float32", PSUM, "transpose")
         _nc_transpose(dst=across, data=number)
         copy_into(dst=place, src=across)
 
@@ -109,7 +109,7 @@ def broadcast_to(x: NkiTensor, shape: tuple[int, ...], dtype: str | None = None)
 def gather_flattened(
     data: NkiTensor, indices: NkiTensor, axis: int = 0, dtype: str | None = None
 ) -> NkiTensor:
-    """For each index of a partition the element of that place among the partition's, in order."""
+    """Gather elements of each partition by index into its flattened free dimensions."""
     if axis != 0:
         refuse("gather_flattened", f"gather_flattened axis must be 0; here it is {axis}")
     result = ndarray(indices.shape, data.dtype, SBUF, "gathered")
@@ -120,10 +120,10 @@ def gather_flattened(
 
 
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
-    """Show a tensor under a prefix: at once while simulated, else when the program has run.
+    """Print a tensor under a prefix: at once while simulated, else after the program has run.
 
-    It is shown of every turn of a loop; of one whose turns only the running program counts, a
-    compiled kernel shows that of the last turn.
+    It is printed in every iteration of a loop; of a loop with a run-time trip count a compiled
+    kernel prints the last iteration only.
     """
     if not isinstance(print_prefix, str):
         refuse("device_print", "device_print takes a string as its prefix")

@@ -1,4 +1,4 @@
-"""Loops, and where in the grid a kernel's program is."""
+"""Loops, and the position of a kernel's program in the grid."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def dynamic_range(
     """A loop on the device over start, start + step, ... below stop; bounds may be registers.
 
     The body runs once when the kernel is compiled, its index is a register that cannot be written.
-    NKI 0.6 advises nl.fori_loop in its place, and 0.7 takes nothing else.
+    NKI 0.6 deprecates it for nl.fori_loop, and 0.7 removes it.
     """
     advise("nl.dynamic_range is gone in NKI 0.7: call nl.fori_loop(lower, upper, body)", caller())
     lower, upper = (0, start) if stop is None else (start, stop)
@@ -121,7 +121,7 @@ def _program_order() -> Iterator[None]:
 
 
 def no_reorder() -> Any:
-    """A context manager: what is inside runs in program order, as everything does here."""
+    """A context manager whose block keeps program order, as all kernels of this generation do."""
     return _program_order()
 
 

@@ -1,4 +1,4 @@
-"""Functions of nl that reduce along free dimensions, and those built of them."""
+"""Functions of nl that reduce along free dimensions, and functions composed of them."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def sum(x: NkiTensor, axis: Axis, dtype: str | None = None, keepdims: bool = Fal
 
 @names_operator("maximum")
 def max(x: NkiTensor, axis: Axis, dtype: str | None = None, keepdims: bool = False) -> NkiTensor:
-    """The greatest over the last dimensions; as an operator, maximum."""
+    """The maximum over the last dimensions; as an operator, maximum."""
     return _reduce(x, axis, "maximum", dtype, keepdims)
 
 
 @names_operator("minimum")
 def min(x: NkiTensor, axis: Axis, dtype: str | None = None, keepdims: bool = False) -> NkiTensor:
-    """The least over the last dimensions; as an operator, minimum."""
+    """The minimum over the last dimensions; as an operator, minimum."""
     return _reduce(x, axis, "minimum", dtype, keepdims)
 
 
@@ -89,7 +89,7 @@ def mean(x: NkiTensor, axis: Axis, dtype: str | None = None, keepdims: bool = Fa
 
 
 def var(x: NkiTensor, axis: Axis, dtype: str | None = None, keepdims: bool = False) -> NkiTensor:
-    """The mean square distance from the mean over the last dimensions, which stay with extent 1."""
+    """The variance over the last dimensions, which stay with extent 1."""
     middle = mean(x, axis, "float32", keepdims=True)
     _, spread = broadcast_together(x, middle)
     distance = binary_step(tile_like(x, "float32"), ensure_in_sbuf(x), spread, "subtract")
@@ -104,7 +104,7 @@ def all(x: NkiTensor, axis: Axis, dtype: str | None = None) -> NkiTensor:
 
 
 def softmax(x: NkiTensor, axis: Axis = -1, dtype: str | None = None) -> NkiTensor:
-    """exp(x - greatest) over its sum along the last dimensions, computed in float32."""
+    """exp(x - maximum) over its sum along the last dimensions, computed in float32."""
     most = _reduce(x, axis, "maximum", "float32", keepdims=True)
     _, spread = broadcast_together(x, most)
     exponents = binary_step(tile_like(x, "float32"), ensure_in_sbuf(x), spread, "subtract")
@@ -124,7 +124,7 @@ def rms_norm(
     dtype: str | None = None,
     compute_dtype: str | None = None,
 ) -> NkiTensor:
-    """x over the root of the sum of its squares / n + epsilon along `axis`, times w."""
+    """w * x / sqrt(sum(x * x) / n + epsilon), the sum along `axis`."""
     inner = compute_dtype or "float32"
     squares = activate(tile_like(x, inner), x, "square")
     total = _reduce(squares, axis, "add", "float32", keepdims=True)

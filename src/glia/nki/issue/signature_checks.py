@@ -58,7 +58,7 @@ def check_arguments(
             if "mask" in kwargs and "mask" not in known.parameters and not has_masks:
                 if kwargs.pop("mask") is not None:
                     raise MaskNotSupported(function=name, loc=caller()) from None
-                return call(*args, **kwargs)  # what kernels of earlier releases pass for nothing
+                return call(*args, **kwargs)  # mask=None of earlier releases has no effect
             require_binding(name, known, args, kwargs)
             _require_types(name, known, args, kwargs)
             raise

@@ -179,8 +179,8 @@ def _rows_in_storage(tensor: NkiTensor) -> int:
     indirection = _indirection_of(tensor)
     elements = tensor.tile.bytes // tensor.stored.bytes
     reach = sum(step * (count - 1) for step, count in tensor.dims[1:])
-    room = (elements - 1 - tensor.offset - reach) // indirection.step + 1
-    return max(1, min(indirection.rows, room))
+    fitting = (elements - 1 - tensor.offset - reach) // indirection.step + 1
+    return max(1, min(indirection.rows, fitting))
 
 
 def _indices(function: str, tensor: NkiTensor) -> NkiTensor:

@@ -172,8 +172,8 @@ class _CompiledKernel:
         for name, output in traced.updated:
             if launch.arrays[name].flags.writeable:
                 launch.arrays[name][...] = results[output]
-        for number, shown in enumerate(traced.printed):
-            _print_output(shown, results[shown.output], number)
+        for number, printed in enumerate(traced.printed):
+            _print_output(printed, results[printed.output], number)
         values = [from_numpy(results[name], launch.framework) for name in traced.results]
         return restore_structure(traced.structure, values)
 
@@ -183,14 +183,14 @@ class _CompiledKernel:
         return self._model.run(arrays)
 
 
-def _print_output(shown: PrintedOutput, array: np.ndarray, number: int) -> None:
+def _print_output(output: PrintedOutput, array: np.ndarray, number: int) -> None:
     """Print an output of nl.device_print, or save it in the folder that the environment names."""
     folder = os.environ.get(PRINTED)
-    for turn, index in enumerate(np.ndindex(shown.trips)):
+    for iteration, index in enumerate(np.ndindex(output.trips)):
         if not folder:
-            sys.stdout.write(f"{shown.prefix} {array[index]}\n")
+            sys.stdout.write(f"{output.prefix} {array[index]}\n")
             continue
-        place = Path(folder) / shown.prefix / f"core_{shown.core}" / str(turn)
+        place = Path(folder) / output.prefix / f"core_{output.core}" / str(iteration)
         place.mkdir(parents=True, exist_ok=True)
         np.save(place / f"{number}.npy", array[index], allow_pickle=False)
 

@@ -20,11 +20,7 @@ from glia.nki.run.frameworks import framework_of, rebuild, to_numpy
 from glia.nki.session.session import Session, current
 from glia.nki.tensors.nki_tensor import NkiTensor
 
-NEAREST_DTYPES = {
-    "f": "float32",
-    "i": "int32",
-    "u": "uint32",
-}  # by the kind of a dtype that NKI has not
+NEAREST_DTYPES = {"f": "float32", "i": "int32", "u": "uint32"}  # by NumPy's kind
 
 
 @dataclass(frozen=True)

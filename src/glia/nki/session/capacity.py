@@ -60,7 +60,7 @@ class OnChipUsage:
             for pattern in value if value.__class__ is tuple else (value,):
                 if pattern.__class__ is Pattern:
                     tile: Any = pattern.tile  # a BackedTile, as all tiles of a simulation are
-                    use: UseInterval = tile.use
+                    use: UseInterval = tile.interval
                     use.last = number
                     if use.first < 0:
                         use.first, use.loc = number, instr.loc

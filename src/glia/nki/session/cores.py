@@ -35,23 +35,25 @@ class Cores:
         self._scheduler = CoroutineScheduler(programs)
         return self._scheduler.run()
 
-    def synchronise(self, instr: Any, own: Participant) -> tuple[Any, ...]:
+    def synchronise(self, instr: Any, participant: Participant) -> tuple[Any, ...]:
         """Wait until all participants have reached an instruction; its result for this core.
 
         CoresDisagree when a participant waits elsewhere or has ended.
         """
-        ranks, compute = instr.ranks(own.rank), type(instr).compute
-        if instr.among != "cores" or ranks == (own.rank,):
-            return tuple(compute([own])[0])
+        ranks, compute = instr.ranks(participant.rank), type(instr).compute
+        if instr.among != "cores" or ranks == (participant.rank,):
+            return tuple(compute([participant])[0])
         try:
-            received = self._scheduler.synchronise(ranks, instr.topic(), own, compute, instr.loc)
-            self.races.advance_epoch(own.rank)
+            received = self._scheduler.synchronise(
+                ranks, instr.topic(), participant, compute, instr.loc
+            )
+            self.races.advance_epoch(participant.rank)
         except RendezvousFailed as failed:
             other = f"core {failed.other} {failed.status}"
             raise CoresDisagree(
                 core=failed.first, call=failed.call, other=other, loc=failed.loc
             ) from None
-        return tuple(received[ranks.index(own.rank)])
+        return tuple(received[ranks.index(participant.rank)])
 
     def yield_control(self) -> None:
         """Run the next runnable core; called after every instruction."""

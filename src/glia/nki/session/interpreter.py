@@ -43,15 +43,15 @@ UNWRITTEN: Unwritten = float("nan"), 4  # the documented simulator's fill of fre
 class BackedTile(Tile):
     """A tile that owns its simulated memory, freed when the last reference to the tile goes."""
 
-    __slots__ = ("region", "use")
+    __slots__ = ("interval", "region")
 
     region: Region
-    use: UseInterval
+    interval: UseInterval
 
     def __init__(self, *fields: Any, region: Region) -> None:
         super().__init__(*fields)
         set_field(self, "region", region)
-        set_field(self, "use", UseInterval())
+        set_field(self, "interval", UseInterval())
 
 
 class _TileMemories(Memories):
@@ -122,7 +122,7 @@ class Interpreter(Session):
             fresh = self._uninitialised(partitions * pitch, dtype)
             region = Region(fresh, 0, 0 if memory is Memory.HBM else pitch)
         tile = BackedTile(unique, memory, dtype, partitions, elements, region=region)
-        self.on_chip.add(tile, tile.use, address)
+        self.on_chip.add(tile, tile.interval, address)
         return tile
 
     def _uninitialised(self, count: int, dtype: DType) -> np.ndarray:
@@ -257,9 +257,9 @@ class Interpreter(Session):
         if name is None and values:
             name = self.unique("i") if is_fixed else self.new_register("i")
         with self._traced_loop() as loop:
-            for turn, value in enumerate(values):
+            for iteration, value in enumerate(values):
                 assert name is not None
-                self.environment[name] = turn if is_fixed else value
+                self.environment[name] = iteration if is_fixed else value
                 loop.begin_iteration()
                 yield Affine.of(name) * step + first if is_fixed else Affine.of(name)
         if name is not None:

@@ -176,7 +176,7 @@ def out_of_bounds_text(index: int, size: int) -> str:
 
 def unset_register(loc: Loc) -> NotInNki:
     """The error of reading a register before its first write."""
-    feature = "a register that nothing has set (give nki.isa.register_alloc its first value)"
+    feature = "reading a register that was never set (give nki.isa.register_alloc its first value)"
     return NotInNki(feature=feature, loc=loc)
 
 

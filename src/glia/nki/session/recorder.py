@@ -22,7 +22,7 @@ from glia.nki.names.dtypes import DTYPES
 from glia.nki.session.psum_accumulation import AccumulationState
 from glia.nki.session.session import Session, WriteEffects, write_effects
 
-_PSUM, _HBM = Memory.PSUM, Memory.HBM  # where it is asked of every instruction
+_PSUM, _HBM = Memory.PSUM, Memory.HBM  # hoisted out of the path of every instruction
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Recorder(Session):
                 self._unreset[name] = body, at + 1
 
     def has_sum(self, pattern: Pattern) -> bool | None:
-        """Whether elements hold sums; None too where that changes with the turns of a loop."""
+        """Whether elements hold sums; None also where that depends on the iteration of a loop."""
         has_sum = self._accumulation.has_sum(pattern) if _is_fixed(pattern) else None
         home = self._reset_loops.get(pattern.tile.name, ())
         if has_sum or home is self._loops:

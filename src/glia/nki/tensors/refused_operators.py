@@ -43,7 +43,7 @@ class RefusedOperators(NKIObject):
         def __class_getitem__(cls, shape: Any) -> Any: ...
 
 
-def _refusal(sign: str, function: str, arguments: str) -> Any:
+def _refusing_operator(sign: str, function: str, arguments: str) -> Any:
     def refuse(_: object, *__: object) -> NoReturn:
         raise NoOperator(sign=sign, call=f"nl.{function}({arguments})", loc=caller())
 
@@ -51,9 +51,9 @@ def _refusal(sign: str, function: str, arguments: str) -> Any:
 
 
 for _name, (_sign, _function) in (FUNCTIONS | COMPARISONS).items():
-    setattr(RefusedOperators, f"__{_name}__", _refusal(_sign, _function, "x, y"))
+    setattr(RefusedOperators, f"__{_name}__", _refusing_operator(_sign, _function, "x, y"))
 for _name, (_sign, _function) in FUNCTIONS.items():
-    setattr(RefusedOperators, f"__r{_name}__", _refusal(_sign, _function, "x, y"))
-    setattr(RefusedOperators, f"__i{_name}__", _refusal(f"{_sign}=", _function, "x, y"))
+    setattr(RefusedOperators, f"__r{_name}__", _refusing_operator(_sign, _function, "x, y"))
+    setattr(RefusedOperators, f"__i{_name}__", _refusing_operator(f"{_sign}=", _function, "x, y"))
 for _name, (_sign, _function) in UNARY.items():
-    setattr(RefusedOperators, f"__{_name}__", _refusal(_sign, _function, "x"))
+    setattr(RefusedOperators, f"__{_name}__", _refusing_operator(_sign, _function, "x"))

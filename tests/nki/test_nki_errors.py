@@ -354,7 +354,7 @@ def _nine_banks(x: NkiTensor) -> NkiTensor:
 
 
 def test_a_full_memory_names_the_line_and_what_is_held() -> None:
-    with pytest.raises(OnChipMemoryFull, match="still used hold 16384") as caught:
+    with pytest.raises(OnChipMemoryFull, match="live tiles hold 16384") as caught:
         nki.jit(_nine_banks)(array(4, 4))
     assert "(_nine_banks)" in str(caught.value)
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import glia
 from glia.base.errors import ERRORS
 from glia.cli import neuronx_cc
-from glia.cli.flags import split_passed_flags
+from glia.cli.flags import split_ignored_flags
 from glia.neff.package import Neff
 from glia.options import INEFFECTIVE, CompileOptions
 from glia.pipeline import PIPELINE
@@ -217,7 +217,7 @@ def test_wrapper_flags_are_accepted_with_one_warning_each(
 
 
 def test_a_file_after_a_flag_without_value_stays_the_model() -> None:
-    rest, passed = split_passed_flags(["--internal-hoist-allgather", "model.pb"])
+    rest, passed = split_ignored_flags(["--internal-hoist-allgather", "model.pb"])
     assert rest == ["model.pb"]
     assert [str(flag) for flag in passed] == ["--internal-hoist-allgather"]
 
@@ -285,7 +285,7 @@ def test_a_log_file_on_a_full_disk_ends_early_and_says_so_once(
 ) -> None:
     result = invoke(*BASE, "--logfile", "/dev/full")
     assert result.exit_code == 0
-    said = "WARNING: the log file /dev/full ends early: No space left on device\n"
+    said = "WARNING: the log file /dev/full is incomplete: No space left on device\n"
     assert result.stderr.count(said) == result.stderr.count("/dev/full") == 1
 
 

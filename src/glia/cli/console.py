@@ -1,4 +1,4 @@
-"""What a compilation says while it runs: messages by severity, a log file, and progress."""
+"""Output of a compilation: messages by severity, a log file, and a progress line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
+from typing import TextIO
 
 from glia.cli.guard import writing
 from glia.compiler import PassResult
@@ -21,23 +22,23 @@ LEVELS = {
 
 
 def severity(verbose: str) -> int:
-    """The least severity shown: a name of `LEVELS` or a number as in Python's logging."""
+    """The minimum severity: a name of `LEVELS` or a number as in Python's logging."""
     return LEVELS[verbose] if verbose in LEVELS else int(verbose)
 
 
-class _Stream(logging.StreamHandler):
-    """Messages on stdout or stderr; a failure to write them is the command's failure."""
+class _Stream(logging.StreamHandler[TextIO]):
+    """Messages on stdout or stderr; a failure to write them fails the command."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         raise
 
 
 class _LogFile(logging.Handler):
-    """Messages at the end of a file; when the disk is full, says so once and stops."""
+    """Messages appended to a file; the first write failure is reported once and ends the log."""
 
-    def __init__(self, path: str, complain: Callable[[str], None]) -> None:
+    def __init__(self, path: str, report: Callable[[str], None]) -> None:
         super().__init__()
-        self._path, self._complain = path, complain
+        self._path, self._report = path, report
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -45,7 +46,7 @@ class _LogFile(logging.Handler):
             os.write(self._file, f"{self.format(record)}\n".encode())
         except OSError as problem:
             self.setLevel(logging.CRITICAL + 1)
-            self._complain(f"the log file {self._path} ends early: {problem.strerror}")
+            self._report(f"the log file {self._path} is incomplete: {problem.strerror}")
 
     def close(self) -> None:
         os.close(self._file)
@@ -57,13 +58,13 @@ class Console:
 
     def __init__(self, verbose: str, logfile: str | None) -> None:
         self._logger = logging.Logger("neuronx-cc", logging.DEBUG)
-        least = severity(verbose)
-        quiet = _Stream(sys.stdout)
-        quiet.addFilter(lambda record: record.levelno < logging.WARNING)
-        loud = _Stream(sys.stderr)
-        loud.setLevel(max(least, logging.WARNING))
-        quiet.setLevel(least)
-        self._handlers: list[logging.Handler] = [quiet, loud]
+        minimum = severity(verbose)
+        output = _Stream(sys.stdout)
+        output.addFilter(lambda record: record.levelno < logging.WARNING)
+        errors = _Stream(sys.stderr)
+        errors.setLevel(max(minimum, logging.WARNING))
+        output.setLevel(minimum)
+        self._handlers: list[logging.Handler] = [output, errors]
         for handler in self._handlers:
             handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
         if logfile:
@@ -88,34 +89,34 @@ class Console:
             handler.close()
 
     def debug(self, text: str) -> None:
-        """Detail for someone who looks for an error."""
+        """A detail for debugging."""
         self._logger.debug(text)
 
     def info(self, text: str) -> None:
-        """What goes on."""
+        """A step of the work."""
         self._logger.info(text)
 
     def warning(self, text: str) -> None:
-        """What the user should know but need not act on."""
+        """A fact that the user should know; needs no action."""
         self._logger.warning(text)
 
 
 class Progress:
-    """One line on a terminal's stderr that names the pass that has just run."""
+    """One line on a terminal's stderr with the pass that has just finished."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._is_shown = sys.stderr.isatty()
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._is_terminal = sys.stderr.isatty()
 
     def __call__(self, step: PassResult) -> None:
         """Show a finished pass."""
-        self._write(f"{self._what} [{step.index}/{step.total}] {step.name}")
+        self._write(f"{self._title} [{step.index}/{step.total}] {step.name}")
 
     def clear(self) -> None:
         """Remove the line."""
         self._write("")
 
     def _write(self, text: str) -> None:
-        if self._is_shown:
+        if self._is_terminal:
             sys.stderr.write(f"\r\x1b[2K{text:.100}")
             sys.stderr.flush()

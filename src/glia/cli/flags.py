@@ -1,4 +1,4 @@
-"""Flags that framework wrappers and launch scripts pass: accepted, with one warning each."""
+"""Flags that framework wrappers and launch scripts pass: accepted with a warning, no effect."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _WORDS = {
     "--pipeline": {"compile", "tensorize", "SaveTemps"},
     "--internal-enable-dge-levels": {"vector_dynamic_offsets", "scalar_dynamic_offset"},
 }
-_PASSED = {*_NO_VALUE, *_ONE_VALUE, *_QUOTED_OPTIONS, *_WORDS}
+_IGNORED = {*_NO_VALUE, *_ONE_VALUE, *_QUOTED_OPTIONS, *_WORDS}
 
 
 @dataclass(frozen=True)
-class PassedFlag:
-    """A flag without effect here, and the value it was given."""
+class IgnoredFlag:
+    """A flag without effect, and its value."""
 
     flag: str
     value: str
@@ -48,26 +48,26 @@ class PassedFlag:
         return f"{self.flag}={self.value}" if self.value else self.flag
 
 
-def split_passed_flags(arguments: Sequence[str]) -> tuple[list[str], list[PassedFlag]]:
+def split_ignored_flags(arguments: Sequence[str]) -> tuple[list[str], list[IgnoredFlag]]:
     """The arguments without the flags that are accepted but have no effect, and those flags."""
     rest: list[str] = []
-    passed: list[PassedFlag] = []
+    ignored: list[IgnoredFlag] = []
     position = 0
     while position < len(arguments):
         flag, joined, value = arguments[position].partition("=")
         position += 1
-        if flag not in _PASSED and not flag.startswith(_INTERNAL):
+        if flag not in _IGNORED and not flag.startswith(_INTERNAL):
             rest.append(arguments[position - 1])
             continue
         if not joined:
-            count = _values_after(flag, arguments[position:])
+            count = _value_count(flag, arguments[position:])
             value = " ".join(arguments[position : position + count])
             position += count
-        passed.append(PassedFlag(flag, value))
-    return rest, passed
+        ignored.append(IgnoredFlag(flag, value))
+    return rest, ignored
 
 
-def _values_after(flag: str, following: Sequence[str]) -> int:
+def _value_count(flag: str, following: Sequence[str]) -> int:
     """How many of the following arguments are values of `flag`."""
     if flag in _WORDS:
         others = (i for i, word in enumerate(following) if word not in _WORDS[flag])

@@ -492,14 +492,14 @@ def demo(output: str, target: str) -> int:
       glia demo --output demo-out --target trn2
     """
     try:
-        from glia.cli.demo.story import tell
+        from glia.cli.demo.story import run_demo
     except ModuleNotFoundError as problem:
         package = str(problem.name).partition(".")[0]
         if package == "glia":
             raise
         raise FrameworkMissing(what="the demo", package=package, extra="demo") from problem
     with writing(output):
-        return tell(Path(output), target)
+        return run_demo(Path(output), target)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""From failures to exit statuses: one screen, a code, never a traceback.
+"""Exit statuses of failures: each prints one screen with a code, never a traceback.
 
-0 success, 1 an error the user can cure, 70 an error of glia's own, 130 interrupted.
+0 success, 1 an error of the user's input, 70 an internal error of glia, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -36,46 +36,48 @@ class GuardedGroup(click.Group):
 
 
 def guarded(work: Callable[[], object]) -> int:
-    """Run `work`, say on stderr what failed, and return the exit status."""
+    """Run `work`, print a failure to stderr, and return the exit status."""
     try:
         status = work()
         sys.stdout.flush()
     except (KeyboardInterrupt, click.Abort):
-        _say("interrupted")
+        _print_error("interrupted")
         return INTERRUPTED
     except CompileError as error:
-        _say(str(error))
+        _print_error(str(error))
         return USER_ERROR
     except click.exceptions.NoArgsIsHelpError as error:
-        _say(error.format_message())
+        _print_error(error.format_message())
         return USER_ERROR
     except click.UsageError as error:
-        _say(str(usage_error(error)))
+        _print_error(str(usage_error(error)))
         return USER_ERROR
-    except BrokenPipeError:  # the reader of our output has gone; nothing is left to say
+    except BrokenPipeError:  # the reader of stdout has exited
         _discard_output()
         return USER_ERROR
     except Unspecified as error:
-        _say(f"[unspecified] {error}\n  help: the public documentation does not say; rephrase it")
+        _print_error(
+            f"[unspecified] {error}\n  help: undocumented behaviour; rewrite the operation"
+        )
         return USER_ERROR
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             place = error.filename or "standard output"
-            _say(str(UnwritableOutput(path=place, reason=error.strerror)))
+            _print_error(str(UnwritableOutput(path=place, reason=error.strerror)))
             _discard_output()
             return USER_ERROR
-        _say(internal_error(error))
+        _print_error(internal_error(error))
         return INTERNAL_ERROR
     return status if isinstance(status, int) else SUCCESS
 
 
 def _discard_output() -> None:
-    """Drop what stdout still holds, so that Python does not fail to write it at exit."""
+    """Drop buffered output, so that Python does not fail to flush it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def usage_error(error: click.UsageError) -> CompileError:
-    """The error of ours for what click found wrong with the command line."""
+    """click's usage error as an error with a code."""
     context = error.ctx
     command = context.command_path if context else "the command"
     if isinstance(error, click.NoSuchOption):
@@ -84,19 +86,21 @@ def usage_error(error: click.UsageError) -> CompileError:
             flag=error.option_name, nearest=nearest(error.option_name, known), command=command
         )
     if isinstance(error, click.MissingParameter) and error.param is not None:
-        return BadCommandLine(problem=f"{_shown(error.param)} is required", command=command)
+        return BadCommandLine(
+            problem=f"{_parameter_name(error.param)} is required", command=command
+        )
     problem = " ".join(error.format_message().split()).rstrip(".")
     return BadCommandLine(problem=problem[:1].lower() + problem[1:], command=command)
 
 
-def _shown(parameter: click.Parameter) -> str:
+def _parameter_name(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Argument):
         return parameter.make_metavar(click.Context(click.Command("")))
     return parameter.opts[0]
 
 
 def internal_error(error: Exception) -> str:
-    """One screen about an error of glia's own: what, where, and how to report it."""
+    """The text of an internal error: type, message, source line, and how to report it."""
     frames = traceback.extract_tb(error.__traceback__)
     where = "unknown place"
     if frames:
@@ -104,7 +108,7 @@ def internal_error(error: Exception) -> str:
     note = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
     return (
         f"[internal error] {type(error).__name__}: {error!s:.500}{note}\n  at: {where}\n"
-        "  help: an error in glia, not in your program; please report it with the model file"
+        "  help: this is a bug in glia, not in your program; please report it with the model file"
     )
 
 
@@ -120,7 +124,7 @@ def writing(path: str | Path) -> Iterator[None]:
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise UnwritableOutput when a file at `path` cannot be made; leaves nothing behind."""
+    """Raise UnwritableOutput when a file at `path` cannot be created; creates none itself."""
     place = Path(path)
     with writing(place):
         if place.is_dir():
@@ -132,5 +136,5 @@ def check_writable(path: str | Path) -> None:
         os.unlink(probe)
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     click.echo(text, err=True)

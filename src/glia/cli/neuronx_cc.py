@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from glia import __version__
 from glia.cli.console import LEVELS, Console, Progress
 from glia.cli.errors import NotOneFile, UnwritableOutput
-from glia.cli.flags import PassedFlag, split_passed_flags
+from glia.cli.flags import IgnoredFlag, split_ignored_flags
 from glia.cli.guard import GuardedGroup, check_writable, writing
 from glia.compiler import PassResult, compile_graph, text_of
 from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options, ineffective_options
@@ -41,15 +41,15 @@ def main() -> None:
 
 
 class CompileCommand(click.Command):
-    """Takes out the flags that wrappers pass before the rest is parsed."""
+    """`compile`, whose ignored flags are removed before the rest is parsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        rest, ctx.obj = split_passed_flags(args)
-        return super().parse_args(ctx, [_without_equals(argument) for argument in rest])
+        rest, ctx.obj = split_ignored_flags(args)
+        return super().parse_args(ctx, [_normalize_optlevel(argument) for argument in rest])
 
 
-def _without_equals(argument: str) -> str:
-    """-O=1 as -O1; every other argument as it is."""
+def _normalize_optlevel(argument: str) -> str:
+    """-O=1 as -O1; other arguments unchanged."""
     return f"-O{argument[3:]}" if argument.startswith("-O=") else argument
 
 
@@ -75,13 +75,13 @@ def _downcasts(context: click.Context, parameter: click.Parameter, value: str) -
 
 def _target(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if value == "inf1":
-        raise click.BadParameter("inf1 has NeuronCore-v1, which is compiled for by neuron-cc")
+        raise click.BadParameter("inf1 has NeuronCore-v1; compile for it with neuron-cc")
     if value not in TARGETS:
         raise click.BadParameter(f"{value!r} is not one of {', '.join(TARGETS)}")
     return value
 
 
-def _choice(option: str) -> click.Choice:
+def _choice(option: str) -> click.Choice[str]:
     return click.Choice([str(value) for value in CHOICES[option] if value != ""])
 
 
@@ -91,9 +91,13 @@ def _choice(option: str) -> click.Choice:
     short_help="Compile a serialized HLO module into a NEFF.",
 )
 @click.argument("model_files", nargs=-1, metavar="FILE")
-@click.option("--framework", type=_choice("framework"), required=True, help="Form of the model.")
+@click.option("--framework", type=_choice("framework"), required=True, help="Format of the model.")
 @click.option(
-    "--target", callback=_target, required=True, metavar="|".join(TARGETS), help="Device family."
+    "--target",
+    callback=_target,
+    required=True,
+    metavar="|".join(TARGETS),
+    help="Target device family.",
 )
 @click.option(
     "--model-type",
@@ -105,13 +109,13 @@ def _choice(option: str) -> click.Choice:
     "--auto-cast",
     type=_choice("auto_cast"),
     default="matmult",
-    help="Which fp32 operations to cast.",
+    help="fp32 operations to cast.",
 )
 @click.option(
     "--auto-cast-type",
     type=_choice("auto_cast_type"),
     default="bf16",
-    help="What to cast them to.",
+    help="Data type of --auto-cast.",
 )
 @click.option(
     "--enable-mixed-precision-accumulation/--disable-mixed-precision-accumulation",
@@ -129,14 +133,14 @@ def _choice(option: str) -> click.Choice:
     "--native-int64",
     type=_choice("native_int64"),
     default="default",
-    help="Run int64 with full precision.",
+    help="Compute int64 at full width.",
 )
 @click.option(
     "--implicit-integer-downcast",
     callback=_downcasts,
     default="default",
     metavar="default|all|none|LIST",
-    help=f"Which integer operations may lose precision: a list of {', '.join(DOWNCASTS)}.",
+    help=f"Integer operations that may use fp32 precision: a list of {', '.join(DOWNCASTS)}.",
 )
 @click.option(
     "--distribution-strategy",
@@ -144,7 +148,7 @@ def _choice(option: str) -> click.Choice:
     "distribution_strategy",
     type=_choice("distribution_strategy"),
     default=None,
-    help="How the model is distributed.",
+    help="Distribution strategy of the model.",
 )
 @click.option(
     "--logical-nc-config",
@@ -156,13 +160,13 @@ def _choice(option: str) -> click.Choice:
     metavar="1|2",
     help="Physical cores for each logical core (1 on NeuronCore-v2, else 2); a model runs on one.",
 )
-@click.option("--optlevel", "-O", type=_choice("optlevel"), default="2", help="Effort.")
+@click.option("--optlevel", "-O", type=_choice("optlevel"), default="2", help="Optimization level.")
 @click.option("--enable-experimental-O1", "experimental_o1", is_flag=True, hidden=True)
 @click.option(
     "--num-parallel-jobs",
     type=click.IntRange(min=1),
     default=8,
-    help="Worker processes; the result does not depend on it.",
+    help="Worker processes; does not change the result.",
 )
 @click.option(
     "--enable-fast-context-switch",
@@ -177,32 +181,32 @@ def _choice(option: str) -> click.Choice:
     help="Leave the NEFF's archive uncompressed.",
 )
 @click.option("--logfile", default="log-neuron-cc.txt", metavar="FILE", help="Log file.")
-@click.option("--output", default="file.neff", metavar="FILE", help="Where the NEFF goes.")
+@click.option("--output", default="file.neff", metavar="FILE", help="Output NEFF.")
 @click.option(
     "--verbose",
     callback=_verbosity,
     default="warning",
     metavar="|".join(LEVELS) + "|NUMBER",
-    help="Least severity shown.",
+    help="Minimum severity of messages.",
 )
-@click.option("--dump", default="", metavar="DIR", help="Write every level's text after each pass.")
+@click.option("--dump", default="", metavar="DIR", help="Write the IR as text after each pass.")
 @click.option(
     "--product-limits",
     is_flag=True,
-    help="Refuse what the product's own compiler refuses, with its error codes.",
+    help="Apply the limits of AWS's compiler, with its error codes.",
 )
-@click.option("--verify", is_flag=True, help="Check the rules of every level after each pass.")
+@click.option("--verify", is_flag=True, help="Verify the IR after each pass.")
 @click.pass_context
-def compile(context: click.Context, model_files: Sequence[str], **values: Any) -> None:
+def compile(context: click.Context, /, model_files: Sequence[str], **values: Any) -> None:
     """Compile FILE, one serialized HLO module (HloModuleProto or HloProto, plain or gzip).
 
-    Options may be written `--option value` or `--option=value`; of an option given twice, the last
-    one counts.
+    Options may be written `--option value` or `--option=value`; the last of repeated options
+    applies.
     """
     if len(model_files) != 1:
-        given = f"{len(model_files)}: {', '.join(model_files[:4])}" if model_files else "none"
-        raise NotOneFile(given=given)
-    warnings = [f"{flag} is accepted and has no effect" for flag in _distinct(context.obj)]
+        listed = f"{len(model_files)}: {', '.join(model_files[:4])}" if model_files else "none"
+        raise NotOneFile(given=listed)
+    warnings = [f"{flag} is accepted and has no effect" for flag in _last_of_each(context.obj)]
     options = _options(context, values, warnings)
     _check_outputs(Path(model_files[0]), options)
     with _console(context, options) as console:
@@ -211,20 +215,20 @@ def compile(context: click.Context, model_files: Sequence[str], **values: Any) -
         _compile(model_files[0], options, console)
 
 
-def _distinct(flags: list[PassedFlag]) -> list[PassedFlag]:
+def _last_of_each(flags: list[IgnoredFlag]) -> list[IgnoredFlag]:
     return list({flag.flag: flag for flag in flags}.values())
 
 
 def _options(context: click.Context, values: dict[str, Any], warnings: list[str]) -> CompileOptions:
-    """The compiler's options; what the user should know about them is added to `warnings`."""
+    """The compiler's options; warnings about them are appended to `warnings`."""
 
-    def is_given(name: str) -> bool:
+    def is_explicit(name: str) -> bool:
         return context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
     values = dict(values)
     if values.pop("experimental_o1"):
         warnings.append("--enable-experimental-O1 is deprecated, use --optlevel 1 (-O1)")
-        values["optlevel"] = values["optlevel"] if is_given("optlevel") else "1"
+        values["optlevel"] = values["optlevel"] if is_explicit("optlevel") else "1"
     if values["distribution_strategy"] == "nemo":
         warnings.append("--distribution-strategy nemo is deprecated, use llm-training")
         values["distribution_strategy"] = "llm-training"
@@ -239,7 +243,7 @@ def _options(context: click.Context, values: dict[str, Any], warnings: list[str]
 
 
 def _check_outputs(model: Path, options: CompileOptions) -> None:
-    """Find out before the work whether the results can be written."""
+    """Check before compilation that the outputs can be written."""
     output = Path(options.output)
     check_writable(output)
     if output.exists() and model.exists() and output.samefile(model):
@@ -250,7 +254,7 @@ def _check_outputs(model: Path, options: CompileOptions) -> None:
 
 
 def _console(context: click.Context, options: CompileOptions) -> Console:
-    """The console; the default log file is left out where it cannot be written."""
+    """The console; without a log file where the default one cannot be written."""
     try:
         return Console(options.verbose, options.logfile)
     except UnwritableOutput:
@@ -292,10 +296,10 @@ def _compile(model: str, options: CompileOptions, console: Console) -> None:
     console.info(f"wrote {options.output} in {seconds:.2f} s")
 
 
-@main.command("list-operators", short_help="List the operators that compile.")
-@click.option("--framework", type=_choice("framework"), required=True, help="Form of the model.")
+@main.command("list-operators", short_help="List the supported operators.")
+@click.option("--framework", type=_choice("framework"), required=True, help="Format of the model.")
 def list_operators(framework: str) -> None:
-    """Print the names of the operators that compile and run, one for each line, sorted."""
+    """Print the names of the supported operators, one per line, sorted."""
     from glia.frontend.hlo import operators
 
     for name in operators():

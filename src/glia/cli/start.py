@@ -1,4 +1,4 @@
-"""Where the console commands start: an interrupt while modules load ends like any other."""
+"""Entry points of the console commands; an interrupt while modules load exits with 130."""
 
 from __future__ import annotations
 

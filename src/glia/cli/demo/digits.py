@@ -36,7 +36,7 @@ class Digits:
 
 @dataclass(frozen=True)
 class State:
-    """What a training step takes and returns: parameters, Adam's two moments, steps taken (f32)."""
+    """State of training: parameters, Adam's two moments, number of steps (f32)."""
 
     parameters: Parameters
     means: Parameters
@@ -99,7 +99,8 @@ def train_step(state: State, images: Array, labels: Array) -> tuple[State, Array
     steps = state.steps + 1
 
     def average(decay: float, old: Parameters, new: Parameters) -> Parameters:
-        return jax.tree.map(lambda a, b: decay * a + (1 - decay) * b, old, new)
+        averaged: Parameters = jax.tree.map(lambda a, b: decay * a + (1 - decay) * b, old, new)
+        return averaged
 
     means = average(DECAY_MEAN, state.means, gradients)
     squares = average(DECAY_SQUARE, state.squares, jax.tree.map(jnp.square, gradients))
@@ -113,7 +114,7 @@ def train_step(state: State, images: Array, labels: Array) -> tuple[State, Array
 
 
 def batches(digits: Digits, epochs: int = EPOCHS, seed: int = 1) -> Iterator[tuple[Array, Array]]:
-    """Batches of the training images in a new order every epoch; what is left over is dropped."""
+    """Batches of the training images, reshuffled every epoch; an incomplete batch is dropped."""
     generator = np.random.default_rng(seed)
     count = len(digits.train_labels)
     for _ in range(epochs):
@@ -124,12 +125,12 @@ def batches(digits: Digits, epochs: int = EPOCHS, seed: int = 1) -> Iterator[tup
 
 
 def training_steps(digits: Digits) -> int:
-    """How many steps `train` takes."""
+    """The number of steps of `train`."""
     return EPOCHS * (len(digits.train_labels) // TRAINED)
 
 
 def train(digits: Digits, done: Callable[[int], None]) -> Parameters:
-    """Train on the host for `EPOCHS`; `done` hears the number of steps taken, after each."""
+    """Train on the host for `EPOCHS`; calls `done` with the number of steps after each."""
     step = jax.jit(train_step)
     state = initial_state()
     for number, (images, labels) in enumerate(batches(digits), start=1):
@@ -156,5 +157,7 @@ def train_step_hlo() -> bytes:
 
 def hlo(function: Callable[..., Any], *arguments: Any) -> bytes:
     """A function for these arguments as a serialized HloModuleProto."""
-    lowered = jax.jit(function).lower(*arguments)
-    return lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    computation = jax.jit(function).lower(*arguments).compiler_ir("hlo")
+    assert computation is not None
+    serialized: bytes = computation.as_serialized_hlo_module_proto()
+    return serialized

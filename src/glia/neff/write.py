@@ -92,7 +92,7 @@ def _folder(core: int) -> str:
 
 def _raw(array: np.ndarray) -> memoryview:
     flat = np.ascontiguousarray(array).reshape(-1)
-    return memoryview(flat.view(np.uint8))
+    return flat.view(np.uint8).data
 
 
 def _json(value: object) -> bytes:

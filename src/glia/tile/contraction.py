@@ -1,4 +1,4 @@
-"""What the PE can do: recognising sums of products, and where a nest finds its rows."""
+"""Recognition of contractions and of the layouts that the PE can read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRANSPOSABLE_BYTES = (2, 4)  # element widths the PE can transpose
 
 
 def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
-    """The two loads a nest sums products of, or None when it is no contraction of floats."""
+    """The two loads of a nest that is a float contraction, or None."""
     reduction, body = nest.reduction, nest.body
     if reduction is None or reduction.function != "add" or not reduction.dtype.is_float:
         return None
@@ -24,7 +24,7 @@ def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
 
 
 def _strip_widening(expression: Expr) -> Expr:
-    """See through a conversion to float32, which the PE does by itself."""
+    """The operand of a conversion to float32, which the PE does itself; else the expression."""
     if isinstance(expression, Apply) and expression.function == "convert":
         inner = expression.args[0]
         if expression.dtype is F32 and inner.dtype.is_float and inner.dtype.bits <= 16:
@@ -33,12 +33,12 @@ def _strip_widening(expression: Expr) -> Expr:
 
 
 def axes_of(load: Load) -> frozenset[str]:
-    """The axes a load's index names."""
+    """The axes in a load's index."""
     return frozenset(v for position in load.index for v in position.variables)
 
 
 def row_dim(index: tuple[Affine, ...], partition: str) -> int:
-    """The dimension that is exactly the partition axis and shares it with no other; -1 if none."""
+    """The only dimension indexed by the partition axis, if by nothing else; -1 if none."""
     if not partition:
         return -1
     named = [d for d, e in enumerate(index) if e.coefficient(partition)]
@@ -48,10 +48,10 @@ def row_dim(index: tuple[Affine, ...], partition: str) -> int:
 
 
 def can_transpose(load: Load, partition: str, rows: int) -> bool:
-    """Whether a buffer with dimension `rows` on the partitions can be turned on the PE.
+    """Whether the PE can transpose a buffer with dimension `rows` on the partitions for a load.
 
-    The wanted partition axis must step singly through another dimension, and one axis alone must
-    sweep `rows`.
+    The load's partition axis must have step 1 in another dimension, and one axis alone must index
+    `rows`, with step 1.
     """
     if load.guards or load.dynamic or load.dtype.bytes not in TRANSPOSABLE_BYTES:
         return False

@@ -1,4 +1,4 @@
-"""What a user can do about a graph that cannot be lowered to nests."""
+"""Errors of graphs that cannot be lowered to nests."""
 
 from __future__ import annotations
 

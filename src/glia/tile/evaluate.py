@@ -1,4 +1,4 @@
-"""Run a tile program on NumPy arrays: what every schedule and lowering of it must compute."""
+"""The reference evaluator of the tile level, on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from glia.tile.ir import (
 Array = np.ndarray[Any, Any]
 Memory = dict[str, Array]
 
-MOST_ELEMENTS = 1 << 22  # of one intermediate array; larger nests run in pieces
+MOST_ELEMENTS = 1 << 22  # of one intermediate array; larger nests run in several boxes
 
 
 def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
-    """The outputs of `program` on one array per input, in the shapes the outside sees.
+    """The outputs of `program` on one array per input.
 
     An input may have any shape of its buffer's element count. Raises InternalError when an access
     leaves its buffer and TypeError when an input does not fit. Inputs are not changed.
@@ -60,27 +60,27 @@ def _memory_of(program: Program, inputs: Sequence[Array]) -> Memory:
         raise TypeError(f"{program.name} takes {len(program.inputs)} inputs, not {len(inputs)}")
     memory: Memory = {}
     for name, array in zip(program.inputs, inputs, strict=True):
-        memory[name] = _fitted(program.buffers[name], np.asarray(array))
+        memory[name] = _check_shape(program.buffers[name], np.asarray(array))
     for name, value in program.constants.items():
-        memory[name] = _fitted(program.buffers[name], np.asarray(value))
+        memory[name] = _check_shape(program.buffers[name], np.asarray(value))
     for output, source in program.aliases:
         memory[source] = memory[source].copy()
         memory[output] = memory[source].reshape(program.buffers[output].shape)
     for name, buffer in program.buffers.items():
         if name not in memory:
-            memory[name] = _poisoned(buffer)
+            memory[name] = _poison(buffer)
     return memory
 
 
-def _fitted(buffer: Buffer, array: Array) -> Array:
+def _check_shape(buffer: Buffer, array: Array) -> Array:
     if array.dtype != buffer.dtype.numpy or array.size != buffer.elements:
         found = f"{array.dtype}{list(array.shape)}"
         raise TypeError(f"{buffer.name} holds {buffer.dtype}{list(buffer.shape)}, not {found}")
     return np.ascontiguousarray(array).reshape(buffer.shape)
 
 
-def _poisoned(buffer: Buffer) -> Array:
-    """Fresh memory filled with what shows up when it is read before it is written."""
+def _poison(buffer: Buffer) -> Array:
+    """Memory filled with a poison value, which makes reads before writes visible."""
     poison: Any = True
     if buffer.dtype.is_float:
         poison = np.nan
@@ -102,18 +102,18 @@ def run_block(body: tuple[Statement, ...], memory: Memory) -> None:
         elif isinstance(statement, Call):
             raise Unspecified(f"{statement.name} is a machine program; the simulator runs it")
         else:
-            run_block(_chosen_arm(statement, memory), memory)
+            run_block(_select_arm(statement, memory), memory)
 
 
-def _chosen_arm(branch: Branch, memory: Memory) -> tuple[Statement, ...]:
+def _select_arm(branch: Branch, memory: Memory) -> tuple[Statement, ...]:
     number = int(memory[branch.selector].item())
     return branch.arms[number if 0 <= number < len(branch.arms) else -1]
 
 
 def run_nest(nest: Nest, memory: Memory) -> None:
     """Execute one nest, in pieces when it is large."""
-    for ranges in _pieces(nest.parallel_axes, MOST_ELEMENTS, nest):
-        point = _Points(ranges, memory)
+    for ranges in _boxes(nest.parallel_axes, MOST_ELEMENTS, nest):
+        point = _PointSpace(ranges, memory)
         if nest.reduction is None:
             value = point.value(nest.body)
         else:
@@ -122,15 +122,15 @@ def run_nest(nest: Nest, memory: Memory) -> None:
         point.store(nest.target, value)
 
 
-def _pieces(axes: Sequence[Any], most: int, nest: Nest) -> Iterator[dict[str, range]]:
+def _boxes(axes: Sequence[Any], most: int, nest: Nest) -> Iterator[dict[str, range]]:
     """Boxes of axis ranges that cover the axes, each of about `most` elements of work."""
     count = math.prod(axis.extent for axis in axes)
     inside = math.prod(axis.extent for axis in nest.reduced_axes)
     is_product = nest.reduction is not None and _factors(nest) is not None
-    room = max(1, most // (1 if is_product else max(1, min(inside, most))))
+    limit = max(1, most // (1 if is_product else max(1, min(inside, most))))
     steps = {}
     for axis in axes:
-        steps[axis.name] = axis.extent if count <= room else max(1, axis.extent * room // count)
+        steps[axis.name] = axis.extent if count <= limit else max(1, axis.extent * limit // count)
         count = count // max(1, axis.extent) * steps[axis.name]
     choices = [
         [range(at, min(at + steps[a.name], a.extent)) for at in range(0, a.extent, steps[a.name])]
@@ -141,7 +141,7 @@ def _pieces(axes: Sequence[Any], most: int, nest: Nest) -> Iterator[dict[str, ra
 
 
 @dataclass(frozen=True)
-class _Points:
+class _PointSpace:
     """The points of a box of axis ranges; arrays have one dimension per axis (1 if constant)."""
 
     ranges: Mapping[str, range]
@@ -304,7 +304,7 @@ def _reduce(nest: Nest, reduction: Reduction, ranges: Mapping[str, range], memor
     outer = math.prod(shape)
     reduced = tuple(range(len(ranges), len(ranges) + len(nest.reduced_axes)))
     for inner in _reduced_pieces(nest, max(1, MOST_ELEMENTS // max(1, outer))):
-        points = _Points({**ranges, **inner}, memory)
+        points = _PointSpace({**ranges, **inner}, memory)
         value = scalar.convert(points.value(nest.body), dtype)
         value = np.broadcast_to(value, points.shape)
         total = combine(total, combine.reduce(value, axis=reduced, dtype=dtype.numpy))
@@ -313,7 +313,7 @@ def _reduce(nest: Nest, reduction: Reduction, ranges: Mapping[str, range], memor
 
 def _reduced_pieces(nest: Nest, most: int) -> Iterator[dict[str, range]]:
     inner = Nest(nest.name, nest.reduced_axes, nest.body, nest.target)
-    return _pieces(nest.reduced_axes, most, inner)
+    return _boxes(nest.reduced_axes, most, inner)
 
 
 def _factors(nest: Nest) -> tuple[Load, Load] | None:
@@ -336,7 +336,7 @@ def _contract(
     assert nest.reduction is not None
     dtype = nest.reduction.dtype
     full = {axis.name: range(axis.extent) for axis in nest.reduced_axes}
-    points = _Points({**ranges, **full}, memory)
+    points = _PointSpace({**ranges, **full}, memory)
     left, right = (points.load(load) for load in factors)
     rank, count = len(ranges), len(points.ranges)
     extents = points.shape

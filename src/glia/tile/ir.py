@@ -144,7 +144,7 @@ class Nest:
     """For every point of the parallel axes: target = finish(reduce(body)).
 
     Without `combine` each element of the target is written at most once; axes that are in no
-    reduction are parallel. Equal parts of an expression may be one object: walk by identity.
+    reduction are parallel. Equal subexpressions may be one object: traverse by identity.
     """
 
     name: str
@@ -191,10 +191,10 @@ class Branch:
 
 @dataclass(frozen=True)
 class Call:
-    """Run a program written by hand: it reads the buffers `inputs` and writes all of `outputs`.
+    """Run a kernel written by hand: it reads the buffers `inputs` and writes all of `outputs`.
 
     `target` and `config` are those of the custom call it comes from. `kernel` is the machine
-    program, once it has been read; the text form leaves it out.
+    program, once it has been decoded; the text form leaves it out.
     """
 
     name: str
@@ -283,7 +283,7 @@ def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | Call]:
 def loads(expression: Expr | None) -> Iterator[Load]:
     """Every load in an expression, those of dynamic offsets included, left to right.
 
-    A part that occurs several times as one object is visited once.
+    A shared subexpression is visited once.
     """
     stack: list[Expr | None] = [expression]
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""The law of the tile level: what every program between two passes must satisfy."""
+"""The verifier of the tile level: the rules of every program between two passes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def verify(program: Program) -> None:
     """Raise InternalError, with the nest's text, for the first rule that does not hold.
 
     Accesses stay inside their buffers for every point where their guards hold and every value that
-    run-time offsets may take; loads have their buffer's dtype; nothing is read before something
-    wrote it; names are unique; a store without `combine` writes no element twice, where the
+    run-time offsets may take; loads have their buffer's dtype; nothing is read before it is
+    written; names are unique; a store without `combine` writes no element twice, where the
     index alone decides that.
     """
-    for buffer in (*program.inputs, *program.outputs):
-        _require(buffer in program.buffers, f"buffer {buffer} is not declared")
+    for bound in (*program.inputs, *program.outputs):
+        _require(bound in program.buffers, f"buffer {bound} is not declared")
     for name, buffer in program.buffers.items():
         _require(buffer.name == name, f"buffer {buffer.name} is entered as {name}")
         _require(min(buffer.shape, default=0) >= 0, f"buffer {name} has a negative extent")
@@ -72,7 +72,7 @@ def _verify_block(program: Program, body: Sequence[Statement], written: set[str]
             _require(statement.predicate in written, f"{statement.name}: predicate is not written")
             predicate = program.buffers[statement.predicate]
             is_pred = predicate.dtype is PRED and predicate.elements == 1
-            _require(is_pred, f"{statement.name}: {predicate.name} is no pred scalar")
+            _require(is_pred, f"{statement.name}: {predicate.name} is not a pred scalar")
             _verify_block(program, statement.body, set(written))
         elif isinstance(statement, Call):
             unwritten = set(statement.inputs) - written
@@ -95,7 +95,7 @@ def _verify_nest(program: Program, nest: Nest, written: set[str]) -> None:
     _require(len(set(names)) == len(names), "two axes have one name", nest)
     _require(all(axis.extent > 0 for axis in nest.axes), "an axis is empty", nest)
     if nest.reduction is not None:
-        _require(nest.reduction.function in MONOIDS, "the reduction is no monoid", nest)
+        _require(nest.reduction.function in MONOIDS, "the reduction is not a monoid", nest)
         _require(set(nest.reduction.axes) <= set(names), "a reduced axis is missing", nest)
     _require(nest.finish is None or nest.reduction is not None, "finish without reduction", nest)
     parallel = {axis.name: axis.extent for axis in nest.parallel_axes}
@@ -182,14 +182,14 @@ def _verify_access(
         inside = low > high or (low >= 0 and high + reach.get(d, 0) < buffer.shape[d])
         _require(inside, f"{part} leaves dimension {d} of {buffer.name}", nest)
     for offset in access.dynamic:
-        _require(0 <= offset.dimension < rank, "an offset of no dimension", nest)
-        _require(offset.load.dtype.is_integer, "an offset is no integer", nest)
+        _require(0 <= offset.dimension < rank, "an offset names no dimension", nest)
+        _require(offset.load.dtype.is_integer, "an offset is not an integer", nest)
         drops = isinstance(access, Store) or offset.clamps
         _require(drops, f"a read of {buffer.name} must clamp its offset", nest)
 
 
 def _reach(dynamic: Sequence[Dynamic]) -> dict[int, int]:
-    """How far run-time offsets can move each dimension."""
+    """The greatest run-time offset of each dimension."""
     found: dict[int, int] = {}
     for offset in dynamic:
         found[offset.dimension] = found.get(offset.dimension, 0) + offset.limit
@@ -212,7 +212,7 @@ def _guarded_bounds(
 
 
 def _is_injective(target: Store, extents: Mapping[str, int], buffer: Buffer) -> bool:
-    """Whether different points write different elements, judged by mixed-radix strides."""
+    """Whether different points write different elements, by the mixed-radix strides of axes."""
     coefficients: dict[str, int] = {}
     step = 1
     for part, extent in reversed(list(zip(target.index, buffer.shape, strict=True))):

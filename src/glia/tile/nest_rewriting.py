@@ -1,4 +1,4 @@
-"""Changing the axes and loads of nests: what several passes need."""
+"""Substitution of axes, and maps over the leaves, nests and calls of a program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from glia.tile.ir import (
 
 
 def rename_axes(nest: Nest, names: Mapping[str, str]) -> Nest:
-    """The nest with its axes called otherwise."""
+    """The nest with its axes renamed."""
     return substitute_axes(nest, {old: Affine.of(new) for old, new in names.items()}, names)
 
 
@@ -55,7 +55,7 @@ def substitute(expression: Expr, values: Mapping[str, Affine]) -> Expr:
 
 
 def map_leaves(expression: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with all but its applications changed; shared parts stay shared."""
+    """The expression with its leaves changed; shared subexpressions stay shared."""
     done: dict[int, Expr] = {}
 
     def visit(part: Expr) -> Expr:
@@ -106,7 +106,7 @@ def map_calls(program: Program, change: Callable[[Call], Call]) -> Program:
 
 
 def _map(program: Program, change: Callable[[Nest | Call], Nest | Call]) -> Program:
-    """The program with every statement that holds no others changed in place."""
+    """The program with every nest and call changed in place."""
 
     def block(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         return tuple(statement(each) for each in body)

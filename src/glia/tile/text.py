@@ -23,6 +23,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from glia.base.affine import Affine
 from glia.base.dtype import DTYPES, DType
 from glia.base.loc import UNKNOWN, Loc
@@ -223,7 +225,7 @@ def _number(value: float | int) -> str:
     return repr(value) if isinstance(value, float) else str(int(value))
 
 
-def parse_program(text: str, constants: Mapping[str, object] | None = None) -> Program:
+def parse_program(text: str, constants: Mapping[str, np.ndarray] | None = None) -> Program:
     """The program a text form describes; TextError says what does not parse.
 
     `constants` gives the arrays of the constant buffers.
@@ -245,7 +247,7 @@ class _Parser:
         self.schedules: dict[str, Schedule] = {}
         self.parts: dict[str, Expr] = {}
 
-    def program(self, constants: Mapping[str, object]) -> Program:
+    def program(self, constants: Mapping[str, np.ndarray]) -> Program:
         scan = self.scanner
         scan.expect("program")
         name = self.string()

@@ -308,7 +308,8 @@ def _fits(kind: type[Instr], name: str, value: Any) -> bool:
     """Whether a field of an instruction may hold `value`, by the instruction's declaration."""
     declared = kind.operand_declarations.get(name)
     if declared is None:
-        return fits(_hints(kind)[name], value)
+        hints = _hints(kind)  # type: ignore[arg-type]  # mypy asks instances for __hash__
+        return fits(hints[name], value)
     if declared.is_several:
         return isinstance(value, tuple) and all(
             isinstance(each, Pattern) and each.memory in declared.memories for each in value
@@ -322,7 +323,7 @@ def _fits(kind: type[Instr], name: str, value: Any) -> bool:
 
 
 @cache
-def _hints(kind: type[object]) -> dict[str, Any]:
+def _hints(kind: type[Instr]) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 

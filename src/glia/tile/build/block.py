@@ -1,4 +1,4 @@
-"""One block of statements under construction, and the names and buffers of the whole program."""
+"""Builders of one block of statements, and of the program's buffers and names."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ import numpy as np
 
 from glia.base.dtype import DType
 from glia.graph.ir import Node
-from glia.tile.build.nest import Index, NestInProgress, Split
-from glia.tile.build.values import Target, Value
+from glia.tile.build.nest import Index, NestBuilder, Split
+from glia.tile.build.values import DeferredValue, StoreTarget
 from glia.tile.ir import Accumulator, Apply, Buffer, Expr, Load, Nest, Statement, Store
 from glia.tile.nest_rewriting import rename_axes
 from glia.tile.text import KEYWORDS
 
-StoreMaker = Callable[[NestInProgress, Index, Index], Store]
+StoreMaker = Callable[[NestBuilder, Index, Index], Store]
 
 
-def whole(buffer: str) -> Target:
-    """All of a buffer of the value's own shape."""
-    return Target(buffer, lambda index: index, is_whole=True)
+def whole_buffer(buffer: str) -> StoreTarget:
+    """The target that is all of a buffer of the value's shape."""
+    return StoreTarget(buffer, lambda index: index, is_whole=True)
 
 
-class Names:
-    """Buffers and constants of the program, and names nobody has yet."""
+class BufferNames:
+    """The buffers and constants of the program, and its unique names."""
 
     def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, np.ndarray] = {}
-        self._taken: set[str] = set(KEYWORDS)
+        self._used_names: set[str] = set(KEYWORDS)
         self._counts: dict[str, int] = {}
 
-    def fresh(self, stem: str) -> str:
-        """`stem` followed by a running number."""
+    def unique_name(self, stem: str) -> str:
+        """A new name: `stem` and a serial number."""
         while True:
             count = self._counts.get(stem, 0)
             self._counts[stem] = count + 1
             name = f"{stem}.{count}"
-            if name not in self._taken:
-                self._taken.add(name)
+            if name not in self._used_names:
+                self._used_names.add(name)
                 return name
 
-    def exactly(self, wanted: str, otherwise: str) -> str:
-        """A name as near to `wanted` as the text form allows."""
+    def legal_name(self, wanted: str, otherwise: str) -> str:
+        """A new name: `wanted` reduced to the characters of the text form, else `otherwise`."""
         name = re.sub(r"[^A-Za-z0-9_]+", "_", wanted).strip("_") or otherwise
         if not name[0].isalpha():
             name = f"{otherwise}_{name}"
-        if name in self._taken:
-            return self.fresh(name)
-        self._taken.add(name)
+        if name in self._used_names:
+            return self.unique_name(name)
+        self._used_names.add(name)
         return name
 
     def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], role: str) -> str:
@@ -58,35 +58,35 @@ class Names:
         return name
 
 
-class Block:
-    """Collects the statements of a program, a loop body or an arm."""
+class NestBlock:
+    """Builds the statements of a program, a loop body or an arm."""
 
-    def __init__(self, names: Names, homes: dict[Node, str] | None = None) -> None:
+    def __init__(self, names: BufferNames, homes: dict[Node, str] | None = None) -> None:
         self.names = names
-        self.homes = homes or {}  # buffers that certain values must be computed into
+        self.homes = homes or {}  # the buffers into which some nodes must be computed
         self.body: list[Statement] = []
 
-    def fresh_buffer(self, dtype: DType, shape: tuple[int, ...]) -> str:
-        """A new temporary."""
-        return self.names.buffer(self.names.fresh("t"), dtype, shape, "temporary")
+    def new_temporary(self, dtype: DType, shape: tuple[int, ...]) -> str:
+        """Declare a temporary buffer with a new name."""
+        return self.names.buffer(self.names.unique_name("t"), dtype, shape, "temporary")
 
-    def buffer_for(self, value: Value) -> tuple[str, Target]:
+    def buffer_for(self, value: DeferredValue) -> tuple[str, StoreTarget]:
         """The buffer a value is materialised in, and the target that fills it."""
         home = self.homes.get(value.node)
-        name = home or self.fresh_buffer(value.dtype, value.shape)
-        return name, whole(name)
+        name = home or self.new_temporary(value.dtype, value.shape)
+        return name, whole_buffer(name)
 
     def store(
         self,
-        value: Value,
-        target: Target,
+        value: DeferredValue,
+        target: StoreTarget,
         make: StoreMaker | None = None,
-        named: Value | None = None,
+        named: DeferredValue | None = None,
     ) -> None:
         """Append the nest that writes every element of `value` to `target`."""
         if value.elements == 0:
             return
-        nest = NestInProgress()
+        nest = NestBuilder()
         while True:
             try:
                 index = tuple(nest.axis(f"i{d}", extent) for d, extent in enumerate(value.shape))
@@ -96,26 +96,31 @@ class Block:
                 break
             except Split as request:
                 nest.split(request)
-        self.body.append(self._finished(nest, result, store, value, named))
+        self.body.append(self._build_nest(nest, result, store, value, named))
 
-    def _finished(
-        self, nest: NestInProgress, result: Expr, store: Store, value: Value, named: Value | None
+    def _build_nest(
+        self,
+        nest: NestBuilder,
+        result: Expr,
+        store: Store,
+        value: DeferredValue,
+        named: DeferredValue | None,
     ) -> Nest:
         owner = nest.owner
         body, finish = result, None
-        if isinstance(owner, Value):
+        if isinstance(owner, DeferredValue):
             assert nest.body is not None
             body = nest.body
             finish = None if isinstance(result, Accumulator) else result
             value = owner
         is_copy = isinstance(body, Load) and not body.dynamic and nest.reduction is None
-        name = self.names.fresh(named.stem if named else "copy" if is_copy else value.stem)
+        name = self.names.unique_name(named.stem if named else "copy" if is_copy else value.stem)
         built = Nest(name, nest.axes(), body, store, nest.reduction, finish, value.loc)
-        return with_field_names(built)
+        return rename_contraction_axes(built)
 
 
-def with_field_names(nest: Nest) -> Nest:
-    """Call the axes of a contraction what the field does: batch b, rows m, columns n, depth k."""
+def rename_contraction_axes(nest: Nest) -> Nest:
+    """Rename the axes of a contraction: batch b, rows m, columns n, depth k."""
     if nest.reduction is None or not isinstance(nest.body, Apply):
         return nest
     left, right = nest.body.args[0], nest.body.args[-1]
@@ -126,8 +131,8 @@ def with_field_names(nest: Nest) -> Nest:
     groups: dict[str, list[str]] = {}
     for axis in nest.axes:
         name = axis.name
-        both = name in in_left and name in in_right
-        letter = "b" if both else "n" if name in in_right else "m"
+        is_batch = name in in_left and name in in_right
+        letter = "b" if is_batch else "n" if name in in_right else "m"
         letter = "k" if name in nest.reduction.axes else letter
         groups.setdefault(letter, []).append(name)
     names = {}

@@ -1,4 +1,4 @@
-"""Values whose positions are values: gather, scatter, dynamic slices."""
+"""Accesses at run-time indices: gather, scatter, dynamic slices."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 from glia.base.affine import ZERO, Affine
 from glia.graph import ops
 from glia.graph.ops.scalar_regions import returned_parameter
-from glia.tile.build.nest import Index, NestInProgress
+from glia.tile.build.nest import Index, NestBuilder
 from glia.tile.build.reduction import monoid_of
-from glia.tile.build.values import Scalar, Target, Value, plain_load
+from glia.tile.build.values import DeferredValue, ScalarValue, StoreTarget, plain_load
 from glia.tile.ir import Dynamic, Expr, Load, Store
 
 if TYPE_CHECKING:
-    from glia.tile.build.block import Block
+    from glia.tile.build.block import NestBlock
 
 
-def starts_at(
-    starts: list[Value], limits: list[int]
+def split_starts(
+    starts: list[DeferredValue], limits: list[int]
 ) -> tuple[tuple[int, ...], tuple[Dynamic, ...]]:
-    """Scalar start positions as constant offsets (clamped here) and run-time ones."""
+    """(constant offsets, clamped; run-time offsets) of scalar start positions."""
     constants, offsets = [], []
     for dimension, (start, limit) in enumerate(zip(starts, limits, strict=True)):
-        if isinstance(start, Scalar) or limit == 0:
-            number = int(start.number) if isinstance(start, Scalar) else 0
+        if isinstance(start, ScalarValue) or limit == 0:
+            number = int(start.number) if isinstance(start, ScalarValue) else 0
             constants.append(min(max(number, 0), limit))
         else:
             constants.append(0)
@@ -33,44 +33,52 @@ def starts_at(
     return tuple(constants), tuple(offsets)
 
 
-def _plus(index: Index, constants: tuple[int, ...]) -> Index:
+def _offset_index(index: Index, constants: tuple[int, ...]) -> Index:
     return tuple(i + c for i, c in zip(index, constants, strict=True))
 
 
-class DynamicSliceValue(Value):
-    """A load with a register offset."""
+class DynamicSliceValue(DeferredValue):
+    """A dynamic slice: a load at register offsets."""
 
     node: ops.DynamicSlice
     is_work = True
 
-    def __init__(self, block: Block, node: ops.DynamicSlice, x: Value, starts: list[Value]) -> None:
+    def __init__(
+        self,
+        block: NestBlock,
+        node: ops.DynamicSlice,
+        x: DeferredValue,
+        starts: list[DeferredValue],
+    ) -> None:
         super().__init__(block, node)
         x.materialise()
         limits = [n - taken for n, taken in zip(x.shape, node.slice_sizes, strict=True)]
         self.x = x
-        self.constants, self.offsets = starts_at(starts, limits)
+        self.constants, self.offsets = split_starts(starts, limits)
         self.is_view = not self.offsets
         self.parts = (x,)
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
-        load = Load(self.x.buffer, self.dtype, _plus(index, self.constants))
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
+        load = Load(self.x.buffer, self.dtype, _offset_index(index, self.constants))
         return replace(load, dynamic=self.offsets)
 
 
-class Updated(Value):
-    """A copy of x with some elements overwritten or combined afterwards, in its own buffer."""
+class UpdatedCopyValue(DeferredValue):
+    """A copy of x in a buffer of its own, of which some elements are then updated."""
 
     needs_buffer = True
 
-    def __init__(self, block: Block, node: ops.Scatter | ops.DynamicUpdateSlice, x: Value) -> None:
+    def __init__(
+        self, block: NestBlock, node: ops.Scatter | ops.DynamicUpdateSlice, x: DeferredValue
+    ) -> None:
         super().__init__(block, node)
         self.x = x
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         self.materialise()
         return self.at(nest, index)
 
-    def write(self, target: Target) -> None:
+    def write(self, target: StoreTarget) -> None:
         if not target.is_whole:
             self.materialise()
             self.block.store(self, target)
@@ -80,45 +88,45 @@ class Updated(Value):
         self.update(target.buffer)
 
     def update(self, buffer: str) -> None:
-        """Append the nest that changes the copy."""
+        """Append the nest that updates the copy."""
         raise TypeError(f"{type(self).__name__} declares no update")
 
 
-class DynamicUpdateSliceValue(Updated):
-    """The update is stored at register offsets."""
+class DynamicUpdateSliceValue(UpdatedCopyValue):
+    """A dynamic update: a store at register offsets."""
 
     node: ops.DynamicUpdateSlice
 
     def __init__(
         self,
-        block: Block,
+        block: NestBlock,
         node: ops.DynamicUpdateSlice,
-        x: Value,
-        update: Value,
-        starts: list[Value],
+        x: DeferredValue,
+        update: DeferredValue,
+        starts: list[DeferredValue],
     ) -> None:
         super().__init__(block, node, x)
         self.change = update
         limits = [n - taken for n, taken in zip(x.shape, update.shape, strict=True)]
-        self.constants, self.offsets = starts_at(starts, limits)
+        self.constants, self.offsets = split_starts(starts, limits)
 
     def update(self, buffer: str) -> None:
         self.block.store(
             self.change,
-            Target(buffer, lambda index: _plus(index, self.constants)),
+            StoreTarget(buffer, lambda index: _offset_index(index, self.constants)),
             lambda nest, index, at: Store(buffer, at, self.offsets),
             named=self,
         )
 
 
 class IndexVectors:
-    """Where gather and scatter find the start of each window."""
+    """The index vectors of a gather or scatter: the start of each window."""
 
-    def __init__(self, indices: Value, vector: int, dims: tuple[int, ...]) -> None:
+    def __init__(self, indices: DeferredValue, vector: int, dims: tuple[int, ...]) -> None:
         self.indices, self.vector, self.dims = indices, vector, dims
 
     def offsets(
-        self, nest: NestInProgress, batch: Index, limits: list[int], *, clamps: bool
+        self, nest: NestBuilder, batch: Index, limits: list[int], *, clamps: bool
     ) -> tuple[Dynamic, ...]:
         """One run-time offset for each indexed dimension, at the batch position."""
         found = []
@@ -135,20 +143,22 @@ class IndexVectors:
         return dimension - (dimension > self.vector)
 
 
-class GatherValue(Value):
-    """Loads at clamped run-time offsets."""
+class GatherValue(DeferredValue):
+    """A gather: loads at clamped run-time offsets."""
 
     node: ops.Gather
     needs_buffer = True
 
-    def __init__(self, block: Block, node: ops.Gather, x: Value, indices: Value) -> None:
+    def __init__(
+        self, block: NestBlock, node: ops.Gather, x: DeferredValue, indices: DeferredValue
+    ) -> None:
         super().__init__(block, node)
         x.materialise()
-        indices.settle()
+        indices.materialise_work()
         self.x = x
         self.vectors = IndexVectors(indices, node.index_vector_dim, node.start_index_map)
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         node = self.node
         batch = tuple(at for d, at in enumerate(index) if d not in node.offset_dims)
         inside = iter(at for d, at in enumerate(index) if d in node.offset_dims)
@@ -161,16 +171,21 @@ class GatherValue(Value):
         return Load(self.x.buffer, self.dtype, tuple(at), dynamic=offsets)
 
 
-class ScatterValue(Updated):
-    """Stores at run-time offsets; windows that leave x are dropped."""
+class ScatterValue(UpdatedCopyValue):
+    """A scatter: stores at run-time offsets; windows outside x are dropped."""
 
     node: ops.Scatter
 
     def __init__(
-        self, block: Block, node: ops.Scatter, x: Value, indices: Value, updates: Value
+        self,
+        block: NestBlock,
+        node: ops.Scatter,
+        x: DeferredValue,
+        indices: DeferredValue,
+        updates: DeferredValue,
     ) -> None:
         super().__init__(block, node, x)
-        indices.settle()
+        indices.materialise_work()
         self.updates = updates
         self.vectors = IndexVectors(indices, node.index_vector_dim, node.scatter_dims)
         self.combine = "" if returned_parameter(node.body) == 1 else monoid_of(node.body, node)
@@ -193,10 +208,10 @@ class ScatterValue(Updated):
     def update(self, buffer: str) -> None:
         limits = self._limits()
 
-        def store(nest: NestInProgress, index: Index, at: Index) -> Store:
+        def store(nest: NestBuilder, index: Index, at: Index) -> Store:
             outside = self.node.update_window_dims
             batch = tuple(i for d, i in enumerate(index) if d not in outside)
             offsets = self.vectors.offsets(nest, batch, limits, clamps=False)
             return Store(buffer, at, offsets, self.combine)
 
-        self.block.store(self.updates, Target(buffer, self._place), store, named=self)
+        self.block.store(self.updates, StoreTarget(buffer, self._place), store, named=self)

@@ -1,9 +1,9 @@
 """Lower a graph to loop nests.
 
-Every value starts as a function from an index to a scalar expression. Movement changes the index
-and vanishes; elementwise operations join their reader's expression; a reduction becomes the nest of
-the one reader that covers it, with what follows as the epilogue. A value gets a buffer only when
-readers in different nests would compute it twice, or a reader needs plain loads.
+Every value starts as a function from an index to a scalar expression. Movement becomes index
+arithmetic; elementwise operations fuse into their reader's expression; a reduction becomes the nest
+of the reader that covers it, and its readers the epilogue. A value gets a buffer only where several
+nests would recompute it, or where a reader needs a plain load.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops.control import KERNEL
 from glia.graph.ops.scalar_regions import identity
 from glia.options import CompileOptions
-from glia.tile.build.block import Block, Names, whole
+from glia.tile.build.block import BufferNames, NestBlock, whole_buffer
 from glia.tile.build.indexed import (
     DynamicSliceValue,
     DynamicUpdateSliceValue,
@@ -35,24 +35,24 @@ from glia.tile.build.reduction import (
 )
 from glia.tile.build.sharing import shared_nodes
 from glia.tile.build.values import (
-    BroadcastScalar,
     BroadcastValue,
-    Counted,
-    Elementwise,
-    Joined,
+    BufferValue,
+    ConcatenateValue,
+    DeferredValue,
+    ElementwiseValue,
+    FillValue,
+    IotaValue,
     PadValue,
     ReshapeValue,
     ReverseValue,
-    Scalar,
+    ScalarValue,
     SliceValue,
-    Stored,
     TransposeValue,
-    Value,
 )
 from glia.tile.errors import UnsupportedDtype
-from glia.tile.ir import Branch, Call, Program, While
+from glia.tile.ir import Branch, Call, Program, Statement, While
 
-Values = dict[Node, list[Value]]
+ValueMap = dict[Node, list[DeferredValue]]
 
 
 def build(graph: Graph, options: CompileOptions | None = None) -> Program:
@@ -61,7 +61,7 @@ def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     No option changes the result. Raises UnsupportedOperator for an operation, UnsupportedDtype for
     an element type that earlier passes should have expanded.
     """
-    names = Names()
+    names = BufferNames()
     inputs = _declare_inputs(names, graph)
     outputs = _declare_outputs(names, graph)
     written = {result for result, _ in graph.aliases}
@@ -70,7 +70,7 @@ def build(graph: Graph, options: CompileOptions | None = None) -> Program:
         for i, node in reversed(list(enumerate(graph.results)))
         if not isinstance(node, Parameter | ops.Constant) and i not in written
     }
-    block = Block(names, homes)
+    block = NestBlock(names, homes)
     values = lower(block, graph, inputs)
     _write_results(block, [values[node][0] for node in graph.results], outputs, written)
     pairs = tuple((outputs[result], inputs[parameter]) for result, parameter in graph.aliases)
@@ -78,38 +78,38 @@ def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     return Program(graph.name, buffers, body, inputs, outputs, names.constants, pairs)
 
 
-def _declare_inputs(names: Names, graph: Graph) -> tuple[str, ...]:
+def _declare_inputs(names: BufferNames, graph: Graph) -> tuple[str, ...]:
     found = []
     for i, parameter in enumerate(graph.parameters):
-        name = names.exactly(parameter.name, f"input{i}")
+        name = names.legal_name(parameter.name, f"input{i}")
         found.append(names.buffer(name, parameter.dtype, parameter.shape, "input"))
     return tuple(found)
 
 
-def _declare_outputs(names: Names, graph: Graph) -> tuple[str, ...]:
+def _declare_outputs(names: BufferNames, graph: Graph) -> tuple[str, ...]:
     found = []
     wanted = graph.result_names or ("",) * len(graph.results)
     for i, (node, name) in enumerate(zip(graph.results, wanted, strict=True)):
-        name = names.exactly(name, f"output{i}")
+        name = names.legal_name(name, f"output{i}")
         found.append(names.buffer(name, node.dtype, node.shape, "output"))
     return tuple(found)
 
 
 def _write_results(
-    block: Block, results: Sequence[Value], outputs: Sequence[str], aliased: set[int]
+    block: NestBlock, results: Sequence[DeferredValue], outputs: Sequence[str], aliased: set[int]
 ) -> None:
-    """Fill every output; those that share memory with an input last, when nobody reads it."""
+    """Write every output; those that alias an input last, after all reads of it."""
     for i, (value, output) in enumerate(zip(results, outputs, strict=True)):
         if i not in aliased and value.buffer != output:
-            value.emit_into(whole(output))
+            value.emit_into(whole_buffer(output))
     late = [(results[i], outputs[i]) for i in sorted(aliased)]
-    copy_together(block, late)
+    parallel_copy(block, late)
 
 
-def copy_together(block: Block, moves: Sequence[tuple[Value, str]]) -> None:
-    """Write values to buffers that the values themselves may be read from.
+def parallel_copy(block: NestBlock, moves: Sequence[tuple[DeferredValue, str]]) -> None:
+    """Parallel assignment: write values to buffers that the values themselves may read.
 
-    Every value is computed into a buffer of its own before the first write.
+    Every value is computed into a temporary before the first write.
     """
     waiting = []
     for value, buffer in moves:
@@ -117,37 +117,43 @@ def copy_together(block: Block, moves: Sequence[tuple[Value, str]]) -> None:
             continue
         value.materialise()
         if block.names.buffers[value.buffer].role == "input" and len(moves) > 1:
-            value = _copied(block, value)
+            value = _copy_to_temporary(block, value)
         waiting.append((value, buffer))
     for value, buffer in waiting:
-        value.emit_into(whole(buffer))
+        value.emit_into(whole_buffer(buffer))
 
 
-def _copied(block: Block, value: Value) -> Value:
-    name = block.fresh_buffer(value.dtype, value.shape)
-    value.emit_into(whole(name))
-    return Stored(block, value.node, name, TensorType(value.dtype, value.shape))
+def _copy_to_temporary(block: NestBlock, value: DeferredValue) -> DeferredValue:
+    name = block.new_temporary(value.dtype, value.shape)
+    value.emit_into(whole_buffer(name))
+    return BufferValue(block, value.node, name, TensorType(value.dtype, value.shape))
 
 
-def lower(block: Block, graph: Graph, arguments: Sequence[str]) -> Values:
-    """The values of every node of `graph`, its parameters being in the buffers `arguments`."""
-    values: Values = {}
+def lower(block: NestBlock, graph: Graph, arguments: Sequence[str]) -> ValueMap:
+    """The values of every node of `graph`, whose parameters are in the buffers `arguments`."""
+    values: ValueMap = {}
     shared = shared_nodes(graph)
     for node in graph.nodes:
         _check_dtype(node)
         if isinstance(node, Parameter):
-            found = [Stored(block, node, arguments[node.index])]
+            found: list[DeferredValue] = [BufferValue(block, node, arguments[node.index])]
         else:
             found = _lower_node(block, node, values)
         values[node] = found
         if node in shared and found[0].is_costly:
-            found[0].settle()
+            found[0].materialise_work()
         found[0].has_several_readers = len(graph.users[node]) > 1
     return values
 
 
+def _tensor_type(node: Node) -> TensorType:
+    """The type of a node that is known to be a tensor."""
+    assert isinstance(node.type, TensorType)
+    return node.type
+
+
 def _check_dtype(node: Node) -> None:
-    """Raise UnsupportedDtype where no engine has the element type."""
+    """Raise UnsupportedDtype for an element type that no engine computes with."""
     if not isinstance(node.type, TensorType):
         return
     dtype = node.dtype
@@ -156,7 +162,7 @@ def _check_dtype(node: Node) -> None:
         raise UnsupportedDtype(opcode=node.opcode, type=kind, dtype=dtype, loc=node.loc)
 
 
-def _lower_node(block: Block, node: Node, values: Values) -> list[Value]:
+def _lower_node(block: NestBlock, node: Node, values: ValueMap) -> list[DeferredValue]:
     if isinstance(node, ops.While):
         return _lower_while(block, node, values)
     if isinstance(node, ops.Conditional):
@@ -168,8 +174,8 @@ def _lower_node(block: Block, node: Node, values: Values) -> list[Value]:
     if not isinstance(node.type, TensorType):
         raise UnsupportedOperator(opcode=node.opcode, nearest="", loc=node.loc)
     if node.type.elements == 0:
-        buffer = block.homes.get(node) or block.fresh_buffer(node.dtype, node.shape)
-        return [Stored(block, node, buffer)]
+        buffer = block.homes.get(node) or block.new_temporary(node.dtype, node.shape)
+        return [BufferValue(block, node, buffer)]
     lowering = _LOWERINGS.get(type(node))
     if lowering is None:
         raise UnsupportedOperator(opcode=node.opcode, nearest="", loc=node.loc)
@@ -177,82 +183,94 @@ def _lower_node(block: Block, node: Node, values: Values) -> list[Value]:
     return [lowering(block, node, operands)]
 
 
-def _lower_constant(block: Block, node: ops.Constant, _: list[Value]) -> Value:
+def _lower_constant(block: NestBlock, node: ops.Constant, _: list[DeferredValue]) -> DeferredValue:
     array = np.asarray(node.value)
     flat = array.reshape(-1)
     bits = np.ascontiguousarray(flat).view(f"u{flat.dtype.itemsize}")
     if bits[0] == bits[-1] and np.all(bits == bits[0]):
         value = flat[0].item()
         number = value if node.dtype.is_float else int(value)
-        return Scalar(block, node, number, node.type)
-    name = block.names.buffer(block.names.fresh("c"), node.dtype, node.shape, "constant")
+        return ScalarValue(block, node, number, _tensor_type(node))
+    name = block.names.buffer(block.names.unique_name("c"), node.dtype, node.shape, "constant")
     block.names.constants[name] = array
-    return Stored(block, node, name)
+    return BufferValue(block, node, name)
 
 
-def _lower_map(block: Block, node: ops.Map, args: list[Value]) -> Value:
-    return args[0] if node.function == "copy" else Elementwise(block, node, node.function, args)
+def _lower_map(block: NestBlock, node: ops.Map, args: list[DeferredValue]) -> DeferredValue:
+    return (
+        args[0] if node.function == "copy" else ElementwiseValue(block, node, node.function, args)
+    )
 
 
-def _lower_convert(block: Block, node: ops.Convert, args: list[Value]) -> Value:
-    return args[0] if args[0].dtype is node.to else Elementwise(block, node, "convert", args)
+def _lower_convert(block: NestBlock, node: ops.Convert, args: list[DeferredValue]) -> DeferredValue:
+    return args[0] if args[0].dtype is node.to else ElementwiseValue(block, node, "convert", args)
 
 
-def _lower_bitcast(block: Block, node: ops.Bitcast, args: list[Value]) -> Value:
+def _lower_bitcast(block: NestBlock, node: ops.Bitcast, args: list[DeferredValue]) -> DeferredValue:
     if args[0].dtype is node.to:
         return args[0]
     if args[0].dtype.bits != node.to.bits:
         opcode = f"bitcast of {args[0].dtype} to {node.to}"
         raise UnsupportedOperator(opcode=opcode, nearest="", loc=node.loc)
-    return Elementwise(block, node, "bitcast", args)
+    return ElementwiseValue(block, node, "bitcast", args)
 
 
-def _lower_precision(block: Block, node: ops.ReducePrecision, args: list[Value]) -> Value:
+def _lower_precision(
+    block: NestBlock, node: ops.ReducePrecision, args: list[DeferredValue]
+) -> DeferredValue:
     bits = (node.exponent_bits, node.mantissa_bits)
-    return Elementwise(block, node, "reduce_precision", args, bits)
+    return ElementwiseValue(block, node, "reduce_precision", args, bits)
 
 
-def _lower_broadcast(block: Block, node: ops.Broadcast, args: list[Value]) -> Value:
-    if isinstance(args[0], Scalar):
-        return Scalar(block, node, args[0].number, node.type)
+def _lower_broadcast(
+    block: NestBlock, node: ops.Broadcast, args: list[DeferredValue]
+) -> DeferredValue:
+    if isinstance(args[0], ScalarValue):
+        return ScalarValue(block, node, args[0].number, _tensor_type(node))
     return BroadcastValue(block, node, args[0])
 
 
-def _moved(kind: Callable[..., Value]) -> Callable[..., Value]:
-    def lower_movement(block: Block, node: Node, args: list[Value]) -> Value:
-        if isinstance(args[0], Scalar):
-            return Scalar(block, node, args[0].number, node.type)
+def _lower_movement(kind: Callable[..., DeferredValue]) -> Callable[..., DeferredValue]:
+    def lower(block: NestBlock, node: Node, args: list[DeferredValue]) -> DeferredValue:
+        if isinstance(args[0], ScalarValue):
+            return ScalarValue(block, node, args[0].number, _tensor_type(node))
         return kind(block, node, args[0])
 
-    return lower_movement
+    return lower
 
 
-def _lower_pad(block: Block, node: ops.Pad, args: list[Value]) -> Value:
+def _lower_pad(block: NestBlock, node: ops.Pad, args: list[DeferredValue]) -> DeferredValue:
     if args[0].elements == 0:
-        return BroadcastScalar(block, node, args[1])
+        return FillValue(block, node, args[1])
     return PadValue(block, node, args[0], args[1])
 
 
-def _lower_concatenate(block: Block, node: ops.Concatenate, args: list[Value]) -> Value:
+def _lower_concatenate(
+    block: NestBlock, node: ops.Concatenate, args: list[DeferredValue]
+) -> DeferredValue:
     parts = [arg for arg in args if arg.elements]
-    return parts[0] if len(parts) == 1 else Joined(block, node, parts)
+    return parts[0] if len(parts) == 1 else ConcatenateValue(block, node, parts)
 
 
-def _lower_dot(block: Block, node: ops.Dot, args: list[Value]) -> Value:
+def _lower_dot(block: NestBlock, node: ops.Dot, args: list[DeferredValue]) -> DeferredValue:
     if 0 in (args[0].elements, args[1].elements):
-        return Scalar(block, node, 0, node.type)
+        return ScalarValue(block, node, 0, _tensor_type(node))
     return DotValue(block, node, args[0], args[1])
 
 
-def _lower_convolution(block: Block, node: ops.Convolution, args: list[Value]) -> Value:
+def _lower_convolution(
+    block: NestBlock, node: ops.Convolution, args: list[DeferredValue]
+) -> DeferredValue:
     if 0 in (args[0].elements, args[1].elements):
-        return Scalar(block, node, 0, node.type)
-    x = _dilated(block, args[0], (1, 1, *node.x_dilation), 0)
+        return ScalarValue(block, node, 0, _tensor_type(node))
+    x = _dilate(block, args[0], (1, 1, *node.x_dilation), 0)
     return ConvolutionValue(block, node, x, args[1])
 
 
-def _dilated(block: Block, x: Value, dilation: tuple[int, ...], fill: float | int) -> Value:
-    """x with `dilation - 1` fills between neighbours of each dimension."""
+def _dilate(
+    block: NestBlock, x: DeferredValue, dilation: tuple[int, ...], fill: float | int
+) -> DeferredValue:
+    """x with `dilation - 1` elements of `fill` between neighbours in each dimension."""
     if all(step == 1 for step in dilation):
         return x
     kind = TensorType(x.dtype, x.shape)
@@ -260,39 +278,45 @@ def _dilated(block: Block, x: Value, dilation: tuple[int, ...], fill: float | in
     none = (0,) * len(dilation)
     gaps = tuple(step - 1 for step in dilation)
     node = ops.Pad(Parameter(0, kind), number, none, none, gaps, loc=x.loc)
-    return PadValue(block, node, x, Scalar(block, number, fill, TensorType(x.dtype)))
+    return PadValue(block, node, x, ScalarValue(block, number, fill, TensorType(x.dtype)))
 
 
-def _lower_reduce(block: Block, node: ops.Reduce | ops.ReduceWindow, args: list[Value]) -> Value:
+def _lower_reduce(
+    block: NestBlock, node: ops.Reduce | ops.ReduceWindow, args: list[DeferredValue]
+) -> DeferredValue:
     if args[0].elements == 0:
-        return BroadcastScalar(block, node, args[1])
+        return FillValue(block, node, args[1])
     if isinstance(node, ops.Reduce):
         return ReduceValue(block, node, args[0], args[1])
     neutral = identity(monoid_of(node.body, node), args[0].dtype).item()
-    x = _dilated(block, args[0], node.x_dilation, neutral)
+    x = _dilate(block, args[0], node.x_dilation, neutral)
     return ReduceWindowValue(block, node, x, args[1])
 
 
-def _lower_dynamic_slice(block: Block, node: ops.DynamicSlice, args: list[Value]) -> Value:
+def _lower_dynamic_slice(
+    block: NestBlock, node: ops.DynamicSlice, args: list[DeferredValue]
+) -> DeferredValue:
     return DynamicSliceValue(block, node, args[0], args[1:])
 
 
-def _lower_dynamic_update(block: Block, node: ops.DynamicUpdateSlice, args: list[Value]) -> Value:
+def _lower_dynamic_update(
+    block: NestBlock, node: ops.DynamicUpdateSlice, args: list[DeferredValue]
+) -> DeferredValue:
     return DynamicUpdateSliceValue(block, node, args[0], args[1], args[2:])
 
 
-_LOWERINGS: dict[type[Node], Callable[..., Value]] = {
+_LOWERINGS: dict[type[Node], Callable[..., DeferredValue]] = {
     ops.Constant: _lower_constant,
     ops.Map: _lower_map,
     ops.Convert: _lower_convert,
     ops.Bitcast: _lower_bitcast,
     ops.ReducePrecision: _lower_precision,
-    ops.Iota: lambda block, node, _: Counted(block, node),
+    ops.Iota: lambda block, node, _: IotaValue(block, node),
     ops.Broadcast: _lower_broadcast,
-    ops.Reshape: _moved(ReshapeValue),
-    ops.Transpose: _moved(TransposeValue),
-    ops.Slice: _moved(SliceValue),
-    ops.Reverse: _moved(ReverseValue),
+    ops.Reshape: _lower_movement(ReshapeValue),
+    ops.Transpose: _lower_movement(TransposeValue),
+    ops.Slice: _lower_movement(SliceValue),
+    ops.Reverse: _lower_movement(ReverseValue),
     ops.Pad: _lower_pad,
     ops.Concatenate: _lower_concatenate,
     ops.Dot: _lower_dot,
@@ -306,24 +330,26 @@ _LOWERINGS: dict[type[Node], Callable[..., Value]] = {
 }
 
 
-def _lower_call(block: Block, node: ops.CustomCall, values: Values) -> list[Value]:
-    """A program written by hand, between buffers that hold its operands and results whole."""
+def _lower_call(block: NestBlock, node: ops.CustomCall, values: ValueMap) -> list[DeferredValue]:
+    """Lower a kernel call: its operands and results are whole buffers."""
     if node.target != KERNEL:
         raise UnsupportedOperator(opcode=f"{node.opcode} {node.target}", nearest="", loc=node.loc)
     for operand in node.args:
         values[operand][0].materialise()
     inputs = tuple(values[operand][0].buffer for operand in node.args)
-    kinds = [node.type] if isinstance(node.type, TensorType) else list(node.type.elements)
-    outputs = tuple(block.fresh_buffer(kind.dtype, kind.shape) for kind in kinds)
+    parts = [node.type] if isinstance(node.type, TensorType) else node.type.elements
+    kinds = [kind for kind in parts if isinstance(kind, TensorType)]
+    assert len(kinds) == len(parts), "results of a kernel are tensors"
+    outputs = tuple(block.new_temporary(kind.dtype, kind.shape) for kind in kinds)
     if isinstance(node.type, TensorType) and node in block.homes:
         outputs = (block.homes[node],)
-    name = block.names.fresh("call")
+    name = block.names.unique_name("call")
     block.body.append(Call(name, node.target, node.config, inputs, outputs, node.loc))
-    return [Stored(block, node, o, kind) for o, kind in zip(outputs, kinds, strict=True)]
+    return [BufferValue(block, node, o, kind) for o, kind in zip(outputs, kinds, strict=True)]
 
 
-def _lower_while(block: Block, node: ops.While, values: Values) -> list[Value]:
-    """State that changes lives in buffers of its own; what the body returns as it is does not."""
+def _lower_while(block: NestBlock, node: ops.While, values: ValueMap) -> list[DeferredValue]:
+    """Lower a loop: mutable state gets buffers; state the body returns unchanged is not copied."""
     names, state = block.names, []
     for i, initial in enumerate(node.state):
         value = values[initial][0]
@@ -331,37 +357,37 @@ def _lower_while(block: Block, node: ops.While, values: Values) -> list[Value]:
             value.materialise()
             state.append(value.buffer)
         else:
-            state.append(block.fresh_buffer(value.dtype, value.shape))
-            value.emit_into(whole(state[i]))
-    predicate = names.buffer(names.fresh("t"), PRED, (), "temporary")
+            state.append(block.new_temporary(value.dtype, value.shape))
+            value.emit_into(whole_buffer(state[i]))
+    predicate = names.buffer(names.unique_name("t"), PRED, (), "temporary")
     condition = _lower_region(names, node.condition, state, [predicate])
-    body = Block(names, _updated_in_place(node.body, state))
+    body = NestBlock(names, _in_place_updates(node.body, state))
     inside = lower(body, node.body, state)
     results = [inside[result][0] for result in node.body.results]
     changed = [i for i, result in enumerate(node.body.results)
                if result is not node.body.parameters[i]]  # fmt: skip
     _assign_state(body, [(results[i], state[i]) for i in changed])
-    name = names.fresh("while")
+    name = names.unique_name("while")
     block.body.append(While(name, condition, predicate, tuple(body.body)))
-    kinds = [initial.type for initial in node.state]
-    return [Stored(block, node, s, kind) for s, kind in zip(state, kinds, strict=True)]
+    kinds = [_tensor_type(initial) for initial in node.state]
+    return [BufferValue(block, node, s, kind) for s, kind in zip(state, kinds, strict=True)]
 
 
-def _assign_state(block: Block, moves: Sequence[tuple[Value, str]]) -> None:
+def _assign_state(block: NestBlock, moves: Sequence[tuple[DeferredValue, str]]) -> None:
     """The parallel assignment of new state, through temporaries."""
     states = {state for _, state in moves}
     waiting = []
     for value, state in moves:
         value.materialise()
         if value.buffer != state:
-            value = _copied(block, value) if value.buffer in states else value
+            value = _copy_to_temporary(block, value) if value.buffer in states else value
             waiting.append((value, state))
     for value, state in waiting:
-        value.emit_into(whole(state))
+        value.emit_into(whole_buffer(state))
 
 
-def _updated_in_place(body: Graph, state: Sequence[str]) -> dict[Node, str]:
-    """Updates of a state that nobody else reads, which can be written where the state is."""
+def _in_place_updates(body: Graph, state: Sequence[str]) -> dict[Node, str]:
+    """Updates of state with no other reader, which can overwrite the state's buffer."""
     found: dict[Node, str] = {}
     for i, result in enumerate(body.results):
         parameter = body.parameters[i]
@@ -376,27 +402,29 @@ def _updated_in_place(body: Graph, state: Sequence[str]) -> dict[Node, str]:
 
 
 def _lower_region(
-    names: Names, graph: Graph, arguments: Sequence[str], results: Sequence[str]
-) -> tuple:
-    """The statements of a region that leave its results in given buffers."""
+    names: BufferNames, graph: Graph, arguments: Sequence[str], results: Sequence[str]
+) -> tuple[Statement, ...]:
+    """The statements of a region that writes its results to the buffers `results`."""
     homes = {
         node: results[i]
         for i, node in reversed(list(enumerate(graph.results)))
         if not isinstance(node, Parameter | ops.Constant)
     }
-    block = Block(names, homes)
+    block = NestBlock(names, homes)
     values = lower(block, graph, arguments)
     for node, buffer in zip(graph.results, results, strict=True):
         if values[node][0].buffer != buffer:
-            values[node][0].emit_into(whole(buffer))
+            values[node][0].emit_into(whole_buffer(buffer))
     return tuple(block.body)
 
 
-def _lower_conditional(block: Block, node: ops.Conditional, values: Values) -> list[Value]:
+def _lower_conditional(
+    block: NestBlock, node: ops.Conditional, values: ValueMap
+) -> list[DeferredValue]:
     names = block.names
     selector = _selector(block, node, values[node.index][0])
     first = node.branches[0]
-    results = [block.fresh_buffer(r.dtype, r.shape) for r in first.results]
+    results = [block.new_temporary(r.dtype, r.shape) for r in first.results]
     arms, position = [], 0
     for branch, count in zip(node.branches, node.operand_counts, strict=True):
         operands = node.branch_operands[position : position + count]
@@ -407,16 +435,16 @@ def _lower_conditional(block: Block, node: ops.Conditional, values: Values) -> l
             arguments.append(values[operand][0].buffer)
         arms.append((branch, arguments))
     lowered = tuple(_lower_region(names, branch, given, results) for branch, given in arms)
-    block.body.append(Branch(names.fresh("branch"), selector, lowered))
-    kinds = [result.type for result in first.results]
-    return [Stored(block, node, r, kind) for r, kind in zip(results, kinds, strict=True)]
+    block.body.append(Branch(names.unique_name("branch"), selector, lowered))
+    kinds = [_tensor_type(result) for result in first.results]
+    return [BufferValue(block, node, r, kind) for r, kind in zip(results, kinds, strict=True)]
 
 
-def _selector(block: Block, node: ops.Conditional, index: Value) -> str:
-    """The s32 scalar buffer that says which arm runs."""
+def _selector(block: NestBlock, node: ops.Conditional, index: DeferredValue) -> str:
+    """The s32 scalar buffer that selects the arm."""
     if index.dtype is PRED:
         number = ops.Convert(ops.Map("not", (node.index,)), S32, loc=node.loc)
-        inverted = Elementwise(block, number.x, "not", [index])
-        index = Elementwise(block, number, "convert", [inverted])
+        inverted = ElementwiseValue(block, number.x, "not", [index])
+        index = ElementwiseValue(block, number, "convert", [inverted])
     index.materialise()
     return index.buffer

@@ -1,4 +1,4 @@
-"""A nest under construction: its axes, and the affine index arithmetic reshapes need."""
+"""A builder of one nest: its axes, and the affine index arithmetic that reshapes need."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ class NotAffine(Exception):
     """No splitting of axes makes an index affine."""
 
 
-class NestInProgress:
-    """Hands out axes and remembers the one reduction that a nest may hold.
+class NestBuilder:
+    """Creates the axes of a nest and records its reduction, at most one.
 
-    `splits` survives a restart, so that a nest is begun again with finer axes until every index
-    is affine.
+    Splits of axes survive a restart: a nest is rebuilt with finer axes until every index is affine.
     """
 
     def __init__(self) -> None:
@@ -37,7 +36,7 @@ class NestInProgress:
         self.restart()
 
     def restart(self) -> None:
-        """Forget everything but the splits."""
+        """Reset everything but the splits of axes."""
         self.extents: dict[str, int] = {}
         self.reduction: Reduction | None = None
         self.body: Expr | None = None
@@ -46,7 +45,7 @@ class NestInProgress:
         self.memory: dict[tuple[int, Index], Expr] = {}
 
     def axis(self, name: str, extent: int) -> Affine:
-        """An index running over `extent` values; a constant 0 when there is only one."""
+        """A new axis of `extent` values, as an index; the constant 0 when there is only one."""
         factors = self._factors.setdefault(name, [extent])
         result = ZERO
         for position, factor in enumerate(factors):
@@ -59,7 +58,7 @@ class NestInProgress:
         return result
 
     def split(self, request: Split) -> None:
-        """Divide an axis in two and start over."""
+        """Split an axis in two and restart."""
         name, position = self._parts[request.axis]
         factors = self._factors[name]
         extent = factors[position]
@@ -67,7 +66,7 @@ class NestInProgress:
         self.restart()
 
     def parallel_extents(self) -> dict[str, int]:
-        """The axes in no reduction."""
+        """The extents of the axes that are not reduced."""
         reduced = self.reduction.axes if self.reduction else ()
         return {name: extent for name, extent in self.extents.items() if name not in reduced}
 
@@ -76,7 +75,7 @@ class NestInProgress:
         return tuple(Axis(name, extent) for name, extent in self.extents.items())
 
     def enumerates(self, index: Index, shape: tuple[int, ...]) -> bool:
-        """Whether `index` takes every value of a tensor of `shape` exactly once over the axes."""
+        """Whether `index` visits every element of a tensor of `shape` exactly once."""
         extents = self.parallel_extents()
         linear = linearise(index, shape)
         if set(linear.variables) != set(extents):
@@ -109,11 +108,11 @@ def linearise(index: Sequence[Affine], shape: Sequence[int]) -> Affine:
 def delinearise(linear: Affine, shape: Sequence[int], extents: Mapping[str, int]) -> Index:
     """The index whose row-major position in `shape` is `linear`.
 
-    Raises Split when an axis must be divided first, NotAffine when that does not help.
+    Raises Split when an axis must be split first, NotAffine when no split helps.
     """
     real = [d for d, extent in enumerate(shape) if extent != 1]
     strides = strides_of(shape)
-    constant, terms = _with_positive_terms(linear, extents)
+    constant, terms = _make_terms_positive(linear, extents)
     index = [ZERO] * len(shape)
     for term, variable, coefficient in terms:
         d = _dimension_of(variable, coefficient, extents[variable], real, shape, strides)
@@ -128,10 +127,10 @@ def delinearise(linear: Affine, shape: Sequence[int], extents: Mapping[str, int]
     return tuple(index)
 
 
-def _with_positive_terms(
+def _make_terms_positive(
     linear: Affine, extents: Mapping[str, int]
 ) -> tuple[int, list[tuple[Affine, str, int]]]:
-    """`linear` as constant + sum of coefficient * term where every coefficient is positive."""
+    """`linear` as a constant plus a sum of terms with positive coefficients."""
     constant, terms = linear.constant, []
     for variable, coefficient in linear.terms:
         term = Affine.of(variable)
@@ -168,8 +167,10 @@ def _dimension_of(
     raise NotAffine
 
 
-def blocks(source: Sequence[int], result: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """The smallest runs of dimensions of equal element count that a reshape maps to each other."""
+def reshape_groups(
+    source: Sequence[int], result: Sequence[int]
+) -> list[tuple[list[int], list[int]]]:
+    """The finest grouping of dimensions into pairs of equal size that a reshape preserves."""
     found: list[tuple[list[int], list[int]]] = []
     s = r = 0
     while s < len(source) or r < len(result):

@@ -1,4 +1,4 @@
-"""What reading values would cost: the expression they stand for as long as they have no buffer."""
+"""The cost of reading deferred values: the size of the expression they expand to."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glia.tile.build.values import Value
+    from glia.tile.build.values import DeferredValue
 
 
 @dataclass
-class Survey:
-    """The distinct parts of an expression.
+class ReadCost:
+    """The distinct parts of the expression that reads some values.
 
-    `reduction` is the one reduction it holds, and `fork` the first value with several readers, from
-    the reduction upwards.
+    `reduction` is its reduction, if it has one; `fork` is the first value with several readers on
+    the way from the reduction to the root.
     """
 
-    work: list[Value] = field(default_factory=list)  # what is computed for each element
+    work: list[DeferredValue] = field(default_factory=list)  # values computed for each element
     sources: set[str] = field(default_factory=set)  # buffers that are loaded
-    reduction: Value | None = None
-    fork: Value | None = None
-    needs_buffer: bool = False  # holds what can only be computed into a buffer
+    reduction: DeferredValue | None = None
+    fork: DeferredValue | None = None
+    needs_buffer: bool = False  # some part can only be computed into a buffer
     _holds_reduction: dict[int, bool] = field(default_factory=dict)
 
-    def visit(self, value: Value) -> bool:
-        """Take in a value and what it reads; whether it holds the reduction."""
+    def visit(self, value: DeferredValue) -> bool:
+        """Add a value and its operands; returns whether it contains the reduction."""
         known = self._holds_reduction.get(id(value))
         if known is None:
             known = self._holds_reduction[id(value)] = self._visit(value)
         return known
 
-    def _visit(self, value: Value) -> bool:
+    def _visit(self, value: DeferredValue) -> bool:
         if value.buffer:
             self.sources.add(value.buffer)
             return False
@@ -50,9 +50,9 @@ class Survey:
         return any(holds)
 
 
-def survey(values: Iterable[Value]) -> Survey:
-    """The expression that reads all of these values."""
-    found = Survey()
+def read_cost(values: Iterable[DeferredValue]) -> ReadCost:
+    """The cost of one expression that reads all of these values."""
+    found = ReadCost()
     for value in values:
         found.visit(value)
     return found

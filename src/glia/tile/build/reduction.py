@@ -1,4 +1,4 @@
-"""Reductions: values that a nest may hold one of, with their readers as its epilogue."""
+"""Reductions: deferred values that become a nest, with their readers as its epilogue."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from glia.frontend.errors import UnsupportedOperator
 from glia.graph import ops
 from glia.graph.ir import Graph, Node
 from glia.graph.ops.scalar_regions import identity, monoid
-from glia.tile.build.nest import Index, NestInProgress, delinearise
-from glia.tile.build.read_cost import survey
-from glia.tile.build.values import Scalar, Value, guards, plain_load
+from glia.tile.build.nest import Index, NestBuilder, delinearise
+from glia.tile.build.read_cost import read_cost
+from glia.tile.build.values import DeferredValue, ScalarValue, guards, plain_load
 from glia.tile.ir import Accumulator, Apply, Expr, Literal, Reduction
 
 if TYPE_CHECKING:
-    from glia.tile.build.block import Block
+    from glia.tile.build.block import NestBlock
 
 
 def accumulator_dtype(dtype: DType) -> DType:
-    """What a reduction over `dtype` is summed in: floats in f32, integers in 32 bits."""
+    """The dtype of the accumulator: f32 for floats, 32 bits for integers, pred for pred."""
     if dtype.is_float:
         return F32
     if dtype is PRED:
@@ -29,17 +29,17 @@ def accumulator_dtype(dtype: DType) -> DType:
     return S32 if dtype.kind is Kind.SIGNED else U32
 
 
-class Reduced(Value):
-    """A value that is a reduction; it becomes the nest of whoever reads all of it once."""
+class ReductionValue(DeferredValue):
+    """A reduction; it becomes the nest of a reader that reads every element once."""
 
     function = "add"
     is_reduction = True
 
-    def __init__(self, block: Block, node: Node) -> None:
+    def __init__(self, block: NestBlock, node: Node) -> None:
         super().__init__(block, node)
         self.accumulator = accumulator_dtype(self.dtype)
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         if not self._claim(nest, index):
             self.materialise()
             return self.at(nest, index)
@@ -49,8 +49,8 @@ class Reduced(Value):
             result = Apply("convert", (result,), self.dtype)
         return result
 
-    def _claim(self, nest: NestInProgress, index: Index) -> bool:
-        """Make the nest's reduction this one; False when it has another or reads only a part."""
+    def _claim(self, nest: NestBuilder, index: Index) -> bool:
+        """Make this the nest's reduction; False when it has one or does not read all elements."""
         if nest.owner is self:
             return index == nest.owner_index
         if nest.owner is not None or not nest.enumerates(index, self.shape):
@@ -62,36 +62,36 @@ class Reduced(Value):
         nest.reduction = Reduction(axes, self.function, self.accumulator)
         return True
 
-    def body(self, nest: NestInProgress, index: Index) -> Expr:
+    def body(self, nest: NestBuilder, index: Index) -> Expr:
         """The term for the result at `index`; creates the reduced axes."""
         raise TypeError(f"{type(self).__name__} has no body")
 
-    def combine_with_start(self, nest: NestInProgress, result: Expr) -> Expr:
-        """The reduced value with the initial value taken in."""
+    def combine_with_start(self, nest: NestBuilder, result: Expr) -> Expr:
+        """The reduced value combined with the initial value."""
         return result
 
 
-class DotValue(Reduced):
+class DotValue(ReductionValue):
     """sum over k of a * b, both plain loads."""
 
     node: ops.Dot
 
-    def __init__(self, block: Block, node: ops.Dot, a: Value, b: Value) -> None:
+    def __init__(self, block: NestBlock, node: ops.Dot, a: DeferredValue, b: DeferredValue) -> None:
         super().__init__(block, node)
         self.a, self.b = a, b
         if not self.dtype.is_float and self.dtype is not PRED:
             self.accumulator = S32
 
-    def body(self, nest: NestInProgress, index: Index) -> Expr:
+    def body(self, nest: NestBuilder, index: Index) -> Expr:
         node = self.node
         a: list[Affine] = [ZERO] * len(self.a.shape)
         b: list[Affine] = [ZERO] * len(self.b.shape)
         batch, rest = index[: len(node.a_batch)], iter(index[len(node.a_batch) :])
         for i, j, at in zip(node.a_batch, node.b_batch, batch, strict=True):
             a[i] = b[j] = at
-        for d in _others(len(a), node.a_batch, node.a_contract):
+        for d in _remaining_dims(len(a), node.a_batch, node.a_contract):
             a[d] = next(rest)
-        for d in _others(len(b), node.b_batch, node.b_contract):
+        for d in _remaining_dims(len(b), node.b_batch, node.b_contract):
             b[d] = next(rest)
         for count, (i, j) in enumerate(zip(node.a_contract, node.b_contract, strict=True)):
             a[i] = b[j] = nest.axis(f"k{count}", self.a.shape[i])
@@ -99,27 +99,29 @@ class DotValue(Reduced):
 
 
 def product(
-    nest: NestInProgress, a: tuple[Value, Index], b: tuple[Value, Index], dtype: DType
+    nest: NestBuilder, a: tuple[DeferredValue, Index], b: tuple[DeferredValue, Index], dtype: DType
 ) -> Expr:
     """The product of two plain loads."""
     return Apply("multiply", (plain_load(a[0], nest, a[1]), plain_load(b[0], nest, b[1])), dtype)
 
 
-def _others(rank: int, *used: tuple[int, ...]) -> list[int]:
+def _remaining_dims(rank: int, *used: tuple[int, ...]) -> list[int]:
     taken = {d for dims in used for d in dims}
     return [d for d in range(rank) if d not in taken]
 
 
-class ConvolutionValue(Reduced):
+class ConvolutionValue(ReductionValue):
     """sum over features and window of x * kernel, with guards where the window leaves x."""
 
     node: ops.Convolution
 
-    def __init__(self, block: Block, node: ops.Convolution, x: Value, kernel: Value) -> None:
+    def __init__(
+        self, block: NestBlock, node: ops.Convolution, x: DeferredValue, kernel: DeferredValue
+    ) -> None:
         super().__init__(block, node)
         self.x, self.kernel = x, kernel
 
-    def body(self, nest: NestInProgress, index: Index) -> Expr:
+    def body(self, nest: NestBuilder, index: Index) -> Expr:
         node, window = self.node, self.kernel.shape[2:]
         features = self.kernel.shape[1]
         batch, output, *spatial = index
@@ -143,14 +145,14 @@ class ConvolutionValue(Reduced):
         return Apply("multiply", (left, right), self.accumulator)
 
 
-def guarded_load(x: Value, nest: NestInProgress, index: Index, fill: float | int) -> Expr:
-    """A plain load that gives `fill` outside x."""
+def guarded_load(x: DeferredValue, nest: NestBuilder, index: Index, fill: float | int) -> Expr:
+    """A load that gives `fill` outside x."""
     checks = guards(index, x.shape, nest)
     return replace(plain_load(x, nest, index), guards=checks, fill=fill if checks else 0)
 
 
 def monoid_of(body: Graph, node: ops.Reduce | ops.ReduceWindow | ops.Scatter) -> str:
-    """The monoid a region computes; UnsupportedOperator when it is none."""
+    """The monoid that a region computes; UnsupportedOperator when there is none."""
     found = monoid(body)
     if found is None:
         raise UnsupportedOperator(
@@ -159,24 +161,30 @@ def monoid_of(body: Graph, node: ops.Reduce | ops.ReduceWindow | ops.Scatter) ->
     return found
 
 
-class _Monoid(Reduced):
-    """What reductions with an initial value share."""
+class _MonoidReductionValue(ReductionValue):
+    """A reduction by a monoid, with an initial value."""
 
     def __init__(
-        self, block: Block, node: ops.Reduce | ops.ReduceWindow, x: Value, start: Value
+        self,
+        block: NestBlock,
+        node: ops.Reduce | ops.ReduceWindow,
+        x: DeferredValue,
+        start: DeferredValue,
     ) -> None:
         super().__init__(block, node)
         self.function = monoid_of(node.body, node)
         self.x, self.start = x, start
         if start.is_costly:
-            start.settle()
+            start.materialise_work()
 
     @property
     def neutral(self) -> float | int:
-        return identity(self.function, self.dtype).item()
+        """The identity element of the monoid."""
+        neutral: float | int = identity(self.function, self.dtype).item()
+        return neutral
 
-    def combine_with_start(self, nest: NestInProgress, result: Expr) -> Expr:
-        if isinstance(self.start, Scalar) and self.start.number == self.neutral:
+    def combine_with_start(self, nest: NestBuilder, result: Expr) -> Expr:
+        if isinstance(self.start, ScalarValue) and self.start.number == self.neutral:
             return result
         start = self.start.at(nest, ())
         if isinstance(start, Literal):
@@ -186,17 +194,19 @@ class _Monoid(Reduced):
         return Apply(self.function, (result, start), self.accumulator)
 
 
-class ReduceValue(_Monoid):
-    """A reduction over whole dimensions; what computes the operand becomes its prologue."""
+class ReduceValue(_MonoidReductionValue):
+    """A reduction over whole dimensions; the operand's expression becomes its body."""
 
     node: ops.Reduce
 
-    def __init__(self, block: Block, node: ops.Reduce, x: Value, start: Value) -> None:
+    def __init__(
+        self, block: NestBlock, node: ops.Reduce, x: DeferredValue, start: DeferredValue
+    ) -> None:
         super().__init__(block, node, x, start)
-        if survey((x,)).needs_buffer or x.pending:
-            x.settle()
+        if read_cost((x,)).needs_buffer or x.pending_reduction:
+            x.materialise_work()
 
-    def body(self, nest: NestInProgress, index: Index) -> Expr:
+    def body(self, nest: NestBuilder, index: Index) -> Expr:
         kept = iter(index)
         at = tuple(
             nest.axis(f"k{d}", extent) if d in self.node.dimensions else next(kept)
@@ -205,12 +215,12 @@ class ReduceValue(_Monoid):
         return self.x.at(nest, at)
 
 
-class ReduceWindowValue(_Monoid):
+class ReduceWindowValue(_MonoidReductionValue):
     """A reduction over sliding windows of a plain load."""
 
     node: ops.ReduceWindow
 
-    def body(self, nest: NestInProgress, index: Index) -> Expr:
+    def body(self, nest: NestBuilder, index: Index) -> Expr:
         node, at = self.node, []
         for d, i in enumerate(index):
             step = nest.axis(f"w{d}", node.window[d])

@@ -1,4 +1,4 @@
-"""Which values are read from more than one nest."""
+"""Sharing analysis: the values that several nests read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _IN_BUFFER = "in a buffer"
 
 
 def shared_nodes(graph: Graph) -> frozenset[Node]:
-    """The nodes whose readers end up in different nests.
+    """The nodes whose readers are computed in different nests.
 
-    Readers that themselves join one nest count once, so that a value used twice inside one
-    expression is not shared.
+    Readers fused into one nest count once: a value used twice in one expression is not shared.
     """
     homes: dict[Node, set[Hashable]] = {node: set() for node in graph.nodes}
     for position, result in enumerate(graph.results):
@@ -40,8 +39,8 @@ def shared_nodes(graph: Graph) -> frozenset[Node]:
 
 
 def _reads(node: Node, home: Hashable) -> Iterator[tuple[Node, Hashable]]:
-    """Each operand with the nest that its element is computed in."""
-    if isinstance(node, ops.Slice | ops.Reverse):  # another element than other readers want
+    """(operand, nest in which its element is read) of a node computed in nest `home`."""
+    if isinstance(node, ops.Slice | ops.Reverse):  # not the element that other readers read
         yield node.x, (node, "moved")
     elif isinstance(node, _INLINED):
         for operand in node.operands:

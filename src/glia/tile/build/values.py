@@ -1,4 +1,4 @@
-"""Graph values held as functions from an index to a scalar expression until a buffer is needed."""
+"""Deferred values: functions from an index to a scalar expression, until a buffer is needed."""
 
 from __future__ import annotations
 
@@ -9,49 +9,52 @@ from typing import TYPE_CHECKING
 from glia.base.affine import ZERO
 from glia.base.dtype import S32, DType
 from glia.base.loc import Loc
+from glia.graph import ops
 from glia.graph.ir import Node, TensorType
 from glia.tile.build.nest import (
     Index,
-    NestInProgress,
+    NestBuilder,
     NotAffine,
     Split,
-    blocks,
     delinearise,
     linearise,
+    reshape_groups,
 )
-from glia.tile.build.read_cost import Survey, survey
+from glia.tile.build.read_cost import ReadCost, read_cost
 from glia.tile.ir import Apply, Expr, Guard, Literal, Load
 from glia.tile.ir import Index as IndexValue
 
 if TYPE_CHECKING:
-    from glia.tile.build.block import Block
+    from glia.tile.build.block import NestBlock
 
-MOST_APPLIES = 64  # a larger expression is cut: its values at once would fill SBUF
-MOST_LOADS = 6
-CHEAP_APPLIES = 6  # an expression without loads of at most this size is computed again, not stored
+MOST_APPLIES = 64  # functions in one nest: the intermediates of more would fill SBUF
+MOST_LOADS = 6  # buffers read by one nest
+CHEAP_APPLIES = (
+    6  # an expression without loads and with no more functions is recomputed, not stored
+)
 CHEAP_FUNCTIONS = ("add", "subtract", "multiply", "negate", "maximum", "minimum", "abs")
 
 
 @dataclass(frozen=True)
-class Target:
-    """Where a value goes: a buffer, and the index there of each index of the value."""
+class StoreTarget:
+    """The destination of a value: a buffer, and the map from the value's index to the buffer's."""
 
     buffer: str
     place: Callable[[Index], Index]
     is_whole: bool = False  # place is the identity on the buffer's shape
 
 
-class Value:
-    """One tensor of the graph. `at` gives its element; `materialise` puts it into a buffer."""
+class DeferredValue:
+    """A tensor of the graph: `at` gives the expression of an element, `materialise` a buffer."""
 
-    is_view = False  # `at` gives a plain load
+    is_view = False  # `at` gives a load without guards
     is_work = False  # an engine computes every element
     is_reduction = False  # becomes the nest of its reader
     needs_buffer = False  # has no expression of its own
     has_several_readers = False
-    parts: tuple[Value, ...] = ()  # the values that `at` reads
+    parts: tuple[DeferredValue, ...] = ()  # the values that `at` reads
 
-    def __init__(self, block: Block, node: Node, type_: TensorType | None = None) -> None:
+    def __init__(self, block: NestBlock, node: Node, type_: TensorType | None = None) -> None:
         self.block = block
         self.node = node
         kind = type_ or node.type
@@ -66,9 +69,9 @@ class Value:
         return self.node.loc
 
     @property
-    def pending(self) -> Value | None:
-        """The reduction that reading this value would still compute."""
-        return survey((self,)).reduction
+    def pending_reduction(self) -> DeferredValue | None:
+        """The reduction that a reader of this value would have to compute, if any."""
+        return read_cost((self,)).reduction
 
     @property
     def elements(self) -> int:
@@ -76,11 +79,11 @@ class Value:
 
     @property
     def stem(self) -> str:
-        """What a nest that computes this value is called."""
+        """The stem of the name of a nest that computes this value."""
         return getattr(self.node, "function", "") or self.node.opcode
 
-    def at(self, nest: NestInProgress, index: Index) -> Expr:
-        """The element at `index`; may raise Split."""
+    def at(self, nest: NestBuilder, index: Index) -> Expr:
+        """The expression of the element at `index`; may raise Split."""
         if self.buffer:
             return Load(self.buffer, self.dtype, index)
         key = (id(self), index)
@@ -89,18 +92,18 @@ class Value:
             found = nest.memory[key] = self.compute(nest, index)
         return found
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
-        """The element at `index` when the value is in no buffer."""
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
+        """The expression of the element at `index`, for a value without a buffer."""
         raise TypeError(f"{type(self).__name__} has no element expression")
 
-    def emit_into(self, target: Target) -> None:
+    def emit_into(self, target: StoreTarget) -> None:
         """Append the nests that write the value to `target`."""
         if self.buffer:
             self.block.store(self, target)
         else:
             self.write(target)
 
-    def write(self, target: Target) -> None:
+    def write(self, target: StoreTarget) -> None:
         """Append the nests that compute the value into `target`."""
         self.block.store(self, target)
 
@@ -110,84 +113,86 @@ class Value:
             return
         name, target = self.block.buffer_for(self)
         self.emit_into(target)
-        self._now_in(name)
+        self._place_in(name)
 
-    def _now_in(self, name: str) -> None:
+    def _place_in(self, name: str) -> None:
         self.buffer, self.is_view = name, True
 
-    def settle(self) -> None:
-        """Materialise what is costly in the value; movement on top of it stays a view."""
+    def materialise_work(self) -> None:
+        """Materialise the computation in the value; movement on top of it stays a view."""
         self.materialise()
 
     def flat(self) -> str:
         """A one-dimensional buffer holding the value in row-major order."""
         if not self._flat:
-            name = self.block.fresh_buffer(self.dtype, (self.elements,))
-            target = Target(name, lambda index: (linearise(index, self.shape),))
+            name = self.block.new_temporary(self.dtype, (self.elements,))
+            target = StoreTarget(name, lambda index: (linearise(index, self.shape),))
             self.emit_into(target)
             self._flat = name
         return self._flat
 
     @property
     def is_costly(self) -> bool:
-        """Whether two readers should share a buffer rather than both compute it."""
-        found = survey((self,))
+        """Whether readers should share a buffer rather than each recompute the value."""
+        found = read_cost((self,))
         if found.reduction or found.needs_buffer:
             return True
         if not found.sources:
             return len(found.work) > CHEAP_APPLIES
         return bool(found.work) and not self._is_cheap(found)
 
-    def _is_cheap(self, found: Survey) -> bool:
-        """One plain operation on one tensor of this size: reading the result would cost more."""
+    def _is_cheap(self, found: ReadCost) -> bool:
+        """Whether it is one cheap operation on one tensor of its size: a load costs as much."""
         buffers = self.block.names.buffers
         read = sum(buffers[name].elements for name in found.sources)
         only = found.work[0]
-        is_plain = isinstance(only, Elementwise) and only.function in CHEAP_FUNCTIONS
+        is_plain = isinstance(only, ElementwiseValue) and only.function in CHEAP_FUNCTIONS
         return len(found.work) == 1 and is_plain and read <= 1.1 * self.elements
 
     @property
     def has_work(self) -> bool:
-        """Whether an element is computed from what is loaded."""
-        found = survey((self,))
+        """Whether an element takes computation, beyond loads."""
+        found = read_cost((self,))
         return bool(found.sources and found.work) or self.is_costly
 
 
-class Stored(Value):
-    """A value that is in a buffer from the start."""
+class BufferValue(DeferredValue):
+    """A value that is already in a buffer."""
 
-    def __init__(self, block: Block, node: Node, buffer: str, kind: TensorType | None = None):
+    def __init__(self, block: NestBlock, node: Node, buffer: str, kind: TensorType | None = None):
         super().__init__(block, node, kind)
-        self._now_in(buffer)
+        self._place_in(buffer)
 
 
-class Scalar(Value):
-    """The same literal everywhere."""
+class ScalarValue(DeferredValue):
+    """A literal broadcast to a shape."""
 
-    def __init__(self, block: Block, node: Node, number: float | int, kind: TensorType) -> None:
+    def __init__(self, block: NestBlock, node: Node, number: float | int, kind: TensorType) -> None:
         super().__init__(block, node, kind)
         self.number = number
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         return Literal(self.number, self.dtype)
 
 
-class Counted(Value):
-    """Iota."""
+class IotaValue(DeferredValue):
+    """The index along one dimension."""
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
-        return IndexValue(index[self.node.dimension], self.dtype)  # type: ignore[attr-defined]
+    node: ops.Iota
+
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
+        return IndexValue(index[self.node.dimension], self.dtype)
 
 
-class Elementwise(Value):
+class ElementwiseValue(DeferredValue):
     """A scalar function of values of one shape; `extra` literals follow the operands."""
 
     def __init__(
         self,
-        block: Block,
+        block: NestBlock,
         node: Node,
         function: str,
-        args: list[Value],
+        args: list[DeferredValue],
         extra: tuple[int, ...] = (),
     ) -> None:
         super().__init__(block, node)
@@ -196,39 +201,41 @@ class Elementwise(Value):
         self.extra = tuple(Literal(number, S32) for number in extra)
         self.parts = tuple(args)
         self.is_work = function != "convert"
-        self._fit()
+        self._limit_size()
 
-    def _fit(self) -> None:
-        """Materialise operands until at most one reduction and a bounded expression remain."""
-        held: Value | None = None
+    def _limit_size(self) -> None:
+        """Materialise operands until one reduction at most and a bounded expression remain."""
+        reduction: DeferredValue | None = None
         for arg in self.args:
-            if survey((arg,)).needs_buffer:
-                arg.settle()
-            pending = arg.pending
-            if pending and held and pending is not held:
-                arg.settle()
-            held = held or pending
+            if read_cost((arg,)).needs_buffer:
+                arg.materialise_work()
+            pending_reduction = arg.pending_reduction
+            if pending_reduction and reduction and pending_reduction is not reduction:
+                arg.materialise_work()
+            reduction = reduction or pending_reduction
         while True:
-            found = survey(self.args)
+            found = read_cost(self.args)
             if len(found.work) < MOST_APPLIES and len(found.sources) <= MOST_LOADS:
                 return
-            largest = max(self.args, key=lambda arg: len(survey((arg,)).work))
-            if largest.buffer or not (found.fork or survey((largest,)).work):
+            largest = max(self.args, key=lambda arg: len(read_cost((arg,)).work))
+            if largest.buffer or not (found.fork or read_cost((largest,)).work):
                 return
-            (found.fork or largest).materialise()  # cut below a fork, all above reduce again
+            (found.fork or largest).materialise()  # at the fork: parts above would repeat it
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         args = tuple(arg.at(nest, index) for arg in self.args)
         return Apply(self.function, (*args, *self.extra), self.dtype)
 
 
-class Moved(Value):
-    """A value whose every element is an element of another."""
+class MovementValue(DeferredValue):
+    """A data movement: every element is an element of the source."""
 
-    def __init__(self, block: Block, node: Node, source: Value) -> None:
+    def __init__(self, block: NestBlock, node: Node, source: DeferredValue) -> None:
         super().__init__(block, node)
-        if self.is_partial and (source.pending or (self.repeats and source.has_work)):
-            source.settle()
+        if self.is_partial and (
+            source.pending_reduction or (self.repeats_elements and source.has_work)
+        ):
+            source.materialise_work()
         self.source = source
         self.parts = (source,)
         self.is_view = source.is_view
@@ -236,51 +243,53 @@ class Moved(Value):
     is_partial = False  # not every element of the source is read exactly once
 
     @property
-    def repeats(self) -> bool:
-        """Whether elements of the source are read several times."""
+    def repeats_elements(self) -> bool:
+        """Whether elements of the source are read more than once."""
         return False
 
-    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+    def source_index(self, nest: NestBuilder, index: Index) -> Index:
         """The source's index of the element at `index`; raises Split or NotAffine."""
         raise TypeError(f"{type(self).__name__} has no index map")
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         return self.source.at(nest, self.source_index(nest, index))
 
-    def settle(self) -> None:
+    def materialise_work(self) -> None:
         if not self.buffer:
-            self.source.settle()
+            self.source.materialise_work()
             self.is_view = self.source.is_view
 
 
-class BroadcastValue(Moved):
-    """Result dimensions that the operand lacks, or has with extent 1, do not move it."""
+class BroadcastValue(MovementValue):
+    """A broadcast: dimensions absent in the operand, or of extent 1, do not affect its index."""
+
+    node: ops.Broadcast
 
     is_partial = True
 
     @property
-    def repeats(self) -> bool:
+    def repeats_elements(self) -> bool:
         return self.elements > TensorType(self.dtype, self.node.operands[0].shape).elements
 
-    def __init__(self, block: Block, node: Node, source: Value) -> None:
+    def __init__(self, block: NestBlock, node: Node, source: DeferredValue) -> None:
         self.is_partial = TensorType(node.dtype, node.shape).elements != source.elements
         super().__init__(block, node, source)
 
-    def source_index(self, nest: NestInProgress, index: Index) -> Index:
-        dimensions = self.node.dimensions  # type: ignore[attr-defined]
+    def source_index(self, nest: NestBuilder, index: Index) -> Index:
+        dimensions = self.node.dimensions
         extents = self.source.shape
         return tuple(
             index[d] if extent != 1 else ZERO for d, extent in zip(dimensions, extents, strict=True)
         )
 
 
-class ReshapeValue(Moved):
-    """Row-major order is kept; where the index is not affine the source goes to a flat buffer."""
+class ReshapeValue(MovementValue):
+    """A reshape; where its index map is not affine, the source is materialised in one dimension."""
 
-    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+    def source_index(self, nest: NestBuilder, index: Index) -> Index:
         source, result = self.source.shape, self.shape
         mapped = [ZERO] * len(source)
-        for left, right in blocks(source, result):
+        for left, right in reshape_groups(source, result):
             wide = [d for d in left if source[d] != 1]
             narrow = [d for d in right if result[d] != 1]
             if len(wide) == 1 and len(narrow) == 1:
@@ -292,7 +301,7 @@ class ReshapeValue(Moved):
                 mapped[d] = part
         return tuple(mapped)
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         try:
             mapped = self.source_index(nest, index)
         except NotAffine:
@@ -300,56 +309,66 @@ class ReshapeValue(Moved):
         return self.source.at(nest, mapped)
 
 
-class TransposeValue(Moved):
-    """Dimensions in another order."""
+class TransposeValue(MovementValue):
+    """A permutation of dimensions."""
 
-    def source_index(self, nest: NestInProgress, index: Index) -> Index:
+    node: ops.Transpose
+
+    def source_index(self, nest: NestBuilder, index: Index) -> Index:
         mapped = [ZERO] * len(index)
-        for d, source in enumerate(self.node.permutation):  # type: ignore[attr-defined]
+        for d, source in enumerate(self.node.permutation):
             mapped[source] = index[d]
         return tuple(mapped)
 
 
-class SliceValue(Moved):
-    """Every stride-th element from a start."""
+class SliceValue(MovementValue):
+    """A strided slice."""
+
+    node: ops.Slice
 
     is_partial = True
 
-    def source_index(self, nest: NestInProgress, index: Index) -> Index:
-        start, stride = self.node.start, self.node.stride  # type: ignore[attr-defined]
+    def source_index(self, nest: NestBuilder, index: Index) -> Index:
+        start, stride = self.node.start, self.node.stride
         return tuple(i * by + at for i, at, by in zip(index, start, stride, strict=True))
 
 
-class ReverseValue(Moved):
-    """The last element first."""
+class ReverseValue(MovementValue):
+    """A reversal of dimensions."""
 
-    def source_index(self, nest: NestInProgress, index: Index) -> Index:
-        reversed_ = self.node.dimensions  # type: ignore[attr-defined]
+    node: ops.Reverse
+
+    def source_index(self, nest: NestBuilder, index: Index) -> Index:
+        reversed_ = self.node.dimensions
         return tuple(
             i * -1 + (extent - 1) if d in reversed_ else i
             for d, (i, extent) in enumerate(zip(index, self.shape, strict=True))
         )
 
 
-class PadValue(Value):
-    """A guarded load of a view, or a fill followed by the interior."""
+class PadValue(DeferredValue):
+    """Padding: a guarded load of a view, or a fill followed by the interior."""
 
-    def __init__(self, block: Block, node: Node, source: Value, value: Value) -> None:
+    node: ops.Pad
+
+    def __init__(
+        self, block: NestBlock, node: ops.Pad, source: DeferredValue, value: DeferredValue
+    ) -> None:
         super().__init__(block, node)
         self.source, self.value = source, value
-        if source.pending or source.is_costly:
-            source.settle()
-        can_guard = source.is_view and isinstance(value, Scalar) and not any(node.interior)  # type: ignore[attr-defined]
+        if source.pending_reduction or source.is_costly:
+            source.materialise_work()
+        can_guard = source.is_view and isinstance(value, ScalarValue) and not any(node.interior)
         self.is_guarded = can_guard
         self.needs_buffer = not can_guard
         self.parts = (source,) if can_guard else ()
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         if not self.is_guarded:
             self.materialise()
             return self.at(nest, index)
-        assert isinstance(self.value, Scalar)
-        inner = tuple(i - low for i, low in zip(index, self.node.low, strict=True))  # type: ignore[attr-defined]
+        assert isinstance(self.value, ScalarValue)
+        inner = tuple(i - low for i, low in zip(index, self.node.low, strict=True))
         load = self.source.at(nest, inner)
         assert isinstance(load, Load)
         if load.guards or load.dynamic:
@@ -357,39 +376,39 @@ class PadValue(Value):
             return self.compute(nest, index)
         return replace(load, guards=guards(inner, self.source.shape, nest), fill=self.value.number)
 
-    def write(self, target: Target) -> None:
+    def write(self, target: StoreTarget) -> None:
         node, place = self.node, target.place
-        steps = [gap + 1 for gap in node.interior]  # type: ignore[attr-defined]
+        steps = [gap + 1 for gap in node.interior]
         first, count = [], []
         for low, step, extent, length in zip(
             node.low,
             steps,
             self.source.shape,
             self.shape,
-            strict=True,  # type: ignore[attr-defined]
+            strict=True,
         ):
             begin = max(0, -(low // step))
             end = min(extent, (length - 1 - low) // step + 1)
             first.append(begin)
             count.append(max(0, end - begin))
         if tuple(count) != self.shape:
-            fill = BroadcastScalar(self.block, node, self.value)
+            fill = FillValue(self.block, node, self.value)
             fill.emit_into(target)
-        inside = Window(self.block, node, self.source, tuple(first), tuple(count))
+        inside = WindowValue(self.block, node, self.source, tuple(first), tuple(count))
 
         def shifted(index: Index) -> Index:
             return place(
                 tuple(
                     (i + begin) * step + low
-                    for i, begin, step, low in zip(index, first, steps, node.low, strict=True)  # type: ignore[attr-defined]
+                    for i, begin, step, low in zip(index, first, steps, node.low, strict=True)
                 )
             )
 
-        inside.emit_into(Target(target.buffer, shifted))
+        inside.emit_into(StoreTarget(target.buffer, shifted))
 
 
-def guards(index: Index, shape: tuple[int, ...], nest: NestInProgress) -> tuple[Guard, ...]:
-    """What must hold for `index` to lie inside `shape`, leaving out what always does."""
+def guards(index: Index, shape: tuple[int, ...], nest: NestBuilder) -> tuple[Guard, ...]:
+    """The guards that keep `index` inside `shape`, without those that always hold."""
     found = []
     for part, extent in zip(index, shape, strict=True):
         low, high = part.bounds(nest.extents)
@@ -398,13 +417,13 @@ def guards(index: Index, shape: tuple[int, ...], nest: NestInProgress) -> tuple[
     return tuple(found)
 
 
-class BroadcastScalar(Value):
-    """A scalar value repeated over the shape of a node."""
+class FillValue(DeferredValue):
+    """A scalar value broadcast to the shape of a node."""
 
-    def __init__(self, block: Block, node: Node, scalar: Value) -> None:
+    def __init__(self, block: NestBlock, node: Node, scalar: DeferredValue) -> None:
         super().__init__(block, node)
         if scalar.is_costly:
-            scalar.settle()
+            scalar.materialise_work()
         self.scalar = scalar
         self.parts = (scalar,)
 
@@ -412,18 +431,18 @@ class BroadcastScalar(Value):
     def stem(self) -> str:
         return "fill"
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         return self.scalar.at(nest, ())
 
 
-class Window(Value):
+class WindowValue(DeferredValue):
     """The box of `count` elements from `first` of a value."""
 
     def __init__(
         self,
-        block: Block,
+        block: NestBlock,
         node: Node,
-        source: Value,
+        source: DeferredValue,
         first: tuple[int, ...],
         count: tuple[int, ...],
     ) -> None:
@@ -431,27 +450,30 @@ class Window(Value):
         self.source, self.first = source, first
         self.parts = (source,)
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         return self.source.at(nest, tuple(i + f for i, f in zip(index, self.first, strict=True)))
 
 
-class Joined(Value):
-    """Concatenate: every part is stored into its slice of the result."""
+class ConcatenateValue(DeferredValue):
+    """A concatenation: every part is stored into its slice of the result."""
 
+    node: ops.Concatenate
     needs_buffer = True
 
-    def __init__(self, block: Block, node: Node, joined: list[Value]) -> None:
+    def __init__(
+        self, block: NestBlock, node: ops.Concatenate, joined: list[DeferredValue]
+    ) -> None:
         super().__init__(block, node)
         self.joined = joined
 
-    def compute(self, nest: NestInProgress, index: Index) -> Expr:
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
         self.materialise()
         return self.at(nest, index)
 
-    def write(self, target: Target) -> None:
-        dimension, offset = self.node.dimension, 0  # type: ignore[attr-defined]
+    def write(self, target: StoreTarget) -> None:
+        dimension, offset = self.node.dimension, 0
         for part in self.joined:
-            part.emit_into(Target(target.buffer, _shift(target.place, dimension, offset)))
+            part.emit_into(StoreTarget(target.buffer, _shift(target.place, dimension, offset)))
             offset += part.shape[dimension]
 
 
@@ -466,16 +488,16 @@ def _shift(
     return shifted
 
 
-def plain_load(value: Value, nest: NestInProgress, index: Index) -> Load:
+def plain_load(value: DeferredValue, nest: NestBuilder, index: Index) -> Load:
     """The element at `index` as one load without guards or run-time offsets, for a contraction.
 
-    A movement that would need axes split, or that repeats elements, is materialised in the shape
-    the reader wants; otherwise the value beneath it is.
+    A movement that needs axes split, or that repeats elements, is materialised itself, in the
+    reader's shape; otherwise its source is.
     """
     if not value.buffer:
         base, at = value, index
         try:
-            while isinstance(base, Moved) and not base.buffer:
+            while isinstance(base, MovementValue) and not base.buffer:
                 at = base.source_index(nest, at)
                 base = base.source
         except (Split, NotAffine):

@@ -1,4 +1,4 @@
-"""Decide which intermediates stay in SBUF between nests, and with which dimension on the rows."""
+"""Residence of temporaries in SBUF between nests, and the dimension on their partitions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from glia.tile.contraction import PARTITIONS, can_transpose, contraction_operand
 from glia.tile.ir import Branch, Layout, Load, Nest, Program, Schedule, While, calls, loads
 from glia.tile.passes.schedule import LARGEST_SHARE
 
-RESIDENT_SHARE = 0.5  # of SBUF; the rest is for what nests stage and compute
-SMALLEST_TILE = 128  # elements of a free axis below which tiles are not halved any more
+RESIDENT_SHARE = 0.5  # of SBUF; the rest is for staged operands and temporaries of nests
+SMALLEST_TILE = 128  # elements of a free axis at which tiles are no longer halved
 
 
 @dataclass
-class _Life:
-    """From the first write of a buffer to its last use, in positions of top-level nests."""
+class _BufferLifetime:
+    """The live interval of a buffer, in positions of nests, and its size."""
 
     first: int
     last: int
@@ -25,20 +25,20 @@ class _Life:
 
 
 def choose_layouts(program: Program, options: CompileOptions) -> Program:
-    """Keep temporaries in SBUF when every writer and reader can reach them there and they fit."""
+    """Make temporaries resident in SBUF where all writers and readers allow it and they fit."""
     sbuf_bytes = get_target(options.target).arch.sbuf_usable_bytes_per_partition
     rows = _candidate_rows(program)
-    lives = _lives(program, rows)
+    lifetimes = _lifetimes(program, rows)
     capacity = int(sbuf_bytes * RESIDENT_SHARE)
-    used: list[tuple[_Life, str]] = []
+    used: list[tuple[_BufferLifetime, str]] = []
     layouts: dict[str, Layout] = {}
     spilled = 0
-    for name, life in sorted(lives.items(), key=lambda item: item[1].first):
-        used = [entry for entry in used if entry[0].last >= life.first]
+    for name, lifetime in sorted(lifetimes.items(), key=lambda item: item[1].first):
+        used = [entry for entry in used if entry[0].last >= lifetime.first]
         occupied = sum(entry[0].bytes_per_partition for entry in used)
-        fits = life.bytes_per_partition <= sbuf_bytes * LARGEST_SHARE
-        if fits and occupied + life.bytes_per_partition <= capacity:
-            used.append((life, name))
+        fits = lifetime.bytes_per_partition <= sbuf_bytes * LARGEST_SHARE
+        if fits and occupied + lifetime.bytes_per_partition <= capacity:
+            used.append((lifetime, name))
             layouts[name] = Layout("SBUF", rows[name])
         else:
             spilled += program.buffers[name].bytes
@@ -49,13 +49,13 @@ def choose_layouts(program: Program, options: CompileOptions) -> Program:
 
 
 def evict(program: Program, options: CompileOptions) -> Program | None:
-    """An easier program after SBUF was full, or None when nothing is left to give up.
+    """A program that needs less SBUF, or None when nothing is left to evict or shrink.
 
-    The larger half of the resident buffers goes to HBM; once none is left, tiles shrink.
+    Moves the larger half of the resident buffers to HBM; without any, halves tiles.
     """
     resident = sorted(program.layouts, key=lambda name: program.buffers[name].bytes)
     if not resident:
-        return _with_smaller_tiles(program)
+        return _shrink_tiles(program)
     kept = resident[: len(resident) // 2]
     spilled = sum(program.buffers[name].bytes for name in resident[len(kept) :])
     note = f"{spilled} bytes of intermediates are spilled to HBM to make room for working tiles"
@@ -63,8 +63,8 @@ def evict(program: Program, options: CompileOptions) -> Program | None:
     return replace(program, layouts=layouts, notes=(*program.notes, note))
 
 
-def _with_smaller_tiles(program: Program) -> Program | None:
-    """Halve the longest free tile of every element-wise nest that is not small already."""
+def _shrink_tiles(program: Program) -> Program | None:
+    """Halve the longest free tile of every elementwise nest above SMALLEST_TILE."""
     schedules = dict(program.schedules)
     for name, schedule in program.schedules.items():
         free = {a: n for a, n in schedule.tiles.items() if a != schedule.partition}
@@ -78,31 +78,31 @@ def _with_smaller_tiles(program: Program) -> Program | None:
 
 
 def _candidate_rows(program: Program) -> dict[str, int]:
-    """Buffers that all their nests could use in SBUF, with the dimension on the partitions."""
+    """Buffers that could be resident, with the dimension on their partitions."""
     top = [s for s in program.body if isinstance(s, Nest)]
     inside = {n.name for n in program.nests()} - {n.name for n in top}
     rows: dict[str, int] = {}
-    refused: set[str] = _controls(program)
+    excluded: set[str] = _pinned_buffers(program)
     for nest in program.nests():
         target = nest.target
         found = row_dim(target.index, program.schedules[nest.name].partition)
         is_plain = not target.dynamic and not target.combine and found >= 0
         if nest.name in inside or not is_plain or rows.get(target.buffer, found) != found:
-            refused.add(target.buffer)
+            excluded.add(target.buffer)
         rows[target.buffer] = found
     for nest in program.nests():
         schedule = program.schedules[nest.name]
-        whole = _whole_blocks(nest, schedule)
+        aligned = _block_aligned_axes(nest, schedule)
         for load, partition in _reads(nest, schedule):
             row = rows.get(load.buffer, -1)
-            if nest.name in inside or not _can_read(load, partition, row, whole):
-                refused.add(load.buffer)
+            if nest.name in inside or not _can_read(load, partition, row, aligned):
+                excluded.add(load.buffer)
     is_temporary = {n for n, b in program.buffers.items() if b.role == "temporary"}
-    return {n: d for n, d in rows.items() if n in is_temporary and n not in refused}
+    return {n: d for n, d in rows.items() if n in is_temporary and n not in excluded}
 
 
-def _controls(program: Program) -> set[str]:
-    """Buffers that whiles and branches read as a whole, and those of programs written by hand."""
+def _pinned_buffers(program: Program) -> set[str]:
+    """Buffers that must be in HBM: those read by control flow, and operands of calls."""
     found = {name for call in calls(program.body) for name in (*call.inputs, *call.outputs)}
     for statement in program.body:
         if isinstance(statement, While | Branch):
@@ -111,7 +111,7 @@ def _controls(program: Program) -> set[str]:
 
 
 def _reads(nest: Nest, schedule: Schedule) -> list[tuple[Load, str]]:
-    """(load, axis on its partitions) of everything a nest reads."""
+    """(load, axis on its partitions) of every load of a nest."""
     operands = contraction_operands(nest) if schedule.engine == "tensor" else None
     found = [(load, schedule.contract) for load in operands or ()]
     rest = [*(() if operands else loads(nest.body)), *loads(nest.finish)]
@@ -123,8 +123,8 @@ def _reads(nest: Nest, schedule: Schedule) -> list[tuple[Load, str]]:
     return found
 
 
-def _whole_blocks(nest: Nest, schedule: Schedule) -> frozenset[str]:
-    """Axes whose every tile begins at a multiple of the partitions: where a block of rows does."""
+def _block_aligned_axes(nest: Nest, schedule: Schedule) -> frozenset[str]:
+    """Axes whose tiles all begin at a multiple of the number of partitions."""
     return frozenset(
         axis.name
         for axis in nest.axes
@@ -133,28 +133,30 @@ def _whole_blocks(nest: Nest, schedule: Schedule) -> frozenset[str]:
     )
 
 
-def _can_read(load: Load, partition: str, rows: int, whole: frozenset[str]) -> bool:
-    """Whether a reader reaches a buffer with dimension `rows` on the partitions."""
+def _can_read(load: Load, partition: str, rows: int, aligned: frozenset[str]) -> bool:
+    """Whether a reader can read a resident buffer with dimension `rows` on the partitions."""
     if rows < 0 or load.dynamic:
         return False
     if row_dim(load.index, partition) == rows:
         return True
-    return can_transpose(load, partition, rows) and whole.issuperset(load.index[rows].variables)
+    return can_transpose(load, partition, rows) and aligned.issuperset(load.index[rows].variables)
 
 
-def _lives(program: Program, rows: Mapping[str, int]) -> dict[str, _Life]:
-    lives: dict[str, _Life] = {}
+def _lifetimes(program: Program, rows: Mapping[str, int]) -> dict[str, _BufferLifetime]:
+    lifetimes: dict[str, _BufferLifetime] = {}
     for position, nest in enumerate(program.nests()):
         names = {load.buffer for load, _ in _reads(nest, program.schedules[nest.name])}
         for name in (*names, nest.target.buffer):
             if name not in rows:
                 continue
-            life = lives.get(name)
-            if life is None:
-                lives[name] = _Life(position, position, _bytes(program, name, rows[name]))
+            lifetime = lifetimes.get(name)
+            if lifetime is None:
+                lifetimes[name] = _BufferLifetime(
+                    position, position, _bytes(program, name, rows[name])
+                )
             else:
-                life.last = position
-    return lives
+                lifetime.last = position
+    return lifetimes
 
 
 def _bytes(program: Program, name: str, rows: int) -> int:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from glia.base.dtype import BF16, F32, S32, U32, DType
+from glia.isa.alu import COMPARISONS
 from glia.tile.ir import Literal
-from glia.tile.passes.scalar_terms import COMPARISONS, Term, equation
+from glia.tile.passes.scalar_terms import Term, equation
 
 WHOLE_FROM = 2.0**23  # every f32 of at least this magnitude is a whole number
 SIGN_BIT = 0x80000000
@@ -31,7 +32,7 @@ def nearest_magnitude(size: Term) -> Term:
     return (size < WHOLE_FROM).where((size + WHOLE_FROM) - WHOLE_FROM, size)
 
 
-def whole_magnitude(size: Term) -> Term:
+def truncate_magnitude(size: Term) -> Term:
     """The whole part of a non-negative number."""
     nearest = nearest_magnitude(size)
     return nearest - (nearest > size).to(F32)
@@ -46,7 +47,7 @@ def round_nearest_even(x: Term) -> Term:
 @equation("truncate", "float")
 def truncate(x: Term) -> Term:
     """The whole part of |x| with the sign of x."""
-    return with_sign_of(whole_magnitude(abs(x)), x)
+    return with_sign_of(truncate_magnitude(abs(x)), x)
 
 
 @equation("floor", "float")
@@ -66,7 +67,7 @@ def ceil(x: Term) -> Term:
 def round_nearest_away(x: Term) -> Term:
     """The whole part of |x|, plus one where the fraction is at least a half."""
     size = abs(x)
-    whole = whole_magnitude(size)
+    whole = truncate_magnitude(size)
     return with_sign_of(whole + (size - whole >= 0.5).to(F32), x)
 
 
@@ -111,13 +112,13 @@ def remainder(a: Term, b: Term) -> Term:
 def exact_product(a: Term, b: Term) -> tuple[Term, Term]:
     """p and e with p + e = a * b exactly (Dekker)."""
     product = a * b
-    a_high, a_low = halves(a)
-    b_high, b_low = halves(b)
+    a_high, a_low = split_significand(a)
+    b_high, b_low = split_significand(b)
     error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     return product, error
 
 
-def halves(x: Term) -> tuple[Term, Term]:
+def split_significand(x: Term) -> tuple[Term, Term]:
     """x as a sum of a number of 12 significant bits and a rest."""
     high = (x.bits(U32) & 0xFFFFF000).bits(F32)
     return high, x - high
@@ -167,8 +168,8 @@ def log1p(x: Term) -> Term:
     return (abs(x) < 0.5).where(near, logarithm)
 
 
-def turn_parts() -> list[float]:
-    """2 pi as a sum of numbers of few bits, whose products with turn counts are exact."""
+def two_pi_parts() -> list[float]:
+    """2 pi as a sum of short floats, whose products with small integers are exact."""
     parts, rest = [], 2 * math.pi
     for bits in (5, 13, 21):
         part = round(rest * 2**bits) / 2**bits
@@ -177,11 +178,11 @@ def turn_parts() -> list[float]:
     return [*parts, rest]
 
 
-def within_half_turn(x: Term) -> Term:
+def reduce_argument(x: Term) -> Term:
     """x - 2 pi k in [-pi, pi]; accurate for |x| up to about 4e5."""
     turns = round_nearest_even(x * (1 / (2 * math.pi)))
     angle = x
-    for part in turn_parts():
+    for part in two_pi_parts():
         angle = angle - turns * part
     limit = float(np.nextafter(np.float32(math.pi), np.float32(0)))
     inside = angle.apply("maximum", -limit).apply("minimum", limit)
@@ -190,15 +191,15 @@ def within_half_turn(x: Term) -> Term:
 
 @equation("sin", "float")
 def sin(x: Term) -> Term:
-    """The engine's sine, which holds on [-pi, pi], of x without whole turns."""
-    return x.builder.direct("sin", (within_half_turn(x),), F32)
+    """The engine's sine, valid on [-pi, pi], of the reduced argument."""
+    return x.builder.direct("sin", (reduce_argument(x),), F32)
 
 
 @equation("cos", "float")
 def cos(x: Term) -> Term:
     """sin(pi / 2 - |x|) with x in [-pi, pi]"""
     quarter = float(np.float32(math.pi / 2))
-    angle = (quarter - abs(within_half_turn(x))) + (math.pi / 2 - quarter)
+    angle = (quarter - abs(reduce_argument(x))) + (math.pi / 2 - quarter)
     return x.builder.direct("sin", (angle,), F32)
 
 

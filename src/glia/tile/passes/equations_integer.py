@@ -76,11 +76,11 @@ def sign(x: Term) -> Term:
 def divide(a: Term, b: Term) -> Term:
     """The quotient of the magnitudes with the sign of a * b; -1 where b is 0."""
     if a.dtype is U32:
-        return b.equals(0).where(~a.of(0), quotient_and_rest(a, b)[0])
+        return b.equals(0).where(~a.of(0), divide_with_remainder(a, b)[0])
     shift = power_of_two(b)
     if shift is not None:
-        return towards_zero(a, shift)
-    size = quotient_and_rest(magnitude(a), magnitude(b))[0].bits(S32)
+        return shift_towards_zero(a, shift)
+    size = divide_with_remainder(magnitude(a), magnitude(b))[0].bits(S32)
     signed = ((a ^ b) < 0).where(-size, size)
     return b.equals(0).where(-1, signed)
 
@@ -89,11 +89,11 @@ def divide(a: Term, b: Term) -> Term:
 def remainder(a: Term, b: Term) -> Term:
     """The rest of the magnitudes with the sign of a; a where b is 0."""
     if a.dtype is U32:
-        return b.equals(0).where(a, quotient_and_rest(a, b)[1])
+        return b.equals(0).where(a, divide_with_remainder(a, b)[1])
     shift = power_of_two(b)
     if shift is not None:
-        return a - (towards_zero(a, shift) << shift)
-    size = quotient_and_rest(magnitude(a), magnitude(b))[1].bits(S32)
+        return a - (shift_towards_zero(a, shift) << shift)
+    size = divide_with_remainder(magnitude(a), magnitude(b))[1].bits(S32)
     return b.equals(0).where(a, (a < 0).where(-size, size))
 
 
@@ -110,12 +110,12 @@ def power_of_two(x: Term) -> int | None:
     return value.bit_length() - 1 if value > 0 and value & (value - 1) == 0 else None
 
 
-def towards_zero(x: Term, shift: int) -> Term:
+def shift_towards_zero(x: Term, shift: int) -> Term:
     """x / 2^shift, negative numbers rounded up."""
     return (x + ((x >> 31) & ((1 << shift) - 1))) >> shift
 
 
-def quotient_and_rest(a: Term, b: Term) -> tuple[Term, Term]:
+def divide_with_remainder(a: Term, b: Term) -> tuple[Term, Term]:
     """a // b and a % b of u32, b not 0.
 
     Two estimates in f32, each at most the true quotient, leave a rest below 3 b.
@@ -194,14 +194,14 @@ def negation(x: Term) -> Term:
 
 @equation("add", "pred")
 @equation("maximum", "pred")
-def either(a: Term, b: Term) -> Term:
+def logical_or(a: Term, b: Term) -> Term:
     """a or b"""
     return a | b
 
 
 @equation("multiply", "pred")
 @equation("minimum", "pred")
-def both(a: Term, b: Term) -> Term:
+def logical_and(a: Term, b: Term) -> Term:
     """a and b"""
     return a & b
 

@@ -1,4 +1,4 @@
-"""Rewrite scalar functions that no engine has into those that one has."""
+"""Expansion of scalar functions that no engine has into functions that some engine has."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from glia.options import CompileOptions
 from glia.tile.ir import Apply, Expr, Nest, Program
 from glia.tile.nest_rewriting import map_nests
 from glia.tile.passes import equations_float
-from glia.tile.passes import equations_integer as equations_integer  # enters its equations
+from glia.tile.passes import equations_integer as equations_integer  # registers its equations
 from glia.tile.passes.scalar_terms import Term, TermBuilder
 
 _ROUNDS = ("floor", "ceil", "round_nearest_even", "round_nearest_away")
 
 
 def expand_scalars(program: Program, options: CompileOptions | None = None) -> Program:
-    """The program with every scalar function one that an engine computes.
+    """The program with scalar functions that engines compute only.
 
-    Equal parts of an expression are one object afterwards, to be computed once. No option changes
-    the result.
+    Equal subexpressions become one object, so that they are computed once. No option changes the
+    result.
     """
     return map_nests(program, _expand_nest)
 

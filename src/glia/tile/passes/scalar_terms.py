@@ -1,4 +1,4 @@
-"""Scalar expressions written with operators, and the table of the functions engines lack."""
+"""Scalar expressions as operator terms, and the table of expansions for missing functions."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from glia.tile.evaluate import apply as apply_to_arrays
 from glia.tile.ir import Apply, Expr, Literal
 
 _OVERFLOWING = frozenset(("add", "subtract", "multiply"))  # engines saturate narrow integers
-_OF_PART = frozenset(("sin",))  # the tables hold it on -pi..pi: its equation reduces the argument
+_NEEDS_RANGE_REDUCTION = frozenset(
+    ("sin",)
+)  # engines compute it on -pi..pi only: its equation reduces the argument
 
 Equation = Callable[..., "Term"]
 EQUATIONS: dict[tuple[str, str], Equation] = {}
-_OF_ANY_WIDTH: set[tuple[str, str]] = set()
+_ANY_WIDTH: set[tuple[str, str]] = set()
 
 
 def equation(
     function: str, family: str, *, any_width: bool = False
 ) -> Callable[[Equation], Equation]:
-    """Enter the decorated function as the meaning of `function` on "float", "integer" or "pred".
+    """Register the decorated function as the expansion of `function` on a family of dtypes.
 
-    It takes one Term per operand; unless `any_width`, floats arrive as f32, integers with 32 bits.
+    Families are "float", "integer" and "pred". It takes one Term per operand; unless `any_width`,
+    floats arrive as f32, integers with 32 bits.
     """
 
     def enter(meaning: Equation) -> Equation:
         EQUATIONS[function, family] = meaning
         if any_width:
-            _OF_ANY_WIDTH.add((function, family))
+            _ANY_WIDTH.add((function, family))
         return meaning
 
     return enter
@@ -46,13 +49,13 @@ def is_direct(function: str, operand: DType) -> bool:
     family = family_of(operand)
     if family == "integer" and operand.bits < 32 and function in _OVERFLOWING:
         return False
-    if function in _OF_PART:
+    if function in _NEEDS_RANGE_REDUCTION:
         return False
-    return function == "bitcast" or (function, family) in _of_instructions()
+    return function == "bitcast" or (function, family) in _instruction_functions()
 
 
 @cache
-def _of_instructions() -> frozenset[tuple[str, str]]:
+def _instruction_functions() -> frozenset[tuple[str, str]]:
     """Every (function, family) at the root of a form of some instruction."""
     return frozenset(
         pair
@@ -103,7 +106,7 @@ class TermBuilder:
         meaning = EQUATIONS.get((function, family))
         if meaning is None:
             raise InternalError(f"no equation expands {function} on {operand}")
-        if (function, family) not in _OF_ANY_WIDTH:
+        if (function, family) not in _ANY_WIDTH:
             args = tuple(arg.widened() for arg in args)
         result = meaning(*args)
         return result if result.dtype is dtype else self._convert(result, dtype)

@@ -1,4 +1,4 @@
-"""Decide how every nest runs: its partition axis, its tiles, the order of its loops."""
+"""Scheduling of nests: the partition axis, tile extents and loop order of each."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, axes_of, can_transpose, contraction_operands, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
 
-LARGEST_SHARE = 0.3  # of SBUF, for one buffer that stays there
+LARGEST_SHARE = 0.3  # of SBUF, for one resident buffer
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
 SMALLEST_TILE = 512  # elements per partition below which fixed costs of instructions show
-TILES_TO_OVERLAP = 4  # so many that engines and DMA work on different ones at the same time
+TILES_TO_OVERLAP = 4  # enough for engines and DMA to work on different tiles
 
 
 @dataclass(frozen=True)
-class Access:
+class BufferAccess:
     """One read or write of a buffer by a nest."""
 
     buffer: str
     index: tuple[Affine, ...]
 
 
-class Scheduler:
-    """Chooses schedules in program order, keeping track of which dimension of each buffer lies on
-    the partitions if it is kept in SBUF."""
+class NestScheduler:
+    """Chooses schedules in program order.
+
+    `rows` is, for each temporary, the dimension on the partitions should it be resident in SBUF.
+    """
 
     def __init__(self, program: Program, arch: Arch) -> None:
         self.arch = arch
@@ -42,14 +44,14 @@ class Scheduler:
                 self.readers.setdefault(load.buffer, []).append(nest)
 
     def schedule(self, nest: Nest) -> Schedule:
-        """The schedule of one nest, given those before it."""
+        """The schedule of one nest; earlier nests must have been scheduled."""
         operands = contraction_operands(nest)
         found = self._contraction(nest, operands) if operands else None
         found = found or self._vector(nest)
-        self._remember_rows(nest, found)
+        self._record_rows(nest, found)
         return found
 
-    def _remember_rows(self, nest: Nest, schedule: Schedule) -> None:
+    def _record_rows(self, nest: Nest, schedule: Schedule) -> None:
         if self.buffers[nest.target.buffer].role == "temporary":
             self.rows[nest.target.buffer] = row_dim(nest.target.index, schedule.partition)
 
@@ -67,7 +69,7 @@ class Scheduler:
         return Schedule("vector", partition, tiles, order)
 
     def _adds_integers(self, nest: Nest) -> bool:
-        """An integer scatter-add, which DMA would do in float32; it takes turns on GpSimd."""
+        """Whether it is an integer scatter-add: DMA adds in float32, so GpSimd adds row by row."""
         dtype = self.buffers[nest.target.buffer].dtype
         return bool(nest.target.combine) and not dtype.is_float
 
@@ -79,14 +81,14 @@ class Scheduler:
         cost = total / lanes * (1 + _operations(nest.body))
         for access in _accesses(nest):
             cost += self._access_cost(nest, access, partition, extents)
-        return cost + self._preference(nest.target.buffer, nest.target.index, partition)
+        return cost + self._reader_costs(nest.target.buffer, nest.target.index, partition)
 
     def _access_cost(
-        self, nest: Nest, access: Access, partition: str, spans: Mapping[str, int]
+        self, nest: Nest, access: BufferAccess, partition: str, spans: Mapping[str, int]
     ) -> float:
-        """Vector cycles a read or write adds: none in place, else its DMA, run by run.
+        """Vector cycles of a read or write: none in place, else those of its DMA, run by run.
 
-        `spans` says how many values of each axis one transfer sweeps.
+        `spans` is the number of values of each axis that one transfer sweeps.
         """
         buffer = self.buffers[access.buffer]
         known = self.rows.get(access.buffer)
@@ -101,8 +103,10 @@ class Scheduler:
         return runs * ns_per_run * arch.clocks_ghz["vector"]
 
     @staticmethod
-    def _run_bytes(access: Access, partition: str, buffer: Buffer, spans: Mapping[str, int]) -> int:
-        """Bytes contiguous in HBM that lie along the free axes."""
+    def _run_bytes(
+        access: BufferAccess, partition: str, buffer: Buffer, spans: Mapping[str, int]
+    ) -> int:
+        """Length in bytes of the contiguous runs in HBM along the free axes."""
         run, stride = 1, 1
         for position, extent in zip(reversed(access.index), reversed(buffer.shape), strict=True):
             if partition and position.coefficient(partition):
@@ -114,8 +118,8 @@ class Scheduler:
             stride *= extent
         return run * buffer.dtype.bytes
 
-    def _preference(self, target: str, index: tuple[Affine, ...], partition: str) -> float:
-        """What readers of the target pay for this choice of rows."""
+    def _reader_costs(self, target: str, index: tuple[Affine, ...], partition: str) -> float:
+        """The cost to all readers of the target of this choice of rows."""
         rows = row_dim(index, partition)
         return sum(
             self._reader_cost(reader, load, rows)
@@ -124,8 +128,8 @@ class Scheduler:
             if load.buffer == target
         )
 
-    def _stays_on_chip(self, target: str, rows: int) -> bool:
-        """Whether a buffer with these rows fits SBUF and all its readers reach it there."""
+    def _is_resident(self, target: str, rows: int) -> bool:
+        """Whether a buffer with these rows fits SBUF and all its readers can read it there."""
         buffer = self.buffers[target]
         readers = self.readers.get(target, ())
         if buffer.role != "temporary" or rows < 0 or not readers:
@@ -135,25 +139,25 @@ class Scheduler:
         if bytes_per_partition > self.arch.sbuf_usable_bytes_per_partition * LARGEST_SHARE:
             return False
         return all(
-            _reaches(reader, load, rows)
+            _can_read_resident(reader, load, rows)
             for reader in readers
             for load in _all_loads(reader)
             if load.buffer == target
         )
 
     def _reader_cost(self, reader: Nest, load: Load, rows: int) -> float:
-        """What a reader pays to bring a buffer with these rows to where it wants them."""
-        turn = self.buffers[load.buffer].elements / PARTITIONS * 2
+        """The cost to a reader of moving a buffer with these rows into its own layout."""
+        transpose_cost = self.buffers[load.buffer].elements / PARTITIONS * 2
         if rows < 0:
-            return 2 * turn
+            return 2 * transpose_cost
         operands = contraction_operands(reader)
         swept = reader.reduction.axes if reader.reduction else ()
         if operands is not None and load in operands:
             if any(row_dim(load.index, axis) == rows for axis in swept):
                 return 0.0
-            can_be_turned = any(can_transpose(load, axis, rows) for axis in swept)
-            return turn if can_be_turned else 4 * turn
-        return turn if set(load.index[rows].variables) & set(swept) else 0.0
+            is_transposable = any(can_transpose(load, axis, rows) for axis in swept)
+            return transpose_cost if is_transposable else 4 * transpose_cost
+        return transpose_cost if set(load.index[rows].variables) & set(swept) else 0.0
 
     # --- contractions ---------------------------------------------------------------------------
 
@@ -162,16 +166,21 @@ class Scheduler:
         swept = [
             a.name
             for a in nest.reduced_axes
-            if a.extent > 1 and all(_is_depth(load, a.name, left & right) for load in operands)
+            if a.extent > 1
+            and all(_is_contractible(load, a.name, left & right) for load in operands)
         ]
         if not swept:
             return None
         contract = max(swept, key=lambda a: nest.extents[a])
         parallel = [a.name for a in nest.parallel_axes]
         choices = []
-        for side, own, other in (("left", left, right), ("right", right, left)):
-            rows = [a for a in parallel if a in own and a not in other and nest.extents[a] > 1]
-            columns = [a for a in parallel if a in other and a not in own]
+        for side, stationary_axes, other in (("left", left, right), ("right", right, left)):
+            rows = [
+                a
+                for a in parallel
+                if a in stationary_axes and a not in other and nest.extents[a] > 1
+            ]
+            columns = [a for a in parallel if a in other and a not in stationary_axes]
             for axis in rows or [""]:
                 choices.append(self._pe_choice(nest, operands, side, axis, columns, contract))
         return min(choices, key=lambda choice: choice[0])[1]
@@ -185,18 +194,18 @@ class Scheduler:
         columns: Sequence[str],
         contract: str,
     ) -> tuple[float, Schedule]:
-        """(cost, schedule) of one way to map a contraction to the PE."""
+        """(cost, schedule) of one mapping of a contraction to the PE."""
         extents = nest.extents
         tiles = {axis.name: 1 for axis in nest.axes}
         tiles[contract] = min(PARTITIONS, extents[contract])
         if rows:
             tiles[rows] = min(PARTITIONS, extents[rows])
-        room, dims = self.arch.moving_columns, 0
+        capacity, dims = self.arch.moving_columns, 0
         for axis in _innermost_first(columns, nest.target.index):
             if dims == FREE_DIMS - 1 and extents[axis] > 1:
                 break
-            tiles[axis] = max(1, min(extents[axis], room))
-            room //= tiles[axis]
+            tiles[axis] = max(1, min(extents[axis], capacity))
+            capacity //= tiles[axis]
             dims += extents[axis] > 1
         width = math.prod(tiles[a] for a in columns)
         count = math.prod(-(-extents[a] // tiles[a]) for a in extents)
@@ -208,10 +217,10 @@ class Scheduler:
         passes = arch.tensor_passes.get(moving.dtype.name, 1.0)
         busy_ns = arch.cycles_to_ns("tensor", count * columns_at_least * passes)
         cost = busy_ns * arch.clocks_ghz["vector"]
-        if not self._stays_on_chip(nest.target.buffer, row_dim(nest.target.index, rows)):
-            result = Access(nest.target.buffer, nest.target.index)
+        if not self._is_resident(nest.target.buffer, row_dim(nest.target.index, rows)):
+            result = BufferAccess(nest.target.buffer, nest.target.index)
             cost += self._access_cost(nest, result, rows, tiles)
-        cost += self._preference(nest.target.buffer, nest.target.index, rows)
+        cost += self._reader_costs(nest.target.buffer, nest.target.index, rows)
         for load in (stationary, moving):
             cost += self._operand_cost(load, contract)
         return cost, Schedule("tensor", rows, tiles, order, contract, side)
@@ -230,21 +239,23 @@ class Scheduler:
         stationary: Load,
         moving: Load,
     ) -> tuple[str, ...]:
-        """Batch loops, then the side with more bytes outermost so that it is read once, then k."""
+        """Loop order: batch, then the larger operand outermost so that it is read once, then k."""
         parallel = [a.name for a in nest.parallel_axes]
-        own = [a for a in parallel if a in axes_of(stationary) and a not in columns]
-        batch = [a for a in own if a in axes_of(moving)]
-        own = [a for a in own if a not in batch]
-        rest = [a for a in parallel if a not in own and a not in batch and a not in columns]
+        stationary_axes = [a for a in parallel if a in axes_of(stationary) and a not in columns]
+        batch = [a for a in stationary_axes if a in axes_of(moving)]
+        stationary_axes = [a for a in stationary_axes if a not in batch]
+        rest = [
+            a for a in parallel if a not in stationary_axes and a not in batch and a not in columns
+        ]
         is_heavy = self.buffers[stationary.buffer].bytes > self.buffers[moving.buffer].bytes
-        sides = [*own, *columns] if is_heavy else [*columns, *own]
+        sides = [*stationary_axes, *columns] if is_heavy else [*columns, *stationary_axes]
         swept = [a.name for a in nest.reduced_axes]
         return (*batch, *rest, *sides, *swept)
 
 
 def schedule_nests(program: Program, options: CompileOptions) -> Program:
     """Give every nest a schedule."""
-    scheduler = Scheduler(program, get_target(options.target).arch)
+    scheduler = NestScheduler(program, get_target(options.target).arch)
     schedules = {nest.name: scheduler.schedule(nest) for nest in program.nests()}
     return replace(program, schedules=schedules)
 
@@ -256,8 +267,8 @@ def _all_loads(nest: Nest) -> list[Load]:
     return list(dict.fromkeys(found))
 
 
-def _reaches(reader: Nest, load: Load, rows: int) -> bool:
-    """Whether a nest can read a buffer with these rows in SBUF: as it lies, or turned by the PE."""
+def _can_read_resident(reader: Nest, load: Load, rows: int) -> bool:
+    """Whether a nest can read a resident buffer with these rows, in place or transposed."""
     swept = reader.reduction.axes if reader.reduction else ()
     operands = contraction_operands(reader)
     if operands is not None and load in operands:
@@ -267,16 +278,16 @@ def _reaches(reader: Nest, load: Load, rows: int) -> bool:
     return is_plain and not set(along.variables) & set(swept)
 
 
-def _accesses(nest: Nest) -> Iterator[Access]:
+def _accesses(nest: Nest) -> Iterator[BufferAccess]:
     for load in _all_loads(nest):
-        yield Access(load.buffer, load.index)
-    yield Access(nest.target.buffer, nest.target.index)
+        yield BufferAccess(load.buffer, load.index)
+    yield BufferAccess(nest.target.buffer, nest.target.index)
 
 
-def _is_depth(load: Load, axis: str, shared: frozenset[str]) -> bool:
-    """Whether an operand can be brought to the PE with this axis on its rows.
+def _is_contractible(load: Load, axis: str, shared: frozenset[str]) -> bool:
+    """Whether an operand can have this axis on the PE's rows.
 
-    The axis steps singly through one dimension, beside axes at most that both operands loop over.
+    The axis has step 1 in one dimension, shared at most with axes that both operands loop over.
     """
     named = [e for e in load.index if e.coefficient(axis)]
     return (
@@ -287,7 +298,7 @@ def _is_depth(load: Load, axis: str, shared: frozenset[str]) -> bool:
 
 
 def _indirect_axes(nest: Nest) -> set[str]:
-    """Axes that the nest's indirect offsets vary along."""
+    """The axes along which the nest's indirect offsets vary."""
     offsets = [o for load in _all_loads(nest) for o in load.dynamic] + list(nest.target.dynamic)
     return {v for o in offsets for e in o.load.index for v in e.variables}
 
@@ -295,11 +306,17 @@ def _indirect_axes(nest: Nest) -> set[str]:
 def _vector_tiles(
     nest: Nest, partition: str, varying: set[str]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Tiles that fit the working set, sweeping innermost axes whole first."""
+    """(tile extents within the working set, innermost axes first; loop order)."""
     extents = nest.extents
-    values = 2 + len(_all_loads(nest)) + max(_needed(nest.body), _needed(nest.finish))
-    room = max(128, WORKING_BYTES // (4 * values))
-    room = min(room, max(SMALLEST_TILE, _swept_elements(nest, partition) // TILES_TO_OVERLAP))
+    values = (
+        2
+        + len(_all_loads(nest))
+        + max(_sethi_ullman_number(nest.body), _sethi_ullman_number(nest.finish))
+    )
+    capacity = max(128, WORKING_BYTES // (4 * values))
+    capacity = min(
+        capacity, max(SMALLEST_TILE, _swept_elements(nest, partition) // TILES_TO_OVERLAP)
+    )
     tiles = {axis.name: 1 for axis in nest.axes}
     if partition:
         tiles[partition] = min(PARTITIONS, extents[partition])
@@ -310,22 +327,22 @@ def _vector_tiles(
     for axis in inner:
         if extents[axis] == 1 or axis in varying:
             continue
-        if dims == FREE_DIMS or room == 1:
+        if dims == FREE_DIMS or capacity == 1:
             break
-        tiles[axis] = max(1, min(extents[axis], room))
-        room = max(1, room // tiles[axis])
+        tiles[axis] = max(1, min(extents[axis], capacity))
+        capacity = max(1, capacity // tiles[axis])
         dims += 1
     first = [partition] if partition else []
     return tiles, (*first, *parallel, *swept)
 
 
 def _swept_elements(nest: Nest, partition: str) -> int:
-    """Elements per partition of one block of rows."""
+    """Elements per partition that one block of rows sweeps."""
     return math.prod(axis.extent for axis in nest.axes if axis.name != partition)
 
 
 def _innermost_first(axes: Sequence[str], index: tuple[Affine, ...]) -> list[str]:
-    """Axes in the order in which they step through the target, fastest first."""
+    """Axes sorted by their stride in the target, least first."""
     position = {v: d for d, e in enumerate(index) for v in e.variables}
     weight = {
         v: (position.get(v, -1), -abs(index[position[v]].coefficient(v)) if v in position else 0)
@@ -335,7 +352,7 @@ def _innermost_first(axes: Sequence[str], index: tuple[Affine, ...]) -> list[str
 
 
 def _operations(expression: Expr | None) -> int:
-    """How many functions an expression applies, shared ones once."""
+    """The number of function applications in an expression, shared ones counted once."""
     found: dict[int, Apply] = {}
     waiting = [expression]
     while waiting:
@@ -346,8 +363,8 @@ def _operations(expression: Expr | None) -> int:
     return len(found)
 
 
-def _needed(expression: Expr | None) -> int:
-    """How many tiles are held at once to compute an expression (Sethi and Ullman's number)."""
+def _sethi_ullman_number(expression: Expr | None) -> int:
+    """The number of tiles live at once while an expression is computed (Sethi-Ullman number)."""
     known: dict[int, int] = {}
 
     def visit(part: Expr | None) -> int:
@@ -355,7 +372,7 @@ def _needed(expression: Expr | None) -> int:
             return 0 if part is None or isinstance(part, Literal) else 1
         if id(part) not in known:
             needs = sorted((visit(argument) for argument in part.args), reverse=True)
-            known[id(part)] = 1 + max(need + held for held, need in enumerate(needs))
+            known[id(part)] = 1 + max(need + live for live, need in enumerate(needs))
         return known[id(part)]
 
     return visit(expression)

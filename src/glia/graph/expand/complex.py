@@ -65,8 +65,8 @@ def _divide(a: Node, b: Node, c: Node, d: Node) -> _Pair:
     scale = apply("add", big, _product(small, ratio))
     first, second = select(swap, b, a), select(swap, a, b)
     real = apply("divide", apply("add", first, _product(second, ratio)), scale)
-    turned = apply("subtract", second, _product(first, ratio))
-    imaginary = apply("divide", select(swap, apply("negate", turned), turned), scale)
+    numerator = apply("subtract", second, _product(first, ratio))
+    imaginary = apply("divide", select(swap, apply("negate", numerator), numerator), scale)
     return real, imaginary
 
 

@@ -94,8 +94,8 @@ def _transform_last(parts: Parts, sign: int) -> Parts:
     outer = parts[0].shape[:-1]
     grid = _map_parts(parts, lambda x: swap(reshape(x, (*outer, first, second)), -1, -2))
     grid = _map_parts(_contract(grid, sign), lambda x: swap(x, -1, -2))
-    turned = _rotate(grid, _angles(first, second, length, sign))
-    done = _transform_last(turned, sign)
+    rotated = _rotate(grid, _angles(first, second, length, sign))
+    done = _transform_last(rotated, sign)
     return _map_parts(done, lambda x: reshape(swap(x, -1, -2), (*outer, length)))
 
 
@@ -130,9 +130,9 @@ def _rotate(parts: Parts, angles: np.ndarray[Any, Any]) -> Parts:
     outer = range(len(real.shape) - 2)
     cosine = broadcast_missing(constant(np.cos(angles), F32), real.shape, outer)
     sine = broadcast_missing(constant(np.sin(angles), F32), real.shape, outer)
-    turned = apply("subtract", apply("multiply", real, cosine), apply("multiply", imaginary, sine))
+    rotated = apply("subtract", apply("multiply", real, cosine), apply("multiply", imaginary, sine))
     other = apply("add", apply("multiply", real, sine), apply("multiply", imaginary, cosine))
-    return turned, other
+    return rotated, other
 
 
 RULES = rules_of(globals())

@@ -216,8 +216,8 @@ def _box_muller(radius: Node, angle: Node, mean: Node, deviation: Node) -> Node:
     """Normal samples from two uniform ones (Box and Muller)."""
     inverted = apply("subtract", splat_like(1, radius), radius)
     length = apply("sqrt", apply("multiply", apply("log", inverted), splat_like(-2, radius)))
-    turn = apply("cos", apply("multiply", angle, splat_like(2 * math.pi, angle)))
-    return apply("add", mean, apply("multiply", deviation, apply("multiply", length, turn)))
+    cosine = apply("cos", apply("multiply", angle, splat_like(2 * math.pi, angle)))
+    return apply("add", mean, apply("multiply", deviation, apply("multiply", length, cosine)))
 
 
 RULES = rules_of(globals())

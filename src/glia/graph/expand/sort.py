@@ -137,10 +137,10 @@ def _exchange_pairs(
     wide = [reshape(row, blocks) for row in rows]
     a = [slice_along(row, -1, 0, distance) for row in wide]
     b = [slice_along(row, -1, distance, 2 * distance) for row in wide]
-    turn = [len(blocks) - 1] if mirrored and distance > 1 else []
-    firsts, seconds = exchange(a, [reverse(row, turn) for row in b])
+    mirrored_dimension = [len(blocks) - 1] if mirrored and distance > 1 else []
+    firsts, seconds = exchange(a, [reverse(row, mirrored_dimension) for row in b])
     joined = [
-        concatenate([first, reverse(second, turn)], -1)
+        concatenate([first, reverse(second, mirrored_dimension)], -1)
         for first, second in zip(firsts, seconds, strict=True)
     ]
     return [reshape(row, shape) for row in joined]

@@ -154,8 +154,8 @@ def fold_at(
             MONOIDS[kind].at(targets[0], positions, values[0])
     else:
         order = _occurrence_numbers(positions)
-        for turn in range(int(order.max(initial=-1)) + 1):
-            chosen = order == turn
+        for occurrence in range(int(order.max(initial=-1)) + 1):
+            chosen = order == occurrence
             places = positions[chosen]
             now = [target[places] for target in targets] + [value[chosen] for value in values]
             for target, value in zip(targets, apply(body, now), strict=True):

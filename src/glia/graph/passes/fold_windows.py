@@ -118,8 +118,8 @@ def _shift_input(op: Convolution, padded: Node, at: dict[int, int]) -> Node:
 
 def _fold_kernel(op: Convolution, folded: tuple[int, ...]) -> Node:
     """The kernel with the folded dimensions beside the channels, in the order of the copies."""
-    turned = tuple(2 + d for d in folded if op.kernel_reversal[d])
-    kernel = reverse(op.kernel, turned)
+    reversed_dimensions = tuple(2 + d for d in folded if op.kernel_reversal[d])
+    kernel = reverse(op.kernel, reversed_dimensions)
     rest = [d for d in range(len(op.kernel.shape) - 2) if d not in folded]
     order = (0, *(2 + d for d in folded), 1, *(2 + d for d in rest))
     channels = math.prod(op.kernel.shape[2 + d] for d in folded) * op.kernel.shape[1]

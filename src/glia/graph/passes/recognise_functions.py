@@ -39,7 +39,7 @@ MOST_STEPS = 400
 
 
 @dataclass(frozen=True)
-class TableFunction:
+class KnownFunction:
     """A function of one variable: its exact value, and the nodes that compute it."""
 
     name: str
@@ -48,13 +48,13 @@ class TableFunction:
     steps: int = 1
 
 
-def _table_function(name: str) -> TableFunction:
-    return TableFunction(name, FUNCTIONS[name].compute, lambda x: apply(name, x))
+def _known_function(name: str) -> KnownFunction:
+    return KnownFunction(name, FUNCTIONS[name].compute, lambda x: apply(name, x))
 
 
-TABLE_FUNCTIONS = (
-    *map(_table_function, ("gelu", "gelu_tanh", "silu", "softplus", "erf", "tanh", "logistic")),
-    TableFunction(
+KNOWN_FUNCTIONS = (
+    *map(_known_function, ("gelu", "gelu_tanh", "silu", "softplus", "erf", "tanh", "logistic")),
+    KnownFunction(
         "erfc",
         lambda x: 1 - FUNCTIONS["erf"].compute(x),
         lambda x: apply("subtract", splat_like(1.0, x), apply("erf", x)),
@@ -73,7 +73,7 @@ def recognise_functions(graph: Graph, options: CompileOptions | None = None) -> 
 
 class _Recogniser:
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[object, ...], TableFunction | None] = {}
+        self._verdicts: dict[tuple[object, ...], KnownFunction | None] = {}
 
     def graph(self, graph: Graph) -> Graph:
         """The graph and its regions rewritten."""
@@ -91,10 +91,10 @@ class _Recogniser:
         results = tuple(image[result] for result in graph.results)
         return dataclasses.replace(graph, results=results)
 
-    def _find_matches(self, graph: Graph) -> dict[Node, tuple[TableFunction, Node]]:
+    def _find_matches(self, graph: Graph) -> dict[Node, tuple[KnownFunction, Node]]:
         """The replacements, node -> (function, variable), skipping nodes that only they use."""
         position = {node: number for number, node in enumerate(graph.nodes)}
-        found: dict[Node, tuple[TableFunction, Node]] = {}
+        found: dict[Node, tuple[KnownFunction, Node]] = {}
         is_read = set(graph.results)
         for node in reversed(graph.nodes):
             if node not in is_read:
@@ -110,7 +110,7 @@ class _Recogniser:
 
     def _match_function(
         self, node: Node, position: dict[Node, int]
-    ) -> tuple[TableFunction, Node] | None:
+    ) -> tuple[KnownFunction, Node] | None:
         """(function, variable) when a node is a known function of some node below it."""
         for variable, steps in _dominators(node, position):
             if variable.dtype is not F32 or len(steps) < FEWEST_STEPS:
@@ -162,9 +162,9 @@ def _structural_key(steps: list[Node], variable: Node) -> tuple[object, ...]:
     return tuple((_scalar_function(s), s.dtype, *map(name, s.operands)) for s in steps)
 
 
-def _identify(steps: list[Node], variable: Node) -> TableFunction | None:
+def _identify(steps: list[Node], variable: Node) -> KnownFunction | None:
     """The table function that a subgraph computes of its variable; None if there is none."""
-    candidates = TABLE_FUNCTIONS
+    candidates = KNOWN_FUNCTIONS
     for samples in (_screening_samples(), _samples(steps)):
         values = _evaluate_steps(steps, variable, samples)
         candidates = tuple(k for k in candidates if _agrees(k, samples, values))
@@ -190,7 +190,7 @@ def _evaluate_steps(steps: list[Node], variable: Node, samples: Array) -> Array:
     return known[steps[0]]
 
 
-def _agrees(known: TableFunction, samples: Array, values: Array) -> bool:
+def _agrees(known: KnownFunction, samples: Array, values: Array) -> bool:
     """Whether values equal the function at all samples; at infinity they may be NaN instead."""
     with np.errstate(all="ignore"):
         exact = known.exact(samples.astype(np.float64))

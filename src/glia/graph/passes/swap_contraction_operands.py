@@ -33,16 +33,16 @@ def _swap_in_graph(graph: Graph) -> Graph:
         original = next(originals)
         if original in only_read_here:
             assert isinstance(node, Transpose)
-            return _swapped(node)
+            return _swap_operands(node)
         changed = map_regions(node, _swap_in_graph)
         return None if changed is node else changed
 
-    turned = graph.rewrite(change)
-    same = all(new is old for new, old in zip(turned.results, graph.results, strict=True))
-    return graph if same else turned
+    swapped = graph.rewrite(change)
+    same = all(new is old for new, old in zip(swapped.results, graph.results, strict=True))
+    return graph if same else swapped
 
 
-def _swapped(node: Transpose) -> Node | None:
+def _swap_operands(node: Transpose) -> Node | None:
     """dot(b, a) when the transpose exchanges the free dimensions of a with those of b."""
     dot = node.x
     assert isinstance(dot, Dot)

@@ -80,8 +80,8 @@ def convolution_of_reversed_kernel(op: Convolution) -> Node | None:
     """convolution(x, reverse(k)) = convolution(x, k) with the window reversed"""
     if not isinstance(op.kernel, Reverse) or min(op.kernel.dimensions, default=0) < 2:
         return None
-    turned = {d - 2 for d in op.kernel.dimensions}
-    reversal = tuple(flag != (d in turned) for d, flag in enumerate(op.kernel_reversal))
+    flipped = {d - 2 for d in op.kernel.dimensions}
+    reversal = tuple(flag != (d in flipped) for d, flag in enumerate(op.kernel_reversal))
     return dataclasses.replace(op, kernel=op.kernel.x, kernel_reversal=reversal)
 
 

@@ -166,7 +166,7 @@ class _Rewriter:
     def _check_replacement(self, fired: RewriteRule, node: Node, image: Node) -> None:
         if image is node or image.type != node.type:
             raise InternalError(
-                f"rule {fired.name} turned {node!r} of type {node.type} into {image!r} of type"
+                f"rule {fired.name} rewrote {node!r} of type {node.type} to {image!r} of type"
                 f" {image.type}"
             )
         if self._origins.get(node, _Origin()).chain >= LONGEST_CHAIN:

@@ -251,7 +251,7 @@ def wide(x: NkiTensor) -> NkiTensor:
     return store(tile)
 
 
-def test_a_broken_rule_is_told_with_its_numbers_at_the_users_line() -> None:
+def test_a_broken_rule_is_reported_with_its_numbers_at_the_users_line() -> None:
     with pytest.raises(BrokenRule) as caught:
         trace(wide, array(128, 1024))
     assert "moving must have at most 512 columns" in str(caught.value)

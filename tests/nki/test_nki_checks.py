@@ -103,7 +103,7 @@ def test_a_sound_kernel_passes_every_check() -> None:
     assert np.array_equal(report.results[0], 2 * X)
 
 
-def test_a_refused_kernel_is_told_once_with_its_line() -> None:
+def test_a_refused_kernel_is_reported_once_with_its_line() -> None:
     report = check_kernel(doubled, np.zeros((256, 8), np.float32))
     assert failed(report) == ["step by step", "compile for trn3"]
     assert "partition dimension 256 exceeds maximum 128" in report.checks[0].detail
@@ -122,7 +122,7 @@ def test_memory_that_nothing_wrote_matters_only_where_an_output_depends_on_it() 
     assert any("no output depends on it" in remark for remark in remarks)
 
 
-def test_cores_that_do_not_meet_are_found() -> None:
+def test_cores_that_do_not_synchronise_are_found() -> None:
     together = check_kernel(handed_over[2], X, meets=True, target="trn2")
     assert together.passed, str(together)
     apart = check_kernel(handed_over[2], X, meets=False, target="trn2")
@@ -145,7 +145,7 @@ def test_other_values_than_expected_are_found() -> None:
     assert failed(check_kernel(doubled, X, expected=[wrong, wrong])) == ["as expected"]
 
 
-def test_kernels_of_beta1_are_checked_alike() -> None:
+def test_kernels_of_beta1_are_checked_too() -> None:
     x = np.ones((200, 8), ml_dtypes.bfloat16)
     report = check_kernel(masked_rows, x, target="trn2", expected=[2 * x])
     assert report.passed, str(report)

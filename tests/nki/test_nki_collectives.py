@@ -152,7 +152,7 @@ def test_a_channel_has_one_tensor() -> None:
         issued(call, CollectivePermuteImplicit)
 
 
-def test_the_rank_of_a_step_is_asked_for_a_channel() -> None:
+def test_the_rank_of_a_step_is_that_of_a_channel() -> None:
     def call() -> None:
         groups.collective_permute_implicit_current_processing_rank_id(3, GROUP, 1)
 

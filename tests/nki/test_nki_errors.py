@@ -65,7 +65,7 @@ def _too_many_partitions(x: NkiTensor) -> None:
     nisa.tensor_tensor(dst=out, data1=tile, data2=tile, op=nl.add)
 
 
-def test_a_broken_limit_is_told_in_the_documented_words() -> None:
+def test_a_broken_limit_is_reported_in_the_documented_words() -> None:
     for failure in both_raise(_too_many_partitions, AssertionError, array(4, 4)):
         assert isinstance(failure, NkiValidationError)
         assert "tensor_tensor dst partition dimension 256 exceeds maximum 128" in str(failure)
@@ -198,13 +198,13 @@ def _halves(x: NkiTensor, meets: bool, reads: bool) -> NkiTensor:
 
 
 @pytest.mark.parametrize(("meets", "reads"), [(True, True), (False, False)])
-def test_cores_that_meet_or_stay_apart_share_a_tensor(meets: bool, reads: bool) -> None:
+def test_cores_that_synchronise_or_stay_disjoint_share_a_tensor(meets: bool, reads: bool) -> None:
     x = array(8, 4)
     for way in (nki.simulate(_halves)[2], nki.jit(_halves)[2]):
         np.testing.assert_array_equal(way(x, meets, reads), np.stack([x, x]))
 
 
-def test_cores_that_do_not_meet_race_in_both_ways() -> None:
+def test_cores_that_do_not_synchronise_race_in_both_ways() -> None:
     with pytest.raises(CoresRace, match="core 0 reads elements of shared_hbm that core 1 writes"):
         nki.simulate(_halves)[2](array(8, 4), False, True)
     with pytest.raises(ProgramFault, match="race: unordered accesses"):
@@ -221,7 +221,7 @@ def test_cores_do_not_both_write_an_argument() -> None:
         nki.simulate(_both_write)[2](array(8, 4))
 
 
-def test_many_meetings_order_many_accesses() -> None:
+def test_many_synchronisations_order_many_accesses() -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         rank, tile = nl.program_id(0), nl.ndarray(x.shape, x.dtype)
         for turn in range(600):
@@ -292,11 +292,11 @@ def test_launches_that_do_not_exist_are_refused() -> None:
         nki.jit(kernel)[3]
     with pytest.raises(BadLaunch, match="missing a required argument"):
         nki.jit(kernel)()
-    with pytest.raises(BadLaunch, match="no logical cores"):
+    with pytest.raises(BadLaunch, match="no logical cores of 2 physical cores"):
         nki.simulate(nki.jit(kernel)[2], target="trn1")(array(4, 4))
 
 
-def test_cores_that_do_not_meet_are_told() -> None:
+def test_cores_that_do_not_synchronise_are_reported() -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
         if nl.program_id(0) == 0:

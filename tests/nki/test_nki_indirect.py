@@ -196,7 +196,7 @@ def test_products_of_chosen_columns_go_to_chosen_columns(accumulates: bool) -> N
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_whether_a_product_adds_must_be_said_once_an_index_chose_where() -> None:
+def test_accumulate_is_required_at_run_time_offsets() -> None:
     def kernel(x: NkiTensor, i: NkiTensor) -> NkiTensor:
         tile, index = nl.load(x), nl.load(i)
         total = nl.zeros((32, COLUMNS), nl.float32, buffer=nl.psum)

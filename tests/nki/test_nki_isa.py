@@ -257,7 +257,7 @@ def test_a_scan_divides_what_it_takes_by_its_flags() -> None:
             np.testing.assert_array_equal(found[:, i], state)
 
 
-def test_running_results_start_where_they_are_told() -> None:
+def test_scans_start_from_their_initial_value() -> None:
     def kernel(x: NkiTensor, c: NkiTensor) -> tuple[NkiTensor, ...]:
         tile, start = nl.load(x), nl.load(c)
         loaded, further, fresh = (new(4, 6) for _ in "abc")
@@ -276,7 +276,7 @@ def test_running_results_start_where_they_are_told() -> None:
     np.testing.assert_array_equal(fresh, np.maximum.accumulate(x - 1, axis=1))
 
 
-def test_a_scalar_operation_reduces_from_where_it_is_told() -> None:
+def test_a_scalar_operation_reduces_from_its_initial_value() -> None:
     def kernel(x: NkiTensor, c: NkiTensor) -> tuple[NkiTensor, ...]:
         tile, start, dst = nl.load(x), nl.load(c), new(4, 2, 3)
         first, second, third = (new(4, 1) for _ in "abc")
@@ -299,7 +299,7 @@ def test_a_scalar_operation_reduces_from_where_it_is_told() -> None:
 # --- functions of the tables --------------------------------------------------------------------
 
 
-def test_exponentials_are_summed_from_where_they_are_told() -> None:
+def test_exponentials_are_summed_from_their_initial_value() -> None:
     def kernel(x: NkiTensor, c: NkiTensor) -> tuple[NkiTensor, ...]:
         tile, most, dst, first, second = nl.load(x), nl.load(c), new(4, 6), new(4, 1), new(4, 1)
         nisa.exponential(dst, tile, most, first, LOAD, most)

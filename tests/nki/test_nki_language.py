@@ -137,7 +137,7 @@ def test_integers_are_exact(name: str) -> None:
     np.testing.assert_array_equal(result, INTEGER[name](x, y))
 
 
-def test_bits_are_turned() -> None:
+def test_bits_are_inverted() -> None:
     x = np.arange(64, dtype=np.uint16).reshape(4, 16)
     np.testing.assert_array_equal(both(lambda a: stored(nl.invert(nl.load(a))), x), ~x)
 
@@ -167,7 +167,7 @@ def test_free_dimensions_of_one_element_repeat() -> None:
     np.testing.assert_array_equal(shifted, x + row)
 
 
-def test_results_have_the_dtype_asked_for_or_that_of_the_inputs_together() -> None:
+def test_results_have_the_requested_dtype_or_the_promoted_one() -> None:
     half = normal(4, 8).astype(ml_dtypes.bfloat16)
 
     def kernel(a: NkiTensor, b: NkiTensor) -> tuple[NkiTensor, ...]:
@@ -253,7 +253,7 @@ def test_elements_are_chosen_and_gathered() -> None:
     np.testing.assert_array_equal(gathered, np.take_along_axis(x, places.astype(int), 1))
 
 
-def test_tensors_are_made_full_of_a_value() -> None:
+def test_tensors_are_filled_with_a_value() -> None:
     def kernel(a: NkiTensor) -> tuple[NkiTensor, ...]:
         outside = nl.full((3, 5), 2.5, nl.float32, buffer=nl.shared_hbm)
         like = nl.zeros_like(a, buffer=nl.sbuf)

@@ -101,7 +101,7 @@ def test_arguments_may_be_written_without_being_returned() -> None:
         np.testing.assert_array_equal(strided, out)
 
 
-def test_what_nobody_wrote_is_not_a_number_or_four() -> None:
+def test_uninitialised_memory_is_nan_or_four() -> None:
     def kernel(x: NkiTensor) -> tuple[NkiTensor, ...]:
         floats, integers = (nl.ndarray((2, 3), d) for d in (nl.bfloat16, nl.int16))
         outside = nl.ndarray((3,), nl.int32, buffer=nl.shared_hbm)
@@ -210,7 +210,9 @@ def _printed(capsys: pytest.CaptureFixture[str], *ways: Callable[..., Any]) -> l
     return shown
 
 
-def test_every_turn_of_a_loop_is_printed_in_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_iteration_of_a_loop_is_printed_in_both_ways(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         tile = nl.load(x)
 

@@ -246,7 +246,7 @@ def test_one_row_without_a_place_is_skipped_or_refused(row: int) -> None:
             nki.simulate(kernel)(x, count(row), oob_mode=nisa.oob_mode.error)
 
 
-def test_transfers_turn_and_add() -> None:
+def test_transfers_transpose_and_add() -> None:
     def kernel(x: NkiTensor, y: NkiTensor) -> tuple[NkiTensor, ...]:
         flat, deep = nl.ndarray((16, 8), nl.float32), nl.ndarray((6, 4, 8), nl.float32)
         nisa.dma_transpose(flat, x)
@@ -316,7 +316,7 @@ def _counted(count: int, body: Any) -> None:
 
 @pytest.mark.parametrize("outer", [_fixed, _counted])
 @pytest.mark.parametrize("inner", [_fixed, _counted])
-def test_a_sum_over_a_loop_starts_over_in_every_turn_of_the_loop_around_it(
+def test_a_sum_over_a_loop_starts_over_in_every_iteration_of_the_outer_loop(
     outer: Any, inner: Any
 ) -> None:
     def kernel(x: NkiTensor, y: NkiTensor) -> NkiTensor:

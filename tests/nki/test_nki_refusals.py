@@ -207,7 +207,7 @@ def _exchange(x: NkiTensor) -> None:
 
 
 @pytest.mark.parametrize("kernel", [_barrier, _exchange])
-def test_one_core_does_not_meet_another(kernel: Kernel) -> None:
+def test_one_core_cannot_synchronise(kernel: Kernel) -> None:
     assert "launch the kernel on them, as kernel[2]" in refusal(kernel, BrokenRule, normal(128, 16))
 
 
@@ -247,7 +247,7 @@ def _wrong_seed(x: NkiTensor) -> None:
         (_wrong_seed, "src_seeds must be one element; here src_seeds is f32[128, 16]"),
     ],
 )
-def test_rules_are_told_in_the_names_of_parameters(kernel: Kernel, said: str) -> None:
+def test_rules_name_the_parameters_as_documented(kernel: Kernel, said: str) -> None:
     assert said in refusal(kernel, BrokenRule, normal(128, 16))
 
 
@@ -317,9 +317,9 @@ def test_accumulating_into_unwritten_psum_warns_before_generation_4(
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ((0, 2), "byte 2 is no multiple of its 4 bytes"),
+        ((0, 2), "byte 2 is not a multiple of its 4 bytes"),
         ((0, 1 << 20), "bytes 1048576 to 1048639 do not fit its memory"),
-        ((120, 0), "partitions 120 and on do not fit"),
+        ((120, 0), "it does not fit at partition 120"),
     ],
 )
 def test_addresses_that_no_tensor_has(address: tuple[int, int], said: str) -> None:

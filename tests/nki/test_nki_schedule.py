@@ -95,7 +95,7 @@ def test_a_handle_makes_an_instruction_wait() -> None:
     assert _waits_for(trace(kernel, x, is_late=False), Reciprocal, Activation)
 
 
-def test_edges_hold_in_every_turn_of_a_loop_and_from_outside_it() -> None:
+def test_edges_hold_in_every_iteration_of_a_loop_and_from_outside_it() -> None:
     def kernel(t: NkiTensor) -> NkiTensor:
         x = nl.load(t)
         out = nl.ndarray(t.shape, t.dtype, buffer=nl.shared_hbm)

@@ -54,11 +54,11 @@ def _conditional(body: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("loop", [_counted, _conditional])
-def test_a_tensor_made_in_the_body_of_a_loop_ends_with_it(loop: Any) -> None:
+def test_a_tensor_allocated_in_a_loop_expires_with_it(loop: Any) -> None:
     both_raise(_keeps_a_tile(loop), ExpiredTensor, "load was allocated in the body")
 
 
-def test_a_tensor_made_before_a_loop_is_written_in_it_and_used_behind_it() -> None:
+def test_a_tensor_allocated_before_a_loop_is_written_in_it_and_used_after_it() -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         kept = nl.ndarray(x.shape, x.dtype)
 
@@ -72,7 +72,7 @@ def test_a_tensor_made_before_a_loop_is_written_in_it_and_used_behind_it() -> No
     np.testing.assert_array_equal(both(kernel, X), X)
 
 
-def test_a_tensor_made_in_a_loop_is_no_result() -> None:
+def test_a_tensor_allocated_in_a_loop_is_no_result() -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         made: list[NkiTensor] = []
 

@@ -73,7 +73,7 @@ ADVICE = [rule for rule in RULES if rule.is_advice]
 
 @pytest.mark.parametrize("rule", ERRORS, ids=lambda rule: rule.name)
 @pytest.mark.usefixtures("parser")
-def test_a_rule_refuses_its_program_alike_in_both_ways(rule: SubsetRule, tmp_path: Path) -> None:
+def test_a_rule_refuses_its_program_in_both_ways(rule: SubsetRule, tmp_path: Path) -> None:
     text = program(rule.refused)
     messages = set()
     for way in ways(kernel_of(text, tmp_path)):
@@ -179,7 +179,7 @@ def test_partial_and_wrapped_kernels_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("parser")
-def test_a_kernel_without_source_runs_and_says_so_once() -> None:
+def test_a_kernel_without_source_runs_with_one_warning() -> None:
     names: dict[str, Any] = {}
     exec(program("n = [m for m in range(2)]"), names)
     with pytest.warns(KernelAdvice, match="kernel kernel has no source") as caught:

@@ -140,7 +140,7 @@ def rank_id(name: str | None = None) -> VirtualRegister:
 
 
 def __getattr__(name: str) -> object:
-    if name == "NKIObject":  # which releases up to 0.3 had here as well
+    if name == "NKIObject":  # a name here in releases up to 0.3
         return NKIObject
     if name.startswith("__"):
         raise AttributeError(name)

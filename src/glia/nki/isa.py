@@ -307,8 +307,8 @@ sendrecv, core_barrier = requires_cores(_sendrecv), requires_cores(_core_barrier
 for _name in ("register_alloc", "register_load", "register_move", "register_store"):
     globals()[_name] = check_arguments(globals()[_name], f"nki.isa.{_name}", upgrades_calls=True)
 
-# What release 0.2 called a copy whose source or destination a register or tensor places, what
-# release 0.3 had here as well, and what no release documents and kernels use.
+# Release 0.2's names of copies with dynamic offsets, a name that release 0.3 also had here, and an
+# undocumented name that kernels use.
 _EARLIER = {
     "tensor_copy_dynamic_dst": tensor_copy,
     "tensor_copy_dynamic_src": tensor_copy,

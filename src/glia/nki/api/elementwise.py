@@ -108,7 +108,10 @@ def broadcast_together(x: NkiTensor, y: NkiTensor) -> tuple[NkiTensor, NkiTensor
         elif y.shape[dim] == 1:
             y = y.broadcast(dim, x.shape[dim])
     if x.shape != y.shape:
-        refuse("tensor_tensor", f"operands of shapes {x.shape} and {y.shape} do not fit together")
+        refuse(
+            "tensor_tensor",
+            f"operands of shapes {x.shape} and {y.shape} cannot be broadcast together",
+        )
     return x, y
 
 

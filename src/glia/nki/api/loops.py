@@ -21,7 +21,9 @@ Bound = int | VirtualRegister
 def _checked_range(start: int, stop: int | None, step: int) -> range:
     for each in (start, stop, step):
         if each is not None and not hasattr(each, "__index__"):
-            raise NotInNki(feature=f"a range to a {type(each).__name__}", loc=caller())
+            raise NotInNki(
+                feature=f"a range with a bound of type {type(each).__name__}", loc=caller()
+            )
     return range(start) if stop is None else range(start, stop, step)
 
 

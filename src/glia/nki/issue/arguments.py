@@ -48,7 +48,7 @@ def _uniform_sum(dst: NkiTensor, session: Session) -> bool:
     has_sum = None if dst.tile.name in session.scattered_tiles else session.has_sum(whole.pattern)
     if has_sum is None:
         _refuse(
-            "nki.isa.nc_matmul with accumulate=None where an index chose elements of dst "
+            "nki.isa.nc_matmul with accumulate=None where an index selects the elements of dst "
             "(give accumulate=True or False)"
         )
     return has_sum

@@ -92,7 +92,7 @@ class _Operands:
     fields: Arguments
     signature: list[Any]
     indirect: list[tuple[str, NkiTensor]]  # operands that start at a run-time index
-    staged: list[StagedOperand]  # of which an index chooses the elements
+    staged: list[StagedOperand]  # operands with elements selected by an index
 
 
 def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands:

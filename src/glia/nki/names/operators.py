@@ -30,9 +30,8 @@ class OperatorToken:
         return f"nl.{self.__name__}"
 
 
-Op = (
-    Callable[..., Any] | str | OperatorToken
-)  # an nl function such as nl.add, its name, or nl.bypass
+# A function of nl such as nl.add, an operator's name, or a token such as nl.bypass.
+Op = Callable[..., Any] | str | OperatorToken
 
 
 def names_operator(name: str) -> Callable[[Function], Function]:

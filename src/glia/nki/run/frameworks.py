@@ -134,7 +134,9 @@ def _from_torch(value: Any) -> np.ndarray:
         else:
             array = value.numpy()
     except RuntimeError as problem:
-        feature = "a tensor that stands for others (call the kernel in an operation of nki_op)"
+        feature = (
+            "a wrapper tensor of a PyTorch transform (call the kernel in an operation of nki_op)"
+        )
         raise NotInNki(feature=feature) from problem
     return array
 

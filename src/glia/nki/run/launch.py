@@ -142,7 +142,7 @@ def ranks_of(kernel: Callable[..., Any], grid: Any) -> int:
 def check_cores(launch: Launch, target: Target, ranks: int) -> None:
     """BadLaunch when the target has no logical core of `ranks` physical cores."""
     if ranks > 1 and ranks not in target.lncs:
-        problem = f"{target.name} has no logical cores of {ranks}"
+        problem = f"{target.name} has no logical cores of {ranks} physical cores"
         raise BadLaunch(kernel=launch.home.name, problem=problem, loc=launch.home)
 
 

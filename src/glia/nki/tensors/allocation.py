@@ -109,11 +109,11 @@ def validate_address(
     end = byte + math.prod(shape[1:]) * DTYPES[dtype].bytes
     width = DTYPES[dtype].bytes
     if byte % width:
-        refuse_tensor(shape, dtype, buffer, f"byte {byte} is no multiple of its {width} bytes")
+        refuse_tensor(shape, dtype, buffer, f"byte {byte} is not a multiple of its {width} bytes")
     if byte < 0 or end > _capacity(buffer):
         refuse_tensor(shape, dtype, buffer, f"bytes {byte} to {end - 1} do not fit its memory")
     if partition < 0 or partition + shape[0] > current("nl.ndarray").arch.partitions:
-        refuse_tensor(shape, dtype, buffer, f"partitions {partition} and on do not fit")
+        refuse_tensor(shape, dtype, buffer, f"it does not fit at partition {partition}")
     return partition, byte
 
 

@@ -52,7 +52,7 @@ def _resolve_slice(
     extent = shape[dimension]
     parts = (entry.start, entry.stop, entry.step)
     if not all(part is None or is_integer(part) for part in parts):
-        raise NotInNki(feature=f"a slice of other than integers ({entry})", loc=caller())
+        raise NotInNki(feature=f"a slice with bounds other than integers ({entry})", loc=caller())
     step = 1 if entry.step is None else int(entry.step)
     if step < 1:
         raise NotInNki(feature=f"a slice with step {step} (give 1 or more)", loc=caller())

@@ -74,7 +74,7 @@ def _start_violation(allowed: Indirect, instruction: Instr, found: dict[str, Sta
     if written is None:
         return ""
     other = getattr(instruction, allowed.beside)
-    if beside is not None:  # an operand starts on the partition of its own index
+    if beside is not None:  # an indirect operand starts on the partition of its index
         other = beside.index.pattern
     elif not isinstance(other, Pattern) or other.memory.name != "SBUF":
         return ""

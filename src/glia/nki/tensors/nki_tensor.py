@@ -300,7 +300,7 @@ class NkiTensor(RefusedOperators):
         else:
             if len(cut) > len(entries):
                 to = tuple(cut)
-                view: NkiTensor = allocate(NkiTensor)  # as _at does, in less time
+                view: NkiTensor = allocate(NkiTensor)  # _view_at, inlined
                 view.tile = self.tile
                 view.dtype = self.dtype
                 view.stored = self.stored

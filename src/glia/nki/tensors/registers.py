@@ -109,12 +109,8 @@ def while_statement(code: CodeType, instruction: int) -> ast.While | None:
     return None
 
 
-_REGISTER_CONDITIONS = (
-    ast.Name,
-    ast.Attribute,
-    ast.Subscript,
-    ast.Call,
-)  # conditions that are the register
+# Conditions that may evaluate to the register itself.
+_REGISTER_CONDITIONS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 
 
 def _positions(node: ast.stmt | ast.expr) -> tuple[int, int | None, int, int | None]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from string import Formatter
+
 import pytest
 
 from glia import nki
@@ -90,6 +93,17 @@ def test_every_public_instruction_has_a_function(name: str) -> None:
     module = collectives if function in COLLECTIVES else nki.isa
     assert callable(getattr(module, function))
     assert function in module.__all__
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_rules_name_only_fields_of_the_instruction(name: str) -> None:
+    """A brace in a rule's template is an operand or attribute, which NKI may call otherwise."""
+    instruction = INSTRUCTIONS[name]
+    fields = {field.name for field in dataclasses.fields(instruction)}
+    named = {
+        found for rule in instruction.rules for _, found, _, _ in Formatter().parse(rule.template)
+    }
+    assert named <= {None, *fields}
 
 
 def test_the_tables_name_nothing_else() -> None:

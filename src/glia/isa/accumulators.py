@@ -85,7 +85,7 @@ def command_among(allowed: Iterable[str], *, source: str) -> Rule:
     """The command is one that the instruction has."""
     names = tuple(allowed)
     return Rule(
-        f"command must be {' or '.join(names)}",
+        f"{{command}} must be {' or '.join(names)}",
         lambda i, _: i.command in names,
         source,
     )
@@ -95,7 +95,7 @@ def reduce_op_among(allowed: Iterable[str], *, source: str) -> Rule:
     """The reduction is one that the instruction has."""
     names = tuple(allowed)
     return Rule(
-        f"reduce_op must be {' or '.join(names)}",
+        f"{{reduce_op}} must be {' or '.join(names)}",
         lambda i, _: i.reduce_op in names,
         source,
     )
@@ -119,4 +119,4 @@ def loads_initial(*, source: str) -> Rule:
             return value is not None
         return not isinstance(value, Pattern) and value in (None, 0)
 
-    return Rule("initial must be given with load_reduce, and only then", holds, source)
+    return Rule("{initial} must be given with load_reduce, and only then", holds, source)

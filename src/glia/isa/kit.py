@@ -124,13 +124,31 @@ def keeps(state: State, *, lanes: str = "") -> Any:
 class Rule:
     """One law of an instruction: a sentence, its test (True = holds) and where it is documented.
 
-    `cure` is what to write instead, where that is known.
+    `template` is the sentence with operands and attributes in braces, as "{dst} must be float32",
+    because an interface may give them names of its own. `cure` is what to write instead, where
+    that is known.
     """
 
-    sentence: str
+    template: str
     holds: Callable[[Any, Any], bool]  # (instruction, arch) -> bool
     source: str
     cure: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The law in the names of the declaration."""
+        return self.text({})
+
+    def text(self, names: Mapping[str, str]) -> str:
+        """The law with operands and attributes called as `names` says, the others by their own."""
+        return self.template.format_map(_OwnNames(names))
+
+
+class _OwnNames(dict[str, str]):
+    """Names by field; a field that is not among them keeps its own."""
+
+    def __missing__(self, field_name: str) -> str:
+        return field_name
 
 
 @dataclass(frozen=True)

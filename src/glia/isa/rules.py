@@ -52,6 +52,11 @@ def operand(instr: Instr, name: str) -> Pattern | None:
     return value if isinstance(value, Pattern) else None
 
 
+def _listed(names: Iterable[str], separator: str = ", ") -> str:
+    """Operands in the template of a rule."""
+    return separator.join(f"{{{name}}}" for name in names)
+
+
 def _present(instr: Instr, names: Iterable[str]) -> list[Pattern]:
     return [p for name in names if (p := operand(instr, name)) is not None]
 
@@ -85,9 +90,8 @@ def same_elements(*names: str, source: str) -> Rule:
     def holds(instr: Any, _: Arch) -> bool:
         return len({(p.partitions, p.free) for p in _present(instr, names)}) <= 1
 
-    listed = ", ".join(names)
     return Rule(
-        f"{listed} must have the same number of partitions and of elements per partition",
+        f"{_listed(names)} must have the same number of partitions and of elements per partition",
         holds,
         source,
         "slice the larger ones, or repeat the smaller ones with a view whose step is 0",
@@ -101,7 +105,7 @@ def same_partitions(*names: str, source: str) -> Rule:
         return len({p.partitions for p in _present(instr, names)}) <= 1
 
     return Rule(
-        f"{', '.join(names)} must have the same number of partitions",
+        f"{_listed(names)} must have the same number of partitions",
         holds,
         source,
         "slice the larger ones to the partitions of the smallest",
@@ -117,7 +121,7 @@ def column(name: str, beside: str, *, source: str) -> Rule:
         return all(p.free == 1 and p.partitions == partitions for p in patterns)
 
     return Rule(
-        f"{name} must hold one element for each partition of {beside}",
+        f"{{{name}}} must hold one element for each partition of {{{beside}}}",
         holds,
         source,
         f"give it the shape (partitions of {beside}, 1)",
@@ -132,7 +136,7 @@ def at_most_dimensions(name: str, most: int, *, source: str) -> Rule:
         return all(1 + dims <= most for dims in moving)
 
     return Rule(
-        f"{name} must have at most {most} dimensions",
+        f"{{{name}}} must have at most {most} dimensions",
         holds,
         source,
         "reshape it so that neighbouring dimensions become one, or loop over the outermost",
@@ -145,7 +149,7 @@ def free_elements(name: str, count: int, *, source: str) -> Rule:
     def holds(instr: Any, _: Arch) -> bool:
         return all(p.free == count for p in _present(instr, (name,)))
 
-    return Rule(f"{name} must have {count} elements per partition", holds, source)
+    return Rule(f"{{{name}}} must have {count} elements per partition", holds, source)
 
 
 def free_between(name: str, low: int, high: int, *, source: str) -> Rule:
@@ -156,7 +160,7 @@ def free_between(name: str, low: int, high: int, *, source: str) -> Rule:
 
     least = f"fill it up to {low} elements, or " if low > 1 else ""
     return Rule(
-        f"{name} must have {low} to {high} elements per partition",
+        f"{{{name}}} must have {low} to {high} elements per partition",
         holds,
         source,
         f"{least}loop over slices of at most {high} elements",
@@ -170,7 +174,7 @@ def dtypes(name: str, allowed: tuple[DType, ...], *, source: str = DTYPE_PAGE) -
         return all(p.dtype in allowed for p in _present(instr, (name,)))
 
     return Rule(
-        f"{name} must be one of {', '.join(map(str, allowed))}",
+        f"{{{name}}} must be one of {', '.join(map(str, allowed))}",
         holds,
         source,
         f"give it, or a copy made with tensor_copy, one of these dtypes; {allowed[0]} is one",
@@ -184,7 +188,7 @@ def same_dtype(*names: str, source: str) -> Rule:
         return len({p.dtype for p in _present(instr, names)}) <= 1
 
     return Rule(
-        f"{', '.join(names)} must have the same dtype",
+        f"{_listed(names)} must have the same dtype",
         holds,
         source,
         "copy one with tensor_copy into a tile of the other's dtype",
@@ -204,7 +208,7 @@ def known_op(name: str, *, arity: int | None = None, optional: bool = False) -> 
         return arch.generation in declared.generations and _has_op(instr.runs_on, declared.engines)
 
     kind = {None: "an", 1: "a unary", 2: "a binary"}[arity]
-    return Rule(f"{name} must be {kind} operator that its engine has", holds, ALU_PAGE)
+    return Rule(f"{{{name}}} must be {kind} operator that its engine has", holds, ALU_PAGE)
 
 
 def _has_op(engine: str, engines: tuple[str, ...]) -> bool:
@@ -222,7 +226,7 @@ def reducing_op(name: str) -> Rule:
 
     reducing = sorted(op for op, declared in ALU_OPS.items() if declared.identity is not None)
     cure = f"operators that reduce are {', '.join(reducing)}"
-    return Rule(f"{name} must be an operator that reduces", holds, ALU_PAGE, cure)
+    return Rule(f"{{{name}}} must be an operator that reduces", holds, ALU_PAGE, cure)
 
 
 def arithmetic(*names: str, source: str) -> Rule:
@@ -232,7 +236,7 @@ def arithmetic(*names: str, source: str) -> Rule:
         named = (ALU_OPS.get(getattr(instr, name)) for name in names)
         return all(op is None or op.family == "arithmetic" for op in named)
 
-    return Rule(f"{' and '.join(names)} must be arithmetic", holds, source)
+    return Rule(f"{_listed(names, ' and ')} must be arithmetic", holds, source)
 
 
 def has_operand(op: str, value: Pattern | float | None) -> bool:
@@ -280,7 +284,7 @@ def float32_beside_arithmetic(name: str, op_name: str, *, source: str) -> Rule:
         return all(p.dtype is F32 for p in _present(instr, (name,)))
 
     return Rule(
-        f"{name} must be float32 beside an arithmetic operator",
+        f"{{{name}}} must be float32 beside an arithmetic operator",
         holds,
         source,
         "copy it with tensor_copy into a float32 tile",
@@ -294,7 +298,7 @@ def not_both_in_psum(first: str, second: str, *, source: str) -> Rule:
         return sum(p.memory is Memory.PSUM for p in _present(instr, (first, second))) < 2
 
     return Rule(
-        f"{first} and {second} must not both be in PSUM",
+        f"{{{first}}} and {{{second}}} must not both be in PSUM",
         holds,
         source,
         "copy one of them to SBUF first, with tensor_copy",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from glia.arch import Arch
 from glia.base.affine import Affine
@@ -11,38 +13,40 @@ from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import COMMON_RULES
 
 
-def violations(instr: Instr, arch: Arch) -> list[str]:
+def violations(
+    instr: Instr, arch: Arch, names: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """Every rule the instruction breaks on this generation, each as a sentence with its numbers.
 
-    A second line holds the cure of the rule, if it has one.
+    A second line holds the cure of the rule, if it has one. `names` has the fields that the
+    caller's interface calls otherwise.
     """
-    broken = list(_structure(instr, arch))
+    broken = list(_structure(instr, arch, names))
     if broken:
         return broken
     rules = (*COMMON_RULES, *instr.rules)
-    return [_rule_violation(rule, instr) for rule in rules if not rule.holds(instr, arch)]
+    return [_rule_violation(rule, instr, names) for rule in rules if not rule.holds(instr, arch)]
 
 
-def _rule_violation(rule: Rule, instr: Instr) -> str:
-    text = f"{rule.sentence}; here {_numbers(instr)} ({rule.source})"
+def _rule_violation(rule: Rule, instr: Instr, names: Mapping[str, str]) -> str:
+    text = f"{rule.text(names)}; here {_numbers(instr, names)} ({rule.source})"
     return f"{text}\n  cure: {rule.cure}" if rule.cure else text
 
 
-def _structure(instr: Instr, arch: Arch) -> Iterator[str]:
+def _structure(instr: Instr, arch: Arch, names: Mapping[str, str]) -> Iterator[str]:
     """Violations of the instruction's structure; the rules presume there are none."""
     if instr.runs_on not in instr.engines:
         yield f"{instr.mnemonic()} runs on {', '.join(instr.engines)}, not on {instr.runs_on}"
     if arch.generation not in instr.generations:
         yield f"{instr.mnemonic()} does not exist on generation {arch.generation}"
     for name, declared in instr.operand_declarations.items():
-        yield from _operand(instr, name, declared)
+        yield from _operand(getattr(instr, name), names.get(name, name), declared)
     for name, kept in instr.states.items():
         if instr.runs_on not in kept.state.words:
             yield f"{instr.runs_on} has no {kept.state.name} for {name}"
 
 
-def _operand(instr: Instr, name: str, declared: Operand) -> Iterator[str]:
-    value = getattr(instr, name)
+def _operand(value: Any, name: str, declared: Operand) -> Iterator[str]:
     if declared.is_several:
         is_tuple = isinstance(value, tuple) and value
         if not is_tuple or not all(isinstance(each, Pattern) for each in value):
@@ -88,15 +92,15 @@ def _placement_cure(memory: Memory, declared: Operand) -> str:
     return f"copy it to a tile in {expected} first, with tensor_copy or dma_copy"
 
 
-def _numbers(instr: Instr) -> str:
+def _numbers(instr: Instr, names: Mapping[str, str]) -> str:
     """The operands' shapes and places, and the attributes, as text."""
     parts = [
-        f"{name} is {p.dtype}{list(p.shape)} in {p.memory.value}"
+        f"{names.get(name, name)} is {p.dtype}{list(p.shape)} in {p.memory.value}"
         + (f" from partition {p.partition}" if p.memory is not Memory.HBM else "")
         for name, _, p in instr.operands()
     ]
     parts += [
-        f"{name} is {value!r}"
+        f"{names.get(name, name)} is {value!r}"
         for name, value in instr.attributes().items()
         if isinstance(value, int | float | str | tuple) and value != ""
     ]

@@ -75,12 +75,12 @@ PAIRED = Rule("there must be as many dsts as srcs, at least one", _paired, PAGE)
 ONE_MEMORY = Rule("all tensors must be in HBM or all in SBUF", _one_memory, PAGE)
 ONE_IN_SBUF = Rule("several tensors travel together only in HBM", _one_in_sbuf, PAGE)
 SAME_DTYPES = Rule("a dst must have the dtype of its src", _same_dtypes, "assumed")
-GROUPS = Rule("groups must be of one size and share no rank", _groups_hold, PAGE)
+GROUPS = Rule("{groups} must be of one size and share no rank", _groups_hold, PAGE)
 PRIORITY = priority_holds(f"{PAGE}: priority")
 REDUCES = Rule(
-    "op must be add, maximum or minimum", lambda i, _: i.op in REDUCTIONS, f"{PAGE}.all_reduce"
+    "{op} must be add, maximum or minimum", lambda i, _: i.op in REDUCTIONS, f"{PAGE}.all_reduce"
 )
-OUTERMOST = Rule("collective_dim must be 0", lambda i, _: i.collective_dim == 0, PAGE)
+OUTERMOST = Rule("{collective_dim} must be 0", lambda i, _: i.collective_dim == 0, PAGE)
 ALONE = Rule("one tensor travels at a time", lambda i, _: len(i.dsts) == 1, PAGE)
 IN_HBM = Rule(
     "tensors must be in HBM", lambda i, _: all(p.memory is Memory.HBM for p in _tensors(i)), PAGE
@@ -233,7 +233,7 @@ class AllGather(Collective):
     rules = (
         PAIRED, ONE_MEMORY, ONE_IN_SBUF, SAME_DTYPES, GROUPS, PRIORITY,
         Rule(
-            "collective_dim must be 0 in HBM, 0 or 1 in SBUF",
+            "{collective_dim} must be 0 in HBM, 0 or 1 in SBUF",
             lambda i, _: 0 <= i.collective_dim <= (i.srcs[0].memory is Memory.SBUF),
             f"{PAGE}.all_gather",
         ),
@@ -426,7 +426,7 @@ def _channels_hold(i: Any, _: Arch) -> bool:
 
 
 CHANNELS = Rule(
-    "channel_ids must count from 0, one for each tensor", _channels_hold,
+    "{channel_ids} must count from 0, one for each tensor", _channels_hold,
     f"{PAGE}.collective_permute_implicit",
 )  # fmt: skip
 FEW_CHANNELS = Rule(
@@ -560,7 +560,7 @@ class VaryingCollective(Collective, is_abstract=True):
         PAIRED, ALONE, SAME_DTYPES, GROUPS, PRIORITY,
         dtypes("metadata", (U32,), source=f"{PAGE}.all_to_all_v"),
         Rule(
-            "metadata must have 3 or 4 rows (4 with has_rdispls) and a column for each rank",
+            "{metadata} must have 3 or 4 rows (4 with has_rdispls) and a column for each rank",
             _metadata_holds,
             f"{PAGE}.all_to_all_v",
         ),
@@ -645,7 +645,7 @@ class AllToAllV(VaryingCollective):
     rules = (
         *VaryingCollective.common_rules,
         Rule(
-            "has_rdispls needs generation 4",
+            "{has_rdispls} needs generation 4",
             lambda i, arch: arch.capabilities.has_receive_displacements or not i.has_rdispls,
             f"{PAGE}.all_to_all_v",
         ),

@@ -105,7 +105,7 @@ IN_SOFTWARE = Rule(
 def priority_holds(source: str) -> Rule:
     """How urgent a transfer is can be said from generation 4 on."""
     return Rule(
-        "priority must be 0 to 3 and needs generation 4",
+        "{priority} must be 0 to 3 and needs generation 4",
         lambda i, arch: (
             i.priority is None or (arch.capabilities.has_dma_priority and 0 <= i.priority <= 3)
         ),
@@ -116,7 +116,7 @@ def priority_holds(source: str) -> Rule:
 PRIORITY = priority_holds(COPY)
 INDEXED = (
     Rule(
-        "dge_mode must be unknown or swdge: software describes rows that are chosen by index",
+        "{dge_mode} must be unknown or swdge: software describes rows that are chosen by index",
         lambda i, _: i.dge_mode in ("unknown", "swdge"),
         COPY,
     ),
@@ -139,12 +139,12 @@ class DmaCopy(DescribedTransfer):
     arrives = "natural"
     rules = (
         Rule(
-            "dst and src must have the same number of elements",
+            "{dst} and {src} must have the same number of elements",
             lambda i, _: i.dst.elements == i.src.elements,
             COPY,
         ),
         Rule(
-            "dge_mode must be unknown, none, swdge or hwdge",
+            "{dge_mode} must be unknown, none, swdge or hwdge",
             lambda i, _: i.dge_mode in MODES,
             COPY,
         ),
@@ -181,11 +181,11 @@ def selected(indices: Array, rows: int, out_of_bounds: str) -> Array:
 
 
 OUT_OF_BOUNDS = Rule(
-    "out_of_bounds must be error or skip", lambda i, _: i.out_of_bounds in ("error", "skip"), COPY
+    "{out_of_bounds} must be error or skip", lambda i, _: i.out_of_bounds in ("error", "skip"), COPY
 )
 
 
-COMBINES = Rule("combine must be empty or add", lambda i, _: i.combine in ("", "add"), COMPUTE)
+COMBINES = Rule("{combine} must be empty or add", lambda i, _: i.combine in ("", "add"), COMPUTE)
 
 
 def converted(rows: Array, like: Array) -> Array:

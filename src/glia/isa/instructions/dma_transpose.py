@@ -60,14 +60,16 @@ class DmaTranspose(DescribedTransfer):
     arrives = "natural"
     rules = (
         Rule(
-            "axes must be empty, (1, 0), (2, 1, 0) or (3, 1, 2, 0), by the dimensions of src",
+            "{axes} must be empty, (1, 0), (2, 1, 0) or (3, 1, 2, 0), by the dimensions of src",
             lambda i, _: len(i.src.shape) in AXES and i.axes in ((), AXES[len(i.src.shape)]),
             TRANSPOSE,
         ),
-        Rule("dst must have the dimensions of src in the order of axes", _turned_shape, TRANSPOSE),
+        Rule(
+            "{dst} must have the dimensions of src in the order of axes", _turned_shape, TRANSPOSE
+        ),
         same_dtype("dst", "src", source=TRANSPOSE),
         Rule(
-            "dge_mode must be unknown, none or hwdge",
+            "{dge_mode} must be unknown, none or hwdge",
             lambda i, _: i.dge_mode in ("unknown", "none", "hwdge"),
             TRANSPOSE,
         ),
@@ -135,7 +137,7 @@ class DmaGatherTranspose(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     partly_written: ClassVar = ("dst",)
     rules = (
         Rule(
-            "dst must have the dimensions of the gathered rows of src, transposed",
+            "{dst} must have the dimensions of the gathered rows of src, transposed",
             _gathered_shape,
             TRANSPOSE,
         ),
@@ -150,7 +152,7 @@ class DmaGatherTranspose(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
         ),
         dtypes("indices", (U32,), source=TRANSPOSE),
         Rule(
-            "indices must have 16, 32, ... or 128 partitions, 128 with more than one column",
+            "{indices} must have 16, 32, ... or 128 partitions, 128 with more than one column",
             _index_rows,
             TRANSPOSE,
         ),
@@ -225,11 +227,11 @@ class DmaCompute(Transfer):
         ),
         Rule("there are at most 16 sources", lambda i, _: len(i.srcs) <= MOST_SOURCES, COMPUTE),
         Rule(
-            "scales must be empty, or 1 for each source",
+            "{scales} must be empty, or 1 for each source",
             lambda i, _: i.scales in ((), (1.0,) * len(i.srcs)),
             COMPUTE,
         ),
-        Rule("reduce_op must be add", lambda i, _: i.reduce_op == "add", COMPUTE),
+        Rule("{reduce_op} must be add", lambda i, _: i.reduce_op == "add", COMPUTE),
     )
 
     def rate(self, arch: Arch) -> float:

@@ -51,12 +51,12 @@ def _of_32_bits(i: Iota | AffineSelect, _: Arch) -> bool:
 def _pattern_rules(source: str) -> tuple[Rule, ...]:
     return (
         Rule(
-            "steps must have one entry for each of counts, or for each free dimension of dst",
+            "{steps} must have one entry for each of counts, or for each free dimension of dst",
             lambda i, _: len(i.steps) == len(_counts(i)),
             source,
         ),
         Rule(
-            "counts must multiply to the elements per partition of dst",
+            "{counts} must multiply to the elements per partition of dst",
             lambda i, _: math.prod(_counts(i)) == i.dst.free,
             source,
         ),
@@ -66,7 +66,7 @@ def _pattern_rules(source: str) -> tuple[Rule, ...]:
             source,
         ),
         Rule(
-            "offset and channel_multiplier must be of 32 bits",
+            "{offset} and {channel_multiplier} must be of 32 bits",
             _of_32_bits,
             source,
         ),
@@ -136,7 +136,7 @@ class AffineSelect(Instr, engine="gpsimd"):
     cost_source = "NKI release 2.26.1, nki.isa.affine_select"
     rules = (
         *_pattern_rules(SELECT),
-        Rule("compare_op must be a comparison", lambda i, _: i.compare_op in COMPARISONS, SELECT),
+        Rule("{compare_op} must be a comparison", lambda i, _: i.compare_op in COMPARISONS, SELECT),
         same_elements("dst", "data", source=SELECT),
     )
 
@@ -192,12 +192,12 @@ class TensorPartitionReduce(Instr, engine="gpsimd"):
     cost_source = "assumed: no formula is published; a pass over the row of every partition"
     rules = (
         Rule(
-            "dst must have one partition and as many elements as a partition of data",
+            "{dst} must have one partition and as many elements as a partition of {data}",
             lambda i, _: i.dst.partitions == 1 and i.dst.free == i.data.free,
             PARTITION_REDUCE,
         ),
         Rule(
-            f"op must be one of {', '.join(PARTITION_OPS)}",
+            f"{{op}} must be one of {', '.join(PARTITION_OPS)}",
             lambda i, _: i.op in PARTITION_OPS,
             PARTITION_REDUCE,
         ),

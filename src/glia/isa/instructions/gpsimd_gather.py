@@ -60,19 +60,20 @@ class LocalGather(Instr, engine="gpsimd"):
     cost_source = "NKI release 2.26.1, nki.isa.local_gather"
     rules = (
         Rule(
-            "dst, src_buffer, index must have the same number of partitions, a multiple of 16",
+            "{dst}, {src_buffer}, {index} must have the same number of partitions, a multiple "
+            "of 16",
             _whole_cores,
             LOCAL,
         ),
         same_dtype("dst", "src_buffer", source=LOCAL),
         dtypes("index", (U16,), source=LOCAL),
         Rule(
-            "num_elem_per_idx must be 1, 2, 4, 8, 16 or 32",
+            "{num_elem_per_idx} must be 1, 2, 4, 8, 16 or 32",
             lambda i, _: i.num_elem_per_idx in RUNS,
             LOCAL,
         ),
         Rule(
-            "num_valid_indices must be 1 to the indices of 16 partitions",
+            "{num_valid_indices} must be 1 to the indices of 16 partitions",
             lambda i, _: 1 <= _indices_per_core(i) <= i.index.free * CORE_PARTITIONS,
             LOCAL,
         ),
@@ -178,14 +179,14 @@ class NonzeroWithCount(Instr, engine="gpsimd"):
     rules = (
         same_partitions("dst", "src", source=NONZERO),
         Rule(
-            "dst must have one element per partition more than src",
+            "{dst} must have one element per partition more than src",
             lambda i, _: i.dst.free == i.src.free + 1,
             NONZERO,
         ),
         dtypes("src", (F32, S32), source=NONZERO),
         dtypes("dst", (S32,), source=NONZERO),
         Rule(
-            "index_offset and padding_val must be of 32 bits",
+            "{index_offset} and {padding_val} must be of 32 bits",
             lambda i, _: all(-(2**31) <= v < 2**31 for v in (i.index_offset, i.padding_val)),
             NONZERO,
         ),
@@ -224,7 +225,7 @@ class SequenceBounds(Instr, engine="gpsimd"):
     cost_source = "assumed: no formula is published; a dispatch and two passes"
     rules = (
         Rule(
-            "segment_ids must lie in one partition, and dst too with twice as many elements",
+            "{segment_ids} must lie in one partition, and dst too with twice as many elements",
             lambda i, _: (
                 i.dst.partitions == i.segment_ids.partitions == 1
                 and i.dst.free == 2 * i.segment_ids.free
@@ -279,7 +280,7 @@ class Topk(Instr, engine="gpsimd"):
     rules = (
         same_elements("val_dst", "idx_dst", source=TOPK),
         Rule(
-            "val_dst, src must have the same number of partitions, a multiple of 16",
+            "{val_dst}, {src} must have the same number of partitions, a multiple of 16",
             lambda i, _: i.val_dst.partitions == i.src.partitions and i.src.partitions % 16 == 0,
             TOPK,
         ),
@@ -288,12 +289,12 @@ class Topk(Instr, engine="gpsimd"):
         dtypes("idx_dst", (U32,), source=TOPK),
         Rule("n must be 8 to 65535", lambda i, _: 8 <= i.n < 65536, TOPK),
         Rule(
-            "val_dst must have at most n elements per partition, and at most 32767",
+            "{val_dst} must have at most n elements per partition, and at most 32767",
             lambda i, _: i.val_dst.free <= min(i.n, 32767),
             TOPK,
         ),
         Rule(
-            "src must have room for n elements in 16 partitions",
+            "{src} must have room for n elements in 16 partitions",
             lambda i, _: i.src.free * CORE_PARTITIONS >= i.n,
             TOPK,
         ),

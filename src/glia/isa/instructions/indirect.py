@@ -96,7 +96,7 @@ class TensorGather(_Indirect):
     rules = (
         *_shared_rules(passes),
         Rule(
-            "src and index must start on the same partition",
+            "{src} and {index} must start on the same partition",
             lambda i, _: i.src.partition == i.index.partition,
             COPY,
         ),

@@ -96,7 +96,7 @@ def dequantized(data: Array, codes: Array, dtype: DType) -> Array:
 
 def _whole_quadrants(name: str, source: str) -> Rule:
     return Rule(
-        f"{name} must have 32, 64, 96 or 128 partitions",
+        f"{{{name}}} must have 32, 64, 96 or 128 partitions",
         lambda i, _: getattr(i, name).partitions in (32, 64, 96, 128),
         source,
     )
@@ -113,7 +113,8 @@ def _scales_fit(data: str, scale: str, free: Callable[[Pattern], int], source: s
         return scales.free == free(values) and has_rows
 
     return Rule(
-        f"{scale} must hold 4 partitions for each quadrant of {data}, a column for each 4 values",
+        f"{{{scale}}} must hold 4 partitions for each quadrant of {{{data}}}, "
+        "a column for each 4 values",
         holds,
         source,
     )
@@ -125,7 +126,7 @@ def _scales_start(data: str, scale: str) -> Rule:
         return start.is_constant and start.constant in (0, 4, 8, 12)
 
     return Rule(
-        f"{scale} must start in the quadrant of {data}, at its partition 0, 4, 8 or 12",
+        f"{{{scale}}} must start in the quadrant of {{{data}}}, at its partition 0, 4, 8 or 12",
         holds,
         LAYOUT,
     )
@@ -153,7 +154,7 @@ class QuantizeMx(Instr, engine="vector"):
         _whole_quadrants("src", QUANTIZE),
         same_partitions("dst", "src", source=QUANTIZE),
         Rule(
-            "src must have 4 elements per partition for each of dst",
+            "{src} must have 4 elements per partition for each of dst",
             lambda i, _: i.src.free == 4 * i.dst.free,
             QUANTIZE,
         ),
@@ -250,17 +251,18 @@ class NcMatmulMx(Instr, engine="tensor"):
         _whole_quadrants("stationary", MATMUL),
         same_partitions("stationary", "moving", source=MATMUL),
         Rule(
-            "dst must have a partition for each column of stationary, a column for each of moving",
+            "{dst} must have a partition for each column of {stationary}, a column for each of "
+            "{moving}",
             lambda i, _: i.dst.partitions == i.stationary.free and i.dst.free == i.moving.free,
             MATMUL,
         ),
         Rule(
-            "stationary must have an even number of columns, at most 128",
+            "{stationary} must have an even number of columns, at most 128",
             lambda i, _: i.stationary.free % 2 == 0 and i.stationary.free <= 128,
             MATMUL,
         ),
         Rule(
-            "moving must have at most as many columns as fit in PSUM",
+            "{moving} must have at most as many columns as fit in PSUM",
             lambda i, arch: moving_fits(i, i.moving.free, arch),
             MATMUL,
         ),
@@ -268,18 +270,18 @@ class NcMatmulMx(Instr, engine="tensor"):
         dtypes("moving", PACKED_DTYPES, source=MATMUL),
         dtypes("stationary_scale", (F8E8M0FNU, U8), source=MATMUL),
         dtypes("moving_scale", (F8E8M0FNU, U8), source=MATMUL),
-        Rule("dst must be float32 or bfloat16", sum_dtype, MATMUL),
+        Rule("{dst} must be float32 or bfloat16", sum_dtype, MATMUL),
         _scales_fit("stationary", "stationary_scale", lambda p: p.free, MATMUL),
         _scales_fit("moving", "moving_scale", lambda p: p.free, MATMUL),
         _scales_start("stationary", "stationary_scale"),
         _scales_start("moving", "moving_scale"),
         Rule(
-            "tile_position and tile_size must name rows of the array, with all its columns",
+            "{tile_position} and {tile_size} must name rows of the array, with all its columns",
             _tile_of_rows,
             MATMUL,
         ),
         Rule(
-            "stationary must have at most as many partitions as the tile of the array",
+            "{stationary} must have at most as many partitions as the tile of the array",
             lambda i, _: fits_tile(i, 1),
             MATMUL,
         ),

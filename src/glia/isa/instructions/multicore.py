@@ -58,14 +58,14 @@ class Sendrecv(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
     cost_source = "Trainium2 guide: GpSimd's DMA moves 153 GB/s each way; else as any transfer"
     rules = (
         Rule(
-            "send_to_rank and recv_from_rank must be 0 or 1",
+            "{send_to_rank} and {recv_from_rank} must be 0 or 1",
             lambda i, _: i.send_to_rank in PAIR and i.recv_from_rank in PAIR,
             SENDRECV,
         ),
         same_dtype("dst", "src", source=SENDRECV),
-        Rule("dst and src must have the same shape", lambda i, _: _same_shape(i), SENDRECV),
+        Rule("{dst} and {src} must have the same shape", lambda i, _: _same_shape(i), SENDRECV),
         Rule(
-            "dma_engine must be dma or gpsimd_dma",
+            "{dma_engine} must be dma or gpsimd_dma",
             lambda i, _: i.dma_engine in ("dma", "gpsimd_dma"),
             SENDRECV,
         ),
@@ -133,7 +133,7 @@ class CoreBarrier(Meeting, Instr, engine="gpsimd", engines=SEQUENCERS):
     partly_written: ClassVar = ("data",)
     cost_source = "assumed: the cost of telling the other core and of waiting for it"
     rules = (
-        Rule("cores must be (0, 1), the cores of a logical core", lambda i, _: i.cores == PAIR,
+        Rule("{cores} must be (0, 1), the cores of a logical core", lambda i, _: i.cores == PAIR,
              BARRIER),
     )  # fmt: skip
 
@@ -201,11 +201,11 @@ class CollectivePermuteImplicitCurrentProcessingRankId(
     cost_source = "assumed: one issue of the sequencer"
     rules = (
         Rule(
-            "iteration_id must not be negative",
+            "{iteration_id} must not be negative",
             lambda i, _: Affine.of(i.iteration_id).constant >= 0,
             RING,
         ),
-        Rule("channel_id must be 0 to 3", lambda i, _: 0 <= i.channel_id < 4, RING),
+        Rule("{channel_id} must be 0 to 3", lambda i, _: 0 <= i.channel_id < 4, RING),
     )
 
     def ranks(self, rank: int) -> tuple[int, ...]:

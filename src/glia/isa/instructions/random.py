@@ -169,7 +169,7 @@ class SetRngSeed(Instr, engine="vector"):
     cost_source = "assumed"
     assumed = ("how a seed becomes the state of every lane",)
     rules = (
-        Rule("seed must be one element", lambda i, _: i.seed.elements == 1, SEED),
+        Rule("{seed} must be one element", lambda i, _: i.seed.elements == 1, SEED),
         dtypes("seed", (U32, S32, F32), source=SEED),
     )
 
@@ -192,7 +192,7 @@ class SetRngSeed(Instr, engine="vector"):
 
 def _has_all_words(name: str, source: str) -> Rule:
     return Rule(
-        f"{name} must have 6 elements per partition on GpSimd, 24 on Vector",
+        f"{{{name}}} must have 6 elements per partition on GpSimd, 24 on Vector",
         lambda i, _: getattr(i, name).free == GENERATORS.words.get(i.runs_on, 0),
         source,
     )
@@ -293,7 +293,7 @@ class Rand2(Instr, engine="vector"):
         dtypes("low", (F32,), source=RAND2),
         dtypes("high", (F32,), source=RAND2),
         Rule(
-            "low must be less than high",
+            "{low} must be less than {high}",
             lambda i, _: (
                 isinstance(i.low, Pattern) or isinstance(i.high, Pattern) or i.low < i.high
             ),
@@ -341,12 +341,12 @@ class Dropout(Instr, engine="vector"):
         same_elements("dst", "data", source=DROPOUT),
         column("probability", "data", source=DROPOUT),
         Rule(
-            "dst must have the dtype of data where data holds integers",
+            "{dst} must have the dtype of {data} where data holds integers",
             lambda i, _: i.data.dtype.is_float or i.dst.dtype is i.data.dtype,
             DROPOUT,
         ),
         Rule(
-            "probability must be float32 where data holds integers, else a float",
+            "{probability} must be float32 where data holds integers, else a float",
             lambda i, _: (
                 (p := operand(i, "probability")) is None
                 or (p.dtype in FLOATS if i.data.dtype.is_float else p.dtype is F32)

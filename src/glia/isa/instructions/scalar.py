@@ -84,17 +84,17 @@ class Activation(TableFunction):
         column("reduced", "data", source=ACTIVATION),
         dtypes("scale", (F32,), source=ACTIVATION),
         Rule(
-            "bias must not be tfloat32",
+            "{bias} must not be tfloat32",
             lambda i, _: (p := operand(i, "bias")) is None or p.dtype is not TF32,
             ACTIVATION,
         ),
         Rule(
-            "function must be an activation function of the Scalar Engine without a parameter",
+            "{function} must be an activation function of the Scalar Engine without a parameter",
             lambda i, _: i.function in ACTIVATIONS and not ACTIVATIONS[i.function].has_parameter,
             ACTIVATION,
         ),
         Rule(
-            "bias must be a column, not a number, before generation 3",
+            "{bias} must be a column, not a number, before generation 3",
             lambda i, arch: (
                 arch.capabilities.has_immediate_bias
                 or isinstance(i.bias, Pattern)
@@ -198,12 +198,12 @@ class Activate2(TableFunction):
         column("reduced", "data", source=ACTIVATE2),
         same_dtype("operand0", "operand1", source=ACTIVATE2),
         Rule(
-            "function must be an activation function of the Scalar Engine",
+            "{function} must be an activation function of the Scalar Engine",
             lambda i, _: i.function in ACTIVATIONS,
             ACTIVATE2,
         ),
         Rule(
-            f"(op0, op1) must be one of {', '.join(f'({a}, {b})' for a, b in PAIRS)}",
+            f"({{op0}}, {{op1}}) must be one of {', '.join(f'({a}, {b})' for a, b in PAIRS)}",
             lambda i, _: (i.op0, i.op1) in PAIRS,
             ACTIVATE2,
         ),
@@ -216,7 +216,7 @@ class Activate2(TableFunction):
             ACTIVATE2,
         ),
         Rule(
-            "reverse0 and reverse1 need an operator that is not bypass",
+            "{reverse0} and {reverse1} need an operator that is not bypass",
             lambda i, _: (
                 not (i.reverse0 and i.op0 == "bypass") and not (i.reverse1 and i.op1 == "bypass")
             ),

@@ -46,7 +46,7 @@ class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
     arrives = "natural"
     cost_source = "Trainium/Inferentia2 guide: dynamic accesses cost about 600 cycles"
     rules = (
-        Rule("src must be one element", lambda i, _: i.src.elements == 1, REGISTERS),
+        Rule("{src} must be one element", lambda i, _: i.src.elements == 1, REGISTERS),
         dtypes("src", INTEGERS, source=REGISTERS),
     )
     assumed = ("an integer of fewer than 32 bits is extended by its sign, if it has one",)
@@ -77,7 +77,7 @@ class RegisterStore(Instr, engine="sync", engines=SEQUENCERS):
     cost_source = "assumed"
     assumed = ("storing to an integer of fewer than 32 bits drops the others",)
     rules = (
-        Rule("dst must be one element", lambda i, _: i.dst.elements == 1, STORE),
+        Rule("{dst} must be one element", lambda i, _: i.dst.elements == 1, STORE),
         dtypes("dst", INTEGERS, source=STORE),
     )
 
@@ -127,7 +127,9 @@ class RegisterAlu(Instr, engine="sync", engines=SEQUENCERS):
 
     arrives = "natural"
     cost_source = "assumed"
-    rules = (Rule("op must be a register operator", lambda i, _: i.op in REGISTER_OPS, "assumed"),)
+    rules = (
+        Rule("{op} must be a register operator", lambda i, _: i.op in REGISTER_OPS, "assumed"),
+    )
 
     @staticmethod
     def compute(register: str, op: str, a: int, b: int) -> int:

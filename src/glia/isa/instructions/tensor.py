@@ -189,18 +189,19 @@ class NcMatmul(Instr, engine="tensor"):
     )
     rules = (
         Rule(
-            "stationary and moving must have the same number of partitions",
+            "{stationary} and {moving} must have the same number of partitions",
             lambda i, _: i.stationary.partitions == i.moving.partitions,
             MATMUL,
             "both hold the dimension that is summed over on their partitions; transpose the other",
         ),
         Rule(
-            "dst must have a partition for each column of stationary, a column for each of moving",
+            "{dst} must have a partition for each column of {stationary}, a column for each of "
+            "{moving}",
             _product_shape,
             MATMUL,
         ),
         Rule(
-            "moving must have at most 512 columns, the float32 elements of one PSUM bank, or on "
+            "{moving} must have at most 512 columns, the float32 elements of one PSUM bank, or on "
             "generation 4 what fits in PSUM",
             lambda i, arch: moving_fits(i, i.moving.free // i.rows_per_partition, arch),
             MATMUL,
@@ -216,7 +217,7 @@ class NcMatmul(Instr, engine="tensor"):
         ),
         Rule("float8_e4m3 does not multiply float8_e4m3fn", _formats_mix, MATMUL),
         Rule(
-            "dst must be float32 (bfloat16 too on generation 4), in transpose mode as stationary",
+            "{dst} must be float32 (bfloat16 too on generation 4), in transpose mode as stationary",
             _destination_dtype,
             MATMUL,
             "let dst be float32, and round when it is copied to SBUF",
@@ -227,7 +228,7 @@ class NcMatmul(Instr, engine="tensor"):
             "assumed",
         ),
         Rule(
-            "perf_mode must be none or double_row",
+            "{perf_mode} must be none or double_row",
             lambda i, _: i.perf_mode in ("none", "double_row"),
             MATMUL,
         ),
@@ -242,14 +243,14 @@ class NcMatmul(Instr, engine="tensor"):
             "Trainium2 architecture guide, double fp8 performance",
         ),
         Rule(
-            "tile_position and tile_size must name a tile of 64 or 128 (from generation 3 on also "
-            "32) rows and columns at a multiple of its size",
+            "{tile_position} and {tile_size} must name a tile of 64 or 128 (from generation 3 on "
+            "also 32) rows and columns at a multiple of its size",
             tiling_holds,
             MATMUL,
         ),
         Rule(
-            "stationary must have at most as many partitions and columns as the tile of the array, "
-            "128 without one",
+            "{stationary} must have at most as many partitions and columns as the tile of the "
+            "array, 128 without one",
             lambda i, _: fits_tile(i, _columns(i)),
             MATMUL,
             "loop over 128 columns of stationary, and over 128 partitions, which add up in dst",
@@ -365,7 +366,7 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
     cost_source = "NKI release 2.26.1, nki.isa.nc_transpose"
     rules = (
         Rule(
-            "dst must be [F, P] where data is [P, F]",
+            "{dst} must be [F, P] where data is [P, F]",
             lambda i, _: i.dst.partitions == i.data.free and i.dst.free == i.data.partitions,
             TRANSPOSE,
         ),

@@ -296,14 +296,15 @@ class TensorReduce(Instr, engine="vector"):
     cost_source = FORMULAS
     rules = (
         Rule(
-            "axes must count 1 to all free dimensions of data, and dst hold the others' elements",
+            "{axes} must count 1 to all free dimensions of {data}, and {dst} hold the others' "
+            "elements",
             _reduced_shape,
             REDUCE,
         ),
         reducing_op("op"),
         bitvec_on_integers(("op",), ("dst", "data")),
         Rule(
-            "negate needs an arithmetic operator",
+            "{negate} needs an arithmetic operator",
             lambda i, _: (
                 not i.negate or i.op not in ALU_OPS or ALU_OPS[i.op].family == "arithmetic"
             ),
@@ -508,23 +509,23 @@ class StreamShuffle(Instr, engine="vector"):
     cost_source = "NKI release 2.26.1, nki.isa.nc_stream_shuffle"
     rules = (
         Rule(
-            "dst and src must have the same number of elements per partition",
+            "{dst} and {src} must have the same number of elements per partition",
             lambda i, _: i.dst.free == i.src.free,
             "NKI nki.isa.nc_stream_shuffle",
         ),
         same_dtype("dst", "src", source="NKI nki.isa.nc_stream_shuffle"),
         Rule(
-            "dst and src must both start where the one of more partitions may",
+            "{dst} and {src} must both start where the one of more partitions may",
             _whole_quadrants_start,
             "NKI nki.isa.nc_stream_shuffle",
         ),
         Rule(
-            "mask must have 32 entries, each 0 to 31 or 255",
+            "{mask} must have 32 entries, each 0 to 31 or 255",
             lambda i, _: len(i.mask) == 32 and all(0 <= m < 32 or m == 255 for m in i.mask),
             "NKI nki.isa.nc_stream_shuffle",
         ),
         Rule(
-            "mask must name partitions that src has, for every partition of dst",
+            "{mask} must name partitions that src has, for every partition of dst",
             lambda i, _: (
                 len(i.mask) != 32 or max(_shuffled(i.mask, i.dst.partitions)) < i.src.partitions
             ),

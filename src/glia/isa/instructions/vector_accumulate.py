@@ -232,7 +232,7 @@ class TensorScalarCumulative(VectorAccumulating, engine="vector"):
         known_op("op0", arity=2),
         arithmetic("op0", source=CUMULATIVE),
         Rule(
-            "op1 must be add, subtract, multiply, maximum or minimum",
+            "{op1} must be add, subtract, multiply, maximum or minimum",
             lambda i, _: i.op1 in ("add", "subtract", "multiply", "maximum", "minimum"),
             CUMULATIVE,
         ),

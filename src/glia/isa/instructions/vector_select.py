@@ -71,12 +71,12 @@ class RangeSelect(VectorAccumulating, engine="vector"):
         dtypes("bound0", (F32,), source=RANGE),
         dtypes("bound1", (F32,), source=RANGE),
         Rule(
-            f"compare0 and compare1 must be one of {', '.join(RANGE_COMPARISONS)}",
+            f"{{compare0}} and {{compare1}} must be one of {', '.join(RANGE_COMPARISONS)}",
             lambda i, _: {i.compare0, i.compare1} <= set(RANGE_COMPARISONS),
             RANGE,
         ),
         Rule(
-            "false_value must be the least float32",
+            "{false_value} must be the least float32",
             lambda i, _: np.float32(i.false_value) == np.float32(LEAST),
             RANGE,
         ),
@@ -148,7 +148,7 @@ class SelectReduce(VectorAccumulating, engine="vector"):
         column("on_false", "data", source=SELECT),
         column("reduced", "data", source=SELECT),
         Rule(
-            "data must not hold tfloat32 or 32-bit integers",
+            "{data} must not hold tfloat32 or 32-bit integers",
             lambda i, _: i.data.dtype not in (TF32, S32, U32),
             SELECT,
         ),

@@ -144,7 +144,7 @@ class BnAggr(Instr, engine="vector"):
     rules = (
         same_partitions("dst", "data", source=BN_AGGR),
         free_elements("dst", 2, source=BN_AGGR),
-        Rule("data must hold whole triples", lambda i, _: i.data.free % 3 == 0, BN_AGGR),
+        Rule("{data} must hold whole triples", lambda i, _: i.data.free % 3 == 0, BN_AGGR),
     )
 
     @staticmethod

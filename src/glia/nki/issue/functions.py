@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ from glia.nki.issue.former_signatures import SIGNATURE_CHANGES, upgrade_call
 from glia.nki.issue.instruction import Arguments, attribute, issue
 from glia.nki.issue.signature_checks import require_binding
 from glia.nki.names.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
-from glia.nki.names.errors import BrokenRule, MaskNotSupported, NotInNki
+from glia.nki.names.errors import MaskNotSupported, NotInNki
 from glia.nki.session.session import Session, caller, current, shown
 from glia.nki.tensors.nki_object import NkiInstruction
 
@@ -62,11 +61,6 @@ TYPE_PREDICATES: dict[str, Callable[[Any], bool]] = {
 REQUIRED = inspect.Parameter.empty  # a default for parameters that have none
 # Keywords of earlier releases that have no effect: mask=None, and dtype=, which is that of dst.
 OBSOLETE_KEYWORDS = ("mask", "dtype")
-# The names of operands and attributes in the sentence of a rule, and in the values after it.
-SUBJECT = re.compile(
-    r"^(\w+ )?\(?\w+(, \w+| and \w+)*\)?(?= (must|needs?|takes?|cannot|partition) )|\bof data\b"
-)
-OPERAND = re.compile(r"(?<![^ ])\w+(?= is )")
 
 
 def make_function(
@@ -90,6 +84,7 @@ def make_function(
     """
     instruction = INSTRUCTIONS[mnemonic or name]
     aliases = dict(renamed or {})
+    documented = {field: parameter for parameter, field in aliases.items()}
     signature = _signature(instruction, parameters.split(), aliases, dict(defaults or {}))
     bind = Binder(f"{module}.{name}", signature)
     optional = {f.name for f in dataclasses.fields(instruction) if "None" in str(f.type)}
@@ -128,16 +123,11 @@ def make_function(
             target = aliases.get(each, each)
             if value is not None or target in optional:
                 fields[target] = value
-        try:
-            return issue(session, name, instruction, fields, chosen)
-        except BrokenRule as broken:
-            rule = with_documented_names(aliases, str(broken.facts["rule"]))
-            facts = {**broken.facts, "rule": rule}
-            raise BrokenRule(**facts, instruction=broken.instruction, loc=broken.loc) from None
+        return issue(session, name, instruction, fields, chosen, names=documented)
 
     issuing = IssueFunction(issue_uncached, tuple(signature.parameters), aliases, accumulate_query)
     return with_metadata(
-        memoize_calls(issuing), name, module, signature, describe(instruction, aliases)
+        memoize_calls(issuing), name, module, signature, describe(instruction, documented)
     )
 
 
@@ -242,20 +232,7 @@ def attribute_predicate(instruction: type[Instr], name: str) -> Callable[[Any], 
     return (lambda value: any(fits(value) for fits in known)) if len(known) == len(kinds) else None
 
 
-def with_documented_names(aliases: Mapping[str, str], rule: str) -> str:
-    """The text of a rule and of the operands that break it, in documented parameter names."""
-    outer = {inner: name for name, inner in aliases.items()}
-    if not outer:
-        return rule
-    sentence, here, operands = rule.partition("; here ")
-
-    def renamed(found: re.Match[str]) -> str:
-        return re.sub(r"\w+", lambda word: outer.get(word[0], word[0]), found[0])
-
-    return SUBJECT.sub(renamed, sentence) + here + OPERAND.sub(renamed, operands)
-
-
-def describe(instruction: type[Instr], aliases: Mapping[str, str] | None = None) -> str:
+def describe(instruction: type[Instr], names: Mapping[str, str] | None = None) -> str:
     """The help text of an instruction: its meaning, engines, generations and rules."""
     engines = ", ".join(instruction.engines)
     with_nki = [arch.generation for arch in ARCHS if arch.capabilities.has_nki]
@@ -265,9 +242,7 @@ def describe(instruction: type[Instr], aliases: Mapping[str, str] | None = None)
         lines.append(f"Generations: {', '.join(map(str, generations))}.")
     if instruction.rules:
         lines += ["", "Rules:"]
-        lines += [
-            f"* {with_documented_names(aliases or {}, rule.sentence)}" for rule in instruction.rules
-        ]
+        lines += [f"* {rule.text(names or {})}" for rule in instruction.rules]
     return "\n".join(lines)
 
 

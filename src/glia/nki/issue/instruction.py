@@ -6,8 +6,10 @@ partitions of operands and on attributes, never on offsets within tiles, and is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -38,6 +40,7 @@ from glia.nki.tensors.views import pattern_signature
 Arguments = dict[str, Any]
 MAX_SIGNATURES = 1 << 16  # legal signatures cached
 
+OWN_NAMES: Mapping[str, str] = MappingProxyType({})
 _LEGAL_ENGINES: dict[tuple[Any, ...], str] = {}  # signature -> the engine that runs it
 
 
@@ -50,10 +53,12 @@ def issue(
     *,
     queue: str = "",
     skips: bool = False,
+    names: Mapping[str, str] = OWN_NAMES,
 ) -> NkiInstruction:
     """Issue the instruction on the chosen engine, or on the first legal one.
 
-    `skips` predicates it on the scalar indices of its operands being in bounds. BrokenRule when no
+    `skips` predicates it on the scalar indices of its operands being in bounds; `names` are the
+    documented ones of fields with another name, for errors. BrokenRule when no
     engine may run it, NotInNki for arguments of the wrong type.
     """
     loc = caller()
@@ -65,7 +70,7 @@ def issue(
     signature = (kind, session.arch.name, chosen._value_, queue, *operands.signature)
     on = _LEGAL_ENGINES.get(signature)
     if on is None:
-        on = _select_engine(session.arch, function, kind, fields, chosen, loc, signature)
+        on = _select_engine(session.arch, function, kind, fields, chosen, loc, signature, names)
     if chosen is not engine.unknown:
         session.engines_chosen.add(loc)
     fields["on"], fields["loc"] = on, loc
@@ -76,7 +81,7 @@ def issue(
             fields["queue"] = "store" if is_store else "load"
             fields["on"] = QUEUE_OWNERS[fields["queue"]]
     instruction = with_defaults(kind, fields)
-    _gather_staged(session, function, instruction, operands.staged)
+    _gather_staged(session, function, instruction, operands.staged, names)
     if indirect:
         _issue_indirect(session, instruction, indirect, loads, skips)
     else:
@@ -163,14 +168,15 @@ def _select_engine(
     chosen: engine,
     loc: Loc,
     key: tuple[Any, ...],
+    names: Mapping[str, str],
 ) -> str:
     """A legal engine of the instruction, exact ones first; BrokenRule when there is none."""
-    _check_partitions(arch, function, fields, loc)
-    names: tuple[str, ...] = (chosen.name,)
+    _check_partitions(arch, function, fields, loc, names)
+    engines: tuple[str, ...] = (chosen.name,)
     if chosen in (engine.unknown, engine.dma):
-        names = (kind.engine, *(each for each in kind.engines if each != kind.engine))
-    candidates = [with_defaults(kind, {**fields, "on": name, "loc": loc}) for name in names]
-    broken = [_rule_violations(each, arch) for each in candidates]
+        engines = (kind.engine, *(each for each in kind.engines if each != kind.engine))
+    candidates = [with_defaults(kind, {**fields, "on": name, "loc": loc}) for name in engines]
+    broken = [_rule_violations(each, arch, names) for each in candidates]
     legal = [each for each, found in zip(candidates, broken, strict=True) if not found]
     if not legal:
         refuse(function, broken[0][0], loc)
@@ -181,25 +187,28 @@ def _select_engine(
     return on
 
 
-def _check_partitions(arch: Arch, function: str, fields: Arguments, loc: Loc) -> None:
+def _check_partitions(
+    arch: Arch, function: str, fields: Arguments, loc: Loc, names: Mapping[str, str]
+) -> None:
     """Refuse too many partitions with the documented text, which programs match."""
     for name, value in fields.items():
         for pattern in value if isinstance(value, tuple) else (value,):
             if isinstance(pattern, Pattern) and pattern.memory is not Memory.HBM:
                 count = max(pattern.partitions, pattern.tile.partitions)
                 if count > arch.partitions:
+                    operand = names.get(name, name)
                     refuse(
                         function,
-                        f"{function} {name} partition dimension {count} exceeds maximum "
+                        f"{function} {operand} partition dimension {count} exceeds maximum "
                         f"{arch.partitions}\n  cure: loop over slices of {arch.partitions} "
                         "partitions, nl.tile_size.pmax",
                         loc,
                     )
 
 
-def _rule_violations(instruction: Instr, arch: Arch) -> list[str]:
+def _rule_violations(instruction: Instr, arch: Arch, names: Mapping[str, str]) -> list[str]:
     try:
-        return violations(instruction, arch)
+        return violations(instruction, arch, names)
     except (TypeError, ValueError, AttributeError) as problem:
         return [f"an argument has the wrong type: {problem}"]
 
@@ -221,10 +230,14 @@ def fold_dims(pattern: Pattern) -> Pattern:
 
 
 def _gather_staged(
-    session: Session, function: str, instruction: Instr, staged: list[StagedOperand]
+    session: Session,
+    function: str,
+    instruction: Instr,
+    staged: list[StagedOperand],
+    names: Mapping[str, str],
 ) -> None:
     """Gather indirect operands into their staging tiles before the instruction, if legal."""
-    if staged and (broken := indirect_violation(session.arch, instruction, staged)):
+    if staged and (broken := indirect_violation(session.arch, instruction, staged, names)):
         refuse(function, f"{function} {broken}", instruction.loc)
     for each in staged:
         if instruction.access(each.name) != "writes":

@@ -6,6 +6,7 @@ into them before it, operands that it writes scattered from them after it, on it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,13 +49,16 @@ def index_table(view: NkiTensor) -> NkiTensor:
     return table
 
 
-def indirect_violation(arch: Arch, instruction: Instr, operands: list[StagedOperand]) -> str:
+def indirect_violation(
+    arch: Arch, instruction: Instr, operands: list[StagedOperand], names: Mapping[str, str]
+) -> str:
     """The rule that the indirect operands of an instruction break; "" for none."""
     allowed = instruction.indirect
     found = {each.name: each for each in operands}
     for name in found:
         if allowed is None or name not in allowed.operands:
-            return f"{name} cannot be an indirect view; copy it to a tile with tensor_copy first"
+            operand = names.get(name, name)
+            return f"{operand} cannot be an indirect view; copy it to a tile with tensor_copy first"
     assert allowed is not None
     if not arch.capabilities.has_indirect_views:
         first = min(TensorGather.generations)

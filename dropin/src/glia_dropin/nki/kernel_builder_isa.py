@@ -1,6 +1,6 @@
 """`nki.compiler.kernel_builder.isa`: functions of nki.isa under kernel_builder's names.
 
-They issue the same instructions; what differs is how parameters and enumerations are called.
+They issue the same instructions; only parameters and enumerations have other names.
 """
 
 # The names are those that kernels write.
@@ -8,7 +8,10 @@ They issue the same instructions; what differs is how parameters and enumeration
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from enum import Enum
+from inspect import Parameter
 from typing import Any
 
 from glia.base.suggestions import nearest
@@ -101,54 +104,111 @@ activation_function = _Operators(
 )  # fmt: skip
 
 
-def _engine(given: engine | None) -> enums.engine:
-    return given.value if given is not None else enums.engine.unknown
+# --- functions that differ from nki.isa in the names of parameters alone -------------------------
 
 
-def dma_copy(
-    dst: NkiTensor, src: NkiTensor, engine: engine | None = None, name: str | None = None
-) -> NkiInstruction:
-    """Copy by DMA, started by `engine`."""
-    return nisa.dma_copy(dst=dst, src=src, engine=_engine(engine), name=name)
+def _renamed(
+    function: Callable[..., NkiInstruction],
+    parameters: str,
+    optional: Mapping[str, Any] | None,
+    text: str,
+    **fixed: Any,
+) -> Callable[..., NkiInstruction]:
+    """A row of the table: a function of nki.isa under kernel_builder's names of its parameters.
+
+    A parameter is `theirs=nki_isa's`, or one name where both agree; `parameters` are required,
+    then come `optional` ones with their defaults, then `name`. None stands for nki.isa's default.
+    `fixed` arguments of nki.isa are always passed.
+    """
+    defaults: dict[str, Any] = dict.fromkeys(parameters.split(), Parameter.empty)
+    defaults |= {**(optional or {}), "name": None}
+    names, signature_parameters = {}, []
+    for pair, default in defaults.items():
+        theirs, _, ours = pair.partition("=")
+        names[theirs] = ours or theirs
+        signature_parameters.append(
+            Parameter(theirs, Parameter.POSITIONAL_OR_KEYWORD, default=default)
+        )
+        if default is not None and default is not Parameter.empty:
+            fixed[ours or theirs] = default
+    signature = inspect.Signature(signature_parameters)
+    positional = tuple(names)
+    required = frozenset(pair.partition("=")[0] for pair in parameters.split())
+    enumerations = [name for name in ("engine", "reduce_cmd") if name in names]
+
+    def call(*args: Any, **kwargs: Any) -> NkiInstruction:
+        given = {**dict(zip(positional, args, strict=False)), **kwargs}
+        if len(given) != len(args) + len(kwargs) or not required <= given.keys() <= names.keys():
+            signature.bind(*args, **kwargs)  # raises the TypeError that says which is wrong
+        fields = fixed.copy()
+        for name, value in given.items():
+            if value is not None:
+                fields[names[name]] = value
+        for name in enumerations:
+            if name in fields:
+                fields[name] = fields[name].value
+        return function(**fields)
+
+    call.__doc__ = text
+    call.__signature__ = signature  # type: ignore[attr-defined]  # what help() shows
+    return call
 
 
-def dma_transpose(
-    dst: NkiTensor, src: NkiTensor, permutation: list[int] | None = None, name: str | None = None
-) -> NkiInstruction:
-    """Transpose by DMA; dimension i of dst is dimension permutation[i] of src."""
-    axes = tuple(permutation) if permutation is not None else None
-    return nisa.dma_transpose(dst=dst, src=src, axes=axes, name=name)
-
-
-def memset(
-    dst: NkiTensor, value: float, engine: engine | None = None, name: str | None = None
-) -> NkiInstruction:
-    """Write a number to every element."""
-    return nisa.memset(dst=dst, value=value, engine=_engine(engine), name=name)
-
-
-def tensor_copy(
-    dst: NkiTensor, src: NkiTensor, engine: engine | None = None, name: str | None = None
-) -> NkiInstruction:
-    """Copy on chip."""
-    return nisa.tensor_copy(dst=dst, src=src, engine=_engine(engine), name=name)
-
-
-def tensor_tensor_arith(
-    dst: NkiTensor,
-    lhs: NkiTensor,
-    rhs: NkiTensor,
-    op: Any,
-    engine: engine | None = None,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Write lhs op rhs."""
-    return nisa.tensor_tensor(
-        dst=dst, data1=lhs, data2=rhs, op=op, engine=_engine(engine), name=name
-    )
-
-
+dma_copy = _renamed(nisa.dma_copy, "dst src", {"engine": None}, "Copy by DMA, started by `engine`.")
+dma_transpose = _renamed(
+    nisa.dma_transpose, "dst src", {"permutation=axes": None},
+    "Transpose by DMA; dimension i of dst is dimension permutation[i] of src.",
+)  # fmt: skip
+memset = _renamed(nisa.memset, "dst value", {"engine": None}, "Write a number to every element.")
+tensor_copy = _renamed(nisa.tensor_copy, "dst src", {"engine": None}, "Copy on chip.")
+tensor_tensor_arith = _renamed(
+    nisa.tensor_tensor, "dst lhs=data1 rhs=data2 op", {"engine": None}, "Write lhs op rhs."
+)
 tensor_tensor_bitvec = tensor_tensor_arith
+scalar_tensor_tensor_arith = _renamed(
+    nisa.scalar_tensor_tensor, "dst src0=data src1=operand1 imm0=operand0 op0 op1", None,
+    "Write (src0 op0 imm0) op1 src1.",
+)  # fmt: skip
+tensor_scalar_cache_reduce = _renamed(
+    nisa.tensor_scalar_reduce, "dst reduce_res src=data operand0 op0 reduce_op", None,
+    "Write src op0 operand0, and to reduce_res what reduce_op makes of each partition's values.",
+)  # fmt: skip
+matmul = _renamed(
+    nisa.nc_matmul, "dst stationary moving", {"accum=accumulate": False, "is_transpose": False},
+    "Write stationary.T @ moving to PSUM, or add it where `accum`.",
+)  # fmt: skip
+stream_transpose = _renamed(
+    nisa.nc_transpose, "dst src=data", None,
+    "Transpose a tile of 32 by 32 on the Vector Engine.", engine=enums.engine.vector,
+)  # fmt: skip
+stream_shuffle = _renamed(
+    nisa.nc_stream_shuffle, "dst src shuffle_mask", None,
+    "Copy partition shuffle_mask[i] of every 32 to partition i.",
+)  # fmt: skip
+copy_predicated = _renamed(
+    nisa.tensor_copy_predicated, "dst pred_mask=predicate src", None,
+    "Copy the elements for which the mask is not 0.",
+)  # fmt: skip
+tensor_tensor_scan = _renamed(
+    nisa.tensor_tensor_scan, "dst src0=data0 src1=data1 imm0=initial op0 op1", None,
+    "Write, element after element, (the last result op0 src0) op1 src1, beginning with imm0.",
+)  # fmt: skip
+exponential = _renamed(
+    nisa.exponential, "dst src", {"max_value": 0.0}, "Write exp(src - max_value)."
+)
+range_select = _renamed(
+    nisa.range_select,
+    "dst src=on_true_tile bound0 bound1 fill_value=on_false_value comp_op0 comp_op1", None,
+    "Copy the elements whose number compares with both bounds, else write `fill_value`.",
+)  # fmt: skip
+select_reduce = _renamed(
+    nisa.select_reduce, "dst predicate on_true",
+    {"on_false": 0.0, "reduce_res": None, "reduce_cmd": None, "reduce_op": nl.maximum},
+    "Copy where the predicate is not 0, else write `on_false`; reduce_res takes the reduction.",
+)  # fmt: skip
+
+
+# --- functions whose arguments are converted -----------------------------------------------------
 
 
 def tensor_scalar_arith(
@@ -164,44 +224,14 @@ def tensor_scalar_arith(
 ) -> NkiInstruction:
     """Write (src op0 operand0) op1 operand1, the operands a number or one for each partition."""
     reverse0, reverse1 = reverse_operands.value
+    chosen = engine.value if engine is not None else enums.engine.unknown
     return nisa.tensor_scalar(
         dst=dst, data=src, op0=op0, operand0=operand0, reverse0=reverse0, op1=op1,
-        operand1=operand1, reverse1=reverse1, engine=_engine(engine), name=name,
+        operand1=operand1, reverse1=reverse1, engine=chosen, name=name,
     )  # fmt: skip
 
 
 tensor_scalar_bitvec = tensor_scalar_arith
-
-
-def scalar_tensor_tensor_arith(
-    dst: NkiTensor,
-    src0: NkiTensor,
-    src1: NkiTensor,
-    imm0: Operand,
-    op0: Any,
-    op1: Any,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Write (src0 op0 imm0) op1 src1."""
-    return nisa.scalar_tensor_tensor(
-        dst=dst, data=src0, op0=op0, operand0=imm0, op1=op1, operand1=src1, name=name
-    )
-
-
-def tensor_scalar_cache_reduce(
-    dst: NkiTensor,
-    reduce_res: NkiTensor,
-    src: NkiTensor,
-    operand0: Operand,
-    op0: Any,
-    reduce_op: Any,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Write src op0 operand0, and to reduce_res what reduce_op makes of each partition's values."""
-    return nisa.tensor_scalar_reduce(
-        dst=dst, data=src, op0=op0, operand0=operand0, reduce_op=reduce_op, reduce_res=reduce_res,
-        name=name,
-    )  # fmt: skip
 
 
 def tensor_reduce_arith(
@@ -245,97 +275,6 @@ def activation(
     return nisa.activation(
         dst=dst, op=op, data=src, bias=bias, scale=scale, reduce_op=reduce_op,
         reduce_res=reduce_res, reduce_cmd=command, name=name,
-    )  # fmt: skip
-
-
-def matmul(
-    dst: NkiTensor,
-    stationary: NkiTensor,
-    moving: NkiTensor,
-    accum: bool = False,
-    is_transpose: bool = False,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Write stationary.T @ moving to PSUM, or add it where `accum`."""
-    return nisa.nc_matmul(
-        dst=dst, stationary=stationary, moving=moving, accumulate=accum, is_transpose=is_transpose,
-        name=name,
-    )  # fmt: skip
-
-
-def stream_transpose(dst: NkiTensor, src: NkiTensor, name: str | None = None) -> NkiInstruction:
-    """Transpose a tile of 32 by 32 on the Vector Engine."""
-    return nisa.nc_transpose(dst=dst, data=src, engine=enums.engine.vector, name=name)
-
-
-def stream_shuffle(
-    dst: NkiTensor, src: NkiTensor, shuffle_mask: list[int], name: str | None = None
-) -> NkiInstruction:
-    """Copy partition shuffle_mask[i] of every 32 to partition i."""
-    return nisa.nc_stream_shuffle(dst=dst, src=src, shuffle_mask=shuffle_mask, name=name)
-
-
-def copy_predicated(
-    dst: NkiTensor, pred_mask: NkiTensor, src: Operand, name: str | None = None
-) -> NkiInstruction:
-    """Copy the elements for which the mask is not 0."""
-    return nisa.tensor_copy_predicated(dst=dst, src=src, predicate=pred_mask, name=name)
-
-
-def tensor_tensor_scan(
-    dst: NkiTensor,
-    src0: NkiTensor,
-    src1: NkiTensor,
-    imm0: Operand,
-    op0: Any,
-    op1: Any,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Write, element after element, (the last result op0 src0) op1 src1, beginning with imm0."""
-    return nisa.tensor_tensor_scan(
-        dst=dst, data0=src0, data1=src1, initial=imm0, op0=op0, op1=op1, name=name
-    )
-
-
-def exponential(
-    dst: NkiTensor, src: NkiTensor, max_value: Operand = 0.0, name: str | None = None
-) -> NkiInstruction:
-    """Write exp(src - max_value)."""
-    return nisa.exponential(dst=dst, src=src, max_value=max_value, name=name)
-
-
-def range_select(
-    dst: NkiTensor,
-    src: NkiTensor,
-    bound0: NkiTensor,
-    bound1: NkiTensor,
-    fill_value: float,
-    comp_op0: Any,
-    comp_op1: Any,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Copy the elements whose number compares with both bounds, else write `fill_value`."""
-    return nisa.range_select(
-        dst=dst, on_true_tile=src, comp_op0=comp_op0, comp_op1=comp_op1, bound0=bound0,
-        bound1=bound1, on_false_value=fill_value, name=name,
-    )  # fmt: skip
-
-
-def select_reduce(
-    dst: NkiTensor,
-    predicate: NkiTensor,
-    on_true: NkiTensor,
-    on_false: Operand = 0.0,
-    reduce_res: NkiTensor | None = None,
-    reduce_cmd: reduce_cmd | None = None,
-    reduce_op: Any = nl.maximum,
-    name: str | None = None,
-) -> NkiInstruction:
-    """Copy where the predicate is not 0, else write `on_false`; reduce_res takes what comes."""
-    command = enums.reduce_cmd.idle if reduce_cmd is None else reduce_cmd.value
-    return nisa.select_reduce(
-        dst=dst, predicate=predicate, on_true=on_true, on_false=on_false, reduce_res=reduce_res,
-        reduce_cmd=command, reduce_op=reduce_op, name=name,
     )  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""What stands behind the names of AWS's packages: re-creations of their inside on glia."""
+"""Re-creations of modules inside AWS's packages, implemented on glia."""

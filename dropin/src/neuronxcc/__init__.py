@@ -1,4 +1,4 @@
-"""What glia has of neuronxcc: NKI Beta 1, and dtypes of the host."""
+"""The part of neuronxcc that glia provides: NKI Beta 1, and dtypes of the host."""
 
 from neuronxcc import nki, starfish
 

@@ -1,1 +1,1 @@
-"""Kernels that AWS ships inside neuronxcc, on kernels of glia."""
+"""The kernels that AWS ships inside neuronxcc, implemented by kernels of glia."""

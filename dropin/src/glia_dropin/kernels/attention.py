@@ -1,7 +1,7 @@
-"""Attention under the names that `neuronxcc.nki` has it, computed by the kernels of this folder.
+"""The attention kernels of `neuronxcc.nki`, computed by glia.kernels.flash_attention.
 
-Products take the dtype of the tensors and are added up in float32, as without `mixed_precision`;
-with it the vendor's round float32 to bfloat16 first, so that these are only more accurate.
+Products are computed in the dtype of the tensors and accumulated in float32. `mixed_precision`, for
+which AWS's kernels round float32 to bfloat16 first, is ignored.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from glia.nki.beta1 import jit
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.language import NkiTensor
-from glia_dropin.kernels.grid import Range, refuse, share_of
-from glia_dropin.neuronxcc.shipping import from_current
+from glia_dropin.kernels.grid import Range, program_share, refuse_options
+from glia_dropin.neuronxcc.shipping import adapt_to_beta1
 
 ROWS = 128
 WITHOUT_SWAP = "AttentionMMSoftmaxMMWithoutSwap"
-INSTEAD = "the attention of nki-samples and of the NKI Library"
+ALTERNATIVE = "the attention of nki-samples and of the NKI Library"
 
 
 @dataclass(frozen=True)
 class FlashConfig:
-    """Options of flash_fwd; how the kernel of the vendor is tiled changes nothing here."""
+    """Options of flash_fwd; tile sizes are accepted and ignored."""
 
     seq_tile_size: int = 2048
     attn_core_tile_size: int = 256
@@ -45,17 +45,17 @@ def flash_fwd(
     """Attention of q [B, H, D, S] to k [B, G, D, T] and v [B, G, T, D]; [B, H, S, D] and lse.
 
     On a grid [B, G] each program has the heads that share keys. lse, [B, H, 128, S / 128] with the
-    logarithms of the sums of exponentials, comes when training; v is [B, G, D, T] when it
-    should be transposed.
+    logarithms of the sums of exponentials, is returned when training; v is [B, G, D, T] with
+    should_transpose_v.
     """
-    refuse("flash_fwd", {"logit_bias": logit_bias, "dropout": dropout_p > 0}, INSTEAD)
+    refuse_options("flash_fwd", {"logit_bias": logit_bias, "dropout": dropout_p > 0}, ALTERNATIVE)
     config = config or FlashConfig()
     batch, heads, width, rows = q.shape
     out = nl.ndarray((batch, heads, rows, width), dtype=q.dtype, buffer=nl.shared_hbm)
     dtype = getattr(nl, config.lse_dtype) if config.lse_dtype else nl.float32
     lse = nl.ndarray((batch, heads, ROWS, rows // ROWS), dtype=dtype, buffer=nl.shared_hbm)
     _forward(
-        q, k, v, out, lse, _own(batch, k.shape[1]), softmax_scale or width**-0.5,
+        q, k, v, out, lse, _program_ranges(batch, k.shape[1]), softmax_scale or width**-0.5,
         use_causal_mask, max(sliding_window, 0), config,
     )  # fmt: skip
     return (out, lse) if config.training else out
@@ -73,14 +73,14 @@ def flash_attn_bwd(
     On a grid [B, G] each program has the heads that share keys.
     """
     options = {"logit_bias": logit_bias_ref, "dropout": dropout_p > 0, "a sink": sinks}
-    refuse("flash_attn_bwd", options, INSTEAD)
+    refuse_options("flash_attn_bwd", options, ALTERNATIVE)
     dq, dk, dv = (
         nl.ndarray(each.shape, dtype=each.dtype, buffer=nl.shared_hbm)
         for each in (q_ref, k_ref, v_ref)
     )
     batch, groups, width, _ = k_ref.shape
     _backward(
-        [q_ref, o_ref, dy_ref, lse_ref, dq], [k_ref, v_ref, dk, dv], _own(batch, groups),
+        [q_ref, o_ref, dy_ref, lse_ref, dq], [k_ref, v_ref, dk, dv], _program_ranges(batch, groups),
         softmax_scale or width**-0.5, use_causal_mask, max(sliding_window, 0),
     )  # fmt: skip
     return dq, dk, dv
@@ -96,7 +96,9 @@ def fused_self_attn_for_SD_small_head_size(  # noqa: N802, the documented name
     """
     batch, width, rows = q_ref.shape
     out = nl.ndarray((batch, rows, width), dtype=q_ref.dtype, buffer=nl.shared_hbm)
-    _one_head(q_ref, k_ref, v_ref, out, _own(batch)[0], 0.125, use_causal_mask, is_small=True)
+    _attend_single_heads(
+        q_ref, k_ref, v_ref, out, _program_ranges(batch)[0], 0.125, use_causal_mask, is_small=True
+    )
     return out
 
 
@@ -109,8 +111,8 @@ def allocated_fused_self_attn_for_SD_small_head_size(  # noqa: N802, the documen
     On a grid [B] each program has one of the batch.
     """
     out = nl.ndarray(q_ref.shape, dtype=q_ref.dtype, buffer=nl.shared_hbm)
-    own = _own(q_ref.shape[0])[0]
-    _one_head(q_ref, k_ref, v_ref, out, own, 0.125, use_causal_mask, is_small=False)
+    own = _program_ranges(q_ref.shape[0])[0]
+    _attend_single_heads(q_ref, k_ref, v_ref, out, own, 0.125, use_causal_mask, is_small=False)
     return out
 
 
@@ -122,11 +124,11 @@ def attention_isa_kernel(
 
     It is causal where the kernel's name begins with Causal. The programs of a grid share N.
     """
-    refuse("attention_isa_kernel", kwargs, INSTEAD)
-    own = share_of(q.shape[0])
+    refuse_options("attention_isa_kernel", kwargs, ALTERNATIVE)
+    own = program_share(q.shape[0])
     if own[1]:
         is_causal = kernel_name.startswith("Causal")
-        _one_head(q, k, v, out, own, scale, is_causal, is_small=False)
+        _attend_single_heads(q, k, v, out, own, scale, is_causal, is_small=False)
 
 
 def attention_kernel(
@@ -136,58 +138,64 @@ def attention_kernel(
 
     AttentionMMSoftmaxMM takes q [N, D, S] and k [N, T, D]; the names that end in WithoutSwap k
     [N, D, T] and q either way, and Causal ones begin so. UnsupportedHere where S is D, so that a
-    shape does not say which way it is.
+    shape does not tell the two layouts apart.
     """
     takes_rows = kernel_name == "AttentionMMSoftmaxMM"
     if not takes_rows and kernel_name.removeprefix("Causal") != WITHOUT_SWAP:
-        refuse("nki.isa.attention_kernel", {f"kernel_name={kernel_name!r}": True}, INSTEAD)
+        refuse_options(
+            "nki.isa.attention_kernel", {f"kernel_name={kernel_name!r}": True}, ALTERNATIVE
+        )
     width, rows = v.shape[2], q.shape[1] * q.shape[2] // v.shape[2]
-    is_unclear = rows == width
-    refuse("nki.isa.attention_kernel", {"as many rows of q as columns": is_unclear}, INSTEAD)
-    _any_way(q, k, v, out, scale, kernel_name.startswith("Causal"), takes_rows=takes_rows)
+    is_ambiguous = rows == width
+    refuse_options(
+        "nki.isa.attention_kernel",
+        {"a square q, whose layout is ambiguous,": is_ambiguous},
+        ALTERNATIVE,
+    )
+    _attend_any_layout(q, k, v, out, scale, kernel_name.startswith("Causal"), takes_rows=takes_rows)
 
 
-# --- in the current generation -------------------------------------------------------------------
+# --- in the current NKI --------------------------------------------------------------------------
 
 
-@from_current
+@adapt_to_beta1
 def _forward(
     q: NkiTensor, k: NkiTensor, v: NkiTensor, out: NkiTensor, lse: NkiTensor,
     own: tuple[Range, Range], scale: float, causal: bool, window: int, config: FlashConfig,
 ) -> None:  # fmt: skip
     shared = q.shape[1] // k.shape[1]
-    q, out, lse = (_heads(each, own, shared) for each in (q, out, lse))
-    k, v = (_heads(each, own) for each in (k, v))
+    q, out, lse = (_program_heads(each, own, shared) for each in (q, out, lse))
+    k, v = (_program_heads(each, own) for each in (k, v))
     if config.should_transpose_v:
         v = v.permute((0, 1, 3, 2))
     sums = current.ndarray(out.shape[:3], current.float32, buffer=current.private_hbm)
     attend(q, k, v, out, sums, scale, causal, window, with_lse=config.training)
     if config.training:
-        nisa.dma_copy(lse, _by_rows(sums))
+        nisa.dma_copy(lse, _lse_layout(sums))
 
 
-@from_current
+@adapt_to_beta1
 def _backward(
     per_head: list[NkiTensor], per_group: list[NkiTensor], own: tuple[Range, Range],
     scale: float, causal: bool, window: int,
 ) -> None:  # fmt: skip
     shared = per_head[0].shape[1] // per_group[0].shape[1]
-    q, out, grad, lse, dq = (_heads(each, own, shared) for each in per_head)
-    k, v, dk, dv = (_heads(each, own) for each in per_group)
+    q, out, grad, lse, dq = (_program_heads(each, own, shared) for each in per_head)
+    k, v, dk, dv = (_program_heads(each, own) for each in per_group)
     batch, heads, _, rows = q.shape
     sums = current.ndarray((batch, heads, rows), current.float32, buffer=current.private_hbm)
-    nisa.dma_copy(_by_rows(sums), lse)
-    turned = (each.permute((0, 1, 3, 2)) for each in (v, out, grad))
-    results = (each.permute((0, 1, 3, 2)) for each in (dq, dk, dv))
-    attend_backward(q, k, *turned, sums, *results, scale, causal, window)
+    nisa.dma_copy(_lse_layout(sums), lse)
+    v, out, grad = (each.permute((0, 1, 3, 2)) for each in (v, out, grad))
+    dq, dk, dv = (each.permute((0, 1, 3, 2)) for each in (dq, dk, dv))
+    attend_backward(q, k, v, out, grad, sums, dq, dk, dv, scale, causal, window)
 
 
-@from_current
-def _one_head(
+@adapt_to_beta1
+def _attend_single_heads(
     q: NkiTensor, k: NkiTensor, v: NkiTensor, out: NkiTensor, own: Range, scale: float,
     causal: bool, *, is_small: bool,
 ) -> None:  # fmt: skip
-    """One head each; a small one has k [N, T, D] and out [N, S, D], others both the other way."""
+    """Attention of N single heads; k is [N, T, D] and out [N, S, D] if `is_small`, else swapped."""
     q, k, v, out = (each[current.ds(*own)] for each in (q, k, v, out))
     if is_small:
         k = k.permute((0, 2, 1))
@@ -198,12 +206,12 @@ def _one_head(
     attend(q, k, v, out, sums, scale, causal, 0, with_lse=False)
 
 
-@from_current
-def _any_way(
+@adapt_to_beta1
+def _attend_any_layout(
     q: NkiTensor, k: NkiTensor, v: NkiTensor, out: NkiTensor, scale: float, causal: bool, *,
     takes_rows: bool,
 ) -> None:  # fmt: skip
-    """One head each; q and out may be [N, S, D] or [N, D, S], k is [N, T, D] or [N, D, T]."""
+    """Attention of N single heads; q and out are [N, S, D] or [N, D, S], as is k with T."""
     width = v.shape[2]
     q = q if q.shape[1] == width else q.permute((0, 2, 1))
     k = k.permute((0, 2, 1)) if takes_rows else k
@@ -213,21 +221,21 @@ def _any_way(
     attend(q, k, v, out, sums, scale, causal, 0, with_lse=False)
 
 
-def _heads(tensor: NkiTensor, own: tuple[Range, Range], shared: int = 1) -> NkiTensor:
-    """The part of [B, H, ...] that a program has, H counting heads that share keys."""
+def _program_heads(tensor: NkiTensor, own: tuple[Range, Range], shared: int = 1) -> NkiTensor:
+    """The program's part of [B, H, ...], where `shared` heads belong to each key head."""
     (batch, batches), (group, groups) = own
     part = tensor[current.ds(batch, batches)]
     return part[:, current.ds(group * shared, groups * shared)]
 
 
-def _by_rows(sums: NkiTensor) -> NkiTensor:
+def _lse_layout(sums: NkiTensor) -> NkiTensor:
     """[B, H, S] seen as [B, H, 128, S / 128]."""
     batch, heads, rows = sums.shape
     return sums.reshape((batch, heads, rows // ROWS, ROWS)).permute((0, 1, 3, 2))
 
 
-def _own(*sizes: int) -> tuple[Range, ...]:
-    """The part of each axis that a program of the grid has; all of it without a grid."""
+def _program_ranges(*sizes: int) -> tuple[Range, ...]:
+    """This program's range of each grid axis; the whole axis without a grid."""
     if not nl.program_ndim():
         return tuple((0, size) for size in sizes)
     return tuple((int(nl.program_id(axis)), 1) for axis in range(len(sizes)))

@@ -1,4 +1,4 @@
-"""What kernels under names of Beta 1 share: parts of a grid, refused options."""
+"""Shared by the shipped kernels: splitting work over a grid, rejecting options."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from glia.nki.session.session import caller
 Range = tuple[int, int]  # first, count
 
 
-def share_of(count: int) -> Range:
-    """What a program of the grid has of so many, as even as can be; all of them without a grid."""
+def program_share(count: int) -> Range:
+    """The range of `count` items of this program, split evenly; all of them without a grid."""
     if not nl.program_ndim():
         return 0, count
     number, programs = int(nl.program_id(0)), int(nl.num_programs(0))
@@ -20,9 +20,9 @@ def share_of(count: int) -> Range:
     return first, count * (number + 1) // programs - first
 
 
-def refuse(function: str, options: dict[str, Any], instead: str) -> None:
-    """UnsupportedHere for an option with a value other than None or False; `instead` has it."""
+def refuse_options(function: str, options: dict[str, Any], alternative: str) -> None:
+    """UnsupportedHere for any option other than None or False, naming what to use instead."""
     for name, value in options.items():
         if value is not None and value is not False:
             what = f"{name} in {function}"
-            raise UnsupportedHere(what=what, why=f"{instead} has it", loc=caller())
+            raise UnsupportedHere(what=what, why=f"use {alternative}", loc=caller())

@@ -1,7 +1,7 @@
 """Feed-forward layers and projections under the private names that public models import.
 
-What they compute and the order of their parameters are those of the calls in public models; the
-kernels are those of this folder. The programs of a grid share the tokens.
+Results and the order of parameters follow the calls in public models; the computation is that of
+glia.kernels. The programs of a grid split the tokens.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from glia.nki.beta1 import jit
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.language import NkiTensor
-from glia_dropin.kernels.grid import Range, refuse, share_of
-from glia_dropin.neuronxcc.shipping import from_current
+from glia_dropin.kernels.grid import Range, program_share, refuse_options
+from glia_dropin.neuronxcc.shipping import adapt_to_beta1
 
-INSTEAD = "the NKI Library"
+ALTERNATIVE = "the NKI Library"
 
 
 def mlp_isa_kernel(
@@ -32,9 +32,9 @@ def mlp_isa_kernel(
 
     ln_w is [1, H], gate_w and up_w [H, I], down_w [I, H].
     """
-    refuse("mlp_isa_kernel", kwargs, INSTEAD)
+    refuse_options("mlp_isa_kernel", kwargs, ALTERNATIVE)
     gain = _gain(hidden, ln_w, skip_gamma) if fused_rmsnorm else None
-    own = _own(hidden)
+    own = _program_tokens(hidden)
     if own[1]:
         _feed_forward(hidden, gain, gate_w, up_w, down_w, out, own, eps)
 
@@ -44,9 +44,9 @@ def rmsnorm_qkv_isa_kernel(
     fused_rmsnorm: bool = True, bias: Any = None, skip_gamma: bool = False, **kwargs: Any,
 ) -> None:  # fmt: skip
     """out = x @ qkv_w for x [B, S, H], hidden or its RMS norm; ln_w is [1, H], qkv_w [H, I]."""
-    refuse("rmsnorm_qkv_isa_kernel", {"bias": bias, **kwargs}, INSTEAD)
+    refuse_options("rmsnorm_qkv_isa_kernel", {"bias": bias, **kwargs}, ALTERNATIVE)
     gain = _gain(hidden, ln_w, skip_gamma) if fused_rmsnorm else None
-    own = _own(hidden)
+    own = _program_tokens(hidden)
     if own[1]:
         _project(hidden, gain, qkv_w, out, own, eps)
 
@@ -57,37 +57,37 @@ def allocated_fused_rms_norm_qkv(
 ) -> Tensor:
     """The RMS norm of hidden [B, S, H] @ weights [H, I], which hold its gain; [B, S, I].
 
-    The norm is float32, whatever `norm_dtype` allows. The programs of a grid share the tokens.
+    The norm is float32, whatever `norm_dtype` allows. The programs of a grid split the tokens.
     """
     shape = *hidden.shape[:2], weights.shape[1]
     out = nl.ndarray(shape, dtype=hidden.dtype, buffer=nl.shared_hbm)
-    own = _own(hidden)
+    own = _program_tokens(hidden)
     if own[1]:
         _project(hidden, _gain(hidden, None, skip_gamma=True), weights, out, own, eps)
     return out
 
 
-@from_current
+@adapt_to_beta1
 def _feed_forward(
     hidden: NkiTensor, gain: NkiTensor | None, gate: NkiTensor, up: NkiTensor, down: NkiTensor,
     out: NkiTensor, own: Range, eps: float,
 ) -> None:  # fmt: skip
-    made = swiglu(_tokens(hidden, own, gain, eps), gate, up, down)
-    nisa.dma_copy(_tokens(out, own), made)
+    made = swiglu(_token_rows(hidden, own, gain, eps), gate, up, down)
+    nisa.dma_copy(_token_rows(out, own), made)
 
 
-@from_current
+@adapt_to_beta1
 def _project(
     hidden: NkiTensor, gain: NkiTensor | None, weight: NkiTensor, out: NkiTensor, own: Range,
     eps: float,
 ) -> None:  # fmt: skip
-    project(_tokens(hidden, own, gain, eps), weight, _tokens(out, own))
+    project(_token_rows(hidden, own, gain, eps), weight, _token_rows(out, own))
 
 
-def _tokens(
+def _token_rows(
     tensor: NkiTensor, own: Range, gain: NkiTensor | None = None, eps: float = 0.0
 ) -> NkiTensor:
-    """The rows [T, H] of [B, S, H] that a program has, normalised when there is a gain."""
+    """The program's rows [T, H] of [B, S, H], RMS-normalised if there is a gain."""
     batch, length, width = tensor.shape
     rows = tensor.reshape((batch * length, width))[current.ds(*own)]
     return rows if gain is None else rmsnorm(rows, gain.reshape((width,)), eps)
@@ -99,6 +99,6 @@ def _gain(hidden: Any, ln_w: Any, skip_gamma: bool) -> Any:
     return nl.shared_constant(np.ones((1, hidden.shape[-1]), np.float32), dtype=hidden.dtype)
 
 
-def _own(hidden: Any) -> Range:
+def _program_tokens(hidden: Any) -> Range:
     """The tokens that a program of the grid has."""
-    return share_of(hidden.shape[0] * hidden.shape[1])
+    return program_share(hidden.shape[0] * hidden.shape[1])

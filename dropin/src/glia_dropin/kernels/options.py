@@ -1,7 +1,7 @@
-"""Options of kernels that the vendor ships, as callers of Beta 1 name them.
+"""Option enumerations of the kernels that AWS ships inside neuronxcc.
 
-Models import these names from `neuronxcc.nki._pre_prod_kernels` beside the kernels that take them.
-Members and values are those of the NKI Library, where the kernels went.
+Models import them from `neuronxcc.nki._pre_prod_kernels` beside the kernels. Members and values are
+those of the NKI Library, which has the kernels now.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class QKVOutputLayout(Enum):
-    """Where heads, batch, sequence and the elements of a head lie in a projection's result."""
+    """The order of batch, heads, sequence and head dimension in a projection's result."""
 
     BSD = 0
     NBSd = 1
@@ -36,7 +36,7 @@ class ActFnType(Enum):
 
 
 class RouterActFnType(Enum):
-    """What makes affinities of a router's logits."""
+    """The function from a router's logits to expert affinities."""
 
     SIGMOID = 0
     SOFTMAX = 1
@@ -46,7 +46,7 @@ class RouterActFnType(Enum):
 
 
 class ExpertAffinityScaleMode(Enum):
-    """Where affinities multiply what experts compute."""
+    """Where expert affinities scale the experts' computation."""
 
     NO_SCALE = 0
     POST_SCALE = 1

@@ -1,4 +1,4 @@
-"""Kernels under the names that `neuronxcc.nki` has them, for kernels of that generation to call."""
+"""Other kernels of `neuronxcc.nki`: images, cumulative sums, and the example of an addition."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from glia.nki.beta1 import jit
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1.tensors.tensor import Tensor
 from glia.nki.language import NkiTensor
-from glia_dropin.kernels.grid import share_of
-from glia_dropin.neuronxcc.shipping import from_current
+from glia_dropin.kernels.grid import program_share
+from glia_dropin.neuronxcc.shipping import adapt_to_beta1
 
-conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh = from_current(  # noqa: N816, the documented name
+conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh = adapt_to_beta1(  # noqa: N816, the documented name
     conv2d_layouts.conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh
 )
 
 
 @jit
-@from_current
+@adapt_to_beta1
 def cumsum(x: NkiTensor, axis: int = -1) -> NkiTensor:
-    """Sums of everything up to each element of the last dimension."""
+    """The cumulative sum along the last dimension; ValueError for another axis."""
     if axis not in (-1, x.ndim - 1):
-        raise ValueError(f"sums go along the last dimension, not along {axis}")
-    return current_cumsum(x)
+        raise ValueError(f"cumsum is along the last dimension, not axis {axis}")
+    sums: NkiTensor = current_cumsum(x)
+    return sums
 
 
-@from_current
+@adapt_to_beta1
 def _resize_image(out: NkiTensor, image: NkiTensor, number: int, count: int) -> None:
     """Resize `count` images, from `number` on."""
     resize_into(out[number : number + count], image[number : number + count])
@@ -47,27 +48,28 @@ def resize_nearest_fixed_dma_kernel(data_tensor: Tensor, out_shape: tuple[int, .
 
 
 @jit
-@from_current
+@adapt_to_beta1
 def select_and_scatter_kernel(operand_tensor: NkiTensor, source_tensor: NkiTensor) -> NkiTensor:
     """The gradient of max pooling with 3 x 3 windows, 2 apart, border 1."""
-    return select_and_scatter(operand_tensor, source_tensor)
+    gradient: NkiTensor = select_and_scatter(operand_tensor, source_tensor)
+    return gradient
 
 
 @jit
 def add_kernel_nx8x128x512(a_ptr: Tensor, b_ptr: Tensor, n_elements: int) -> Tensor:
     """a + b, [N, 8, 128, 512], of which the first n_elements in order are written.
 
-    The programs of a grid share N.
+    The programs of a grid split N.
     """
     out = nl.ndarray(a_ptr.shape, dtype=a_ptr.dtype, buffer=nl.shared_hbm)
     each = math.prod(a_ptr.shape[1:])
-    first, count = share_of(a_ptr.shape[0])
-    _add_part(a_ptr, b_ptr, out, first * each, min((first + count) * each, n_elements))
+    first, count = program_share(a_ptr.shape[0])
+    _add_elements(a_ptr, b_ptr, out, first * each, min((first + count) * each, n_elements))
     return out
 
 
-@from_current
-def _add_part(a: NkiTensor, b: NkiTensor, out: NkiTensor, first: int, end: int) -> None:
-    """Add elements `first` to `end`, which is not included, in order."""
+@adapt_to_beta1
+def _add_elements(a: NkiTensor, b: NkiTensor, out: NkiTensor, first: int, end: int) -> None:
+    """out = a + b for the elements from `first` below `end`, in row-major order."""
     if end > first:
         add_rows(*(tensor.reshape((tensor.size,))[first:end] for tensor in (a, b, out)))

@@ -1,20 +1,19 @@
-"""What tests of microscaled kernels compare with, on arrays of the host.
+"""Reference quantisation and matrix product of microscaling (MX) dtypes, on host arrays.
 
-The dtypes of four packed values are NumPy's here, which views of arrays take. Scales are 8 bits of
-exponent, contiguous: one row for 8 rows of data. Their values are those of the public utility of
-the same names: the exponent of the greatest magnitude less the greatest exponent of the dtype, one
-less than the instruction's, which `custom_mx_max_exp` asks for.
+Dtypes of four packed values are NumPy dtypes that arrays can be viewed as. Scales are 8-bit
+exponents, contiguous, one row for 8 rows of data. As in the public utility of these names a scale
+is the exponent of the greatest magnitude less the greatest exponent of the dtype, one less than the
+instruction's; `custom_mx_max_exp` overrides the latter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
-import ml_dtypes
 import numpy as np
 
-from glia.base.dtype import DType
+from glia.base.dtype import DType, float_limits
 from glia.isa.instructions.microscaling import (
     GROUP,
     dequantized,
@@ -43,13 +42,15 @@ def quantize_mx_golden(
     Saturation clips to the greatest number of the dtype; `reverse_dst_fdim_group` lays groups of so
     many columns in reverse order first.
     """
-    packed = _packed(out_quantized_dtype)
+    packed = _packed_dtype(out_quantized_dtype)
     assert packed.packs is not None
-    limits = ml_dtypes.finfo(packed.packs.numpy)
+    limits = float_limits(packed.packs.numpy)
     values = np.asarray(in_tensor).astype(np.float32)
     partitions, free = values.shape
     if partitions % GROUP or free % 4:
-        _refuse(f"a tensor of shape {values.shape}", "groups are 8 partitions by 4 values")
+        _raise_unsupported(
+            f"a tensor of shape {values.shape}", "groups are 8 partitions by 4 values"
+        )
     if reverse_dst_fdim_group:
         columns = np.arange(free).reshape(-1, reverse_dst_fdim_group)[::-1].reshape(free)
         values = values[:, columns]
@@ -77,35 +78,38 @@ def nc_matmul_mx_golden(
         (moving_x4, moving_scale, moving_scale_p_offset),
     )
     left, right = (
-        dequantized(data, _codes(scale, len(data), use_contiguous_scale, offset), _type_of(data))
+        dequantized(
+            data, _scale_codes(scale, len(data), use_contiguous_scale, offset), _array_dtype(data)
+        )
         for data, scale, offset in sides
     )
-    return left.T @ right
+    product: Array = left.T @ right
+    return product
 
 
-def _codes(scale: Array, partitions: int, is_contiguous: bool, offset: int) -> Array:
-    """A row of codes for each group."""
+def _scale_codes(scale: Array, partitions: int, is_contiguous: bool, offset: int) -> Array:
+    """The scale codes, one row for each group of 8 partitions."""
     codes = scale.view(np.uint8)
     return codes if is_contiguous else codes[scale_rows(partitions) + offset]
 
 
-def _packed(dtype: Any) -> DType:
-    """The packed dtype that is meant, or that packs the one that is meant."""
+def _packed_dtype(dtype: Any) -> DType:
+    """A packed dtype, given as itself or as the dtype that it packs; UnsupportedHere else."""
     name = to_dtype_name(dtype)
     found = DTYPES.get(name if name.endswith("_x4") else f"{name}_x4")
     if found is None:
-        _refuse(f"dtype {dtype!r}", "the packed ones are float8_e4m3fn_x4 and the like")
+        _raise_unsupported(f"dtype {dtype!r}", "the packed ones are float8_e4m3fn_x4 and the like")
     return found
 
 
-def _type_of(data: Array) -> DType:
-    packed = _packed(data.dtype)
+def _array_dtype(data: Array) -> DType:
+    packed = _packed_dtype(data.dtype)
     if packed.numpy != data.dtype:
-        _refuse(f"elements of {data.dtype}", "view them as one of the packed dtypes")
+        _raise_unsupported(f"elements of {data.dtype}", "view them as one of the packed dtypes")
     return packed
 
 
-def _refuse(what: str, why: str) -> Any:
+def _raise_unsupported(what: str, why: str) -> NoReturn:
     raise UnsupportedHere(what=what, why=why, loc=caller())
 
 

@@ -4,7 +4,7 @@ import logging
 
 from glia.nki import beta1 as nki
 
-# The level that importing the package adds, which callers use to turn logging off.
+# Importing AWS's package adds this level, which callers use to turn logging off.
 logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]
 
 __all__ = ["nki"]

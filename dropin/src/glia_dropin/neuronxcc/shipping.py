@@ -1,4 +1,4 @@
-"""Kernels that the vendor ships inside neuronxcc: those that glia has, and that the others miss."""
+"""Shipped kernels: adapting kernels of the current NKI to Beta 1, reporting missing ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor
 
 
 def missing_kernel(module: str) -> Callable[[str], object]:
-    """A `__getattr__` for the module of this name, whose other kernels glia does not have."""
+    """A module `__getattr__` that raises NotShipped for kernels that glia does not have."""
 
     def lookup(name: str) -> object:
         if name.startswith("__"):
@@ -26,43 +26,43 @@ def missing_kernel(module: str) -> Callable[[str], object]:
     return lookup
 
 
-def from_current(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the current generation for kernels of this one to call.
+def adapt_to_beta1(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of the current NKI as one that Beta 1 kernels can call.
 
-    It takes their tensors of HBM, and writes those that are no parameters; tensors that it makes
-    come back as tensors of this generation.
+    Beta 1 tensors in HBM are passed as core tensors, writable unless they are constant parameters;
+    core tensors that it returns become Beta 1 tensors.
     """
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def adapted(*args: Any, **kwargs: Any) -> Any:
         frame = require_frame(function.__name__)
-        given: dict[str, Tensor] = {}
-        positional = [_to_current(each, given) for each in args]
-        named = {name: _to_current(each, given) for name, each in kwargs.items()}
+        views: dict[str, Tensor] = {}
+        positional = [_to_current(each, views) for each in args]
+        named = {name: _to_current(each, views) for name, each in kwargs.items()}
         returned = function(*positional, **named)
         if isinstance(returned, tuple | list):
-            return type(returned)(_to_beta1(frame, each, given) for each in returned)
-        return _to_beta1(frame, returned, given)
+            return type(returned)(_to_beta1(frame, each, views) for each in returned)
+        return _to_beta1(frame, returned, views)
 
-    return called
+    return adapted
 
 
-def _to_current(value: Any, given: dict[str, Tensor]) -> Any:
-    """A tensor, or tensors, as the current generation has them; anything else as it is."""
+def _to_current(value: Any, views: dict[str, Tensor]) -> Any:
+    """The core tensor of a Beta 1 tensor, entered in `views` by name; lists element-wise."""
     if isinstance(value, list):
-        return [_to_current(each, given) for each in value]
+        return [_to_current(each, views) for each in value]
     if not isinstance(value, Tensor):
         return value
     is_read = value.storage.is_constant
     view = value.read_view() if is_read else value.write_view(is_partial=True)
-    given[view.name] = value
+    views[view.name] = value
     return view
 
 
-def _to_beta1(frame: Frame, value: Any, given: dict[str, Tensor]) -> Any:
-    """What a function returns, a tensor that it was given as that tensor."""
+def _to_beta1(frame: Frame, value: Any, views: dict[str, Tensor]) -> Any:
+    """The Beta 1 tensor of a returned core tensor: the argument it is a view of, or a new one."""
     if not isinstance(value, NkiTensor):
         return value
-    if value.name in given:
-        return given[value.name]
+    if value.name in views:
+        return views[value.name]
     return Tensor.whole(Storage.of(frame, value, frame.unique_name("", "result"), shared_hbm))

@@ -1,4 +1,4 @@
-"""What callers of kernels take from `neuronxcc.starfish`: dtypes of the host, `vnc`, `allclose`."""
+"""Names of `neuronxcc.starfish` that public code imports: host dtypes, `vnc`, `allclose`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ vnc = nc
 
 
 def as_native_type(dtype: Any) -> np.dtype[Any]:
-    """A dtype as NumPy's."""
-    return np.dtype(dtype)
+    """The NumPy dtype of a dtype."""
+    native: np.dtype[Any] = np.dtype(dtype)
+    return native
 
 
 def allclose(
     actual: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-8, *,
     equal_nan: bool = False, verbose: int = 0,
 ) -> bool:  # fmt: skip
-    """Whether arrays of any dtypes agree as numpy.allclose has it; `verbose` prints how far."""
+    """numpy.allclose of arrays of any dtypes; `verbose` prints the greatest difference."""
     found, wanted = (np.asarray(each).astype(np.float64) for each in (actual, expected))
     agree = bool(np.allclose(found, wanted, rtol=rtol, atol=atol, equal_nan=equal_nan))
     if verbose and found.size:

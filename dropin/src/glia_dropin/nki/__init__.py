@@ -1,4 +1,4 @@
-"""What public tools use of the inside of AWS's `nki` packages, on glia's machinery."""
+"""Modules inside AWS's `nki` package that public tools import, implemented on glia."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Kernels that keep what they compile to, and hand it to a function of the caller's to run."""
+"""Kernels that compile to a NEFF and run it by an executor of the caller."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class CompileKernel(Kernel):
 
 
 class StandaloneKernel(CompileKernel):
-    """What nki.jit makes where no framework calls the kernel."""
+    """The class of kernels that no framework calls, as AWS's nki.jit creates them."""
 
 
 def compile_kernel_to_nir(
@@ -100,7 +100,7 @@ def compile_kernel_to_nir(
     frontend: NKIFrontend | None = None,
     enable_cache: bool = False,
 ) -> Lowered:
-    """The program of a kernel for these arguments by name; nothing is kept for a later call."""
+    """The program of a kernel for these arguments by name; nothing is cached."""
     options = compile_opts or CompileOptions()
     known = as_kernel(kernel)
     ranks = getattr(known, "ranks", 0)

@@ -1,4 +1,4 @@
-"""The driver of the compiler: from a kernel or its program to a NEFF, and running that."""
+"""`nki.compiler.driver`: compiling a kernel or its program to a NEFF, and running that."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ import numpy as np
 from glia.neff.package import Neff
 from glia.nki.names.errors import NotInGlia
 from glia.profile.report import Profile, profile_programs
-from glia_dropin.nki.frontends import Lowered, NKIFrontend, TensorSpec, lower, with_outputs
+from glia_dropin.nki.frontends import Lowered, NKIFrontend, TensorSpec, lower, map_output_names
 from glia_dropin.nki.options import CompilationMode, CompileOptions
 from glia_dropin.nki.spike import SpikeModel, SpikeTensor
 
-ALIASED = ".must_alias_input"  # what callers append to the name of an input that is overwritten
+ALIASED = ".must_alias_input"  # suffix that callers give the names of inputs that are overwritten
 
 
 @dataclass(frozen=True)
 class ExecutionResult:
-    """Outputs by name, and what the timing model says: times in seconds, the rest in percent.
+    """Outputs by name, and simulated latency in seconds; None where not profiled.
 
-    `hfu` is the part of the core's peak of operations, `mbu` that of its bandwidth to HBM; None
-    where the time was not asked for.
+    `hfu` and `mbu` are percentages of the peak operations and of the HBM bandwidth of the cores.
     """
 
     outputs: dict[str, np.ndarray]
@@ -41,12 +40,12 @@ class ExecutionResult:
 
     @property
     def latency_max(self) -> float | None:
-        """The longest."""
+        """The longest execution; every one takes the same."""
         return self.latency
 
     @property
     def latency_std(self) -> float | None:
-        """How far executions differ: not at all."""
+        """The standard deviation of executions: 0."""
         return None if self.latency is None else 0.0
 
 
@@ -76,22 +75,24 @@ class CompiledKernel:
         Its result knows how long that took, unless `frontend_time` says; the contents of
         `tensor_inputs` are not looked at.
         """
-        compiled = _write(_own(frontend_result, "CompiledKernel.from_frontend"), compile_opts)
+        compiled = _write_neff(
+            _require_lowered(frontend_result, "CompiledKernel.from_frontend"), compile_opts
+        )
         return replace(compiled, mlir_time=frontend_time or compiled.mlir_time)
 
     @property
     def compilation_time(self) -> float:
-        """Both parts of the compilation."""
+        """Seconds of both parts of the compilation."""
         return self.mlir_time + self.neuronx_cc_time
 
     @property
     def input_specs(self) -> tuple[TensorSpec, ...]:
-        """What the kernel takes."""
+        """The inputs of the kernel, in order."""
         return self.bir.input_specs
 
     @property
     def output_specs(self) -> tuple[TensorSpec, ...]:
-        """What it gives."""
+        """The outputs of the kernel, in order."""
         return self.bir.output_specs
 
     @property
@@ -111,7 +112,7 @@ class CompiledKernel:
         return {name: 100 * each.utilization for name, each in engines.items()}
 
     def prepare_inputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The inputs under the names that the NEFF has for them."""
+        """The inputs by their names in the NEFF, without the suffix of aliased ones."""
         return {name.removesuffix(ALIASED): value for name, value in inputs.items()}
 
     def prepare_outputs(self) -> dict[str, np.ndarray]:
@@ -128,6 +129,15 @@ class CompiledKernel:
         self, profile: bool = False, rank_id: int = 0, world_size: int = 1, **inputs: np.ndarray
     ) -> ExecutionResult:
         """Run on arrays by name; with `profile` also timed."""
+        return self._run(inputs, profile, rank_id, world_size)
+
+    def _run(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        profile: bool = False,
+        rank_id: int = 0,
+        world_size: int = 1,
+    ) -> ExecutionResult:
         model = self._ensure_loaded(rank_id, world_size)
         tensors = {
             name: SpikeTensor.from_numpy(value, name)
@@ -138,28 +148,28 @@ class CompiledKernel:
             given = inputs.get(name, inputs.get(name + ALIASED))
             if given is not None and given.flags.writeable:
                 given[...] = tensors[name].numpy()
-        return _timed(outputs, model.profile()) if profile else ExecutionResult(outputs)
+        return _timed_result(outputs, model.profile()) if profile else ExecutionResult(outputs)
 
     def benchmark(
         self, warmup: int = 5, iterations: int = 10, **inputs: np.ndarray
     ) -> ExecutionResult:
-        """Run on arrays by name and time it; executions are all alike, so one is enough."""
+        """Run once on arrays by name and time it: every execution takes the same."""
         if warmup < 0 or iterations < 1:
             raise ValueError(f"{warmup} and {iterations} executions cannot be timed")
-        return self.run(profile=True, **inputs)
+        return self._run(inputs, profile=True)
 
     def execute(
         self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
     ) -> ExecutionResult:
         """Run on arrays by name and overwrite `outputs` with the results."""
-        result = self.run(**inputs)
+        result = self._run(inputs)
         for name, array in outputs.items():
             array[...] = result.outputs[name]
         return result
 
 
-def _timed(outputs: dict[str, np.ndarray], profile: Profile) -> ExecutionResult:
-    metrics = metrics_of(profile)
+def _timed_result(outputs: dict[str, np.ndarray], profile: Profile) -> ExecutionResult:
+    metrics = profile_metrics(profile)
     hfu, mbu = metrics["hfu_estimated_percent"], metrics["mbu_estimated_percent"]
     return ExecutionResult(outputs, metrics["total_time"], hfu, mbu)
 
@@ -188,14 +198,14 @@ def compile_bir_to_neff(
     The names are those of `bir.descriptor`; outputs may be given others. The contents of
     `input_arrays` are not looked at.
     """
-    own = _own(bir, "compile_bir_to_neff")
+    own = _require_lowered(bir, "compile_bir_to_neff")
     _check_names("inputs", argument_names, own.input_specs)
     known = [each.name for each in own.output_specs]
     if output_arg_names and list(output_arg_names) != known:
         _check_count("outputs", output_arg_names, known)
         names = dict(zip(known, output_arg_names, strict=True))
-        own = replace(own, traced=with_outputs(own.traced, names))
-    return _write(own, compile_opts)
+        own = replace(own, traced=map_output_names(own.traced, names))
+    return _write_neff(own, compile_opts)
 
 
 def compile_mlir_to_neff(
@@ -205,20 +215,20 @@ def compile_mlir_to_neff(
 
     The contents of `tensor_inputs` are not looked at.
     """
-    own = _own(module, "compile_mlir_to_neff")
+    own = _require_lowered(module, "compile_mlir_to_neff")
     if func_name != own.function_name:
         raise ValueError(f"the module holds {own.function_name}, not {func_name}")
-    return _write(own, compile_opts)
+    return _write_neff(own, compile_opts)
 
 
 def _compile_bir_to_neff(
     bir: Lowered, compile_opts: CompileOptions, inputs: Any = None
 ) -> CompiledKernel:
-    """As compile_bir_to_neff, with the program first; the contents of `inputs` do not matter."""
-    return _write(_own(bir, "_compile_bir_to_neff"), compile_opts)
+    """compile_bir_to_neff with the program first; `inputs` is ignored."""
+    return _write_neff(_require_lowered(bir, "_compile_bir_to_neff"), compile_opts)
 
 
-def _own(program: Any, name: str) -> Lowered:
+def _require_lowered(program: Any, name: str) -> Lowered:
     if not isinstance(program, Lowered):
         raise NotInGlia(
             name=name,
@@ -239,7 +249,7 @@ def _check_count(what: str, given: Sequence[str], known: Sequence[str]) -> None:
         raise ValueError(f"the {what} are {', '.join(known)}, not {', '.join(given)}")
 
 
-def _write(lowered: Lowered, options: CompileOptions) -> CompiledKernel:
+def _write_neff(lowered: Lowered, options: CompileOptions) -> CompiledKernel:
     began = time.perf_counter()
     path = Path(options.output_path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,10 +279,10 @@ def extract_perf_metrics(neff_path: str, ntff_path: str, verbose: bool = False) 
     if not Path(ntff_path).is_file():
         raise FileNotFoundError(f"there is no trace {ntff_path}: run the model with save_trace")
     neff = Neff.load(neff_path)
-    return metrics_of(profile_programs(neff.programs, neff.target))
+    return profile_metrics(profile_programs(neff.programs, neff.target))
 
 
-def metrics_of(profile: Profile) -> dict[str, Any]:
+def profile_metrics(profile: Profile) -> dict[str, Any]:
     """The totals of a profile under neuron-profile's names, over all cores."""
     timings = [each.timing for each in profile.cores or (profile,)]
     seconds = profile.latency_us / 1e6

@@ -1,4 +1,4 @@
-"""From a kernel to a program: the frontends, and what stands in the place of BIR and MLIR."""
+"""Frontends that lower a kernel to a program, and `Lowered`, which replaces BIR and MLIR."""
 
 from __future__ import annotations
 
@@ -68,28 +68,28 @@ class Lowered:
 
     @property
     def module(self) -> Lowered:
-        """What is passed on where AWS's tools pass a module of MLIR: this object."""
+        """This object, in the place of the MLIR module that AWS's tools pass on."""
         return self
 
     @property
     def input_specs(self) -> tuple[TensorSpec, ...]:
-        """What the program takes."""
-        return tuple(map(spec_of, self.programs[0].inputs))
+        """The inputs of the program, in order."""
+        return tuple(map(tensor_spec, self.programs[0].inputs))
 
     @property
     def output_specs(self) -> tuple[TensorSpec, ...]:
-        """What the program gives."""
-        return tuple(map(spec_of, self.programs[0].outputs))
+        """The outputs of the program, in order."""
+        return tuple(map(tensor_spec, self.programs[0].outputs))
 
     @property
     def descriptor(self) -> Descriptor:
-        """Both."""
+        """The specifications of inputs and outputs."""
         return Descriptor(self.input_specs, self.output_specs)
 
     @property
     def input_output_aliases(self) -> dict[int, str]:
         """By the number of an output, the input that it overwrites."""
-        by_output = aliases(self.programs[0])
+        by_output = output_aliases(self.programs[0])
         names = [each.name for each in self.programs[0].outputs]
         return {names.index(output): given for output, given in by_output.items()}
 
@@ -104,25 +104,27 @@ class Lowered:
         return "\n".join(print_program(each) for each in self.programs)
 
 
-def spec_of(binding: Binding) -> TensorSpec:
-    """The tensor that a binding is."""
+def tensor_spec(binding: Binding) -> TensorSpec:
+    """The specification of a bound tensor."""
     return TensorSpec(binding.name, tuple(binding.shape), np.dtype(binding.dtype.numpy))
 
 
-def aliases(program: Program) -> dict[str, str]:
-    """By output, the input in whose memory it is."""
+def output_aliases(program: Program) -> dict[str, str]:
+    """For each output that shares the memory of an input, that input's name."""
     inputs = {each.tile.name: each.name for each in program.inputs}
     found = {each.name: inputs.get(each.tile.name) for each in program.outputs}
     return {output: given for output, given in found.items() if given is not None}
 
 
 class NKIFrontend:
-    """How a kernel's Python becomes a program; its subclasses say which way."""
+    """Lowers the Python of a kernel to a program; subclasses choose how."""
 
     kind: ClassVar[Frontend | None] = None
 
     def __init__(self, enable_backend_opt: bool = False) -> None:
-        self.enable_backend_opt = enable_backend_opt  # glia moves no instruction either way
+        self.enable_backend_opt = (
+            enable_backend_opt  # accepted and ignored: glia reorders no instructions
+        )
 
     def compile(
         self,
@@ -136,7 +138,7 @@ class NKIFrontend:
     ) -> Lowered:
         """The kernel's program for these arguments, by the name of their parameter.
 
-        `context` is the scope of AWS's IR, and None does. `options` are those of CompileOptions.
+        `context`, the scope of AWS's IR, is ignored. `options` are those of CompileOptions.
         """
         chosen = CompileOptions(target=target, lnc=lnc, **options) if target else CompileOptions(
             lnc=lnc, **options)  # fmt: skip
@@ -144,13 +146,13 @@ class NKIFrontend:
 
 
 class TracerFrontend(NKIFrontend):
-    """Python runs the kernel, which may use all of Python."""
+    """Runs the kernel in Python, all of which it may use."""
 
     kind = Frontend.TRACER
 
 
 class ParserFrontend(NKIFrontend):
-    """The kernel is held to the part of Python that NKI 0.2 to 0.6 parsed."""
+    """Restricts the kernel to the subset of Python that NKI 0.2 to 0.6 parsed."""
 
     kind = Frontend.PARSER
 
@@ -167,7 +169,7 @@ def lower(
     chosen: NKIFrontend | None = None,
     output_names: list[str] | None = None,
 ) -> Lowered:
-    """The program of a kernel for these arguments, its outputs named; its text in artifacts_dir."""
+    """The program of a kernel for these arguments; its text is saved in artifacts_dir, if given."""
     began = time.perf_counter()
     known = as_kernel(kernel)
     if options.lnc > 1:
@@ -177,7 +179,7 @@ def lower(
     with specialising_with(kind):
         traced = known.traced_launch(bind(known.function, (), dict(inputs)), target)
     if output_names:
-        traced = renamed(traced, output_names)
+        traced = rename_outputs(traced, output_names)
     lowered = Lowered(traced, target.name, options.lnc, time.perf_counter() - began)
     if options.artifacts_dir:
         folder = Path(options.artifacts_dir)
@@ -186,27 +188,27 @@ def lower(
     return lowered
 
 
-def renamed(traced: Traced, names: list[str]) -> Traced:
-    """With what the kernel returns named `names`; BadLaunch when there are not as many."""
+def rename_outputs(traced: Traced, names: list[str]) -> Traced:
+    """The program with its results named `names`; BadLaunch for another number of names."""
     if len(names) != len(traced.results):
         problem = f"{len(names)} output names, {len(traced.results)} results"
         raise BadLaunch(kernel=traced.programs[0].name, problem=problem)
-    return with_outputs(traced, dict(zip(traced.results, names, strict=True)))
+    return map_output_names(traced, dict(zip(traced.results, names, strict=True)))
 
 
-def with_outputs(traced: Traced, names: Mapping[str, str]) -> Traced:
-    """With outputs under other names."""
+def map_output_names(traced: Traced, names: Mapping[str, str]) -> Traced:
+    """The program with outputs renamed by the mapping `names`."""
 
-    def of(name: str) -> str:
+    def new_name(name: str) -> str:
         return names.get(name, name)
 
     programs = tuple(
-        replace(each, outputs=tuple(replace(b, name=of(b.name)) for b in each.outputs))
+        replace(each, outputs=tuple(replace(b, name=new_name(b.name)) for b in each.outputs))
         for each in traced.programs
     )
     return replace(
         traced,
         programs=programs,
-        results=tuple(map(of, traced.results)),
-        updated=tuple((given, of(output)) for given, output in traced.updated),
+        results=tuple(map(new_name, traced.results)),
+        updated=tuple((given, new_name(output)) for given, output in traced.updated),
     )

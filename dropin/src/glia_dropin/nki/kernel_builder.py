@@ -1,8 +1,8 @@
 """`nki.compiler.kernel_builder`: programs of functions that take their outputs as parameters.
 
-Its functions are those of `nl`, under the names and with the parameters that callers write. Buffers
-of a pipeline (num_buffers=), scopes of a profile and the release of a tile ask for what glia does
-anyhow: it places tiles by their lifetimes.
+Its functions are those of `nl` under kernel_builder's names and parameters. Pipeline buffers
+(num_buffers=), profile scopes and the release of tiles are accepted and ignored: glia allocates
+tiles by their live ranges.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.nki.tensors.registers import VirtualRegister
 from glia_dropin.nki import kernel_builder_isa as isa
 from glia_dropin.nki.driver import CompiledKernel, _compile_bir_to_neff
-from glia_dropin.nki.frontends import Lowered, lower, with_outputs
+from glia_dropin.nki.frontends import Lowered, lower, map_output_names
 from glia_dropin.nki.options import CompileOptions
 
 range = builtins.range
@@ -75,9 +75,9 @@ def ndarray(
     num_buffers: int = 1,
 ) -> NkiTensor:
     """A tensor in SBUF, or where `memspace` says."""
-    del num_buffers  # tiles of a loop are placed by their lifetimes
+    del num_buffers  # tiles are allocated by their live ranges
     known = dtype if isinstance(dtype, str) else dtype_name(np.dtype(dtype))
-    return nl.ndarray(tuple(shape), known, buffer=memspace, name=name)
+    return nl.ndarray(tuple(shape), known, buffer=memspace, name=name or "")
 
 
 def ndarray_like(tensor: NkiTensor) -> NkiTensor:
@@ -86,7 +86,7 @@ def ndarray_like(tensor: NkiTensor) -> NkiTensor:
 
 
 def ts(index: int | VirtualRegister, size: int) -> Any:
-    """The `index`-th `size` elements, for indexing."""
+    """The slice of the `index`-th `size` elements."""
     return ds(index * size, size)
 
 
@@ -107,23 +107,23 @@ def fori_loop(bound: int | VirtualRegister, body_fun: Callable[[Any], Any] | Non
 
 
 class compiler:  # noqa: N801 - callers write it as a module
-    """Tiles by hand, and scopes of a profile."""
+    """Manual allocation of tiles, and profile scopes."""
 
     @staticmethod
     def alloc(
         shape: tuple[int, ...], dtype: str, space: MemoryRegion = sbuf, num_buffers: int = 1
     ) -> NkiTensor:
-        """A tensor, as ndarray makes it."""
+        """The same as ndarray."""
         return ndarray(shape, dtype, space, num_buffers=num_buffers)
 
     @staticmethod
     def release(tile: NkiTensor) -> None:
-        """Nothing: a tile's memory is free after its last use."""
+        """Does nothing: the memory of a tile is free after its last use."""
 
     @staticmethod
     @contextmanager
     def perfetto_group(name: str, loop_vars: Mapping[str, int] | None = None) -> Iterator[None]:
-        """A block that profiles show under a name; glia's show the lines of the kernel."""
+        """A named profile scope; ignored, since glia's profiles show the kernel's lines."""
         yield
 
 
@@ -153,7 +153,7 @@ def build_kernel(
     """
     given = {name: each.example() for name, each in input_specs.items()}
     written = {name: each.example() for name, each in (output_specs or {}).items()}
-    return _built(kernel, given, written, compile_opts or CompileOptions(), constants)
+    return _lower_with_outputs(kernel, given, written, compile_opts or CompileOptions(), constants)
 
 
 def compile_kernel(
@@ -172,7 +172,7 @@ def compile_kernel(
         problem = "return_outputs=True with outputs that it writes"
         raise BadLaunch(kernel=definition_loc(kernel).name, problem=problem)
     options = compile_opts or CompileOptions()
-    built = _built(kernel, dict(inputs), dict(outputs or {}), options, constants)
+    built = _lower_with_outputs(kernel, dict(inputs), dict(outputs or {}), options, constants)
     return _compile_bir_to_neff(built, options)
 
 
@@ -189,7 +189,7 @@ def compile_and_execute(
     return compiled
 
 
-def _built(
+def _lower_with_outputs(
     kernel: Any,
     inputs: dict[str, Any],
     outputs: dict[str, Any],
@@ -197,14 +197,14 @@ def _built(
     constants: dict[str, Any],
 ) -> Lowered:
     given = {**inputs, **outputs, **constants}
-    lowered = lower(_with_parameters(kernel, given), given, options)
+    lowered = lower(_declare_parameters(kernel, given), given, options)
     traced = lowered.traced
     written = dict(traced.updated)
     unwritten = [name for name in outputs if name not in written]
     if unwritten:
         problem = f"it does not write its output {unwritten[0]}"
         raise BadLaunch(kernel=lowered.function_name, problem=problem)
-    traced = with_outputs(traced, {written[name]: name for name in outputs})
+    traced = map_output_names(traced, {written[name]: name for name in outputs})
     programs = tuple(
         replace(each, inputs=tuple(b for b in each.inputs if b.name not in outputs))
         for each in traced.programs
@@ -212,8 +212,8 @@ def _built(
     return replace(lowered, traced=replace(traced, programs=programs))
 
 
-def _with_parameters(kernel: Any, names: Mapping[str, Any]) -> Any:
-    """The function, with a parameter for each of these names where it takes any keyword."""
+def _declare_parameters(kernel: Any, names: Mapping[str, Any]) -> Any:
+    """The function; one of **kwargs alone gets a signature with these parameter names."""
     kinds = [each.kind for each in inspect.signature(kernel).parameters.values()]
     if kinds != [inspect.Parameter.VAR_KEYWORD]:
         return kernel

@@ -58,7 +58,7 @@ class tens_scalar_rev_ops(Enum):
 
 
 class _Operators:
-    """Operators of nl under other names, as attributes."""
+    """A namespace of nl operators under kernel_builder's names; NoSuchName for others."""
 
     def __init__(self, title: str, **operators: Any) -> None:
         self._title = title

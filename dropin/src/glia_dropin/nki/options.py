@@ -1,4 +1,4 @@
-"""`CompileOptions`: what a caller of the compiler's inside asks for."""
+"""`CompileOptions`: the options of nki.compiler.driver and the frontends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from glia.nki.names.targets import target_name
 
 
 class CompilationMode(enum.Enum):
-    """What a compilation is for; glia compiles the same for each."""
+    """The purpose of a compilation; glia compiles alike for each."""
 
     STANDALONE = "standalone"
     INTEGRATION = "integration"
@@ -18,12 +18,11 @@ class CompilationMode(enum.Enum):
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """Where a kernel is compiled to, and for what.
+    """The target and output paths of a compilation.
 
     `target`, `lnc` (the cores that run the kernel together), `output_path` (of the NEFF) and
-    `artifacts_dir` (where the program's text goes) mean what they say. The others steer passes of
-    AWS's compiler that glia does not have: kernels keep their order and their addresses with any of
-    them. A simulation, or a dump of the device, while compiling is refused.
+    `artifacts_dir` (of the program's text) are followed. The others steer passes of AWS's compiler
+    and are accepted and ignored. NotInGlia for enable_simulation and enable_device_dump.
     """
 
     target: str = field(default_factory=target_name)
@@ -50,15 +49,15 @@ class CompileOptions:
         ):
             if getattr(self, name):
                 raise NotInGlia(
-                    name=f"CompileOptions({name}=True)", problem="is not done", cure=cure
+                    name=f"CompileOptions({name}=True)", problem="is not supported", cure=cure
                 )
 
     def disable_backend_optimizations(self) -> CompileOptions:
-        """These options: glia moves no instruction of a kernel."""
+        """These options unchanged: glia reorders no instructions of a kernel."""
         return self
 
     def set_pipeline_options(self, *options: str) -> CompileOptions:
-        """These options with those of AWS's passes, which change nothing here."""
+        """These options with pipeline options of AWS's compiler, which are ignored."""
         return replace(self, nki_opt_pipeline_options=tuple(options))
 
 

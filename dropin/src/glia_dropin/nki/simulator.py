@@ -1,4 +1,4 @@
-"""Other ways to run a kernel: simulate_kernel, trace, and what compares with dumps of a device."""
+"""`nki.simulator`, `nki.trace` and `nki.debugger`: simulating and tracing kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def simulate_kernel(
     *,
     _lnc: int | None = None,
 ) -> Any:
-    """What a kernel returns for these arguments, run step by step on `lnc` cores together."""
+    """The result of a kernel for these arguments, simulated step by step on `lnc` cores."""
     cores = lnc if _lnc is None else _lnc
     simulated: Any = simulate(func)
     if cores > 1:
@@ -33,7 +33,7 @@ def simulate_kernel(
 
 
 class Tracing:
-    """A kernel to be traced and not run: `specialize(arrays)` is its program."""
+    """A kernel to trace without running it: `specialize(arrays)` is its program."""
 
     def __init__(self, kernel: Any, grid: Any, platform_target: str | None) -> None:
         known = as_kernel(kernel)
@@ -44,7 +44,7 @@ class Tracing:
         return Tracing(self.kernel, grid, self.platform_target)
 
     def specialize(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The program for these arguments; CompileErrors for what no program can do."""
+        """The program for these arguments; CompileError where the kernel is invalid."""
         options = CompileOptions(target=self.platform_target or target_name())
         inputs = bind(self.kernel.function, args, kwargs).bound.arguments
         return lower(self.kernel, inputs, options)
@@ -59,15 +59,15 @@ def debug_kernel(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dump_dir: str, **_options: Any
 ) -> NoReturn:
     """NotInGlia: dumps of AWS's devices are in a format that is not public."""
-    _refuse("nki.debugger.debug_kernel")
+    _raise_not_in_glia("nki.debugger.debug_kernel")
 
 
 def debug(func: Any, *args: Any, **kwargs: Any) -> NoReturn:
     """NotInGlia: dumps of AWS's devices are in a format that is not public."""
-    _refuse("nki.debug")
+    _raise_not_in_glia("nki.debug")
 
 
-def _refuse(name: str) -> NoReturn:
+def _raise_not_in_glia(name: str) -> NoReturn:
     raise NotInGlia(
         name=name,
         problem="the format of a device's dumps is not public",

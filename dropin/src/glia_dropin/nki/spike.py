@@ -15,7 +15,7 @@ from glia.machine.ir import Binding
 from glia.nki.names.errors import NotInGlia
 from glia.profile.report import Profile
 from glia.runtime.model import Model, load
-from glia_dropin.nki.frontends import aliases
+from glia_dropin.nki.frontends import output_aliases
 
 MODES = ("device", "host")
 
@@ -38,29 +38,29 @@ class SpikeTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its extents."""
+        """The shape of the array."""
         return self._array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Its dtype, of NumPy or ml_dtypes."""
+        """The dtype, of NumPy or ml_dtypes."""
         return self._array.dtype
 
     def numpy(self) -> np.ndarray:
-        """A copy of what it holds now."""
+        """A copy of the contents."""
         return self._array.copy()
 
     def write_from_numpy(self, array: np.ndarray) -> None:
-        """Overwrite it; ValueError where the array has another shape."""
+        """Overwrite the contents; ValueError for an array of another shape."""
         given = np.asarray(array)
         if given.shape != self.shape:
-            raise ValueError(f"{self} takes no array of shape {list(given.shape)}")
+            raise ValueError(f"{self} cannot hold an array of shape {list(given.shape)}")
         self._array[...] = given
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What a loaded model says of an input or output; `size` in bytes."""
+    """Name, shape, dtype and `size` in bytes of an input or output of a model."""
 
     name: str
     shape: tuple[int, ...]
@@ -77,32 +77,32 @@ class BenchmarkResult:
 
     @property
     def iterations(self) -> int:
-        """How many executions were timed."""
+        """The number of timed executions."""
         return len(self.durations_ms)
 
     @property
     def mean_ms(self) -> float:
-        """Their mean."""
+        """The mean execution time."""
         return statistics.fmean(self.durations_ms)
 
     @property
     def min_ms(self) -> float:
-        """The shortest."""
+        """The shortest execution time."""
         return min(self.durations_ms)
 
     @property
     def max_ms(self) -> float:
-        """The longest."""
+        """The longest execution time."""
         return max(self.durations_ms)
 
     @property
     def std_dev_ms(self) -> float:
-        """Their standard deviation."""
+        """The standard deviation of execution times."""
         return statistics.pstdev(self.durations_ms)
 
 
 class SpikeModel:
-    """A NEFF that is loaded on a logical core of the simulated device; calling it runs it."""
+    """A NEFF loaded on a logical core of the simulated device; calling it runs it."""
 
     def __init__(self, model: Model, path: str, name: str, core_id: int) -> None:
         self._model = model
@@ -123,7 +123,7 @@ class SpikeModel:
     ) -> SpikeModel:
         """Load a NEFF of glia; NotInGlia for one rank of several, NeffError for other files.
 
-        `cc_enabled` changes nothing: what the cores of a NEFF compute together always runs.
+        `cc_enabled` is ignored: collectives between the cores of a NEFF are always on.
         """
         if (rank_id, world_size) != (0, 1):
             raise NotInGlia(
@@ -136,18 +136,18 @@ class SpikeModel:
 
     @property
     def input_tensors_info(self) -> dict[str, TensorInfo]:
-        """What it takes, by name."""
-        return {each.name: _info(each) for each in self._model.inputs}
+        """The inputs by name."""
+        return {each.name: _tensor_info(each) for each in self._model.inputs}
 
     @property
     def output_tensors_info(self) -> dict[str, TensorInfo]:
-        """What it gives, by name."""
-        return {each.name: _info(each) for each in self._model.outputs}
+        """The outputs by name."""
+        return {each.name: _tensor_info(each) for each in self._model.outputs}
 
     @property
     def alias_info(self) -> dict[str, str]:
-        """By output, the input that it overwrites."""
-        return aliases(self._model.neff.program)
+        """For each aliased output, the input that it overwrites."""
+        return output_aliases(self._model.neff.program)
 
     def __call__(
         self,
@@ -177,7 +177,7 @@ class SpikeModel:
         return {name: given[name] for name in results}
 
     def profile(self) -> Profile:
-        """The simulated time of an execution and where it goes."""
+        """The simulated profile of an execution."""
         if self._profile is None:
             self._profile = self._model.profile()
         return self._profile
@@ -190,9 +190,9 @@ class SpikeModel:
         benchmark_iter: int = 5,
         mode: str = "device",
     ) -> BenchmarkResult:
-        """Run it once, and say how long each of `benchmark_iter` executions takes.
+        """Run once; the result has the simulated time of each of `benchmark_iter` executions.
 
-        That is the simulated time on the core, whatever the mode: there is no host to wait for.
+        Both modes give the time on the core: there is no host overhead.
         """
         if mode not in MODES:
             raise ValueError(f"mode {mode!r} is none of {', '.join(MODES)}")
@@ -203,7 +203,7 @@ class SpikeModel:
         return BenchmarkResult((latency,) * benchmark_iter, warmup_iter)
 
 
-def _info(binding: Binding) -> TensorInfo:
+def _tensor_info(binding: Binding) -> TensorInfo:
     dtype = np.dtype(binding.dtype.numpy)
     shape = tuple(binding.shape)
     return TensorInfo(binding.name, shape, dtype, int(np.prod(shape)) * dtype.itemsize)

@@ -339,7 +339,7 @@ class AllocatedKernelLimit(CompileError, SyntaxError):
 
 
 class NotShipped(CompileError, ImportError):
-    """A kernel, or a helper of one, that the vendor shipped inside neuronxcc, unpublished.
+    """A kernel, or a helper of one, that AWS ships inside neuronxcc as unpublished code.
 
     Cause: neuronxcc.nki._private_kernels and _pre_prod_kernels hold compiled, unpublished code.
     Fix: use a kernel of the public nki-samples repository, or write one.
@@ -347,8 +347,8 @@ class NotShipped(CompileError, ImportError):
     """
 
     code = "GLIA673"
-    message = "{module}.{name} is the vendor's, and glia has nothing in its place"
-    help = "use a kernel from the public nki-samples repository in its place"
+    message = "{module}.{name} is unpublished code of AWS, which glia does not have"
+    help = "use a kernel from the public nki-samples repository instead"
 
 
 class WrongActivationOperand(CompileError, SyntaxError):

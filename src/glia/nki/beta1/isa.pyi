@@ -60,7 +60,7 @@ def builtin_custom_op(
     *,
     name: _Any = None,
 ) -> None:
-    """Code for GpSimd in a library of the vendor, which is not public: UnsupportedHere."""
+    """UnsupportedHere: runs a compiled GpSimd library, whose interface is not public."""
 def dma_copy(
     *,
     dst: _Any,

@@ -1,4 +1,4 @@
-"""Kernels that the vendor ships, each of which says that it is missing, and their options."""
+"""Options of kernels that AWS ships in this package; importing a kernel is NotShipped."""
 
 from glia_dropin.kernels.options import *  # noqa: F403
 from glia_dropin.kernels.options import __all__  # noqa: F401

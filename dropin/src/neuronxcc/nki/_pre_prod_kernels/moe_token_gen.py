@@ -1,4 +1,4 @@
-"""Kernels that the vendor ships; each says that it is missing."""
+"""Kernels that AWS ships in this module; importing one is NotShipped."""
 
 from glia_dropin.neuronxcc.shipping import missing_kernel
 

@@ -1,4 +1,4 @@
-"""Names of the vendor's own: dtypes; others say that they are missing."""
+"""Private names of neuronxcc: packed dtypes; others are NotShipped."""
 
 from neuronxcc.nki._private import private_api
 

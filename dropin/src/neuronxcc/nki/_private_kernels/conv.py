@@ -1,4 +1,4 @@
-"""Kernels that the vendor ships: those that glia has; others say that they are missing."""
+"""Kernels that AWS ships in this module; importing one that glia lacks is NotShipped."""
 
 from glia_dropin.kernels.shipped import conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh
 from glia_dropin.neuronxcc.shipping import missing_kernel

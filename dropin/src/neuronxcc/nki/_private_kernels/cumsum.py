@@ -1,4 +1,4 @@
-"""Kernels that the vendor ships: those that glia has; others say that they are missing."""
+"""Kernels that AWS ships in this module; importing one that glia lacks is NotShipped."""
 
 from glia_dropin.kernels.shipped import cumsum
 from glia_dropin.neuronxcc.shipping import missing_kernel

@@ -766,7 +766,7 @@ def builtin_custom_op(
     function_name: str, lib_file_name: str, ulib_to_ucode_version: str, ulib_to_isa_version: str,
     srcs: Any, dsts: Any,
 ) -> None:  # fmt: skip
-    """Code for GpSimd in a library of the vendor, which is not public: UnsupportedHere."""
+    """UnsupportedHere: runs a compiled GpSimd library, whose interface is not public."""
     raise UnsupportedHere(
         what=f"nki.isa.builtin_custom_op({function_name!r})",
         why="it runs a compiled library, whose interface is not public; use functions of nki.isa",

@@ -152,7 +152,7 @@ def _make_kernel(kind: type[Kernel], options: dict[str, Any], func: Any) -> Any:
 def baremetal(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """Run a kernel on NumPy arrays; save_neff_name and save_trace_name keep its files.
 
-    The trace is in the format of Perfetto, since that of the vendor is not public.
+    The trace is in the Perfetto format; that of AWS is not public.
     """
     return _decorate(Baremetal, kernel, kwargs)
 

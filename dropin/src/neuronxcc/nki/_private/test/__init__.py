@@ -1,4 +1,4 @@
-"""Helpers of the vendor's tests."""
+"""Reference functions of AWS's tests."""
 
 from neuronxcc.nki._private.test import mx_util
 

@@ -1,4 +1,4 @@
-"""Helpers of the vendor's tests: those that glia has; others say that they are missing."""
+"""Reference functions of AWS's tests; importing one that glia lacks is NotShipped."""
 
 from glia_dropin.neuronxcc.mx import nc_matmul_mx_golden, quantize_mx_golden
 from glia_dropin.neuronxcc.shipping import missing_kernel

@@ -1,4 +1,4 @@
-"""Private names of the vendor's compiler, from glia."""
+"""Private names of AWS's compiler, from glia."""
 
 from glia_dropin.neuronxcc.starfish import vnc
 

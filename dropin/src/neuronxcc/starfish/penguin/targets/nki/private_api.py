@@ -1,4 +1,4 @@
-"""What public callers import of the vendor's private names, from glia."""
+"""Private names of AWS's compiler that public code imports, from glia."""
 
 from glia_dropin.neuronxcc.starfish import vnc
 

@@ -36,7 +36,9 @@ def _bind_kernel(
     if kernel is None:
         kernel = decoded[call.config] = _decode_kernel(call)
     if kernel.target != target:
-        raise _bad(call, f"{kernel.name} was compiled for {kernel.target}, the model for {target}")
+        raise _bad_call(
+            call, f"{kernel.name} was compiled for {kernel.target}, the model for {target}"
+        )
     for what, names, bindings in (
         ("inputs", call.inputs, kernel.inputs),
         ("results", call.outputs, kernel.outputs),
@@ -45,7 +47,7 @@ def _bind_kernel(
         actual = [f"{b.dtype}{list(b.shape)}" for b in map(program.buffers.__getitem__, names)]
         if expected != actual:
             text = ", ".join(expected) or "none"
-            raise _bad(call, f"{kernel.name} has the {what} {text}; here {', '.join(actual)}")
+            raise _bad_call(call, f"{kernel.name} has the {what} {text}; here {', '.join(actual)}")
     return replace(call, kernel=kernel)
 
 
@@ -54,9 +56,9 @@ def _decode_kernel(call: Call) -> Program:
     try:
         neff, fixed = read_kernel(call.config)
     except ValueError as problem:
-        raise _bad(call, str(problem)) from problem
+        raise _bad_call(call, str(problem)) from problem
     if len({program.target for program in neff.programs}) != 1:
-        raise _bad(call, f"{neff.name} has cores of different targets")
+        raise _bad_call(call, f"{neff.name} has cores of different targets")
     programs = [
         _join_aliased_tiles(call, program, names)
         for program, names in itertools.zip_longest(neff.programs, fixed, fillvalue=())
@@ -65,7 +67,7 @@ def _decode_kernel(call: Call) -> Program:
     try:
         return merge_cores(programs)
     except ValueError as problem:
-        raise _bad(call, f"{neff.name} cannot run on one core: {problem}") from problem
+        raise _bad_call(call, f"{neff.name} cannot run on one core: {problem}") from problem
 
 
 def _join_aliased_tiles(call: Call, kernel: Program, fixed: Sequence[str]) -> Program:
@@ -73,14 +75,14 @@ def _join_aliased_tiles(call: Call, kernel: Program, fixed: Sequence[str]) -> Pr
     try:
         joined = join_overlapping(kernel, [name for name in fixed if name in kernel.addresses])
     except ValueError as problem:
-        raise _bad(call, str(problem)) from problem
+        raise _bad_call(call, str(problem)) from problem
     bank = get_target(kernel.target).arch.psum_bank_bytes
     for name, tile in joined.tiles.items():
         is_new = name not in kernel.tiles
         if is_new and tile.memory is Memory.PSUM and tile.bytes_per_partition > bank:
-            raise _bad(call, f"{name} overlap in more than one bank of PSUM")
+            raise _bad_call(call, f"{name} overlap in more than one bank of PSUM")
     return joined
 
 
-def _bad(call: Call, reason: str) -> BadCustomCall:
+def _bad_call(call: Call, reason: str) -> BadCustomCall:
     return BadCustomCall(target=call.target, reason=reason, instruction=call.name, loc=call.loc)

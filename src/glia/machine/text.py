@@ -167,7 +167,7 @@ def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> Prog
 class _Parser:
     def __init__(self, text: str, constants: Mapping[str, Any]) -> None:
         self._scan = Scanner(text)
-        self._given = constants
+        self._contents = constants
         self._tiles: dict[str, Tile] = {}
         self._addresses: dict[str, int] = {}
         self._bindings: dict[str, list[Binding]] = {"input": [], "output": []}
@@ -203,9 +203,9 @@ class _Parser:
             self._tile()
         elif word == "constant":
             name = self._word()
-            if name not in self._given or name not in self._tiles:
+            if name not in self._contents or name not in self._tiles:
                 self._scan.fail(f"constant {name} has no contents or no tile")
-            self._constants[name] = self._given[name]
+            self._constants[name] = self._contents[name]
         elif word == "note":
             self._notes.append(self._string())
         else:

@@ -1,4 +1,4 @@
-"""What a NEFF file says about itself, for people and scripts; also for files that are not ours."""
+"""Description of a NEFF file for people and scripts, also of files that glia did not write."""
 
 from __future__ import annotations
 

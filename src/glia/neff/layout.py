@@ -25,7 +25,7 @@ assert _LAYOUT.size == HEADER_BYTES
 
 @dataclass(frozen=True)
 class Header:
-    """What the first 1024 bytes of a NEFF say; sizes are in bytes."""
+    """The fields of a NEFF header; sizes are in bytes."""
 
     data_bytes: int
     data_hash: bytes
@@ -73,8 +73,10 @@ def unpack_header(data: bytes | memoryview) -> Header:
     if header_bytes != HEADER_BYTES:
         raise NotANeff(reason=f"the header says it has {header_bytes} bytes, not {HEADER_BYTES}")
     if data_bytes != len(data) - HEADER_BYTES:
-        held = len(data) - HEADER_BYTES
-        raise NotANeff(reason=f"the header promises {data_bytes} data bytes, the file has {held}")
+        present_bytes = len(data) - HEADER_BYTES
+        raise NotANeff(
+            reason=f"the header promises {data_bytes} data bytes, the file has {present_bytes}"
+        )
     if package_version not in (PACKAGE_SHA256, PACKAGE_MD5):
         raise UnsupportedNeffVersion(
             what="package version", supported="1 and 2", received=package_version
@@ -93,9 +95,9 @@ def unpack_header(data: bytes | memoryview) -> Header:
     )
 
 
-def clip_text(text: str, room: int) -> bytes:
-    """UTF-8 that leaves at least one NUL in a field of `room` bytes, cut between characters."""
-    clipped = text.encode("utf-8", "replace")[: room - 1]
+def clip_text(text: str, size: int) -> bytes:
+    """UTF-8 that leaves at least one NUL in a field of `size` bytes, cut between characters."""
+    clipped = text.encode("utf-8", "replace")[: size - 1]
     return clipped.decode("utf-8", "ignore").encode("utf-8")
 
 

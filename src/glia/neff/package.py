@@ -18,7 +18,7 @@ MAXIMUM_BYTES = 1 << 38  # more than the HBM of any chip
 
 @dataclass(frozen=True, eq=False)
 class Neff:
-    """A compiled model: one program for each physical core, and what was asked of the compiler.
+    """A compiled model: one program for each physical core, and the options it was compiled with.
 
     `options` are the compiler options that produced it and `statistics` numbers about the source
     model ("flops": of its contractions); both are written as JSON and must hold plain values.

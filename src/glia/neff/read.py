@@ -115,10 +115,10 @@ def _program(members: Mapping[str, memoryview], folder: str) -> Program:
 def _check_program(program: Program, part: str) -> None:
     if program.target not in TARGETS:
         raise DamagedNeff(part=part, reason=f"{program.target!r} is not a target")
-    held = sum(tile.bytes for tile in program.tiles.values() if tile.memory is Memory.HBM)
+    hbm_bytes = sum(tile.bytes for tile in program.tiles.values() if tile.memory is Memory.HBM)
     available = get_target(program.target).chip_hbm_bytes
-    if held > available:
-        reason = f"it needs {held} bytes of HBM, the chip has {available}"
+    if hbm_bytes > available:
+        reason = f"it needs {hbm_bytes} bytes of HBM, the chip has {available}"
         raise IllegalProgram(target=program.target, reason=reason)
     try:
         broken = next(program_violations(program, get_target(program.target)), None)

@@ -192,10 +192,12 @@ class _Decoder:
         name, file, dtype = self._text(source), self._text(source), self._dtype(source)
         shape = self._shape()
         data = self._constant_file(file)
-        held = math.prod(shape) * dtype.bytes
-        if held != len(data):
-            source.fail(f"constant {name!r} has {held} bytes, member {file!r} has {len(data)}")
-        if name not in tiles or tiles[name].bytes < held:
+        bytes_needed = math.prod(shape) * dtype.bytes
+        if bytes_needed != len(data):
+            source.fail(
+                f"constant {name!r} has {bytes_needed} bytes, member {file!r} has {len(data)}"
+            )
+        if name not in tiles or tiles[name].bytes < bytes_needed:
             source.fail(f"constant {name!r} does not fit a tile of that name")
         array = np.frombuffer(data, dtype.numpy).reshape(shape)
         array.flags.writeable = False

@@ -138,11 +138,11 @@ class View:
         )
         if not fits:
             self._refuse(f"cannot broadcast to {shape}")
-        repeated = tuple(
+        broadcast = tuple(
             (step if count == extent else 0, extent)
             for (step, count), extent in zip(dims, shape, strict=True)
         )
-        return replace(self, dims=repeated)
+        return replace(self, dims=broadcast)
 
     def partitions(self, start: Index, count: int) -> View:
         """`count` partitions from `start` on."""

@@ -149,13 +149,13 @@ class NestEmitter:
             return known
         used = {v for e in load.index for v in e.variables}
         depth = max((i + 1 for i, axis in enumerate(self.order) if axis in used), default=0)
-        held, least = self._traffic(load, partition, depth)
+        bytes_held, least = self._traffic(load, partition, depth)
         best = depth
         for level in range(depth - 1, -1, -1):
-            more, traffic = self._traffic(load, partition, level)
-            is_larger_transfer = traffic == least and held < GOOD_TRANSFER_BYTES
-            if more <= HOIST_BYTES and (traffic < least or is_larger_transfer):
-                best, held, least = level, more, traffic
+            bytes_at_level, traffic = self._traffic(load, partition, level)
+            is_larger_transfer = traffic == least and bytes_held < GOOD_TRANSFER_BYTES
+            if bytes_at_level <= HOIST_BYTES and (traffic < least or is_larger_transfer):
+                best, bytes_held, least = level, bytes_at_level, traffic
         self._levels[load, partition] = best
         return best
 
@@ -163,9 +163,9 @@ class NestEmitter:
         """(bytes held, total bytes read), per partition, when a load is staged at a level."""
         env = {axis: AxisRange(ZERO, self.tile_of(axis)) for axis in self.order[:level]}
         box = find_box(load, partition, env, self.extents, self._block(partition))
-        held = box.elements * box.blocks * load.dtype.bytes
+        bytes_held = box.elements * box.blocks * load.dtype.bytes
         trips = (-(-self.extents[axis] // self.tile_of(axis)) for axis in self.order[:level])
-        return held, held * math.prod(trips)
+        return bytes_held, bytes_held * math.prod(trips)
 
     def _block(self, partition: str) -> int:
         return min(PARTITIONS, self.tile_of(partition)) if partition else 1

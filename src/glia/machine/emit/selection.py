@@ -327,7 +327,7 @@ class Selector:
         return operands
 
     def _column(self, expression: Expr, is_negated: bool) -> Expr:
-        """A column operand: floats widened to float32, the sign flipped where asked."""
+        """A column operand: floats widened to float32, negated with `is_negated`."""
         if expression.dtype.is_float and expression.dtype is not F32:
             widen = lambda e: Apply("convert", (e,), F32)  # noqa: E731
             expression = self._derive(expression, "widened", widen)

@@ -291,12 +291,12 @@ class Stager:
         if data is None or dst is None:
             raise InternalError("a transposed block does not line up with its homes")
         data, dst = _as_float(data), _as_float(dst)
-        turned = self.builder.tile(
+        transposed = self.builder.tile(
             "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
         )
         loc = self.builder.loc
-        self.builder.emit(NcTranspose(dst=whole(turned), data=data, loc=loc))
-        self.builder.emit(TensorCopy(dst=dst, src=whole(turned), on="vector", loc=loc))
+        self.builder.emit(NcTranspose(dst=whole(transposed), data=data, loc=loc))
+        self.builder.emit(TensorCopy(dst=dst, src=whole(transposed), on="vector", loc=loc))
 
 
 def _as_float(pattern: Pattern) -> Pattern:

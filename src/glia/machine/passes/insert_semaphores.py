@@ -182,10 +182,10 @@ class _AccessTable:
         self.tile: list[int] = patterns.tile.number.tolist()
         on_chip = patterns.tile.map(lambda tile: tile.memory is not Memory.HBM)
         offset, partition = patterns.offset, patterns.partition
-        alike = patterns.group_by_place(on_chip)
-        self.place: list[int] = alike.number.tolist()
+        places = patterns.group_by_place(on_chip)
+        self.place: list[int] = places.number.tolist()
         dims, dtypes = patterns.dims.distinct, patterns.dtype.distinct
-        rows = [column[alike.first].tolist() for column in (
+        rows = [column[places.first].tolist() for column in (
             patterns.dims.number, patterns.dtype.number, on_chip, offset.terms.number,
             offset.constant, partition.terms.number, partition.constant,
         )]  # fmt: skip

@@ -52,7 +52,7 @@ class DynamicSliceValue(DeferredValue):
     ) -> None:
         super().__init__(block, node)
         x.materialise()
-        limits = [n - taken for n, taken in zip(x.shape, node.slice_sizes, strict=True)]
+        limits = [n - size for n, size in zip(x.shape, node.slice_sizes, strict=True)]
         self.x = x
         self.constants, self.offsets = split_starts(starts, limits)
         self.is_view = not self.offsets
@@ -107,7 +107,7 @@ class DynamicUpdateSliceValue(UpdatedCopyValue):
     ) -> None:
         super().__init__(block, node, x)
         self.change = update
-        limits = [n - taken for n, taken in zip(x.shape, update.shape, strict=True)]
+        limits = [n - size for n, size in zip(x.shape, update.shape, strict=True)]
         self.constants, self.offsets = split_starts(starts, limits)
 
     def update(self, buffer: str) -> None:
@@ -166,7 +166,7 @@ class GatherValue(DeferredValue):
         at = [ZERO if d in dropped else next(inside) for d in range(len(self.x.shape))]
         for d, of_indices in zip(node.x_batch_dims, node.indices_batch_dims, strict=True):
             at[d] = batch[self.vectors.axis_of(of_indices)]
-        limits = [n - taken for n, taken in zip(self.x.shape, node.slice_sizes, strict=True)]
+        limits = [n - size for n, size in zip(self.x.shape, node.slice_sizes, strict=True)]
         offsets = self.vectors.offsets(nest, batch, limits, clamps=True)
         return Load(self.x.buffer, self.dtype, tuple(at), dynamic=offsets)
 

@@ -338,14 +338,14 @@ def _lower_call(block: NestBlock, node: ops.CustomCall, values: ValueMap) -> lis
         values[operand][0].materialise()
     inputs = tuple(values[operand][0].buffer for operand in node.args)
     parts = [node.type] if isinstance(node.type, TensorType) else node.type.elements
-    kinds = [kind for kind in parts if isinstance(kind, TensorType)]
-    assert len(kinds) == len(parts), "results of a kernel are tensors"
-    outputs = tuple(block.new_temporary(kind.dtype, kind.shape) for kind in kinds)
+    types = [kind for kind in parts if isinstance(kind, TensorType)]
+    assert len(types) == len(parts), "results of a kernel are tensors"
+    outputs = tuple(block.new_temporary(kind.dtype, kind.shape) for kind in types)
     if isinstance(node.type, TensorType) and node in block.homes:
         outputs = (block.homes[node],)
     name = block.names.unique_name("call")
     block.body.append(Call(name, node.target, node.config, inputs, outputs, node.loc))
-    return [BufferValue(block, node, o, kind) for o, kind in zip(outputs, kinds, strict=True)]
+    return [BufferValue(block, node, o, kind) for o, kind in zip(outputs, types, strict=True)]
 
 
 def _lower_while(block: NestBlock, node: ops.While, values: ValueMap) -> list[DeferredValue]:
@@ -369,8 +369,8 @@ def _lower_while(block: NestBlock, node: ops.While, values: ValueMap) -> list[De
     _assign_state(body, [(results[i], state[i]) for i in changed])
     name = names.unique_name("while")
     block.body.append(While(name, condition, predicate, tuple(body.body)))
-    kinds = [_tensor_type(initial) for initial in node.state]
-    return [BufferValue(block, node, s, kind) for s, kind in zip(state, kinds, strict=True)]
+    types = [_tensor_type(initial) for initial in node.state]
+    return [BufferValue(block, node, s, kind) for s, kind in zip(state, types, strict=True)]
 
 
 def _assign_state(block: NestBlock, moves: Sequence[tuple[DeferredValue, str]]) -> None:
@@ -436,8 +436,8 @@ def _lower_conditional(
         arms.append((branch, arguments))
     lowered = tuple(_lower_region(names, branch, given, results) for branch, given in arms)
     block.body.append(Branch(names.unique_name("branch"), selector, lowered))
-    kinds = [_tensor_type(result) for result in first.results]
-    return [BufferValue(block, node, r, kind) for r, kind in zip(results, kinds, strict=True)]
+    types = [_tensor_type(result) for result in first.results]
+    return [BufferValue(block, node, r, kind) for r, kind in zip(results, types, strict=True)]
 
 
 def _selector(block: NestBlock, node: ops.Conditional, index: DeferredValue) -> str:

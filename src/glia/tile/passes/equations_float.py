@@ -180,10 +180,10 @@ def two_pi_parts() -> list[float]:
 
 def reduce_argument(x: Term) -> Term:
     """x - 2 pi k in [-pi, pi]; accurate for |x| up to about 4e5."""
-    turns = round_nearest_even(x * (1 / (2 * math.pi)))
+    periods = round_nearest_even(x * (1 / (2 * math.pi)))
     angle = x
     for part in two_pi_parts():
-        angle = angle - turns * part
+        angle = angle - periods * part
     limit = float(np.nextafter(np.float32(math.pi), np.float32(0)))
     inside = angle.apply("maximum", -limit).apply("minimum", limit)
     return (abs(x) <= limit).where(x, inside)

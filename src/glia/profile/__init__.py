@@ -1,4 +1,4 @@
-"""Where the time of a program goes: numbers, traces and pictures."""
+"""Profiles of simulated programs: numbers, traces and pictures of where time goes."""
 
 from glia.profile.report import EngineProfile, Profile, profile_program, profile_programs
 

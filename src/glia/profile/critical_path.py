@@ -1,12 +1,12 @@
-"""Which source lines the latency is made of: the chain of instructions that waited for each other.
+"""The critical path of a run by source line: the chain of instructions that delayed each other.
 
-From the last event of a timeline back to its first: what ended last of all that an event could have
-waited for is what held it up. That is the event before it on its own engine or queue, or one on an
-engine or queue whose semaphore it waits for. The time from the end of one to the end of the next
-belongs to the next one's source line.
+The path is followed from the last event of a timeline back to its first. The event that delayed
+another is the one that ended last of those it could have waited for: the event before it on its own
+engine or queue, and events of engines and queues whose semaphores it waits for. The time from the
+end of one to the end of the next belongs to the next one's source line.
 
-A transfer may begin on one DMA engine long before those that it has to wait for are done with the
-transfer before it on its queue, which then held it up, although they overlap.
+A transfer may begin on one DMA engine long before the others are done with the transfer before it
+on its queue, which then is the one that delayed it, although they overlap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOLERANCE_NS = 1.0  # times are rounded to picoseconds
 
 @dataclass(frozen=True)
 class PathLine:
-    """What one source line adds to the critical path."""
+    """The contribution of a source line to the critical path."""
 
     loc: Loc
     opcode: str
@@ -45,14 +45,14 @@ def critical_path(timing: Timing) -> tuple[PathLine, ...]:
     lines: dict[tuple[str, str], list[float]] = {}
     found: dict[tuple[str, str], Event] = {}
     while last is not None:
-        before = _blocking_event(last, by_track, predecessors.get(id(last)))
-        begin = before.end_ns if before is not None else timing.begin_ns
+        blocking = _blocking_event(last, by_track, predecessors.get(id(last)))
+        begin = blocking.end_ns if blocking is not None else timing.begin_ns
         key = str(last.instr.loc), last.instr.mnemonic()
         found.setdefault(key, last)
         entry = lines.setdefault(key, [0.0, 0])
         entry[0] += max(0.0, last.end_ns - begin - _skipped_ns(timing, begin, last.end_ns))
         entry[1] += 1
-        last = before
+        last = blocking
     total = sum(ns for ns, _ in lines.values()) or 1.0
     whole = max((e.end_ns for e in timing.events), default=timing.begin_ns) - timing.begin_ns
     rows = [
@@ -74,7 +74,7 @@ def _by_track(events: tuple[Event, ...]) -> dict[str, tuple[list[float], list[Ev
 
 
 def _queue_predecessors(events: tuple[Event, ...]) -> dict[int, Event]:
-    """By the id of a transfer the one before it on its queue."""
+    """The transfer before each on its queue, by the id of the later one."""
     latest: dict[str, Event] = {}
     predecessors = {}
     for event in events:
@@ -86,11 +86,11 @@ def _queue_predecessors(events: tuple[Event, ...]) -> dict[int, Event]:
 
 
 def _blocking_event(
-    event: Event, by_track: dict[str, tuple[list[float], list[Event]]], predecessors: Event | None
+    event: Event, by_track: dict[str, tuple[list[float], list[Event]]], predecessor: Event | None
 ) -> Event | None:
-    """What ended last of all that the event could have waited for."""
-    if predecessors is not None and event.is_behind and predecessors.end_ns < event.end_ns:
-        return predecessors
+    """The event that ended last of those that this one could have waited for."""
+    if predecessor is not None and event.was_queued and predecessor.end_ns < event.end_ns:
+        return predecessor
     names = {event.track} | {_track_of(wait.semaphore) for wait in event.instr.waits}
     if is_queue(event.track):
         names.add(event.instr.runs_on)
@@ -103,7 +103,7 @@ def _blocking_event(
 
 
 def _track_of(semaphore: str) -> str:
-    """The track that counts in a semaphore."""
+    """The track whose instructions signal a semaphore."""
     queue = queue_of(semaphore)
     return queue_track(queue) if queue else semaphore
 

@@ -1,4 +1,4 @@
-"""When a tile lay where in SBUF and PSUM."""
+"""The residence of tiles in SBUF and PSUM over time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from glia.timing.simulate import Timing
 
 @dataclass(frozen=True)
 class Residence:
-    """A tile's bytes in every partition, from its first access to its last, in nanoseconds."""
+    """A tile's bytes in each partition, and the time from its first access to its last."""
 
     memory: str
     name: str
@@ -23,7 +23,7 @@ class Residence:
 
 
 def residences(program: Program, timing: Timing) -> tuple[Residence, ...]:
-    """Of every placed on-chip tile; a tile without a listed event counts as used throughout."""
+    """The residence of every placed on-chip tile; one without an event is there throughout."""
     spans = _spans(timing)
     whole = (timing.begin_ns, timing.latency_ns)
     placed = [t for t in program.tiles.values() if _is_placed(program, t)]

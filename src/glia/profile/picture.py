@@ -50,7 +50,7 @@ class Axis:
 
 
 def render_svg(name: str, target: str, timing: Timing) -> str:
-    """The timeline of every engine and queue that did something, between pre- and postamble."""
+    """The timeline of every engine and queue with events, between preamble and postamble."""
     tracks = timing.used_tracks
     last = max((event.end_ns for event in timing.events), default=timing.begin_ns + 1)
     axis = Axis(timing.begin_ns, last, timing.skips)

@@ -1,4 +1,4 @@
-"""What a run costs, in the units people ask for, and the files that show it."""
+"""The profile of a run: utilisation, traffic and waits, and the files that show them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from glia.timing.simulate import Timing, queue_track, simulate_timing
 
 @dataclass(frozen=True)
 class EngineProfile:
-    """One engine: time it was executing, in microseconds and as a part of the latency."""
+    """Busy time of an engine or queue, in microseconds and as a fraction of the latency."""
 
     busy_us: float
     utilization: float
@@ -31,7 +31,7 @@ class EngineProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """The simulated time of one core's program and where it went.
+    """The profile of one core's program in simulated time.
 
     Of several cores it is the one that ends last; `cores` then has the profile of each, in order.
     """
@@ -61,7 +61,7 @@ class Profile:
 
     @property
     def queues(self) -> Mapping[str, EngineProfile]:
-        """By DMA queue; busy while a transfer of it is moved, or several at a time."""
+        """By DMA queue; busy while at least one of its transfers is in flight."""
         timing = self.timing
         counts: Counter[str] = Counter()
         for row in timing.opcodes:
@@ -93,15 +93,15 @@ class Profile:
 
     @property
     def mfu(self) -> float:
-        """Achieved part of the core's 16-bit matrix peak, as the Neuron profiler defines it."""
+        """Achieved fraction of the core's 16-bit matrix peak, as the Neuron profiler defines it."""
         peak = self.target.arch.peak_flops["bf16"]
         return self.flops / (peak * self.timing.latency_ns * 1e-9)
 
     @property
     def waiting_us(self) -> Mapping[int, float]:
-        """Microseconds that this core's engines waited for other cores, by the core that was late.
+        """Microseconds that this core's engines waited for other cores, by the core that came last.
 
-        Engines that wait at one time count each.
+        Engines that wait at the same time count separately.
         """
         found: dict[int, float] = {}
         for wait in self.timing.core_waits:
@@ -110,7 +110,7 @@ class Profile:
 
     @property
     def late_core(self) -> int | None:
-        """The core for which the others waited longest; None when nobody waited."""
+        """The core for which the others waited longest; None if none waited."""
         waited: dict[int, float] = {}
         for core in self.cores:
             for late, microseconds in core.waiting_us.items():
@@ -133,7 +133,7 @@ class Profile:
         return residences(self.program, self.timing)
 
     def to_dict(self) -> dict[str, object]:
-        """Everything but the single events, in JSON's types."""
+        """Everything but the events, in JSON's types."""
         return self._summary() | ({"cores": self._core_rows()} if self.cores else {})
 
     def _core_rows(self) -> list[dict[str, object]]:
@@ -179,7 +179,7 @@ class Profile:
         _save(path, json.dumps(perfetto_events(self.program.name, *self._timings)))
 
     def save_html(self, path: str | Path) -> None:
-        """Write one page that needs nothing but itself: timelines, memory, roofline, tables."""
+        """Write one self-contained page: timelines, memory, roofline, tables."""
         _save(path, render_page(self._page_data()))
 
     def save_svg(self, path: str | Path) -> None:
@@ -191,7 +191,7 @@ class Profile:
         return tuple(core.timing for core in self.cores) or (self.timing,)
 
     def _tracks(self) -> list[tuple[str, Timing, str]]:
-        """(title, timing, track) of everything that did something, core by core."""
+        """(title, timing, track) of every track with events, core by core."""
         found = []
         for number, core in enumerate(self.cores or (self,)):
             title = f"core {number} " if self.cores else ""

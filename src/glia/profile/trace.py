@@ -1,4 +1,4 @@
-"""The Trace Event Format that Perfetto and Chrome read."""
+"""Traces in the Trace Event Format, which Perfetto and Chrome read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROCESSES = 3  # of each core
 def perfetto_events(name: str, *timings: Timing) -> dict[str, object]:
     """A JSON trace: a process for engines with a thread for each, one for queues, one for skips.
 
-    Of several cores each has such three. Times are microseconds. Every event carries opcode,
+    Each core has three processes of its own. Times are microseconds. Every event carries opcode,
     operands and source line. A counter shows how many transfers the DMA engines have in flight.
     """
     events: list[dict[str, Any]] = []

@@ -325,7 +325,7 @@ def start_transfer(m: CoreRecord, engine: int, step: int, start: int) -> int:
     m.queue_ready[queue] = ready
     first = -1
     end = ready
-    behind = 0
+    queued = 0
     share = m.cost_lane[cost]
     while share < m.cost_lane[cost + 1]:
         work = m.lane_work[share]
@@ -338,9 +338,9 @@ def start_transfer(m: CoreRecord, engine: int, step: int, start: int) -> int:
                 served = serve_lane(m, lane, queue, begun, work)
                 if served > end:
                     end = served
-                    behind = 0
+                    queued = 0
                     if free > ready:
-                        behind = 1
+                        queued = 1
                 if lane < LANES - 1 and (first < 0 or begun < first):
                     first = begun
             lane += 1
@@ -350,7 +350,7 @@ def start_transfer(m: CoreRecord, engine: int, step: int, start: int) -> int:
     m.queue_busy[queue] += max(0, end - max(ready, m.queue_end[queue]))
     m.queue_end[queue] = max(m.queue_end[queue], end)
     return complete(
-        m, step, max(first, ready), end, end + m.parameter[RunParameter.DMA_DONE], behind
+        m, step, max(first, ready), end, end + m.parameter[RunParameter.DMA_DONE], queued
     )
 
 
@@ -373,10 +373,10 @@ def serve_lane(m: CoreRecord, lane: int, queue: int, begun: int, work: int) -> i
     return end
 
 
-def complete(m: CoreRecord, step: int, start: int, end: int, done: int, behind: int) -> int:
+def complete(m: CoreRecord, step: int, start: int, end: int, done: int, queued: int) -> int:
     """Record an execution from start to end, whose results and signals count from `done` on.
 
-    `behind` is 1 for a transfer whose slowest lane still had work of its own queue.
+    `queued` is 1 for a transfer whose slowest lane still had work of its own queue.
     """
     m.visible[step] = done
     m.counts[step] += 1
@@ -391,7 +391,7 @@ def complete(m: CoreRecord, step: int, start: int, end: int, done: int, behind: 
         m.event[EVENT_WORDS * events] = step
         m.event[EVENT_WORDS * events + 1] = start
         m.event[EVENT_WORDS * events + 2] = end
-        m.event[EVENT_WORDS * events + 3] = behind
+        m.event[EVENT_WORDS * events + 3] = queued
         m.core[CoreState.EVENTS] = events + 1
     one = m.step_signal[step]
     while one < m.step_signal[step + 1]:

@@ -188,7 +188,7 @@ def _engine_numbers(engines: Sequence[str]) -> list[int]:
 def _weights(columns: Columns, costs: Costs, scopes: Scopes, tiles: Array) -> tuple[Record, Terms]:
     """Which weights a product holds, at which place in their tile, and which weights are spoilt.
 
-    Weights are told apart by tile, shape and dtype; -1 for none.
+    Weights differ if their tile, shape or dtype does; -1 for none.
     """
     patterns = columns.patterns
     is_held = costs.is_matmul[costs.number][patterns.owner]

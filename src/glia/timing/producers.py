@@ -1,9 +1,10 @@
-"""What results of its own engine an instruction needs: rules that `timing.native` compiles.
+"""Dependences of an instruction on results of its own engine: rules that `timing.native` compiles.
 
 Instructions are gone through in program order. For each tile and engine the latest writers of
-different places are remembered; a reader needs the last that overlaps with what it reads, before it
-and in the iteration before. The writers of a whole loop are remembered before its first iteration
-is planned, as those an iteration ago. `m` is the record that `timing.instruction_tables` makes.
+different places are remembered; a reader depends on the last that overlaps with what it reads,
+before it and in the iteration before. The writers of a loop's body are recorded before its first
+iteration is planned, as those of the iteration before. `m` is the record that
+`timing.instruction_tables` makes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def depend(m: DependenceRecord) -> int:
 
 
 def find_dependences(m: DependenceRecord, step: int) -> int:
-    """Find what a step needs: who set its registers, who wrote what it reads."""
+    """Add the dependences of a step: on setters of its registers, on writers of what it reads."""
     begin = m.extent[Extent.FOUND]
     one = m.register_begin[step]
     while one < m.register_begin[step + 1]:
@@ -71,7 +72,7 @@ def find_writers(m: DependenceRecord, begin: int, row: int, step: int) -> int:
 
 
 def add_dependence(m: DependenceRecord, begin: int, step: int) -> int:
-    """Put a step among those found from `begin` on, ascending and once; -1 is none."""
+    """Insert a step into the ascending list from `begin` on, unless it is there; -1 is none."""
     if step < 0:
         return 0
     at = m.extent[Extent.FOUND]
@@ -89,7 +90,7 @@ def add_dependence(m: DependenceRecord, begin: int, step: int) -> int:
 
 
 def note_writes(m: DependenceRecord, step: int) -> int:
-    """Make a step the latest writer of what it writes."""
+    """Record a step as the latest writer of the places and the register that it writes."""
     if m.register_set[step] >= 0:
         m.register_writer[m.register_set[step]] = step
     if m.is_engine[step]:
@@ -102,7 +103,7 @@ def note_writes(m: DependenceRecord, step: int) -> int:
 
 
 def note_writer(m: DependenceRecord, row: int, step: int) -> int:
-    """Put a writer behind all others, instead of one of the same place or else of the oldest."""
+    """Append a writer to its group, replacing one of the same place or, if full, the oldest."""
     entry = m.group[row] * REMEMBERED
     end = entry + m.remembered[m.group[row]]
     while entry < end and m.place[m.writer_row[entry]] != m.place[row]:

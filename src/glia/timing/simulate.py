@@ -1,8 +1,8 @@
-"""How long a machine program takes: its engines moved through time, event by event.
+"""The simulated time of a machine program: discrete events on engines and DMA queues.
 
 Every engine and DMA queue has its own time line; waits, results of the same engine, DMA engines,
-HBM, memory ports, weights loads, activation tables and the array's warm-up move it. Loops are
-skipped through once they repeat, with the same result as running them. `Timing.not_modelled` says
+HBM, memory ports, weights loads, activation tables and the array's warm-up delay its events. The
+steady state of a loop is skipped, with the same result as running it. `Timing.not_modelled` says
 what is left out.
 """
 
@@ -40,14 +40,14 @@ MAX_EVENTS = 20_000
 UNWATCHED = 250_000  # instructions executed before it pays to look for what repeats
 Executed = list[tuple[Cost, int, int]]  # a cost, how often it ran, its busy picoseconds
 
-UNTIMED_RENDEZVOUS = "waiting for other cores, in collectives and at their barriers"
+UNTIMED_RENDEZVOUS = "waiting for other cores in collectives and at barriers of cores"
 NOT_MODELLED = (
-    "HBM latency and refresh; channels beyond rows that meet in one; traffic of other cores",
-    "queues taking turns at a DMA engine delay what comes later, not a transfer that has begun",
+    "HBM latency and refresh; channel conflicts other than of strided rows; other cores' traffic",
+    "a DMA engine shared by queues delays later transfers only, not those that have begun",
     "instruction fetch and queue depth",
     "conflicts on PSUM banks that a loop variable chooses",
-    "branches and counters of loops, taken as run ahead by the sequencers",
-    "making descriptors where a transfer leaves open who does, unless a register or index is in it",
+    "loop branches and counters: sequencers are assumed to run ahead of their engines",
+    "descriptor generation, where a transfer names no generator and no register or index",
 )
 
 TIMED_CONSTANTS = (
@@ -109,12 +109,12 @@ class Event:
     start_ns: float
     end_ns: float
     instr: Instr
-    is_behind: bool = False  # a transfer that waited for the one before it on its queue
+    was_queued: bool = False  # a transfer that waited for the one before it on its queue
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Iterations of a loop that repeated; between start and end no event is listed."""
+    """Skipped iterations of a loop in its steady state; they have no events."""
 
     variable: str
     start_ns: float
@@ -124,7 +124,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Stall:
-    """Time an engine spent waiting for one semaphore and for nothing else that came later."""
+    """Time that one semaphore alone delayed an engine."""
 
     engine: str
     semaphore: str
@@ -134,7 +134,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class CoreWait:
-    """Time an engine spent at meetings of cores waiting for `core`, the last one to come."""
+    """Time an engine waited at rendezvous for `core`, the last one to arrive."""
 
     engine: str
     core: int
@@ -144,17 +144,17 @@ class CoreWait:
 
 @dataclass(frozen=True)
 class OpcodeTime:
-    """All executions of one opcode on one engine."""
+    """The executions of one opcode on one engine or queue, in total."""
 
     engine: str  # or a `queue_track`
     opcode: str
     count: int
-    busy_ns: float  # added up, also over transfers that overlap
+    busy_ns: float  # the sum, also of transfers that overlap
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What `simulate_timing` found; times in nanoseconds, counts over the whole run."""
+    """The result of `simulate_timing`: times in nanoseconds, counts over the whole run."""
 
     latency_ns: float
     busy_ns: Mapping[str, float]  # by engine; transfers count on queues, not here
@@ -163,7 +163,7 @@ class Timing:
     hbm_read_bytes: int
     hbm_written_bytes: int
     moved_bytes: int
-    queue_busy_ns: Mapping[str, float]  # while a transfer of it is moved, or several at a time
+    queue_busy_ns: Mapping[str, float]  # with at least one transfer in flight
     matmul_flops: int
     transpose_flops: int
     flops_by_dtype: Mapping[str, int]
@@ -216,7 +216,7 @@ def simulate_timing(
 
 
 def summarize(machine: CoreTimer, arch: Arch) -> Timing:
-    """What a machine that has come to its end has done."""
+    """The Timing of a timer that has run to its end."""
     plan = machine.plan
     counts, busied, table_loads, throttled = (
         _by_cost(plan, machine.record[name])
@@ -250,7 +250,7 @@ def summarize(machine: CoreTimer, arch: Arch) -> Timing:
 
 
 def _by_cost(plan: TimingPlan, values: Array) -> list[int]:
-    """Sums of the values of steps, by their cost."""
+    """The totals of values of steps, by their cost."""
     numbers = plan.costs.number
     found = np.zeros(len(plan.costs.distinct), np.int64)
     np.add.at(found, numbers, values[: len(numbers)])
@@ -314,9 +314,9 @@ def _events(plan: TimingPlan, machine: CoreTimer) -> tuple[Event, ...]:
             start / PS,
             end / PS,
             plan.instruction(step),
-            bool(behind),
+            bool(queued),
         )
-        for step, start, end, behind in machine.events()
+        for step, start, end, queued in machine.events()
     )
 
 

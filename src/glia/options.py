@@ -110,7 +110,7 @@ class UnsupportedLogicalCore(CompileError):
 # Options without an effect: the values that request the behaviour there is, and that behaviour.
 INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
     "model_type": (("generic",), "every model is compiled as a generic one"),
-    "saturate_infinity": ((False,), "infinities stay what they are"),
+    "saturate_infinity": ((False,), "infinities are not replaced by finite values"),
     "implicit_integer_downcast": (
         (CompileOptions().implicit_integer_downcast,),
         "integers are narrowed where the default allows it",
@@ -119,7 +119,7 @@ INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
     "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
     "num_parallel_jobs": ((8, 1), "a model is compiled in one process"),
     "fast_context_switch": ((False,), "all weights are loaded with the model"),
-    "product_limits": ((False,), "what only the product refuses is compiled"),
+    "product_limits": ((False,), "limits of the product alone are not enforced"),
 }
 
 

@@ -83,7 +83,7 @@ def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def narrow(value: Array, dtype: np.dtype[Any]) -> Array:
-    """Bring a value computed in `working_dtype(dtype)` back to `dtype`: floats round, ints wrap."""
+    """A value computed in `working_dtype(dtype)` as `dtype`: floats round, integers wrap."""
     if value.dtype == dtype:
         return value
     if dtype == ml_dtypes.int4:

@@ -32,7 +32,7 @@ def _dot(site: Site) -> Value:
 
 
 def _convolution(site: Site) -> Value:
-    """Bring both operands into the canonical layout, and the result out of it."""
+    """A convolution with its operands transposed to the canonical layout and its result back."""
     x, kernel = site.tensors(2)
     numbers = site.proto.convolution_dimensions
     window = site.proto.window.dimensions
@@ -69,7 +69,7 @@ def _window_padding(window: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def _operands_and_inits(site: Site) -> tuple[Any, Any]:
-    """Operands that are as many tensors as initial values."""
+    """The operands split into tensors and as many initial values."""
     operands = site.tensors()
     if not operands or len(operands) % 2:
         raise site.malformed(f"{len(operands)} operands, expected tensors and initial values")

@@ -95,7 +95,7 @@ def _low_nibbles(data: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _row_major(flat: np.ndarray, shape: tuple[int, ...], order: tuple[int, ...]) -> np.ndarray:
-    """Elements stored with dimension order[0] fastest, brought into row-major order."""
+    """Elements stored with dimension order[0] fastest, rearranged to row-major order."""
     major_to_minor = order[::-1]
     if not order or major_to_minor == tuple(range(len(shape))):
         return flat.reshape(shape).view()

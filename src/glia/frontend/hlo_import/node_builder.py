@@ -67,7 +67,7 @@ class NodeBuilder:
         return self.make(ops.Broadcast, x, shape, dimensions)
 
     def broadcast_scalar(self, x: Node, like: Node) -> Node:
-        """A scalar brought to the shape of `like`; anything else unchanged."""
+        """A scalar broadcast to the shape of `like`; anything else unchanged."""
         return x if x.shape == like.shape or x.shape else self.broadcast(x, like.shape, ())
 
     def convert(self, x: Node, dtype: DType) -> Node:

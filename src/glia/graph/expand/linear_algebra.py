@@ -49,7 +49,7 @@ def solve_by_substitution(op: TriangularSolve) -> Node | None:
 
 
 def _flatten_batch(x: Node, dtype: DType) -> Node:
-    """x with its batch dimensions as one, in a dtype to compute in."""
+    """x with its batch dimensions merged into one; floats in at least 32 bits."""
     rows, columns = x.shape[-2:]
     wide = convert(x, F32) if dtype.is_float and dtype.bits < 32 else x
     return reshape(wide, (math.prod(x.shape[:-2]), rows, columns))
@@ -98,7 +98,7 @@ def factor_by_columns(op: Cholesky) -> Node | None:
 
 
 def _factor_columns(a: Node) -> Node:
-    """The lower factor of batches [k, n, n]; column j is what earlier columns leave of a's."""
+    """The lower factor of batches [k, n, n]; column j is a's, less the share of earlier columns."""
     batch, extent, _ = a.shape
     zero = constant(0, S32)
 

@@ -83,7 +83,7 @@ def _is_unpadded(op: SelectAndScatter, offset: tuple[int, ...]) -> Node:
 
 
 def _place_values(op: SelectAndScatter, values: Node, empty: Node, offset: tuple[int, ...]) -> Node:
-    """Values per window brought to where the element at one offset lies in x."""
+    """One value per window, placed in x at the element at `offset`; `empty` elsewhere."""
     low = tuple(first - edge for first, edge in zip(offset, op.low, strict=True))
     sizes = zip(low, op.x.shape, values.shape, op.stride, strict=True)
     high = tuple(n - (first + (count - 1) * step + 1) for first, n, count, step in sizes)

@@ -195,7 +195,7 @@ class _Splitter:
         return tuple(node.with_operands((*each, *indices)) for each in operands)
 
     def combined(self, node: Node, values: list[Parts]) -> Parts:
-        """Reductions and windows, on twice the tensors."""
+        """Reductions and windows of pairs, as ones of twice the tensors."""
         assert isinstance(node, Reduce | ReduceWindow)
         count = len(node.xs)
         xs, inits = _flatten(values[:count]), _flatten(values[count:])

@@ -23,7 +23,7 @@ Dims = tuple[int, ...]
 
 
 def _require_indices(node: Node, vector_dim: int, map_dims: Dims, rank: int) -> Dims:
-    """Check index vectors and what they address; returns the indices' shape without the vector."""
+    """Check index vectors and what they address; return the indices' shape without the vector."""
     kind = tensor(node)
     require(kind.dtype.is_integer, f"indices must be integers, not {kind}")
     fits = 0 <= vector_dim <= len(kind.shape)
@@ -37,7 +37,7 @@ def _require_indices(node: Node, vector_dim: int, map_dims: Dims, rank: int) -> 
 def _require_batch(
     x: TensorType, indices: TensorType, x_dims: Dims, dims: Dims, vector: int
 ) -> None:
-    """Batch dimensions pair up and have equal extents."""
+    """Check that batch dimensions come in pairs of equal extents."""
     require_length(dims, len(x_dims), "indices' batch dimensions")
     require_dimensions(x_dims, len(x.shape), "batch dimensions")
     require_dimensions(dims, len(indices.shape), "indices' batch dimensions")

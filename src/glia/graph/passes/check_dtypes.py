@@ -1,4 +1,4 @@
-"""Refuse element types that no later pass can bring to one the engines have."""
+"""Rejection of element types that no later pass converts to one the engines have."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from glia.nki.issue.instruction import issue
 from glia.nki.names.dtypes import DTYPES, dtype_name
 from glia.nki.names.enums import MemoryRegion, engine
 from glia.nki.names.errors import NotInNki
-from glia.nki.session.session import caller, current, shown
+from glia.nki.session.session import caller, current, value_text
 from glia.nki.tensors.nki_tensor import NkiTensor, ndarray
 
 Shape = tuple[int, ...] | list[int]
@@ -37,7 +37,7 @@ def full(
 def fill(tensor: NkiTensor, value: float) -> None:
     """Write one value to every element; HBM is filled by DMA from one element of SBUF."""
     if not isinstance(value, int | float | np.generic):
-        raise NotInNki(feature=f"filling a tensor with {shown(value)}", loc=caller())
+        raise NotInNki(feature=f"filling a tensor with {value_text(value)}", loc=caller())
     if tensor.is_on_chip:
         _memset(dst=tensor, value=value)
         return

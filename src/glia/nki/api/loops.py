@@ -11,7 +11,7 @@ from glia.isa.instructions.sync import Barrier, RegisterMove
 from glia.nki.issue.instruction import issue
 from glia.nki.names.errors import BrokenRule, NotInNki
 from glia.nki.names.language_errors import advise
-from glia.nki.session.session import Session, caller, current, shown
+from glia.nki.session.session import Session, caller, current, value_text
 from glia.nki.tensors.dynamic_offsets import DynamicSlice
 from glia.nki.tensors.registers import VirtualRegister, integer_or_register
 
@@ -98,7 +98,7 @@ def _loop_bounds(
 ) -> tuple[Session, int | Affine, int | Affine]:
     session = _reorderable_session(function)
     if not isinstance(step, int) or isinstance(step, bool) or step < 1:
-        rule = f"{function} step must be a positive integer; here it is {shown(step)}"
+        rule = f"{function} step must be a positive integer; here it is {value_text(step)}"
         raise BrokenRule(rule=rule, function=function, loc=caller())
     first, last = (integer_or_register(each, f"a bound of {function}") for each in (lower, upper))
     return session, first, last

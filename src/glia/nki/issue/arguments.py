@@ -18,7 +18,7 @@ from glia.nki.issue.instruction import Arguments, refuse
 from glia.nki.names.enums import engine, reduce_cmd
 from glia.nki.names.errors import NotInNki
 from glia.nki.names.operators import operator_name
-from glia.nki.session.session import Session, caller, session_or_none, shown
+from glia.nki.session.session import Session, caller, session_or_none, value_text
 from glia.nki.tensors.dynamic_offsets import Indirection
 from glia.nki.tensors.indirect import index_table
 from glia.nki.tensors.nki_tensor import NkiTensor
@@ -29,7 +29,7 @@ def infer_accumulate(given: Arguments, session: Session) -> Arguments:
     dst, accumulate = given["dst"], given["accumulate"]
     for name in ("accumulate", "is_transpose"):
         if not isinstance(given.get(name), int | np.bool_ | None):
-            _refuse(f"a product with {name}={shown(given[name])}")
+            _refuse(f"a product with {name}={value_text(given[name])}")
     if given.get("is_transpose"):
         return {**given, "accumulate": False}
     if accumulate is None and isinstance(dst, NkiTensor):
@@ -92,7 +92,7 @@ def axis_to_count(given: Arguments, _: Session) -> Arguments:
     count = trailing_axis_count(axis, rank)
     if count is None:
         _refuse(
-            f"nki.isa.tensor_reduce over axis {shown(axis)} of {rank} (give the last ones; "
+            f"nki.isa.tensor_reduce over axis {value_text(axis)} of {rank} (give the last ones; "
             "nki.isa.nc_matmul with a column of ones adds up partitions)"
         )
     return {**given, "axes": count}
@@ -152,7 +152,9 @@ def _steps_and_counts(function: str, pattern: Any) -> tuple[tuple[int, ...], tup
     try:
         steps, counts = zip(*((int(step), int(count)) for step, count in pattern), strict=True)
     except (TypeError, ValueError):
-        _refuse(f"nki.isa.{function} with pattern {shown(pattern)} (not a list of [step, count])")
+        _refuse(
+            f"nki.isa.{function} with pattern {value_text(pattern)} (not a list of [step, count])"
+        )
     return steps, counts
 
 

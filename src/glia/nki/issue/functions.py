@@ -23,7 +23,7 @@ from glia.nki.issue.instruction import Arguments, attribute, issue
 from glia.nki.issue.signature_checks import require_binding
 from glia.nki.names.enums import dge_mode, engine, matmul_perf_mode, oob_mode, reduce_cmd
 from glia.nki.names.errors import MaskNotSupported, NotInNki
-from glia.nki.session.session import Session, caller, current, shown
+from glia.nki.session.session import Session, caller, current, value_text
 from glia.nki.tensors.nki_object import NkiInstruction
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -109,15 +109,17 @@ def make_function(
         for each, value in given.items():
             fits, default = predicates.get(each, (None, None))
             if fits is not None and value is not default and not fits(attribute(value, caller())):
-                raise NotInNki(feature=f"{bind.name} with {each}={shown(value)}", loc=caller())
+                raise NotInNki(feature=f"{bind.name} with {each}={value_text(value)}", loc=caller())
         chosen = given.pop("engine", engine.unknown) if takes_engine else engine.unknown
         if not isinstance(chosen, engine):
-            raise NotInNki(feature=f"engine {shown(chosen)} (give nki.isa.engine...)", loc=caller())
+            raise NotInNki(
+                feature=f"engine {value_text(chosen)} (give nki.isa.engine...)", loc=caller()
+            )
         del given["name"]
         for each, default in unsupported.items():
             value = given.pop(each, default)
             if value is not default and (isinstance(value, np.ndarray) or value != default):
-                raise NotInNki(feature=f"{bind.name} with {each}={shown(value)}", loc=caller())
+                raise NotInNki(feature=f"{bind.name} with {each}={value_text(value)}", loc=caller())
         fields = {}
         for each, value in given.items():
             target = aliases.get(each, each)

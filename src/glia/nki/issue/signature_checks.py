@@ -14,7 +14,7 @@ from glia.base.suggestions import nearest
 from glia.nki.issue.former_signatures import SIGNATURE_CHANGES, upgrade_call
 from glia.nki.names.errors import MaskNotSupported, NotInNki, WrongArguments
 from glia.nki.names.operators import names_operator, operator_name
-from glia.nki.session.session import caller, shown
+from glia.nki.session.session import caller, value_text
 
 NUMBERS = {"int", "float", "integer", "floating"}
 # Names in the annotations of functions of nl, and those of the classes that they stand for.
@@ -101,7 +101,9 @@ def _require_types(
         kinds = [part.split("[")[0].strip() for part in _union_members(declared)]
         is_known = all(kind in KINDS for kind in kinds)
         if is_known and not any(_has_kind(value, kind) for kind in kinds):
-            raise NotInNki(feature=f"{name} with {each}={shown(value)}", loc=caller()) from failure
+            raise NotInNki(
+                feature=f"{name} with {each}={value_text(value)}", loc=caller()
+            ) from failure
 
 
 def _union_members(declared: str) -> list[str]:

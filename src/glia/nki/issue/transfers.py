@@ -19,7 +19,7 @@ from glia.nki.names.enums import dge_mode, engine, oob_mode
 from glia.nki.names.errors import NotInNki
 from glia.nki.names.language_errors import advise
 from glia.nki.names.operators import operator_name
-from glia.nki.session.session import Session, caller, current, shown
+from glia.nki.session.session import Session, caller, current, value_text
 from glia.nki.tensors.dynamic_offsets import Indirection
 from glia.nki.tensors.nki_object import NkiInstruction
 from glia.nki.tensors.nki_tensor import NkiTensor
@@ -51,14 +51,14 @@ def _require_types(function: str, given: Arguments, **kinds: Any) -> None:
         if isinstance(value, int) and is_enum and value in {m.value for m in kind}:
             given[name] = kind(value)
         elif not isinstance(value, kind):
-            _refuse_type(f"{function} with {name}={shown(given[name])}")
+            _refuse_type(f"{function} with {name}={value_text(given[name])}")
 
 
 def _require_numbers(function: str, name: str, values: Any, kind: Any) -> None:
     """NotInNki unless the values are None, or numbers of a kind in a list or tuple."""
     is_listed = isinstance(values, list | tuple) and all(isinstance(v, kind) for v in values)
     if values is not None and not is_listed:
-        _refuse_type(f"{function} with {name}={shown(values)}")
+        _refuse_type(f"{function} with {name}={value_text(values)}")
 
 
 def _refuse_type(feature: str) -> NoReturn:

@@ -121,7 +121,7 @@ def trace_launch(
             shared = {name: program.addresses[name] for name in session.shared}
     fixed = tuple(names for each in traced for names in each.fixed)
     updated = tuple(dict.fromkeys(pair for each in traced for pair in each.updated))
-    printed = tuple(shown for each in traced for shown in each.printed)
+    printed = tuple(output for each in traced for output in each.printed)
     return replace(
         traced[0], programs=tuple(programs), updated=updated, printed=printed, fixed=fixed
     )

@@ -14,7 +14,7 @@ from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern
 from glia.nki.names.language_errors import advise
-from glia.nki.session.session import shown
+from glia.nki.session.session import value_text
 
 # Fields that may differ: scheduling, fresh register names, and whether memory held a sum before.
 _IGNORED_FIELDS = {"on", "queue", "waits", "signals", "loc", "register", "accumulate"}
@@ -68,7 +68,7 @@ class LoopTrace:
                 continue
             advise(
                 f"iteration {self.iteration} of a loop on the device has {name} "
-                f"{_value_text(value)} in {now.mnemonic()}, the first has {_value_text(was)}: "
+                f"{_operand_text(value)} in {now.mnemonic()}, the first has {_operand_text(was)}: "
                 "Python runs its body once when the kernel is compiled",
                 now.loc,
             )
@@ -102,7 +102,7 @@ class LoopTrace:
         return before in self.first_tiles and self.first_tiles[before] == self.tiles.get(now)
 
 
-def _value_text(value: object) -> str:
+def _operand_text(value: object) -> str:
     if isinstance(value, Pattern):
         return f"{value.tile.name}{list(value.shape)} at {value.offset}"
-    return shown(value)
+    return value_text(value)

@@ -238,7 +238,7 @@ def current(function: str) -> Session:
     return session
 
 
-def shown(value: object) -> str:
+def value_text(value: object) -> str:
     """The text of a value in a message, the same in a simulated and in a compiled kernel."""
     if isinstance(value, np.ndarray):
         return "an array of NumPy (compute with nl and nki.isa; nl.shared_constant holds constants)"

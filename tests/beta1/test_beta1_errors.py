@@ -354,9 +354,9 @@ def test_hbm_tensor_with_init_value() -> None:
 
 
 def test_tensor_output_not_written_to() -> None:
-    def kernel(x, turns):
+    def kernel(x, iterations):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        for _ in nl.affine_range(turns):
+        for _ in nl.affine_range(iterations):
             nl.store(out, value=nl.load(x))
         return out
 

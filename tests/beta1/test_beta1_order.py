@@ -159,7 +159,7 @@ def test_direct_allocation_keeps_the_engines() -> None:
 
 
 def test_turns_that_share_a_tile_overlap() -> None:
-    """A tile made before a loop is one storage; its turns still need not wait for each other."""
+    """A tile made before a loop is one storage; its iterations need not wait."""
 
     def kernel(x, apart):
         out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)

@@ -91,12 +91,12 @@ def test_names_change_places_at_once() -> None:
     np.testing.assert_array_equal(both(kernel, X), X * 13)
 
 
-def _tripled(tile, turns):
+def _tripled(tile, iterations):
     count, more = nt.scalar(0), nt.scalar(True)
     while more:
         tile = tile * 3
         count = count + 1
-        more = count < turns
+        more = count < iterations
     return tile
 
 
@@ -271,10 +271,10 @@ def _never_set(x):
 
 
 def _counts_in_python(x):
-    turns, more = 0, nt.scalar(True)
+    iterations, more = 0, nt.scalar(True)
     while more:
-        turns = turns + 1
-        more = nt.scalar(nl.load(x[0:1, 0:1])) > turns
+        iterations = iterations + 1
+        more = nt.scalar(nl.load(x[0:1, 0:1])) > iterations
 
 
 def _writes_and_replaces(x):
@@ -343,7 +343,7 @@ def _makes_outputs(x):
 REFUSED = [
     (_checked_first, errors.WhileNeedsEntry, "Traditional while loops are not supported"),
     (_never_set, errors.EndlessWhile, "still true"),
-    (_counts_in_python, errors.PythonChanges, "`turns` changes"),
+    (_counts_in_python, errors.PythonChanges, "`iterations` changes"),
     (_writes_and_replaces, errors.PythonChanges, "binds it to a new one"),
     (_grows, errors.PythonChanges, r"\(4, 4\) before an iteration, \(4, 8\)"),
     (_uses_behind, errors.LocalOutOfScope, "outside of its parent scope"),

@@ -656,8 +656,8 @@ def test_its_loops_run_on_the_device_up_to_a_register() -> None:
         nb.fori_loop(isa.load_register(bound[0:1, :]), doubled)
 
         @nb.fori_loop(2)
-        def _(turn: Any) -> None:
-            doubled(turn)
+        def _(index: Any) -> None:
+            doubled(index)
 
     np.testing.assert_array_equal(_run(body, X.shape, x=X), 32 * X)
 

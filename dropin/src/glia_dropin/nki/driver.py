@@ -70,7 +70,7 @@ class CompiledKernel:
         frontend_time: float = 0.0,
         tensor_inputs: Any = None,
     ) -> CompiledKernel:
-        """What a frontend compiled, as a NEFF at the output path of the options.
+        """The NEFF of a frontend's result, at the output path of the options.
 
         Its result knows how long that took, unless `frontend_time` says; the contents of
         `tensor_inputs` are not looked at.

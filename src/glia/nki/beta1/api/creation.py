@@ -141,7 +141,7 @@ def _shape_of(a: Tensor) -> tuple[int, ...]:
 
 def wrap_core_tensor(frame: Frame, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
     """A Beta 1 tensor of a core tensor."""
-    return Tensor.whole(Storage.of(frame, tensor, name, buffer))
+    return Tensor.whole(Storage.wrap(frame, tensor, name, buffer))
 
 
 def shared_constant(constant: Any, dtype: Any = None) -> Tensor:

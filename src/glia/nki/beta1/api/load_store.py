@@ -235,7 +235,7 @@ def matmul(x: Any, y: Any, *, transpose_x: bool = False, mask: Any = None) -> Te
 
 
 def matmul_operands(x: Any, y: Any) -> tuple[NkiTensor, NkiTensor]:
-    """Both operands; masks attached to them leave columns out in `defer_product`."""
+    """The core tensors of both operands of a matrix product."""
     return operand("matmul", "x", x), operand("matmul", "y", y)
 
 

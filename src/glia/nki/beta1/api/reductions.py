@@ -172,7 +172,7 @@ def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None) -> Tensor:
     distance = _combine_with_column(frame, data, middle, "subtract")
     activate(distance, distance, "square")
     name = x.dtype_name if dtype is None else to_dtype_name(dtype)
-    held = Tensor.whole(Storage.of(frame, distance, "distance", sbuf))
+    held = Tensor.whole(Storage.wrap(frame, distance, "distance", sbuf))
     return mean(held, axes, dtype=name, mask=mask)
 
 
@@ -313,7 +313,7 @@ def all_reduce(
     group = _program_group(frame, program_axes)
     topic = ("nl.all_reduce", name, data.shape, data.dtype)
     assert frame.programs is not None
-    total = frame.programs.meet(
+    total = frame.programs.synchronize(
         group, topic, data, lambda tiles: _combine_tiles(frame, tiles, name)
     )
     result = x.dtype_name if dtype is None else to_dtype_name(dtype)

@@ -93,13 +93,13 @@ class Benchmark(Baremetal):
         self._results: list[BenchmarkResult] = []
 
     def __getitem__(self, grid: Any) -> Benchmark:
-        launched: Benchmark = super().__getitem__(grid)  # type: ignore[assignment]
+        launched: Benchmark = super().__getitem__(grid)  # type: ignore[assignment]  # type(self) is made
         launched._results = self._results
         return launched
 
     @property
     def benchmark_result(self) -> BenchmarkResult | None:
-        """What the last call measured; None before the first."""
+        """The result of the last call; None before the first."""
         return self._results[-1] if self._results else None
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -85,7 +85,7 @@ class UnifiedKernel(FrameworkKernel):
         boundargs.apply_defaults()
 
     def _generate_hash_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What a program for these arguments depends on: forms of tensors, other values."""
+        """The cache key of a program for these arguments: shapes and dtypes, other values."""
         return (self.grid, *((name, self._key(value)) for name, value in arguments.items()))
 
     def _key(self, value: Any) -> Any:

@@ -15,7 +15,7 @@ Position = tuple[int, ...]
 
 
 class Programs:
-    """Runs `call` once for each position of a grid; `meet` lets programs wait for each other."""
+    """Runs `call` once for each position of a grid; `synchronize` combines values of programs."""
 
     def __init__(self, frame: Frame, positions: list[Position], call: Callable[[], Any]) -> None:
         self._frame = frame
@@ -26,7 +26,7 @@ class Programs:
         )
 
     def run(self) -> list[Any]:
-        """What the call returned for each position; the first failure is raised."""
+        """The results of the call by position; raises the first failure."""
         self._frame.programs = self
         return self._scheduler.run()
 
@@ -36,10 +36,10 @@ class Programs:
         self._frame.flush()
         return returned
 
-    def meet(
+    def synchronize(
         self, group: tuple[Position, ...], topic: Any, value: Any, combine: Callable[..., Any]
     ) -> Any:
-        """What `combine` makes of the values of all programs in `group`, in order, once for all.
+        """`combine` of the values of all programs in `group`, in order, computed once.
 
         ProgramsDisagree when one of them comes with another topic, or never.
         """

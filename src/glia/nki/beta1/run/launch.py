@@ -253,7 +253,7 @@ def run_programs(kernel: Kernel, launch: Launch, frame: Frame, tensors: dict[str
         for name, tensor in tensors.items():
             tensor.storage.is_constant = name.partition(".")[0] not in mutable
     positions = [tuple(map(int, each)) for each in np.ndindex(*kernel.grid)]
-    call = functools.partial(launch.call, tensors)  # type: ignore[arg-type]
+    call = functools.partial(launch.call, tensors)  # type: ignore[arg-type]  # Beta 1 tensors as arguments
     returned = Programs(frame, positions, call).run()
     if not kernel.writes_parameters:
         _check_returned(launch, tensors, returned[0])

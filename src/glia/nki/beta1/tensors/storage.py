@@ -98,7 +98,7 @@ class Storage:
             raise TooManyPartitions(count=shape[0], most=most, loc=caller())
 
     @classmethod
-    def of(cls, frame: Frame, tensor: NkiTensor, name: str, buffer: Buffer) -> Storage:
+    def wrap(cls, frame: Frame, tensor: NkiTensor, name: str, buffer: Buffer) -> Storage:
         """The storage of an existing core tensor."""
         storage = cls(frame, name, buffer, tensor.dtype, (), tensor.shape)
         storage._tiles[0] = PhysicalTile(tensor, is_written=True)
@@ -112,7 +112,7 @@ class Storage:
     @property
     def is_filled(self) -> bool:
         """Whether an instruction has written a tensor in HBM; True for any tensor on chip."""
-        written = self.frame.session.written  # type: ignore[attr-defined]
+        written = self.frame.session.written  # type: ignore[attr-defined]  # of both kinds of session
         return self.region.is_on_chip or self.physical_tile(0).tensor.name in written
 
     # --- deferred and forwarded contents -------------------------------------------------------

@@ -124,7 +124,7 @@ class Tensor:
         return cls(storage, block_dims=blocks, dims=dims)
 
     @classmethod
-    def over(cls, storage: Storage, block: int, view: NkiTensor) -> Tensor:
+    def from_core_view(cls, storage: Storage, block: int, view: NkiTensor) -> Tensor:
         """A view of one block of a storage with the dimensions of a core tensor `view`."""
         return cls(
             storage, block=block, dims=view.dims, start=view.start, partition=view.partition,
@@ -419,7 +419,8 @@ class Tensor:
             raise IndirectNotSupported(loc=caller())
         self.check(None)
         found = self.physical_tile()
-        return Tensor.over(self.storage, self.block, change(self.view_of(found.tensor)))
+        view = change(self.view_of(found.tensor))
+        return Tensor.from_core_view(self.storage, self.block, view)
 
     def reshape(self, shape: Any, *more: int) -> Tensor:
         """The same elements in order in another shape; on chip the partitions stay."""

@@ -281,7 +281,7 @@ class DependenceRecord:
     begin: Words = words("step offsets", "rows", "its access patterns")
     is_engine: Words = words("step", "0 or 1", "its engine accesses memory itself, in order")
     access: Words = words("row", "READS or WRITES", "what the instruction does")
-    group: Words = words("row", "group", "tile and engine, -1: nobody writes it")
+    group: Words = words("row", "group", "tile and engine, -1: it is not written")
     place: Words = words("row", "place", "equal for equal patterns")
     dtype: Words = words("row", "dtype", "of the elements")
     row_term: Words = words("row", "expression", "variable part of its first partition")

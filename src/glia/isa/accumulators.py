@@ -13,7 +13,7 @@ import numpy as np
 
 from glia.base.dtype import F32
 from glia.isa.alu import ALU_OPS, apply, reduce_along
-from glia.isa.kit import Array, Instr, Rule, State, keeps
+from glia.isa.kit import Array, Instr, Rule, State, engine_state
 from glia.isa.operand import Pattern
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ LANES = "a lane's accumulator belongs to the partition of the same number that d
 
 
 class Accumulating(Instr, is_abstract=True):
-    """What the instructions with a `command` for the accumulators share.
+    """Base of the instructions with a `command` for the accumulators.
 
     `reduced`, [P, 1], takes what the accumulators hold afterwards.
     """
 
-    accumulator = keeps(ACCUMULATORS, lanes="data")
+    accumulator = engine_state(ACCUMULATORS, lanes="data")
     idle_access: ClassVar[str] = ""  # of an idle instruction to the accumulators
     assumed = (PRECISION, LANES)
 
@@ -54,7 +54,7 @@ class Accumulating(Instr, is_abstract=True):
 
 
 class VectorAccumulating(Accumulating, is_abstract=True):
-    """What the Vector Engine's instructions with a `command` share: idle forgets."""
+    """Base of the Vector Engine's instructions with a `command`: idle invalidates the state."""
 
     idle_access = "forgets"
 

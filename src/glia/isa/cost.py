@@ -1,4 +1,4 @@
-"""What element-wise engines cost: published formulas, and the faster modes of later generations."""
+"""Cycles of element-wise engines: published formulas, and the fast modes of later cores."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def family_of(dtype: DType) -> str:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What an attribute of an instruction may name: scalar function -> the attribute's value.
+    """Values of an attribute that names a function, by scalar function of the graph.
 
     `families` are the kinds of numbers it computes these functions on: "float", "integer", "pred".
     """

@@ -33,8 +33,8 @@ class Operand:
     is_optional: bool = False
     allows_immediate: bool = False
     is_column: bool = False  # [P, 1]: one value per partition, the same for all its elements
-    is_raw: bool = False  # handed to `compute` in its own dtype, never widened to float32
-    is_several: bool = False  # a tuple of patterns, handed to `compute` as a tuple of arrays
+    is_raw: bool = False  # `compute` takes it in its own dtype, never widened to float32
+    is_several: bool = False  # a tuple of patterns; `compute` takes a tuple of arrays
 
 
 _REQUIRED: Any = dataclasses.MISSING
@@ -90,11 +90,11 @@ def _operand(declared: Operand, default: Any) -> Any:
 
 @dataclass(frozen=True)
 class State:
-    """Registers that engines keep between instructions.
+    """Registers of an engine that persist between instructions.
 
-    Every engine named in `words` has its own: so many values of `dtype` in each of its lanes, lane
-    i serving partition i. `start` gives their first values for (lanes, words); without it they are
-    unknown until an instruction sets them.
+    `words` is by engine the number of values of `dtype` in each of its lanes; lane i serves
+    partition i. `start(lanes, words)` gives the initial values; without it they are unknown until
+    an instruction sets them.
     """
 
     name: str
@@ -104,20 +104,20 @@ class State:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """That an instruction takes part in a state, in the lanes of one operand's partitions."""
+class StateUse:
+    """The use of a state by an instruction, in the lanes of one operand's partitions."""
 
     state: State
     lanes: str  # an operand; "" for all lanes
 
 
-def keeps(state: State, *, lanes: str = "") -> Any:
-    """Declare that an instruction reads or writes registers of its engine.
+def engine_state(state: State, *, lanes: str = "") -> Any:
+    """Declare that an instruction reads or writes a state of its engine.
 
-    `compute` takes them under the name of the declaration, [lanes, words] (None when they are left
-    alone or forgotten), and returns new ones after the results of all operands (None keeps them).
+    `compute` takes them under the name of the declaration, [lanes, words] (None when unused or
+    invalidated), and returns the new ones after the results of all operands (None: unchanged).
     """
-    return Kept(state, lanes)
+    return StateUse(state, lanes)
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Instr:
     * "flat": as [partitions, elements per partition];
     * "natural": in the shape of their patterns;
     * "memory": as writable views in their own dtype; `compute` stores its result itself;
-    * "participants": everything of every core that meets here, see `glia.isa.rendezvous`.
+    * "participants": the operands of every participating core, see `glia.isa.rendezvous`.
 
     What `compute` returns is rounded once to the dtype of the destination. It returns one array
     for each written operand, in the order of declaration (None leaves an operand as it is).
@@ -212,12 +212,12 @@ class Instr:
     arrives_by_dma: ClassVar[bool] = False  # DMA engines, not a compute engine, touch the operands
     sums: ClassVar[Mapping[str, str]] = {}  # operand: attribute that is None where a sum goes on
     hints: ClassVar[tuple[str, ...]] = ()  # attributes that say how: `compute` does not take them
-    partly_written: ClassVar[tuple[str, ...]] = ()  # updated operands of which a part may be fresh
+    partly_written: ClassVar[tuple[str, ...]] = ()  # updated operands, perhaps uninitialized parts
     starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition
     takes_packed: ClassVar[tuple[str, ...]] = ()  # operands that may hold packed floats
     indirect: ClassVar[Indirect | None] = None  # operands that an index on chip may choose
     takes_capabilities: ClassVar[tuple[str, ...]] = ()  # of the core, that `compute` also takes
-    states: ClassVar[Mapping[str, Kept]] = {}  # what it keeps in its engine, by name
+    states: ClassVar[Mapping[str, StateUse]] = {}  # what it keeps in its engine, by name
     assumed: ClassVar[tuple[str, ...]] = ()  # what no public document says, and is so here
 
     on: str = field(default="", kw_only=True)  # engine that runs it ("" = the default engine)
@@ -235,7 +235,7 @@ class Instr:
         dataclass(frozen=True, kw_only=True)(cls)
         declared = {f.name: f.metadata["operand"] for f in dataclasses.fields(cls) if f.metadata}
         cls.operand_declarations = declared
-        own = {name: kept for name, kept in vars(cls).items() if isinstance(kept, Kept)}
+        own = {name: kept for name, kept in vars(cls).items() if isinstance(kept, StateUse)}
         cls.states = {**cls.states, **own}
         hidden = {"on", "queue", "waits", "signals", "loc", *declared}
         cls.attribute_names = tuple(f.name for f in dataclasses.fields(cls) if f.name not in hidden)
@@ -265,32 +265,32 @@ class Instr:
         return (pattern for _, _, pattern in self.operands())
 
     def access(self, name: str) -> str:
-        """What this very instruction does to an operand: "reads", "writes" or "updates"."""
+        """The access of this instruction to an operand: "reads", "writes" or "updates"."""
         condition = self.read_when.get(name)
         if condition is not None and getattr(self, condition) in (False, 0):
             return "writes"
         return self.operand_declarations[name].access
 
     def may_be_fresh(self, name: str) -> bool:
-        """Whether an updated operand may hold elements that nothing has written."""
+        """Whether an updated operand may hold uninitialized elements."""
         return name in self.partly_written
 
     def rows_touched(self, name: str, views: Mapping[str, Array]) -> Array | None:
-        """Which entries of an operand's first dimension it touches; None for all of them.
+        """The entries of an operand's first dimension that it accesses; None for all of them.
 
-        Asked of instructions that arrive "memory", with the views of their operands.
+        `views` are the operands of an instruction whose `arrives` is "memory".
         """
         return None
 
     def state_access(self, name: str) -> str:
-        """What this very instruction does to a state.
+        """The access of this instruction to a state.
 
-        "reads", "writes", "updates", "forgets" (leaves it unknown) or "" (leaves it alone).
+        "reads", "writes", "updates", "forgets" (invalidates it) or "" (does not use it).
         """
         return "updates"
 
-    def states_touched(self) -> Iterator[tuple[str, Kept, str]]:
-        """(name, declaration, access) of every state that it does not leave alone."""
+    def states_touched(self) -> Iterator[tuple[str, StateUse, str]]:
+        """(name, declaration, access) of every state that it uses."""
         for name, kept in self.states.items():
             if access := self.state_access(name):
                 yield name, kept, access
@@ -317,7 +317,7 @@ class Instr:
 
     @property
     def uses_registers(self) -> bool:
-        """Whether it sets a register or depends on one."""
+        """Whether it writes a register or reads one."""
         return self.sets_register is not None or any(map(is_register, self.variables()))
 
     def read_patterns(self) -> Iterator[Pattern]:

@@ -23,11 +23,11 @@ def is_integer(dtype: np.dtype) -> bool:
 def widen(array: Array) -> Array:
     """The array in float32, as engines read every operand of an arithmetic operator."""
     if array.dtype.names:
-        return _round_to_tf32(_plain(array))
+        return _round_to_tf32(_float32_words(array))
     return array.astype(np.float32, copy=False)
 
 
-def _plain(array: Array) -> Array:
+def _float32_words(array: Array) -> Array:
     """The float32 words of a tf32 array; Unspecified for packed values, which are no numbers."""
     if array.dtype != TF32.numpy:
         raise Unspecified(f"arithmetic on {array.dtype.names[0]}")

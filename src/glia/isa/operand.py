@@ -1,4 +1,4 @@
-"""What instructions operate on: tiles of memory, access patterns over them, and semaphores."""
+"""Operands: tiles of memory, access patterns over them, waits and signals of semaphores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Memory(Enum):
 
 
 def usable_bytes_per_partition(memory: Memory, arch: Arch) -> int:
-    """What a program may use of an on-chip memory in each partition."""
+    """Bytes of each partition of an on-chip memory that a program may use."""
     if memory is Memory.PSUM:
         return arch.psum_bytes_per_partition
     return arch.sbuf_usable_bytes_per_partition

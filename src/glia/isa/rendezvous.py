@@ -22,7 +22,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Participant:
-    """What one core brings to a meeting.
+    """The contribution of one core to a rendezvous.
 
     `operands` holds an array for each operand of the instruction, in its own dtype and the shape of
     its pattern, written ones included (a tuple of arrays for an operand that is several);
@@ -35,7 +35,7 @@ class Participant:
 
 
 class Meeting:
-    """What an instruction adds to `Instr` when cores meet at it.
+    """Base of instructions at which cores synchronise and exchange data.
 
     `compute(participants)` returns for each participant a tuple with one entry for each written
     operand, in the order of declaration, and for the register if it sets one: an array, a tuple of

@@ -1,4 +1,4 @@
-"""The laws instructions share: each function makes one Rule from the names of operands."""
+"""Rules shared by instructions: each function makes one Rule from the names of operands."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _listed(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join(f"{{{name}}}" for name in names)
 
 
-def _present(instr: Instr, names: Iterable[str]) -> list[Pattern]:
+def _pattern_operands(instr: Instr, names: Iterable[str]) -> list[Pattern]:
     return [p for name in names if (p := operand(instr, name)) is not None]
 
 
@@ -88,7 +88,7 @@ def same_elements(*names: str, source: str) -> Rule:
     """All named operands have as many partitions and as many elements in each."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        return len({(p.partitions, p.free) for p in _present(instr, names)}) <= 1
+        return len({(p.partitions, p.free) for p in _pattern_operands(instr, names)}) <= 1
 
     return Rule(
         f"{_listed(names)} must have the same number of partitions and of elements per partition",
@@ -102,7 +102,7 @@ def same_partitions(*names: str, source: str) -> Rule:
     """All named operands have as many partitions."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        return len({p.partitions for p in _present(instr, names)}) <= 1
+        return len({p.partitions for p in _pattern_operands(instr, names)}) <= 1
 
     return Rule(
         f"{_listed(names)} must have the same number of partitions",
@@ -116,7 +116,7 @@ def column(name: str, beside: str, *, source: str) -> Rule:
     """The operand is one value for each partition of another."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        patterns = _present(instr, (name,))
+        patterns = _pattern_operands(instr, (name,))
         partitions = getattr(instr, beside).partitions
         return all(p.free == 1 and p.partitions == partitions for p in patterns)
 
@@ -132,7 +132,9 @@ def at_most_dimensions(name: str, most: int, *, source: str) -> Rule:
     """The operand has few dimensions; those of one element do not count."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        moving = (sum(count > 1 for _, count in p.dims[1:]) for p in _present(instr, (name,)))
+        moving = (
+            sum(count > 1 for _, count in p.dims[1:]) for p in _pattern_operands(instr, (name,))
+        )
         return all(1 + dims <= most for dims in moving)
 
     return Rule(
@@ -147,7 +149,7 @@ def free_elements(name: str, count: int, *, source: str) -> Rule:
     """The operand has exactly `count` elements per partition."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        return all(p.free == count for p in _present(instr, (name,)))
+        return all(p.free == count for p in _pattern_operands(instr, (name,)))
 
     return Rule(f"{{{name}}} must have {count} elements per partition", holds, source)
 
@@ -156,7 +158,7 @@ def free_between(name: str, low: int, high: int, *, source: str) -> Rule:
     """The operand has low..high elements per partition."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        return all(low <= p.free <= high for p in _present(instr, (name,)))
+        return all(low <= p.free <= high for p in _pattern_operands(instr, (name,)))
 
     least = f"fill it up to {low} elements, or " if low > 1 else ""
     return Rule(
@@ -171,7 +173,7 @@ def dtypes(name: str, allowed: tuple[DType, ...], *, source: str = DTYPE_PAGE) -
     """The operand's dtype is one of `allowed`."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        return all(p.dtype in allowed for p in _present(instr, (name,)))
+        return all(p.dtype in allowed for p in _pattern_operands(instr, (name,)))
 
     return Rule(
         f"{{{name}}} must be one of {', '.join(map(str, allowed))}",
@@ -185,7 +187,7 @@ def same_dtype(*names: str, source: str) -> Rule:
     """All named operands have one dtype."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        return len({p.dtype for p in _present(instr, names)}) <= 1
+        return len({p.dtype for p in _pattern_operands(instr, names)}) <= 1
 
     return Rule(
         f"{_listed(names)} must have the same dtype",
@@ -262,7 +264,7 @@ def bitvec_on_integers(op_names: tuple[str, ...], operand_names: tuple[str, ...]
         families = {ALU_OPS[op].family for n in op_names if (op := getattr(instr, n)) in ALU_OPS}
         if families <= {"arithmetic"}:
             return True
-        patterns = _present(instr, operand_names)
+        patterns = _pattern_operands(instr, operand_names)
         integers = all(p.dtype.is_integer or p.dtype is PRED for p in patterns)
         return len(families) == 1 and integers and len({p.dtype.bits for p in patterns}) == 1
 
@@ -281,7 +283,7 @@ def float32_beside_arithmetic(name: str, op_name: str, *, source: str) -> Rule:
         declared = ALU_OPS.get(getattr(instr, op_name))
         if declared is None or declared.family != "arithmetic":
             return True
-        return all(p.dtype is F32 for p in _present(instr, (name,)))
+        return all(p.dtype is F32 for p in _pattern_operands(instr, (name,)))
 
     return Rule(
         f"{{{name}}} must be float32 beside an arithmetic operator",
@@ -295,7 +297,7 @@ def not_both_in_psum(first: str, second: str, *, source: str) -> Rule:
     """At most one of two operands is in PSUM."""
 
     def holds(instr: Any, _: Arch) -> bool:
-        return sum(p.memory is Memory.PSUM for p in _present(instr, (first, second))) < 2
+        return sum(p.memory is Memory.PSUM for p in _pattern_operands(instr, (first, second))) < 2
 
     return Rule(
         f"{{{first}}} and {{{second}}} must not both be in PSUM",
@@ -313,7 +315,7 @@ def _within_partitions(instr: Any, arch: Arch) -> bool:
     return all(1 <= p.partitions <= arch.partitions for p in _engine_patterns(instr))
 
 
-def _starts(instr: Any, _: Arch) -> bool:
+def _start_partitions_are_legal(instr: Any, _: Arch) -> bool:
     free = type(instr).starts_anywhere
     bound = (p for name, _, p in instr.operands() if is_on_chip(p) and name not in free)
     return moves_data(instr) or all(start_partition_holds(p) for p in bound)
@@ -352,13 +354,13 @@ def _has_engine_dtypes(instr: Any, _: Arch) -> bool:
     return moves_data(instr) or all(p.dtype in ENGINE_DTYPES for p in _engine_patterns(instr))
 
 
-def _no_early_dtypes(instr: Any, arch: Arch) -> bool:
+def _dtypes_exist_on_core(instr: Any, arch: Arch) -> bool:
     patterns = _engine_patterns(instr)
     is_late = any(p.dtype in LATE_DTYPES for p in patterns)
     return moves_data(instr) or arch.capabilities.has_microscaling_dtypes or not is_late
 
 
-def _packed_where_taken(instr: Any, _: Arch) -> bool:
+def _packed_only_where_accepted(instr: Any, _: Arch) -> bool:
     packed = {name for name, _, p in instr.operands() if p.dtype in PACKED_DTYPES}
     taken = type(instr).takes_packed
     if not packed or not packed <= set(taken):
@@ -381,7 +383,7 @@ COMMON_RULES = (
     Rule(
         "an operand of more than 64 partitions must start at partition 0, of 33 to 64 at 0 or 64, "
         "of at most 32 at 0, 32, 64 or 96",
-        _starts,
+        _start_partitions_are_legal,
         ARCHITECTURE,
         "put the rows at such a partition, or move them there with dma_copy",
     ),
@@ -414,12 +416,12 @@ COMMON_RULES = (
     Rule("an engine operand must have a dtype of the device", _has_engine_dtypes, DTYPE_PAGE),
     Rule(
         "float8_e4m3fn, float8_e8m0fnu and packed floats need generation 4",
-        _no_early_dtypes,
+        _dtypes_exist_on_core,
         DTYPE_PAGE,
     ),
     Rule(
         "packed floats are copied, filled with 0, quantized to and multiplied, nothing else",
-        _packed_where_taken,
+        _packed_only_where_accepted,
         "NKI API common fields, Supported Data Types; NKI migration guide, memset",
     ),
 )

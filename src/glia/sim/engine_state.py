@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from glia.arch import Arch
-from glia.isa.kit import Instr, Kept, State
+from glia.isa.kit import Instr, State, StateUse
 from glia.isa.operand import Pattern
 from glia.sim.memory import Environment, evaluator
 from glia.sim.policy import Policy
@@ -34,7 +34,7 @@ class EngineStates:
         self._poison = 0 if poison is None else poison
         self._registers: dict[tuple[str, str], _RegisterFile] = {}
 
-    def fetch(self, instr: Instr, kept: Kept) -> Callable[[Environment], Array]:
+    def fetch(self, instr: Instr, kept: StateUse) -> Callable[[Environment], Array]:
         """A function that returns the values of the instruction's lanes, [lanes, words]."""
         registers, rows = (
             self._register_file(instr.runs_on, kept.state),
@@ -42,7 +42,7 @@ class EngineStates:
         )
         return lambda environment: registers.values[rows(environment)]
 
-    def store(self, instr: Instr, kept: Kept) -> Callable[[Environment, Any], None]:
+    def store(self, instr: Instr, kept: StateUse) -> Callable[[Environment, Any], None]:
         """A function that sets the values of the instruction's lanes."""
         registers, rows = (
             self._register_file(instr.runs_on, kept.state),
@@ -56,7 +56,7 @@ class EngineStates:
 
         return store
 
-    def invalidate(self, instr: Instr, kept: Kept) -> Callable[[Environment], None]:
+    def invalidate(self, instr: Instr, kept: StateUse) -> Callable[[Environment], None]:
         """A function that poisons the instruction's lanes and marks them uninitialized."""
         registers, rows = (
             self._register_file(instr.runs_on, kept.state),
@@ -70,7 +70,7 @@ class EngineStates:
 
         return invalidate
 
-    def unknown_lane_counter(self, instr: Instr, kept: Kept) -> Callable[[Environment], int]:
+    def unknown_lane_counter(self, instr: Instr, kept: StateUse) -> Callable[[Environment], int]:
         """A function that counts the uninitialized ones of the instruction's lanes."""
         registers, rows = (
             self._register_file(instr.runs_on, kept.state),
@@ -91,7 +91,7 @@ class EngineStates:
         raw = np.full((self._lanes, words * state.dtype.bytes), self._poison, np.uint8)
         return _RegisterFile(raw.view(state.dtype.numpy), known)
 
-    def _lane_range(self, instr: Instr, kept: Kept) -> Callable[[Environment], slice]:
+    def _lane_range(self, instr: Instr, kept: StateUse) -> Callable[[Environment], slice]:
         if not kept.lanes:
             return lambda _: slice(None)
         pattern: Pattern = getattr(instr, kept.lanes)

@@ -40,15 +40,15 @@ def _tensors(i: Any) -> list[Pattern]:
     return [pattern for name, _, pattern in i.operands() if name in names]
 
 
-def _one_memory(i: Any, _: Arch) -> bool:
+def _same_memory(i: Any, _: Arch) -> bool:
     return len({p.memory for p in _tensors(i)}) <= 1
 
 
-def _one_in_sbuf(i: Any, _: Arch) -> bool:
+def _single_tensor_in_sbuf(i: Any, _: Arch) -> bool:
     return i.dsts[0].memory is Memory.HBM or len(i.dsts) == 1
 
 
-def _paired(i: Any, _: Arch) -> bool:
+def _has_matching_counts(i: Any, _: Arch) -> bool:
     named = (i.srcs,) if hasattr(i, "srcs") else (i.srcs0, i.srcs1)
     return all(len(srcs) == len(i.dsts) >= 1 for srcs in named)
 
@@ -65,17 +65,17 @@ def _same_shapes(function: str) -> Rule:
     )
 
 
-def _groups_hold(i: Any, _: Arch) -> bool:
+def _groups_are_disjoint(i: Any, _: Arch) -> bool:
     ranks = [rank for group in i.groups for rank in group]
     sizes = {len(group) for group in i.groups}
     return len(sizes) == 1 and 0 not in sizes and len(ranks) == len(set(ranks))
 
 
-PAIRED = Rule("there must be as many dsts as srcs, at least one", _paired, PAGE)
-ONE_MEMORY = Rule("all tensors must be in HBM or all in SBUF", _one_memory, PAGE)
-ONE_IN_SBUF = Rule("several tensors travel together only in HBM", _one_in_sbuf, PAGE)
+PAIRED = Rule("there must be as many dsts as srcs, at least one", _has_matching_counts, PAGE)
+ONE_MEMORY = Rule("all tensors must be in HBM or all in SBUF", _same_memory, PAGE)
+ONE_IN_SBUF = Rule("several tensors travel together only in HBM", _single_tensor_in_sbuf, PAGE)
 SAME_DTYPES = Rule("a dst must have the dtype of its src", _same_dtypes, "assumed")
-GROUPS = Rule("{groups} must be of one size and share no rank", _groups_hold, PAGE)
+GROUPS = Rule("{groups} must be of one size and share no rank", _groups_are_disjoint, PAGE)
 PRIORITY = priority_holds(f"{PAGE}: priority")
 REDUCES = Rule(
     "{op} must be add, maximum or minimum", lambda i, _: i.op in REDUCTIONS, f"{PAGE}.all_reduce"
@@ -103,7 +103,7 @@ RING_ORDER = "a ring goes through a group in the order of its list"
 
 
 class Collective(Meeting, Transfer, engine="gpsimd", is_abstract=True):
-    """What all collectives share: groups of ranks that meet, each by itself."""
+    """Base of all collectives: disjoint groups of ranks, each of which synchronises by itself."""
 
     groups: Groups
     priority: int | None = None
@@ -171,7 +171,9 @@ def reduced(op: str, arrays: Sequence[Array]) -> Array:
     return total
 
 
-def _each(participants: Sequence[Participant], make: Callable[[int, int], Array | None]) -> Results:
+def _results_of_each(
+    participants: Sequence[Participant], make: Callable[[int, int], Array | None]
+) -> Results:
     """make(position of the participant, number of the tensor) for all."""
     count = len(participants[0].operands["dsts"])
     return [
@@ -252,7 +254,7 @@ class AllGather(Collective):
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
         dim = agreed(participants, "collective_dim")
-        return _each(
+        return _results_of_each(
             participants, lambda _, number: np.concatenate(_sources(participants, number), dim)
         )
 
@@ -303,7 +305,7 @@ class ReduceScatter(Collective):
             parts = [np.split(s, size)[position] for s in _sources(participants, number)]
             return reduced(op, parts)
 
-        return _each(participants, piece)
+        return _results_of_each(participants, piece)
 
     @classmethod
     def example(cls) -> Self:
@@ -347,7 +349,7 @@ class AllToAll(Collective):
             parts = [np.split(s, size)[position] for s in _sources(participants, number)]
             return np.concatenate(parts)
 
-        return _each(participants, received)
+        return _results_of_each(participants, received)
 
     @classmethod
     def example(cls) -> Self:
@@ -361,7 +363,7 @@ class AllToAll(Collective):
 
 
 class _OneHop(Transfer, is_abstract=True):
-    """What all share in which every rank sends its bytes to at most one other."""
+    """Base of collectives in which every rank sends to at most one other."""
 
     def transfer_nanoseconds(self, arch: Arch) -> float:
         """One hop of the bytes."""
@@ -409,7 +411,7 @@ class CollectivePermute(Meeting, _OneHop, engine="gpsimd", engines=ISSUERS):
             sender = senders.get(participants[position].rank)
             return None if sender is None else at[sender].operands["srcs"][number]
 
-        return _each(participants, received)
+        return _results_of_each(participants, received)
 
     @classmethod
     def example(cls) -> Self:
@@ -421,12 +423,12 @@ class CollectivePermute(Meeting, _OneHop, engine="gpsimd", engines=ISSUERS):
         )
 
 
-def _channels_hold(i: Any, _: Arch) -> bool:
+def _channels_count_up(i: Any, _: Arch) -> bool:
     return bool(i.channel_ids == tuple(range(len(i.dsts))))
 
 
 CHANNELS = Rule(
-    "{channel_ids} must count from 0, one for each tensor", _channels_hold,
+    "{channel_ids} must count from 0, one for each tensor", _channels_count_up,
     f"{PAGE}.collective_permute_implicit",
 )  # fmt: skip
 FEW_CHANNELS = Rule(
@@ -435,19 +437,19 @@ FEW_CHANNELS = Rule(
 )  # fmt: skip
 
 
-def _passed_on(participants: Sequence[Participant], bring: Callable[..., Array]) -> Results:
-    """What each participant's predecessor in the ring brings, channel by channel."""
+def _ring_forwarded(participants: Sequence[Participant], bring: Callable[..., Array]) -> Results:
+    """The sources of each participant's predecessor in the ring, by channel."""
     group = tuple(p.rank for p in participants)
     at = {p.rank: p for p in participants}
 
     def received(position: int, number: int) -> Array:
         return bring(at[predecessor(group, group[position])], number)
 
-    return _each(participants, received)
+    return _results_of_each(participants, received)
 
 
 class _PassingOn(_OneHop, Collective, is_abstract=True):
-    """What the collectives share in which ranks send to their successors in a ring."""
+    """Base of collectives in which ranks send to their successors in a ring."""
 
     assumed: ClassVar = (RING_ORDER,)
 
@@ -470,7 +472,7 @@ class CollectivePermuteImplicit(_PassingOn):
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
         agreed(participants, "channel_ids")
-        return _passed_on(participants, lambda p, number: p.operands["srcs"][number])
+        return _ring_forwarded(participants, lambda p, number: p.operands["srcs"][number])
 
     @classmethod
     def example(cls) -> Self:
@@ -512,7 +514,7 @@ class CollectivePermuteImplicitReduce(_PassingOn):
         def combined(p: Participant, number: int) -> Array:
             return reduced(op, [p.operands[name][number] for name in ("srcs0", "srcs1")])
 
-        return _passed_on(participants, combined)
+        return _ring_forwarded(participants, combined)
 
     @classmethod
     def example(cls) -> Self:
@@ -530,7 +532,7 @@ class CollectivePermuteImplicitReduce(_PassingOn):
 SEND_COUNT, SEND_PLACE, RECEIVED_COUNT, RECEIVED_PLACE = range(4)
 
 
-def _metadata_holds(i: Any, _: Arch) -> bool:
+def _metadata_has_shape(i: Any, _: Arch) -> bool:
     shape = i.metadata.shape
     if i.metadata.memory is Memory.SBUF:
         if shape[0] != 1:
@@ -541,7 +543,7 @@ def _metadata_holds(i: Any, _: Arch) -> bool:
 
 
 class VaryingCollective(Collective, is_abstract=True):
-    """What collectives share whose pieces have sizes that are known only at run time.
+    """Base of collectives whose pieces have sizes known at run time only.
 
     srcs and dsts are one tensor each, taken as flat. `metadata` has a column for each rank of the
     group and the rows: elements sent to it, where they start in the src, elements received from it
@@ -561,19 +563,19 @@ class VaryingCollective(Collective, is_abstract=True):
         dtypes("metadata", (U32,), source=f"{PAGE}.all_to_all_v"),
         Rule(
             "{metadata} must have 3 or 4 rows (4 with has_rdispls) and a column for each rank",
-            _metadata_holds,
+            _metadata_has_shape,
             f"{PAGE}.all_to_all_v",
         ),
     )  # fmt: skip
 
 
-def _piece(flat: Array, start: int, count: int, what: str) -> Array:
+def _slice_in_bounds(flat: Array, start: int, count: int, what: str) -> Array:
     if start + count > flat.size:
         raise OutOfBounds(f"elements {start}..{start + count - 1} of {what}, which has {flat.size}")
     return flat[start : start + count]
 
 
-def _receive(
+def _exchange_varying(
     participants: Sequence[Participant], column_for: Callable[[int], int]
 ) -> list[tuple[tuple[Array], Array | None]]:
     """Each participant's dst and metadata after it received from all, in order.
@@ -592,7 +594,7 @@ def _receive(
                 int(sent[row, column_for(position)]) for row in (SEND_PLACE, SEND_COUNT)
             )
             source = sender.operands["srcs"][0].reshape(-1)
-            piece = _piece(source, start, count, f"the src of rank {sender.rank}")
+            piece = _slice_in_bounds(source, start, count, f"the src of rank {sender.rank}")
             is_placed = p.attributes["has_rdispls"]
             place = int(rows[RECEIVED_PLACE, number]) if is_placed else slot * number
             if not is_placed and count > slot:
@@ -600,7 +602,7 @@ def _receive(
                     f"rank {sender.rank} sends {count} elements to rank {p.rank}, whose slots "
                     f"have {slot}"
                 )
-            _piece(flat, place, count, f"the dst of rank {p.rank}")[...] = piece
+            _slice_in_bounds(flat, place, count, f"the dst of rank {p.rank}")[...] = piece
             rows[RECEIVED_COUNT, number] = count
         known = p.attributes["recv_counts_known"]
         results.append(((dst,), None if known else metadata))
@@ -623,7 +625,7 @@ class AllGatherV(VaryingCollective):
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> list[tuple[tuple[Array], Array | None]]:
-        return _receive(participants, lambda _: 0)
+        return _exchange_varying(participants, lambda _: 0)
 
     @classmethod
     def example(cls) -> Self:
@@ -653,7 +655,7 @@ class AllToAllV(VaryingCollective):
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> list[tuple[tuple[Array], Array | None]]:
-        return _receive(participants, lambda position: position)
+        return _exchange_varying(participants, lambda position: position)
 
     @classmethod
     def example(cls) -> Self:

@@ -32,7 +32,7 @@ class OutOfBounds(IndexError):
 
 
 class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
-    """What all DMA instructions share: the cost of issuing and of moving.
+    """Base of all DMA instructions: the cost of issuing and of moving.
 
     `on` is the engine that issues it, `queue` the ring its descriptors wait in.
     """

@@ -34,12 +34,12 @@ MOST_INNER = 128  # innermost elements that descriptors made at run time take
 HARDWARE_ROWS = (1, 2, 4, 8, 16)
 
 
-def _turned_shape(i: DmaTranspose, _: Arch) -> bool:
+def _has_transposed_shape(i: DmaTranspose, _: Arch) -> bool:
     shape = i.src.shape
     return i.dst.shape == tuple(shape[axis] for axis in AXES.get(len(shape), ()))
 
 
-def _hardware_takes(i: DmaTranspose, _: Arch) -> bool:
+def _hardware_can_transpose(i: DmaTranspose, _: Arch) -> bool:
     if i.dge_mode != "hwdge" or len(i.src.shape) not in AXES:
         return True
     rows, *_inner, last = shape = i.src.shape
@@ -65,7 +65,9 @@ class DmaTranspose(DescribedTransfer):
             TRANSPOSE,
         ),
         Rule(
-            "{dst} must have the dimensions of src in the order of axes", _turned_shape, TRANSPOSE
+            "{dst} must have the dimensions of src in the order of axes",
+            _has_transposed_shape,
+            TRANSPOSE,
         ),
         same_dtype("dst", "src", source=TRANSPOSE),
         Rule(
@@ -78,7 +80,7 @@ class DmaTranspose(DescribedTransfer):
         Rule(
             "in hardware src must have 16 rows, or with 3 or 4 dimensions 1, 2, 4, 8 or 16 that "
             "make a multiple of 16 with the last but one, and at most 128 elements innermost",
-            _hardware_takes,
+            _hardware_can_transpose,
             TRANSPOSE,
         ),
         Rule(

@@ -35,7 +35,7 @@ def _indices_per_core(i: LocalGather) -> int:
     return every if i.num_valid_indices is None else i.num_valid_indices
 
 
-def _whole_cores(i: LocalGather, _: Arch) -> bool:
+def _spans_whole_cores(i: LocalGather, _: Arch) -> bool:
     partitions = {i.src_buffer.partitions, i.index.partitions, i.dst.partitions}
     return len(partitions) == 1 and i.dst.partitions % CORE_PARTITIONS == 0
 
@@ -62,7 +62,7 @@ class LocalGather(Instr, engine="gpsimd"):
         Rule(
             "{dst}, {src_buffer}, {index} must have the same number of partitions, a multiple "
             "of 16",
-            _whole_cores,
+            _spans_whole_cores,
             LOCAL,
         ),
         same_dtype("dst", "src_buffer", source=LOCAL),

@@ -25,7 +25,7 @@ GROUPS = (16, 32)  # partitions that share a list: of Vector, Scalar, GpSimd; of
 
 
 class _Indirect(Instr, engine="vector", engines=ENGINES, is_abstract=True):
-    """What the gather and the scatter of an indirect view share."""
+    """Base of the gather and the scatter of an indirect view."""
 
     arrives = "flat"
     generations = generations_from(4)
@@ -47,7 +47,7 @@ class _Indirect(Instr, engine="vector", engines=ENGINES, is_abstract=True):
 
 
 def _shared_rules(passes: str) -> tuple[Rule, ...]:
-    """The laws of both, with an offset for each element of the operand that passes."""
+    """The rules of gather and scatter; `passes` is the operand with an element for each offset."""
 
     def holds(i: Any, _: Arch) -> bool:
         is_whole = i.group in GROUPS and i.index.partitions % i.group == 0
@@ -65,7 +65,7 @@ def _shared_rules(passes: str) -> tuple[Rule, ...]:
     )
 
 
-def _lists(index: Array, group: int, count: int, extent: int) -> list[tuple[slice, Array]]:
+def _offset_lists(index: Array, group: int, count: int, extent: int) -> list[tuple[slice, Array]]:
     """For each group its partitions and its offsets; Unspecified for one outside the partition."""
     found = []
     for first in range(0, len(index), group):
@@ -108,7 +108,7 @@ class TensorGather(_Indirect):
 
     @staticmethod
     def compute(src: Array, index: Array, group: int, count: int) -> Array:
-        lists = _lists(index, group, count, src.shape[1])
+        lists = _offset_lists(index, group, count, src.shape[1])
         return np.concatenate([src[rows][:, offsets] for rows, offsets in lists])
 
     @classmethod
@@ -144,7 +144,7 @@ class TensorScatter(_Indirect):
     @staticmethod
     def compute(dst: Array, src: Array, index: Array, group: int) -> Array:
         result = dst.copy()
-        for rows, offsets in _lists(index, group, src.shape[1], dst.shape[1]):
+        for rows, offsets in _offset_lists(index, group, src.shape[1], dst.shape[1]):
             if len(np.unique(offsets)) < len(offsets):
                 raise Unspecified("tensor indirection that writes an element twice")
             result[rows, offsets] = src[rows]

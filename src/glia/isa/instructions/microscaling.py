@@ -102,7 +102,7 @@ def _whole_quadrants(name: str, source: str) -> Rule:
     )
 
 
-def _scales_fit(data: str, scale: str, free: Callable[[Pattern], int], source: str) -> Rule:
+def _scales_have_shape(data: str, scale: str, free: Callable[[Pattern], int], source: str) -> Rule:
     """The scale tile has a row for every group and a column for every four values."""
 
     def holds(i: Any, _: Arch) -> bool:
@@ -120,7 +120,7 @@ def _scales_fit(data: str, scale: str, free: Callable[[Pattern], int], source: s
     )
 
 
-def _scales_start(data: str, scale: str) -> Rule:
+def _scales_start_in_quadrant(data: str, scale: str) -> Rule:
     def holds(i: Any, _: Arch) -> bool:
         start = getattr(i, scale).partition - getattr(i, data).partition
         return start.is_constant and start.constant in (0, 4, 8, 12)
@@ -161,8 +161,8 @@ class QuantizeMx(Instr, engine="vector"):
         dtypes("src", (F16, BF16), source=QUANTIZE),
         dtypes("dst", (F8E4M3FN_X4, F8E5M2_X4), source=QUANTIZE),
         dtypes("dst_scale", (F8E8M0FNU, U8), source=QUANTIZE),
-        _scales_fit("src", "dst_scale", lambda p: p.free // 4, QUANTIZE),
-        _scales_start("src", "dst_scale"),
+        _scales_have_shape("src", "dst_scale", lambda p: p.free // 4, QUANTIZE),
+        _scales_start_in_quadrant("src", "dst_scale"),
     )
 
     def attributes(self) -> dict[str, object]:
@@ -271,10 +271,10 @@ class NcMatmulMx(Instr, engine="tensor"):
         dtypes("stationary_scale", (F8E8M0FNU, U8), source=MATMUL),
         dtypes("moving_scale", (F8E8M0FNU, U8), source=MATMUL),
         Rule("{dst} must be float32 or bfloat16", sum_dtype, MATMUL),
-        _scales_fit("stationary", "stationary_scale", lambda p: p.free, MATMUL),
-        _scales_fit("moving", "moving_scale", lambda p: p.free, MATMUL),
-        _scales_start("stationary", "stationary_scale"),
-        _scales_start("moving", "moving_scale"),
+        _scales_have_shape("stationary", "stationary_scale", lambda p: p.free, MATMUL),
+        _scales_have_shape("moving", "moving_scale", lambda p: p.free, MATMUL),
+        _scales_start_in_quadrant("stationary", "stationary_scale"),
+        _scales_start_in_quadrant("moving", "moving_scale"),
         Rule(
             "{tile_position} and {tile_size} must name rows of the array, with all its columns",
             _tile_of_rows,

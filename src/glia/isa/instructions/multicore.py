@@ -1,4 +1,4 @@
-"""What cores do together one by one: exchange tiles, wait for each other, know who they are."""
+"""Instructions between cores: exchange of tiles, barriers, and the ranks of cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAIR = (0, 1)  # the cores of a logical core
 GPSIMD_BYTES_PER_DTYPE_BYTE = 256  # most bytes per partition for each byte of the dtype
 
 
-def _small_enough(i: Sendrecv, _: Arch) -> bool:
+def _fits_gpsimd_dma(i: Sendrecv, _: Arch) -> bool:
     if i.dma_engine != "gpsimd_dma":
         return True
     return i.src.free <= GPSIMD_BYTES_PER_DTYPE_BYTE
@@ -71,7 +71,7 @@ class Sendrecv(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
         ),
         Rule(
             "GpSimd's DMA takes at most 256 elements per partition of 1, 2 or 4 bytes",
-            _small_enough,
+            _fits_gpsimd_dma,
             SENDRECV,
         ),
         Rule("GpSimd triggers its own DMA", _triggered_by_gpsimd, SENDRECV),

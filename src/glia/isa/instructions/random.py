@@ -28,7 +28,7 @@ from glia.base.dtype import (
 )
 from glia.isa.cost import stream_cycles
 from glia.isa.examples import chip
-from glia.isa.kit import Array, Instr, Rule, State, keeps, reads, writes
+from glia.isa.kit import Array, Instr, Rule, State, engine_state, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import (
     FLOATS,
@@ -59,7 +59,7 @@ _WEYL = np.uint32(362437)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _scrambled(numbers: Array) -> Array:
+def _splitmix64(numbers: Array) -> Array:
     """The SplitMix64 finaliser: 64 well mixed bits of each 64-bit number."""
     z = numbers * _GOLDEN
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -71,15 +71,15 @@ def seeded(seed: int, lanes: int, words: int) -> Array:
     """The generators' state [lanes, words] that a 32-bit seed gives; never all zero."""
     first = (np.uint64(seed) << np.uint64(32)) + np.uint64(1)
     numbers = first + np.arange(lanes * words, dtype=np.uint64)
-    state = (_scrambled(numbers) >> np.uint64(32)).astype(np.uint32)
+    state = (_splitmix64(numbers) >> np.uint64(32)).astype(np.uint32)
     return np.maximum(state, np.uint32(1)).reshape(lanes, words)
 
 
-def _unseeded(lanes: int, words: int) -> Array:
+def _seeded_with_zero(lanes: int, words: int) -> Array:
     return seeded(0, lanes, words)
 
 
-GENERATORS = State("generators", U32, WORDS, start=_unseeded)
+GENERATORS = State("generators", U32, WORDS, start=_seeded_with_zero)
 
 
 def draw(state: Array, count: int) -> tuple[Array, Array]:
@@ -120,7 +120,7 @@ class Rng(Instr, engine="vector", engines=("vector", "gpsimd")):
 
     dst: Pattern = writes("SBUF", "PSUM")
 
-    generators = keeps(GENERATORS, lanes="dst")
+    generators = engine_state(GENERATORS, lanes="dst")
     arrives = "flat"
     cost_source = "assumed"
     assumed = (NUMBERS_ASSUMED,)
@@ -164,7 +164,7 @@ class SetRngSeed(Instr, engine="vector"):
 
     seed: Pattern = reads("SBUF", "PSUM", raw=True)
 
-    generators = keeps(GENERATORS)
+    generators = engine_state(GENERATORS)
     arrives = "flat"
     cost_source = "assumed"
     assumed = ("how a seed becomes the state of every lane",)
@@ -211,7 +211,7 @@ class RandSetState(Instr, engine="gpsimd", engines=("gpsimd", "vector")):
 
     seeds: Pattern = reads("SBUF", raw=True)
 
-    generators = keeps(GENERATORS, lanes="seeds")
+    generators = engine_state(GENERATORS, lanes="seeds")
     generations = generations_from(3)
     arrives = "flat"
     cost_source = "assumed"
@@ -244,7 +244,7 @@ class RandGetState(Instr, engine="gpsimd", engines=("gpsimd", "vector")):
 
     dst: Pattern = writes("SBUF", "PSUM")
 
-    generators = keeps(GENERATORS, lanes="dst")
+    generators = engine_state(GENERATORS, lanes="dst")
     generations = generations_from(3)
     arrives = "flat"
     cost_source = "assumed"
@@ -282,7 +282,7 @@ class Rand2(Instr, engine="vector"):
     low: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True)
     high: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True)
 
-    generators = keeps(GENERATORS, lanes="dst")
+    generators = engine_state(GENERATORS, lanes="dst")
     generations = generations_from(4)
     cost_source = "Trainium3 architecture guide: four numbers per lane and cycle"
     assumed = (NUMBERS_ASSUMED, "a number is low + (high - low) * n / 2**24 with 24 random bits n")
@@ -331,7 +331,7 @@ class Dropout(Instr, engine="vector"):
     data: Pattern = reads("SBUF", "PSUM", raw=True)
     probability: Pattern | float = reads("SBUF", "PSUM", immediate=True, column=True)
 
-    generators = keeps(GENERATORS, lanes="data")
+    generators = engine_state(GENERATORS, lanes="data")
     cost_source = "NKI release 2.26.1, nki.isa.dropout"
     assumed = (
         NUMBERS_ASSUMED,

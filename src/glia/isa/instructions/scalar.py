@@ -31,7 +31,7 @@ SCALAR_COMMANDS = ("idle", "reset", "reduce", "reset_reduce")  # nothing loads a
 
 
 class TableFunction(Accumulating, engine="scalar", is_abstract=True):
-    """What the instructions that evaluate a `function` of the tables share."""
+    """Base of the instructions that evaluate a `function` of the activation tables."""
 
     @staticmethod
     def argument(operands: Mapping[str, Any]) -> Array:

@@ -1,4 +1,4 @@
-"""Sequencer instructions, which every engine has: registers, and the meeting of all engines."""
+"""Sequencer instructions, which every engine has: registers, and the barrier of all engines."""
 
 from __future__ import annotations
 

@@ -88,11 +88,11 @@ def moving_fits(i: Instr, columns: int, arch: Arch) -> bool:
     return columns * dst.dtype.bytes <= arch.psum_bytes_per_partition
 
 
-def _fp32_together(i: NcMatmul, _: Arch) -> bool:
+def _both_float32_or_neither(i: NcMatmul, _: Arch) -> bool:
     return (i.stationary.dtype in WIDE) == (i.moving.dtype in WIDE)
 
 
-def _formats_mix(i: NcMatmul, _: Arch) -> bool:
+def _formats_are_compatible(i: NcMatmul, _: Arch) -> bool:
     return {i.stationary.dtype, i.moving.dtype} != {F8E4M3, F8E4M3FN}
 
 
@@ -116,7 +116,7 @@ def _double_rows(i: NcMatmul, _: Arch) -> bool:
     return all(p.dtype in DOUBLE and len(p.dims) >= 3 and p.dims[1][1] == 2 for p in patterns)
 
 
-def _double_alone(i: NcMatmul, arch: Arch) -> bool:
+def _double_row_is_allowed(i: NcMatmul, arch: Arch) -> bool:
     if i.perf_mode != "double_row":
         return True
     has_columns = tile_of(i)[1][1:] == ARRAY[1:]
@@ -211,11 +211,11 @@ class NcMatmul(Instr, engine="tensor"):
         dtypes("moving", FLOATS, source=MATMUL),
         Rule(
             "float32 and tf32 multiply only each other",
-            _fp32_together,
+            _both_float32_or_neither,
             MATMUL,
             "copy one with tensor_copy into a tile of the other's dtype",
         ),
-        Rule("float8_e4m3 does not multiply float8_e4m3fn", _formats_mix, MATMUL),
+        Rule("float8_e4m3 does not multiply float8_e4m3fn", _formats_are_compatible, MATMUL),
         Rule(
             "{dst} must be float32 (bfloat16 too on generation 4), in transpose mode as stationary",
             _destination_dtype,
@@ -239,7 +239,7 @@ class NcMatmul(Instr, engine="tensor"):
         ),
         Rule(
             "double rows need generation 3, all columns of the array, and no transpose mode",
-            _double_alone,
+            _double_row_is_allowed,
             "Trainium2 architecture guide, double fp8 performance",
         ),
         Rule(
@@ -288,11 +288,11 @@ class NcMatmul(Instr, engine="tensor"):
         has_bit_exact_transpose: bool,
     ) -> Array:
         if is_stationary_onezero:
-            _check_onezero(widen(stationary), "stationary")
+            _require_onezero(widen(stationary), "stationary")
         if is_moving_onezero:
-            _check_onezero(widen(moving), "moving")
+            _require_onezero(widen(moving), "moving")
         if is_transpose:
-            return _turned(stationary, moving, has_bit_exact_transpose)
+            return _transposed_by_selection(stationary, moving, has_bit_exact_transpose)
         if perf_mode == "double_row":
             stationary = stationary.reshape(2 * len(stationary), -1)
             moving = moving.reshape(2 * len(moving), -1)
@@ -328,12 +328,14 @@ def added(dst: Array, product: Array, accumulate: bool | Array) -> Array:
     return dst + product if accumulate else product
 
 
-def _check_onezero(array: Array, name: str) -> None:
+def _require_onezero(array: Array, name: str) -> None:
     if not ((array == 0) | (array == 1)).all():
         raise Unspecified(f"{name} is said to hold ones and zeros only, and holds others")
 
 
-def _turned(stationary: Array, moving: Array, has_bit_exact_transpose: bool) -> Array:
+def _transposed_by_selection(
+    stationary: Array, moving: Array, has_bit_exact_transpose: bool
+) -> Array:
     """stationary's rows as moving's columns choose them: bit by bit, or as a product.
 
     Bit by bit it raises Unspecified unless every column of moving chooses one row.

@@ -483,12 +483,12 @@ class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
 
 
 def _whole_quadrants_start(i: StreamShuffle, _: Arch) -> bool:
-    """Both start as an operand that spans as many partitions as the greater of the two."""
+    """Whether both start where an operand with the partitions of the larger one may."""
     most = max(i.dst.partitions, i.src.partitions)
     return all(start_partition_holds(p, most) for p in (i.dst, i.src))
 
 
-def _shuffled(mask: tuple[int, ...], partitions: int) -> list[int]:
+def _source_partitions(mask: tuple[int, ...], partitions: int) -> list[int]:
     """For each partition of dst the one of src that it takes, -1 where it stays."""
     entries = [mask[p % 32] for p in range(partitions)]
     return [-1 if m == 255 else p // 32 * 32 + m for p, m in enumerate(entries)]
@@ -527,7 +527,8 @@ class StreamShuffle(Instr, engine="vector"):
         Rule(
             "{mask} must name partitions that src has, for every partition of dst",
             lambda i, _: (
-                len(i.mask) != 32 or max(_shuffled(i.mask, i.dst.partitions)) < i.src.partitions
+                len(i.mask) != 32
+                or max(_source_partitions(i.mask, i.dst.partitions)) < i.src.partitions
             ),
             "NKI nki.isa.nc_stream_shuffle",
         ),
@@ -539,7 +540,7 @@ class StreamShuffle(Instr, engine="vector"):
 
     @staticmethod
     def compute(dst: Array, src: Array, mask: tuple[int, ...]) -> Array:
-        source = np.array(_shuffled(mask, len(dst)))
+        source = np.array(_source_partitions(mask, len(dst)))
         return np.where(source[:, None] < 0, dst, src[np.maximum(source, 0)])
 
     def cycles(self, arch: Arch) -> int:

@@ -193,7 +193,7 @@ class Max8(Instr, engine="vector"):
         return cls(dst=chip("eight", 64, 8), data=chip("a", 64, 32))
 
 
-def _match(data: Array, vals: Array, order: range) -> Array:
+def _first_occurrences(data: Array, vals: Array, order: range) -> Array:
     """For each of eight values the index of its first occurrence not taken yet, -1 when missing."""
     found = np.full(vals.shape, -1, dtype=np.int64)
     taken = np.zeros(data.shape, dtype=bool)
@@ -238,7 +238,7 @@ class FindIndex8(Instr, engine="vector"):
 
     @staticmethod
     def compute(data: Array, vals: Array) -> Array:
-        return _indices(_match(data, vals, range(8)))
+        return _indices(_first_occurrences(data, vals, range(8)))
 
     def cycles(self, arch: Arch) -> int:
         """One element per cycle and partition."""
@@ -282,7 +282,7 @@ class MatchReplace8(Instr, engine="vector"):
 
     @staticmethod
     def compute(data: Array, vals: Array, imm: float) -> tuple[Array, Array]:
-        found = _match(data, vals, range(7, -1, -1))
+        found = _first_occurrences(data, vals, range(7, -1, -1))
         result = data.copy()
         rows, columns = np.nonzero(found >= 0)
         result[rows, found[rows, columns]] = np.float32(imm)

@@ -63,11 +63,11 @@ def _times(x, n):
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
-def test_a_number_of_the_device_counts_turns(n) -> None:
+def test_a_number_of_the_device_counts_iterations(n) -> None:
     np.testing.assert_array_equal(both(_times, X, np.array([[n]], np.int32)), X * 2**n)
 
 
-def test_a_number_of_python_counts_turns_too() -> None:
+def test_a_number_of_python_counts_iterations_too() -> None:
     def kernel(x):
         tile, count, step, more = nl.load(x), nt.scalar(0), nt.scalar(0.5), nt.scalar(True)
         while more:
@@ -172,7 +172,7 @@ def test_what_was_put_off_before_a_loop_is_done_before_it() -> None:
     np.testing.assert_array_equal(both(kernel, X), np.stack([X * 3, X * 8, X]))
 
 
-def test_products_add_up_over_the_turns() -> None:
+def test_products_add_up_over_the_iterations() -> None:
     square = np.arange(64, dtype=np.float32).reshape(8, 8)
 
     def kernel(x):

@@ -313,7 +313,7 @@ def all_reduce(
     group = _program_group(frame, program_axes)
     topic = ("nl.all_reduce", name, data.shape, data.dtype)
     assert frame.programs is not None
-    total = frame.programs.synchronize(
+    total = frame.programs.synchronise(
         group, topic, data, lambda tiles: _combine_tiles(frame, tiles, name)
     )
     result = x.dtype_name if dtype is None else to_dtype_name(dtype)

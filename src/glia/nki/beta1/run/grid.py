@@ -15,7 +15,7 @@ Position = tuple[int, ...]
 
 
 class Programs:
-    """Runs `call` once for each position of a grid; `synchronize` combines values of programs."""
+    """Runs `call` once for each position of a grid; `synchronise` combines values of programs."""
 
     def __init__(self, frame: Frame, positions: list[Position], call: Callable[[], Any]) -> None:
         self._frame = frame
@@ -36,7 +36,7 @@ class Programs:
         self._frame.flush()
         return returned
 
-    def synchronize(
+    def synchronise(
         self, group: tuple[Position, ...], topic: Any, value: Any, combine: Callable[..., Any]
     ) -> Any:
         """`combine` of the values of all programs in `group`, in order, computed once.

@@ -1,7 +1,7 @@
-"""The JSON members: what the documentation says people and tools find in a NEFF.
+"""The documented JSON members of a NEFF, for people and tools.
 
-They are views of the program, which is the single truth; only `info.json` and `hlo_stats.json` hold
-what the program does not.
+They are views of the program, from which they are derived; only `info.json` and `hlo_stats.json`
+hold data that the program does not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DTYPE_NAMES = {
 
 
 def engine_file(engine: str) -> str:
-    """The name of an engine's members inside a subgraph, without ending."""
+    """The name of an engine's members inside a subgraph, without extension."""
     return _ENGINE_FILES.get(engine, engine)
 
 
@@ -140,7 +140,7 @@ def engine_view(program: Program, engine: str) -> dict[str, Any]:
 
 
 def _side(side: str, pattern: Pattern) -> dict[str, Any]:
-    """One side of a descriptor, in bytes and innermost first; the tile is a row-major byte array.
+    """One side of a descriptor, in bytes, innermost first; the tile is a row-major byte array.
 
     An offset that changes from one iteration to the next is given for the first, with the loop
     variables' coefficients beside it.

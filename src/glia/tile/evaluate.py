@@ -40,7 +40,7 @@ from glia.tile.ir import (
 Array = np.ndarray[Any, Any]
 Memory = dict[str, Array]
 
-MOST_ELEMENTS = 1 << 22  # of one intermediate array; larger nests run in several boxes
+MAXIMUM_ELEMENTS = 1 << 22  # of one intermediate array; larger nests run in several boxes
 
 
 def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
@@ -112,7 +112,7 @@ def _select_arm(branch: Branch, memory: Memory) -> tuple[Statement, ...]:
 
 def run_nest(nest: Nest, memory: Memory) -> None:
     """Execute one nest, in pieces when it is large."""
-    for ranges in _boxes(nest.parallel_axes, MOST_ELEMENTS, nest):
+    for ranges in _boxes(nest.parallel_axes, MAXIMUM_ELEMENTS, nest):
         point = _PointSpace(ranges, memory)
         if nest.reduction is None:
             value = point.value(nest.body)
@@ -123,7 +123,7 @@ def run_nest(nest: Nest, memory: Memory) -> None:
 
 
 def _boxes(axes: Sequence[Any], most: int, nest: Nest) -> Iterator[dict[str, range]]:
-    """Boxes of axis ranges that cover the axes, each of about `most` elements of work."""
+    """Boxes of axis ranges that partition the axes, each of about `most` elements of work."""
     count = math.prod(axis.extent for axis in axes)
     inside = math.prod(axis.extent for axis in nest.reduced_axes)
     is_product = nest.reduction is not None and _factors(nest) is not None
@@ -191,6 +191,7 @@ class _PointSpace:
         return total
 
     def load(self, load: Load) -> Array:
+        """The loaded value at every point; InternalError when it leaves the buffer."""
         array = self.memory[load.buffer]
         if not load.guards and not load.dynamic:
             return self._view(array, load.index, load.buffer)
@@ -303,7 +304,7 @@ def _reduce(nest: Nest, reduction: Reduction, ranges: Mapping[str, range], memor
     total = np.broadcast_to(identity(reduction.function, dtype), shape)
     outer = math.prod(shape)
     reduced = tuple(range(len(ranges), len(ranges) + len(nest.reduced_axes)))
-    for inner in _reduced_pieces(nest, max(1, MOST_ELEMENTS // max(1, outer))):
+    for inner in _reduced_pieces(nest, max(1, MAXIMUM_ELEMENTS // max(1, outer))):
         points = _PointSpace({**ranges, **inner}, memory)
         value = scalar.convert(points.value(nest.body), dtype)
         value = np.broadcast_to(value, points.shape)
@@ -317,7 +318,7 @@ def _reduced_pieces(nest: Nest, most: int) -> Iterator[dict[str, range]]:
 
 
 def _factors(nest: Nest) -> tuple[Load, Load] | None:
-    """The two loads of a body that is their product, to be added up."""
+    """The two loads of a sum of products; None for any other nest."""
     body, reduction = nest.body, nest.reduction
     if not (isinstance(body, Apply) and body.function == "multiply" and reduction):
         return None
@@ -354,7 +355,7 @@ def _contract(
 
 
 def _matrix(array: Array, groups: list[list[int]], extents: Sequence[int], dtype: DType) -> Array:
-    """The array with each group of dimensions stretched and merged into one."""
+    """The array with each group of dimensions broadcast to its extents and merged into one."""
     order = [d for group in groups for d in group]
     rest = [d for d in range(array.ndim) if d not in order]
     stretched = array.reshape(array.shape) if not order else array

@@ -57,7 +57,7 @@ KEYWORDS = (
     *ROLES, "acc", "alias", "as", "at", "branch", "call", "dim", "else", "finish", "in", "index",
     "inf", "let", "loc", "nan", "nest", "note", "schedule", "where", "while",
 )  # fmt: skip
-MOST_NESTING = 200
+MAXIMUM_NESTING = 200
 
 
 def print_program(program: Program, *, with_locations: bool = False) -> str:
@@ -290,8 +290,8 @@ class _Parser:
     def block(self, depth: int) -> tuple[Statement, ...]:
         """Statements up to and with the closing brace."""
         scan, found = self.scanner, list[Statement]()
-        if depth > MOST_NESTING:
-            scan.fail(f"more than {MOST_NESTING} nested blocks")
+        if depth > MAXIMUM_NESTING:
+            scan.fail(f"more than {MAXIMUM_NESTING} nested blocks")
         while not scan.accept("}"):
             if scan.accept("nest"):
                 found.append(self.nest())
@@ -396,8 +396,8 @@ class _Parser:
 
     def expression(self, depth: int) -> Expr:
         scan = self.scanner
-        if depth > MOST_NESTING:
-            scan.fail(f"an expression nested more than {MOST_NESTING} deep")
+        if depth > MAXIMUM_NESTING:
+            scan.fail(f"an expression nested more than {MAXIMUM_NESTING} deep")
         token = scan.take()
         if token in self.parts:
             return self.parts[token]

@@ -27,8 +27,8 @@ from glia.tile.ir import Index as IndexValue
 if TYPE_CHECKING:
     from glia.tile.build.block import NestBlock
 
-MOST_APPLIES = 64  # functions in one nest: the intermediates of more would fill SBUF
-MOST_LOADS = 6  # buffers read by one nest
+MAXIMUM_APPLIES = 64  # functions in one nest: the intermediates of more would fill SBUF
+MAXIMUM_LOADS = 6  # buffers read by one nest
 CHEAP_APPLIES = (
     6  # an expression without loads and with no more functions is recomputed, not stored
 )
@@ -215,7 +215,7 @@ class ElementwiseValue(DeferredValue):
             reduction = reduction or pending_reduction
         while True:
             found = read_cost(self.args)
-            if len(found.work) < MOST_APPLIES and len(found.sources) <= MOST_LOADS:
+            if len(found.work) < MAXIMUM_APPLIES and len(found.sources) <= MAXIMUM_LOADS:
                 return
             largest = max(self.args, key=lambda arg: len(read_cost((arg,)).work))
             if largest.buffer or not (found.fork or read_cost((largest,)).work):

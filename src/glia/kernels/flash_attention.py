@@ -94,10 +94,10 @@ def attend(
         values = load_rows(values_of[nl.ds(group, 1)][0])
 
         def one_head(head: nisa.VirtualRegister) -> None:
-            here = [
+            query, result, total = (
                 each[nl.ds(group, 1)][0][nl.ds(head, 1)][0] for each in (queries, results, sums)
-            ]
-            _Head(*here, stored, values, mask, banks, scale, with_lse).run()
+            )
+            _Head(query, result, total, stored, values, mask, banks, scale, with_lse).run()
 
         nl.fori_loop(0, shared, one_head)
 
@@ -131,6 +131,7 @@ class Mask:
             tile = self.tiles.get(row - key - start)
             if tile is not None:
                 part = scores[:, nl.ds(start, count)]
+                assert self.identity is not None
                 identity = self.identity[:, : scores.shape[0]]
                 nisa.nc_matmul(part, identity, tile[:, :count], accumulate=True)
 
@@ -265,6 +266,7 @@ class _Head:
         """Scalar: the exponentials and their sums."""
         height, keys = block.scores[0].shape[0], block.end - block.start
         if block.correction is not None:
+            assert block.total is not None
             nisa.activation(
                 block.correction, nl.exp, block.total, scale=-self.scale, bias=block.bias
             )
@@ -302,16 +304,21 @@ class _Head:
             rows.total, rows.result = block.total, nl.ndarray(product.shape, nl.float32)
             nisa.tensor_copy(rows.result, product, engine=nisa.vector_engine)
         else:
-            rescale = {"op0": nl.multiply, "operand0": block.correction, "op1": nl.add}
-            nisa.scalar_tensor_tensor(rows.result, rows.result, operand1=product, **rescale)
-            nisa.tensor_scalar(
-                rows.total, rows.total, operand1=block.total, engine=nisa.gpsimd_engine, **rescale
+            assert rows.result is not None and rows.total is not None
+            assert block.correction is not None
+            nisa.scalar_tensor_tensor(
+                rows.result, rows.result, nl.multiply, block.correction, nl.add, product
             )
+            nisa.tensor_scalar(
+                rows.total, rows.total, nl.multiply, block.correction,
+                op1=nl.add, operand1=block.total, engine=nisa.gpsimd_engine,
+            )  # fmt: skip
         if block.is_last:
             self._normalize(rows, block)
 
     def _normalize(self, rows: _RowState, block: _KeyBlock) -> None:
         """Divide the output by the denominator and store it."""
+        assert rows.result is not None and rows.total is not None and block.bias is not None
         height = rows.query.shape[1]
         reciprocal, result = (
             nl.ndarray((height, 1), nl.float32),
@@ -345,9 +352,10 @@ def column_minimum(dst: NkiTensor, columns: list[NkiTensor]) -> None:
     """dst = the element-wise minimum of columns; an instruction takes two more at a time."""
     first, *others = columns
     for pair in [others[at : at + 2] for at in range(0, len(others), 2)] or [[first]]:
-        operands = dict(zip(("operand0", "operand1"), pair, strict=False))
-        operators = {f"op{number}": nl.minimum for number in range(len(pair))}
-        nisa.tensor_scalar(dst, first, engine=nisa.gpsimd_engine, **operators, **operands)
+        op1, operand1 = (nl.minimum, pair[1]) if len(pair) > 1 else (None, None)
+        nisa.tensor_scalar(
+            dst, first, nl.minimum, pair[0], op1=op1, operand1=operand1, engine=nisa.gpsimd_engine
+        )
         first = dst
 
 

@@ -65,12 +65,12 @@ def flash_attention_backward(
     assert rows % ROWS == keys % ROWS == 0, f"{rows} rows, {keys} keys: not multiples of {ROWS}"
     assert out.shape == grad.shape == (batch, heads, rows, width), f"out is {out.shape}"
     assert heads % groups == 0, f"{groups} heads of k do not divide {heads} of q"
-    results = [
+    dq, dk, dv = (
         nl.ndarray(shape, q.dtype, buffer=nl.shared_hbm, name=name)
         for name, shape in (("dq", out.shape), ("dk", v.shape), ("dv", v.shape))
-    ]
-    attend_backward(q, k, v, out, grad, lse, *results, scale or width**-0.5, causal, window)
-    return tuple(results)
+    )
+    attend_backward(q, k, v, out, grad, lse, dq, dk, dv, scale or width**-0.5, causal, window)
+    return dq, dk, dv
 
 
 def attend_backward(
@@ -181,8 +181,9 @@ class _Head:
         shape = (ROWS, tiles)
         self.negative_lse, self.delta = (nl.ndarray(shape, nl.float32) for _ in range(2))
         nisa.dma_copy(self.negative_lse, lse.reshape((tiles, ROWS)).permute((1, 0)))
-        by = {"op0": nl.multiply, "operand0": -1.0, "engine": nisa.gpsimd_engine}
-        nisa.tensor_scalar(self.negative_lse, self.negative_lse, **by)
+        nisa.tensor_scalar(
+            self.negative_lse, self.negative_lse, nl.multiply, -1.0, engine=nisa.gpsimd_engine
+        )
         self.results = load_rows(out)
         self.query_sums = [nl.ndarray(results.shape, nl.float32) for results in self.grads]
 
@@ -234,6 +235,7 @@ class _Head:
 
     def _compute_gradients(self, item: _ScoreTile) -> _ScoreTile:
         """Scalar: the exponentials; Vector: ds."""
+        assert item.scores is not None and item.probability_gradients is not None
         dtype, shape = self.columns.dtype, (ROWS, item.count)
         column = slice(item.row, item.row + 1)
         item.probabilities, item.score_gradients = (

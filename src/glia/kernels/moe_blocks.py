@@ -40,6 +40,7 @@ from glia.nki import isa as nisa
 from glia.nki import jit
 from glia.nki import language as nl
 from glia.nki.language import NkiTensor
+from glia.nki.tensors.dynamic_offsets import DynamicSlice
 
 ROWS = 128  # of the Tensor Engine
 COLUMNS = 512  # of a bank of PSUM
@@ -148,7 +149,8 @@ class _ExpertBuffers:
             for part in range(tiles.shape[1]):
                 rows = source[nl.ds(part * ROWS, ROWS)]
                 nisa.dma_copy(tiles[:, part], rows, engine=nisa.engine.sync)
-        return _BlockInputs(*(list(each) for each in zip(*groups, strict=True)), gate_up, down)
+        tokens, rows_of_tokens, affinities = (list(each) for each in zip(*groups, strict=True))
+        return _BlockInputs(tokens, rows_of_tokens, affinities, gate_up, down)
 
     def _load_tokens(
         self, positions: NkiTensor, expert: NkiTensor
@@ -198,7 +200,9 @@ class _ExpertBuffers:
             else:
                 nisa.tensor_copy(transposed[:, part], place, engine=nisa.vector_engine)
 
-    def _activate(self, inner: NkiTensor, weights: NkiTensor, part: int, columns: nl.ds) -> None:
+    def _activate(
+        self, inner: NkiTensor, weights: NkiTensor, part: int, columns: DynamicSlice
+    ) -> None:
         """silu(gate) * up for 128 inner columns of some tokens."""
         sums = []
         for projection in range(2):

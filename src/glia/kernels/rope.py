@@ -51,8 +51,8 @@ def rope(x: NkiTensor, cos: NkiTensor, sin: NkiTensor) -> NkiTensor:
         rotated = nl.ndarray(loaded.shape, x.dtype)
         for engine, first, share in shares:
             part = slice(first, first + share)
-            spread = [angle.broadcast(1, share) for angle in angles]
-            _rotate(rotated[:, part], loaded[:, part], *spread, engine)
+            cosines, sines = (angle.broadcast(1, share) for angle in angles)
+            _rotate(rotated[:, part], loaded[:, part], cosines, sines, engine)
         nisa.dma_copy(y[rows], rotated, engine=nisa.scalar_engine)
     return y
 

@@ -53,8 +53,8 @@ def conv2d_dw_fb01_io01_01bf_rep_nhwc_Pcinh(  # noqa: N802, the documented name
     before = padding[0][0], padding[1][0]
     filter_elements, outputs = (t.shape[2] * t.shape[3] for t in (weights, out))
     if filter_elements > outputs and stride == 1:
-        swapped = (each.permute(SWAPPED_BATCH) for each in (image, weights, out))
-        accumulate_weight_gradient(*swapped, dilation, before)
+        image, weights, out = (each.permute(SWAPPED_BATCH) for each in (image, weights, out))
+        accumulate_weight_gradient(image, weights, out, dilation, before)
     else:
         convolve(image, weights, out, stride, before, dilation)
     return out_ref

@@ -137,7 +137,7 @@ class _WeightGradient:
         self.transpose_banks = BufferRing(
             min(4, transpose_banks), (pmax, bank), image.dtype, nl.psum
         )
-        self.accumulators = []
+        self.accumulators: list[tuple[NkiTensor, int]] = []
         for a in range(high):
             tile = banks.next() if a % per_bank == 0 else self.accumulators[-1][0]
             self.accumulators.append((tile, a % per_bank * self.width))

@@ -183,7 +183,7 @@ def test_what_a_file_lacks_and_what_takes_too_long_are_not_failures(tmp_path: Pa
     (tmp_path / "breaks.py").write_text(f"{start}import os\n    os._exit(3)\n")
     found = {each.file: each for each in run_all(tmp_path, seconds=8) if "kernels" not in each.file}
     assert {name: (each.status, each.reason) for name, each in found.items()} == {
-        "breaks.py": ("fail", "ended with 3 and without a word"),
+        "breaks.py": ("fail", "exited with status 3 without a message"),
         "lacks.py": ("not run", "needs the package no_such_package"),
         "sleeps.py": ("not run", "stopped after 8 seconds"),
     }
@@ -204,7 +204,7 @@ def test_what_takes_too_long_or_ends_the_process_does_not_keep_others_from_runni
         ("test_first", "pass", ""),
         ("test_long[600]", "not run", "stopped after 8 seconds"),
         ("test_long[0]", "pass", ""),
-        ("test_end", "fail", "ended with 3 and without a word"),
+        ("test_end", "fail", "exited with status 3 without a message"),
         ("test_last", "pass", ""),
     ]
 
@@ -266,7 +266,7 @@ def test_parameters_and_fixtures_of_pytest_are_those_of_the_file(tmp_path: Path)
         ("test_fixture", "not run", "needs the fixture tmp_path"),
         ("TestThree.test_three", "pass", ""),
         ("test_the_end", "pass", ""),
-        ("test_skipped", "not run", "it skips itself: no device"),
+        ("test_skipped", "not run", "skips itself: no device"),
         ("test_perf", "pass", ""),  # a measurement, and so the last
     ]
 

@@ -75,10 +75,14 @@ def test_the_file_of_a_block_has_the_lines_of_its_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
-        ("       ...\n", "not run", "the page leaves out what the kernel does"),
-        ('       """Says."""\n', "not run", "the page leaves out what the kernel does"),
-        ("       return elsewhere(x)\n", "not run", "the page does not say what elsewhere is"),
-        ("         a = 1\n       return a\n", "explained", "no Python: unindent does not match"),
+        ("       ...\n", "not run", "the page omits the body of the kernel"),
+        ('       """Says."""\n', "not run", "the page omits the body of the kernel"),
+        ("       return elsewhere(x)\n", "not run", "the page does not define elsewhere"),
+        (
+            "         a = 1\n       return a\n",
+            "explained",
+            "not valid Python: unindent does not match",
+        ),
     ],
 )
 def test_what_is_only_part_of_a_kernel_is_listed_and_not_run(

@@ -1,4 +1,4 @@
-"""What can be wrong with the environment that public kernels are run in."""
+"""Errors of the environment in which public kernels run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from glia.base.errors import CompileError
 
 
 class DropinMissing(CompileError):
-    """Public kernels import `nki` or `neuronxcc`, and these names are not glia's.
+    """Public kernels import `nki` or `neuronxcc`, which do not resolve to glia-dropin.
 
-    Cause: the distribution glia-dropin is not installed, or AWS's packages are, which have the same
-    names.
+    Cause: the distribution glia-dropin is not installed, or AWS's packages of the same names are.
     Fix: install `dropin/` of glia's repository in an environment without AWS's packages.
     Example: glia conformance nki --repo CLONE
     """
 
     code = "GLIA128"
-    message = "{name} is not the drop-in's: it was found at {place}"
+    message = "{name} is not glia-dropin's: it resolves to {place}"
     help = "run `pip install ./dropin` from glia's repository, without AWS's packages beside it"

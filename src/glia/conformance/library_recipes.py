@@ -11,8 +11,8 @@ from glia.conformance.tutorial_recipes import (
     Trial,
     floats,
     recipe,
+    rotary_embedding,
     softmax,
-    turned,
 )
 
 __all__ = ["RECIPES"]  # those of the tutorials with those of the library
@@ -41,7 +41,7 @@ def _turned_halves(rng: np.random.Generator, file: str) -> tuple[Trial, ...]:
 def _turned_queries_and_keys(rng: np.random.Generator, file: str) -> Trial:
     q, k = floats(rng, 1, 4, 256, 64), floats(rng, 1, 2, 256, 64)
     cos, sin = floats(rng, 1, 256, 64), floats(rng, 1, 256, 64)
-    expected = turned(q, cos, sin), turned(k, cos, sin)
+    expected = rotary_embedding(q, cos, sin), rotary_embedding(k, cos, sin)
     return Trial((q, k, q * 0, k * 0, cos, sin), expected)
 
 

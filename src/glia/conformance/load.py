@@ -16,7 +16,9 @@ from glia.nki.source.subset_rules import last_name
 
 DECORATORS = ("jit", "nki_jit", "trace", "baremetal", "benchmark", "profile")
 DROPIN_PACKAGES = ("nki", "neuronxcc")
-LACKING = "__lacking__"  # where a module keeps what its file imports in vain
+MISSING_IMPORTS = (
+    "__missing_imports__"  # module attribute: imported names whose packages are not installed
+)
 FRAMEWORKS = (
     "torch",
     "torch_xla",
@@ -38,16 +40,16 @@ def require_dropin() -> None:
             raise DropinMissing(name=name, place=(found and found.origin) or "nowhere")
 
 
-def parsed(path: Path) -> ast.Module | None:
-    """The syntax tree of a file; None where it is no Python of this version."""
+def parse_file(path: Path) -> ast.Module | None:
+    """The syntax tree of a file; None where it does not parse in this Python version."""
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError, ValueError):
         return None
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
-    """The modules that a file imports anywhere."""
+def imported_modules(tree: ast.Module) -> Iterator[str]:
+    """The modules that a file imports, in functions too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -55,8 +57,8 @@ def imported(tree: ast.Module) -> Iterator[str]:
             yield node.module
 
 
-def kernels_in(tree: ast.Module) -> list[str]:
-    """The functions of a file that a decorator makes kernels."""
+def decorated_kernels(tree: ast.Module) -> list[str]:
+    """The names of the functions of a file with a kernel decorator."""
     return [
         node.name
         for node in tree.body
@@ -64,8 +66,8 @@ def kernels_in(tree: ast.Module) -> list[str]:
     ]
 
 
-def launched_in(tree: ast.Module) -> list[str]:
-    """Functions without a decorator that a file makes kernels where it calls one with them."""
+def undecorated_kernels(tree: ast.Module) -> list[str]:
+    """Undecorated functions that a file passes to a kernel decorator, as in nki.jit(function)."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     given = {
         argument.id
@@ -88,8 +90,8 @@ def _makes_kernel(decorator: ast.expr) -> bool:
 
 def load(path: Path, tree: ast.Module, *, is_whole: bool) -> types.ModuleType:
     """The file as a module: its definitions, without scripts and frameworks unless it is a test."""
-    find_neighbours(path)
-    name = _name(path, tree)
+    extend_search_path(path)
+    name = _module_name(path, tree)
     if "." in name:
         importlib.import_module(name.rpartition(".")[0])
     loader = _Loader(path, ast.Module(tree.body if is_whole else _definitions(tree), []))
@@ -98,12 +100,12 @@ def load(path: Path, tree: ast.Module, *, is_whole: bool) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     loader.exec_module(module)
-    vars(module)[LACKING] = {} if is_whole else _lacking(tree)
+    vars(module)[MISSING_IMPORTS] = {} if is_whole else _missing_imports(tree)
     return module
 
 
-def _lacking(tree: ast.Module) -> dict[str, str]:
-    """Names that a file imports from packages that are not here, and the packages."""
+def _missing_imports(tree: ast.Module) -> dict[str, str]:
+    """Imported names whose packages are not installed, each with its package."""
     return {
         alias.asname or alias.name.partition(".")[0]: module.partition(".")[0]
         for node in tree.body
@@ -114,20 +116,20 @@ def _lacking(tree: ast.Module) -> dict[str, str]:
     }
 
 
-def find_neighbours(path: Path) -> None:
-    """Let a file import what lies beside it, and the packages of its clone."""
+def extend_search_path(path: Path) -> None:
+    """Add a file's directory and the package roots of its clone to sys.path."""
     clone = next((p for p in path.parents if (p / ".git").exists()), path.parent)
     above = [p for p in path.parents if clone in (p, *p.parents)]
     nearest = [p for p in (path.parent, *(each / "src" for each in above)) if p.is_dir()]
     sys.path[:0] = [str(p) for p in nearest]
     sys.path += [str(p) for p in above]
     examples = next((p for p in path.parents if p.name == "examples"), None)
-    if examples is not None:  # which the product carries in its own package
+    if examples is not None:  # importable as part of neuronxcc in the product
         docs = sys.modules["neuronxcc.nki.docs"] = types.ModuleType("neuronxcc.nki.docs")
         docs.__path__ = [str(examples.parent)]
 
 
-def _name(path: Path, tree: ast.Module) -> str:
+def _module_name(path: Path, tree: ast.Module) -> str:
     """The file's name with its packages: those with `__init__`, under src, or that it reaches."""
     up = max((n.level for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)), default=0)
     root = path.parent
@@ -143,7 +145,7 @@ def _name(path: Path, tree: ast.Module) -> str:
 
 
 class _Loader(importlib.abc.InspectLoader):
-    """Loads what is left of a file."""
+    """Loads a file from a reduced syntax tree."""
 
     def __init__(self, path: Path, tree: ast.Module) -> None:
         self._path = path
@@ -154,18 +156,18 @@ class _Loader(importlib.abc.InspectLoader):
         return self._path.read_text(encoding="utf-8")
 
     def get_code(self, fullname: str) -> types.CodeType:
-        """The code of the part."""
-        return self.source_to_code(self._tree, str(self._path))  # type: ignore[arg-type]
+        """The code of the reduced tree."""
+        return self.source_to_code(self._tree, str(self._path))
 
 
 def _definitions(tree: ast.Module) -> list[ast.stmt]:
-    """Imports, functions, classes and constants, without what runs kernels or needs frameworks."""
-    avoided = {*kernels_in(tree), *FRAMEWORKS, "xm", "xla_model"}
+    """Imports, functions, classes and constants, without code that runs kernels or frameworks."""
+    avoided = {*decorated_kernels(tree), *FRAMEWORKS, "xm", "xla_model"}
     kept: list[ast.stmt] = []
     for node in tree.body:
         names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
         is_constant = isinstance(node, ast.Assign | ast.AnnAssign) and not names & avoided
-        if is_constant or (_is_definition(node) and not _needed(node) & avoided):
+        if is_constant or (_is_definition(node) and not _base_class_names(node) & avoided):
             kept.append(node)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             avoided |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
@@ -174,14 +176,14 @@ def _definitions(tree: ast.Module) -> list[ast.stmt]:
     return kept
 
 
-def _needed(node: ast.stmt) -> set[str]:
-    """The names that a class needs to be defined."""
+def _base_class_names(node: ast.stmt) -> set[str]:
+    """The names in the base classes of a class definition."""
     bases = node.bases if isinstance(node, ast.ClassDef) else []
     return {each.id for base in bases for each in ast.walk(base) if isinstance(each, ast.Name)}
 
 
-def _is_found(name: str) -> bool:
-    """Whether a module can be imported and is no framework, which kernels do without."""
+def _is_importable(name: str) -> bool:
+    """Whether a module is installed and not a framework, which kernels do not need."""
     root = name.partition(".")[0]
     if root in sys.modules:
         return root not in FRAMEWORKS or root == "torch_neuronx"
@@ -190,9 +192,9 @@ def _is_found(name: str) -> bool:
 
 def _is_definition(node: ast.stmt) -> bool:
     if isinstance(node, ast.Import):
-        return all(_is_found(alias.name) for alias in node.names)
+        return all(_is_importable(alias.name) for alias in node.names)
     if isinstance(node, ast.ImportFrom):
-        return node.level > 0 or _is_found(node.module or "")
+        return node.level > 0 or _is_importable(node.module or "")
     if isinstance(node, ast.FunctionDef):
         annotations = ast.unparse(node.args) + (ast.unparse(node.returns) if node.returns else "")
         return "torch." not in annotations

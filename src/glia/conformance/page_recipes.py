@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from glia.conformance.library_recipes import RECIPES
-from glia.conformance.tutorial_recipes import Recipe, Trial, floats, recipe
+from glia.conformance.tutorial_recipes import RecipeT, Trial, floats, recipe
 
 __all__ = ["RECIPES"]  # with those of files
 
 
-def on_page(page: str, *names: str) -> Callable[[Recipe], Recipe]:
+def on_page(page: str, *names: str) -> Callable[[RecipeT], RecipeT]:
     """Register inputs for kernels of one page; the file that the recipe gets is `PAGE` or `PAGE:2`.
 
     The number is that of the block among those of the page that define such a kernel.
@@ -22,7 +22,7 @@ def on_page(page: str, *names: str) -> Callable[[Recipe], Recipe]:
 
 
 def kernels_of_page(tree: ast.Module, page: str) -> list[str]:
-    """Functions that a page shows as kernels without a decorator, of those with a recipe."""
+    """Undecorated functions of a page that have a recipe."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return [
         each.name

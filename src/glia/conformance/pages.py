@@ -1,8 +1,8 @@
-"""Kernels in the code blocks of documentation pages, as files of their own.
+"""Kernels in the code blocks of documentation pages, extracted to files.
 
-Such a file has the lines of its page, so that messages point there: those of the block, and before
-them the definitions of earlier blocks that it uses. Imports that pages leave to their reader come
-first, in the words of every page that has them.
+Such a file keeps the line numbers of its page, so that messages point there: the lines of the
+block and of the definitions in earlier blocks that it uses. Conventional imports that pages omit
+are added on the first line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
-from glia.conformance.load import DECORATORS, imported, kernels_in
+from glia.conformance.load import DECORATORS, decorated_kernels, imported_modules
 from glia.conformance.outcome import Outcome
 from glia.conformance.page_recipes import kernels_of_page
 
@@ -28,7 +28,7 @@ KERNEL = re.compile(  # a decorator of kernels, any others, the function
     re.MULTILINE,
 )
 BETA1 = "neuronxcc.nki"
-CUSTOMS = {  # how pages name what they use
+CONVENTIONAL_IMPORTS = {  # imports that pages omit
     "nki": "import {root} as nki",
     "nl": "import {root}.language as nl",
     "nisa": "import {root}.isa as nisa",
@@ -40,8 +40,8 @@ CUSTOMS = {  # how pages name what they use
 
 
 @dataclass(frozen=True)
-class Block:
-    """A block of code: the number of its first line on the page, from one, and its text."""
+class CodeBlock:
+    """A code block: the number of its first line on the page, from 1, and its text."""
 
     line: int
     text: str
@@ -49,7 +49,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A block of a page that defines kernels: its file, or what became of it without one."""
+    """A code block that defines kernels: its file, or the outcomes of kernels that cannot run."""
 
     page: Path
     line: int  # of the block's first line
@@ -57,8 +57,8 @@ class Excerpt:
     outcomes: tuple[Outcome, ...] = ()
 
 
-def blocks_of(text: str) -> Iterator[Block]:
-    """The blocks of Python of a page of reStructuredText: directives, and literal ones by `::`."""
+def blocks_of(text: str) -> Iterator[CodeBlock]:
+    """The Python blocks of a reStructuredText page: code directives and literal blocks."""
     lines = text.expandtabs(8).split("\n")
     place = 0
     while place < len(lines):
@@ -68,14 +68,14 @@ def blocks_of(text: str) -> Iterator[Block]:
         if not directive and (not line.rstrip().endswith("::") or line.lstrip().startswith("..")):
             continue
         start, indent = place, len(line) - len(line.lstrip())
-        while place < len(lines) and _is_within(lines[place], indent):
+        while place < len(lines) and _is_indented(lines[place], indent):
             place += 1
         body = lines[start:place]
         options = next((n for n, each in enumerate(body) if not _is_option(each)), len(body))
-        yield Block(start + options + 1, dedent("\n".join(body[options:])))
+        yield CodeBlock(start + options + 1, dedent("\n".join(body[options:])))
 
 
-def _is_within(line: str, indent: int) -> bool:
+def _is_indented(line: str, indent: int) -> bool:
     return not line.strip() or len(line) - len(line.lstrip()) > indent
 
 
@@ -84,28 +84,30 @@ def _is_option(line: str) -> bool:
 
 
 def excerpts(page: Path, root: str, folder: Path) -> Iterator[Excerpt]:
-    """The blocks of a page that define kernels, those that can run as files in a folder.
+    """The code blocks of a page that define kernels; those that can run, as files in a folder.
 
     `root` is the package that its kernels are written for, unless it imports the other one only.
     The files are named by the page, a second of the same kernel with `:2` behind it and so on.
     """
-    definitions: dict[str, Block] = {}
+    definitions: dict[str, CodeBlock] = {}
     seen: Counter[str] = Counter()
     text = page.read_text(encoding="utf-8", errors="replace")
-    root = _usual_root(text, root)
+    root = _default_package(text, root)
     for block in blocks_of(text):
         try:
             tree = ast.parse(block.text)
         except SyntaxError as problem:
             line = block.line + (problem.lineno or 1) - 1
-            what = f"its code is no Python: {problem.msg}, line {line} (the page itself)"
+            what = f"the code is not valid Python: {problem.msg}, line {line} (the page itself)"
             yield from _without_file(page, block, KERNEL.findall(block.text), "explained", what)
             continue
-        if names := [*kernels_in(tree), *kernels_of_page(tree, page.name)]:
-            own = _root(tree, root)
-            usable = {n: d for n, d in definitions.items() if own == root or n not in CUSTOMS}
-            whole, missing = _completed(block, usable, own)
-            if part := _part(tree, names, missing):
+        if names := [*decorated_kernels(tree), *kernels_of_page(tree, page.name)]:
+            own = _package_of(tree, root)
+            usable = {
+                n: d for n, d in definitions.items() if own == root or n not in CONVENTIONAL_IMPORTS
+            }
+            whole, missing = _complete_block(block, usable, own)
+            if part := _incompleteness(tree, names, missing):
                 yield from _without_file(page, block, names, "not run", part)
             else:
                 seen[names[0]] += 1
@@ -118,22 +120,22 @@ def excerpts(page: Path, root: str, folder: Path) -> Iterator[Excerpt]:
 
 
 def _without_file(
-    page: Path, block: Block, names: Sequence[str], status: str, reason: str
+    page: Path, block: CodeBlock, names: Sequence[str], status: str, reason: str
 ) -> Iterator[Excerpt]:
     if names:
         made = (Outcome(str(page), name, "", status, reason=reason) for name in names)
         yield Excerpt(page, block.line, outcomes=tuple(made))
 
 
-def _usual_root(text: str, root: str) -> str:
-    """The package of kernels that a page imports; `root` where there are both or neither."""
+def _default_package(text: str, root: str) -> str:
+    """The NKI package that a page imports; `root` where it imports both or none."""
     imports = re.findall(r"^ *(?:import|from) (nki|neuronxcc)\b", text, re.MULTILINE)
     return {("nki",): "nki", ("neuronxcc",): BETA1}.get(tuple({*imports}), root)
 
 
-def _root(tree: ast.Module, usual: str) -> str:
-    """The package a block is for: the one it imports, that of its words, or the usual one."""
-    packages = {name.partition(".")[0] for name in imported(tree)}
+def _package_of(tree: ast.Module, usual: str) -> str:
+    """The NKI package of a block: imported, implied by Beta 1 syntax, or the page's default."""
+    packages = {name.partition(".")[0] for name in imported_modules(tree)}
     if "neuronxcc" in packages:
         return BETA1
     is_beta1 = "nki" not in packages and any(map(_is_of_beta1, ast.walk(tree)))
@@ -141,7 +143,7 @@ def _root(tree: ast.Module, usual: str) -> str:
 
 
 def _is_of_beta1(node: ast.AST) -> bool:
-    """Whether only Beta 1 has it: tiles of blocks, results assigned to parts."""
+    """Whether a node is Beta 1 syntax: par_dim, or a call assigned to a subscript."""
     match node:
         case ast.Attribute(value=ast.Name(id="nl"), attr="par_dim"):
             return True
@@ -150,33 +152,33 @@ def _is_of_beta1(node: ast.AST) -> bool:
     return False
 
 
-def _part(tree: ast.Module, names: list[str], missing: set[str]) -> str:
-    """Why a block is only part of a kernel; "" when it is whole."""
+def _incompleteness(tree: ast.Module, names: list[str], missing: set[str]) -> str:
+    """Why a block cannot run by itself; "" when it can."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     if all(_is_elided(node) for node in functions if node.name in names):
-        return "the page leaves out what the kernel does"
+        return "the page omits the body of the kernel"
     if missing:
-        return f"a part: the page does not say what {', '.join(sorted(missing))} is"
+        return f"incomplete: the page does not define {', '.join(sorted(missing))}"
     return ""
 
 
 def _is_elided(function: ast.FunctionDef) -> bool:
-    """Whether nothing stands in a function, or `...` for something."""
+    """Whether a function has no body but docstrings and pass, or contains `...`."""
     said = [node.value for node in function.body if isinstance(node, ast.Expr)]
     constants = [node.value for node in said if isinstance(node, ast.Constant)]
     passes = sum(isinstance(node, ast.Pass) for node in function.body)
     return Ellipsis in constants or len(constants) + passes == len(function.body)
 
 
-def _definitions(tree: ast.Module, block: Block) -> dict[str, Block]:
-    """What a block defines, each with the lines that do."""
+def _definitions(tree: ast.Module, block: CodeBlock) -> dict[str, CodeBlock]:
+    """The names that a block defines, each with its defining lines."""
     lines = block.text.split("\n")
-    found = {}
+    found: dict[str, CodeBlock] = {}
     for node in tree.body:
         decorators = getattr(node, "decorator_list", [])
         first = min([node.lineno, *(each.lineno for each in decorators)])
         text = "\n".join(lines[first - 1 : node.end_lineno])
-        found |= dict.fromkeys(_defined_by(node), Block(block.line + first - 1, text))
+        found |= dict.fromkeys(_defined_by(node), CodeBlock(block.line + first - 1, text))
     return found
 
 
@@ -191,36 +193,39 @@ def _defined_by(node: ast.stmt) -> set[str]:
     return set()
 
 
-def _completed(block: Block, definitions: dict[str, Block], root: str) -> tuple[str, set[str]]:
-    """The block with what it uses of earlier blocks and customs, and the names still missing."""
+def _complete_block(
+    block: CodeBlock, definitions: dict[str, CodeBlock], root: str
+) -> tuple[str, set[str]]:
+    """The block with the definitions and imports that it needs, and the undefined names."""
     pieces = {block}
-    customs: dict[str, str] = {}
+    conventional: dict[str, str] = {}
     while True:
-        text = _laid_out(pieces, customs.values())
+        text = _place_on_lines(pieces, conventional.values())
         missing = _undefined(text)
         more = {definitions[name] for name in missing if name in definitions} - pieces
         known = {
-            n: CUSTOMS[n].format(root=root) for n in missing & CUSTOMS.keys() - definitions.keys()
+            n: CONVENTIONAL_IMPORTS[n].format(root=root)
+            for n in missing & CONVENTIONAL_IMPORTS.keys() - definitions.keys()
         }
         if not more and not known:
             return text, missing
         pieces |= more
-        customs |= known
+        conventional |= known
 
 
-def _laid_out(pieces: Iterable[Block], customs: Iterable[str]) -> str:
-    """The pieces on their own lines, the customary imports on the first."""
-    placed = {0: "; ".join(customs)}
+def _place_on_lines(pieces: Iterable[CodeBlock], conventional: Iterable[str]) -> str:
+    """The pieces at their line numbers, the conventional imports on the first line."""
+    placed = {0: "; ".join(conventional)}
     for piece in pieces:
         placed |= dict(enumerate(piece.text.split("\n"), piece.line - 1))
     return "\n".join(placed.get(number, "") for number in range(max(placed) + 1)) + "\n"
 
 
 def _undefined(text: str) -> set[str]:
-    """The names that functions, their decorators and classes use and nothing defines."""
+    """Global names that functions, decorators and classes use and that are not defined."""
     table = symtable.symtable(text, "page", "exec")
     known = {*vars(builtins), "__file__"}
-    known |= {each.get_name() for each in table.get_symbols() if _is_given(each)}
+    known |= {each.get_name() for each in table.get_symbols() if _is_defined(each)}
     outside = [d for node in ast.parse(text).body for d in getattr(node, "decorator_list", [])]
     used = {e.id for each in outside for e in ast.walk(each) if isinstance(e, ast.Name)}
     waiting = [*table.get_children()]
@@ -231,5 +236,5 @@ def _undefined(text: str) -> set[str]:
     return used - known
 
 
-def _is_given(symbol: symtable.Symbol) -> bool:
+def _is_defined(symbol: symtable.Symbol) -> bool:
     return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()

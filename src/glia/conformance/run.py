@@ -1,9 +1,9 @@
-"""`glia conformance nki`: run the kernels of a clone of the public NKI repositories.
+"""Run the kernels, tests and scripts of a clone of a public NKI repository.
 
-Kernels are found by their decorator, in files and in the code blocks of pages. One with a recipe
-runs on its inputs and is compared with NumPy; a file of tests runs its tests, one that can be
-started is started. A kernel that only these call is one that passes when they do. Every file runs
-in a process of its own, because its code is the user's.
+Kernels are found by their decorator, in files and in the code blocks of pages. A kernel with a
+recipe runs on its inputs and is compared with NumPy; test files run their tests, scripts run as
+`__main__`. A kernel without a recipe has the outcome of a test or script that calls it. Every
+file runs in a separate process, because its code is not glia's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from glia.conformance.load import imported, kernels_in, parsed, require_dropin
+from glia.conformance.load import decorated_kernels, imported_modules, parse_file, require_dropin
 from glia.conformance.outcome import Outcome, text_of_outcome
 from glia.conformance.pages import BETA1, KERNEL, excerpts
 from glia.conformance.torch_xla import provide_xla
@@ -38,7 +38,7 @@ from glia.conformance.trials import (
     test_steps,
 )
 
-SECONDS = 900  # that one kernel, test or script may take
+SECONDS = 900  # time limit of one kernel, test or script
 __all__ = ["find_files", "generation_of", "run_all", "run_file", "text_of_outcome"]
 GENERATIONS = {"neuronxcc": "Beta 1", "nki": "current", "torch_neuronx": "Beta 1"}
 
@@ -47,29 +47,29 @@ def find_files(root: Path) -> list[Path]:
     """Python files that define kernels, and tests and scripts that use NKI or those."""
     trees = {}
     for path in _visible(root, "*.py"):
-        tree = parsed(path)
+        tree = parse_file(path)
         if tree is not None and "api" not in path.relative_to(root).parts:
             trees[path] = tree
-    defining = {path for path, tree in trees.items() if kernels_in(tree)}
+    defining = {path for path, tree in trees.items() if decorated_kernels(tree)}
     return [
         path
         for path, tree in trees.items()
         if path in defining
-        or ((is_test(path, tree) or is_script(tree)) and _uses(path, tree, defining))
+        or ((is_test(path, tree) or is_script(tree)) and _imports_nki(path, tree, defining))
     ]
 
 
 def _visible(root: Path, pattern: str) -> Iterator[Path]:
-    """Files of a clone; those for whole models on a device, integration tests, are left out."""
+    """Files of a clone, without hidden ones and integration tests, which need a device."""
     for path in sorted(root.rglob(pattern)):
         parts = path.relative_to(root).parts
         if path.is_file() and not any(p.startswith(".") or p == "integration" for p in parts):
             yield path
 
 
-def _uses(path: Path, tree: ast.Module, defining: set[Path]) -> bool:
-    """Whether a file imports NKI, or one of these files."""
-    names = set(imported(tree))
+def _imports_nki(path: Path, tree: ast.Module, defining: set[Path]) -> bool:
+    """Whether a file imports NKI, or a file in `defining`."""
+    names = set(imported_modules(tree))
     if {"nki", "neuronxcc"} & {name.partition(".")[0] for name in names}:
         return True
     for name in names:
@@ -82,8 +82,10 @@ def _uses(path: Path, tree: ast.Module, defining: set[Path]) -> bool:
 
 
 def generation_of(tree: ast.Module | None) -> str:
-    """Which generation of NKI a file imports; "" for neither."""
-    roots = {name.partition(".")[0] for name in imported(tree)} if tree is not None else set()
+    """The NKI generation that a file imports; "" for none."""
+    roots = (
+        {name.partition(".")[0] for name in imported_modules(tree)} if tree is not None else set()
+    )
     return next((GENERATIONS[root] for root in GENERATIONS if root in roots), "")
 
 
@@ -92,7 +94,7 @@ def run_file(
 ) -> Iterator[Outcome]:
     """Run every kernel or test of a file in this process, one after the other, then its script.
 
-    `begin` hears of each what number and name it has; those before `start` are left out.
+    `begin` is called with number and name of each before it runs; those before `start` are skipped.
     """
     with np.errstate(all="ignore"):
         for number, (name, run) in enumerate(_steps(path.resolve())):
@@ -104,7 +106,7 @@ def run_file(
 
 
 def _steps(path: Path) -> Iterator[Step]:
-    tree = parsed(path)
+    tree = parse_file(path)
     assert tree is not None
     generation = generation_of(tree)
     require_dropin()
@@ -121,7 +123,7 @@ def _steps(path: Path) -> Iterator[Step]:
 def run_all(root: Path, only: str = "", seconds: float = SECONDS) -> Iterator[Outcome]:
     """Outcomes of every file and page of a clone whose path holds `only`, one after another.
 
-    Kernels without inputs of their own come last, with the test or script that ran them.
+    Kernels without a recipe come last, with the outcome of the test or script that ran them.
     """
     root = root.resolve()
     waiting: list[tuple[str, Outcome]] = []
@@ -136,52 +138,56 @@ def run_all(root: Path, only: str = "", seconds: float = SECONDS) -> Iterator[Ou
         else:
             yield short
     for place, outcome in waiting:
-        yield _through(outcome, callers["pass"].get(place) or callers["explained"].get(place))
+        yield _indirect_outcome(
+            outcome, callers["pass"].get(place) or callers["explained"].get(place)
+        )
 
 
 def _outcomes(root: Path, only: str, seconds: float) -> Iterator[Outcome]:
     for path in _visible(root, "*.py"):
         if only in path.relative_to(root).as_posix():
-            yield from _no_python(path)
+            yield from _syntax_error_outcomes(path)
     files = find_files(root)
     for path in files:
         if only in path.relative_to(root).as_posix():
-            yield from _in_processes(path, seconds)
-    is_current = any(generation_of(parsed(path)) == "current" for path in files)
+            yield from _file_outcomes(path, seconds)
+    is_current = any(generation_of(parse_file(path)) == "current" for path in files)
     package = "nki" if is_current else BETA1
     for page in _visible(root, "*.rst"):
         if only in page.relative_to(root).as_posix():
-            yield from _of_page(page, package, seconds)
+            yield from _page_outcomes(page, package, seconds)
 
 
-def _of_page(page: Path, package: str, seconds: float) -> Iterator[Outcome]:
-    """Outcomes of a page's blocks, each in a file with the place of the block for its name."""
+def _page_outcomes(page: Path, package: str, seconds: float) -> Iterator[Outcome]:
+    """Outcomes of a page's code blocks; `file` is the page and the line of the block."""
     with tempfile.TemporaryDirectory() as folder:
         for excerpt in excerpts(page, package, Path(folder).resolve()):
             place = f"{page}:{excerpt.line}"
-            found = excerpt.outcomes
+            outcomes: Iterable[Outcome] = excerpt.outcomes
             if excerpt.path is not None:
-                found = _in_processes(excerpt.path, seconds)
-            for outcome in found:
+                outcomes = _file_outcomes(excerpt.path, seconds)
+            for outcome in outcomes:
                 reached = (each.replace(str(excerpt.path), place) for each in outcome.reached)
                 yield replace(outcome, file=place, reached=tuple(reached))
 
 
-def _no_python(path: Path) -> Iterator[Outcome]:
-    """Kernels of a file that is no Python."""
+def _syntax_error_outcomes(path: Path) -> Iterator[Outcome]:
+    """Outcomes of the kernels of a file with a syntax error."""
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         ast.parse(text)
     except SyntaxError as problem:
-        what = f"the file is no Python: {problem.msg}, line {problem.lineno} (the file itself)"
+        what = (
+            f"the file is not valid Python: {problem.msg}, line {problem.lineno} (the file itself)"
+        )
         for name in KERNEL.findall(text):
             yield Outcome(str(path), name, "", "explained", reason=what)
     except ValueError:
-        return  # no text
+        return  # not text
 
 
-def _through(outcome: Outcome, caller: Outcome | None) -> Outcome:
-    """What came of a kernel that only runs inside something else."""
+def _indirect_outcome(outcome: Outcome, caller: Outcome | None) -> Outcome:
+    """The outcome of a kernel without a recipe: that of its caller, if any."""
     if caller is None:
         return outcome
     reason = f"run by {caller.file} {caller.kernel}"
@@ -190,16 +196,18 @@ def _through(outcome: Outcome, caller: Outcome | None) -> Outcome:
     return replace(outcome, status=caller.status, error=caller.error, reason=reason)
 
 
-def _in_processes(path: Path, seconds: float) -> Iterator[Outcome]:
-    """Outcomes of a file; what ends its process or takes too long is one, and the rest follows."""
-    blank = Outcome(str(path), path.stem, generation_of(parsed(path)), "fail")
+def _file_outcomes(path: Path, seconds: float) -> Iterator[Outcome]:
+    """Outcomes of a file; after a crash or timeout a new process continues with the next step."""
+    blank = Outcome(str(path), path.stem, generation_of(parse_file(path)), "fail")
     start: int | None = 0
     while start is not None:
-        start = yield from _in_process(blank, start, seconds)
+        start = yield from _run_process(blank, start, seconds)
 
 
-def _in_process(blank: Outcome, start: int, seconds: float) -> Generator[Outcome, None, int | None]:
-    """Outcomes from the one of this number on; the next that is left to run when it breaks off."""
+def _run_process(
+    blank: Outcome, start: int, seconds: float
+) -> Generator[Outcome, None, int | None]:
+    """Outcomes from step `start` on; returns the step to continue with after a crash, or None."""
     command = [sys.executable, "-m", "glia.conformance.run", blank.file, str(start)]
     following = None
     with tempfile.TemporaryFile() as errors:
@@ -216,8 +224,10 @@ def _in_process(blank: Outcome, start: int, seconds: float) -> Generator[Outcome
                     yield Outcome(**{**fields, "reached": tuple(fields["reached"])})
             if process.wait():
                 errors.seek(0)
-                words = errors.read().decode(errors="replace").strip().splitlines()
-                reason = (words or [f"ended with {process.returncode} and without a word"])[-1]
+                messages = errors.read().decode(errors="replace").strip().splitlines()
+                reason = (
+                    messages or [f"exited with status {process.returncode} without a message"]
+                )[-1]
                 yield replace(blank, reason=reason)
                 return following
         except queue.Empty:
@@ -230,7 +240,7 @@ def _in_process(blank: Outcome, start: int, seconds: float) -> Generator[Outcome
 
 
 def _lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[bytes]:
-    """Lines as the process writes them; queue.Empty when the next takes too long."""
+    """Lines of a process's stdout; queue.Empty when the next one exceeds the time limit."""
     assert process.stdout is not None
     stream = process.stdout
     found: queue.Queue[bytes] = queue.Queue()
@@ -246,23 +256,23 @@ def _lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[bytes]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one file from the kernel or test of a number on, and print nothing that the file prints.
+    """Run one file from a step number on; the file's own output is discarded.
 
-    What comes out is JSON, a line for each that begins and a line for each outcome.
+    Prints JSON lines: one when a step begins, one for each outcome.
     """
     path, start = arguments
     with os.fdopen(os.dup(1), "w") as lines, open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
 
-        def tell(fields: dict[str, Any]) -> None:
+        def write_line(fields: dict[str, Any]) -> None:
             lines.write(json.dumps(fields) + "\n")
             lines.flush()
 
         def begin(number: int, name: str) -> None:
-            tell({"begins": [number, name]})
+            write_line({"begins": [number, name]})
 
         for outcome in run_file(Path(path), int(start), begin):
-            tell(asdict(outcome))
+            write_line(asdict(outcome))
     return 0
 
 

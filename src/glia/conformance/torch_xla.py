@@ -1,7 +1,7 @@
-"""What scripts take from torch_xla and native PyTorch, for environments without: the device.
+"""Stand-ins for torch_xla and for the device neuron of native PyTorch: both map to the CPU.
 
-Scripts of the public repositories make tensors on the XLA device, or on the one named neuron, to
-hand them to kernels. Where PyTorch has none, the CPU is that device, and never late.
+Scripts of the public repositories make tensors on the XLA device, or on the device neuron, and
+pass them to kernels. Where PyTorch has neither, they are on the CPU.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def provide_xla() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes the modules when they are imported, since torch takes long to start."""
+    """Creates the stand-in modules on import; torch is imported only when a device is used."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The module's spec; None for what is no part of torch_xla, or none that scripts use."""
+        """The spec of a module in NAMES; None for others."""
         if name not in NAMES:
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Give the module its functions."""
+        """Define the functions that scripts use."""
         vars(module).update(dict.fromkeys(("device", "xla_device"), _cpu))
         vars(module).update(dict.fromkeys(("mark_step", "sync", "wait_device_ops"), _do_nothing))
 
@@ -49,12 +49,12 @@ def _cpu(*_: Any, **__: Any) -> Any:
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
-    """Tensors of the CPU are never late."""
+    """Synchronization, which CPU tensors do not need."""
 
 
 @contextlib.contextmanager
 def neuron_is_cpu(tree: ast.Module) -> Iterator[None]:
-    """Let calls of PyTorch's functions that name the device neuron, if a file does, use the CPU."""
+    """Replace the device neuron by the CPU in calls of PyTorch, if the file names it."""
     named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     if DEVICE not in named or importlib.util.find_spec("torch") is None:
         yield
@@ -65,12 +65,12 @@ def neuron_is_cpu(tree: ast.Module) -> Iterator[None]:
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            named = {name: _elsewhere(value) for name, value in (kwargs or {}).items()}
-            return function(*map(_elsewhere, args), **named)
+            named = {name: _cpu_for_neuron(value) for name, value in (kwargs or {}).items()}
+            return function(*map(_cpu_for_neuron, args), **named)
 
     with OnCpu():
         yield
 
 
-def _elsewhere(value: Any) -> Any:
+def _cpu_for_neuron(value: Any) -> Any:
     return "cpu" if isinstance(value, str) and value == DEVICE else value

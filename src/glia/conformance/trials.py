@@ -22,14 +22,14 @@ from unittest import mock
 import numpy as np
 
 from glia.conformance.load import (
-    LACKING,
-    find_neighbours,
-    imported,
-    kernels_in,
-    launched_in,
+    MISSING_IMPORTS,
+    decorated_kernels,
+    extend_search_path,
+    imported_modules,
     load,
+    undecorated_kernels,
 )
-from glia.conformance.outcome import Outcome, failed, judged
+from glia.conformance.outcome import Outcome, classify_failure, failure_outcome
 from glia.conformance.page_recipes import RECIPES, kernels_of_page
 from glia.conformance.torch_xla import neuron_is_cpu
 from glia.conformance.tutorial_recipes import Trial
@@ -41,10 +41,10 @@ from glia.nki.run.kernel import Kernel, jit
 from glia.nki.run.launch import Launch
 from glia.nki.run.simulate import simulate
 
-NO_INPUTS = "no inputs are known for it, and nothing in the clone that runs here calls it"
-RESULTS = ("out", "res")  # how parameters begin that a kernel writes
-SCRIPT = "as a script"  # the name of a file's own run in the table
-Step = tuple[str, Callable[[], Outcome | None]]  # what is run, and how
+NO_INPUTS = "no recipe has inputs for it, and no test or script that runs here calls it"
+RESULTS = ("out", "res")  # prefixes of parameters that a kernel writes
+SCRIPT = "as a script"  # the name of a script's run in the table
+Step = tuple[str, Callable[[], Outcome | None]]  # name and action
 COMPARISONS = (
     ("numpy", "allclose"),
     ("numpy", "isclose"),
@@ -59,17 +59,17 @@ COMPARISONS = (
 
 
 def kernel_steps(path: Path, tree: ast.Module, generation: str) -> Iterator[Step]:
-    """The kernels of a file: those that have a recipe run, the others are not run."""
+    """A step for each kernel of a file; kernels without a recipe are not run."""
     page = path.name.partition(":")[0]
-    names = kernels_in(tree)
-    plain = [*kernels_of_page(tree, page), *launched_in(tree)]
+    names = decorated_kernels(tree)
+    plain = [*kernels_of_page(tree, page), *undecorated_kernels(tree)]
     names += [*plain, *_wrappers(tree, names)]
     if not names:
         return
     try:
         module = load(path, tree, is_whole=False)
     except Exception as problem:
-        yield from ((n, partial(failed, path, n, generation, problem)) for n in names)
+        yield from ((n, partial(failure_outcome, path, n, generation, problem)) for n in names)
         return
     made = jit if generation == "current" else beta1_jit
     for name in names:
@@ -90,17 +90,20 @@ def _wrappers(tree: ast.Module, kernels: list[str]) -> list[str]:
 
 
 def _run_kernel(path: Path, kernel: Any, name: str, generation: str) -> Outcome:
-    if package := _lacks(kernel):
-        return failed(path, name, generation, ModuleNotFoundError(name=package))
+    if package := _missing_package(kernel):
+        return failure_outcome(path, name, generation, ModuleNotFoundError(name=package))
     page = path.name.partition(":")[0]
     make = RECIPES.get(f"{page} {name}") or RECIPES.get(name)
     made = make(np.random.default_rng(0), path.name) if make is not None else None
     if made is None:
         return Outcome(str(path), name, generation, "not run", reason=NO_INPUTS)
-    trials = tuple(_fitted(kernel, each) for each in (made if isinstance(made, tuple) else (made,)))
-    if None in trials:
+    trials = tuple(
+        _fit_arguments(kernel, each) for each in (made if isinstance(made, tuple) else (made,))
+    )
+    fitting = [each for each in trials if each is not None]
+    if len(fitting) < len(trials):
         return Outcome(str(path), name, generation, "not run", reason=NO_INPUTS)
-    outcomes = [_run_trial(path, kernel, name, generation, each) for each in trials]
+    outcomes = [_run_trial(path, kernel, name, generation, each) for each in fitting]
     wrong = [each for each in outcomes if each.status != "pass"]
     if wrong:
         return wrong[0]
@@ -109,15 +112,15 @@ def _run_kernel(path: Path, kernel: Any, name: str, generation: str) -> Outcome:
     return replace(outcomes[0], error=worst, reached=tuple(sorted(reached)))
 
 
-def _lacks(kernel: Any) -> str:
-    """A package that a kernel uses, and that is not here."""
+def _missing_package(kernel: Any) -> str:
+    """A package that a kernel uses and that is not installed; "" for none."""
     function = inspect.unwrap(getattr(kernel, "function", kernel))
-    lacking = getattr(function, "__globals__", {}).get(LACKING, {})
+    lacking = getattr(function, "__globals__", {}).get(MISSING_IMPORTS, {})
     return next((lacking[n] for n in function.__code__.co_names if n in lacking), "")
 
 
-def _fitted(kernel: Any, trial: Trial) -> Trial | None:
-    """The trial, with arrays for results that are parameters; None where nothing fits."""
+def _fit_arguments(kernel: Any, trial: Trial) -> Trial | None:
+    """The trial with arrays for result parameters; None where it does not fit the signature."""
     signature = inspect.signature(kernel)
     with contextlib.suppress(TypeError):
         signature.bind(*trial.arguments, **trial.named)
@@ -133,27 +136,29 @@ def _run_trial(path: Path, kernel: Any, name: str, generation: str, trial: Trial
     reached: set[str] = set()
     try:
         grid = trial.grid if hasattr(kernel, "__getitem__") and trial.grid else ()
-        with _noting(reached):
-            found = _simulated(kernel, generation, grid)(*trial.arguments, **trial.named)
+        with _recording_kernels(reached):
+            found = _simulator(kernel, generation, grid)(*trial.arguments, **trial.named)
     except Exception as problem:
-        return failed(path, name, generation, problem)
+        return failure_outcome(path, name, generation, problem)
     if trial.results:
         found = trial.arguments[-trial.results :]
     results = found if isinstance(found, tuple | list) else (found,)
-    outcome = _compared(path, name, generation, list(results), trial)
+    outcome = _compare_results(path, name, generation, list(results), trial)
     return replace(outcome, reached=tuple(sorted(reached)))
 
 
-def _simulated(kernel: Any, generation: str, grid: tuple[int, ...]) -> Any:
+def _simulator(kernel: Any, generation: str, grid: tuple[int, ...]) -> Any:
     if not hasattr(kernel, "function"):
-        return kernel  # a wrapper that launches one
+        return kernel  # a wrapper that launches a kernel
     if generation == "Beta 1":
         launched = kernel[grid] if grid else kernel
         return lambda *args, **kwargs: simulate_kernel(launched, *args, **kwargs)
     return simulate(kernel)[grid[0]] if grid else simulate(kernel)  # type: ignore[index]
 
 
-def _compared(path: Path, name: str, generation: str, found: list[Any], trial: Trial) -> Outcome:
+def _compare_results(
+    path: Path, name: str, generation: str, found: list[Any], trial: Trial
+) -> Outcome:
     worst = 0.0
     for result, expected in zip(found, trial.expected, strict=False):
         array = np.asarray(result, dtype=np.float64).reshape(expected.shape)
@@ -165,12 +170,12 @@ def _compared(path: Path, name: str, generation: str, found: list[Any], trial: T
         error = worst if trial.expected else None
         return Outcome(str(path), name, generation, "pass", error)
     text = f"differs from NumPy by more than {trial.tolerance}"
-    return replace(judged(path, name, generation, text), error=worst)
+    return replace(classify_failure(path, name, generation, text), error=worst)
 
 
 @contextlib.contextmanager
-def _noting(reached: set[str]) -> Iterator[None]:
-    """Note the kernels that run meanwhile, as `file:name`."""
+def _recording_kernels(reached: set[str]) -> Iterator[None]:
+    """Add the kernels that run in the context to `reached`, as `file:name`."""
 
     def noted(kind: type, method: str) -> Any:
         original = getattr(kind, method)
@@ -192,15 +197,15 @@ def _noting(reached: set[str]) -> Iterator[None]:
         yield
 
 
-class _Watch:
-    """An `allclose` that notes the greatest difference it took and the greatest it did not."""
+class _ComparisonMonitor:
+    """Records the largest differences that `allclose` functions accepted and rejected."""
 
     def __init__(self) -> None:
         self.worst: float | None = None
-        self.refused: float | None = None
+        self.worst_rejected: float | None = None
 
-    def over(self, allclose: Any) -> Any:
-        """`allclose` of one package, watched."""
+    def wrap(self, allclose: Any) -> Any:
+        """`allclose` of one package, monitored."""
 
         def watched(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
             result = allclose(a, b, *args, **kwargs)
@@ -209,38 +214,40 @@ class _Watch:
                 first, second = (np.asarray(to_numpy(each), np.float64) for each in (a, b))
                 errors = np.abs(first - second) / (1 + np.abs(second))
                 error = float(np.nanmax(errors, initial=0.0))
-            if result is None or np.all(np.asarray(result)):  # the first raises what it refuses
+            if result is None or np.all(
+                np.asarray(result)
+            ):  # assert_allclose returns None and raises on rejection
                 self.worst = max(self.worst or 0.0, error)
             else:
-                self.refused = max(self.refused or 0.0, error)
+                self.worst_rejected = max(self.worst_rejected or 0.0, error)
             return result
 
         return watched
 
 
 @contextlib.contextmanager
-def _watching(tree: ast.Module, reached: set[str]) -> Iterator[_Watch]:
-    """Watch what is compared and note which kernels run, in a folder of its own."""
-    watch = _Watch()
-    packages = {"numpy", *(name.partition(".")[0] for name in imported(tree))}
+def _monitoring(tree: ast.Module, reached: set[str]) -> Iterator[_ComparisonMonitor]:
+    """Monitor comparisons and record the kernels that run, in a temporary directory."""
+    monitor = _ComparisonMonitor()
+    packages = {"numpy", *(name.partition(".")[0] for name in imported_modules(tree))}
     with contextlib.ExitStack() as stack:
         for package, name in COMPARISONS:
             if package.partition(".")[0] in packages:
                 with contextlib.suppress(ModuleNotFoundError):
                     module = importlib.import_module(package)
-                    watched = watch.over(getattr(module, name))
+                    watched = monitor.wrap(getattr(module, name))
                     stack.enter_context(mock.patch.object(module, name, watched))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(contextlib.chdir(folder))
-        stack.enter_context(_noting(reached))
-        yield watch
+        stack.enter_context(_recording_kernels(reached))
+        yield monitor
 
 
 # --- scripts -------------------------------------------------------------------------------------
 
 
 def is_script(tree: ast.Module) -> bool:
-    """Whether the file does something when it is started, if only to call its own tests."""
+    """Whether the file runs something as `__main__`, or calls its own tests."""
     return any(
         (isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)) or _calls_a_test(node)
         for node in tree.body
@@ -255,17 +262,17 @@ def _calls_a_test(node: ast.stmt) -> bool:
 
 
 def script_step(path: Path, tree: ast.Module, generation: str) -> Step:
-    """The file as it is when someone starts it."""
+    """The step that runs the file as `__main__`."""
     return SCRIPT, partial(_run_script, path, tree, generation)
 
 
 def _run_script(path: Path, tree: ast.Module, generation: str) -> Outcome | None:
-    """It fails when it raises, and when a comparison of its own says no; None if no kernel runs."""
-    find_neighbours(path)
+    """Fail when it raises or a comparison of its own fails; None when no kernel runs."""
+    extend_search_path(path)
     reached: set[str] = set()
     try:
         with (
-            _watching(tree, reached) as watch,
+            _monitoring(tree, reached) as monitor,
             mock.patch.object(sys, "argv", [str(path)]),
             neuron_is_cpu(tree),
         ):
@@ -273,22 +280,24 @@ def _run_script(path: Path, tree: ast.Module, generation: str) -> Outcome | None
     except (Exception, SystemExit) as problem:
         if not isinstance(problem, SystemExit) or problem.code not in (None, 0):
             found = tuple(sorted(reached))
-            return replace(failed(path, SCRIPT, generation, problem), reached=found)
-    if watch.refused is not None:
-        text = "its allclose says no"
-        return replace(judged(path, SCRIPT, generation, text), error=watch.refused)
+            return replace(failure_outcome(path, SCRIPT, generation, problem), reached=found)
+    if monitor.worst_rejected is not None:
+        text = "its own allclose comparison fails"
+        return replace(
+            classify_failure(path, SCRIPT, generation, text), error=monitor.worst_rejected
+        )
     if not reached:
         return None
     found = tuple(sorted(reached))
-    return Outcome(str(path), SCRIPT, generation, "pass", watch.worst, reached=found)
+    return Outcome(str(path), SCRIPT, generation, "pass", monitor.worst, reached=found)
 
 
 # --- files of unit tests -------------------------------------------------------------------------
 
 
 def is_test(path: Path, tree: ast.Module) -> bool:
-    """Whether the file holds tests, as pytest finds them; one that starts itself is a script."""
-    frameworks = {"pytest", "unittest"} & set(imported(tree))
+    """Whether pytest would collect tests from the file; one that runs itself is a script."""
+    frameworks = {"pytest", "unittest"} & set(imported_modules(tree))
     return (
         path.name.startswith("test_")
         and (bool(frameworks) or not is_script(tree))
@@ -301,13 +310,13 @@ def is_test(path: Path, tree: ast.Module) -> bool:
 
 
 def test_steps(path: Path, tree: ast.Module, generation: str) -> Iterator[Step]:
-    """The tests of a file, each with all its parameters; measurements, which are long, last."""
+    """A step for each test and parameter set of a file; long performance tests come last."""
     try:
         module = load(path, tree, is_whole=True)
     except BaseException as problem:
         if isinstance(problem, KeyboardInterrupt):
             raise
-        yield path.stem, partial(failed, path, path.stem, generation, problem)
+        yield path.stem, partial(failure_outcome, path, path.stem, generation, problem)
         return
     for label, kind, function in sorted(_tests_of(module), key=_is_measurement):
         fixtures = _fixtures_of(module, kind)
@@ -347,13 +356,13 @@ def _run_test(
 ) -> Outcome:  # fmt: skip
     reached: set[str] = set()
     try:
-        with _watching(tree, reached) as watch:
+        with _monitoring(tree, reached) as monitor:
             call()
-        outcome = Outcome(str(path), label, generation, "pass", watch.worst)
+        outcome = Outcome(str(path), label, generation, "pass", monitor.worst)
     except BaseException as problem:
         if isinstance(problem, KeyboardInterrupt):
             raise
-        outcome = failed(path, label, generation, problem)
+        outcome = failure_outcome(path, label, generation, problem)
         if expected:
             outcome = replace(outcome, status="explained", reason=expected)
     return replace(outcome, reached=tuple(sorted(reached)))
@@ -378,14 +387,14 @@ def _call_test(kind: Any, function: Any, case: dict[str, Any], fixtures: dict[st
 def _arguments(
     function: Any, known: dict[str, Any], fixtures: dict[str, Any], stack: contextlib.ExitStack
 ) -> dict[str, Any]:
-    """What a test or fixture takes, from what is known or from the fixture of that name."""
+    """The arguments of a test or fixture, from known values or fixtures of that name."""
     found = {}
     for name in inspect.signature(function).parameters:
         if name in known:
             found[name] = known[name]
             continue
         made = fixtures[name](**_arguments(fixtures[name], known, fixtures, stack))
-        if inspect.isgenerator(made):  # what stands behind its yield ends it
+        if inspect.isgenerator(made):  # the code after its yield is the teardown
             stack.callback(next, made, None)
             made = next(made)
         known[name] = found[name] = made
@@ -393,7 +402,7 @@ def _arguments(
 
 
 def _fixtures_of(module: ModuleType, kind: Any) -> dict[str, Any]:
-    """The functions by the names of the fixtures that a file defines, for all or for a class."""
+    """Fixture functions by name, of a module and of a test class."""
     places = [*vars(module).items(), *(vars(kind).items() if kind is not None else ())]
     return {
         name: inspect.unwrap(value)
@@ -404,7 +413,7 @@ def _fixtures_of(module: ModuleType, kind: Any) -> dict[str, Any]:
 
 
 def _expected_failure(function: Any) -> str:
-    """Why the vendor expects a test to fail; "" when it should pass."""
+    """The reason of a test's xfail mark; "" without one."""
     for mark in getattr(function, "pytestmark", []):
         if mark.name.endswith("xfail"):
             return f"the test itself is marked as failing ({mark.kwargs.get('reason', 'xfail')})"
@@ -412,7 +421,7 @@ def _expected_failure(function: Any) -> str:
 
 
 def _cases(function: Any, fixtures: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    """The arguments of each run of a test as pytest's marks give them, or what they leave open."""
+    """(arguments of each parameter set of a test, ""), or ([], name of an unknown fixture)."""
     names = set(inspect.signature(function).parameters) - {"self"}
     cases: list[dict[str, Any]] = [{"simulation_only": True} if "simulation_only" in names else {}]
     for mark in getattr(function, "pytestmark", []):
@@ -423,7 +432,7 @@ def _cases(function: Any, fixtures: dict[str, Any]) -> tuple[list[dict[str, Any]
 
 
 def _rows(keys: Any, rows: Any) -> list[dict[str, Any]]:
-    """What pytest.mark.parametrize gives the parameters, row by row."""
+    """The argument rows of a pytest.mark.parametrize."""
     names = [key.strip() for key in keys.split(",")] if isinstance(keys, str) else list(keys)
     found = []
     for row in rows:
@@ -434,6 +443,6 @@ def _rows(keys: Any, rows: Any) -> list[dict[str, Any]]:
 
 
 def environment() -> dict[str, str]:
-    """The environment for a file in a process of its own: the same modules, and no debugger."""
+    """The environment of a file's process: the same module path, breakpoint() disabled."""
     found = {**os.environ, "PYTHONBREAKPOINT": "0"}
     return {**found, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

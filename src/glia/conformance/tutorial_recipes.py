@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -17,9 +17,9 @@ FLOAT8 = np.dtype(ml_dtypes.float8_e4m3)
 
 @dataclass(frozen=True)
 class Trial:
-    """Arguments of a kernel and what NumPy gives for them, in order, to a tolerance.
+    """Arguments of a kernel, its expected results in order, and the relative tolerance.
 
-    NaN stands for elements that NumPy cannot know.
+    NaN in an expected result matches any value.
     """
 
     arguments: tuple[Any, ...]
@@ -27,17 +27,18 @@ class Trial:
     grid: tuple[int, ...] = ()
     named: dict[str, Any] = field(default_factory=dict)
     tolerance: float = 1e-3
-    results: int = 0  # how many arguments at the end are results
+    results: int = 0  # how many trailing arguments are results
 
 
 Recipe = Callable[[np.random.Generator, str], Trial | tuple[Trial, ...] | None]
+RecipeT = TypeVar("RecipeT", bound=Recipe)
 RECIPES: dict[str, Recipe] = {}
 
 
-def recipe(*names: str) -> Callable[[Recipe], Recipe]:
-    """Register inputs for kernels of these names, in the file of the name that it gets or not."""
+def recipe(*names: str) -> Callable[[RecipeT], RecipeT]:
+    """Register a recipe for kernels of these names; it takes the file name, may return None."""
 
-    def register(make: Recipe) -> Recipe:
+    def register(make: RecipeT) -> RecipeT:
         RECIPES.update(dict.fromkeys(names, make))
         return make
 
@@ -156,9 +157,10 @@ def _rms_norm(rng: np.random.Generator, file: str) -> Trial:
 
 
 def softmax(x: Array) -> Array:
-    """Along the last dimension."""
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    """Softmax along the last dimension."""
+    exponentials: Array = np.exp(x - x.max(axis=-1, keepdims=True))
+    shares: Array = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return shares
 
 
 @recipe("nki_softmax_kernel")
@@ -206,39 +208,41 @@ def _mamba(rng: np.random.Generator, file: str) -> Trial:
     return Trial((delta, u, a, b, c), (result,))
 
 
-def _twice(x: Array, axis: int) -> Array:
-    """Twice as many samples along an axis, between and beside the given ones."""
+def _upsample_2x(x: Array, axis: int) -> Array:
+    """Linear interpolation to twice as many samples along an axis."""
     x = np.moveaxis(x, axis, -1)
     before = np.concatenate([x[..., :1], x[..., :-1]], axis=-1)
     after = np.concatenate([x[..., 1:], x[..., -1:]], axis=-1)
     pairs = np.stack([0.25 * before + 0.75 * x, 0.75 * x + 0.25 * after], axis=-1)
-    return np.moveaxis(pairs.reshape(*x.shape[:-1], -1), -1, axis)
+    samples: Array = np.moveaxis(pairs.reshape(*x.shape[:-1], -1), -1, axis)
+    return samples
 
 
 @recipe("interpolate_bilinear_2x_fwd")
 def _bilinear(rng: np.random.Generator, file: str) -> Trial:
     x = floats(rng, 2, 64, 28, 28)
-    return Trial((x,), (_twice(_twice(x, 2), 3),))
+    return Trial((x,), (_upsample_2x(_upsample_2x(x, 2), 3),))
 
 
 @recipe("interpolate_trilinear_2x_fwd")
 def _trilinear(rng: np.random.Generator, file: str) -> Trial:
     x = floats(rng, 1, 8, 10, 10, 10)
-    return Trial((x,), (_twice(_twice(_twice(x, 2), 3), 4),))
+    return Trial((x,), (_upsample_2x(_upsample_2x(_upsample_2x(x, 2), 3), 4),))
 
 
-def turned(x: Array, cos: Array, sin: Array) -> Array:
-    """The rotary embedding of x [B, H, S, D], its halves turned by angles [B, S, D]."""
+def rotary_embedding(x: Array, cos: Array, sin: Array) -> Array:
+    """The rotary embedding of x [B, H, S, D] by angles [B, S, D], features paired by halves."""
     middle = x.shape[-1] // 2
     half = np.concatenate([-x[..., middle:], x[..., :middle]], axis=-1)
-    return x * cos[:, None] + half * sin[:, None]
+    rotated: Array = x * cos[:, None] + half * sin[:, None]
+    return rotated
 
 
 @recipe("nki_apply_rotary_embedding")
 def _rotary(rng: np.random.Generator, file: str) -> Trial:
     q, k = rng.random((2, 1, 2, 256, 64), dtype=np.float32)
     cos, sin = rng.random((2, 1, 256, 64), dtype=np.float32)
-    expected = np.stack([turned(q, cos, sin), turned(k, cos, sin)])
+    expected = np.stack([rotary_embedding(q, cos, sin), rotary_embedding(k, cos, sin)])
     return Trial((q, k, cos, sin), (expected,), (1, 2))
 
 
@@ -260,7 +264,7 @@ def _double_rows(rng: np.random.Generator, file: str) -> Trial:
 def _quantized_norm(rng: np.random.Generator, file: str) -> tuple[Trial, ...]:
     given = (floats(rng, 2, 70, 512).astype(BFLOAT16), floats(rng, 1, 512).astype(BFLOAT16))
     x, gain = (each.astype(np.float32) for each in given)
-    told = SimpleNamespace(
+    options = SimpleNamespace(
         eps=1e-6, lower_bound=0.0,
         needs_rms_normalization=lambda: True, has_lower_bound=lambda: False,
         is_static_quant=lambda: False, is_row_quant=lambda: True,
@@ -271,7 +275,7 @@ def _quantized_norm(rng: np.random.Generator, file: str) -> tuple[Trial, ...]:
     bytes_of_scale = np.full((2, 70, 4), np.nan, np.float32)
     expected = np.concatenate([quantized, bytes_of_scale], axis=-1)
     # On one core and on two; the tolerance is a step of float8.
-    return tuple(Trial((*given, told), (expected,), grid, tolerance=0.13) for grid in ((), (2,)))
+    return tuple(Trial((*given, options), (expected,), grid, tolerance=0.13) for grid in ((), (2,)))
 
 
 @recipe("flash_fwd")
@@ -305,7 +309,7 @@ def _add_vectors(rng: np.random.Generator, file: str) -> Trial:
 
 
 @recipe("matrix_transpose")
-def _turn(rng: np.random.Generator, file: str) -> Trial:
+def _transpose_matrix(rng: np.random.Generator, file: str) -> Trial:
     x = floats(rng, 256, 384)
     return Trial((x,), (x.T.copy(),))
 

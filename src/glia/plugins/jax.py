@@ -19,7 +19,7 @@ from glia.nki.names.targets import tracing_for
 from glia.profile.report import Profile
 from glia.runtime.model import Model
 
-KEPT_MODELS = 64  # of one function; the one used longest ago goes first
+MAX_MODELS = 64  # cached per function, least recently used evicted
 
 # JAX lowers linear algebra for CPUs to calls of LAPACK; for TPUs most of it stays operations.
 _LOWERED_FOR = ("tpu",)
@@ -29,7 +29,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 @dataclass(frozen=True)
 class Signature:
-    """All of a call that its program depends on.
+    """The cache key of a call: everything that its program depends on.
 
     `tree` and `avals` are the structure and the abstract leaves of the arguments that are not
     static; `fixed` are (index or keyword, type, value) of those that are.
@@ -69,7 +69,7 @@ class OnDevice:
 
     Arguments are pytrees of arrays, not tracers: give it what `jax.grad` or `jax.vmap` makes of a
     function, and not the other way round. For each tree structure, shapes, dtypes and static values
-    the function is compiled once; the last `KEPT_MODELS` models are kept. Raises what
+    the function is compiled once; the last `MAX_MODELS` models are kept. Raises what
     `jax.jit` raises while it traces, what `glia.compile` and `glia.load` raise, and the errors of
     running a `Model`.
     """
@@ -78,9 +78,9 @@ class OnDevice:
         functools.update_wrapper(self, function)
         static = {name: options.pop(name, None) for name in ("static_argnums", "static_argnames")}
         self._jitted = jax.jit(function, keep_unused=True, **static)
-        self._static = _Static(function, *static.values())
+        self._static = _StaticArguments(function, *static.values())
         self._options = {"target": target, **options}
-        self._compiled = functools.lru_cache(maxsize=KEPT_MODELS)(self._compile)
+        self._compiled = functools.lru_cache(maxsize=MAX_MODELS)(self._compile)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result, computed on the device."""
@@ -124,8 +124,8 @@ def on_device(
     return OnDevice(function, target, options)
 
 
-class _Static:
-    """Tells static arguments from arrays, by position and by name as `jax.jit` does."""
+class _StaticArguments:
+    """Separates static arguments from arrays, by position and by name as `jax.jit` does."""
 
     def __init__(
         self,
@@ -139,10 +139,10 @@ class _Static:
             self._complete(function)
 
     def _complete(self, function: Callable[..., Any]) -> None:
-        """Give every numbered argument its name, and every named one its number."""
+        """Resolve static argument numbers to names and names to numbers."""
         try:
             parameters = inspect.signature(function).parameters.values()
-        except (TypeError, ValueError):  # built in, and does not tell: positions stay positions
+        except (TypeError, ValueError):  # built-in functions have no signature
             return
         ordered = [p.name for p in parameters if p.kind in _POSITIONAL]
         has_rest = any(p.kind is p.VAR_POSITIONAL for p in parameters)
@@ -173,7 +173,7 @@ def _is_key(dtype: Any) -> bool:
 
 
 def _to_numpy(leaf: Any, aval: Any) -> np.ndarray:
-    """The array a program takes for a leaf: random keys are their words."""
+    """The array a program takes for a leaf; of a random key its words."""
     if _is_key(aval.dtype):
         return np.asarray(jax.random.key_data(leaf))
     return np.asarray(leaf, dtype=aval.dtype)
@@ -181,7 +181,7 @@ def _to_numpy(leaf: Any, aval: Any) -> np.ndarray:
 
 def _to_jax(array: np.ndarray, aval: Any) -> Any:
     """The array the function would have returned."""
-    if aval.dtype == jax.dtypes.float0:  # gradients of integers hold nothing
+    if aval.dtype == jax.dtypes.float0:  # gradients of integers have no values
         return np.zeros(array.shape, jax.dtypes.float0)
     if _is_key(aval.dtype):
         kind = jax.random.key_impl(jnp.empty((), aval.dtype))

@@ -34,23 +34,23 @@ from glia.nki.run.launch import Launch, bind, program_key, restore_structure
 from glia.nki.run.trace import Traced
 from glia.runtime.model import Model, load
 
-KEPT_KERNELS = 256  # traced for certain arguments; the one used longest ago goes first
+MAX_TRACED_KERNELS = 256  # cached by arguments, least recently used evicted
 _RAW_CONFIG = 2  # the version of the custom-call interface whose config is the string itself
 
 
 class Kernel(Protocol):
-    """What a kernel of either generation is to a model."""
+    """The interface of a kernel of either generation."""
 
     function: Any
     identity: tuple[Any, ...]
 
     def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
-        """Its programs for a launch."""
+        """The kernel's programs for a launch."""
 
 
 @dataclass(frozen=True)
 class _Request:
-    """A kernel to be traced for a launch; equal where the programs are."""
+    """A kernel to trace for a launch; equal requests have equal programs."""
 
     key: Any
     target: str
@@ -66,33 +66,33 @@ class TracedKernel:
 
     @functools.cached_property
     def neff(self) -> Neff:
-        """Its programs as they are."""
+        """The programs without semaphores, as a NEFF."""
         return Neff(self.traced.programs)
 
     @property
     def name(self) -> str:
-        """The name of its function."""
+        """The name of the kernel's function."""
         return self.neff.name
 
     @functools.cached_property
     def config(self) -> str:
-        """The backend_config of its custom call."""
+        """The backend_config of the custom call."""
         return write_kernel(self.traced.programs, self.traced.fixed)
 
     @functools.cached_property
     def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """The results of its custom call: what it returns, then arguments that it changes."""
+        """The results of the custom call: return values, then modified arguments."""
         found = self.neff.outputs
         return tuple(jax.ShapeDtypeStruct(b.shape, b.dtype.numpy) for b in found)
 
     @functools.cached_property
     def model(self) -> Model:
-        """Its programs, loaded on the simulated device."""
+        """The programs with semaphores, loaded on the simulated device."""
         programs: tuple[Program, ...] = self.traced.programs
         return load(Neff(tuple(insert_semaphores(program) for program in programs)))
 
     def run(self, *arrays: Any) -> tuple[np.ndarray, ...]:
-        """Its results, computed by the simulated device."""
+        """The results, computed on the simulated device."""
         return tuple(self.model(*(np.asarray(each) for each in arrays)))
 
     def __repr__(self) -> str:
@@ -102,8 +102,8 @@ class TracedKernel:
 def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The results of a kernel, as values of the function being traced.
 
-    All arrays among the arguments are operands, everything else is a constant of the kernel. What
-    the kernel does to its arguments stays inside. BadLaunch for a scalar that is traced; raises
+    All arrays among the arguments are operands, everything else is a constant of the kernel. Writes
+    to arguments are not visible outside. BadLaunch for a scalar that is traced; raises
     what tracing the kernel raises.
     """
     operands: dict[int, Any] = {}
@@ -124,7 +124,7 @@ def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return restore_structure(traced.structure, list(values[: len(traced.results)]))
 
 
-@functools.lru_cache(maxsize=KEPT_KERNELS)
+@functools.lru_cache(maxsize=MAX_TRACED_KERNELS)
 def _trace(request: _Request) -> TracedKernel:
     target = get_target(request.target)
     return TracedKernel(request.kernel.traced_launch(request.launch, target, synchronises=False))
@@ -186,7 +186,7 @@ mlir.register_lowering(nki_call, mlir.lower_fun(_for_host, multiple_results=True
 def _batched(
     operands: Sequence[Any], dims: Sequence[Any], *, kernel: TracedKernel
 ) -> tuple[Sequence[Any], list[int]]:
-    """One call after the other, in a loop."""
+    """A sequential loop of calls over the batch dimension."""
     is_batched = [dim is not None for dim in dims]
     moved = [
         jnp.moveaxis(x, dim, 0) if batched else x
@@ -208,7 +208,7 @@ batching.primitive_batchers[nki_call] = _batched
 def _differentiated(
     operands: Sequence[Any], tangents: Sequence[Any], *, kernel: TracedKernel
 ) -> tuple[Sequence[Any], list[Any]]:
-    """NoDerivative, unless nothing is differentiated with respect to."""
+    """NoDerivative, unless all tangents are zero."""
     if not all(isinstance(each, ad.Zero) for each in tangents):
         raise NoDerivative(kernel=kernel.name)
     results = nki_call.bind(*operands, kernel=kernel)

@@ -1,4 +1,4 @@
-"""Kernels as operations of PyTorch, on tensors in host memory and on such as have no contents."""
+"""Kernels as operations of PyTorch, on tensors in host memory and on fake and meta tensors."""
 
 from __future__ import annotations
 
@@ -31,40 +31,42 @@ def nki_op(name: str, function: Callable[..., Any] | None = None, /, **options: 
 
 
 def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The results of a kernel, without contents where its arguments have none.
+    """The results of a kernel; without contents where an argument has none.
 
-    They belong to the graph of gradients as the arguments do, so that NoDerivative says where a
-    gradient would be lost.
+    They join the autograd graph of the arguments, so that a gradient through the kernel raises
+    NoDerivative.
     """
     given = [each for each in leaves([args, kwargs]) if framework_of(each) == "torch"]
     if any(is_empty(each) for each in given):
         return _without_contents(kernel, args, kwargs, given[0].device)
     args, kwargs = _tensors_mapped([args, kwargs], torch.Tensor.detach)
     returned = kernel(*args, **kwargs)
-    asking = [each for each in given if each.requires_grad]
-    values = _Kernel.apply(kernel.__name__, flatten_outputs(returned, wrote=True), *asking)
+    differentiated = [each for each in given if each.requires_grad]
+    values = _KernelFunction.apply(
+        kernel.__name__, flatten_outputs(returned, wrote=True), *differentiated
+    )
     return restore_structure(returned, list(values or ()))
 
 
-class _Kernel(torch.autograd.Function):
-    """Results of a kernel, whose gradient is refused."""
+class _KernelFunction(torch.autograd.Function):
+    """An autograd function around a kernel's results; its gradient raises NoDerivative."""
 
     @staticmethod
     def forward(ctx: Any, name: str, results: list[Any], *_: Any) -> tuple[Any, ...]:
-        """The results as they are."""
+        """Return the results unchanged."""
         ctx.name = name
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        """Nobody said what it is."""
+        """Raise NoDerivative: the kernel declares no gradient."""
         raise NoDerivative(kernel=ctx.name)
 
 
 def _without_contents(
     kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
 ) -> Any:
-    """Tensors of the shapes and dtypes of the results, on a device."""
+    """Empty tensors of the results' shapes and dtypes, on a device."""
     launch = bind(kernel.function, *_tensors_mapped([args, kwargs], _zeros))
     traced = kernel.traced_launch(launch, platform_target(), synchronises=False)
     outputs = {b.name: b for program in traced.programs for b in program.outputs}
@@ -85,5 +87,5 @@ def _zeros(tensor: torch.Tensor) -> np.ndarray:
 
 
 def _tensors_mapped(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """The value with every tensor changed, those in tuples, lists and dicts too."""
+    """The value with `change` applied to every tensor in tuples, lists and dicts."""
     return map_leaves(value, lambda each: change(each) if framework_of(each) == "torch" else each)

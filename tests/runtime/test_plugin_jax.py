@@ -93,7 +93,7 @@ def test_a_call_compiles_once_for_each_signature(compilations: list[dict[str, An
 def test_the_model_used_longest_ago_is_forgotten(
     compilations: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin, "KEPT_MODELS", 1)
+    monkeypatch.setattr(plugin, "MAX_MODELS", 1)
     negate = on_device(lambda x: -x)
     for x in (X, W, X):
         negate(x)

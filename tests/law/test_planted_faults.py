@@ -440,7 +440,7 @@ FAULTS: dict[str, Fault] = {
     "a tile beyond the end of its memory": Fault(
         moved("elementwise", t=224 * 1024 - 16), InternalError, "of 229376 in SBUF"),
     "a tile at an address that its dtype does not allow": Fault(
-        moved("elementwise", t=2), InternalError, "which is no multiple of the 4 bytes"),
+        moved("elementwise", t=2), InternalError, "which is not a multiple of the 4 bytes"),
     "a start in the middle of a quadrant": Fault(
         pattern_of("elementwise", 1, "dst", partition=Affine.of(8)), InternalError,
         "must start at partition 0|reaches partitions"),

@@ -93,13 +93,13 @@ BROKEN = {
     "two nests are called": swapped("nest less.1", "nest less.0"),
     "is stored to": swapped("which[] = 1:s32", "which[] = 1.0:f32"),
     "must clamp its offset": swapped("at (0: i[a] <= 7)\n", "at (0: i[a] <= 7 or drop)\n"),
-    "an offset is no integer": swapped("<= 7)\n", "<= 7, 1: x[0, 0] <= 0)\n"),
+    "an offset is not an integer": swapped("<= 7)\n", "<= 7, 1: x[0, 0] <= 0)\n"),
     "takes 2 args": swapped("less.pred(x[0, 0], 1.0:f32)", "less.pred(x[0, 0])"),
     "gives pred": swapped("more[] = less.pred", "which[] = less.s32"),
     "no scalar function": swapped("not.pred(more", "invert.pred(more"),
     "two axes have one name": swapped("[a:7 b:4]", "[a:7 a:4]"),
     "an axis is empty": swapped("[a:7 b:4]", "[a:0 b:4]"),
-    "the reduction is no monoid": with_nest(0, reduction=Reduction(("k",), "power", F32)),
+    "the reduction is not a monoid": with_nest(0, reduction=Reduction(("k",), "power", F32)),
     "the target is read-only": swapped("t[a, b] = x", "x[a, b] = x"),
     "selector is not written": swapped("    which[] = 1:s32", "    other[] = 1:s32"),
     "predicate is not written": swapped("    more[] = less.pred(", "    none[] = less.pred("),
@@ -107,7 +107,7 @@ BROKEN = {
     "an accumulator without": swapped("more[] = not.pred(more[])", "more[] = acc.pred"),
     "finish without reduction": with_nest(1, finish=legal().nests().__next__().finish),
     "a reduced axis is missing": with_nest(0, axes=legal().nests().__next__().axes[:2]),
-    "is no pred scalar": swapped("while while.0 more", "while while.0 i"),
+    "is not a pred scalar": swapped("while while.0 more", "while while.0 i"),
 }  # fmt: skip
 
 

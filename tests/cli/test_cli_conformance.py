@@ -358,5 +358,5 @@ def test_conformance_needs_the_names_of_the_drop_in(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "nki" else find_spec(name)
     )
-    with pytest.raises(DropinMissing, match="nki is not the drop-in's"):
+    with pytest.raises(DropinMissing, match="nki is not glia-dropin's"):
         require_dropin()

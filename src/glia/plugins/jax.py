@@ -42,7 +42,7 @@ class Signature:
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments to lower the function with: shapes in place of arrays."""
         leaves = [
-            jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+            jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)  # type: ignore[no-untyped-call]
             for aval in self.avals
         ]
         args, kwargs = jax.tree.unflatten(self.tree, leaves)
@@ -169,7 +169,7 @@ class _StaticArguments:
 
 
 def _is_key(dtype: Any) -> bool:
-    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+    return bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))  # type: ignore[attr-defined]
 
 
 def _to_numpy(leaf: Any, aval: Any) -> np.ndarray:

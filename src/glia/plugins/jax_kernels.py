@@ -83,7 +83,7 @@ class TracedKernel:
     def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         """The results of the custom call: return values, then modified arguments."""
         found = self.neff.outputs
-        return tuple(jax.ShapeDtypeStruct(b.shape, b.dtype.numpy) for b in found)
+        return tuple(jax.ShapeDtypeStruct(b.shape, b.dtype.numpy) for b in found)  # type: ignore[no-untyped-call]
 
     @functools.cached_property
     def model(self) -> Model:
@@ -119,7 +119,7 @@ def call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if found.traced.printed:
         text = f"{found.name} calls nl.device_print, which shows nothing in a function of JAX"
         warnings.warn(text, stacklevel=4)
-    values = nki_call.bind(*(operands[id(each)] for each in launch.given.values()), kernel=found)
+    values = nki_call.bind(*(operands[id(each)] for each in launch.given.values()), kernel=found)  # type: ignore[no-untyped-call]
     traced = found.traced
     return restore_structure(traced.structure, list(values[: len(traced.results)]))
 
@@ -152,12 +152,12 @@ nki_call = Primitive("nki_call")
 nki_call.multiple_results = True
 
 
-@nki_call.def_impl
+@nki_call.def_impl  # type: ignore[untyped-decorator]  # jax has no annotation
 def _run(*arrays: Any, kernel: TracedKernel) -> list[Any]:
     return [jnp.asarray(each) for each in kernel.run(*arrays)]
 
 
-@nki_call.def_abstract_eval
+@nki_call.def_abstract_eval  # type: ignore[untyped-decorator]  # jax has no annotation
 def _results(*_: Any, kernel: TracedKernel) -> list[Any]:
     return [jax.core.ShapedArray(each.shape, each.dtype) for each in kernel.results]
 
@@ -169,14 +169,17 @@ def _for_device(*operands: Any, kernel: TracedKernel) -> Sequence[Any]:
         custom_call_api_version=_RAW_CONFIG,
         legacy_backend_config=kernel.config,
     )
-    return called(*operands)
+    results: Sequence[Any] = called(*operands)
+    return results
 
 
 def _for_host(*operands: Any, kernel: TracedKernel) -> Sequence[Any]:
     def computed(*operands: Any, config: str) -> Sequence[Any]:
-        return jax.pure_callback(kernel.run, kernel.results, *operands)
+        return jax.pure_callback(kernel.run, kernel.results, *operands)  # type: ignore[no-any-return]
 
-    return jax.lax.composite(computed, COMPOSITE)(*operands, config=kernel.config)
+    composite = jax.lax.composite(computed, COMPOSITE)
+    results: Sequence[Any] = composite(*operands, config=kernel.config)
+    return results
 
 
 mlir.register_lowering(nki_call, mlir.lower_fun(_for_device, multiple_results=True))
@@ -196,7 +199,7 @@ def _batched(
     def once(batch: list[Any]) -> Sequence[Any]:
         parts = iter(batch)
         given = [next(parts) if b else x for x, b in zip(moved, is_batched, strict=True)]
-        return tuple(nki_call.bind(*given, kernel=kernel))
+        return tuple(nki_call.bind(*given, kernel=kernel))  # type: ignore[no-untyped-call]
 
     results = jax.lax.map(once, [x for x, b in zip(moved, is_batched, strict=True) if b])
     return results, [0] * len(results)
@@ -211,8 +214,8 @@ def _differentiated(
     """NoDerivative, unless all tangents are zero."""
     if not all(isinstance(each, ad.Zero) for each in tangents):
         raise NoDerivative(kernel=kernel.name)
-    results = nki_call.bind(*operands, kernel=kernel)
-    return results, [ad.Zero.from_primal_value(each) for each in results]
+    results = nki_call.bind(*operands, kernel=kernel)  # type: ignore[no-untyped-call]
+    return results, [ad.Zero.from_primal_value(each) for each in results]  # type: ignore[attr-defined]
 
 
 ad.primitive_jvps[nki_call] = _differentiated

@@ -48,7 +48,7 @@ def call(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return restore_structure(returned, list(values or ()))
 
 
-class _KernelFunction(torch.autograd.Function):
+class _KernelFunction(torch.autograd.Function):  # type: ignore[misc]  # no types of torch
     """An autograd function around a kernel's results; its gradient raises NoDerivative."""
 
     @staticmethod

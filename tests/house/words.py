@@ -7,11 +7,11 @@ import ast
 _WORDS = """
 met meet held told tell given give of is are was has had does do did can may must here there
 anew again room rooms turn turns turned remember remembered remembering repeated earlier kinds
-made make found shown show asked ask kept keep put said say taken take tried heard seen left
-lent gone goes both either each other others another one ones alone together apart alike before
-begun become past now then elsewhere instead twice once maybe certain fresh brief plain whole
-wrong bad own over through with without within where ahead around along less more lacks lacking
-like look life lives unmet blaming complain forgets
+made found shown show asked ask kept keep said say taken take tried heard seen left lent gone
+goes both either each other others another one ones alone together apart alike before begun
+become past now then elsewhere instead twice once maybe certain fresh brief plain whole wrong
+bad own over through with without within where ahead around along less more lacks lacking like
+look life lives unmet blaming complain forgets
 """
 FORBIDDEN = frozenset(_WORDS.split())
 

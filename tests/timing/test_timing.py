@@ -21,7 +21,7 @@ from glia.isa.instructions.vector import TensorCopy
 from glia.isa.operand import Pattern, Tile
 from glia.machine.ir import Branch, Loop, Program, While
 from glia.timing.plan import make_plan
-from glia.timing.simulate import Deadlock, Event, Timing, simulate_timing
+from glia.timing.simulate import Event, Timing, TimingDeadlock, simulate_timing
 from glia.timing.steady_state import RunTooLong
 from support.timing_programs import (
     copy,
@@ -389,7 +389,7 @@ def test_counts_start_again_at_a_barrier():
     reader = Activation(dst=whole(C), data=whole(B), function="copy", waits=waits(done=1))
     timing = timed(first, Barrier(), second, reader)
     assert [stall.engine for stall in timing.stalls] == ["scalar"]
-    with pytest.raises(Deadlock):
+    with pytest.raises(TimingDeadlock):
         timed(first, Barrier(), reader)
 
 
@@ -410,7 +410,7 @@ def test_a_barrier_waits_for_every_engine():
 
 
 def test_a_deadlock_says_who_waits_for_what():
-    with pytest.raises(Deadlock) as caught:
+    with pytest.raises(TimingDeadlock) as caught:
         timed(copy(A, B, waits=waits(ready=2)), copy(B, C, signals=signals(ready=1)))
     text = str(caught.value)
     assert "vector waits for semaphore ready to reach 2" in text

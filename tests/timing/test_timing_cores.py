@@ -10,7 +10,7 @@ from glia.arch import get_target
 from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
 from glia.profile.report import profile_programs
-from glia.timing.core import Deadlock
+from glia.timing.core import TimingDeadlock
 from glia.timing.cores import UnmatchedRendezvous, simulate_cores
 from glia.timing.simulate import UNTIMED_RENDEZVOUS, Timing, simulate_timing
 
@@ -183,7 +183,7 @@ def test_a_core_that_waits_for_itself_is_a_deadlock() -> None:
     b.memset(tile, 1.0, waits={"ready": 1})
     b.core_barrier(y)
     stuck = b.finish(is_checked=False)
-    with pytest.raises((Deadlock, UnmatchedRendezvous)):
+    with pytest.raises((TimingDeadlock, UnmatchedRendezvous)):
         simulate_cores([stuck, written(1, 1)], ARCH)
 
 

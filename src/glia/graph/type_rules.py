@@ -55,8 +55,8 @@ def require_signature(
     """The region's parameters and results have these types."""
     taken = [tensor(parameter) for parameter in region.parameters]
     given = [tensor(result) for result in region.results]
-    require(taken == list(takes), f"{what} must take {_show(takes)}, not {_show(taken)}")
-    require(given == list(gives), f"{what} must return {_show(gives)}, not {_show(given)}")
+    require(taken == list(takes), f"{what} must take {_listing(takes)}, not {_listing(taken)}")
+    require(given == list(gives), f"{what} must return {_listing(gives)}, not {_listing(given)}")
 
 
 def require_combiner(region: Graph, dtypes: Sequence[DType], what: str) -> None:
@@ -90,5 +90,5 @@ def has_declared_type(value: object, hint: Any) -> bool:
     return len(value) == len(parts) and all(map(has_declared_type, value, parts))
 
 
-def _show(types: Sequence[TensorType]) -> str:
+def _listing(types: Sequence[TensorType]) -> str:
     return f"({', '.join(map(str, types))})"

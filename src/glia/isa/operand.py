@@ -124,7 +124,7 @@ class Pattern:
         return run * self.dtype.bytes
 
 
-def whole(tile: Tile) -> Pattern:
+def whole_tile(tile: Tile) -> Pattern:
     """All of a tile on chip, elements in order."""
     return Pattern(tile, tile.dtype, ((1, tile.partitions), (1, tile.elements)))
 

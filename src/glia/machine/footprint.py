@@ -65,7 +65,7 @@ class Footprint:
         return from_fields(Footprint, {**shape, "start": start, "first_row": first_row, **ends})
 
     @staticmethod
-    def whole(tile: Tile) -> Footprint:
+    def of_tile(tile: Tile) -> Footprint:
         """Every byte of a tile."""
         return _whole_tile(tile.bytes_per_partition, tile.partitions)
 

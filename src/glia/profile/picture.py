@@ -26,7 +26,7 @@ text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#3d4652}
 """.replace("\n", "")
 
 
-class Axis:
+class TimeAxis:
     """Nanoseconds to pixels, with the repeated parts of loops folded to a narrow band."""
 
     def __init__(self, begin: float, end: float, skips: tuple[Skip, ...]) -> None:
@@ -53,7 +53,7 @@ def render_svg(name: str, target: str, timing: Timing) -> str:
     """The timeline of every engine and queue with events, between preamble and postamble."""
     tracks = timing.used_tracks
     last = max((event.end_ns for event in timing.events), default=timing.begin_ns + 1)
-    axis = Axis(timing.begin_ns, last, timing.skips)
+    axis = TimeAxis(timing.begin_ns, last, timing.skips)
     height = HEAD + len(tracks) * (ROW + GAP) + FOOT
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
@@ -70,7 +70,7 @@ def render_svg(name: str, target: str, timing: Timing) -> str:
     return "\n".join(parts)
 
 
-def _row(track: str, y: int, axis: Axis, timing: Timing) -> list[str]:
+def _row(track: str, y: int, axis: TimeAxis, timing: Timing) -> list[str]:
     color = COLORS.get(track.split()[0], COLORS["sync"])
     label = escape(track[:13])
     parts = [
@@ -95,7 +95,7 @@ def _row(track: str, y: int, axis: Axis, timing: Timing) -> list[str]:
     return parts
 
 
-def _ticks(axis: Axis, height: int) -> list[str]:
+def _ticks(axis: TimeAxis, height: int) -> list[str]:
     parts = []
     step = _round_step(110 / axis.scale)
     moment = -(-axis.begin // step) * step
@@ -116,7 +116,7 @@ def _ticks(axis: Axis, height: int) -> list[str]:
     return parts
 
 
-def _fold_marks(axis: Axis, height: int) -> list[str]:
+def _fold_marks(axis: TimeAxis, height: int) -> list[str]:
     parts = []
     for fold in axis.folds:
         left, right = axis(fold.start_ns), axis(fold.end_ns)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LIBRARY = Library(events, events.FUNCTIONS, tuple(arrays_of(CoreRecord)))
 
 
-class Deadlock(CompileError):
+class TimingDeadlock(CompileError):
     """An engine waits for a semaphore count that nothing before it in the program can reach.
 
     Cause: A wait names a semaphore that no earlier instruction signals often enough: a missing
@@ -64,7 +64,7 @@ class CoreTimer:
         self.on_iteration: Callable[[int], None] | None = None
 
     def run(self) -> None:
-        """Execute the whole program; Deadlock when it cannot end."""
+        """Execute the whole program; TimingDeadlock when it cannot end."""
         self.call("begin")
         if self.advance() == StopReason.DEADLOCK:
             raise self.deadlock()
@@ -142,7 +142,7 @@ class CoreTimer:
         indices = np.arange(first, first + moments.size) & record["mask"][semaphore]
         record["ring"][record["base"][semaphore] + indices] = moments
 
-    def deadlock(self) -> Deadlock:
+    def deadlock(self) -> TimingDeadlock:
         """The error that names a blocked engine and its semaphore."""
         record = self.record
         blocked = np.flatnonzero(record["start"] == EngineState.BLOCKED)
@@ -163,14 +163,14 @@ class CoreTimer:
         return int(self.record["count"][wait.semaphore]) * self.plan.unit(wait.semaphore)
 
 
-def _deadlock(plan: TimingPlan, wait: PlannedWait, needed: int, reached: int) -> Deadlock:
+def _deadlock(plan: TimingPlan, wait: PlannedWait, needed: int, reached: int) -> TimingDeadlock:
     rows = np.flatnonzero(plan.steps["signal_semaphore"] == wait.semaphore)
     steps = np.searchsorted(plan.steps["step_signal"], rows, "right") - 1
     signalling = [plan.cost(step) for step in dict.fromkeys(steps.tolist())]
     where = "; ".join(f"{plan.engines[cost.engine]}: {cost.opcode}" for cost in signalling[:4])
     cure = f"its signals come from {where}" if where else "no instruction signals it"
     cost = plan.cost(wait.step)
-    return Deadlock(
+    return TimingDeadlock(
         loc=plan.instruction(wait.step).loc,
         instruction=cost.opcode,
         engine=plan.engines[cost.engine],

@@ -126,7 +126,7 @@ def simulate_cores(
 
     Each `lnc` neighbours are the cores of one logical core, a rank (0: all are one). The other
     options are those of `simulate_timing`, which times cores that never synchronise. Raises
-    Deadlock, RunTooLong or UnmatchedRendezvous.
+    TimingDeadlock, RunTooLong or UnmatchedRendezvous.
     """
     lnc = lnc or max(1, len(programs))
     cores = [_Core(index, lnc, len(programs)) for index in range(len(programs))]

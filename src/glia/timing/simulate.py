@@ -17,7 +17,7 @@ import numpy as np
 from glia.isa.kit import INSTRUCTIONS, Instr
 from glia.machine.columns.value_numbering import Array, group_rows
 from glia.machine.ir import Program
-from glia.timing.core import CoreTimer, Deadlock
+from glia.timing.core import CoreTimer, TimingDeadlock
 from glia.timing.costs import PS, Cost
 from glia.timing.plan import TimingPlan, make_plan
 from glia.timing.steady_state import skip_repetitions
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CoreWait",
-    "Deadlock",
     "Event",
     "OpcodeTime",
     "Skip",
     "Stall",
     "Timing",
+    "TimingDeadlock",
     "simulate_timing",
 ]
 
@@ -205,7 +205,7 @@ def simulate_timing(
     taken by its executions in order; without it one trip of the body and the first arm are
     assumed and reported. `trace` keeps up to `max_events` events. `skip=False` runs every
     iteration of every loop; the result is the same but for the events. `is_native=False` runs the
-    rules in Python, with the same result. Raises Deadlock.
+    rules in Python, with the same result. Raises TimingDeadlock.
     """
     plan = make_plan(program, arch)
     machine = CoreTimer(plan, arch, trips or {}, max_events if trace else 0, is_native=is_native)

@@ -145,7 +145,7 @@ class _LoopWatcher:
             now.pending, then.pending
         ):
             return False
-        if not np.array_equal(self._ahead(now), self._ahead(then)):
+        if not np.array_equal(self._lead(now), self._lead(then)):
             return False
         live = a["start"] >= 0
         same = a["start"] - b["start"] == np.where(live, period, 0)
@@ -160,7 +160,7 @@ class _LoopWatcher:
         last, tensor = (a["moving"] - b["moving"]).tolist()
         return bool(last == period and tensor == (0 if came[Engine.TENSOR] == 0 else period))
 
-    def _ahead(self, snapshot: _Snapshot) -> Array:
+    def _lead(self, snapshot: _Snapshot) -> Array:
         """How far moments that can still delay something lie ahead of NOW, 0 for others."""
         ahead: Array = np.maximum(snapshot.parts["ahead"] - (snapshot.now - self.margin), 0)
         return ahead
@@ -256,7 +256,7 @@ class _LoopWatcher:
         record, shift = self.machine.record, period * times
         a, b = now.parts, then.parts
         changed = dict(a)
-        changed["ahead"] = a["ahead"] + np.where(self._ahead(now) > 0, shift, 0)
+        changed["ahead"] = a["ahead"] + np.where(self._lead(now) > 0, shift, 0)
         for name in ("free", "moving"):
             changed[name] = a[name] + np.where(a[name] != b[name], shift, 0)
         for name in ("start", "waited"):

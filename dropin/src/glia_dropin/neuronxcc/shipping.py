@@ -65,4 +65,6 @@ def _to_beta1(frame: Frame, value: Any, views: dict[str, Tensor]) -> Any:
         return value
     if value.name in views:
         return views[value.name]
-    return Tensor.whole(Storage.wrap(frame, value, frame.unique_name("", "result"), shared_hbm))
+    return Tensor.of_storage(
+        Storage.wrap(frame, value, frame.unique_name("", "result"), shared_hbm)
+    )

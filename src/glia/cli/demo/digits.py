@@ -35,7 +35,7 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class State:
+class TrainingState:
     """State of training: parameters, Adam's two moments, number of steps (f32)."""
 
     parameters: Parameters
@@ -44,7 +44,7 @@ class State:
     steps: Array
 
 
-jax.tree_util.register_dataclass(State)
+jax.tree_util.register_dataclass(TrainingState)
 
 
 def load(seed: int = 0) -> Digits:
@@ -56,7 +56,7 @@ def load(seed: int = 0) -> Digits:
     return Digits(images[HELD_OUT:], labels[HELD_OUT:], images[:HELD_OUT], labels[:HELD_OUT])
 
 
-def initial_state(seed: int = 0) -> State:
+def initial_state(seed: int = 0) -> TrainingState:
     """Parameters drawn as He et al. propose, moments of zero, no steps taken."""
     generator = np.random.default_rng(seed)
     inner, outer = CHANNELS
@@ -70,7 +70,7 @@ def initial_state(seed: int = 0) -> State:
         parameters[name] = values * np.float32((2 / fan_in) ** 0.5)
         parameters[f"{name}_bias"] = np.zeros(outputs, np.float32)
     zeros = {name: np.zeros_like(value) for name, value in parameters.items()}
-    return State(parameters, zeros, dict(zeros), np.float32(0))
+    return TrainingState(parameters, zeros, dict(zeros), np.float32(0))
 
 
 def scores(parameters: Parameters, images: Array) -> Array:
@@ -93,7 +93,7 @@ def loss(parameters: Parameters, images: Array, labels: Array) -> Array:
     return -(chosen * logarithms).sum() / labels.shape[0]
 
 
-def train_step(state: State, images: Array, labels: Array) -> tuple[State, Array]:
+def train_step(state: TrainingState, images: Array, labels: Array) -> tuple[TrainingState, Array]:
     """One step of Adam; the new state and the loss before it."""
     value, gradients = jax.value_and_grad(loss)(state.parameters, images, labels)
     steps = state.steps + 1
@@ -110,7 +110,7 @@ def train_step(state: State, images: Array, labels: Array) -> tuple[State, Array
         return parameter - RATE * (mean / mean_bias) / (jnp.sqrt(square / square_bias) + EPSILON)
 
     parameters = jax.tree.map(move, state.parameters, means, squares)
-    return State(parameters, means, squares, steps), value
+    return TrainingState(parameters, means, squares, steps), value
 
 
 def batches(digits: Digits, epochs: int = EPOCHS, seed: int = 1) -> Iterator[tuple[Array, Array]]:

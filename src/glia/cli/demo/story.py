@@ -191,12 +191,12 @@ def _train_on_device(demo: DemoRun, data: digits.Digits) -> None:
 
 
 def step_on(
-    model: Model, state: digits.State, images: np.ndarray, labels: np.ndarray
-) -> tuple[digits.State, np.ndarray]:
+    model: Model, state: digits.TrainingState, images: np.ndarray, labels: np.ndarray
+) -> tuple[digits.TrainingState, np.ndarray]:
     """A training step on a device, by a model compiled from `digits.train_step_hlo`."""
     arguments = (state, images, labels)
     outputs = model(*(np.asarray(leaf) for leaf in jax.tree.leaves(arguments)))
-    after: tuple[digits.State, np.ndarray]
+    after: tuple[digits.TrainingState, np.ndarray]
     after = jax.tree.unflatten(jax.tree.structure((state, 0)), outputs)
     return after
 

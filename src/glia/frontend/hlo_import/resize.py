@@ -18,7 +18,7 @@ def resize_nearest(site: Site, x: Node, config: str) -> Node:
     for dimension in _SPATIAL:
         size, target = _extents(site, x, dimension)
         if size != target:
-            x = _take(site, x, dimension, _nearest(size, target, *_options(site, config)))
+            x = _gather_slices(site, x, dimension, _nearest(size, target, *_options(site, config)))
     return x
 
 
@@ -78,7 +78,7 @@ def _nearest(size: int, target: int, align_corners: bool, half_pixel: bool) -> n
     return rounded.astype(np.int32).clip(0, size - 1)
 
 
-def _take(site: Site, x: Node, dimension: int, indices: np.ndarray) -> Node:
+def _gather_slices(site: Site, x: Node, dimension: int, indices: np.ndarray) -> Node:
     """The slices of x at constant indices of one dimension."""
     sizes = tuple(1 if d == dimension else extent for d, extent in enumerate(x.shape))
     others = tuple(d for d in range(len(x.shape)) if d != dimension)

@@ -74,7 +74,7 @@ def _apply_per_word(function: str) -> Callable[..., Wide]:
     return compute
 
 
-def _less(signed: bool, a: Wide, b: Wide) -> Node:
+def _less_than(signed: bool, a: Wide, b: Wide) -> Node:
     return less_wide(a, b, signed=signed)
 
 
@@ -91,11 +91,11 @@ def _equal(_: bool, a: Wide, b: Wide) -> Node:
 
 
 def _minimum(signed: bool, a: Wide, b: Wide) -> Wide:
-    return select_wide(_less(signed, b, a), b, a)
+    return select_wide(_less_than(signed, b, a), b, a)
 
 
 def _maximum(signed: bool, a: Wide, b: Wide) -> Wide:
-    return select_wide(_less(signed, a, b), b, a)
+    return select_wide(_less_than(signed, a, b), b, a)
 
 
 def _clamp(signed: bool, low: Wide, x: Wide, high: Wide) -> Wide:
@@ -184,10 +184,10 @@ for _suffix in ("", "_total_order"):
     _FUNCTIONS |= {
         f"equal{_suffix}": _equal,
         f"not_equal{_suffix}": _negate_predicate(_equal),
-        f"less{_suffix}": _less,
-        f"greater{_suffix}": _swap_operands(_less),
-        f"less_equal{_suffix}": _negate_predicate(_swap_operands(_less)),
-        f"greater_equal{_suffix}": _negate_predicate(_less),
+        f"less{_suffix}": _less_than,
+        f"greater{_suffix}": _swap_operands(_less_than),
+        f"less_equal{_suffix}": _negate_predicate(_swap_operands(_less_than)),
+        f"greater_equal{_suffix}": _negate_predicate(_less_than),
     }
 
 

@@ -86,17 +86,17 @@ def with_rows_as_channels(op: Convolution, folded: tuple[int, ...]) -> Node:
     padded = pad(op.x, constant(0, op.x.dtype), low, high)
     copies = [_shift_input(op, padded, dict(zip(folded, at, strict=True))) for at in offsets]
 
-    def kept(values: tuple[int, ...], neutral: int) -> tuple[int, ...]:
+    def neutral_where_folded(values: tuple[int, ...], neutral: int) -> tuple[int, ...]:
         return tuple(neutral if d in folded else value for d, value in enumerate(values))
 
     return dataclasses.replace(
         op,
         x=concatenate(copies, 1),
         kernel=_fold_kernel(op, folded),
-        stride=kept(op.stride, 1),
-        low=kept(op.low, 0),
-        high=kept(op.high, 0),
-        kernel_dilation=kept(op.kernel_dilation, 1),
+        stride=neutral_where_folded(op.stride, 1),
+        low=neutral_where_folded(op.low, 0),
+        high=neutral_where_folded(op.high, 0),
+        kernel_dilation=neutral_where_folded(op.kernel_dilation, 1),
         kernel_reversal=tuple(
             is_reversed and d not in folded for d, is_reversed in enumerate(op.kernel_reversal)
         ),

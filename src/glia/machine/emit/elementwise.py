@@ -8,7 +8,7 @@ from dataclasses import replace
 from glia.base.dtype import DType
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.isa.kit import Instr
-from glia.isa.operand import Dims, Memory, Pattern, merged, whole
+from glia.isa.operand import Dims, Memory, Pattern, merged, whole_tile
 from glia.machine.emit.box import storage_dtype
 from glia.machine.emit.layout import Env, Point, tile_pattern
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
@@ -64,7 +64,7 @@ class VectorNestEmitter(NestEmitter):
         reduction = self.nest.reduction
         assert reduction is not None
         value = identity(reduction.function, reduction.dtype)
-        cleared = whole(accumulator.tile)
+        cleared = whole_tile(accumulator.tile)
         self.builder.emit(Memset(dst=cleared, value=value, on="vector", loc=self.builder.loc))
 
     def _reduce_point(self, env: Env, result: Point, total: Pattern, accumulates: bool) -> None:
@@ -119,7 +119,7 @@ class VectorNestEmitter(NestEmitter):
         )
         loc = self.builder.loc
         rows = ((1, value.partitions), (count, kept_count))
-        self._emit(TensorCopy(dst=whole(work), src=value, on="gpsimd", loc=loc))
+        self._emit(TensorCopy(dst=whole_tile(work), src=value, on="gpsimd", loc=loc))
         op = reduce_op(self.nest.reduction.function, self.nest.reduction.dtype)
         while count > 1:
             half = count // 2

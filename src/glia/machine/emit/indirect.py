@@ -12,7 +12,7 @@ from glia.base.errors import InternalError
 from glia.isa.instructions.dma import DmaGather, DmaScatter
 from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
 from glia.isa.instructions.vector import Memset, TensorTensor
-from glia.isa.operand import Memory, Pattern, row_major, whole
+from glia.isa.operand import Memory, Pattern, row_major, whole_tile
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import storage_dtype
 from glia.machine.emit.covering import InstructionCosts
@@ -130,7 +130,7 @@ class IndirectAccess:
         tile = self.builder.tile(
             "row", Memory.SBUF, update.dtype, update.partitions, table.row_elements
         )
-        row = whole(tile)
+        row = whole_tile(tile)
         self.builder.emit(Memset(dst=row, value=0, on="gpsimd", loc=loc))
         self.builder.emit(
             DmaGather(

@@ -18,7 +18,7 @@ from glia.base.dtype import BF16, F32
 from glia.base.errors import InternalError
 from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy
-from glia.isa.operand import Memory, Pattern, Tile, whole
+from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import Box, find_box, storage_dtype
 from glia.machine.emit.constant_order import pack
@@ -87,10 +87,10 @@ class Stager:
     def _copy_packed(self, home: Home, packed: Pattern) -> None:
         """Load a packed constant: one contiguous run for each partition."""
         dims = ((packed.dims[0][0], home.tile.partitions), packed.dims[1])
-        self.builder.dma(whole(home.tile), replace(packed, dims=dims), "load")
+        self.builder.dma(whole_tile(home.tile), replace(packed, dims=dims), "load")
 
     def _fill(self, home: Home, load: Load, partitions: int) -> None:
-        filled, loc = whole(home.tile), self.builder.loc
+        filled, loc = whole_tile(home.tile), self.builder.loc
         self.builder.emit(Memset(dst=filled, value=load.fill, on="gpsimd", loc=loc))
 
     def _is_clipped(self, load: Load, box: Box) -> bool:
@@ -295,8 +295,8 @@ class Stager:
             "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
         )
         loc = self.builder.loc
-        self.builder.emit(NcTranspose(dst=whole(transposed), data=data, loc=loc))
-        self.builder.emit(TensorCopy(dst=dst, src=whole(transposed), on="vector", loc=loc))
+        self.builder.emit(NcTranspose(dst=whole_tile(transposed), data=data, loc=loc))
+        self.builder.emit(TensorCopy(dst=dst, src=whole_tile(transposed), on="vector", loc=loc))
 
 
 def _as_float(pattern: Pattern) -> Pattern:

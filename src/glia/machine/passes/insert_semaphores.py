@@ -120,7 +120,7 @@ def _summarise(tile: Tile, accesses: Iterable[_StreamAccess]) -> list[_StreamAcc
         known = latest.get(key)
         if known is None or known.stamp < access.stamp:
             latest[key] = access
-    whole = Footprint.whole(tile)
+    whole = Footprint.of_tile(tile)
     return [_StreamAccess(whole, a.is_write, a.stream, a.stamp, a.count) for a in latest.values()]
 
 

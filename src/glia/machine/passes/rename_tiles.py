@@ -102,7 +102,7 @@ def _redefinitions(tile: Tile, accesses: list[_TileAccess]) -> set[int]:
             found.add(position)
         live += [read for read in reads if read not in live]
         if len(live) > MAXIMUM_FOOTPRINTS:
-            live = [Footprint.whole(tile)]
+            live = [Footprint.of_tile(tile)]
     return found - {accesses[0].position}
 
 

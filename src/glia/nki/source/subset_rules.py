@@ -62,7 +62,7 @@ class SubsetRule:
 # --- predicates ----------------------------------------------------------------------------------
 
 
-def _kinds(*names: str) -> tuple[type[ast.AST], ...]:
+def _node_types(*names: str) -> tuple[type[ast.AST], ...]:
     """Kinds of nodes by name, those that the grammar of this Python has."""
     return tuple(getattr(ast, name) for name in names if hasattr(ast, name))
 
@@ -146,74 +146,74 @@ STATEMENTS = (
     SubsetRule(
         "try", "a kernel has no `try`",
         "test with `if` before, or `assert` the precondition",
-        GATHER, _kinds("Try", "TryStar"),
+        GATHER, _node_types("Try", "TryStar"),
         refused="try:\n    n = x.shape[1]\nexcept IndexError:\n    n = 1",
         legal="n = 1\nif len(x.shape) > 1:\n    n = x.shape[1]",
     ),
     SubsetRule(
         "raise", "a kernel has no `raise`", "write `assert condition, message`",
-        GATHER, _kinds("Raise"),
+        GATHER, _node_types("Raise"),
         refused="if len(x.shape) != 2:\n    raise ValueError('x has no rows')",
         legal="assert len(x.shape) == 2, 'x has no rows'",
     ),
     SubsetRule(
         "import", "a kernel has no `import`", "import at the top of the module",
-        GATHER, _kinds("Import", "ImportFrom"),
+        GATHER, _node_types("Import", "ImportFrom"),
         refused="import math\nn = math.ceil(x.shape[0] / 2)",
         legal="n = (x.shape[0] + 1) // 2",
     ),
     SubsetRule(
         "global", "a kernel does not assign to global names", "pass and return the value",
-        GATHER, _kinds("Global"),
+        GATHER, _node_types("Global"),
         refused="global count\ncount = 1", legal="count = 1",
     ),
     SubsetRule(
         "nonlocal", "a function in a kernel does not assign to names around it",
         "keep the value in a dict or list",
-        GATHER, _kinds("Nonlocal"),
+        GATHER, _node_types("Nonlocal"),
         refused="n = 0\ndef body(i):\n    nonlocal n\n    n = 1\nnl.fori_loop(0, 2, body)",
         legal="n = [0]\ndef body(i):\n    n[0] = 1\nnl.fori_loop(0, 2, body)",
     ),
     SubsetRule(
         "del", "a kernel has no `del`", "remove it, or call pop of the list or dict",
-        GATHER, _kinds("Delete"),
+        GATHER, _node_types("Delete"),
         refused="sizes = [1, 2]\ndel sizes[1]", legal="sizes = [1, 2]\nsizes.pop()",
     ),
     SubsetRule(
         "match", "a kernel has no `match`", "write `if` and `elif`",
-        GATHER, _kinds("Match"),
+        GATHER, _node_types("Match"),
         refused="match x.shape[0]:\n    case 1:\n        n = 2\n    case other:\n        n = 1",
         legal="if x.shape[0] == 1:\n    n = 2\nelse:\n    n = 1",
     ),
     SubsetRule(
         "async", "a kernel is not asynchronous", "remove async and await",
-        GATHER, _kinds("AsyncFunctionDef", "AsyncFor", "AsyncWith", "Await"),
+        GATHER, _node_types("AsyncFunctionDef", "AsyncFor", "AsyncWith", "Await"),
         refused="async def half(n):\n    return n // 2\nn = half",
         legal="def half(n):\n    return n // 2\nn = half",
     ),
     SubsetRule(
         "class in a kernel", "a kernel defines no class", "define it at the top of the module",
-        GATHER, _kinds("ClassDef"),
+        GATHER, _node_types("ClassDef"),
         refused="class Sizes(nl.NKIObject):\n    rows: int = 1\nn = Sizes().rows",
         legal="sizes = dict(rows=1)\nn = sizes['rows']",
     ),
     SubsetRule(
         "with", "the only `with` is `with nl.no_reorder():`",
         "call functions at the begin and the end",
-        SIMPLIFY, _kinds("With"), _is_other_context,
+        SIMPLIFY, _node_types("With"), _is_other_context,
         refused="with nl.no_reorder() as order:\n    n = 1",
         legal="with nl.no_reorder():\n    n = 1",
     ),
     SubsetRule(
         "loop with else", "a loop has no `else`", "record in a variable how the loop ended",
-        SIMPLIFY, _kinds("For", "While"), lambda node, bound: bool(node.orelse),
+        SIMPLIFY, _node_types("For", "While"), lambda node, bound: bool(node.orelse),
         refused="for n in range(2):\n    pass\nelse:\n    n = 3",
         legal="for n in range(2):\n    pass\nn = 3",
     ),
     SubsetRule(
         "several loop variables", "a `for` has one variable",
         "unpack the element in the body: a, b = pair",
-        SIMPLIFY, _kinds("For"), lambda node, bound: not isinstance(node.target, ast.Name),
+        SIMPLIFY, _node_types("For"), lambda node, bound: not isinstance(node.target, ast.Name),
         refused="for a, b in ((1, 2), (3, 4)):\n    n = a + b",
         legal="for pair in ((1, 2), (3, 4)):\n    a, b = pair",
     ),
@@ -222,52 +222,52 @@ STATEMENTS = (
 EXPRESSIONS = (
     SubsetRule(
         "generator", "a kernel has no generators", "append to a list and return it",
-        ANNOUNCEMENT, _kinds("Yield", "YieldFrom"),
+        ANNOUNCEMENT, _node_types("Yield", "YieldFrom"),
         refused="def sizes():\n    yield 1\nn = sizes",
         legal="def sizes():\n    return [1]\nn = sizes",
     ),
     SubsetRule(
         "lambda", "a kernel has no `lambda`", "define a function with `def`",
-        GATHER, _kinds("Lambda"),
+        GATHER, _node_types("Lambda"),
         refused="half = lambda n: n // 2\nn = half(4)",
         legal="def half(n):\n    return n // 2\nn = half(4)",
     ),
     SubsetRule(
         "comprehension", "a kernel has no comprehensions", "append to a list in a loop",
-        GATHER, _kinds("ListComp", "SetComp", "DictComp", "GeneratorExp"),
+        GATHER, _node_types("ListComp", "SetComp", "DictComp", "GeneratorExp"),
         refused="sizes = [n * 2 for n in range(3)]",
         legal="sizes = []\nfor n in range(3):\n    sizes.append(n * 2)",
     ),
     SubsetRule(
-        "set", "a kernel has no sets", "write a tuple or a list", GATHER, _kinds("Set"),
+        "set", "a kernel has no sets", "write a tuple or a list", GATHER, _node_types("Set"),
         refused="n = 2 in {1, 2}", legal="n = 2 in (1, 2)",
     ),
     SubsetRule(
         "assignment in an expression", "an expression does not assign",
         "assign in a separate statement before it",
-        GATHER, _kinds("NamedExpr"),
+        GATHER, _node_types("NamedExpr"),
         refused="if (n := x.shape[0]) > 1:\n    n = 1",
         legal="n = x.shape[0]\nif n > 1:\n    n = 1",
     ),
     SubsetRule(
         "format", "a value in an f-string has no format specifier", "write {value} without one",
-        GATHER, _kinds("FormattedValue"), lambda node, bound: node.format_spec is not None,
+        GATHER, _node_types("FormattedValue"), lambda node, bound: node.format_spec is not None,
         refused="n = f'{x.shape[0]:4d} rows'", legal="n = f'{x.shape[0]} rows'",
     ),
     SubsetRule(
         "unpacking", "calls, lists and assignment targets do not unpack `*values`",
         "name every element",
-        SIMPLIFY, _kinds("Starred"),
+        SIMPLIFY, _node_types("Starred"),
         refused="n = max(*x.shape)", legal="n = max(x.shape[0], x.shape[1])",
     ),
     SubsetRule(
         "unpacking of keywords", "calls do not unpack `**values`", "name every argument",
-        SIMPLIFY, _kinds("keyword"), lambda node, bound: node.arg is None,
+        SIMPLIFY, _node_types("keyword"), lambda node, bound: node.arg is None,
         refused="sizes = dict(a=1)\nsizes = dict(**sizes)", legal="sizes = dict(a=1)",
     ),
     SubsetRule(
         "matrix product", "there is no operator `@`", "call nisa.nc_matmul or nl.matmul",
-        SIMPLIFY, _kinds("BinOp", "AugAssign"),
+        SIMPLIFY, _node_types("BinOp", "AugAssign"),
         lambda node, bound: isinstance(node.op, ast.MatMult),
         refused="def product(a, b):\n    return a @ b\nn = product",
         legal="def product(a, b):\n    return nl.matmul(a, b)\nn = product",
@@ -275,31 +275,31 @@ EXPRESSIONS = (
     SubsetRule(
         "type of constant", "a constant is None, bool, int, float or str, not complex or bytes",
         "write a str, or two numbers",
-        GUIDE, _kinds("Constant"),
+        GUIDE, _node_types("Constant"),
         lambda node, bound: isinstance(node.value, complex | bytes),
         refused="n = b'rows'", legal="n = 'rows'",
     ),
     SubsetRule(
         "wide integer", "an integer constant has at most 32 bits",
         "compute with wider numbers on the device",
-        GUIDE, _kinds("Constant"), _is_wide,
+        GUIDE, _node_types("Constant"), _is_wide,
         refused="n = 4294967296", legal="n = 4294967295",
     ),
     SubsetRule(
         "key", "the keys of a dict are strings", "write {'1': 2}, or a list",
-        GUIDE, _kinds("Dict"), _has_other_key,
+        GUIDE, _node_types("Dict"), _has_other_key,
         refused="n = {1: 2}", legal="n = {'1': 2}",
     ),
     SubsetRule(
         "identity", "`is` and `is not` compare with None only", "write == or !=",
-        MIGRATION, _kinds("Compare"), _compares_identity, is_advice=True,
+        MIGRATION, _node_types("Compare"), _compares_identity, is_advice=True,
         refused="n = x.shape is x.shape", legal="n = x.shape is None",
     ),
     SubsetRule(
         "built-in function", "the only built-in functions are "
         + ", ".join(sorted(KNOWN_BUILTINS)),
         "write the loop",
-        "leanprover/KLR, KLR/Trace/Python.lean", _kinds("Call"), _calls_other_builtin,
+        "leanprover/KLR, KLR/Trace/Python.lean", _node_types("Call"), _calls_other_builtin,
         is_advice=True,
         refused="n = sum((1, 2))", legal="n = max((1, 2))",
     ),
@@ -309,14 +309,14 @@ SIGNATURES = (
     SubsetRule(
         "keyword-only parameter", "a kernel has no keyword-only parameters, those after `*`",
         "move parameters with a default to the end",
-        MIGRATION, _kinds("FunctionDef"), lambda node, bound: bool(node.args.kwonlyargs),
+        MIGRATION, _node_types("FunctionDef"), lambda node, bound: bool(node.args.kwonlyargs),
         scope="kernel",
         refused="def kernel(x, *, scale=1.0):\n    return copied(x)",
         legal="def kernel(x, scale=1.0):\n    return copied(x)",
     ),
     SubsetRule(
         "variadic parameter", "a function has no `*values` parameter", "take a tuple",
-        SIMPLIFY, _kinds("FunctionDef"), lambda node, bound: node.args.vararg is not None,
+        SIMPLIFY, _node_types("FunctionDef"), lambda node, bound: node.args.vararg is not None,
         scope="function",
         refused="def first(*values):\n    return values[0]\n\n"
         "def kernel(x):\n    return copied(first(x))",
@@ -326,7 +326,7 @@ SIGNATURES = (
     SubsetRule(
         "variadic keyword parameter", "a function has no `**values` parameter",
         "name every parameter",
-        SIMPLIFY, _kinds("FunctionDef"), lambda node, bound: node.args.kwarg is not None,
+        SIMPLIFY, _node_types("FunctionDef"), lambda node, bound: node.args.kwarg is not None,
         scope="function", is_advice=True,
         refused="def first(x, **options):\n    return x\n\n"
         "def kernel(x):\n    return copied(first(x))",
@@ -336,7 +336,7 @@ SIGNATURES = (
     SubsetRule(
         "decorator", "a function that a kernel calls has no decorator but nki.jit and staticmethod",
         "remove the decorator, or write its effect into the function",
-        SIMPLIFY, _kinds("FunctionDef"), _has_other_decorator, scope="helper",
+        SIMPLIFY, _node_types("FunctionDef"), _has_other_decorator, scope="helper",
         refused="import functools\n\n@functools.cache\ndef half(n):\n    return n // 2\n\n"
         "def kernel(x):\n    n = half(4)\n    return copied(x)",
         legal="def half(n):\n    return n // 2\n\n"
@@ -345,7 +345,7 @@ SIGNATURES = (
     SubsetRule(
         "base class", "a class in a kernel inherits from one of NKIObject, Enum, NamedTuple",
         "derive it from nl.NKIObject alone",
-        GUIDE, _kinds("ClassDef"), _has_other_base, scope="class",
+        GUIDE, _node_types("ClassDef"), _has_other_base, scope="class",
         refused="class Sizes:\n    rows = 1\n\n"
         "def kernel(x):\n    n = Sizes.rows\n    return copied(x)",
         legal="class Sizes(nl.NKIObject):\n    rows = 1\n\n"
@@ -353,7 +353,7 @@ SIGNATURES = (
     ),
     SubsetRule(
         "keyword of a class", "a class has no keywords, such as metaclass=", "remove it",
-        GATHER, _kinds("ClassDef"), lambda node, bound: bool(node.keywords), scope="class",
+        GATHER, _node_types("ClassDef"), lambda node, bound: bool(node.keywords), scope="class",
         refused="class Sizes(nl.NKIObject, metaclass=type(nl.NKIObject)):\n    rows = 1\n\n"
         "def kernel(x):\n    n = Sizes.rows\n    return copied(x)",
         legal="class Sizes(nl.NKIObject):\n    rows = 1\n\n"
@@ -362,7 +362,7 @@ SIGNATURES = (
     SubsetRule(
         "statement of a class", "a class has fields and methods only",
         "compute in __init__ or at the top of the module",
-        GATHER, _kinds("ClassDef"), _has_other_statements, scope="class",
+        GATHER, _node_types("ClassDef"), _has_other_statements, scope="class",
         refused="class Sizes(nl.NKIObject):\n    rows = 1\n    if rows:\n        rows = 2\n\n"
         "def kernel(x):\n    n = Sizes.rows\n    return copied(x)",
         legal="class Sizes(nl.NKIObject):\n    rows = 2\n\n"

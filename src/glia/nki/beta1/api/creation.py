@@ -60,7 +60,7 @@ def _new_tensor(
     if where.place_block is not None and fill is not None:
         raise AllocatedKernelLimit(what=INITIALISED, loc=caller())
     label = frame.unique_name(name, where.name)
-    return Tensor.whole(Storage(frame, label, where, stem, blocks, sizes, fill))
+    return Tensor.of_storage(Storage(frame, label, where, stem, blocks, sizes, fill))
 
 
 def _split_blocks(
@@ -94,7 +94,7 @@ def _shared_tensor(frame: Frame, shape: tuple[int, ...], dtype: str, name: str) 
             loc=caller(),
         )
     label = frame.unique_name(name, "output")
-    made = Tensor.whole(Storage(frame, label, shared_hbm, dtype, (), shape))
+    made = Tensor.of_storage(Storage(frame, label, shared_hbm, dtype, (), shape))
     frame.shared.append(made)
     return made
 
@@ -141,7 +141,7 @@ def _shape_of(a: Tensor) -> tuple[int, ...]:
 
 def wrap_core_tensor(frame: Frame, tensor: NkiTensor, name: str, buffer: Buffer) -> Tensor:
     """A Beta 1 tensor of a core tensor."""
-    return Tensor.whole(Storage.wrap(frame, tensor, name, buffer))
+    return Tensor.of_storage(Storage.wrap(frame, tensor, name, buffer))
 
 
 def shared_constant(constant: Any, dtype: Any = None) -> Tensor:

@@ -240,7 +240,7 @@ def defer(
         )
 
     storage.deferred = DeferredWrite(emit, regions, accumulate)
-    result = storage.whole = Tensor.whole(storage)
+    result = storage.whole = Tensor.of_storage(storage)
     frame.pending = storage
     return result
 

@@ -106,7 +106,7 @@ def _fill_with_identity(frame: Frame, data: NkiTensor, mask: Any, op: str) -> Nk
     tile = defer(
         "nl.sum", data.shape, data.dtype, lambda dst, cut: copy_tile(frame, dst, cut(data))
     )
-    filled = Tensor.whole(tile.storage)
+    filled = Tensor.of_storage(tile.storage)
     whole = filled.read_view()
     issue(frame.session, "memset", Memset, {"dst": whole, "value": IDENTITIES[op]})
     filled[...] = defer(
@@ -172,7 +172,7 @@ def var(x: Any, axis: Axis, *, dtype: Any = None, mask: Any = None) -> Tensor:
     distance = _combine_with_column(frame, data, middle, "subtract")
     activate(distance, distance, "square")
     name = x.dtype_name if dtype is None else to_dtype_name(dtype)
-    held = Tensor.whole(Storage.wrap(frame, distance, "distance", sbuf))
+    held = Tensor.of_storage(Storage.wrap(frame, distance, "distance", sbuf))
     return mean(held, axes, dtype=name, mask=mask)
 
 

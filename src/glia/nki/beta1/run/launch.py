@@ -320,7 +320,7 @@ def trace_call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _as_current_kernel(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
     """The whole grid as one kernel of the current NKI."""
 
-    def whole(*args: Any, **kwargs: Any) -> Any:
+    def run_grid(*args: Any, **kwargs: Any) -> Any:
         frame = Frame(current(launch.home.name), kernel.grid)
         with activate_frame(frame):
             given = launch.bound.signature.bind(*args, **kwargs).arguments
@@ -334,7 +334,7 @@ def _as_current_kernel(kernel: Kernel, launch: Launch) -> Callable[..., Any]:
             ]
             return restore_structure(returned, outputs)
 
-    return whole
+    return run_grid
 
 
 def _core_tensors(arguments: dict[str, Any]) -> list[tuple[str, NkiTensor]]:
@@ -364,7 +364,7 @@ def _output_tensor(value: Any, launch: Launch) -> tuple[Tensor, NkiTensor]:
                launch.home)  # fmt: skip
         frame, dtype = value.frame, value.dtype_name
         name = frame.unique_name("", "output")
-        copied = Tensor.whole(Storage(frame, name, shared_hbm, dtype, (), value.shape))
+        copied = Tensor.of_storage(Storage(frame, name, shared_hbm, dtype, (), value.shape))
         transfer(frame, copied.write_view(), value.read_view())
         value, view = copied, _whole_core_tensor(copied)
     assert view is not None

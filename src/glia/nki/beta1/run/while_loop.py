@@ -120,7 +120,7 @@ def _copy_to_own_tile(frame: Frame, name: str, value: Tensor) -> Tensor:
     """A new tile with the contents of `value`, if any were written."""
     dtype, shape = value.dtype_name, value.shape
     storage = Storage(frame, frame.unique_name("", name), value.buffer.unplaced, dtype, (), shape)
-    home = Tensor.whole(storage)
+    home = Tensor.of_storage(storage)
     tile = value.physical_tile()
     if tile.is_written or tile.fill is not None:
         FUNCTIONS["assign"](home, value)

@@ -113,7 +113,7 @@ class Tensor:
         self.mask = mask
 
     @classmethod
-    def whole(cls, storage: Storage) -> Tensor:
+    def of_storage(cls, storage: Storage) -> Tensor:
         """The view of every block and element of a storage."""
         blocks = tuple(zip(row_major_steps(storage.blocks), storage.blocks, strict=True))
         shape = storage.shape
@@ -388,7 +388,7 @@ class Tensor:
 
     def copy_to(self, storage: Storage) -> None:
         """Copy the contents to another tensor's memory."""
-        FUNCTIONS["assign"](Tensor.whole(storage), self)
+        FUNCTIONS["assign"](Tensor.of_storage(storage), self)
 
     def contents(self) -> np.ndarray:
         """A copy of the elements; DynamicControlFlow while a kernel is compiled."""

@@ -35,6 +35,7 @@ ON_TRN2 = (
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {"target": "trn2"}) for name in ON_TRN2},
+    "matmul_on_trn1": ("matmul", {"target": "trn1"}),
     "transpose_on_trn1": ("transpose", {"target": "trn1"}),
     "matmul_i32_on_trn1": ("matmul_i32", {"target": "trn1"}),
     "softmax_on_trn3": ("softmax", {"target": "trn3"}),

@@ -54,7 +54,7 @@ class NestEmitter:
         self.builder = context.builder
         self.nest = nest
         self.schedule = schedule
-        self.stager = Stager(context.builder)
+        self.stager = Stager(context.builder, context.costs.arch)
         self.indirect = IndirectAccess(context.builder, context.costs, context.sources, self.read)
         self.extents = nest.extents
         self.order = tuple(a for a in schedule.order if self.tile_of(a) < self.extents[a])

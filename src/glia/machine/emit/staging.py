@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 
+from glia.arch.kit import Arch
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.base.errors import InternalError
@@ -49,8 +50,9 @@ class Source:
 class Stager:
     """Copies boxes of buffers into SBUF tiles: the homes of loads."""
 
-    def __init__(self, builder: BlockBuilder) -> None:
+    def __init__(self, builder: BlockBuilder, arch: Arch) -> None:
         self.builder = builder
+        self.arch = arch
 
     def stage(self, load: Load, box: Box, source: Source, partitions: int) -> Home:
         """Copy a box into a new SBUF tile and return its home.
@@ -290,6 +292,18 @@ class Stager:
         dst = home_pattern(home, box.index, Point(spans, box.partition, (axis,)))
         if data is None or dst is None:
             raise InternalError("a transposed block does not line up with its homes")
+        self._emit_transpose(dst, data)
+
+    def _emit_transpose(self, dst: Pattern, data: Pattern) -> None:
+        """Transpose one block, up to 128 x 128 elements, with every bit kept.
+
+        The PE does where it moves bits. Where it multiplies by an identity matrix, which makes a
+        row of dst NaN for one infinity or NaN of data, and every small negative integer is the
+        pattern of a NaN, the Vector Engine transposes blocks of 32 x 32 instead.
+        """
+        if not self.arch.capabilities.has_bit_exact_transpose:
+            self._transpose_by_quadrants(dst, data)
+            return
         data, dst = _as_float(data), _as_float(dst)
         transposed = self.builder.tile(
             "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
@@ -297,6 +311,28 @@ class Stager:
         loc = self.builder.loc
         self.builder.emit(NcTranspose(dst=whole_tile(transposed), data=data, loc=loc))
         self.builder.emit(TensorCopy(dst=dst, src=whole_tile(transposed), on="vector", loc=loc))
+
+    def _transpose_by_quadrants(self, dst: Pattern, data: Pattern) -> None:
+        side = self.arch.quadrant_partitions
+        for row in range(0, data.partitions, side):
+            rows = min(side, data.partitions - row)
+            for column in range(0, data.free, side):
+                columns = min(side, data.free - column)
+                part = _part(data, row, rows, column, columns)
+                turned = _part(dst, column, columns, row, rows)
+                loc = self.builder.loc
+                self.builder.emit(NcTranspose(dst=turned, data=part, on="vector", loc=loc))
+
+
+def _part(pattern: Pattern, row: int, rows: int, column: int, columns: int) -> Pattern:
+    """The block of a pattern [P, F], which has one free dimension, that begins at (row, column)."""
+    (over, _), (step, _) = pattern.dims
+    return replace(
+        pattern,
+        dims=((over, rows), (step, columns)),
+        partition=pattern.partition + row * over,
+        offset=pattern.offset + column * step,
+    )
 
 
 def _as_float(pattern: Pattern) -> Pattern:

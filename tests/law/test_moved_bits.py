@@ -1,0 +1,104 @@
+"""What only moves data keeps it: every bit pattern of every dtype, on every target.
+
+A signalling NaN may come back quiet, as it does from any conversion; NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import glia
+from glia.arch import get_target
+from glia.arch.instances import COMPILED_TARGETS
+from glia.isa.instructions.tensor import NcTranspose
+from glia.machine.ir import walk
+from support.corpus import BY_NAME, hlo_bytes
+
+DTYPES = ("int32", "uint32", "float32", "bfloat16", "float16", "int16", "int8", "uint8", "bool")
+SHAPES = ((64, 128), (132, 65), (20, 17))
+MOVES: dict[str, Callable[[Any], Any]] = {
+    "transpose": lambda x: x.T,
+    "transpose of three": lambda x: jnp.transpose(x.reshape(4, -1, x.shape[-1]), (2, 0, 1)),
+    "part of a transpose": lambda x: x.T[3:, 1:],
+    "concatenation": lambda x: jnp.concatenate([x[:, ::-1], x], 1),
+}
+SUMS: dict[str, Callable[[Any], Any]] = {
+    "sum over rows": lambda x: x.sum(0),
+    "transpose and one more": lambda x: x.T + 1,
+}
+
+
+def any_bits(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Random bit patterns; the integers among them are small and of both signs."""
+    generator = np.random.default_rng([*shape, DTYPES.index(dtype)])
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    if kind.kind == "b":
+        return generator.integers(0, 2, shape).astype(kind)
+    if kind.kind == "i":
+        return generator.integers(-100, 100, shape).astype(kind)
+    bits = generator.integers(0, 256, (*shape, kind.itemsize), dtype=np.uint8)
+    return np.ascontiguousarray(bits).view(kind)[..., 0]
+
+
+def comparable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Floats as NumPy's own, for which NaN equals NaN in comparisons; the rest as it is."""
+    is_narrow = values.dtype.itemsize == 2 and values.dtype.kind not in "iu"
+    return values.astype(np.float32) if is_narrow else values
+
+
+def on_device(function: Callable[..., Any], target: str, *arrays: Any) -> np.ndarray[Any, Any]:
+    (result,) = glia.load(glia.compile(jax.jit(function).lower(*arrays), target=target))(*arrays)
+    return result
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_program_that_moves_keeps_every_bit(dtype: str, target: str) -> None:
+    moves = MOVES | (SUMS if "int" in dtype else {})
+    for shape in SHAPES:
+        x = any_bits(shape, dtype)
+        for name, function in moves.items():
+            expected = comparable(np.asarray(jax.jit(function)(x)))
+            found = comparable(on_device(function, target, x))
+            np.testing.assert_array_equal(found, expected, f"{name} of {dtype}{list(shape)}")
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_one_infinity_does_not_spread_over_a_product(target: str) -> None:
+    generator = np.random.default_rng(1)
+    a, b = (generator.standard_normal((100, 100)).astype(np.float32) for _ in range(2))
+    a[5, 7], a[60, 3] = np.inf, np.nan
+    found = on_device(lambda a, b: a @ b, target, a, b)
+    others = np.delete(np.arange(100), (5, 60))
+    assert not np.isfinite(found[[5, 60]]).any()
+    np.testing.assert_allclose(found[others], (a @ b)[others], 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_masked_scores_of_minus_infinity_stay_finite_sums(target: str) -> None:
+    x = np.random.default_rng(2).standard_normal((64, 96)).astype(np.float32)
+
+    def masked(x: Any) -> Any:
+        return jax.nn.logsumexp(jnp.where(x > 0, x, -jnp.inf), 0)
+
+    np.testing.assert_allclose(on_device(masked, target, x), jax.jit(masked)(x), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("name", ["transpose", "matmul", "mlp", "attention", "sort", "conv_nchw"])
+def test_no_transpose_multiplies_where_the_array_is_not_exact(name: str, target: str) -> None:
+    capabilities = get_target(target).arch.capabilities
+    neff = glia.compile(hlo_bytes(BY_NAME[name]), target=target)
+    on_array = [
+        instruction
+        for instruction in walk(neff.program.body)
+        if isinstance(instruction, NcTranspose) and instruction.runs_on == "tensor"
+    ]
+    assert capabilities.has_bit_exact_transpose or on_array == []

@@ -25,7 +25,9 @@ def test_a_program_gives_on_trn2_what_jax_gives(program: Program) -> None:
 
 
 @pytest.mark.parametrize("target", [name for name in COMPILED_TARGETS if name != "trn2"])
-@pytest.mark.parametrize("name", ["matmul", "softmax", "conv_nchw", "scan", "gather_rows", "cnn"])
+@pytest.mark.parametrize(
+    "name", ["matmul", "softmax", "conv_nchw", "scan", "gather_rows", "cnn", "graph_attention"]
+)
 def test_a_program_gives_the_same_on_every_target(name: str, target: str) -> None:
     program = next(p for p in PROGRAMS if p.name == name)
     assert_close(program, _run(program, target))

@@ -290,6 +290,17 @@ def _attention(q: Any, k: Any, v: Any) -> Any:
     return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
 
 
+def _graph_attention(x: Any, w: Any, a: Any, sources: Any, targets: Any) -> Any:
+    """One layer over the edges of a graph: a softmax over those that end at the same node."""
+    nodes = x.shape[0]
+    features = x @ w
+    ends = jnp.concatenate([features[sources], features[targets]], -1)
+    scores = jax.nn.leaky_relu(ends @ a)
+    shifted = jnp.exp(scores - jax.ops.segment_max(scores, targets, nodes)[targets])
+    shares = shifted / jax.ops.segment_sum(shifted, targets, nodes)[targets]
+    return jax.ops.segment_sum(shares[:, None] * features[sources], targets, nodes)
+
+
 def _mlp_loss(weights: Any, x: Any, labels: Any) -> Any:
     w1, b1, w2, b2 = weights
     logits = jax.nn.relu(x @ w1 + b1) @ w2 + b2
@@ -313,6 +324,8 @@ def _models() -> None:
     _add("activations", lambda x: [jax.nn.silu(x), jax.nn.relu(x), jax.nn.softplus(x),
          jax.nn.elu(x), jax.nn.leaky_relu(x)], _normal(3, 43))  # fmt: skip
     _add("attention", _attention, *(_normal(2, 9, 3, 8, salt=s) for s in range(3)))
+    _add("graph_attention", _graph_attention, _normal(40, 8), _normal(8, 8), _normal(16),
+         _integers(300, low=0, high=40), _integers(300, low=0, high=40, salt=7))  # fmt: skip
     _add("embedding", lambda t, i, w: jax.nn.relu(t[i] @ w),
          _normal(50, 16), _integers(2, 7, low=0, high=50), _normal(16, 8))  # fmt: skip
     _add("mlp", lambda x, a, b: jnp.tanh(x @ a) @ b,

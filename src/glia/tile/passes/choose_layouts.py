@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glia.arch.instances import get_target
+from glia.base.affine import Affine
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, can_transpose, contraction_operands, row_dim
 from glia.tile.ir import Branch, Layout, Load, Nest, Program, Schedule, While, calls, loads
@@ -87,7 +88,9 @@ def _candidate_rows(program: Program) -> dict[str, int]:
         target = nest.target
         found = row_dim(target.index, program.schedules[nest.name].partition)
         is_plain = not target.dynamic and not target.combine and found >= 0
-        if nest.name in inside or not is_plain or rows.get(target.buffer, found) != found:
+        aligned = _block_aligned_axes(nest, program.schedules[nest.name])
+        is_reached = is_plain and _is_aligned(program, target.buffer, target.index, found, aligned)
+        if nest.name in inside or not is_reached or rows.get(target.buffer, found) != found:
             excluded.add(target.buffer)
         rows[target.buffer] = found
     for nest in program.nests():
@@ -95,7 +98,7 @@ def _candidate_rows(program: Program) -> dict[str, int]:
         aligned = _block_aligned_axes(nest, schedule)
         for load, partition in _reads(nest, schedule):
             row = rows.get(load.buffer, -1)
-            if nest.name in inside or not _can_read(load, partition, row, aligned):
+            if nest.name in inside or not _can_read(program, load, partition, row, aligned):
                 excluded.add(load.buffer)
     is_temporary = {n for n, b in program.buffers.items() if b.role == "temporary"}
     return {n: d for n, d in rows.items() if n in is_temporary and n not in excluded}
@@ -133,12 +136,26 @@ def _block_aligned_axes(nest: Nest, schedule: Schedule) -> frozenset[str]:
     )
 
 
-def _can_read(load: Load, partition: str, rows: int, aligned: frozenset[str]) -> bool:
+def _is_aligned(
+    program: Program, buffer: str, index: Sequence[Affine], rows: int, aligned: frozenset[str]
+) -> bool:
+    """Whether a tile's rows begin where a block of rows does, or there is one block only.
+
+    Row i of a resident buffer is on partition i % 128 of block i // 128, which is no affine
+    function of a loop that advances by fewer rows.
+    """
+    is_one_block = program.buffers[buffer].shape[rows] <= PARTITIONS
+    return is_one_block or aligned.issuperset(index[rows].variables)
+
+
+def _can_read(
+    program: Program, load: Load, partition: str, rows: int, aligned: frozenset[str]
+) -> bool:
     """Whether a reader can read a resident buffer with dimension `rows` on the partitions."""
     if rows < 0 or load.dynamic:
         return False
     if row_dim(load.index, partition) == rows:
-        return True
+        return _is_aligned(program, load.buffer, load.index, rows, aligned)
     return can_transpose(load, partition, rows) and aligned.issuperset(load.index[rows].variables)
 
 

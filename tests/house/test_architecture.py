@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from house.source import PACKAGE, REPOSITORY, TESTS
+from house.source import PACKAGE, REPOSITORY, TESTS, python_files
 
 MOST_FILES = 20
 ELSEWHERE = {"contributed", "demo-out"}  # folders of other repositories, and what runs make
@@ -57,3 +58,14 @@ def test_no_room_of_the_tests_is_crowded() -> None:
         str(room.relative_to(REPOSITORY)): len([*room.glob("*.py")]) for room in rooms(TESTS)
     }
     assert {room: files for room, files in counted.items() if files > MOST_FILES + 5} == {}
+
+
+# Files that every level, room or generation has under the same name
+PARALLEL_FILES = {"__init__.py", "errors.py", "ir.py", "legal.py", "text.py", "evaluate.py"}
+MOST_OF_ONE_NAME = 2  # an operation and its expansion, or the two generations of NKI
+
+
+def test_a_file_name_says_which_file() -> None:
+    counted = Counter(path.name for path in python_files(PACKAGE))
+    wrong = {n: c for n, c in counted.items() if c > MOST_OF_ONE_NAME and n not in PARALLEL_FILES}
+    assert wrong == {}

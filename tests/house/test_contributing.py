@@ -12,6 +12,8 @@ import pytest
 
 import glia
 from glia.arch import get_target
+from glia.graph.ir import Node
+from glia.graph.ops import Fft, RngBits, SelectAndScatter
 from glia.isa.cost import stream_cycles
 from glia.isa.examples import chip, examples
 from glia.isa.kit import INSTRUCTIONS, Array, Instr, reads, writes
@@ -24,7 +26,7 @@ from glia.machine.reference_pages import instruction_page
 from glia.machine.text import parse_program, print_program
 from glia.nki.issue.functions import make_function
 from glia.timing.simulate import simulate_timing
-from house.source import REPOSITORY
+from house.source import PACKAGE, REPOSITORY, python_files, text_of
 
 TARGET = get_target("trn2")
 
@@ -37,6 +39,39 @@ def _paths() -> list[str]:
 def test_every_file_of_a_recipe_exists() -> None:
     assert len(_paths()) > 15
     assert [path for path in _paths() if not (REPOSITORY / path).exists()] == []
+
+
+SOURCE_PLACES = {  # steps of a recipe that edit a file of src/; the others are tests
+    "An instruction": 1,
+    "A target, or a core": 1,
+    "An HLO operation": 3,
+    "A front end": 3,
+    "An error": 1,
+}
+
+
+def _recipes() -> dict[str, list[str]]:
+    """The numbered steps of each recipe by its heading."""
+    text = (REPOSITORY / "docs" / "contributing.md").read_text(encoding="utf-8")
+    sections = [section.partition("\n") for section in text.split("\n## ")[1:]]
+    return {title: re.split(r"\n(?=\d\. )", body) for title, _, body in sections}
+
+
+@pytest.mark.parametrize("title", SOURCE_PLACES)
+def test_a_recipe_has_so_many_places_in_the_source(title: str) -> None:
+    steps = [step.partition("\n\n")[0] for step in _recipes()[title]]
+    edits = [step for step in steps if re.match(r"\d\. ", step) and "`src/" in step]
+    assert sum(not step[3:].startswith("If ") for step in edits) == SOURCE_PLACES[title]
+
+
+@pytest.mark.parametrize("operation", [Fft, RngBits, SelectAndScatter])
+def test_an_operation_that_is_expanded_stands_in_three_files(operation: type[Node]) -> None:
+    named = {
+        path.parent.name
+        for path in python_files(PACKAGE)
+        if path.name != "__init__.py" and re.search(rf"\b{operation.__name__}\b", text_of(path))
+    }
+    assert named == {"ops", "expand", "hlo_import"}
 
 
 @pytest.fixture

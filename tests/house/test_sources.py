@@ -11,7 +11,7 @@ import pytest
 from glia.arch import ARCHS, TARGETS
 from glia.arch.kit import CONFIDENCES, Arch, Capabilities
 from glia.isa.kit import INSTRUCTIONS
-from glia.timing.constants import assumed_constants
+from glia.timing.constant_table import assumed_constants
 from house.source import PACKAGE, nodes_of, place, python_files
 
 ARCH = PACKAGE / "arch"

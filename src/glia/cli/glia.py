@@ -382,7 +382,7 @@ def explain(subject: str | None) -> None:
     from glia.base.error_catalogue import declared_errors
     from glia.isa import INSTRUCTIONS
     from glia.nki.api.reference import instruction_reference
-    from glia.timing.constants import timing_constants
+    from glia.timing.constant_table import timing_constants
 
     if subject == "timing":
         click.echo("\n".join(timing_constants()))

@@ -11,12 +11,12 @@ from typing import Any
 from glia.base.files import read_file
 from glia.frontend.errors import MalformedModule, UnreadableFile
 from glia.frontend.formats import Format
-from glia.frontend.hlo_import.collective import COLLECTIVE
 from glia.frontend.hlo_import.composites import EXPANDED
-from glia.frontend.hlo_import.contraction import CONTRACTION
-from glia.frontend.hlo_import.control import CONTROL
 from glia.frontend.hlo_import.custom_calls import import_custom_call
-from glia.frontend.hlo_import.elementwise import ELEMENTWISE
+from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
+from glia.frontend.hlo_import.hlo_contraction import CONTRACTION
+from glia.frontend.hlo_import.hlo_control import CONTROL
+from glia.frontend.hlo_import.hlo_elementwise import ELEMENTWISE
 from glia.frontend.hlo_import.hlo_proto import LARGEST_FILE_BYTES, parse_module
 from glia.frontend.hlo_import.module_context import Importer, ModuleImporter
 from glia.frontend.hlo_import.shape_ops import MOVEMENT

@@ -26,7 +26,7 @@ from glia.base.dtype import DTYPES, DType, Kind
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.scanner import Scanner
 from glia.graph.ir import OPS, Graph, Node, Parameter, TensorType, TupleType, Type
-from glia.graph.ops.elementwise import Constant
+from glia.graph.ops.pointwise import Constant
 from glia.graph.type_rules import has_declared_type
 
 Array = np.ndarray[Any, Any]

@@ -40,14 +40,14 @@ from glia.graph.ops import (
 )
 from glia.graph.ops.scalar_regions import combiner, identity, scalar_graph
 from glia.graph.passes import cast_dtypes
-from glia.graph.rules import algebra, contraction, control_flow, movement, reduction
+from glia.graph.rules import algebra, control_flow, dot, movement, reduction
 from glia.graph.rules.constructors import broadcast, constant, counted_loop, splat
 from glia.graph.rules.driver import LONGEST_CHAIN, RewriteRule, apply_rules, rule
 from support.graph_passes_kit import assert_same, check_rule, graph_of
 
 RULES = {
     each.name: each
-    for module in (movement, control_flow, algebra, reduction, contraction, cast_dtypes)
+    for module in (movement, control_flow, algebra, reduction, dot, cast_dtypes)
     for each in module.RULES
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from glia.graph.ops.collective import COLLECTIVE_KINDS, Collective
 from glia.graph.ops.contract import Convolution, Dot
 from glia.graph.ops.control import Conditional, CustomCall, Get, While, results_of
-from glia.graph.ops.elementwise import Bitcast, Constant, Convert, Iota, Map, ReducePrecision
 from glia.graph.ops.indexed import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 from glia.graph.ops.numeric import Cholesky, Fft, RngBits, RngUniform, TriangularSolve
+from glia.graph.ops.pointwise import Bitcast, Constant, Convert, Iota, Map, ReducePrecision
 from glia.graph.ops.reduce import Reduce, ReduceWindow, SelectAndScatter, Sort
 from glia.graph.ops.scalar_regions import (
     MONOIDS,

@@ -11,7 +11,7 @@ from glia.base.dtype import PRED, DType, float_limits, from_numpy, integer_limit
 from glia.graph import scalar
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph, Node, Parameter, TensorType
-from glia.graph.ops.elementwise import Bitcast, Constant, Convert, Map, ReducePrecision
+from glia.graph.ops.pointwise import Bitcast, Constant, Convert, Map, ReducePrecision
 
 Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from glia.graph import scalar
 from glia.graph.ir import Graph, Node, Parameter
-from glia.graph.ops.elementwise import Constant, Map
+from glia.graph.ops.pointwise import Constant, Map
 from glia.graph.ops.scalar_regions import apply
 
 Array = np.ndarray[Any, Any]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from glia.graph.ir import Graph
 from glia.graph.passes.canonicalize import RULES as CANONICAL
-from glia.graph.rules import algebra, contraction, reduction
+from glia.graph.rules import algebra, dot, reduction
 from glia.graph.rules.driver import apply_rules
 from glia.options import CompileOptions
 
-RULES = (*algebra.RULES, *reduction.RULES, *contraction.RULES)
+RULES = (*algebra.RULES, *reduction.RULES, *dot.RULES)
 
 
 def simplify(graph: Graph, options: CompileOptions) -> Graph:

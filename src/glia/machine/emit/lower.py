@@ -10,13 +10,13 @@ from glia.isa.instructions.sync import RegisterLoad
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import storage_dtype
-from glia.machine.emit.contraction import ContractionEmitter
+from glia.machine.emit.contraction_nest import ContractionEmitter
 from glia.machine.emit.covering import InstructionCosts
-from glia.machine.emit.elementwise import VectorNestEmitter
 from glia.machine.emit.layout import Dim, Home
 from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.splice_kernels import splice
 from glia.machine.emit.staging import Source
+from glia.machine.emit.vector_nest import VectorNestEmitter
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
 from glia.options import CompileOptions
 from glia.tile import ir as tile

@@ -14,7 +14,6 @@ from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import find_box, storage_dtype
 from glia.machine.emit.covering import InstructionCosts
-from glia.machine.emit.indirect import IndirectAccess, is_varying
 from glia.machine.emit.layout import (
     AxisRange,
     Env,
@@ -25,6 +24,7 @@ from glia.machine.emit.layout import (
     home_pattern,
     tile_pattern,
 )
+from glia.machine.emit.runtime_offsets import IndirectAccess, is_varying
 from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS

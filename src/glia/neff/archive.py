@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,8 @@ INFLATION_LIMIT = 100  # times the compressed bytes: far above what our writer r
 INFLATION_FLOOR = 64 << 20  # bytes any file may inflate to
 _PIECE = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_HEADER = _GZIP_MAGIC + b"\x08\0\0\0\0\0\0\xff"  # deflate; no flags, no time, no system
+_GZIP_WBITS = 31  # zlib's number for a gzip member with the largest window
 
 Member = tuple[str, bytes | memoryview]
 
@@ -30,7 +31,13 @@ def pack_archive(texts: Iterable[Member], weights: Iterable[Member], compress: b
     tail += bytes(2 * BLOCK)
     if not compress:
         return [head, tail]
-    return [gzip.compress(head, 6, mtime=0), gzip.compress(tail, 0, mtime=0)]
+    return [*_gzip_member(head, 6), *_gzip_member(tail, 0)]
+
+
+def _gzip_member(data: bytes, level: int) -> list[bytes]:
+    """A gzip member in pieces, with a header that no version of Python or zlib chooses."""
+    packed = zlib.compress(data, level, wbits=_GZIP_WBITS)
+    return [_GZIP_HEADER, packed[len(_GZIP_HEADER) :]]
 
 
 def _tar_blocks(members: Iterable[Member]) -> Iterator[bytes | memoryview]:
@@ -86,7 +93,7 @@ def inflate(data: memoryview) -> memoryview:
 
 def _inflate_member(data: memoryview, position: int, result: bytearray, limit: int) -> int:
     """Append the gzip member at `position` to `result`; returns the position after it."""
-    stream = zlib.decompressobj(wbits=31)
+    stream = zlib.decompressobj(wbits=_GZIP_WBITS)
     pending: bytes | memoryview = b""
     while not stream.eof:
         if not pending:

@@ -1,9 +1,10 @@
-"""Instructions at which cores meet: how one is declared whose meaning needs other cores' memories.
+"""Instructions that synchronise cores and need the memories of several: how one is declared.
 
-Such an instruction says who meets (`ranks`) and at what (`topic`). Its `compute` is called once for
-all of them: it is given what every participant brings, in the order of `ranks`, and returns for
-each what is stored in its written operands. It touches no memory, so any executor can drive it:
-wait until all have come, compute, let each store. See docs/decisions/meetings.md.
+Such an instruction names the participants of a rendezvous (`ranks`) and which rendezvous it is
+(`topic`). `compute` is called once for all participants: it takes the operands of each, in the
+order of `ranks`, and returns for each what is stored in its written operands. It accesses no
+memory, so that any executor can drive it: wait until all participants have arrived, compute, store.
+See docs/decisions/cross-core-instructions.md.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class Participant:
     `attributes` the instruction's attributes.
     """
 
-    rank: int  # of the core within its logical core, or of the logical core: see `Meeting.among`
+    rank: int  # of a core in its logical core, or of the logical core: `CrossCoreInstr.among`
     operands: Mapping[str, Any]
     attributes: Mapping[str, Any]
 
 
-class Meeting:
+class CrossCoreInstr:
     """Base of instructions at which cores synchronise and exchange data.
 
     `compute(participants)` returns for each participant a tuple with one entry for each written
@@ -46,12 +47,12 @@ class Meeting:
     among: ClassVar[str] = "ranks"  # who is numbered: "cores" of a logical core, "ranks" of a world
 
     def ranks(self, rank: int) -> tuple[int, ...]:
-        """Who meets when the core with this rank comes here, itself included."""
-        raise TypeError("a meeting must declare who meets")
+        """The participants of the rendezvous that this rank arrives at, itself included."""
+        raise TypeError("a cross-core instruction must declare its ranks")
 
     def topic(self) -> tuple[object, ...]:
-        """Tells meetings apart: all who meet bring equal topics, each topic in program order."""
-        raise TypeError("a meeting must declare its topic")
+        """The key of the rendezvous: equal for all participants; equal keys in program order."""
+        raise TypeError("a cross-core instruction must declare its topic")
 
 
 def group_of(groups: Groups, rank: int) -> tuple[int, ...]:
@@ -59,20 +60,20 @@ def group_of(groups: Groups, rank: int) -> tuple[int, ...]:
     for group in groups:
         if rank in group:
             return group
-    raise Unspecified(f"rank {rank} meets the groups {groups}, of which none has it")
+    raise Unspecified(f"rank {rank} is in none of the groups {groups}")
 
 
 def predecessor(group: tuple[int, ...], rank: int, steps: int = 1) -> int:
-    """The rank that stands so many steps before this one in its ring.
+    """The rank `steps` places before this one in the ring of its group.
 
     The order of a ring is not documented; here it is that of the group's list.
     """
     return group[(group.index(rank) - steps) % len(group)]
 
 
-def agreed(participants: Sequence[Participant], name: str) -> Any:
-    """An attribute that all participants must have alike; Unspecified when they have not."""
+def common_attribute(participants: Sequence[Participant], name: str) -> Any:
+    """The value of an attribute that must be equal in all participants; Unspecified if not."""
     values = [p.attributes[name] for p in participants]
     if any(value != values[0] for value in values):
-        raise Unspecified(f"ranks meet with different values of {name}: {values}")
+        raise Unspecified(f"ranks of one collective differ in {name}: {values}")
     return values[0]

@@ -15,7 +15,7 @@ from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.multicore import CoreBarrier, Sendrecv
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, row_major
-from glia.isa.rendezvous import Meeting
+from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.instruction_rewriting import control_variables, rename_block
 from glia.machine.ir import Binding, Block, Loop, Program, Statement, walk
 from glia.machine.queues import QUEUE_OWNERS
@@ -155,7 +155,7 @@ def _split_at_rendezvous(body: Block) -> Iterator[tuple[Block, Statement | None]
 
 def _is_rendezvous(instr: Instr) -> bool:
     """Whether physical cores synchronise at an instruction; ValueError where logical cores do."""
-    if not isinstance(instr, Meeting):
+    if not isinstance(instr, CrossCoreInstr):
         return False
     if instr.among == "ranks" and "register" not in instr.attribute_names:
         raise ValueError(f"its cores compute {instr.mnemonic()} with other logical cores")

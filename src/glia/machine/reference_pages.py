@@ -12,7 +12,7 @@ from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import ALU_OPS
 from glia.isa.examples import examples
 from glia.isa.kit import ENGINES, Indirect, Instr, Operand, Rule
-from glia.isa.rendezvous import Meeting
+from glia.isa.rendezvous import CrossCoreInstr
 from glia.isa.rules import COMMON_RULES
 from glia.machine.legal_instruction import violations
 from glia.machine.text import print_instruction
@@ -104,8 +104,11 @@ def _remarks(instr: type[Instr]) -> Iterator[str]:
     for name, kept in instr.states.items():
         where = f"the partitions of `{kept.lanes}`" if kept.lanes else "all partitions"
         yield from (f"Keeps `{name}` in its engine: the {kept.state.name} of {where}.", "")
-    if issubclass(instr, Meeting):
-        yield from (f"A meeting of {instr.among}: see docs/decisions/meetings.md.", "")
+    if issubclass(instr, CrossCoreInstr):
+        yield from (
+            f"Synchronises {instr.among}: see docs/decisions/cross-core-instructions.md.",
+            "",
+        )
     if instr.indirect is not None:
         yield from _indirect(instr.indirect)
     if instr.hints:

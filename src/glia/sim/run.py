@@ -107,7 +107,10 @@ class Executor:
         self._arch = arch or get_target(program.target).arch
         self.memories = Memories(self._arch, program, self.policy, hbm)
         self.states = EngineStates(self._arch, self.policy)
-        self.indices = {"cores": 0, "ranks": 0}  # of this core in each group, see `Meeting.among`
+        self.indices = {
+            "cores": 0,
+            "ranks": 0,
+        }  # this core's, by `CrossCoreInstr.among`
         self.exchange: Exchange = single_core_exchange
         writers = writers or WriterTable([program])
         written = InitializationTracker(self.memories, writers, core)

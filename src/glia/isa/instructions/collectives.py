@@ -19,7 +19,14 @@ from glia.isa.instructions.dma import ISSUERS, OutOfBounds, Transfer, priority_h
 from glia.isa.kit import Array, Rule, reads, updates, writes
 from glia.isa.numerics import is_integer, widen
 from glia.isa.operand import Memory, Pattern
-from glia.isa.rendezvous import Groups, Meeting, Participant, agreed, group_of, predecessor
+from glia.isa.rendezvous import (
+    CrossCoreInstr,
+    Groups,
+    Participant,
+    common_attribute,
+    group_of,
+    predecessor,
+)
 from glia.isa.rules import dtypes
 
 if TYPE_CHECKING:
@@ -102,7 +109,7 @@ IN_ORDER = "ranks are combined in the order of their group's list, floats in flo
 RING_ORDER = "a ring goes through a group in the order of its list"
 
 
-class Collective(Meeting, Transfer, engine="gpsimd", is_abstract=True):
+class Collective(CrossCoreInstr, Transfer, engine="gpsimd", is_abstract=True):
     """Base of all collectives: disjoint groups of ranks, each of which synchronises by itself."""
 
     groups: Groups
@@ -203,7 +210,7 @@ class AllReduce(Collective):
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
-        op = agreed(participants, "op")
+        op = common_attribute(participants, "op")
         count = len(participants[0].operands["srcs"])
         totals = tuple(reduced(op, _sources(participants, n)) for n in range(count))
         return [(totals,) for _ in participants]
@@ -253,7 +260,7 @@ class AllGather(Collective):
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
-        dim = agreed(participants, "collective_dim")
+        dim = common_attribute(participants, "collective_dim")
         return _results_of_each(
             participants, lambda _, number: np.concatenate(_sources(participants, number), dim)
         )
@@ -299,7 +306,7 @@ class ReduceScatter(Collective):
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
-        op, size = agreed(participants, "op"), len(participants)
+        op, size = common_attribute(participants, "op"), len(participants)
 
         def piece(position: int, number: int) -> Array:
             parts = [np.split(s, size)[position] for s in _sources(participants, number)]
@@ -370,7 +377,7 @@ class _OneHop(Transfer, is_abstract=True):
         return _between_ranks(self, arch, self.moved_bytes(), 1)
 
 
-class CollectivePermute(Meeting, _OneHop, engine="gpsimd", engines=ISSUERS):
+class CollectivePermute(CrossCoreInstr, _OneHop, engine="gpsimd", engines=ISSUERS):
     """For each pair (source, target) of ranks: the target's dst takes the source's src."""
 
     srcs: tuple[Pattern, ...] = reads("HBM", several=True)
@@ -403,7 +410,7 @@ class CollectivePermute(Meeting, _OneHop, engine="gpsimd", engines=ISSUERS):
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
-        pairs = agreed(participants, "source_target_pairs")
+        pairs = common_attribute(participants, "source_target_pairs")
         senders = {target: source for source, target in pairs}
         at = {p.rank: p for p in participants}
 
@@ -471,7 +478,7 @@ class CollectivePermuteImplicit(_PassingOn):
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
-        agreed(participants, "channel_ids")
+        common_attribute(participants, "channel_ids")
         return _ring_forwarded(participants, lambda p, number: p.operands["srcs"][number])
 
     @classmethod
@@ -508,8 +515,8 @@ class CollectivePermuteImplicitReduce(_PassingOn):
 
     @staticmethod
     def compute(participants: Sequence[Participant]) -> Results:
-        op = agreed(participants, "op")
-        agreed(participants, "channel_ids")
+        op = common_attribute(participants, "op")
+        common_attribute(participants, "channel_ids")
 
         def combined(p: Participant, number: int) -> Array:
             return reduced(op, [p.operands[name][number] for name in ("srcs0", "srcs1")])

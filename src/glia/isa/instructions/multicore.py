@@ -13,7 +13,7 @@ from glia.isa.instructions.dma import ISSUERS, Transfer
 from glia.isa.instructions.sync import SEQUENCERS
 from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
 from glia.isa.operand import Pattern
-from glia.isa.rendezvous import Groups, Meeting, Participant, group_of, predecessor
+from glia.isa.rendezvous import CrossCoreInstr, Groups, Participant, group_of, predecessor
 from glia.isa.rules import same_dtype
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _triggered_by_gpsimd(i: Sendrecv, _: Arch) -> bool:
     return i.dma_engine != "gpsimd_dma" or i.runs_on == "gpsimd"
 
 
-class Sendrecv(Meeting, Transfer, engine="gpsimd", engines=ISSUERS):
+class Sendrecv(CrossCoreInstr, Transfer, engine="gpsimd", engines=ISSUERS):
     """Send src to another core of the logical core and receive its src into dst, at one time.
 
     The core with rank `send_to_rank` receives; dst takes what `recv_from_rank` sends. Cores meet
@@ -119,7 +119,7 @@ def _same_shape(i: Sendrecv) -> bool:
     return i.dst.partitions == i.src.partitions and i.dst.shape == i.src.shape
 
 
-class CoreBarrier(Meeting, Instr, engine="gpsimd", engines=SEQUENCERS):
+class CoreBarrier(CrossCoreInstr, Instr, engine="gpsimd", engines=SEQUENCERS):
     """Cores wait for each other: what each wrote to `data` before is seen by all of them after.
 
     Only the engine that runs it waits. `data` lies in HBM that the cores share.
@@ -156,7 +156,7 @@ class CoreBarrier(Meeting, Instr, engine="gpsimd", engines=SEQUENCERS):
         return cls(data=hbm("x", 8, 4))
 
 
-class RankId(Meeting, Instr, engine="sync", engines=SEQUENCERS):
+class RankId(CrossCoreInstr, Instr, engine="sync", engines=SEQUENCERS):
     """Set a register to the rank of this core within the collective group."""
 
     register: str
@@ -184,7 +184,7 @@ class RankId(Meeting, Instr, engine="sync", engines=SEQUENCERS):
 
 
 class CollectivePermuteImplicitCurrentProcessingRankId(
-    Meeting, Instr, engine="sync", engines=SEQUENCERS
+    CrossCoreInstr, Instr, engine="sync", engines=SEQUENCERS
 ):
     """Set a register to the rank whose data a core has at a step of a ring.
 

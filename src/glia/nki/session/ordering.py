@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from glia.base.loc import Loc
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
-from glia.isa.rendezvous import Meeting
+from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.ir import Statement, walk, with_blocks
 from glia.nki.names.errors import BadSchedule
 from glia.nki.session.session import OrderEdge, Session, current
@@ -131,7 +131,7 @@ class _StatementOrder:
     def _depends(self, first: Statement, second: Statement) -> bool:
         if not isinstance(first, Instr) or not isinstance(second, Instr):
             return True
-        if any(isinstance(each, Barrier | Meeting) for each in (first, second)):
+        if any(isinstance(each, Barrier | CrossCoreInstr) for each in (first, second)):
             return True
         if any(o.producer is first and o.consumer is second for o in self.orders):
             return True

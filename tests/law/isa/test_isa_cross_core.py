@@ -347,5 +347,5 @@ def test_a_core_barrier_may_be_over_memory_that_the_other_core_writes() -> None:
 def test_a_rank_outside_every_group_is_not_specified() -> None:
     instr = AllReduce(srcs=(hbm("x", 4),), dsts=(hbm("y", 4),), op="add", groups=((1, 2),),
                       queue="q")  # fmt: skip
-    with pytest.raises(Unspecified, match="of which none has it"):
+    with pytest.raises(Unspecified, match="in none of the groups"):
         instr.ranks(0)

@@ -31,13 +31,17 @@ FRAMEWORKS = (
 
 
 def require_dropin() -> None:
-    """Check that `nki` and `neuronxcc` are those of the drop-in; raises DropinMissing."""
+    """Import `nki` and `neuronxcc`, before a folder of the clone can shadow them.
+
+    Raises DropinMissing unless they are the drop-in's.
+    """
     dropin = importlib.util.find_spec("glia_dropin")
     home = Path(dropin.origin).parents[1] if dropin and dropin.origin else None
     for name in DROPIN_PACKAGES:
         found = importlib.util.find_spec(name)
         if found is None or not found.origin or Path(found.origin).parents[1] != home:
             raise DropinMissing(name=name, place=(found and found.origin) or "nowhere")
+        importlib.import_module(name)
 
 
 def parse_file(path: Path) -> ast.Module | None:

@@ -18,6 +18,7 @@ from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops.control import KERNEL
 from glia.graph.ops.scalar_regions import identity
+from glia.graph.passes.errors import UnsupportedDtype
 from glia.options import CompileOptions
 from glia.tile.build.block import BufferNames, NestBlock, whole_buffer
 from glia.tile.build.indexed import (
@@ -49,7 +50,6 @@ from glia.tile.build.values import (
     SliceValue,
     TransposeValue,
 )
-from glia.tile.errors import UnsupportedDtype
 from glia.tile.ir import Branch, Call, Program, Statement, While
 
 ValueMap = dict[Node, list[DeferredValue]]

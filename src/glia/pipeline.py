@@ -113,10 +113,19 @@ PIPELINE: tuple[Pass, ...] = (
         },
     ),
     Pass(
+        "expand_select_and_scatter",
+        f"{_GRAPH}expand.select_and_scatter:expand_select_and_scatter",
+        makes="graph",
+        after={"expand_complex": "it has no form for pairs of tensors"},
+    ),
+    Pass(
         "expand_int64",
         f"{_GRAPH}expand.int64:expand_int64",
         makes="graph",
-        after={"expand_random": "random states are 64-bit integers"},
+        after={
+            "expand_random": "random states are 64-bit integers",
+            "expand_select_and_scatter": "what it picks and adds up may be 64-bit integers",
+        },
         options=("native_int64",),
     ),
     Pass(
@@ -125,12 +134,6 @@ PIPELINE: tuple[Pass, ...] = (
         makes="graph",
         after={"expand_int64": "integers that stay exact in 64 bits are pairs of words by then"},
         options=("native_int64",),
-    ),
-    Pass(
-        "expand_select_and_scatter",
-        f"{_GRAPH}expand.select_and_scatter:expand_select_and_scatter",
-        makes="graph",
-        after={"narrow_integers": "positions are 32-bit integers"},
     ),
     Pass(
         "expand_reduce_window",

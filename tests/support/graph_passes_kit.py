@@ -18,7 +18,7 @@ from glia.options import CompileOptions
 Array = np.ndarray[Any, Any]
 
 PLAIN = CompileOptions(auto_cast="none")
-NATIVE = CompileOptions(auto_cast="none", native_int64="enabled")
+NARROW = CompileOptions(auto_cast="none", native_int64="disabled")
 
 
 def graph_of(build: Callable[..., Node | tuple[Node, ...]], types: Sequence[TensorType]) -> Graph:

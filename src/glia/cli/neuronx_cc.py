@@ -133,7 +133,7 @@ def _choice(option: str) -> click.Choice[str]:
     "--native-int64",
     type=_choice("native_int64"),
     default="default",
-    help="Compute int64 at full width.",
+    help="Compute int64 exactly (the default); disabled: in 32 bits, with a warning.",
 )
 @click.option(
     "--implicit-integer-downcast",

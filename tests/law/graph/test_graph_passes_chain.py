@@ -38,12 +38,12 @@ from glia.options import CompileOptions
 from glia.pipeline import PIPELINE, resolve
 from support.corpus import PROGRAMS, Program, expected, hlo_bytes
 from support.graph_cases import CASES, Case
-from support.graph_passes_kit import NATIVE, PLAIN, assert_same, graph_of, run, run_passes
+from support.graph_passes_kit import NARROW, PLAIN, assert_same, graph_of, run, run_passes
 
 ORDER = (
     "check_dtypes", "canonicalize", "simplify", "propagate_constants", "cast_dtypes",
     "expand_collective", "expand_random", "expand_fft", "expand_linear_algebra", "expand_complex",
-    "expand_int64", "narrow_integers", "expand_select_and_scatter", "expand_reduce_window",
+    "expand_select_and_scatter", "expand_int64", "narrow_integers", "expand_reduce_window",
     "expand_scatter", "expand_sort", "expand_reduce", "expand_bitcast", "widen_nibbles",
     "simplify", "propagate_constants", "eliminate_common_subexpressions",
     "swap_contraction_operands", "eliminate_dead_code", "simplify",
@@ -81,7 +81,7 @@ def assert_lowered(graph: Graph) -> None:
             assert kind.dtype.bits <= 32
 
 
-@pytest.mark.parametrize("options", [PLAIN, NATIVE], ids=["narrow", "native"])
+@pytest.mark.parametrize("options", [PLAIN, NARROW], ids=["exact", "narrow"])
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_every_operation_is_lowered(case: Case, options: CompileOptions) -> None:
     graph = case.graph()

@@ -41,8 +41,10 @@ from glia.graph.ir import Graph, Node, TensorType
 from glia.graph.ops import (
     Bitcast,
     Broadcast,
+    Collective,
     Constant,
     Convert,
+    Convolution,
     Dot,
     Gather,
     Iota,
@@ -59,7 +61,7 @@ from glia.graph.passes.simplify import simplify
 from glia.graph.rules.constructors import counted_loop
 from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.options import CompileOptions
-from support.graph_passes_kit import NATIVE, PLAIN, Array, assert_same, graph_of, run, run_passes
+from support.graph_passes_kit import NARROW, PLAIN, Array, assert_same, graph_of, run, run_passes
 
 MATRICES = (TensorType(F32, (5, 7)), TensorType(F32, (7, 3)))
 
@@ -204,7 +206,7 @@ def compare(
 @pytest.mark.parametrize("function", BINARY)
 def test_native_integers_of_64_bits(kind: type, function: str) -> None:
     arrays = [FIRST.view(kind), SECOND.view(kind)]
-    compare(lambda x, y: Map(function, (x, y)), arrays, expand_int64, options=NATIVE)
+    compare(lambda x, y: Map(function, (x, y)), arrays, expand_int64)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
@@ -212,7 +214,7 @@ def test_native_integers_of_64_bits(kind: type, function: str) -> None:
 def test_native_shifts(kind: type, function: str) -> None:
     amounts = (np.arange(FIRST.size) * 3 - 3).astype(kind)
     arrays = [FIRST.view(kind), amounts]
-    compare(lambda x, y: Map(function, (x, y)), arrays, expand_int64, options=NATIVE)
+    compare(lambda x, y: Map(function, (x, y)), arrays, expand_int64)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
@@ -220,20 +222,20 @@ def test_native_shifts(kind: type, function: str) -> None:
 def test_native_functions_of_one(kind: type, function: str) -> None:
     if kind is np.int64 or function not in ("negate", "abs"):
         arrays = [FIRST.view(kind)]
-        compare(lambda x: Map(function, (x,)), arrays, expand_int64, options=NATIVE)
+        compare(lambda x: Map(function, (x,)), arrays, expand_int64)
 
 
 @pytest.mark.parametrize("wide", [S64, U64])
 @pytest.mark.parametrize("other", [F32, BF16, S32, S8, U8, U32, PRED])
 def test_native_conversions(wide: DType, other: DType) -> None:
     outside = FIRST.view(wide.numpy)
-    compare(lambda x: Convert(x, other), [outside], expand_int64, options=NATIVE)
+    compare(lambda x: Convert(x, other), [outside], expand_int64)
     values = np.array([0, 1.5, -2.7, 100, -100, 3e9, 1e15, 2.0**63, -(2.0**63), 1e19, -1e19,
                        np.nan, np.inf, -np.inf], np.float32)  # fmt: skip
     narrow = evaluate(
         graph_of(lambda x: Convert(x, other), (TensorType(F32, values.shape),)), [values]
     )
-    compare(lambda x: Convert(x, wide), narrow, expand_int64, options=NATIVE)
+    compare(lambda x: Convert(x, wide), narrow, expand_int64)
 
 
 @pytest.mark.parametrize("wide", [S64, U64])
@@ -256,15 +258,50 @@ def test_native_programs(wide: DType) -> None:
         expand_reduce,
         expand_sort,
         expand_bitcast,
-        options=NATIVE,
     )
 
 
-def test_native_contractions_have_no_datapath() -> None:
-    square = TensorType(S64, (2, 2))
-    graph = graph_of(lambda x, y: Dot(x, y, (), (), (1,), (0,), S64), (square, square))
+@pytest.mark.parametrize("wide", [S64, U64])
+@pytest.mark.parametrize("depth", [1, 7, 300])
+def test_contractions_of_64_bits_are_exact(wide: DType, depth: int) -> None:
+    generator = np.random.default_rng(depth)
+    low, high = (0, 2**64) if wide is U64 else (-(2**63), 2**63)
+    x = generator.integers(low, high, (3, depth), wide.numpy)
+    y = generator.integers(low, high, (depth, 2), wide.numpy)
+    x[0], y[:, 0] = np.iinfo(x.dtype).max, np.iinfo(x.dtype).min
+    compare(lambda x, y: Dot(x, y, (), (), (1,), (0,), wide), [x, y], expand_int64)
+
+
+@pytest.mark.parametrize("narrow", [S32, U32, S8, U8, PRED])
+def test_contractions_of_narrow_integers_into_64_bits_are_exact(narrow: DType) -> None:
+    generator = np.random.default_rng(narrow.bits)
+    x, y = (generator.integers(0, 2**narrow.bits, shape, np.uint64).astype(narrow.numpy)
+            for shape in ((3, 40), (40, 2)))  # fmt: skip
+    compare(lambda x, y: Dot(Convert(x, S64), y, (), (), (1,), (0,), S64), [x, y], expand_int64)
+    compare(lambda x, y: Dot(x, y, (), (), (1,), (0,), S64), [x, y], expand_int64)
+
+
+def test_convolutions_of_64_bits_are_exact() -> None:
+    x = np.resize(FIRST, (1, 3, 20))
+    kernel = np.resize(SECOND, (4, 3, 5))
+    attributes = ((1,), (2,), (1,), (1,), (1,), (False,), 1, 1)
+    compare(lambda x, k: Convolution(x, k, *attributes, S64), [x, kernel], expand_int64)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_powers_of_64_bits_wrap(kind: type) -> None:
+    base = np.array([0, 1, -1, 2, -2, 3, 2**31, 2**32 + 1, -7, 10, 0, 5, -1, 1, 2, 0], np.int64)
+    exponent = np.array([0, 9, 9, 62, 63, 40, 2, 3, 21, 19, -1, -2, -3, -4, -5, 3], np.int64)
+    arrays = [base.view(kind), exponent.view(kind)]
+    compare(lambda x, y: Map("power", (x, y)), arrays, expand_int64)
+
+
+def test_collectives_of_64_bits_have_no_datapath() -> None:
+    kind, groups = TensorType(S64, (2,)), ((0, 1),)
+    body = (combiner("add", S64),)
+    graph = graph_of(lambda x: Collective((x,), "all-reduce", kind, -1, groups, (), body), (kind,))
     with pytest.raises(CompileError, match="NCC_EVRF035"):
-        expand_int64(graph, NATIVE)
+        expand_int64(graph, PLAIN)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
@@ -272,39 +309,39 @@ def test_native_contractions_have_no_datapath() -> None:
 def test_narrow_integers_keep_small_values(kind: type, function: str) -> None:
     x = np.arange(1000, 1020).astype(kind)
     y = np.arange(1, 21).astype(kind)
-    compare(lambda x, y: Map(function, (x, y)), [x, y], narrow_integers)
+    compare(lambda x, y: Map(function, (x, y)), [x, y], narrow_integers, options=NARROW)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])
 def test_narrow_integers_count_their_missing_zeros(kind: type) -> None:
     x = np.array([0, 1, 77, 2**30]).astype(kind)
-    compare(lambda x: Map("count_leading_zeros", (x,)), [x], narrow_integers)
+    compare(lambda x: Map("count_leading_zeros", (x,)), [x], narrow_integers, options=NARROW)
 
 
 def test_narrow_integers_keep_negative_values_outside() -> None:
     x = np.array([-1, -(2**31), 2**31 - 1, 5])
-    compare(lambda x: Map("subtract", (x, x)), [x], narrow_integers)
-    compare(lambda x: Map("maximum", (x, x)), [x], narrow_integers)
+    compare(lambda x: Map("subtract", (x, x)), [x], narrow_integers, options=NARROW)
+    compare(lambda x: Map("maximum", (x, x)), [x], narrow_integers, options=NARROW)
 
 
 @pytest.mark.parametrize("part", [U32, U16])
 def test_bits_pass_through_narrow_integers(part: DType) -> None:
     x = np.array([7, 2**31 + 5], np.uint64)
-    compare(lambda x: Bitcast(x, part), [x], narrow_integers, expand_bitcast)
+    compare(lambda x: Bitcast(x, part), [x], narrow_integers, expand_bitcast, options=NARROW)
     words = np.zeros((2, 64 // part.bits), part.numpy)
     words[:, 0] = [3, 9]
-    compare(lambda x: Bitcast(x, U64), [words], narrow_integers, expand_bitcast)
+    compare(lambda x: Bitcast(x, U64), [words], narrow_integers, expand_bitcast, options=NARROW)
 
 
 def test_all_bits_of_random_states_survive_narrowing() -> None:
     state = np.array([2**63 + 1, 2**64 - 1], np.uint64)
-    compare(lambda x: Bitcast(Bitcast(x, U32), U64), [state], narrow_integers)
+    compare(lambda x: Bitcast(Bitcast(x, U32), U64), [state], narrow_integers, options=NARROW)
 
 
 def test_extreme_constants_narrow_to_extremes() -> None:
     limits = np.array([-(2**63), 2**63 - 1, 7])
     graph = graph_of(lambda x: Map("minimum", (x, Constant(limits))), (TensorType(S64, (3,)),))
-    lowered = run_passes(graph, (narrow_integers,))
+    lowered = run_passes(graph, (narrow_integers,), NARROW)
     x = np.array([1, 2, 3])
     assert_same(run(lowered, graph, [x]), [np.array([-(2**31), 2, 3])])
 
@@ -314,13 +351,13 @@ def test_constants_beyond_32_bits_are_refused(dtype: DType, value: int) -> None:
     wide = Constant(np.array([value], dtype.numpy))
     graph = graph_of(lambda x: Map("add", (x, wide)), (TensorType(dtype, (1,)),))
     with pytest.raises(CompileError, match=f"NCC_ESFH002.*{value}"):
-        narrow_integers(graph, PLAIN)
+        narrow_integers(graph, NARROW)
 
 
 def test_narrowing_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     graph = graph_of(lambda x: Map("add", (x, x)), (TensorType(S64, (3,)),))
     with caplog.at_level(logging.WARNING):
-        narrow_integers(graph, PLAIN)
+        narrow_integers(graph, NARROW)
     assert len(caplog.records) == 1
     assert "--native-int64" in caplog.text
 

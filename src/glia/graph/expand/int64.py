@@ -1,4 +1,4 @@
-"""64-bit integers at full precision, as pairs of 32-bit words (`--native-int64 enabled`)."""
+"""64-bit integers at full precision, as pairs of 32-bit words."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from glia.base.dtype import F32, PRED, S32, S64, U8, U16, U32, U64, DType, Kind
 from glia.graph.expand.tensor_pairs import Family, Parts, operation_name, split_into_pairs
+from glia.graph.expand.wide_contraction import contract_wide
 from glia.graph.expand.word_pairs import (
     Wide,
     add_wide,
@@ -19,6 +20,7 @@ from glia.graph.expand.word_pairs import (
     less_wide,
     multiply_wide,
     negate_wide,
+    raise_wide,
     select_wide,
     shift_left_wide,
     shift_right_wide,
@@ -45,12 +47,12 @@ _EXPONENT_BIAS = 127
 
 
 def expand_int64(graph: Graph, options: CompileOptions) -> Graph:
-    """The graph without 64-bit integers when `--native-int64 enabled` asks for all their bits.
+    """The graph without 64-bit integers, unless `--native-int64 disabled` narrows them.
 
     A parameter or result of the graph becomes u32 with a last dimension of two (low, high word).
-    Raises NoIntegerDatapath for contractions and powers.
+    Raises NoIntegerDatapath for what has no meaning on words, such as collectives of several cores.
     """
-    return split_into_pairs(graph, _FAMILY) if options.native_int64 == "enabled" else graph
+    return graph if options.native_int64 == "disabled" else split_into_pairs(graph, _FAMILY)
 
 
 def _part_of(dtype: DType) -> DType | None:
@@ -160,6 +162,18 @@ def _remainder(signed: bool, a: Wide, b: Wide) -> Wide:
     return select_wide(is_negative(a), negate_wide(rest), rest)
 
 
+def _power(signed: bool, a: Wide, b: Wide) -> Wide:
+    """a to the b by repeated squaring; 1 / a truncated to an integer for a negative b."""
+    result = raise_wide(a, b)
+    if not signed:
+        return result
+    one, minus_one, zero = (wide_like(value, a.low) for value in (1, -1, 0))
+    odd = apply("not_equal", apply("and", b.low, one.low), zero.low)
+    inverse = select_wide(equal_wide(a, one), one, zero)
+    inverse = select_wide(equal_wide(a, minus_one), select_wide(odd, minus_one, one), inverse)
+    return select_wide(is_negative(b), inverse, result)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": lambda _, a, b: add_wide(a, b),
     "subtract": lambda _, a, b: subtract_wide(a, b),
@@ -167,6 +181,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "square": lambda _, a: multiply_wide(a, a),
     "divide": _divide,
     "remainder": _remainder,
+    "power": _power,
     "negate": lambda _, a: negate_wide(a),
     "abs": _abs,
     "sign": _sign,
@@ -195,14 +210,17 @@ def _convert(node: Convert, parts: Parts) -> Parts:
     source, to = node.x.dtype, node.to
     if len(parts) == 1:
         return _from_float(parts[0], to) if source.is_float else _sign_extend(parts[0])
-    a = Wide(*parts)
+    return _convert_wide(Wide(*parts), to, signed=source.kind is Kind.SIGNED)
+
+
+def _convert_wide(a: Wide, to: DType, *, signed: bool) -> Parts:
     if _part_of(to) is not None:
         return a
     if to is PRED:
         return (apply("not", equal_wide(a, wide_like(0, a.low))),)
     if to.is_integer:
         return (convert(a.low, to),)
-    return (convert(_to_float(a, signed=source.kind is Kind.SIGNED), to),)
+    return (convert(_to_float(a, signed=signed), to),)
 
 
 def _sign_extend(x: Node) -> Wide:
@@ -263,7 +281,17 @@ def _bitcast(node: Bitcast, parts: Parts) -> Parts:
 
 
 def _contract(node: Dot | Convolution, left: Parts, right: Parts) -> Parts:
-    raise _refuse(node)
+    """Integer operands are extended to words; beside a float, words become floats too."""
+    if any(operand.dtype.is_float for operand in node.operands):
+        pairs = zip(node.operands, (left, right), strict=True)
+        return (node.with_operands(_as_float(x, node.result_dtype, parts) for x, parts in pairs),)
+    a, b = (Wide(*parts) if len(parts) == 2 else _sign_extend(parts[0]) for parts in (left, right))
+    return _convert_wide(contract_wide(node, a, b), node.result_dtype, signed=True)
+
+
+def _as_float(x: Node, to: DType, parts: Parts) -> Node:
+    signed = x.dtype.kind is Kind.SIGNED
+    return parts[0] if len(parts) == 1 else _convert_wide(Wide(*parts), to, signed=signed)[0]
 
 
 def _iota(node: Iota) -> Parts:

@@ -144,6 +144,20 @@ def divide_wide(a: Wide, b: Wide) -> tuple[Wide, Wide]:
     return Wide(*state[0:2]), Wide(*state[2:4])
 
 
+def raise_wide(a: Wide, b: Wide) -> Wide:
+    """a to the power b modulo 2^64, both unsigned."""
+
+    def step(i: Node, *state: Node) -> tuple[Node, ...]:
+        result, base, exponent = (Wide(*state[k : k + 2]) for k in (0, 2, 4))
+        one = splat_like(1, exponent.low)
+        odd = apply("equal", apply("and", exponent.low, one), one)
+        result = select_wide(odd, multiply_wide(result, base), result)
+        rest = shift_right_wide(exponent, one, arithmetic=False)
+        return (*result, *multiply_wide(base, base), *rest)
+
+    return Wide(*counted_loop("power", 64, (*wide_like(1, a.low), *a, *b), step)[0:2])
+
+
 def leading_zeros_wide(a: Wide) -> Node:
     """The number of zero bits above the highest one bit, as u32."""
     empty = apply("equal", a.high, splat_like(0, a.high))

@@ -37,14 +37,14 @@ class UnsupportedFp8(CompileError):
 class ConstantTooWide(CompileError):
     """A 64-bit integer constant does not fit 32 bits, to which 64-bit integers are narrowed.
 
-    Cause: integers of 64 bits are computed in 32 bits unless `--native-int64 enabled` is given.
-    Fix: use smaller constants, or compile for trn2 or later with `--native-int64 enabled`.
-    Example: a module with the constant u64[] 4294967296.
+    Cause: `--native-int64 disabled` asks that integers of 64 bits be computed in 32 bits.
+    Fix: leave the option out, so that 64 bits are kept where values need them.
+    Example: a module with the constant u64[] 4294967296, compiled with `--native-int64 disabled`.
     """
 
     code: ClassVar[str] = "NCC_ESFH002"
     message: ClassVar[str] = "the {dtype} constant {value} does not fit 32 bits"
-    help: ClassVar[str] = "use a smaller constant, or --native-int64 enabled on trn2 and later"
+    help: ClassVar[str] = "use a smaller constant, or leave out --native-int64 disabled"
 
 
 class UnsupportedComplex(CompileError):
@@ -63,9 +63,9 @@ class UnsupportedComplex(CompileError):
 class NoIntegerDatapath(CompileError):
     """An operation on 64-bit integers has no integer datapath.
 
-    Cause: `--native-int64 enabled` computes 64-bit integers exactly, and this operation cannot.
+    Cause: integers of 64 bits are pairs of words, which this operation does not allow.
     Fix: convert the operands to int32 or float32 first, or compile with `--native-int64 disabled`.
-    Example: a contraction of two s64 matrices.
+    Example: an all-reduce of s64 among two replicas.
     """
 
     code: ClassVar[str] = "NCC_EVRF035"

@@ -1,4 +1,4 @@
-"""Compute 64-bit integers in 32 bits, which is what the engines have.
+"""Compute 64-bit integers in 32 bits, as `--native-int64 disabled` asks, whatever their values.
 
 A parameter or result of the graph keeps its bytes: it becomes u32 with a last dimension of two (low
 word, high word), of which the low word is used, so nothing outside the device has to convert.
@@ -41,18 +41,19 @@ _WORDS = {8: U8, 16: U16, 32: U32}
 
 
 def narrow_integers(graph: Graph, options: CompileOptions) -> Graph:
-    """The graph without 64-bit integers, unless `--native-int64 enabled` keeps them.
+    """The graph without 64-bit integers where `--native-int64 disabled` asks for it.
 
     Arithmetic wraps at 32 bits; a warning names the first operation. The extreme constants of 64
     bits become those of 32; raises ConstantTooWide for another constant beyond 32 bits.
     """
-    if options.native_int64 == "enabled":
+    if options.native_int64 != "disabled":
         return graph
     wide = next((node for node in all_nodes(graph) if _is_wide(node)), None)
     if wide is None:
         return graph
     log.warning(
-        "64-bit integers are computed in 32 bits, first in %s%s; --native-int64 enabled keeps 64",
+        "64-bit integers are computed in 32 bits, first in %s%s; leave out --native-int64 disabled"
+        " to keep 64",
         wide.opcode,
         f" at {wide.loc}" if str(wide.loc) else "",
     )

@@ -100,14 +100,15 @@ class UnknownCode(CompileError):
 class NotConforming(CompileError):
     """`glia conformance` found failures that are not known defects of the repository.
 
-    Cause: A kernel uses a feature that glia lacks, or its outputs differ from the NumPy reference.
-    Fix: Read the reasons in the table; report the kernel as a bug of glia when it is legal NKI.
+    Cause: A kernel or program uses a feature that glia lacks, or its results differ from the
+        reference, NumPy's or the program's own.
+    Fix: Read the reasons above the table; report what is legal NKI or StableHLO as a bug of glia.
     Example: glia conformance nki --repo a_clone_with_a_wrong_kernel
     """
 
     code = "GLIA209"
-    message = "{count} of {total} kernels fail; {first}"
-    help = "the table above has the reason of each failure; --json has it in full"
+    message = "{count} of {total} fail; {first}"
+    help = "the lines above have the reason of each failure; --json has it in full"
 
 
 class KernelFailed(CompileError):

@@ -6,7 +6,6 @@ import inspect
 import json
 import sys
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,11 @@ import click
 
 from glia import __version__
 from glia.base.suggestions import nearest
+from glia.cli.conformance import conformance
 from glia.cli.errors import (
     BadCommandLine,
     CheckFailed,
     KernelFailed,
-    NotConforming,
     UnknownCode,
     UnknownPass,
 )
@@ -64,6 +63,9 @@ KERNEL_TARGET = click.option(
 @click.version_option(__version__, prog_name="glia")
 def main() -> None:
     """Run, profile, check, inspect and explain compiled models and NKI kernels."""
+
+
+main.add_command(conformance)
 
 
 @main.command(short_help="Run a NEFF on the simulated device.")
@@ -403,47 +405,6 @@ def explain(subject: str | None) -> None:
         hint = nearest(code, errors) or nearest(subject, INSTRUCTIONS)
         raise UnknownCode(name=subject, nearest=hint)
     click.echo(text)
-
-
-@main.command(short_help="Run the kernels and tests of a public NKI repository.")
-@click.argument("suite", type=click.Choice(["nki"]))
-@click.option(
-    "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="The clone."
-)
-@click.option("--only", default="", metavar="TEXT", help="Only files whose path contains TEXT.")
-@click.option("--seconds", default=900.0, help="Time limit of one kernel, test or script.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def conformance(suite: str, repo: str, only: str, seconds: float, as_json: bool) -> None:
-    """Run every kernel, test and script under PATH, of both NKI generations; print their outcomes.
-
-    Kernels in code blocks of .rst pages are included. The clone's code runs in this Python
-    environment, one process per file. One that exceeds --seconds is reported as not run. A known
-    defect of the clone's own files is reported as explained; any other failure makes the exit
-    status 1.
-
-    \b
-    Examples:
-      glia conformance nki --repo nki-samples
-      glia conformance nki --repo nki-samples --only matmul --json
-    """
-    from glia.conformance.run import run_all, text_of_outcome
-
-    outcomes = []
-    for outcome in run_all(Path(repo), only, seconds):
-        outcomes.append(outcome)
-        if not as_json:
-            click.echo(text_of_outcome(outcome))
-    counts = Counter(outcome.status for outcome in outcomes)
-    if as_json:
-        click.echo(
-            json.dumps({"counts": counts, "kernels": [asdict(outcome) for outcome in outcomes]})
-        )
-    else:
-        click.echo(", ".join(f"{count} {status}" for status, count in counts.most_common()))
-    failed = [outcome for outcome in outcomes if outcome.status == "fail"]
-    if failed:
-        first = f"{failed[0].file} {failed[0].kernel}: {failed[0].reason}"
-        raise NotConforming(count=len(failed), total=len(outcomes), first=first)
 
 
 @main.command(short_help="Print the IR of a model after a compiler pass.")

@@ -16,3 +16,17 @@ class DropinMissing(CompileError):
     code = "GLIA128"
     message = "{name} is not glia-dropin's: it resolves to {place}"
     help = "run `pip install ./dropin` from glia's repository, without AWS's packages beside it"
+
+
+class NoChecks(CompileError):
+    """A clone of openxla/stablehlo, or one of its modules, checks no value.
+
+    Cause: The path is not that of a clone, --only fits none of its files, or no function of a
+        module holds an operation or call `check.expect_*`.
+    Fix: Give the folder that holds `stablehlo/testdata`; leave --only out.
+    Example: glia conformance stablehlo --repo an_empty_folder
+    """
+
+    code = "GLIA129"
+    message = "{what} holds no program that checks its results"
+    help = "give a clone of openxla/stablehlo, the folder that holds stablehlo/testdata"

@@ -215,7 +215,7 @@ def _run_process(
             command, stdout=subprocess.PIPE, stderr=errors, env=environment()
         )
         try:
-            for line in _lines(process, seconds):
+            for line in process_lines(process, seconds):
                 fields = json.loads(line)
                 if "begins" in fields:
                     number, name = fields["begins"]
@@ -239,7 +239,7 @@ def _run_process(
     return None
 
 
-def _lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[bytes]:
+def process_lines(process: subprocess.Popen[bytes], seconds: float) -> Iterator[bytes]:
     """Lines of a process's stdout; queue.Empty when the next one exceeds the time limit."""
     assert process.stdout is not None
     stream = process.stdout

@@ -69,6 +69,32 @@ def _text(module: bytes) -> str:
         raise BadStableHlo(reason="it is neither text nor MLIR bytecode") from error
 
 
+def mlir_bindings(what: str) -> ModuleType:
+    """jaxlib's Python bindings of MLIR; FrameworkMissing, which names `what`, without jaxlib."""
+    try:
+        from jax._src.lib.mlir import ir
+    except ImportError as error:
+        raise FrameworkMissing(what=what, package="jaxlib", extra="jax") from error
+    bindings: ModuleType = ir
+    return bindings
+
+
+def parse_module(text: str) -> Any:
+    """An MLIR module in a context of its own; ops of other dialects may be in generic form.
+
+    Raises FrameworkMissing without jaxlib, and BadStableHlo.
+    """
+    ir = mlir_bindings("a StableHLO module")
+    from jax._src.interpreters.mlir import make_ir_context
+
+    context = make_ir_context()
+    context.allow_unregistered_dialects = True
+    try:
+        return ir.Module.parse(text, context)
+    except (ir.MLIRError, ValueError) as error:
+        raise BadStableHlo(reason=str(error).strip()[:_LONGEST_REASON]) from error
+
+
 def _conversions(what: str) -> ModuleType:
     """jaxlib's conversions between MLIR and HLO."""
     try:

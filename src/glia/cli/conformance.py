@@ -1,0 +1,154 @@
+"""`glia conformance`: what runs of the public kernels and test programs in a clone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from glia.cli.errors import NotConforming
+from glia.cli.neuronx_cc import TARGETS
+
+if TYPE_CHECKING:
+    from glia.conformance.stablehlo.outcome import CaseOutcome
+
+REPO = click.option(
+    "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="The clone."
+)
+ONLY = click.option(
+    "--only", default="", metavar="TEXT", help="Only files whose path contains TEXT."
+)
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group(short_help="Run the kernels or test programs of a public repository.")
+def conformance() -> None:
+    """Run the kernels or test programs of a clone of a public repository."""
+
+
+@conformance.command(short_help="Kernels, tests and scripts that use NKI.")
+@REPO
+@ONLY
+@click.option("--seconds", default=900.0, help="Time limit of one kernel, test or script.")
+@AS_JSON
+def nki(repo: str, only: str, seconds: float, as_json: bool) -> None:
+    """Run every kernel, test and script under PATH, of both NKI generations; print their outcomes.
+
+    Kernels in code blocks of .rst pages are included. The clone's code runs in this Python
+    environment, one process per file. One that exceeds --seconds is reported as not run. A known
+    defect of the clone's own files is reported as explained; any other failure makes the exit
+    status 1.
+
+    \b
+    Examples:
+      glia conformance nki --repo nki-samples
+      glia conformance nki --repo nki-samples --only matmul --json
+    """
+    from glia.conformance.run import run_all, text_of_outcome
+
+    outcomes = []
+    for outcome in run_all(Path(repo), only, seconds):
+        outcomes.append(outcome)
+        if not as_json:
+            click.echo(text_of_outcome(outcome))
+    counts = Counter(outcome.status for outcome in outcomes)
+    if as_json:
+        click.echo(
+            json.dumps({"counts": counts, "kernels": [asdict(outcome) for outcome in outcomes]})
+        )
+    else:
+        click.echo(", ".join(f"{count} {status}" for status, count in counts.most_common()))
+    failed = [outcome for outcome in outcomes if outcome.status == "fail"]
+    if failed:
+        first = f"{failed[0].file} {failed[0].kernel}: {failed[0].reason}"
+        raise NotConforming(count=len(failed), total=len(outcomes), first=first)
+
+
+@conformance.command(short_help="The test programs of openxla/stablehlo.")
+@REPO
+@ONLY
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    default=("trn2",),
+    type=click.Choice([*TARGETS, "all"]),
+    help="Target that the programs are compiled for; repeat it for several.",
+)
+@click.option("--optlevel", "-O", type=click.IntRange(1, 3), default=2, help="Optimization level.")
+@click.option("--jobs", default=1, type=click.IntRange(1, 256), help="Processes at a time.")
+@click.option("--seconds", default=120.0, help="Time limit of one program on one target.")
+@AS_JSON
+def stablehlo(
+    repo: str,
+    only: str,
+    targets: tuple[str, ...],
+    optlevel: int,
+    jobs: int,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Compile and simulate the programs of a clone of openxla/stablehlo that check their results.
+
+    Each result is compared as the program's own checks say. Prints every program that does not
+    pass, and a table by operation and dtype. A refusal is an error with a code. Programs with f64,
+    complex128, dynamic or quantised types, host transfers or several processes are not run. The
+    exit status is 1 when a result is wrong, or a program fails without a code, crashes or hangs.
+
+    \b
+    Examples:
+      glia conformance stablehlo --repo stablehlo
+      glia conformance stablehlo --repo stablehlo --target all --jobs 4
+      glia conformance stablehlo --repo stablehlo --only testdata/sort --json
+    """
+    from glia.conformance.stablehlo.outcome import FAULTS, STATUSES, reasons, table
+    from glia.conformance.stablehlo.run_cases import Settings, run_all
+
+    chosen = tuple(dict.fromkeys(TARGETS if "all" in targets else targets))
+    settings = Settings(Path(repo).resolve(), chosen, optlevel, seconds)
+    outcomes = []
+    for outcome in _with_progress(run_all(settings, only, jobs)):
+        outcomes.append(outcome)
+        if not as_json and outcome.status in STATUSES[1:-1]:
+            click.echo(_line(outcome))
+    if as_json:
+        counts = Counter(outcome.status for outcome in outcomes)
+        click.echo(json.dumps({"counts": counts, "cases": [asdict(each) for each in outcomes]}))
+    else:
+        click.echo("\n".join([*table(outcomes), *reasons(outcomes)]))
+    faults = [outcome for outcome in outcomes if outcome.status in FAULTS]
+    if faults:
+        raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
+
+
+def _line(outcome: CaseOutcome) -> str:
+    return f"{outcome.status:9} {outcome.target:6} {outcome.case}: {outcome.reason}"
+
+
+def _with_progress(outcomes: Iterable[CaseOutcome]) -> Iterator[CaseOutcome]:
+    """The outcomes, with a line on a terminal's stderr that says how many there are so far."""
+    is_terminal = sys.stderr.isatty()
+    counts: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts[outcome.status] += 1
+        if is_terminal:
+            _write_line("")
+        yield outcome
+        if is_terminal:
+            so_far = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+            _write_line(f"{so_far}; last {outcome.case}")
+    if is_terminal:
+        _write_line("")
+
+
+def _write_line(text: str) -> None:
+    width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+    sys.stderr.write(f"\r\x1b[2K{text[:width]}")
+    sys.stderr.flush()

@@ -34,6 +34,8 @@ Observer = Callable[[PassResult], None]
 
 IMPORT = "import"  # the name of the step before the first pass
 
+_BEFORE_CASTS = PIPELINE[[each.name for each in PIPELINE].index("cast_dtypes") - 1].name
+
 _RECOVERY_POINTS = {each.recovery.to for each in PIPELINE if each.recovery}
 
 # Options that do not change the program, and so are not written into the NEFF.
@@ -77,25 +79,80 @@ def compile(
 
 
 def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | None = None) -> Neff:
-    """Run the pipeline on an imported graph and wrap the result."""
+    """Run the pipeline on an imported graph and wrap the result.
+
+    Where `--auto-cast` allows several precisions, the program that runs fastest is kept. The
+    observer sees the passes of the first, and of what is kept where that was made in this process.
+    """
+    from glia.alternatives import SMALLEST_PARALLEL, fastest, precision_ladder, precision_of
+    from glia.compile_report import cast_report, casts_anything
+
+    check_options(options)
+    before = run_pipeline(graph, options, observer, stop_after=_BEFORE_CASTS)
+    ladder = precision_ladder(options)
+    if not casts_anything(before, options):
+        ladder = ladder[-1:]
+    is_parallel = len(before.nodes) >= SMALLEST_PARALLEL and not options.dump
+    processes = options.num_parallel_jobs if is_parallel else 1
+    steps: dict[str, list[PassResult]] = {}
+
+    def build(alternative: CompileOptions) -> Neff:
+        passed = steps.setdefault(alternative.auto_cast, [])
+        observe = observer if alternative is ladder[0] else observer and passed.append
+        return _finish(graph, before, options, alternative, observe)
+
+    neff, place, compared = fastest(ladder, build, processes)
+    if place and observer:
+        for step in steps.get(ladder[place].auto_cast) or ():
+            observer(step)
+    report = {
+        "precision": {
+            "asked": precision_of(options),
+            "compiled": precision_of(ladder[place]),
+            "alternatives": [dataclasses.asdict(each) for each in compared],
+        },
+        "casts": cast_report(before, options, ladder[place]),
+        **neff.report,
+    }
+    return dataclasses.replace(neff, report=report)
+
+
+def _finish(
+    graph: Graph,
+    before: Graph,
+    options: CompileOptions,
+    alternative: CompileOptions,
+    observer: Observer | None,
+) -> Neff:
+    """The NEFF of a graph, of which `before` is what passes before the casts have made."""
+    from glia.compile_report import nest_report
     from glia.graph.flops import count_flops
     from glia.machine.ir import Program
     from glia.neff.package import Neff
 
-    check_options(options)
-    statistics = {"flops": count_flops(graph)}
-    result = run_pipeline(graph, options, observer)
+    tiles: list[Any] = []
+    machines: list[Any] = []
+
+    def observe(step: PassResult) -> None:
+        if step.level == "tile":
+            tiles[:] = [step.ir]
+        elif step.level == "machine" and step.ir.emitted:
+            machines[:] = [step.ir]
+        if observer:
+            observer(step)
+
+    result = run_pipeline(before, alternative, observe, start_after=_BEFORE_CASTS)
     results = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(program, Program) for program in results):
         raise InternalError("the pipeline did not end in machine programs")
-    programs = tuple(_restore_boundary_types(program, graph) for program in results)
     recorded = dataclasses.asdict(options)
     return Neff(
-        programs=programs,
+        programs=tuple(_restore_boundary_types(program, graph) for program in results),
         options={
             name: value for name, value in recorded.items() if name not in _UNRECORDED_OPTIONS
         },
-        statistics=statistics,
+        statistics={"flops": count_flops(graph)},
+        report={"nests": nest_report(tiles[0], machines[0].emitted if machines else {})},
         is_compressed=not options.fast_loading_neuron_binaries,
     )
 
@@ -125,14 +182,20 @@ def run_pipeline(
     options: CompileOptions,
     observer: Observer | None = None,
     stop_after: str = "",
+    start_after: str = "",
 ) -> Any:
-    """The result of every pass in order, or of those up to and including `stop_after`."""
+    """The result of every pass in order, or of those up to and including `stop_after`.
+
+    With `start_after`, `graph` is what the passes up to and including that one have made.
+    """
     ir: Any = graph
     total = len(PIPELINE)
     checkpoints: dict[str, tuple[int, Any]] = {}  # pass -> (next index, IR) to recover from
-    if observer:
-        observer(PassResult(IMPORT, "graph", ir, 0.0, 0, total))
     index = 0
+    if start_after:
+        index = 1 + [each.name for each in PIPELINE].index(start_after)
+    elif observer:
+        observer(PassResult(IMPORT, "graph", ir, 0.0, 0, total))
     while index < total and stop_after != IMPORT:
         each = PIPELINE[index]
         index += 1

@@ -117,7 +117,6 @@ INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
     ),
     "distribution_strategy": (("",), "collectives are neither coalesced nor moved"),
     "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
-    "num_parallel_jobs": ((8, 1), "a model is compiled in one process"),
     "fast_context_switch": ((False,), "all weights are loaded with the model"),
     "product_limits": ((False,), "limits of the product alone are not enforced"),
 }

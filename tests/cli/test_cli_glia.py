@@ -94,6 +94,18 @@ def test_inspect_goes_as_far_as_it_can_with_other_compilers_files() -> None:
     assert "sg00/def.json" in text
 
 
+def test_explain_code_says_what_was_cast_and_how_nests_run() -> None:
+    matmul = next(program for program in PROGRAMS if program.name == "matmul")
+    glia.compile(hlo_bytes(matmul), auto_cast="matmult").save("cast.neff")
+    text = invoke("explain-code", "cast.neff").stdout
+    for expected in ("asked for: matmult/bf16", "us simulated", "dot f32[", "the PE saves",
+                     "dot.0 on tensor: tiles [", "nc_matmul "):  # fmt: skip
+        assert expected in text
+    facts = json.loads(invoke("explain-code", "cast.neff", "--json").stdout)
+    assert facts["casts"]["contractions"][0]["reason"] in text
+    assert "no report: a kernel" in invoke("explain-code", "probe.neff").stdout
+
+
 def test_explain_prints_cause_fix_and_example_of_declared_errors() -> None:
     for code in declared_errors():
         text = invoke("explain", code).stdout

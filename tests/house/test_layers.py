@@ -10,8 +10,8 @@ from house.source import PACKAGE, functions, imported, nodes_of, place, python_f
 
 ORDER = (
     "base", "arch", "options", "isa", "graph", "frontend", "tile", "machine", "neff", "custom_call",
-    "pipeline", "compiler", "sim", "timing", "profile", "runtime", "nki", "kernels", "plugins",
-    "conformance", "cli",
+    "pipeline", "sim", "timing", "alternatives", "compile_report", "compiler", "profile", "runtime",
+    "nki", "kernels", "plugins", "conformance", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}

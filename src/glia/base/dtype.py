@@ -90,6 +90,7 @@ F8E3M4 = _dtype("f8e3m4", 8, Kind.FLOAT, ml_dtypes.float8_e3m4)
 F8E8M0FNU = _dtype("f8e8m0fnu", 8, Kind.FLOAT, ml_dtypes.float8_e8m0fnu)
 F4E2M1FN = _dtype("f4e2m1fn", 4, Kind.FLOAT, ml_dtypes.float4_e2m1fn)
 TF32 = _dtype("tf32", 32, Kind.FLOAT, [("tf32", "<f4")])
+TF32_BITS = (8, 10)  # exponent, mantissa
 C64 = _dtype("c64", 64, Kind.COMPLEX, np.complex64)
 C128 = _dtype("c128", 128, Kind.COMPLEX, np.complex128)
 

@@ -367,6 +367,27 @@ def _inspect_text(description: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+@main.command("explain-code", short_help="Explain what the compiler decided for a NEFF.")
+@click.argument("neff", metavar="F.neff")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def explain_code_command(neff: str, as_json: bool) -> None:
+    """Print what was cast in F.neff and why, and the engine, tiles and instructions of each nest.
+
+    The compiler records this in the NEFF. Where --auto-cast allows several precisions, the
+    simulated time of each is printed.
+
+    \b
+    Examples:
+      glia explain-code model.neff
+      glia explain-code model.neff --json
+    """
+    from glia.cli.explain_code import explain_code, explain_code_text
+    from glia.neff.package import Neff
+
+    facts = explain_code(Neff.load(neff))
+    click.echo(json.dumps(facts) if as_json else explain_code_text(facts))
+
+
 @main.command(short_help="Explain an error code or an instruction.")
 @click.argument("subject", metavar="[CODE|INSTRUCTION|timing]", required=False)
 def explain(subject: str | None) -> None:

@@ -80,6 +80,8 @@ class Program:
     body: tuple[Statement, ...]
     addresses: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what a pass wants the user to know: spills, casts, ...
+    # nest -> mnemonic -> instructions, as emitted; a program that was read from a file has none
+    emitted: Mapping[str, Mapping[str, int]] = field(default_factory=dict, compare=False)
     cache: ProgramCache = field(default_factory=ProgramCache, init=False, repr=False, compare=False)
 
     def instructions(self) -> Iterator[Instr]:

@@ -25,7 +25,7 @@ def describe_neff(data: bytes | memoryview) -> dict[str, Any]:
         "members": {name: len(content) for name, content in members.items()},
     }
     try:
-        programs, options, statistics, is_compressed = read_neff(view)
+        programs, options, statistics, is_compressed, _ = read_neff(view)
     except ForeignNeff:
         return described
     described["target"] = programs[0].target

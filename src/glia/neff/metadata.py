@@ -15,6 +15,8 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Program
 
+REPORT = "debug_info/compilation.json"  # what the compiler decided; absent for kernels
+
 _ENGINE_FILES = {
     "tensor": "PE",
     "vector": "DVE",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from glia.base.files import read_file, write_atomically
 from glia.machine.binary.errors import NeffError
@@ -20,14 +21,16 @@ MAXIMUM_BYTES = 1 << 38  # more than the HBM of any chip
 class Neff:
     """A compiled model: one program for each physical core, and the options it was compiled with.
 
-    `options` are the compiler options that produced it and `statistics` numbers about the source
-    model ("flops": of its contractions); both are written as JSON and must hold plain values.
+    `options` are the compiler options that produced it, `statistics` numbers about the source
+    model ("flops": of its contractions) and `report` what the compiler decided (`explain_code`);
+    all are written as JSON and must hold plain values.
     """
 
     programs: tuple[Program, ...]
     options: Mapping[str, object] = field(default_factory=dict)
     statistics: Mapping[str, float] = field(default_factory=dict)
     is_compressed: bool = True
+    report: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         given, made = (
@@ -85,7 +88,9 @@ class Neff:
         return Neff.from_bytes(neff_bytes(Path(path)))
 
     def _pieces(self) -> list[bytes]:
-        return neff_pieces(self.programs, self.options, self.statistics, self.is_compressed)
+        return neff_pieces(
+            self.programs, self.options, self.statistics, self.is_compressed, self.report
+        )
 
 
 def _distinct(bindings: Iterable[Binding]) -> tuple[Binding, ...]:

@@ -22,16 +22,18 @@ from glia.neff.layout import (
     Header,
     unpack_header,
 )
-from glia.neff.metadata import engine_file
+from glia.neff.metadata import REPORT, engine_file
 
 MAXIMUM_CORES = 64  # tpb_per_node has one byte for each of at most 64 nodes
 MAXIMUM_JSON_BYTES = 64 << 20
 
-Contents = tuple[tuple[Program, ...], Mapping[str, object], Mapping[str, float], bool]
+Contents = tuple[
+    tuple[Program, ...], Mapping[str, object], Mapping[str, float], bool, Mapping[str, Any]
+]
 
 
 def read_neff(data: memoryview) -> Contents:
-    """(programs, options, statistics, is compressed) of a NEFF that glia wrote.
+    """(programs, options, statistics, is compressed, report) of a NEFF that glia wrote.
 
     Raises NotANeff, DamagedNeff, ForeignNeff, UnsupportedNeffVersion or IllegalProgram, and nothing
     else whatever the bytes are.
@@ -53,7 +55,8 @@ def read_neff(data: memoryview) -> Contents:
     if not isinstance(options, dict):
         raise DamagedNeff(part="info.json", reason="options is not an object")
     is_compressed = bytes(data[HEADER_BYTES : HEADER_BYTES + 2]) == b"\x1f\x8b"
-    return programs, options, _statistics(members), is_compressed
+    report = read_json(members, REPORT) if REPORT in members else {}
+    return programs, options, _statistics(members), is_compressed, report
 
 
 def read_members(header: Header, data: memoryview) -> dict[str, memoryview]:

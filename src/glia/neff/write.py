@@ -14,6 +14,7 @@ from glia.machine.ir import Program
 from glia.neff.archive import Member, pack_archive
 from glia.neff.layout import BUILD_PREFIX, Header
 from glia.neff.metadata import (
+    REPORT,
     engine_file,
     engine_view,
     graph_view,
@@ -29,6 +30,7 @@ def neff_pieces(
     options: Mapping[str, object],
     statistics: Mapping[str, float],
     is_compressed: bool,
+    report: Mapping[str, object] | None = None,
 ) -> list[bytes]:
     """The bytes of a NEFF, in pieces: header, then archive. Equal arguments give equal bytes."""
     texts: list[Member] = [
@@ -37,6 +39,7 @@ def neff_pieces(
         ("info.json", _json(_info(programs, options))),
         ("hlo_stats.json", _json(dict(statistics))),
         ("metrics.json", _json(metrics(programs))),
+        *([(REPORT, _json(dict(report)))] if report else ()),
     ]
     weights: dict[str, np.ndarray] = {}
     names: dict[int, str] = {}  # one member serves cores that share a constant

@@ -7,7 +7,7 @@ from glia.base.dtype import F32
 from glia.tile.ir import Apply, Expr, Load, Nest
 
 PARTITIONS = 128  # rows of SBUF and PSUM, of every generation
-TRANSPOSABLE_BYTES = (2, 4)  # element widths the PE can transpose
+TRANSPOSABLE_BYTES = (1, 2, 4)  # element widths of tiles that can be transposed
 
 
 def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from glia.base.affine import Affine
-from glia.base.dtype import DType, integer_limits
+from glia.base.dtype import TF32, DType, integer_limits
 from glia.base.errors import InternalError, Unspecified
 from glia.graph import ops, scalar
 from glia.graph.ir import Parameter, TensorType
 from glia.graph.ops.scalar_regions import MONOIDS, identity
+from glia.isa.numerics import narrow, widen
 from glia.tile.build.nest import strides_of
 from glia.tile.ir import (
     Accumulator,
@@ -192,6 +193,10 @@ class _PointSpace:
 
     def load(self, load: Load) -> Array:
         """The loaded value at every point; InternalError when it leaves the buffer."""
+        found = self._load(load)
+        return widen(narrow(found, TF32)) if load.dtype is TF32 else found
+
+    def _load(self, load: Load) -> Array:
         array = self.memory[load.buffer]
         if not load.guards and not load.dynamic:
             return self._view(array, load.index, load.buffer)
@@ -210,7 +215,7 @@ class _PointSpace:
         found = array[tuple(places)] if places else array.reshape((1,) * len(self.ranges))
         if holds is True:
             return found
-        fill = np.asarray(load.fill).astype(load.dtype.numpy)
+        fill = np.asarray(load.fill).astype(array.dtype)
         return np.where(holds, found, fill)
 
     def _view(self, array: Array, index: tuple[Affine, ...], name: str) -> Array:

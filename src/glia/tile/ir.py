@@ -72,7 +72,11 @@ class Dynamic:
 
 @dataclass(frozen=True)
 class Load:
-    """Read buffer[index]; where a guard fails the value is `fill`."""
+    """Read buffer[index]; where a guard fails the value is `fill`.
+
+    `dtype` is the buffer's, or tf32 for a float32 buffer: the PE then reads the value rounded to
+    10 bits of mantissa.
+    """
 
     buffer: str
     dtype: DType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from glia.base.affine import Affine
-from glia.base.dtype import PRED
+from glia.base.dtype import F32, PRED, TF32
 from glia.base.errors import InternalError
 from glia.graph.ops.scalar_regions import MONOIDS
 from glia.graph.scalar import FUNCTIONS
@@ -124,7 +124,9 @@ def _verify_expression(
             _require(expression.buffer in program.buffers, f"no buffer {expression.buffer}", nest)
             buffer = program.buffers[expression.buffer]
             _require(buffer.name in written, f"{buffer.name} is read before it is written", nest)
-            _require(expression.dtype is buffer.dtype, f"a load of {buffer.name} mistypes it", nest)
+            is_rounded = expression.dtype is TF32 and buffer.dtype is F32
+            is_typed = is_rounded or expression.dtype is buffer.dtype
+            _require(is_typed, f"a load of {buffer.name} mistypes it", nest)
             _verify_access(nest, buffer, expression, expression.guards, extents)
         elif isinstance(expression, Index):
             known = set(expression.expression.variables) <= set(extents)

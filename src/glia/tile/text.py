@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.dtype import DTYPES, DType
+from glia.base.dtype import DTYPES, TF32, DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.scanner import Scanner
 from glia.tile.ir import (
@@ -199,6 +199,8 @@ def _schedule(schedule: Schedule) -> str:
 
 def _load(load: Load) -> str:
     text = f"{load.buffer}[{', '.join(map(str, load.index))}]"
+    if load.dtype is TF32:
+        text += f" as {TF32}"
     if load.guards:
         checks = ", ".join(f"{guard.expression} < {guard.extent}" for guard in load.guards)
         text += f" where ({checks}) else {_number(load.fill)}"
@@ -423,6 +425,10 @@ class _Parser:
 
     def load(self, buffer: str) -> Load:
         scan, index = self.scanner, self.index()
+        dtype = self.buffers[buffer].dtype
+        if scan.accept("as"):
+            scan.expect(str(TF32))
+            dtype = TF32
         guards: list[Guard] = []
         fill: float | int = 0
         if scan.accept("where"):
@@ -434,7 +440,6 @@ class _Parser:
                 scan.accept(",")
             scan.expect("else")
             fill = self.number(scan.take())
-        dtype = self.buffers[buffer].dtype
         return Load(buffer, dtype, index, tuple(guards), fill, self.offsets())
 
     def index(self) -> tuple[Affine, ...]:

@@ -4,7 +4,7 @@ With `matmult` the operands of contractions and convolutions are cast, their res
 With `all` every float32 value inside the graph is cast; parameters and results keep their types.
 tf32 is no type of its own but float32 with fewer mantissa bits, so it only concerns contractions;
 fp8 holds too little for elementwise work, so `all` with fp8 casts contractions to fp8 and the rest
-to bfloat16.
+to bfloat16. A contraction is cast where that pays (`cast_benefit`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glia.arch import get_target
-from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F16, F32, DType, float_limits
+from glia.base.dtype import BF16, F8E4M3, F8E4M3FN, F16, F32, TF32, TF32_BITS, DType, float_limits
 from glia.graph.ir import OPS, Graph, Node, Parameter
 from glia.graph.ops import (
-    Broadcast,
     Constant,
     Convert,
     Convolution,
@@ -28,21 +27,16 @@ from glia.graph.ops import (
     Reduce,
     ReducePrecision,
     ReduceWindow,
-    Reshape,
-    Reverse,
-    Slice,
-    Transpose,
     results_of,
 )
 from glia.graph.ops.scalar_regions import monoid
+from glia.graph.passes.cast_benefit import MOVES, CastBenefit, benefit_of
 from glia.graph.passes.retype import Retyping, retype
 from glia.graph.rules.constructors import apply, convert, monoid_region, splat_like
 from glia.graph.rules.driver import RewriteRule, apply_rules, results_as_node, rule
 from glia.options import CompileOptions
 
 _TYPES = {"bf16": BF16, "fp16": F16}
-_TF32_BITS = (8, 10)
-_MOVES = (Broadcast, Reshape, Reverse, Slice, Transpose)
 
 
 def cast_dtypes(graph: Graph, options: CompileOptions) -> Graph:
@@ -64,47 +58,68 @@ def _operand_rules(options: CompileOptions) -> tuple[RewriteRule, ...]:
 
     @rule
     def cast_dot(op: Dot) -> Node | None:
-        """dot(a, b) = dot(narrow a, narrow b) with a float32 result"""
-        if not _is_castable(op.a, op.b, op.result_dtype, options):
+        """dot(a, b) = dot(narrow a, narrow b) with a float32 result, where that pays"""
+        if not _casts(op, options):
             return None
         return dataclasses.replace(op, a=narrow(op.a), b=narrow(op.b))
 
     @rule
     def cast_convolution(op: Convolution) -> Node | None:
-        """convolution(x, k) = convolution(narrow x, narrow k) with a float32 result"""
-        if not _is_castable(op.x, op.kernel, op.result_dtype, options):
+        """convolution(x, k) = convolution(narrow x, narrow k), f32 result, where that pays"""
+        if not _casts(op, options):
             return None
         return dataclasses.replace(op, x=narrow(op.x), kernel=narrow(op.kernel))
 
     return cast_dot, cast_convolution
 
 
-def _is_castable(a: Node, b: Node, result: DType, options: CompileOptions) -> bool:
+def _casts(op: Dot | Convolution, options: CompileOptions) -> bool:
+    """Whether the operands of a contraction are cast."""
+    benefit = contraction_benefit(op, options)
+    return benefit is not None and benefit.pays
+
+
+def contraction_benefit(op: Dot | Convolution, options: CompileOptions) -> CastBenefit | None:
+    """What the cast that the options ask for saves and takes; None where they ask for none."""
+    if options.auto_cast == "none" or not _is_castable(op, options):
+        return None
+    return benefit_of(op, operand_dtype(options), get_target(options.target).arch)
+
+
+def _is_castable(op: Dot | Convolution, options: CompileOptions) -> bool:
     """Whether both operands are float32 (or what `all` made of it) and not yet narrowed."""
+    dtypes = {operand.dtype for operand in op.operands}
     if options.auto_cast_type == "fp8_e4m3" and options.auto_cast == "all":
-        return a.dtype in (F32, BF16) and b.dtype in (F32, BF16)
-    if a.dtype is not F32 or b.dtype is not F32 or result is not F32:
+        return dtypes <= {F32, BF16}
+    if dtypes != {F32} or op.result_dtype is not F32:
         return False
-    return not (_is_narrowed(a) and _is_narrowed(b))
+    return not all(map(_is_narrowed, op.operands))
 
 
 def _is_narrowed(x: Node) -> bool:
     match x:
         case ReducePrecision(_, exponent, mantissa):
-            return (exponent, mantissa) == _TF32_BITS
+            return (exponent, mantissa) == TF32_BITS
     return False
 
 
-def _narrow_operand(x: Node, options: CompileOptions) -> Node:
-    if options.auto_cast_type == "tf32":
-        return ReducePrecision(x, *_TF32_BITS)
+def operand_dtype(options: CompileOptions) -> DType:
+    """The dtype that operands of contractions are cast to."""
     if options.auto_cast_type != "fp8_e4m3":
-        return convert(x, _TYPES[options.auto_cast_type])
+        return _TYPES.get(options.auto_cast_type, TF32)
     core = get_target(options.target).arch
-    eight = F8E4M3FN if core.capabilities.has_microscaling_dtypes else F8E4M3
-    largest = float(float_limits(eight.numpy).max)
+    return F8E4M3FN if core.capabilities.has_microscaling_dtypes else F8E4M3
+
+
+def _narrow_operand(x: Node, options: CompileOptions) -> Node:
+    narrow = operand_dtype(options)
+    if narrow is TF32:
+        return ReducePrecision(x, *TF32_BITS)
+    if narrow.bits > 8:
+        return convert(x, narrow)
+    largest = float(float_limits(narrow.numpy).max)
     inside = apply("clamp", splat_like(-largest, x), x, splat_like(largest, x))
-    return convert(inside, eight)
+    return convert(inside, narrow)
 
 
 def _cast_everything(graph: Graph, narrow: DType) -> Graph:
@@ -142,7 +157,7 @@ def _unnarrowed_source(new: Node, old: Node) -> Node:
     """`new`, the image of `old`, without the cast of an operand that was at most moved."""
     if isinstance(old, Parameter | Constant | CustomCall | Get):
         return new.x if isinstance(new, Convert) and new.x.dtype is old.dtype else new
-    if isinstance(old, _MOVES) and type(new) is type(old):
+    if isinstance(old, MOVES) and type(new) is type(old):
         return new.with_operands([_unnarrowed_source(new.x, old.x)])
     return new
 

@@ -15,7 +15,7 @@ import math
 
 from glia.arch import Arch, get_target
 from glia.graph.ir import Graph, Node
-from glia.graph.ops import Convolution, Slice, Transpose
+from glia.graph.ops import Convolution, ReducePrecision, Slice, Transpose
 from glia.graph.rules.constructors import concatenate, constant, pad, reshape, reverse
 from glia.graph.rules.driver import RewriteRule, apply_rules
 from glia.options import CompileOptions
@@ -78,7 +78,14 @@ def copying_ns(op: Convolution, folded: tuple[int, ...], arch: Arch) -> float:
 
 
 def with_rows_as_channels(op: Convolution, folded: tuple[int, ...]) -> Node:
-    """The same convolution over copies of x, one for each row of the folded dimensions."""
+    """The same convolution over copies of x, one for each row of the folded dimensions.
+
+    Copies are rounded, where x is, as the convolution reads them.
+    """
+    if isinstance(op.x, ReducePrecision):
+        plain = with_rows_as_channels(dataclasses.replace(op, x=op.x.x), folded)
+        assert isinstance(plain, Convolution)
+        return dataclasses.replace(plain, x=op.x.with_operands((plain.x,)))
     window = op.kernel.shape[2:]
     offsets = itertools.product(*(range(window[d]) for d in folded))
     edges = [(op.low[d], op.high[d]) if d in folded else (0, 0) for d in range(len(window))]

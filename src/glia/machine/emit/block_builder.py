@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,6 +30,7 @@ class BlockBuilder:
         self.loc: Loc = UNKNOWN
         self._blocks: list[list[Statement]] = [[]]
         self._names: dict[str, int] = {}
+        self._count: Counter[str] = Counter()
 
     @property
     def block(self) -> list[Statement]:
@@ -50,6 +52,16 @@ class BlockBuilder:
     def emit(self, instruction: Instr) -> None:
         """Append one instruction."""
         self.block.append(instruction)
+        self._count[instruction.mnemonic()] += 1
+
+    @contextmanager
+    def counted(self) -> Iterator[Counter[str]]:
+        """Count the instructions that are emitted, by mnemonic."""
+        before, self._count = self._count, Counter()
+        try:
+            yield self._count
+        finally:
+            self._count = before
 
     @contextmanager
     def nested(self) -> Iterator[list[Statement]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from glia.base.affine import ZERO, Affine
-from glia.base.dtype import PRED, U8, DType
+from glia.base.dtype import F32, PRED, TF32, U8, DType
 from glia.machine.emit.layout import AxisRange, Dim, Env
 from glia.tile.contraction import PARTITIONS
 from glia.tile.ir import Load
@@ -107,5 +107,5 @@ def _assign_strides(dims: Sequence[Dim]) -> list[Dim]:
 
 
 def storage_dtype(dtype: DType) -> DType:
-    """The dtype of a tile of `dtype` values: booleans are stored as bytes 0 and 1."""
-    return U8 if dtype is PRED else dtype
+    """The dtype of a tile of `dtype` values: booleans are bytes 0 and 1, tf32 is float32."""
+    return {PRED: U8, TF32: F32}.get(dtype, dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from glia.arch import get_target
 from glia.base.affine import ZERO
 from glia.base.dtype import PRED, S32
@@ -35,6 +37,7 @@ class ProgramEmitter:
         self.program = program
         self.target = target
         self.builder = BlockBuilder()
+        self.emitted: dict[str, Counter[str]] = {}
         sources = {name: self._source(buffer) for name, buffer in program.buffers.items()}
         costs = InstructionCosts(get_target(target).arch)
         self.context = EmitContext(self.builder, costs, dict(program.buffers), sources)
@@ -54,6 +57,7 @@ class ProgramEmitter:
             {name: value for name, value in constants.items() if name in tiles},
             body,
             notes=self.program.notes,
+            emitted={nest: dict(sorted(each.items())) for nest, each in self.emitted.items()},
         )
 
     def _used_tiles(self, body: tuple[Statement, ...]) -> dict[str, Tile]:
@@ -130,7 +134,9 @@ class ProgramEmitter:
         kind: type[ContractionEmitter | VectorNestEmitter] = (
             ContractionEmitter if schedule.engine == "tensor" else VectorNestEmitter
         )
-        kind(self.context, nest, schedule).emit()
+        with self.builder.counted() as count:
+            kind(self.context, nest, schedule).emit()
+        self.emitted[nest.name] = count
 
     def _load_register(self, register: str, buffer: str) -> None:
         """Load a scalar buffer into a register, through int32 when it is narrower."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from glia.base.affine import ZERO, Affine
-from glia.base.dtype import DType
+from glia.base.dtype import TF32, DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.block_builder import BlockBuilder
@@ -213,7 +213,7 @@ class NestEmitter:
         pattern = home_pattern(home, self._resolve_offsets(load).index, point)
         if pattern is None:
             raise InternalError(f"{load.buffer} does not line up with {self.nest.name}")
-        return pattern
+        return replace(pattern, dtype=TF32) if load.dtype is TF32 else pattern
 
     def selector(self, point: Point, accumulator: Pattern | None = None) -> Selector:
         """An instruction selector for one point of this nest."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from glia.arch.kit import Arch
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F32
+from glia.base.dtype import BF16, F32, U8
 from glia.base.errors import InternalError
 from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy
@@ -299,12 +299,25 @@ class Stager:
 
         The PE does where it moves bits. Where it multiplies by an identity matrix, which makes a
         row of dst NaN for one infinity or NaN of data, and every small negative integer is the
-        pattern of a NaN, the Vector Engine transposes blocks of 32 x 32 instead.
+        pattern of a NaN, the Vector Engine transposes blocks of 32 x 32 instead. Bytes go through
+        the PE as numbers, which bfloat16 holds exactly.
         """
-        if not self.arch.capabilities.has_bit_exact_transpose:
+        if data.dtype.bytes == 1:
+            self._transpose_on_array(replace(dst, dtype=U8), self._bytes_as_numbers(data))
+        elif self.arch.capabilities.has_bit_exact_transpose:
+            self._transpose_on_array(_as_float(dst), _as_float(data))
+        else:
             self._transpose_by_quadrants(dst, data)
-            return
-        data, dst = _as_float(data), _as_float(dst)
+
+    def _bytes_as_numbers(self, data: Pattern) -> Pattern:
+        """A copy of bytes, taken as the numbers 0 to 255, in bfloat16."""
+        wide = self.builder.tile("wide", Memory.SBUF, BF16, data.partitions, data.free)
+        source = replace(data, dtype=U8)
+        copied, loc = whole_tile(wide), self.builder.loc
+        self.builder.emit(TensorCopy(dst=copied, src=source, on="gpsimd", loc=loc))
+        return copied
+
+    def _transpose_on_array(self, dst: Pattern, data: Pattern) -> None:
         transposed = self.builder.tile(
             "turned", Memory.PSUM, data.dtype, dst.partitions, data.partitions
         )

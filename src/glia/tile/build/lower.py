@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from glia.base.dtype import PRED, S32
+from glia.base.dtype import F32, PRED, S32, TF32_BITS
 from glia.frontend.errors import UnsupportedOperator
 from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType
@@ -46,6 +46,7 @@ from glia.tile.build.values import (
     PadValue,
     ReshapeValue,
     ReverseValue,
+    RoundedValue,
     ScalarValue,
     SliceValue,
     TransposeValue,
@@ -219,7 +220,8 @@ def _lower_precision(
     block: NestBlock, node: ops.ReducePrecision, args: list[DeferredValue]
 ) -> DeferredValue:
     bits = (node.exponent_bits, node.mantissa_bits)
-    return ElementwiseValue(block, node, "reduce_precision", args, bits)
+    kind = RoundedValue if bits == TF32_BITS and node.dtype is F32 else ElementwiseValue
+    return kind(block, node, "reduce_precision", args, bits)
 
 
 def _lower_broadcast(

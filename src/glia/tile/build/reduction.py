@@ -13,6 +13,7 @@ from glia.graph.ir import Graph, Node
 from glia.graph.ops.scalar_regions import identity, monoid
 from glia.tile.build.nest import Index, NestBuilder, delinearise
 from glia.tile.build.read_cost import read_cost
+from glia.tile.build.rounding import reads_as_tf32
 from glia.tile.build.values import DeferredValue, ScalarValue, guards, plain_load
 from glia.tile.ir import Accumulator, Apply, Expr, Literal, Reduction
 
@@ -102,7 +103,9 @@ def product(
     nest: NestBuilder, a: tuple[DeferredValue, Index], b: tuple[DeferredValue, Index], dtype: DType
 ) -> Expr:
     """The product of two plain loads."""
-    return Apply("multiply", (plain_load(a[0], nest, a[1]), plain_load(b[0], nest, b[1])), dtype)
+    is_rounded = reads_as_tf32(a[0], b[0])
+    left, right = (plain_load(value, nest, at, is_rounded) for value, at in (a, b))
+    return Apply("multiply", (left, right), dtype)
 
 
 def _remaining_dims(rank: int, *used: tuple[int, ...]) -> list[int]:
@@ -140,15 +143,19 @@ class ConvolutionValue(ReductionValue):
             step = nest.axis(f"w{d}", window[d])
             x.append(at * node.stride[d] + step * node.kernel_dilation[d] - node.low[d])
             kernel.append(step * -1 + (window[d] - 1) if node.kernel_reversal[d] else step)
-        left = guarded_load(self.x, nest, tuple(x), 0)
-        right = plain_load(self.kernel, nest, tuple(kernel))
+        is_rounded = reads_as_tf32(self.x, self.kernel)
+        left = guarded_load(self.x, nest, tuple(x), 0, is_rounded)
+        right = plain_load(self.kernel, nest, tuple(kernel), is_rounded)
         return Apply("multiply", (left, right), self.accumulator)
 
 
-def guarded_load(x: DeferredValue, nest: NestBuilder, index: Index, fill: float | int) -> Expr:
+def guarded_load(
+    x: DeferredValue, nest: NestBuilder, index: Index, fill: float | int, is_rounded: bool = False
+) -> Expr:
     """A load that gives `fill` outside x."""
     checks = guards(index, x.shape, nest)
-    return replace(plain_load(x, nest, index), guards=checks, fill=fill if checks else 0)
+    load = plain_load(x, nest, index, is_rounded)
+    return replace(load, guards=checks, fill=fill if checks else 0)
 
 
 def monoid_of(body: Graph, node: ops.Reduce | ops.ReduceWindow | ops.Scatter) -> str:

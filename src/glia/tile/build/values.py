@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from glia.base.affine import ZERO
-from glia.base.dtype import S32, DType
+from glia.base.dtype import S32, TF32, DType
 from glia.base.loc import Loc
 from glia.graph import ops
 from glia.graph.ir import Node, TensorType
@@ -225,6 +225,14 @@ class ElementwiseValue(DeferredValue):
     def compute(self, nest: NestBuilder, index: Index) -> Expr:
         args = tuple(arg.at(nest, index) for arg in self.args)
         return Apply(self.function, (*args, *self.extra), self.dtype)
+
+
+class RoundedValue(ElementwiseValue):
+    """A value rounded to tf32, which a contraction of such values does as it reads them."""
+
+    @property
+    def is_costly(self) -> bool:
+        return self.args[0].is_costly
 
 
 class MovementValue(DeferredValue):
@@ -488,18 +496,31 @@ def _shift(
     return shifted
 
 
-def plain_load(value: DeferredValue, nest: NestBuilder, index: Index) -> Load:
+def plain_load(
+    value: DeferredValue, nest: NestBuilder, index: Index, is_rounded: bool = False
+) -> Load:
     """The element at `index` as one load without guards or run-time offsets, for a contraction.
 
     A movement that needs axes split, or that repeats elements, is materialised itself, in the
-    reader's shape; otherwise its source is.
+    reader's shape; otherwise its source is. With `is_rounded` the load reads tf32, and so needs no
+    rounding before it.
     """
+    load = _plain_load(value, nest, index, is_rounded)
+    return replace(load, dtype=TF32) if is_rounded else load
+
+
+def _plain_load(value: DeferredValue, nest: NestBuilder, index: Index, is_rounded: bool) -> Load:
     if not value.buffer:
         base, at = value, index
         try:
-            while isinstance(base, MovementValue) and not base.buffer:
-                at = base.source_index(nest, at)
-                base = base.source
+            while not base.buffer:
+                if isinstance(base, MovementValue):
+                    at = base.source_index(nest, at)
+                    base = base.source
+                elif isinstance(base, RoundedValue) and is_rounded:
+                    base = base.args[0]
+                else:
+                    break
         except (Split, NotAffine):
             value.materialise()
         else:

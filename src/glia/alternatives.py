@@ -1,0 +1,143 @@
+"""Alternatives of one compilation, of which the fastest is kept.
+
+`--auto-cast` allows less precision for speed. Where the program with the casts would be slower, the
+next one on the ladder is taken: casts of contractions only, then none. What is compared is the
+simulated time of complete programs, so that no cast setting ever makes a model slower.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from glia.arch import get_target
+from glia.base.child_process import ChildProcess, can_fork
+from glia.base.errors import CompileError, InternalError
+from glia.machine.ir import Program
+from glia.neff.package import Neff
+from glia.options import CompileOptions
+from glia.timing.cores import simulate_cores
+from glia.timing.simulate import simulate_timing
+
+log = logging.getLogger(__name__)
+_GLIA = logging.getLogger("glia")
+
+SMALLEST_PARALLEL = 300
+"""Nodes of a graph below which another process takes longer to start than to do its work."""
+
+LEAST_PATIENCE_SECONDS = 60
+PATIENCE = 10  # times the time of this process's own work, that another process may take
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An alternative: its precision, and its simulated time (None where it does not compile)."""
+
+    precision: str
+    latency_us: float | None
+
+
+def precision_of(options: CompileOptions) -> str:
+    """The precision of a compilation in the words of its options: none, matmult/bf16 ..."""
+    if options.auto_cast == "none":
+        return "none"
+    return f"{options.auto_cast}/{options.auto_cast_type}"
+
+
+def precision_ladder(options: CompileOptions) -> tuple[CompileOptions, ...]:
+    """The options as they are, and those with fewer casts, in that order."""
+    steps = {"all": ("all", "matmult", "none"), "matmult": ("matmult", "none"), "none": ("none",)}
+    return tuple(dataclasses.replace(options, auto_cast=step) for step in steps[options.auto_cast])
+
+
+def latency_us(programs: Sequence[Program], target: str) -> float | None:
+    """The simulated time of the programs of a model's cores; None where it has none."""
+    arch = get_target(target).arch
+    try:
+        if len(programs) == 1:
+            return simulate_timing(programs[0], arch, trace=False).latency_ns / 1000
+        cores = simulate_cores(programs, arch, trace=False)
+    except CompileError:
+        return None
+    return max(core.latency_ns for core in cores) / 1000
+
+
+@dataclass(frozen=True)
+class _Built:
+    """An alternative that was built, here or in another process."""
+
+    us: float | None
+    get: Callable[[], Neff | None]
+
+
+def fastest(
+    ladder: Sequence[CompileOptions], build: Callable[[CompileOptions], Neff], processes: int
+) -> tuple[Neff, int, tuple[Compared, ...]]:
+    """The fastest program, its place on the ladder, and the times of all.
+
+    The first is built in this process and may raise; others that cannot be built are left out, with
+    a warning. With several `processes` they are built beside it; the result is the same.
+    """
+    started = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        children = [
+            stack.enter_context(ChildProcess(functools.partial(_work, build, options)))
+            for options in (ladder[1:processes] if can_fork() else ())
+        ]
+        first = build(ladder[0])
+        found = [_Built(latency_us(first.programs, first.target), lambda: first)]
+        patience = LEAST_PATIENCE_SECONDS + PATIENCE * (time.monotonic() - started)
+        for options, child in itertools.zip_longest(ladder[1:], children):
+            number = child.number(patience) if child else None
+            if child is None or number is None:
+                found.append(_build_quietly(build, options))
+            else:
+                found.append(_Built(number, functools.partial(_received, child)))
+        compared = tuple(
+            Compared(precision_of(options), None if each.us is None else round(each.us, 3))
+            for options, each in zip(ladder, found, strict=True)
+        )
+        for options, each in zip(ladder[1:], found[1:], strict=True):
+            if each.us is None:
+                log.warning("no program with precision %s", precision_of(options))
+        timed = [n for n, each in enumerate(found) if each.us is not None]
+        for place in sorted(timed, key=lambda n: found[n].us or 0.0):
+            neff = found[place].get()
+            if neff is not None:
+                return dataclasses.replace(neff, is_compressed=first.is_compressed), place, compared
+    return first, 0, compared
+
+
+def _work(
+    build: Callable[[CompileOptions], Neff], options: CompileOptions
+) -> tuple[float, Callable[[], bytes]]:
+    logging.disable(logging.CRITICAL)
+    neff = dataclasses.replace(build(options), is_compressed=False)
+    us = latency_us(neff.programs, neff.target)
+    if us is None:
+        raise InternalError(f"no time of {neff.name}")
+    return us, neff.to_bytes
+
+
+def _build_quietly(build: Callable[[CompileOptions], Neff], options: CompileOptions) -> _Built:
+    """Build without the messages that the first alternative has given already."""
+    level = _GLIA.level
+    _GLIA.setLevel(logging.CRITICAL)
+    try:
+        neff = build(options)
+    except CompileError:
+        return _Built(None, lambda: None)
+    finally:
+        _GLIA.setLevel(level)
+    return _Built(latency_us(neff.programs, neff.target), lambda: neff)
+
+
+def _received(child: ChildProcess) -> Neff | None:
+    data = child.result()
+    return None if data is None else Neff.from_bytes(data)

@@ -186,7 +186,7 @@ def test_wrong_use_ends_in_one_screen(arguments: tuple[str, ...], code: str, nam
     assert result.exit_code != 0
     assert named in result.output
     assert "Traceback" not in result.output
-    assert len(result.output.splitlines()) < 24
+    assert len(result.output.splitlines()) < 32
     if code:
         assert code in ERRORS
         assert result.stderr.startswith(f"[{code}]")

@@ -52,15 +52,9 @@ _MACHINE = "glia.machine.passes."
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(
-        "check_dtypes",
-        f"{_GRAPH}passes.check_dtypes:check_dtypes",
-        makes="graph",
-    ),
-    Pass(
         "canonicalize",
         f"{_GRAPH}passes.canonicalize:canonicalize",
         makes="graph",
-        after={"check_dtypes": "the error names an instruction of the user's program"},
     ),
     Pass(
         "simplify",
@@ -73,6 +67,12 @@ PIPELINE: tuple[Pass, ...] = (
         f"{_GRAPH}passes.propagate_constants:propagate_constants",
         makes="graph",
         after={"canonicalize": "constants lie under merged movement, so each is computed once"},
+    ),
+    Pass(
+        "check_dtypes",
+        f"{_GRAPH}passes.check_dtypes:check_dtypes",
+        makes="graph",
+        after={"propagate_constants": "frameworks convert numbers of 64 bits, which is folded"},
     ),
     Pass(
         "cast_dtypes",
@@ -119,10 +119,21 @@ PIPELINE: tuple[Pass, ...] = (
         after={"expand_complex": "it has no form for pairs of tensors"},
     ),
     Pass(
+        "narrow_by_range",
+        f"{_GRAPH}passes.narrow_by_range:narrow_by_range",
+        makes="graph",
+        after={
+            "propagate_constants": "ranges begin at constants",
+            "expand_random": "counters of random bits are 64-bit integers",
+        },
+        options=("native_int64",),
+    ),
+    Pass(
         "expand_int64",
         f"{_GRAPH}expand.int64:expand_int64",
         makes="graph",
         after={
+            "narrow_by_range": "values that fit 32 bits are no pairs",
             "expand_random": "random states are 64-bit integers",
             "expand_select_and_scatter": "what it picks and adds up may be 64-bit integers",
         },

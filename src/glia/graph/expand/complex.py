@@ -242,7 +242,7 @@ def _iota(node: Iota) -> Parts:
     raise _refuse(node)
 
 
-def _index_part(parts: Parts) -> Node:
+def _index_part(_: Node, parts: Parts) -> Node:
     return parts[0]
 
 

@@ -299,16 +299,19 @@ def _iota(node: Iota) -> Parts:
     return low, splat_like(0, low)
 
 
-def _index(parts: Parts) -> Node:
+def _index(index: Node, parts: Parts) -> Node:
     """The index saturated to s32: no tensor has an extent beyond 32 bits."""
     if len(parts) == 1:
         return parts[0]
     a = Wide(*parts)
     low = bitcast(a.low, S32)
     sign = apply("shift_right_arithmetic", low, splat_like(31, low))
+    most = splat_like(2**31 - 1, low)
+    if index.dtype.kind is Kind.UNSIGNED:
+        fits = equal_wide(a, Wide(bitcast(apply("and", low, most), U32), splat_like(0, a.high)))
+        return select(fits, low, most)
     fits = apply("equal", bitcast(sign, U32), a.high)
-    end = select(is_negative(a), splat_like(-(2**31), low), splat_like(2**31 - 1, low))
-    return select(fits, low, end)
+    return select(fits, low, select(is_negative(a), splat_like(-(2**31), low), most))
 
 
 def _split(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -67,7 +67,7 @@ class Family:
     bitcast: Callable[[Bitcast, Parts], Parts]
     contract: Callable[[Dot | Convolution, Parts, Parts], Parts]
     iota: Callable[[Iota], Parts]
-    index: Callable[[Parts], Node]
+    index: Callable[[Node, Parts], Node]
     refuse: Callable[[Node], CompileError]
 
 
@@ -190,7 +190,8 @@ class _Splitter:
     def indexed(self, node: Node, values: list[Parts]) -> Parts:
         """Gather and dynamic slices: the same on each part of the data, at one set of indices."""
         data = 2 if isinstance(node, DynamicUpdateSlice) else 1
-        indices = [self._family.index(parts) for parts in values[data:]]
+        pairs = zip(node.operands[data:], values[data:], strict=True)
+        indices = [self._family.index(operand, parts) for operand, parts in pairs]
         operands = zip(*values[:data], strict=True)
         return tuple(node.with_operands((*each, *indices)) for each in operands)
 
@@ -204,7 +205,7 @@ class _Splitter:
 
     def scatter(self, node: Scatter, values: list[Parts]) -> Parts:
         count = len(node.xs)
-        indices = self._family.index(values[count])
+        indices = self._family.index(node.indices, values[count])
         xs, updates = _flatten(values[:count]), _flatten(values[count + 1 :])
         body = self.region(node.body)
         new = dataclasses.replace(node, xs=xs, indices=indices, updates=updates, body=body)
@@ -227,7 +228,7 @@ class _Splitter:
         return results_of(While(_flatten(values), condition, body, loc=node.loc))
 
     def branch(self, node: Conditional, values: list[Parts]) -> Parts:
-        index = self._family.index(values[0])
+        index = self._family.index(node.index, values[0])
         rest, counts, first = values[1:], [], 0
         for count in node.operand_counts:
             counts.append(len(_flatten(rest[first : first + count])))

@@ -7,14 +7,13 @@ are summed. Digits whose product is a multiple of 2^64 do not count.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
 from glia.base.dtype import BF16, F32, PRED, S32, U32
 from glia.graph.expand.word_pairs import Wide, add_wide, shift_left_wide, shift_right_wide
 from glia.graph.ir import Node
-from glia.graph.ops import Convert, Convolution, Dot
+from glia.graph.ops import Convert, Convolution, Dot, with_factors
 from glia.graph.rules.constructors import apply, bitcast, convert, splat_like
 
 _EXACT_BITS = 24  # of the sums of whole numbers in float32
@@ -70,8 +69,7 @@ def _digit_of_result(
     """The sum of the contractions of all digits whose places add up to `place`."""
     total: Node | None = None
     for i in range(max(0, place - len(b) + 1), min(place + 1, len(a))):
-        product = dataclasses.replace(node.with_operands((a[i], b[place - i])), result_dtype=F32)
-        part = convert(product, S32)
+        part = convert(with_factors(node, a[i], b[place - i], F32), S32)
         total = part if total is None else apply("add", total, part)
     assert total is not None
     sign = apply("shift_right_arithmetic", total, splat_like(31, total))

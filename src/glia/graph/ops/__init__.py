@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glia.graph.ops.collective import COLLECTIVE_KINDS, Collective
-from glia.graph.ops.contract import Convolution, Dot
+from glia.graph.ops.contract import Convolution, Dot, with_factors
 from glia.graph.ops.control import Conditional, CustomCall, Get, While, results_of
 from glia.graph.ops.indexed import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 from glia.graph.ops.numeric import Cholesky, Fft, RngBits, RngUniform, TriangularSolve
@@ -61,4 +61,5 @@ __all__ = [
     "results_of",
     "returned_parameter",
     "scalar_graph",
+    "with_factors",
 ]

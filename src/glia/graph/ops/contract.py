@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from types import EllipsisType
 from typing import Any, ClassVar
 
@@ -194,3 +195,10 @@ class Convolution(Node):
             for i, by, count, step in zip(at, scale, counts, steps, strict=True)
         ]
         return (..., *slices)
+
+
+def with_factors(node: Dot | Convolution, a: Node, b: Node, result: DType) -> Dot | Convolution:
+    """The same contraction of other operands, with a result of another dtype."""
+    if isinstance(node, Dot):
+        return replace(node, a=a, b=b, result_dtype=result)
+    return replace(node, x=a, kernel=b, result_dtype=result)

@@ -49,7 +49,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Guard:
-    """Holds where 0 <= expression < extent."""
+    """Holds where 0 <= expression < extent; the expression is one index of the guarded load."""
 
     expression: Affine
     extent: int

@@ -183,6 +183,9 @@ def _verify_access(
         low, high = _guarded_bounds(part, guards, extents)
         inside = low > high or (low >= 0 and high + reach.get(d, 0) < buffer.shape[d])
         _require(inside, f"{part} leaves dimension {d} of {buffer.name}", nest)
+    for guard in guards:
+        _require(guard.expression in access.index,
+                 f"a guard on {guard.expression} is on no index of {buffer.name}", nest)  # fmt: skip
     for offset in access.dynamic:
         _require(0 <= offset.dimension < rank, "an offset names no dimension", nest)
         _require(offset.load.dtype.is_integer, "an offset is not an integer", nest)
@@ -201,15 +204,11 @@ def _reach(dynamic: Sequence[Dynamic]) -> dict[int, int]:
 def _guarded_bounds(
     part: Affine, guards: Sequence[Guard], extents: Mapping[str, int]
 ) -> tuple[int, int]:
-    """The bounds of an index where the guards hold.
-
-    A guard on an expression that differs from the index by a constant narrows it.
-    """
+    """The bounds of an index where the guards hold."""
     low, high = part.bounds(extents)
     for guard in guards:
-        if guard.expression.terms == part.terms:
-            shift = part.constant - guard.expression.constant
-            low, high = max(low, shift), min(high, guard.extent - 1 + shift)
+        if guard.expression == part:
+            low, high = max(low, 0), min(high, guard.extent - 1)
     return low, high
 
 

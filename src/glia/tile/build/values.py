@@ -379,10 +379,11 @@ class PadValue(DeferredValue):
         inner = tuple(i - low for i, low in zip(index, self.node.low, strict=True))
         load = self.source.at(nest, inner)
         assert isinstance(load, Load)
-        if load.guards or load.dynamic:
+        checks = guards(inner, self.source.shape, nest)
+        if load.guards or load.dynamic or any(c.expression not in load.index for c in checks):
             self.is_guarded, self.needs_buffer, self.parts = False, True, ()
             return self.compute(nest, index)
-        return replace(load, guards=guards(inner, self.source.shape, nest), fill=self.value.number)
+        return replace(load, guards=checks, fill=self.value.number)
 
     def write(self, target: StoreTarget) -> None:
         node, place = self.node, target.place

@@ -8,7 +8,7 @@ import math
 from glia.base.dtype import S32
 from glia.graph.ir import Graph, Node, TensorType
 from glia.graph.ops import Gather, Scatter
-from glia.graph.ops.scalar_regions import monoid, returned_parameter
+from glia.graph.ops.scalar_regions import combiner, monoid, returned_parameter
 from glia.graph.rules.constructors import (
     all_true,
     apply,
@@ -76,6 +76,25 @@ def _gather_windows(op: Scatter, x: Node) -> Node:
 def _overwrite_region(x: Node) -> Graph:
     scalar = TensorType(x.dtype)
     return region("overwrite", (scalar, scalar), lambda old, new: new)
+
+
+@rule
+def widen_narrow_arithmetic(op: Scatter) -> Node | None:
+    """scatter(x, updates) of integers narrower than 32 bits with arithmetic that wraps =
+    convert(scatter(convert(x), convert(updates))), since engines saturate to the narrow type"""
+    dtype = op.xs[0].dtype
+    if not _is_primitive(op) or not dtype.is_integer or dtype.bits >= S32.bits:
+        return None
+    function = monoid(op.body)
+    if function not in ("add", "multiply"):
+        return None
+    wide = dataclasses.replace(
+        op,
+        xs=(convert(op.xs[0], S32),),
+        updates=(convert(op.updates[0], S32),),
+        body=combiner(function, S32),
+    )
+    return convert(wide, dtype)
 
 
 @rule

@@ -122,7 +122,7 @@ class Gather(Node):
         found = x[_window_positions(starts, self.slice_sizes)] if starts else x
         dropped = (*self.collapsed_dims, *self.x_batch_dims)
         window = [size for d, size in enumerate(self.slice_sizes) if d not in dropped]
-        found = found.reshape(*found.shape[:batch_rank], *window)
+        found = found.reshape((*found.shape[:batch_rank], *window))
         rank = found.ndim
         inner, outer = tuple(range(batch_rank, rank)), tuple(range(batch_rank))
         return np.transpose(found, _insert_window_dimensions(outer, inner, self.offset_dims))

@@ -118,7 +118,8 @@ class Fft(Node):
         assert isinstance(self.type, TensorType)
         transform = getattr(np.fft, f"{self.kind}n")
         axes = tuple(range(-len(self.lengths), 0))
-        transformed: Array = transform(x, s=self.lengths, axes=axes)
+        with np.errstate(all="ignore"):
+            transformed: Array = transform(x, s=self.lengths, axes=axes)
         return transformed.astype(self.type.dtype.numpy)
 
 

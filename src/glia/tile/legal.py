@@ -184,8 +184,8 @@ def _verify_access(
         inside = low > high or (low >= 0 and high + reach.get(d, 0) < buffer.shape[d])
         _require(inside, f"{part} leaves dimension {d} of {buffer.name}", nest)
     for guard in guards:
-        _require(guard.expression in access.index,
-                 f"a guard on {guard.expression} is on no index of {buffer.name}", nest)  # fmt: skip
+        is_index = guard.expression in access.index
+        _require(is_index, f"no index of {buffer.name} is {guard.expression}, its guard's", nest)
     for offset in access.dynamic:
         _require(0 <= offset.dimension < rank, "an offset names no dimension", nest)
         _require(offset.load.dtype.is_integer, "an offset is not an integer", nest)

@@ -1,0 +1,84 @@
+"""One random program through every level: do graph, nests and the machine compute the same?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import glia
+from glia.base.errors import CompileError
+from glia.compiler import compile_graph, run_pipeline
+from glia.graph.evaluate import evaluate
+from glia.options import CompileOptions
+from glia.tile.evaluate import evaluate as evaluate_nests
+from glia.tile.ir import Program
+from support.random_graphs.cases import Case
+from support.random_graphs.noise import mismatches, tolerances
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Which class of failure it is, and the details."""
+
+    kind: str
+    detail: str
+
+
+def check(case: Case) -> Failure | None:
+    """The first level at which the program fails; None when all agree."""
+    options = CompileOptions(verify=True, **case.options)
+    try:
+        return _compare_levels(case, options)
+    except CompileError as error:
+        return Failure(f"{type(error).__name__} {error.code}", str(error))
+    except Exception as error:
+        notes = " ".join(getattr(error, "__notes__", ()))
+        return Failure(type(error).__name__, f"{error} {notes}")
+
+
+def _compare_levels(case: Case, options: CompileOptions) -> Failure | None:
+    cast = run_pipeline(case.graph, options, stop_after="cast_dtypes")
+    wanted = [np.asarray(value) for value in evaluate(cast, case.arrays)]
+    allowed = tolerances(cast, case.arrays, wanted)
+    nests = run_pipeline(case.graph, options, stop_after="choose_layouts")
+    inputs = [_reinterpret(array, nests, name) for array, name in zip(
+        case.arrays, nests.inputs, strict=True)]  # fmt: skip
+    found = [
+        np.frombuffer(np.ascontiguousarray(value).tobytes(), goal.dtype).reshape(goal.shape)
+        for value, goal in zip(evaluate_nests(nests, inputs), wanted, strict=True)
+    ]
+    failure = _difference("nests", found, wanted, allowed)
+    if failure is None:
+        model = glia.load(compile_graph(case.graph, options))
+        failure = _difference("machine", model(*case.arrays), wanted, allowed)
+    return failure
+
+
+def _reinterpret(array: Array, nests: Program, name: str) -> Array:
+    """An input's bytes as the nests hold it: complex numbers and 64-bit integers as pairs."""
+    buffer = nests.buffers[name]
+    held = np.frombuffer(np.ascontiguousarray(array).tobytes(), buffer.dtype.numpy)
+    return held.reshape(buffer.shape)
+
+
+def _difference(
+    level: str, found: Sequence[Array], wanted: Sequence[Array], allowed: Sequence[Array]
+) -> Failure | None:
+    for number, (value, goal, tolerance) in enumerate(zip(found, wanted, allowed, strict=True)):
+        value = np.asarray(value)
+        if (value.dtype, value.shape) != (goal.dtype, goal.shape):
+            return Failure(f"{level}: type", f"{value.dtype}{value.shape}")
+        wrong = mismatches(value, goal, tolerance)
+        if wrong.any():
+            at = tuple(map(int, np.argwhere(wrong)[0]))
+            return Failure(
+                f"{level}: values",
+                f"result {number}: {int(wrong.sum())} of {wrong.size} differ, first at {at}: "
+                f"{value[at]} instead of {goal[at]} (tolerance {tolerance[at]:.3g})",
+            )
+    return None

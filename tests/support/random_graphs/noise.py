@@ -1,0 +1,158 @@
+"""How far a right result may be from the reference: evaluation under random rounding errors.
+
+A program is evaluated several times, each operation that may round differently on the machine
+disturbed by a random error of its own size. Where the runs agree, the result is well determined and
+must be met; where they spread (cancellation, a comparison of nearly equal numbers), it may differ
+by a multiple of the spread. This is Monte Carlo arithmetic (Parker, 1997), which bounds long chains
+of operations, discontinuous ones among them, without a bound of its own for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from glia.base.dtype import DType, from_numpy
+from glia.graph import ops
+from glia.graph.ir import Graph, Node, Parameter, one_or_tuple
+
+Array = np.ndarray[Any, Any]
+
+RUNS = 7
+SPREADS = 6.0  # how many times the largest spread of the runs a result may be off
+
+# Relative errors of one operation: float32 as the activation functions' tables compute, narrower
+# floats one unit in the last place.
+_ERRORS = {"f32": 3e-6, "c64": 4e-6, "bf16": 2**-7, "f16": 2**-10}
+_NARROWEST = 2**-2
+
+# Maps that give the same bits on every machine.
+_EXACT = {"maximum", "minimum", "and", "or", "xor", "not", "select", "clamp", "negate", "abs",
+          "floor", "ceil", "round_nearest_even", "round_nearest_away", "sign", "real", "imag",
+          "complex", "copy", "is_finite"}  # fmt: skip
+_SUMS = (ops.Dot, ops.Convolution, ops.Reduce, ops.ReduceWindow, ops.Scatter, ops.SelectAndScatter,
+         ops.Fft)  # fmt: skip
+_SOLVERS = (ops.TriangularSolve, ops.Cholesky)  # whose errors grow with the condition
+
+
+def relative_error(dtype: DType) -> float:
+    """The relative error that one operation of this dtype may make."""
+    return _ERRORS.get(dtype.name, _NARROWEST) if dtype.is_float or dtype.is_complex else 0.0
+
+
+def tolerances(graph: Graph, arrays: Sequence[Array], reference: Sequence[Array]) -> list[Array]:
+    """For each result, how far each element may be off; infinite where nothing is determined."""
+    largest = [np.zeros(np.shape(value)) for value in reference]
+    for run in range(RUNS):
+        disturbed = _evaluate(graph, arrays, _Directions(run))
+        for spread, value, base in zip(largest, disturbed, reference, strict=True):
+            np.maximum(spread, _distance(value, base), out=spread)
+    return [
+        SPREADS * spread + _rounding(base) for spread, base in zip(largest, reference, strict=True)
+    ]
+
+
+class _Directions:
+    """Where the errors of a run point: all up, all down, then each its own way."""
+
+    def __init__(self, run: int) -> None:
+        self.random = np.random.default_rng([3, run])
+        self.common = (1.0, -1.0)[run] if run < 2 else 0.0
+
+    def draw(self, shape: tuple[int, ...]) -> Array:
+        """Factors from 0.5 to 1 and from -1 to -0.5."""
+        sizes = self.random.uniform(0.5, 1, shape)
+        return sizes * (self.common or self.random.choice((-1.0, 1.0), shape))
+
+
+def mismatches(found: Array, wanted: Array, tolerance: Array) -> Array:
+    """Which elements of a result are wrong."""
+    return ~(_distance(found, wanted) <= tolerance)
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _distance(a: Array, b: Array) -> Array:
+    """|a - b|: zero for equal infinities and for two NaNs, else infinite where either is none."""
+    if a.dtype.kind in "iub" and a.dtype.itemsize == 8:
+        return np.where(a == b, 0.0, np.maximum(np.abs(_wide(a) - _wide(b)), 1.0))
+    a, b = _wide(a), _wide(b)
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+
+
+def _rounding(base: Array) -> Array:
+    """What even a single operation may be off: its relative error, and flushed subnormals."""
+    error = relative_error(from_numpy(base.dtype))
+    if not error:
+        return np.zeros(base.shape)
+    size = np.abs(_wide(base))
+    return np.where(np.isfinite(size), 2 * error * size + 1e-37, 0.0)
+
+
+def _evaluate(graph: Graph, arrays: Sequence[Array], directions: _Directions) -> list[Any]:
+    values: dict[Node, Any] = {}
+    for node in graph.nodes:
+        if isinstance(node, Parameter):
+            values[node] = arrays[node.index]
+            continue
+        operands = [values[operand] for operand in node.operands]
+        values[node] = _disturbed(node, operands, directions)
+    return [values[result] for result in graph.results]
+
+
+def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
+    if isinstance(node, ops.While):
+        state = operands
+        while _evaluate(node.condition, state, directions)[0]:
+            state = _evaluate(node.body, state, directions)
+        return one_or_tuple(state)
+    if isinstance(node, _SOLVERS):
+        operands = [_shifted(value, np.abs(_wide(value)), directions) for value in operands]
+    value = node.compute(*operands)
+    if isinstance(value, tuple) or not relative_error(node.dtype) or _is_exact(node):
+        return value
+    size = np.abs(_wide(value))
+    if isinstance(node, _SUMS):
+        with np.errstate(all="ignore"):
+            magnitudes = np.abs(_wide(node.compute(*map(_magnitude, operands))))
+        rounds_every_sum = isinstance(node, (ops.Scatter, ops.SelectAndScatter))
+        size = np.maximum(magnitudes * (1.0 if rounds_every_sum else 0.25), size)
+    return _shifted(value, size, directions)
+
+
+def _shifted(value: Array, size: Array, directions: _Directions) -> Array:
+    """The value with errors relative to `size`; a NaN that is computed has either sign."""
+    signs = directions.draw(np.shape(value))
+    error = relative_error(from_numpy(value.dtype))
+    with np.errstate(all="ignore"):
+        shifted = _wide(value) + np.where(np.isfinite(size), signs * size * error, 0.0)
+        if shifted.dtype.kind == "f":
+            shifted = np.where(np.isnan(shifted), np.copysign(np.nan, signs), shifted)
+        return np.asarray(shifted).astype(value.dtype)
+
+
+def _magnitude(operand: Array) -> Array:
+    if operand.dtype.kind in "iub":
+        return operand
+    return np.abs(_wide(operand)).astype(operand.dtype)
+
+
+def _is_exact(node: Node) -> bool:
+    if isinstance(node, ops.Map):
+        return node.function in _EXACT
+    if isinstance(node, (ops.Reduce, ops.ReduceWindow, ops.Scatter)):
+        return ops.monoid(node.body) in ("maximum", "minimum") or (
+            ops.returned_parameter(node.body) is not None
+        )
+    movement = (ops.Constant, ops.Convert, ops.Bitcast, ops.Iota, ops.Broadcast, ops.Reshape,
+                ops.Transpose, ops.Slice, ops.Reverse, ops.Pad, ops.Concatenate, ops.Gather,
+                ops.DynamicSlice, ops.DynamicUpdateSlice, ops.Get, ops.Sort,
+                ops.ReducePrecision)  # fmt: skip
+    return isinstance(node, movement)

@@ -1,0 +1,36 @@
+"""Small programs that random ones were reduced to when they failed, as the graph's text form."""
+
+from __future__ import annotations
+
+REDUCED = {
+    "scatter that adds integers which wrap at 16 bits": """
+graph "main" (%0 : s16[4,3] "x", %1 : s32[32,1] "at", %2 : s16[32,3] "updates") {
+  %3 = scatter xs=[%0] indices=%1 updates=[%2] update_window_dims=[1] inserted_window_dims=[0]
+    x_batch_dims=[] indices_batch_dims=[] scatter_dims=[0] index_vector_dim=1 unique_indices=false
+    body=graph "add" (%0 : s16[] "", %1 : s16[] "") {
+      %2 = map function="add" args=[%0, %1] : s16[]
+      return %2
+    } : s16[4,3]
+  return %3
+}
+""",
+    "sort whose second tensor is a broadcast": """
+graph "main" (%0 : u32[7,1] "x", %1 : f32[] "y") {
+  %2 = broadcast x=%1 result_shape=[7, 1] dimensions=[] : f32[7,1]
+  %3 = sort xs=[%0, %2] dimension=0 is_stable=true
+    comparator=graph "order" (%0 : u32[] "", %1 : u32[] "", %2 : f32[] "", %3 : f32[] "") {
+      %4 = map function="greater" args=[%0, %1] : pred[]
+      return %4
+    } : (u32[7,1], f32[7,1])
+  %4 = get x=%3 index=1 : f32[7,1]
+  return %4
+}
+""",
+    "gather of one element": """
+graph "main" (%0 : f32[5] "x", %1 : s32[1] "at") {
+  %2 = gather x=%0 indices=%1 offset_dims=[] collapsed_dims=[0] x_batch_dims=[]
+    indices_batch_dims=[] start_index_map=[0] index_vector_dim=0 slice_sizes=[1] : f32[]
+  return %2
+}
+""",
+}

@@ -1,0 +1,103 @@
+"""A failing random program made small: single results, subexpressions replaced by inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from glia.graph.ir import Graph, Node, Parameter, TensorType
+from support.random_graphs.cases import Case
+
+_PLAIN = {"optlevel": 1, "auto_cast": "none", "auto_cast_type": "bf16", "target": "trn2"}
+
+
+def shrink(case: Case, fails: Callable[[Case], bool]) -> Case:
+    """The smallest program found on which `fails` still holds, which it must on `case`."""
+    found: Case | None = case
+    while found is not None:
+        case = found
+        found = next((smaller for smaller in _smaller(case) if fails(smaller)), None)
+    return case
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    """Programs with less in them, the boldest changes first."""
+    graph = case.graph
+    if len(graph.results) > 1:
+        for result in graph.results:
+            yield _restricted(case, (result,), {})
+    values = _values(case)
+    interior = [n for n in graph.nodes if not isinstance(n, Parameter)]
+    for node in interior:
+        if node not in graph.results and isinstance(node.type, TensorType) and node.operands:
+            yield _restricted(case, (node,), {})
+    for node in reversed(interior):
+        if node not in graph.results and isinstance(node.type, TensorType):
+            yield _restricted(case, graph.results, {node: values[node]})
+    for option, plain in _PLAIN.items():
+        if case.options.get(option, plain) != plain:
+            yield dataclasses.replace(case, options={**case.options, option: plain})
+
+
+def _restricted(case: Case, results: tuple[Node, ...], cuts: dict[Node, Any]) -> Case:
+    """The program of these results, with inputs in place of the nodes that are cut."""
+    image: dict[Node, Node] = {}
+    parameters: list[Parameter] = []
+    arrays: list[Any] = []
+
+    def enter(node: Node, value: Any) -> Parameter:
+        index = len(parameters)
+        parameters.append(Parameter(index, node.type, f"x{index}"))
+        arrays.append(np.asarray(value))
+        return parameters[-1]
+
+    for node in Graph("part", (), results).nodes:
+        if node in cuts:
+            image[node] = enter(node, cuts[node])
+        elif isinstance(node, Parameter):
+            image[node] = node
+        else:
+            image[node] = node.with_operands([image[o] for o in node.operands])
+    kept = tuple(image[result] for result in results)
+    for node in Graph("part", (), kept).nodes:  # what the cuts left alive
+        if isinstance(node, Parameter) and node not in parameters:
+            image[node] = enter(node, case.arrays[node.index])
+    live = [n for n in Graph("part", (), kept).nodes if isinstance(n, Parameter)]
+    return _renumbered(case, kept, live, dict(zip(parameters, arrays, strict=True)), image)
+
+
+def _renumbered(
+    case: Case,
+    results: tuple[Node, ...],
+    live: list[Parameter],
+    held: dict[Parameter, Any],
+    image: dict[Node, Node],
+) -> Case:
+    final: dict[Node, Parameter] = {}
+    arrays = []
+    for node in live:
+        source = node if node in held else image[node]
+        assert isinstance(source, Parameter)
+        final[node] = Parameter(len(final), node.declared, f"x{len(final)}")
+        arrays.append(held[source])
+    graph = Graph(case.graph.name, (), results)
+    rebuilt = graph.rewrite(lambda n: final.get(n))
+    return dataclasses.replace(
+        case,
+        graph=Graph(case.graph.name, tuple(final.values()), rebuilt.results),
+        arrays=tuple(arrays),
+    )
+
+
+def _values(case: Case) -> dict[Node, Any]:
+    values: dict[Node, Any] = {}
+    for node in case.graph.nodes:
+        values[node] = (
+            case.arrays[node.index]
+            if isinstance(node, Parameter)
+            else node.compute(*(values[operand] for operand in node.operands))
+        )
+    return values

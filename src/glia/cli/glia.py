@@ -7,7 +7,7 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,9 +24,6 @@ from glia.cli.errors import (
 from glia.cli.guard import GuardedGroup, writing
 from glia.cli.neuronx_cc import TARGETS
 from glia.frontend.errors import FrameworkMissing
-
-if TYPE_CHECKING:
-    from glia.profile.report import Profile
 
 EXAMPLES = """\b
 Examples:
@@ -194,14 +191,15 @@ def profile(
 ) -> None:
     """Print simulated latency, traffic and utilization of one execution of a NEFF or a kernel.
 
-    A kernel needs its arguments. Its Python file is executed, and the critical path is printed by
-    source line.
+    The critical path and the most time-consuming operators follow, by source line. A kernel needs
+    its arguments, and its Python file is executed.
 
     \b
     Examples:
       glia profile model.neff --html profile.html --perfetto trace.json
       glia profile kernel.py::softmax --arg x=f32[128,512] --target trn2
     """
+    from glia.cli.profile_text import profile_text
     from glia.runtime.model import load
 
     is_kernel = KERNEL_SEPARATOR in program or program.endswith(".py")
@@ -218,44 +216,7 @@ def profile(
         if path:
             with writing(path):
                 save(path)
-    if is_kernel:
-        _print_kernel_profile(report, as_json)
-    else:
-        click.echo(json.dumps(report.to_dict()) if as_json else _profile_text(report))
-
-
-def _print_kernel_profile(report: Profile, as_json: bool) -> None:
-    """The profile and the critical path, as text or as one JSON object."""
-    from glia.cli.kernel import critical_path_text
-    from glia.profile.critical_path import critical_path
-
-    if as_json:
-        path = [vars(row) | {"loc": str(row.loc)} for row in critical_path(report.timing)]
-        click.echo(json.dumps(report.to_dict() | {"critical_path": path}))
-    else:
-        click.echo(f"{_profile_text(report)}\n{critical_path_text(report)}")
-
-
-def _profile_text(report: Profile) -> str:
-    cores = f"{len(report.cores)} cores" if report.cores else "one core"
-    lines = [
-        f"latency          {report.latency_us:.2f} us (simulated, {cores} of {report.target.name})",
-        f"matrix peak used {report.mfu:.2%} (MFU, {report.flops} flops)",
-        f"HBM traffic      {report.hbm_bytes} bytes, {report.hbm_gbps:.1f} GB/s",
-        f"DMA traffic      {report.dma_bytes} bytes",
-        f"instructions     {report.instructions}",
-    ]
-    for number, core in enumerate(report.cores):
-        waits = "".join(f", waited {us:.2f} us for core {n}" for n, us in core.waiting_us.items())
-        lines.append(f"core {number:<11} {core.latency_us:.2f} us{waits}")
-    tracks = [("engine " + name, each) for name, each in report.engines.items()]
-    tracks += [("queue " + name, each) for name, each in report.queues.items()]
-    for name, each in tracks:
-        lines.append(
-            f"{name:16} busy {each.busy_us:.2f} us ({each.utilization:.1%}), "
-            f"{each.instructions} instructions"
-        )
-    return "\n".join([*lines, "not modelled:", *(f"  {text}" for text in report.not_modelled)])
+    click.echo(json.dumps(report.to_dict()) if as_json else profile_text(report))
 
 
 @main.command(short_help="Check a kernel for races, deadlocks, uninitialized reads.")

@@ -1,14 +1,12 @@
-"""Arguments of the commands on a kernel, `glia profile` and `glia check`, and the critical path."""
+"""Arguments of the commands on a kernel: `glia profile` and `glia check`."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +18,9 @@ from glia.nki.run.check_kernel import Report, check_kernel
 from glia.nki.run.kernel import as_kernel
 from glia.nki.run.kernel_file import NoSuchKernel, attribute_exceptions, load_kernel
 from glia.nki.run.testing import profile_kernel
-from glia.profile.critical_path import critical_path
 from glia.profile.report import Profile
 from glia.runtime.arrays import random_array, read_array
 
-CRITICAL_PATH_LINES = 12  # printed; the rest is one summary line
 _TENSOR = re.compile(r"(?P<dtype>[a-z]\w*)\[(?P<shape>[\d,\s]+)\]")
 _DTYPES = DTYPES | {str(dtype.numpy): dtype for dtype in DTYPES.values()}  # f32 and float32
 MakeArray = Callable[[DType, tuple[int, ...]], np.ndarray]
@@ -137,20 +133,3 @@ class _KernelCommandLine:
 def _zero_stride_array(dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
     """An array of one element of memory: profiling traces the kernel and reads no values."""
     return np.broadcast_to(np.zeros((), dtype.numpy), shape)
-
-
-def critical_path_text(profile: Profile) -> str:
-    """The critical path as a table, one row for each source line."""
-    rows = critical_path(profile.timing)
-    lines = ["critical path, by source line:"]
-    for row in rows[:CRITICAL_PATH_LINES]:
-        place = f"{Path(row.loc.file).name}:{row.loc.line}"
-        source = linecache.getline(row.loc.file, row.loc.line).strip()[:60]
-        lines.append(
-            f"  {row.share:6.1%} {row.ns / 1000:10.2f} us {row.track:12} {row.opcode:24} "
-            f"{place:28} {source}"
-        )
-    if len(rows) > CRITICAL_PATH_LINES:
-        rest = sum(row.share for row in rows[CRITICAL_PATH_LINES:])
-        lines.append(f"  {rest:6.1%} on {len(rows) - CRITICAL_PATH_LINES} more lines")
-    return "\n".join(lines)

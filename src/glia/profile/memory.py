@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Program
+from glia.timing.costs import PS
 from glia.timing.simulate import Timing
 
 
@@ -46,15 +49,31 @@ def _is_placed(program: Program, tile: Tile) -> bool:
 
 
 def _spans(timing: Timing) -> dict[str, tuple[float, float]]:
-    """First start and last end of the listed events on each tile."""
-    touched: dict[int, tuple[str, ...]] = {}
+    """First start and last end of the executions on each tile.
+
+    A step that was executed but never with an event of its own is there to the end.
+    """
+    run = timing.executions
+    if run is None:
+        return {}
+    never = np.iinfo(np.int64).max
+    starts = np.full(run.count.size, never)
+    ends = np.full(run.count.size, -1)
+    np.minimum.at(starts, run.rows[:, 0], run.rows[:, 1])
+    np.maximum.at(ends, run.rows[:, 0], run.rows[:, 2])
+    unseen = (run.count > 0) & (ends < 0)
+    starts[unseen] = run.rows[:, 2].max(initial=0)
+    ends[unseen] = round(timing.end_ns * PS)
+    patterns = run.columns.patterns
+    rows = np.flatnonzero(run.count[patterns.owner] > 0)
+    tiles, owners = patterns.tile.number[rows], patterns.owner[rows]
+    first = np.full(len(patterns.tile.distinct), never)
+    last = np.full(len(patterns.tile.distinct), -1)
+    np.minimum.at(first, tiles, starts[owners])
+    np.maximum.at(last, tiles, ends[owners])
     spans: dict[str, tuple[float, float]] = {}
-    for event in timing.events:
-        names = touched.get(id(event.instr))
-        if names is None:
-            names = tuple({p.tile.name for p in event.instr.patterns()})
-            touched[id(event.instr)] = names
-        for name in names:
-            start, end = spans.get(name, (event.start_ns, event.end_ns))
-            spans[name] = min(start, event.start_ns), max(end, event.end_ns)
+    for tile, begin, end in zip(patterns.tile.distinct, first.tolist(), last.tolist(), strict=True):
+        if end >= 0:  # tiles that differ in more than their name are listed more than once
+            known = spans.get(tile.name, (begin / PS, end / PS))
+            spans[tile.name] = min(known[0], begin / PS), max(known[1], end / PS)
     return spans

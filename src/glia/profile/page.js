@@ -2,8 +2,8 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const colorOf = (track) => css("--" + (track.startsWith("dma") ? "dma" : track)) || css("--sync");
-const GUTTER = 104, ROW = 26, AXIS = 24;
+const colorOf = (name) => css("--" + name) || css("--sync");
+const GUTTER = 104, ROW = 26, AXIS = 24, INSET = 3, NS = 1e-3;
 
 function element(tag, text, className) {
   const made = document.createElement(tag);
@@ -22,23 +22,28 @@ const bytes = (n) => scaled(n, [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 1024
 const rate = (f) => scaled(f, [["Pflop/s", 1e15], ["Tflop/s", 1e12], ["Gflop/s", 1e9], ["Mflop/s", 1e6], ["flop/s", 1]]);
 const percent = (x) => x === 0 ? "0 %" : (100 * x).toFixed(x < 0.1 ? 2 : 1) + " %";
 
+// Times of slices are picoseconds in the data and nanoseconds here.
+const begin = data.begin * NS, end = data.end * NS, latency = data.latency * NS;
+const slices = data.slices.map(([track, lane, from, to, text, count, busy]) => ({
+  track, lane, start: from * NS, end: to * NS, text, count: count || 1, busy: (count ? busy : to - from) * NS, found: false,
+}));
+
 // The time axis: nanoseconds -> shown time, with repeated iterations folded to a narrow band.
-const lastEvent = data.events.reduce((most, e) => Math.max(most, e[2]), data.begin_ns + 1);
 let folds = [], view = [0, 1], shown = 1;
 function foldAxis(isFolded) {
   folds = [];
-  const sorted = isFolded ? data.skips.filter((s) => s[2] > s[1]).sort((a, b) => a[1] - b[1]) : [];
+  const sorted = isFolded ? data.skips.map(([v, from, to, n]) => [v, from * NS, to * NS, n]) : [];
   const hidden = sorted.reduce((sum, s) => sum + s[2] - s[1], 0);
-  const width = Math.max(1, (lastEvent - data.begin_ns - hidden) * Math.min(0.07, 0.5 / Math.max(1, sorted.length)));
-  let removed = 0, end = -Infinity;
+  const width = Math.max(1, (end - begin - hidden) * Math.min(0.07, 0.5 / Math.max(1, sorted.length)));
+  let removed = 0, last = -Infinity;
   for (const [variable, start, stop, iterations] of sorted) {
-    if (start < end) continue;
+    if (start < last) continue;
     folds.push({ variable, start, stop, iterations, at: start - removed, width });
     removed += stop - start - width;
-    end = stop;
+    last = stop;
   }
-  shown = lastEvent - removed;
-  fitAll();
+  shown = latency - removed;
+  fitRun();
 }
 function toShown(ns) {
   let low = 0, high = folds.length;
@@ -55,10 +60,12 @@ function toTime(at) {
   if (at >= found.at + found.width) return found.stop + at - found.at - found.width;
   return found.start + (at - found.at) / found.width * (found.stop - found.start);
 }
-function fitAll() {
-  const margin = (shown - data.begin_ns) * 0.01;
-  view = [data.begin_ns - margin, shown + margin];
+function fit(from, to) {
+  const margin = Math.max(1, to - from) * 0.01;
+  view = [from - margin, to + margin];
 }
+const fitAll = () => fit(0, shown);
+const fitRun = () => fit(begin, shown - (latency - end));
 const pixel = (ns, width) => GUTTER + (toShown(ns) - view[0]) / (view[1] - view[0]) * (width - GUTTER);
 
 function prepare(canvas, height) {
@@ -115,43 +122,65 @@ function drawFolds(c, width, height, labelled) {
 }
 
 const perTrack = data.tracks.map(() => []);
-for (const event of data.events) perTrack[event[0]].push(event);
+for (const slice of slices) perTrack[slice.track].push(slice);
 function drawTimeline() {
   const height = data.tracks.length * ROW + AXIS;
   const [c, width] = prepare(byId("timeline"), height);
   drawAxis(c, width, height, true);
-  data.tracks.forEach((track, number) => {
+  data.tracks.forEach(([title, color, lanes], number) => {
     const y = number * ROW;
     if (number % 2 === 0) {
       c.globalAlpha = 0.55; c.fillStyle = css("--row"); c.fillRect(0, y, width, ROW); c.globalAlpha = 1;
     }
     c.fillStyle = css("--text");
     c.textAlign = "left";
-    c.fillText(track, 6, y + ROW / 2 + 1, GUTTER - 12);
-    drawEvents(c, width, perTrack[number], y, colorOf(track));
+    c.fillText(title, 6, y + ROW / 2 + 1, GUTTER - 12);
+    const height = (ROW - 2 * INSET) / lanes;
+    for (let lane = 0; lane < lanes; lane++) {
+      const inLane = perTrack[number].filter((slice) => slice.lane === lane);
+      drawSlices(c, width, inLane, y + INSET + lane * height, height, colorOf(color));
+    }
   });
   drawFolds(c, width, height - AXIS, true);
 }
-function drawEvents(c, width, events, y, color) {
+// Neighbours closer than a pixel are drawn as one. A block is as high as its engine was busy.
+function drawSlices(c, width, inLane, y, height, color) {
   const labelled = [];
-  let from = -1, to = -1;
-  c.fillStyle = color;
+  let from = -1, to = -1, isFound = false;
   const flush = () => {
-    if (to >= 0) c.fillRect(from, y + 3, Math.max(0.7, to - from - (to - from > 4 ? 0.8 : 0)), ROW - 6);
+    if (to < 0) return;
+    c.fillStyle = isFound ? css("--mark") : color;
+    c.fillRect(from, y, Math.max(0.7, to - from - (to - from > 4 ? 0.8 : 0)), height);
   };
-  for (const event of events) {
-    const left = Math.max(GUTTER, pixel(event[1], width)), right = Math.min(width, pixel(event[2], width));
-    if (right <= left) continue;
-    if (to >= 0 && left - to < 0.3 && right - from < 3) { to = Math.max(to, right); continue; }
+  for (const slice of inLane) {
+    const left = Math.max(GUTTER, pixel(slice.start, width)), right = Math.min(width, pixel(slice.end, width));
+    if (right < GUTTER || left > width || right < left) continue;
+    if (right - left > 56 && height > 12) labelled.push([slice, left, right]);
+    if (slice.count > 1 && right - left > 3) {
+      flush();
+      [from, to] = [-1, -1];
+      drawBlock(c, slice, left, right, y, height, color);
+      continue;
+    }
+    if (to >= 0 && left - to < 0.3 && right - from < 3) { to = Math.max(to, right); isFound = isFound || slice.found; continue; }
     flush();
-    [from, to] = [left, right];
-    if (right - left > 56) labelled.push([event, left, right]);
+    [from, to, isFound] = [left, right, slice.found];
   }
   flush();
-  for (const [event, left, right] of labelled) {
-    drawInside(c, data.texts[event[3]][0], left, y, right - left, ROW);
+  for (const [slice, left, right] of labelled) {
+    const name = data.texts[slice.text][0];
+    drawInside(c, slice.count > 1 ? countText(slice.count) : name, left, y, right - left, height);
   }
 }
+function drawBlock(c, slice, left, right, y, height, color) {
+  const share = Math.min(1, slice.busy / Math.max(1e-3, slice.end - slice.start));
+  c.fillStyle = slice.found ? css("--mark") : color;
+  c.globalAlpha = 0.35;
+  c.fillRect(left, y, right - left, height);
+  c.globalAlpha = 1;
+  c.fillRect(left, y + height * (1 - share), right - left, height * share);
+}
+const countText = (count) => count.toLocaleString("en") + " instructions";
 function drawInside(c, text, x, y, width, height, color = "#fff") {
   c.save();
   c.beginPath();
@@ -170,16 +199,17 @@ function hue(name) {
   return (hash * 137) % 360;
 }
 const memoryRows = { SBUF: [], PSUM: [] };
-for (const [memory, name, address, size, partitions, start, end] of data.residences) {
-  memoryRows[memory].push({ name, address, size, partitions, start, end });
+for (const [memory, name, address, size, partitions, from, to] of data.residences) {
+  memoryRows[memory].push({ name, address, size, partitions, start: from * NS, end: to * NS });
 }
 const memoryTop = {};
 function drawMemory(memory) {
   const canvas = byId(memory), rows = memoryRows[memory], capacity = data.memories[memory];
-  const used = rows.reduce((most, r) => Math.max(most, r.address + r.size), 0);
+  const [tiles, used] = data.tiles[memory];
   const top = memoryTop[memory] = used > capacity / 4 ? Math.max(capacity, used) : Math.max(64, used * 1.1);
   byId(memory.toLowerCase() + "note").textContent =
-    rows.length ? bytes(used) + " of " + bytes(capacity) + " per partition in use, " + rows.length + (rows.length === 1 ? " tile" : " tiles") : "no placed tiles";
+    rows.length ? bytes(used) + " of " + bytes(capacity) + " per partition in use, " + tiles.toLocaleString("en") + (tiles === 1 ? " tile" : " tiles")
+      + (tiles > rows.length ? ", the largest " + rows.length.toLocaleString("en") + " drawn" : "") : "no placed tiles";
   const height = rows.length ? (memory === "SBUF" ? 190 : 110) : 1;
   const [c, width] = prepare(canvas, height);
   if (!rows.length) return;
@@ -198,10 +228,35 @@ function drawMemory(memory) {
   c.fillText(bytes(top), 6, 9);
   c.fillText("0", 6, height - 8);
 }
-function draw() { drawTimeline(); drawMemory("SBUF"); drawMemory("PSUM"); }
+function drawBandwidth() {
+  const { begin_ns: first, interval_ns: step, read_gbps: read, written_gbps: written } = data.bandwidth;
+  byId("traffic").hidden = !read.length;
+  if (!read.length) return;
+  const height = 90, peak = data.hbm_bytes_per_ns;
+  const most = Math.max(...read.map((r, n) => r + written[n]));
+  const top = Math.max(most * 1.08, most > peak / 3 ? peak * 1.05 : 1e-3);
+  const [c, width] = prepare(byId("bandwidth"), height);
+  drawAxis(c, width, height, false);
+  const bar = (n, low, high, color) => {
+    const left = Math.max(GUTTER, pixel(first + n * step, width)), right = Math.min(width, pixel(first + (n + 1) * step, width));
+    if (right <= left || high <= low) return;
+    c.fillStyle = color;
+    c.fillRect(left, height * (1 - high / top), Math.max(0.7, right - left), height * (high - low) / top);
+  };
+  read.forEach((r, n) => { bar(n, 0, r, css("--dma")); bar(n, r, r + written[n], css("--scalar")); });
+  if (peak <= top) {
+    c.strokeStyle = css("--mark");
+    c.beginPath(); c.moveTo(GUTTER, height * (1 - peak / top)); c.lineTo(width, height * (1 - peak / top)); c.stroke();
+  }
+  c.fillStyle = css("--dim");
+  c.textAlign = "left";
+  c.fillText(trim(top) + " GB/s", 6, 9);
+  c.fillText("0", 6, height - 8);
+}
+function draw() { drawTimeline(); drawBandwidth(); drawMemory("SBUF"); drawMemory("PSUM"); }
 
 // Zoom, pan, hover
-const wholeView = () => [data.begin_ns, shown];
+const wholeView = () => [0, shown];
 function zoom(factor, center) {
   const span = Math.max(1, Math.min((view[1] - view[0]) * factor, (wholeView()[1] - wholeView()[0]) * 1.2));
   const part = (center - view[0]) / (view[1] - view[0]);
@@ -227,7 +282,7 @@ function listen(canvas, hover) {
   canvas.addEventListener("pointerdown", (e) => { grabbed = e.offsetX; canvas.setPointerCapture(e.pointerId); });
   canvas.addEventListener("pointerup", () => { grabbed = null; });
   canvas.addEventListener("pointerleave", hideTip);
-  canvas.addEventListener("dblclick", () => { fitAll(); draw(); });
+  canvas.addEventListener("dblclick", () => { fitRun(); draw(); });
   canvas.addEventListener("pointermove", (e) => {
     if (grabbed !== null) {
       pan((grabbed - e.offsetX) / (canvas.clientWidth - GUTTER) * (view[1] - view[0]));
@@ -247,12 +302,48 @@ function showTip(e, [title, ...lines]) {
 }
 function hideTip() { byId("tip").hidden = true; }
 function hoverTimeline(x, y) {
-  const events = perTrack[Math.floor(y / ROW)], width = byId("timeline").clientWidth;
-  if (!events || x < GUTTER) return null;
-  const found = events.find((e) => pixel(e[1], width) - 1 <= x && x <= pixel(e[2], width) + 1);
+  const number = Math.floor(y / ROW), width = byId("timeline").clientWidth;
+  if (!perTrack[number] || x < GUTTER) return null;
+  const lanes = data.tracks[number][2];
+  const lane = Math.max(0, Math.min(lanes - 1, Math.floor((y - number * ROW - INSET) / ((ROW - 2 * INSET) / lanes))));
+  const found = perTrack[number].find((s) => s.lane === lane && pixel(s.start, width) - 1 <= x && x <= pixel(s.end, width) + 1);
   if (!found) return null;
-  const [opcode, operands, source] = data.texts[found[3]];
-  return [opcode, operands, source, "at " + time(found[1]) + ", for " + time(found[2] - found[1])];
+  const [opcode, operands, source] = data.texts[found.text], length = found.end - found.start;
+  const when = "at " + time(found.start) + ", for " + time(length);
+  if (found.count === 1) return [opcode, operands, source, when];
+  return [countText(found.count), when + ", busy " + time(found.busy) + " (" + percent(found.busy / length) + ")",
+    "the longest: " + opcode, operands, source];
+}
+function hoverBandwidth(x) {
+  const { begin_ns: first, interval_ns: step, read_gbps: read, written_gbps: written } = data.bandwidth;
+  const n = Math.floor((toTime(shownAt(byId("bandwidth"), x)) - first) / step);
+  if (x < GUTTER || !(n in read)) return null;
+  return ["HBM traffic", "read " + trim(read[n]) + " GB/s, written " + trim(written[n]) + " GB/s", "in " + time(step) + " from " + time(first + n * step)];
+}
+
+// Search: slices and rows of tables whose text has the words
+function search(text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = (line) => words.every((word) => line.toLowerCase().includes(word));
+  const texts = data.texts.map((each) => words.length > 0 && matches(each.join(" ")));
+  const found = slices.filter((slice) => { slice.found = texts[slice.text]; return slice.found; });
+  for (const row of document.querySelectorAll("table.searched tr[data-text]")) {
+    row.hidden = words.length > 0 && !matches(row.dataset.text);
+  }
+  byId("matches").textContent = !words.length ? "" : !found.length ? "nothing drawn matches"
+    : found.length.toLocaleString("en") + (found.length === 1 ? " slice" : " slices") + "; Enter: next";
+  draw();
+  return found;
+}
+let lastMatch = -Infinity;
+function showNext() {
+  const found = search(byId("search").value);
+  if (!found.length) return;
+  const next = found.find((slice) => slice.start > lastMatch) || found[0];
+  lastMatch = next.start;
+  const from = toShown(next.start), to = toShown(next.end), around = Math.max((to - from) * 3, (view[1] - view[0]) / 4, 1);
+  view = [(from + to - around) / 2, (from + to + around) / 2];
+  draw();
 }
 function hoverMemory(memory) {
   return (x, y) => {
@@ -297,9 +388,11 @@ function fillEngines() {
 }
 function fillTable(id, heads, rows, empty) {
   const table = byId(id);
+  table.className = "searched";
   if (!rows.length) { table.append(element("caption", empty, "dim")); return; }
   const line = (cells, tag) => {
     const made = element("tr");
+    if (tag === "td") made.dataset.text = cells.map((cell) => cell.text ?? cell).join(" ");
     cells.forEach((cell, n) => {
       const td = element(tag, cell.text ?? cell, heads[n][1] ? "number" : "");
       if (cell.color) {
@@ -314,6 +407,17 @@ function fillTable(id, heads, rows, empty) {
   table.append(line(heads.map((h) => h[0]), "th"), ...rows.map((r) => line(r, "td")));
 }
 const engineCell = (name) => ({ text: name, color: name.startsWith("dma") ? "dma" : name });
+function fillSources(id, head, rows) {
+  fillTable(id, [[head], ["mostly on"], ["count", 1], ["busy", 1]], rows.map((r) => [r.more || r.source || "(unknown)",
+    engineCell(Object.keys(r.tracks || {})[0] || ""), r.count.toLocaleString("en"), time(r.busy_ns)]), "no instructions");
+}
+function fillPath() {
+  const rows = data.critical_path, covered = rows.reduce((sum, r) => sum + r.ns, 0);
+  byId("pathnote").textContent = covered < 0.99 * (end - begin) && rows.length
+    ? "of the first " + time(covered) + ", whose instructions have events of their own" : "the chain of instructions that delayed each other";
+  fillTable("path", [["source line"], ["instruction"], ["count", 1], ["time", 1], ["share", 1]], rows.map((r) => [r.more || r.loc || "(unknown)",
+    r.opcode || "", r.count.toLocaleString("en"), time(r.ns), percent(r.share)]), "no instructions");
+}
 function fillList(id, items, empty) {
   byId(id).append(...(items.length ? items : [empty]).map((text) => element("li", text)));
 }
@@ -327,9 +431,8 @@ function fillRoofline() {
   const traffic = data.hbm_read_bytes + data.hbm_written_bytes;
   if (!data.flops || !traffic) { byId("roofline").append(element("p", "no matrix products to place", "dim")); return; }
   const W = 560, H = 300, L = 62, R = 14, T = 16, B = 34;
-  const slope = Math.min(data.hbm_bytes_per_ns, data.dma_bytes_per_ns) * 1e9;
+  const slope = data.hbm_bytes_per_ns * 1e9, most = data.peak_flops;
   const intensity = data.flops / traffic, achieved = data.flops / (data.latency_us * 1e-6);
-  const peaks = Object.entries(data.peak_flops), most = Math.max(...peaks.map((p) => p[1]));
   const xs = [Math.min(0.5, intensity / 3), Math.max(3000, intensity * 3)].map(Math.log10);
   const ys = [Math.min(most / 3000, achieved / 3), most * 2].map(Math.log10);
   const px = (v) => L + (Math.log10(v) - xs[0]) / (xs[1] - xs[0]) * (W - L - R);
@@ -345,16 +448,11 @@ function fillRoofline() {
     line(L, py(10 ** p), W - R, py(10 ** p), "var(--line)");
     made.append(svg("text", { x: L - 6, y: py(10 ** p) + 4, "text-anchor": "end" }, rate(10 ** p).replace("flop/s", "")));
   }
-  const groups = new Map();
-  for (const [dtype, peak] of peaks) groups.set(peak, [...(groups.get(peak) || []), dtype]);
-  for (const [peak, dtypes] of groups) {
-    const used = dtypes.some((d) => data.flops_by_dtype[d]);
-    line(px(Math.max(peak / slope, 10 ** xs[0])), py(peak), W - R, py(peak), used ? "var(--tensor)" : "var(--dim)", used ? 2 : 1);
-    made.append(svg("text", { x: W - R - 2, y: py(peak) - 4, "text-anchor": "end" }, dtypes.join(", ") + "  " + rate(peak)));
-  }
+  line(px(Math.max(most / slope, 10 ** xs[0])), py(most), W - R, py(most), "var(--tensor)", 2);
+  made.append(svg("text", { x: W - R - 2, y: py(most) - 4, "text-anchor": "end" }, "16-bit matrix peak  " + rate(most)));
   const low = Math.max(10 ** xs[0], 10 ** ys[0] / slope);
   line(px(low), py(low * slope), px(most / slope), py(most), "var(--dma)", 2);
-  made.append(svg("text", { x: px(low) + 34, y: py(low * slope) - 4 }, "memory " + trim(slope / 1e9) + " GB/s"));
+  made.append(svg("text", { x: px(low) + 34, y: py(low * slope) - 4 }, "HBM " + trim(slope / 1e9) + " GB/s"));
   made.append(svg("circle", { cx: px(intensity), cy: py(achieved), r: 5.5, style: "fill:var(--mark)" }));
   const right = px(intensity) > W * 0.7;
   made.append(svg("text", { class: "point", x: px(intensity) + (right ? -10 : 10), y: py(achieved) + 4,
@@ -366,20 +464,26 @@ function start() {
   document.title = data.program + " on " + data.target;
   byId("name").textContent = data.program;
   byId("subtitle").textContent = "one NeuronCore of " + data.target;
-  byId("leftout").textContent = data.events_left_out
-    ? data.events_left_out.toLocaleString("en") + " of " + data.instructions.toLocaleString("en")
-      + " instructions repeat others and have no bar of their own; every number on this page counts them." : "";
+  byId("blocks").textContent = data.blocks
+    ? data.blocks.toLocaleString("en") + " of " + data.instructions.toLocaleString("en") + " instructions are drawn in blocks: repeated"
+      + " iterations, and instructions too short for a bar of their own. A block is filled as far as its engine was busy;"
+      + " every instruction is in exactly one bar." : "";
   fillCards();
   fillEngines();
   fillRoofline();
   fillTable("opcodes", [["engine"], ["opcode"], ["count", 1], ["busy", 1], ["each", 1]],
-    data.opcodes.filter((o) => o.count).map((o) => [engineCell(o.engine), o.opcode, o.count.toLocaleString("en"),
+    data.opcodes.filter((o) => o.count).map((o) => [engineCell(o.engine || ""), o.more || o.opcode, o.count.toLocaleString("en"),
       time(o.busy_ns), time(o.busy_ns / o.count)]), "no instructions");
+  fillSources("lines", "source line", data.source_lines);
+  fillSources("operators", "operator", data.operators);
+  fillPath();
   fillTable("stalls", [["engine"], ["instruction"], ["waited for"], ["time", 1]],
-    data.stalls.map((s) => [engineCell(s.engine), s.opcode, s.semaphore, time(s.ns)]), "no waits that cost time");
+    data.stalls.map((s) => [engineCell(s.engine || ""), s.more || s.opcode, s.semaphore || "", time(s.ns)]), "no waits that cost time");
   fillList("notes", data.notes, "nothing spilled, nothing to report");
   fillList("unmodelled", data.not_modelled, "nothing");
-  byId("foldlabel").hidden = !data.skips.some((s) => s[2] > s[1]);
+  byId("foldlabel").hidden = !data.skips.length;
+  byId("search").addEventListener("input", (e) => { lastMatch = -Infinity; search(e.target.value); });
+  byId("search").addEventListener("keydown", (e) => { if (e.key === "Enter") { e.preventDefault(); showNext(); } });
   byId("fold").addEventListener("change", (e) => { foldAxis(e.target.checked); draw(); });
   byId("in").addEventListener("click", () => zoom(0.5, center()));
   byId("out").addEventListener("click", () => zoom(2, center()));
@@ -391,6 +495,7 @@ function start() {
     if (actions[e.key]) { e.preventDefault(); actions[e.key](); }
   });
   listen(byId("timeline"), hoverTimeline);
+  listen(byId("bandwidth"), hoverBandwidth);
   for (const memory of ["SBUF", "PSUM"]) listen(byId(memory), hoverMemory(memory));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   addEventListener("resize", draw);

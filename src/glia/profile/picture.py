@@ -5,10 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from html import escape
 
+from glia.profile.timeline import TrackSlice, slices_of
 from glia.timing.simulate import Skip, Timing
 
 WIDTH, GUTTER, ROW, GAP, HEAD, FOOT = 1000, 96, 26, 6, 54, 34
 FOLDED_PIXELS = 46
+MAX_SLICES = 20_000
+MAX_FOLDS = 6
 COLORS = {
     "tensor": "#3b6fd4",
     "vector": "#2a9d6a",
@@ -31,7 +34,8 @@ class TimeAxis:
 
     def __init__(self, begin: float, end: float, skips: tuple[Skip, ...]) -> None:
         self.begin, self.end = begin, max(end, begin + 1)
-        self.folds = [s for s in skips if s.end_ns > s.start_ns][:6]
+        longest = sorted(skips, key=lambda s: s.start_ns - s.end_ns)[:MAX_FOLDS]
+        self.folds = sorted(longest, key=lambda s: s.start_ns)
         pixels = WIDTH - GUTTER - 16
         shown = self.end - self.begin - sum(s.end_ns - s.start_ns for s in self.folds)
         self.scale = (pixels - FOLDED_PIXELS * len(self.folds)) / max(shown, 1)
@@ -52,8 +56,9 @@ class TimeAxis:
 def render_svg(name: str, target: str, timing: Timing) -> str:
     """The timeline of every engine and queue with events, between preamble and postamble."""
     tracks = timing.used_tracks
-    last = max((event.end_ns for event in timing.events), default=timing.begin_ns + 1)
-    axis = TimeAxis(timing.begin_ns, last, timing.skips)
+    repeated = tuple(skip for skip in timing.skips if skip.end_ns > skip.start_ns)
+    axis = TimeAxis(timing.begin_ns, timing.end_ns, repeated)
+    slices = slices_of(timing, MAX_SLICES, 1)
     height = HEAD + len(tracks) * (ROW + GAP) + FOOT
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
@@ -64,13 +69,14 @@ def render_svg(name: str, target: str, timing: Timing) -> str:
         *_ticks(axis, height),
     ]
     for number, track in enumerate(tracks):
-        parts += _row(track, HEAD + number * (ROW + GAP), axis, timing)
+        drawn = [each for each in slices if each.track == track]
+        parts += _row(track, HEAD + number * (ROW + GAP), axis, drawn)
     parts += _fold_marks(axis, height)
     parts.append("</svg>")
     return "\n".join(parts)
 
 
-def _row(track: str, y: int, axis: TimeAxis, timing: Timing) -> list[str]:
+def _row(track: str, y: int, axis: TimeAxis, slices: list[TrackSlice]) -> list[str]:
     color = COLORS.get(track.split()[0], COLORS["sync"])
     label = escape(track[:13])
     parts = [
@@ -78,10 +84,8 @@ def _row(track: str, y: int, axis: TimeAxis, timing: Timing) -> list[str]:
         f'<rect class="row" x="{GUTTER}" y="{y}" width="{WIDTH - GUTTER - 16}" height="{ROW}"/>',
     ]
     spans: list[list[float]] = []
-    for event in timing.events:
-        if event.track != track:
-            continue
-        left, right = axis(event.start_ns), axis(event.end_ns)
+    for each in slices:
+        left, right = axis(each.start_ns), axis(each.end_ns)
         if spans and left - spans[-1][1] < 0.4 and right - spans[-1][0] < 3:
             spans[-1][1] = max(spans[-1][1], right)
         else:

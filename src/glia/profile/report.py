@@ -11,10 +11,12 @@ from pathlib import Path
 from glia.arch import Target, get_target
 from glia.base.files import write_atomically
 from glia.machine.ir import Program
-from glia.profile.describe import operands_text
+from glia.profile.bandwidth import Bandwidth, hbm_bandwidth
+from glia.profile.critical_path import PathLine, critical_path
 from glia.profile.memory import Residence, residences
-from glia.profile.page import render_page
+from glia.profile.page import page_data, render_page
 from glia.profile.picture import render_svg
+from glia.profile.sources import SourceTime, time_by_line, time_by_operator
 from glia.profile.trace import perfetto_events
 from glia.timing.cores import simulate_cores
 from glia.timing.simulate import Timing, queue_track, simulate_timing
@@ -132,9 +134,36 @@ class Profile:
         """Where and when tiles were in SBUF and PSUM; empty before placement."""
         return residences(self.program, self.timing)
 
+    @property
+    def source_lines(self) -> tuple[SourceTime, ...]:
+        """The time of all cores by source line, the longest first."""
+        return time_by_line(self._timings)
+
+    @property
+    def operators(self) -> tuple[SourceTime, ...]:
+        """The time of all cores by the framework's name of the operation, the longest first."""
+        return time_by_operator(self._timings)
+
+    @property
+    def critical_path(self) -> tuple[PathLine, ...]:
+        """The source lines whose instructions delayed each other from start to end."""
+        return critical_path(self.timing)
+
+    @property
+    def bandwidth(self) -> Bandwidth:
+        """HBM traffic over time."""
+        return hbm_bandwidth(self.timing)
+
     def to_dict(self) -> dict[str, object]:
-        """Everything but the events, in JSON's types."""
-        return self._summary() | ({"cores": self._core_rows()} if self.cores else {})
+        """Everything but the time lines, in JSON's types."""
+        where = {
+            "source_lines": [row.to_dict() for row in self.source_lines],
+            "operators": [row.to_dict() for row in self.operators],
+            "critical_path": [row.to_dict() for row in self.critical_path],
+            "bandwidth": self.bandwidth.to_dict(),
+        }
+        cores = {"cores": self._core_rows()} if self.cores else {}
+        return self._summary() | where | cores
 
     def _core_rows(self) -> list[dict[str, object]]:
         return [
@@ -179,8 +208,8 @@ class Profile:
         _save(path, json.dumps(perfetto_events(self.program.name, *self._timings)))
 
     def save_html(self, path: str | Path) -> None:
-        """Write one self-contained page: timelines, memory, roofline, tables."""
-        _save(path, render_page(self._page_data()))
+        """Write one self-contained page of bounded size: timelines, memory, roofline, tables."""
+        _save(path, render_page(page_data(self)))
 
     def save_svg(self, path: str | Path) -> None:
         """Write a picture of the timeline."""
@@ -189,53 +218,6 @@ class Profile:
     @property
     def _timings(self) -> tuple[Timing, ...]:
         return tuple(core.timing for core in self.cores) or (self.timing,)
-
-    def _tracks(self) -> list[tuple[str, Timing, str]]:
-        """(title, timing, track) of every track with events, core by core."""
-        found = []
-        for number, core in enumerate(self.cores or (self,)):
-            title = f"core {number} " if self.cores else ""
-            found += [(title + track, core.timing, track) for track in core.timing.used_tracks]
-        return found
-
-    def _page_data(self) -> dict[str, object]:
-        arch, timing = self.target.arch, self.timing
-        texts: dict[int, int] = {}
-        instructions: list[list[str]] = []
-        for event in (event for each in self._timings for event in each.events):
-            if id(event.instr) not in texts:
-                texts[id(event.instr)] = len(instructions)
-                instr = event.instr
-                instructions.append([instr.mnemonic(), operands_text(instr), str(instr.loc)])
-        tracks = self._tracks()
-        numbers = {(id(each), track): n for n, (_, each, track) in enumerate(tracks)}
-        events = [
-            [
-                numbers[id(each), event.track],
-                round(event.start_ns, 1),
-                round(event.end_ns, 1),
-                texts[id(event.instr)],
-            ]
-            for each in self._timings
-            for event in each.events
-        ]
-        return self.to_dict() | {
-            "tracks": [title for title, _, _ in tracks],
-            "texts": instructions,
-            "events": events,
-            "skips": [[s.variable, s.start_ns, s.end_ns, s.iterations] for s in timing.skips],
-            "events_left_out": sum(each.events_left_out for each in self._timings),
-            "begin_ns": timing.begin_ns,
-            "end_ns": timing.latency_ns,
-            "residences": [list(vars(r).values()) for r in self.residences],
-            "memories": {
-                "SBUF": arch.sbuf_usable_bytes_per_partition,
-                "PSUM": arch.psum_bytes_per_partition,
-            },
-            "peak_flops": dict(arch.peak_flops),
-            "hbm_bytes_per_ns": arch.hbm_bytes_per_ns,
-            "dma_bytes_per_ns": arch.dma_bytes_per_ns * arch.dma_engines,
-        }
 
 
 def profile_program(

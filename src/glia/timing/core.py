@@ -22,11 +22,17 @@ from glia.timing.registers import (
     StreamOp,
     arrays_of,
 )
+from glia.timing.spans import EventLog, StepFacts
 
 if TYPE_CHECKING:
     from glia.arch import Arch
 
+EVENT_ROOM = 1 << 16  # executions that the record holds until they are logged
+
 LIBRARY = Library(events, events.FUNCTIONS, tuple(arrays_of(CoreRecord)))
+
+
+CONTINUED = (StopReason.RING_FULL, StopReason.LOOP_ITERATION, StopReason.EVENTS_FULL)
 
 
 class TimingDeadlock(CompileError):
@@ -57,7 +63,8 @@ class CoreTimer:
         self, plan: TimingPlan, arch: Arch, trips: Trips, max_events: int, *, is_native: bool = True
     ) -> None:
         self.plan, self.is_native = plan, is_native
-        self.record = lay_out(plan, arch, trips, max_events)
+        self.record = lay_out(plan, arch, trips, EVENT_ROOM if max_events else 0)
+        self.log = EventLog(StepFacts.of(plan.costs), max_events)
         self.call = self._bind()
         self.begin = int(self.record["core"][CoreState.NOW])
         self.skips: list[tuple[str, int, int, int]] = []  # variable, start, end, iterations
@@ -74,9 +81,9 @@ class CoreTimer:
 
         Repeated iterations are skipped only if `skips`.
         """
-        while (reason := self.call("run")) in (StopReason.RING_FULL, StopReason.LOOP_ITERATION):
-            if reason == StopReason.RING_FULL:
-                self._grow()
+        while (reason := self.call("run")) in CONTINUED:
+            if reason != StopReason.LOOP_ITERATION:
+                self._grow() if reason == StopReason.RING_FULL else self.log_events()
                 continue
             slot = int(self.record["core"][CoreState.MARK]) - 1
             self.record["core"][CoreState.MARK] = 0
@@ -110,10 +117,11 @@ class CoreTimer:
         """The ordinals of run-time control flow whose outcome was assumed."""
         return [int(number) for number in np.flatnonzero(self.record["is_assumed"])]
 
-    def events(self) -> list[tuple[int, int, int, int]]:
-        """(step, start, end, whether queued behind another) of the executions that were kept."""
-        kept = self.record["event"][: EVENT_WORDS * int(self.record["core"][CoreState.EVENTS])]
-        return list(map(tuple, kept.reshape(-1, EVENT_WORDS).tolist()))
+    def log_events(self) -> None:
+        """Move the events of the record to the log."""
+        core = self.record["core"]
+        self.log.add(self.record["event"][: EVENT_WORDS * int(core[CoreState.EVENTS])])
+        core[CoreState.EVENTS] = 0
 
     def _bind(self) -> Callable[[str], int]:
         """A function that calls a rule by name; valid until an array of the record is replaced."""

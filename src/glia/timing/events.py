@@ -47,6 +47,9 @@ def begin(m: CoreRecord) -> int:
 def run(m: CoreRecord) -> int:
     """Execute until the program ends or the caller has to act; returns a StopReason."""
     while True:
+        room = m.parameter[RunParameter.EVENT_ROOM]
+        if room > 0 and m.core[CoreState.EVENTS] == room:
+            return StopReason.EVENTS_FULL
         if m.core[CoreState.DECIDED]:
             pass_decision(m)
             continue
@@ -387,7 +390,7 @@ def complete(m: CoreRecord, step: int, start: int, end: int, done: int, queued: 
         m.core[CoreState.WEIGHTS] = -1
         m.core[CoreState.WEIGHTS_TILE] = -1
     events = m.core[CoreState.EVENTS]
-    if events < m.parameter[RunParameter.MAX_EVENTS]:
+    if events < m.parameter[RunParameter.EVENT_ROOM]:
         m.event[EVENT_WORDS * events] = step
         m.event[EVENT_WORDS * events + 1] = start
         m.event[EVENT_WORDS * events + 2] = end

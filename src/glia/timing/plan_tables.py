@@ -45,7 +45,7 @@ NEVER = 1 << 62
 SMALLEST_RING = 16  # initial capacity of a semaphore's ring, in moments
 
 
-def lay_out(plan: TimingPlan, arch: Arch, trips: Trips, max_events: int) -> Record:
+def lay_out(plan: TimingPlan, arch: Arch, trips: Trips, event_room: int) -> Record:
     """Every array of the core's record, in the state before the first instruction.
 
     What depends on the plan alone is built once and cached there.
@@ -54,8 +54,8 @@ def lay_out(plan: TimingPlan, arch: Arch, trips: Trips, max_events: int) -> Reco
         plan.tables = _tables(plan, arch)
     record = dict(plan.tables)
     record |= {name: record[name].copy() for name in ("parameter", "watched", "base", "mask")}
-    record["parameter"][RunParameter.MAX_EVENTS] = max_events
-    record["event"] = np.zeros(max(1, EVENT_WORDS * max_events), np.int64)
+    record["parameter"][RunParameter.EVENT_ROOM] = event_room
+    record["event"] = np.zeros(max(1, EVENT_WORDS * event_room), np.int64)
     for name in ("ring", "pending"):
         record[name] = np.zeros(int(record["mask"].sum()) + record["mask"].size, np.int64)
     record |= _outcomes(int(record["parameter"][RunParameter.ORDINALS]), trips)

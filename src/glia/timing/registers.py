@@ -74,6 +74,7 @@ class StopReason(IntEnum):
     LOOP_ITERATION = 2  # a watched loop starts another iteration
     RING_FULL = 3  # `Overflow` says which
     RENDEZVOUS = 4  # an engine has come to a step at which cores synchronise
+    EVENTS_FULL = 5  # `event` has no room for another
 
 
 class Register(IntEnum):
@@ -101,7 +102,7 @@ class RunParameter(Register):
     TABLE_LOAD = 5, "ps", "loading an activation table"
     WARM_UP = 6, "ps", "busy time after which the array runs at its full rate; 0: at once"
     RAMP = 7, "1/1000", "rate of the array until then, relative to its full rate"
-    MAX_EVENTS = 8, "events", "capacity of `event`"
+    EVENT_ROOM = 8, "events", "capacity of `event`; 0: none are kept"
     SEMAPHORES = 9, "semaphores", "semaphores of the program"
     MARGIN = 10, "ps", "a moment longer ago than this delays nothing"
     UNWATCHED = 11, "instructions", "executed before loops are watched"

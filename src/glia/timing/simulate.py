@@ -8,9 +8,9 @@ what is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from glia.machine.ir import Program
 from glia.timing.core import CoreTimer, TimingDeadlock
 from glia.timing.costs import PS, Cost
 from glia.timing.plan import TimingPlan, make_plan
+from glia.timing.registers import RunParameter
+from glia.timing.spans import Executions
 from glia.timing.steady_state import skip_repetitions
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ __all__ = [
     "simulate_timing",
 ]
 
-MAX_EVENTS = 20_000
+MAX_EVENTS = 1_000_000  # executions with an event of their own
 UNWATCHED = 250_000  # instructions executed before it pays to look for what repeats
 Executed = list[tuple[Cost, int, int]]  # a cost, how often it ran, its busy picoseconds
 
@@ -170,10 +172,10 @@ class Timing:
     table_loads: int
     throttled_ns: float
     stalls: tuple[Stall, ...]  # longest first
-    events: tuple[Event, ...] = ()
+    executions: Executions | None = field(default=None, compare=False)  # None: not traced
     skips: tuple[Skip, ...] = ()
-    events_left_out: int = 0
     begin_ns: float = 0.0  # end of the preamble
+    end_ns: float = 0.0  # start of the postamble
     core_waits: tuple[CoreWait, ...] = ()  # longest first; only from `simulate_cores`
     not_modelled: tuple[str, ...] = field(default=NOT_MODELLED)
 
@@ -183,10 +185,55 @@ class Timing:
         return (*self.busy_ns, *map(queue_track, self.queue_busy_ns))
 
     @property
+    def events(self) -> Sequence[Event]:
+        """The executions that were kept by themselves, in the order in which they happened."""
+        return EventList(self.executions) if self.executions is not None else ()
+
+    @property
+    def events_left_out(self) -> int:
+        """Executions without an event: repeated iterations, and those beyond the number kept."""
+        return sum(self.instructions.values()) - len(self.events)
+
+    @property
     def used_tracks(self) -> list[str]:
-        """The time lines that have events."""
-        used = {event.track for event in self.events}
+        """The time lines on which something is executed."""
+        if self.executions is None:
+            return []
+        used = {track for _, track, _, _ in self.executions.executed_steps()}
         return [track for track in self.tracks if track in used]
+
+
+class EventList(Sequence[Event]):
+    """The events of a run, made when they are asked for."""
+
+    def __init__(self, executions: Executions) -> None:
+        self._executions = executions
+
+    def __len__(self) -> int:
+        return len(self._executions.rows)
+
+    def __iter__(self) -> Iterator[Event]:
+        return map(self._event, self._executions.rows.tolist())
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Event]: ...
+
+    def __getitem__(self, index: int | slice) -> Event | list[Event]:
+        rows = self._executions.rows[index].tolist()
+        return list(map(self._event, rows)) if isinstance(index, slice) else self._event(rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _event(self, row: Sequence[int]) -> Event:
+        step, start, end, queued = row
+        run = self._executions
+        return Event(run.track(step), start / PS, end / PS, run.instruction(step), bool(queued))
 
 
 def simulate_timing(
@@ -203,8 +250,9 @@ def simulate_timing(
 
     `trips` gives, for each While and Branch numbered in program order, the trip counts or arms
     taken by its executions in order; without it one trip of the body and the first arm are
-    assumed and reported. `trace` keeps up to `max_events` events. `skip=False` runs every
-    iteration of every loop; the result is the same but for the events. `is_native=False` runs the
+    assumed and reported. `trace` keeps what is executed when: up to `max_events` executions by
+    themselves, the others merged. `skip=False` runs every iteration of every loop; the result is
+    the same but for `executions`. `is_native=False` runs the
     rules in Python, with the same result. Raises TimingDeadlock.
     """
     plan = make_plan(program, arch)
@@ -225,10 +273,11 @@ def summarize(machine: CoreTimer, arch: Arch) -> Timing:
     costs = [(cost, counts[cost.number], busied[cost.number]) for cost in plan.costs.distinct]
     transfers = [(c.transfer, n) for c, n, _ in costs if c.transfer is not None]
     queue_busy = machine.record["queue_busy"][: len(plan.queues)].tolist()
-    events = _events(plan, machine)
+    machine.log_events()
     return Timing(
         latency_ns=machine.last / PS + arch.postamble_ns,
         begin_ns=machine.begin / PS,
+        end_ns=machine.last / PS,
         busy_ns=_nanoseconds(_by_engine(plan, [(c, b) for c, _, b in costs if c.queue < 0])),
         instructions=_by_engine(plan, [(c, n) for c, n, _ in costs]),
         opcodes=_opcodes(plan, costs),
@@ -242,9 +291,8 @@ def summarize(machine: CoreTimer, arch: Arch) -> Timing:
         table_loads=sum(table_loads),
         throttled_ns=sum(throttled) / PS,
         stalls=_stalls(plan, machine.record["stalled"]),
-        events=events,
+        executions=_executions(machine),
         skips=tuple(Skip(v, a / PS, b / PS, n) for v, a, b, n in machine.skips),
-        events_left_out=machine.executed - len(events),
         not_modelled=NOT_MODELLED + _assumptions(machine, arch),
     )
 
@@ -307,16 +355,19 @@ def _stalls(plan: TimingPlan, stalled: Array) -> tuple[Stall, ...]:
     return tuple(sorted(rows, key=lambda row: -row.ns))
 
 
-def _events(plan: TimingPlan, machine: CoreTimer) -> tuple[Event, ...]:
-    return tuple(
-        Event(
-            _track(plan, plan.cost(step)),
-            start / PS,
-            end / PS,
-            plan.instruction(step),
-            bool(queued),
-        )
-        for step, start, end, queued in machine.events()
+def _executions(machine: CoreTimer) -> Executions | None:
+    """What was executed when, if it was traced."""
+    if not machine.record["parameter"][RunParameter.EVENT_ROOM]:
+        return None
+    plan, steps = machine.plan, len(machine.plan.columns.instructions)
+    return Executions(
+        columns=plan.columns,
+        tracks=(*plan.engines, *map(queue_track, plan.queues)),
+        facts=machine.log.facts,
+        count=machine.record["counts"][:steps].copy(),
+        busy=machine.record["busied"][:steps].copy(),
+        rows=machine.log.events,
+        blocks=machine.log.blocks,
     )
 
 

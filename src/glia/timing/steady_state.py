@@ -20,6 +20,7 @@ from glia.machine.columns.value_numbering import Array
 from glia.timing.core import CoreTimer
 from glia.timing.plan import LoopStep, PlannedWait, loops_in
 from glia.timing.registers import ENGINES, CoreState, Engine, EngineState, RunParameter, state_names
+from glia.timing.spans import Spans
 
 DISTANCES = (1, 2, 3, 4, 6, 8)
 PICOSECONDS_A_DAY = 86_400 * 10**12
@@ -255,6 +256,7 @@ class _LoopWatcher:
         """Advance the record by `times` periods."""
         record, shift = self.machine.record, period * times
         a, b = now.parts, then.parts
+        self._log_repetitions((a["totals"] - b["totals"]) * times, shift)
         changed = dict(a)
         changed["ahead"] = a["ahead"] + np.where(self._lead(now) > 0, shift, 0)
         for name in ("free", "moving"):
@@ -268,6 +270,26 @@ class _LoopWatcher:
         core[CoreState.NOW] += shift
         core[CoreState.WEIGHTS_PLACE] += self._place_shift(engines, distance) * times
         self._move_moments(now, shift)
+
+    def _log_repetitions(self, totals: Array, shift: int) -> None:
+        """Log the executions that are skipped: one span for each engine and queue.
+
+        Each does all of them between the end of what it has done so far and `shift` later.
+        """
+        record, log = self.machine.record, self.machine.log
+        first, end = self.loop.steps
+        count, busy = totals[: end - first], totals[end - first : 2 * (end - first)]
+        tracks = log.facts.track[first:end]
+        since = np.concatenate([record["free"], record["queue_end"]])
+        rows = []
+        for track in np.unique(tracks[count > 0]).tolist():
+            own = np.flatnonzero(tracks == track)
+            steps, start = own + first, int(since[track])
+            moved = (log.facts.read[steps], log.facts.written[steps])
+            sums = (count[own].sum(), busy[own].sum(), *(count[own] @ each for each in moved))
+            rows.append((steps[busy[own].argmax()], start, start + shift, *sums))
+        if rows:
+            log.add_block(Spans(*np.array(rows, np.int64).T))
 
     def _move_moments(self, now: _Snapshot, shift: int) -> None:
         """Attach the pending moments to the counts after those that were added."""

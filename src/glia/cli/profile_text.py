@@ -1,0 +1,72 @@
+"""A profile as the text that `glia profile` prints."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+
+from glia.profile.report import Profile
+
+MAX_PATH_LINES = 12  # printed; the rest is one summary line
+MAX_OPERATORS = 8
+
+
+def profile_text(report: Profile) -> str:
+    """Latency, traffic, utilisation, the critical path, and what the estimate leaves out."""
+    cores = f"{len(report.cores)} cores" if report.cores else "one core"
+    lines = [
+        f"latency          {report.latency_us:.2f} us (simulated, {cores} of {report.target.name})",
+        f"matrix peak used {report.mfu:.2%} (MFU, {report.flops} flops)",
+        f"HBM traffic      {report.hbm_bytes} bytes, {report.hbm_gbps:.1f} GB/s",
+        f"DMA traffic      {report.dma_bytes} bytes",
+        f"instructions     {report.instructions}",
+    ]
+    for number, core in enumerate(report.cores):
+        waits = "".join(f", waited {us:.2f} us for core {n}" for n, us in core.waiting_us.items())
+        lines.append(f"core {number:<11} {core.latency_us:.2f} us{waits}")
+    tracks = [("engine " + name, each) for name, each in report.engines.items()]
+    tracks += [("queue " + name, each) for name, each in report.queues.items()]
+    for name, each in tracks:
+        lines.append(
+            f"{name:16} busy {each.busy_us:.2f} us ({each.utilization:.1%}), "
+            f"{each.instructions} instructions"
+        )
+    lines += [*_path_lines(report), *_operator_lines(report), "not modelled:"]
+    return "\n".join([*lines, *(f"  {text}" for text in report.not_modelled)])
+
+
+def _path_lines(profile: Profile) -> list[str]:
+    """The critical path as a table, one row for each source line."""
+    rows = profile.critical_path
+    lines = ["critical path, by source line:"]
+    for row in rows[:MAX_PATH_LINES]:
+        place, source = row.loc.name, ""
+        if row.loc.file:
+            place = f"{Path(row.loc.file).name}:{row.loc.line}"
+            source = linecache.getline(row.loc.file, row.loc.line).strip()[:60]
+        lines.append(
+            f"  {row.share:6.1%} {row.ns / 1000:10.2f} us {row.track:12} {row.opcode:24} "
+            f"{place:28} {source}".rstrip()
+        )
+    if len(rows) > MAX_PATH_LINES:
+        rest = sum(row.share for row in rows[MAX_PATH_LINES:])
+        lines.append(f"  {rest:6.1%} on {len(rows) - MAX_PATH_LINES} more lines")
+    return lines if rows else []
+
+
+def _operator_lines(profile: Profile) -> list[str]:
+    """The operators whose instructions are busy longest, of all engines and queues in total."""
+    rows = [row for row in profile.operators if row.source]
+    if not rows:
+        return []
+    total = sum(row.busy_ns for row in profile.operators) or 1.0
+    lines = ["busy time, by operator:"]
+    for row in rows[:MAX_OPERATORS]:
+        mostly = next(iter(row.tracks))
+        lines.append(
+            f"  {row.busy_ns / total:6.1%} {row.busy_ns / 1000:10.2f} us {mostly:12} {row.source}"
+        )
+    if len(rows) > MAX_OPERATORS:
+        rest = sum(row.busy_ns for row in rows[MAX_OPERATORS:]) / total
+        lines.append(f"  {rest:6.1%} in {len(rows) - MAX_OPERATORS} more operators")
+    return lines

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from glia.base.errors import CompileError, InternalError
+from glia.base.output_files import writing
+from glia.cc_flags import resolve_options
+from glia.compile_messages import Console
 from glia.options import CompileOptions, OptionArguments, check_options, ineffective_options
 from glia.pipeline import PIPELINE, Pass, resolve
 
@@ -57,25 +63,66 @@ _VERIFIERS = {
 def compile(
     module: object,
     *,
-    target: str = "trn2",
-    optlevel: int = 2,
-    auto_cast: str = "none",
+    target: str | None = None,
+    optlevel: int | None = None,
+    auto_cast: str | None = None,
     observer: Observer | None = None,
     **options: Unpack[OptionArguments],
 ) -> Neff:
     """Compile a model for `target` and return it as a `Neff`.
 
     `module` is what `read_module` takes; further keyword arguments are the fields of
-    `CompileOptions`. Raises a CompileError for what the user can fix, TypeError for an
-    unknown option; warns of an option without effect.
+    `CompileOptions`. What a call leaves out is taken from NEURON_CC_FLAGS, and then from the
+    defaults: the target of NEURON_PLATFORM_TARGET_OVERRIDE or trn2, no casts, level 2. `output`,
+    `logfile`, `verbose` and `dump` write, and print, only where they are given. Raises a
+    CompileError for what the user can fix; warns of an option without effect.
     """
     from glia.frontend.registry import read_module
 
-    chosen = CompileOptions(target=target, optlevel=optlevel, auto_cast=auto_cast, **options)
-    neff = compile_graph(read_module(module), chosen, observer)
+    explicit = {"target": target, "optlevel": optlevel, "auto_cast": auto_cast, **options}
+    chosen, given = resolve_options("glia.compile", explicit, {"auto_cast": "none"})
+    check_options(chosen)
+    observers = [each for each in (observer,) if each]
+    if chosen.dump:
+        observers.append(functools.partial(write_dump, chosen.dump))
+    with _messages(chosen, given):
+        neff = compile_graph(read_module(module), chosen, _all_of(observers))
+    if "output" in given:
+        with writing(chosen.output):
+            neff.save(chosen.output)
     for name, instead in ineffective_options(chosen).items():
         warnings.warn(f"{name} has no effect yet: {instead}", stacklevel=2)
     return neff
+
+
+def _all_of(observers: Sequence[Observer]) -> Observer | None:
+    """One observer that calls several."""
+
+    def observe(step: PassResult) -> None:
+        for each in observers:
+            each(step)
+
+    return observe if observers else None
+
+
+@contextlib.contextmanager
+def _messages(options: CompileOptions, given: frozenset[str]) -> Iterator[None]:
+    """Messages on the standard streams and in a log file, where the user has asked for either."""
+    if not given & {"verbose", "logfile"}:
+        yield
+        return
+    with Console(options.verbose, options.logfile if "logfile" in given else None) as console:
+        console.info(f"compiling for {options.target}")
+        console.debug(f"options: {dataclasses.asdict(options)}")
+        yield
+
+
+def write_dump(directory: str, step: PassResult) -> None:
+    """Write the text of the IR after a pass into a directory."""
+    path = Path(directory) / f"{step.index:02d}-{step.name}.{step.level}.txt"
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text_of(step.level, step.ir), encoding="utf-8")
 
 
 def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | None = None) -> Neff:

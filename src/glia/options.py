@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import TypedDict
 
 from glia.arch.instances import COMPILED_TARGETS, get_target
 from glia.base.errors import CompileError
+from glia.base.suggestions import nearest
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,29 @@ CHOICES: Mapping[str, tuple[object, ...]] = {
     "optlevel": (2, 1, 3),
 }
 DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
+
+
+class UnknownOption(CompileError, TypeError):
+    """A function that compiles has no option of this name.
+
+    Cause: The option is misspelt, or it is written as on a command line (`auto-cast`).
+    Fix: Use the option suggested in the message; `help(glia.compile)` names the options.
+    Example: glia.compile(module, autocast="none")
+    """
+
+    code = "GLIA121"
+    message = "{function} has no option {name!r}{nearest}"
+    help = "the options of {function} are {known}"
+
+
+def check_option_names(function: str, names: Iterable[str], others: Iterable[str] = ()) -> None:
+    """Raise UnknownOption unless every name is a field of CompileOptions or one of `others`."""
+    known = [*(field.name for field in fields(CompileOptions)), *others]
+    for name in names:
+        if name not in known:
+            raise UnknownOption(
+                function=function, name=name, nearest=nearest(name, known), known=", ".join(known)
+            )
 
 
 class BadOption(CompileError):

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 import glia
 from glia.base.errors import ERRORS
+from glia.cc_flags import split_ignored_flags
 from glia.cli import neuronx_cc
-from glia.cli.flags import split_ignored_flags
 from glia.neff.package import Neff
 from glia.options import INEFFECTIVE, CompileOptions
 from glia.pipeline import PIPELINE
@@ -251,7 +251,6 @@ WITHOUT_EFFECT = {
     "--implicit-integer-downcast": "none",
     "--distribution-strategy": "fsdp",
     "--logical-nc-config": "2",
-    "--num-parallel-jobs": "4",
     "--enable-fast-context-switch": "",
     "--product-limits": "",
 }

@@ -9,9 +9,10 @@ from pathlib import Path
 from house.source import PACKAGE, functions, imported, nodes_of, place, python_files
 
 ORDER = (
-    "base", "arch", "options", "isa", "graph", "frontend", "tile", "machine", "neff", "custom_call",
-    "pipeline", "sim", "timing", "alternatives", "compile_report", "compiler", "profile", "runtime",
-    "nki", "kernels", "plugins", "conformance", "cli",
+    "base", "arch", "options", "cc_flags", "isa", "graph", "frontend", "tile", "machine", "neff",
+    "custom_call", "pipeline", "sim", "timing", "alternatives", "compile_report",
+    "compile_messages", "compiler", "profile", "runtime", "nki", "kernels", "plugins",
+    "conformance", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}

@@ -30,11 +30,6 @@ def test_every_form_of_a_module_compiles_to_the_same_model(form: str, tmp_path: 
     assert_close(MATMUL, glia.load(neff)(*MATMUL.arguments))
 
 
-def test_an_object_that_is_no_module_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="cannot compile a int"):
-        glia.compile(3)
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "named"),
     [

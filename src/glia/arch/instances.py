@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from glia.arch.kit import Arch, Target
 from glia.base.discovery import import_modules
 
@@ -21,6 +23,17 @@ ARCHS: tuple[Arch, ...] = tuple(
 
 # The targets that models and kernels are compiled for, in alphabetical order
 COMPILED_TARGETS = tuple(sorted(name for name, target in TARGETS.items() if target.is_compiled))
+
+
+TARGET_VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
+DEFAULT_TARGET = "trn2"  # of models and of compiled kernels, where the environment names none
+
+
+def default_target() -> str:
+    """The target that the environment names (also as NKI does, "gen2"), else DEFAULT_TARGET."""
+    given = os.environ.get(TARGET_VARIABLE, "")
+    by_nki_name = {name: t.name for t in TARGETS.values() for name in t.nki_names}
+    return by_nki_name.get(given, given) or DEFAULT_TARGET
 
 
 def get_target(name: str) -> Target:

@@ -45,19 +45,6 @@ class NotOneFile(CompileError):
     help = "give the path of one serialized HLO module"
 
 
-class UnwritableOutput(CompileError):
-    """An output file cannot be written; checked before compilation where possible.
-
-    Cause: Its directory is missing or not writable, the path is a directory, or the disk is full.
-    Fix: Choose another path, or free space on the disk.
-    Example: neuronx-cc compile model.pb --framework XLA --target trn2 --output /no/such/dir/m.neff
-    """
-
-    code = "GLIA204"
-    message = "cannot write {path}: {reason}"
-    help = "choose another path, or free space on the disk"
-
-
 class CheckFailed(CompileError):
     """`glia run --check` found an output outside the tolerance of its reference.
 

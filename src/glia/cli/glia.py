@@ -12,7 +12,10 @@ from typing import Any
 import click
 
 from glia import __version__
+from glia.arch.instances import default_target
+from glia.base.output_files import writing
 from glia.base.suggestions import nearest
+from glia.cc_flags import resolve_options
 from glia.cli.conformance import conformance
 from glia.cli.errors import (
     BadCommandLine,
@@ -21,7 +24,7 @@ from glia.cli.errors import (
     UnknownCode,
     UnknownPass,
 )
-from glia.cli.guard import GuardedGroup, writing
+from glia.cli.guard import GuardedGroup
 from glia.cli.neuronx_cc import TARGETS
 from glia.frontend.errors import FrameworkMissing
 
@@ -47,7 +50,8 @@ KERNEL_GRID = click.option(
 KERNEL_TARGET = click.option(
     "--target",
     type=click.Choice(TARGETS),
-    default="trn2",
+    default=default_target,
+    show_default="NEURON_PLATFORM_TARGET_OVERRIDE, else trn2",
     help="Target the kernel is compiled for.",
 )
 
@@ -394,10 +398,29 @@ def explain(subject: str | None) -> None:
 @click.option(
     "--after", default="", metavar="PASS", help="Name of a pass; without it, list the passes."
 )
-@click.option("--target", default="trn2", help="Target device family.")
-@click.option("--auto-cast", default="none", help="fp32 operations to cast: none, matmult or all.")
-@click.option("--optlevel", "-O", type=click.IntRange(1, 3), default=2, help="Optimization level.")
-def show(model: str, after: str, target: str, auto_cast: str, optlevel: int) -> None:
+@click.option(
+    "--target",
+    default=None,
+    show_default="NEURON_PLATFORM_TARGET_OVERRIDE, else trn2",
+    help="Target device family.",
+)
+@click.option(
+    "--auto-cast",
+    default=None,
+    show_default="none",
+    help="fp32 operations to cast: none, matmult or all.",
+)
+@click.option(
+    "--optlevel",
+    "-O",
+    type=click.IntRange(1, 3),
+    default=None,
+    show_default="2",
+    help="Optimization level.",
+)
+def show(
+    model: str, after: str, target: str | None, auto_cast: str | None, optlevel: int | None
+) -> None:
     """Print the IR of FILE, a serialized HLO module, after a compiler pass.
 
     \b
@@ -407,7 +430,7 @@ def show(model: str, after: str, target: str, auto_cast: str, optlevel: int) -> 
     """
     from glia.compiler import IMPORT, run_pipeline, text_of
     from glia.frontend.registry import read_module
-    from glia.options import CompileOptions
+    from glia.options import check_options
     from glia.pipeline import PIPELINE
 
     levels = {IMPORT: "graph"} | {step.name: step.makes for step in PIPELINE}
@@ -417,7 +440,9 @@ def show(model: str, after: str, target: str, auto_cast: str, optlevel: int) -> 
         return
     if after not in levels:
         raise UnknownPass(name=after, known=" ".join(levels))
-    options = CompileOptions(target=target, auto_cast=auto_cast, optlevel=optlevel)
+    explicit = {"target": target, "auto_cast": auto_cast, "optlevel": optlevel}
+    options, _ = resolve_options("glia show", explicit, {"auto_cast": "none"})
+    check_options(options)
     ir = run_pipeline(read_module(Path(model)), options, stop_after=after)
     click.echo(text_of(levels[after], ir))
 

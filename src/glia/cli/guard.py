@@ -10,16 +10,16 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from glia.base.errors import CompileError, Unspecified
+from glia.base.output_files import UnwritableOutput, writing
 from glia.base.suggestions import nearest
-from glia.cli.errors import BadCommandLine, UnknownFlag, UnwritableOutput
+from glia.cli.errors import BadCommandLine, UnknownFlag
 from glia.cli.start import INTERRUPTED
 
 SUCCESS = 0
@@ -110,17 +110,6 @@ def internal_error(error: Exception) -> str:
         f"[internal error] {type(error).__name__}: {error!s:.500}{note}\n  at: {where}\n"
         "  help: this is a bug in glia, not in your program; please report it with the model file"
     )
-
-
-@contextmanager
-def writing(path: str | Path) -> Iterator[None]:
-    """Turn a failure to write `path` into UnwritableOutput."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as problem:
-        raise UnwritableOutput(path=path, reason=problem.strerror or problem) from problem
 
 
 def check_writable(path: str | Path) -> None:

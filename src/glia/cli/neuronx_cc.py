@@ -13,11 +13,18 @@ import click
 from click.core import ParameterSource
 
 from glia import __version__
-from glia.cli.console import LEVELS, Console, Progress
-from glia.cli.errors import NotOneFile, UnwritableOutput
-from glia.cli.flags import IgnoredFlag, split_ignored_flags
-from glia.cli.guard import GuardedGroup, check_writable, writing
-from glia.compiler import PassResult, compile_graph, text_of
+from glia.base.output_files import UnwritableOutput, writing
+from glia.cc_flags import (
+    IgnoredFlag,
+    environment_words,
+    split_ignored_flags,
+    split_wrapper_flags,
+)
+from glia.cli.console import Progress
+from glia.cli.errors import NotOneFile
+from glia.cli.guard import GuardedGroup, check_writable
+from glia.compile_messages import LEVELS, Console
+from glia.compiler import PassResult, compile_graph, write_dump
 from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options, ineffective_options
 
 TARGETS = tuple(map(str, CHOICES["target"]))
@@ -41,10 +48,14 @@ def main() -> None:
 
 
 class CompileCommand(click.Command):
-    """`compile`, whose ignored flags are removed before the rest is parsed."""
+    """`compile`, whose ignored flags are removed before the rest is parsed.
+
+    Flags of NEURON_CC_FLAGS come before those of the command line, so that the latter apply.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        rest, ctx.obj = split_ignored_flags(args)
+        inherited, _ = split_wrapper_flags(environment_words())
+        rest, ctx.obj = split_ignored_flags([*inherited, *args])
         return super().parse_args(ctx, [_normalize_optlevel(argument) for argument in rest])
 
 
@@ -201,7 +212,7 @@ def compile(context: click.Context, /, model_files: Sequence[str], **values: Any
     """Compile FILE, one serialized HLO module (HloModuleProto or HloProto, plain or gzip).
 
     Options may be written `--option value` or `--option=value`; the last of repeated options
-    applies.
+    applies. Those in the environment variable NEURON_CC_FLAGS come first.
     """
     if len(model_files) != 1:
         listed = f"{len(model_files)}: {', '.join(model_files[:4])}" if model_files else "none"
@@ -209,7 +220,7 @@ def compile(context: click.Context, /, model_files: Sequence[str], **values: Any
     warnings = [f"{flag} is accepted and has no effect" for flag in _last_of_each(context.obj)]
     options = _options(context, values, warnings)
     _check_outputs(Path(model_files[0]), options)
-    with _console(context, options) as console:
+    with _console(context, options, warnings) as console:
         for text in warnings:
             console.warning(text)
         _compile(model_files[0], options, console)
@@ -253,16 +264,15 @@ def _check_outputs(model: Path, options: CompileOptions) -> None:
             Path(options.dump).mkdir(parents=True, exist_ok=True)
 
 
-def _console(context: click.Context, options: CompileOptions) -> Console:
-    """The console; without a log file where the default one cannot be written."""
+def _console(context: click.Context, options: CompileOptions, warnings: list[str]) -> Console:
+    """The console; without a log file, and a warning, where the default one cannot be written."""
     try:
         return Console(options.verbose, options.logfile)
     except UnwritableOutput:
         if context.get_parameter_source("logfile") is not ParameterSource.DEFAULT:
             raise
-        console = Console(options.verbose, None)
-        console.warning(f"no log file: {options.logfile} cannot be written here")
-        return console
+        warnings.insert(0, f"no log file: {options.logfile} cannot be written here")
+        return Console(options.verbose, None)
 
 
 def _compile(model: str, options: CompileOptions, console: Console) -> None:
@@ -273,9 +283,7 @@ def _compile(model: str, options: CompileOptions, console: Console) -> None:
         progress(step)
         console.debug(f"{step.name}: {step.seconds:.3f} s")
         if options.dump:
-            path = Path(options.dump) / f"{step.index:02d}-{step.name}.{step.level}.txt"
-            with writing(path):
-                path.write_text(text_of(step.level, step.ir), encoding="utf-8")
+            write_dump(options.dump, step)
 
     console.info(f"compiling {model} for {options.target}")
     console.debug(f"options: {dataclasses.asdict(options)}")

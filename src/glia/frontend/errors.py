@@ -97,7 +97,20 @@ class ModuleTooComplex(CompileError):
     help = "use a loop instead of repeated or nested calls"
 
 
-class FrameworkMissing(CompileError):
+class NotAModel(CompileError, TypeError):
+    """glia.compile was given something that is no model.
+
+    Cause: The value is neither a model in one of the forms that are read, nor the path of one.
+    Fix: Pass what the message names; lower a JAX function with jax.jit(f).lower(...) first.
+    Example: glia.compile(3)
+    """
+
+    code = "GLIA111"
+    message = "glia.compile cannot take {given}; it takes one of: {known}"
+    help = "{cure}"
+
+
+class FrameworkMissing(CompileError, ImportError):
     """A front end needs a framework that is not installed.
 
     Cause: StableHLO and jax programs are converted by jaxlib, which is not installed.

@@ -6,6 +6,7 @@ A new front end is a file that declares a `Format`, and its line here.
 from __future__ import annotations
 
 from glia.frontend import hlo, stablehlo
+from glia.frontend.errors import NotAModel
 from glia.frontend.formats import Format
 from glia.graph.ir import Graph
 
@@ -28,11 +29,28 @@ def read_module(module: object) -> Graph:
 
     `module` is serialized HLO (bytes), StableHLO (text or bytecode, with jaxlib), the path of a
     file of serialized HLO, a jax `Lowered`, or a graph. Raises the front ends' errors, and
-    TypeError for anything else.
+    NotAModel for anything else.
     """
     for each in FORMATS:
         if each.accepts(module):
             return each.read(module)
-    given = type(module).__name__
     known = ", ".join(each.name for each in FORMATS)
-    raise TypeError(f"cannot compile a {given}; give one of: {known}")
+    raise NotAModel(given=_described(module), cure=_cure(module), known=known)
+
+
+def _described(module: object) -> str:
+    name = getattr(module, "__name__", "")
+    kind = type(module).__name__
+    return f"the {kind} {name}" if callable(module) and name else f"a value of type {kind}"
+
+
+def _cure(module: object) -> str:
+    """What to write instead for a value that holds a model in another form."""
+    if hasattr(module, "lower"):
+        return "call its lower() with example arguments first, or use glia.plugins.jax.on_device"
+    if callable(module):
+        return (
+            "a JAX function is lowered first: jax.jit(f).lower(...), or glia.plugins.jax.on_device;"
+            " a kernel has compile() of its own"
+        )
+    return "give the path or the bytes of a serialized HLO module"

@@ -8,16 +8,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import glia
 from glia.base.errors import InternalError
+from glia.cc_flags import resolve_options
+from glia.frontend.errors import FrameworkMissing
 from glia.neff.package import Neff
 from glia.nki.names.targets import tracing_for
 from glia.profile.report import Profile
 from glia.runtime.model import Model
+
+try:
+    import jax
+    import jax.numpy as jnp
+except ModuleNotFoundError as problem:
+    raise FrameworkMissing(what="glia.plugins.jax", package="jax", extra="jax") from problem
 
 MAX_MODELS = 64  # cached per function, least recently used evicted
 
@@ -74,12 +80,15 @@ class OnDevice:
     running a `Model`.
     """
 
-    def __init__(self, function: Callable[..., Any], target: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], target: str | None, options: dict[str, Any]
+    ) -> None:
         functools.update_wrapper(self, function)
         static = {name: options.pop(name, None) for name in ("static_argnums", "static_argnames")}
         self._jitted = jax.jit(function, keep_unused=True, **static)
         self._static = _StaticArguments(function, *static.values())
-        self._options = {"target": target, **options}
+        chosen, _ = resolve_options("on_device", {"target": target, **options})
+        self._options = {**options, "target": chosen.target}
         self._compiled = functools.lru_cache(maxsize=MAX_MODELS)(self._compile)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -112,12 +121,13 @@ class OnDevice:
 
 
 def on_device(
-    function: Callable[..., Any] | None = None, *, target: str = "trn2", **options: Any
+    function: Callable[..., Any] | None = None, *, target: str | None = None, **options: Any
 ) -> Any:
     """Make a JAX function run on a device of `target`; usable with and without arguments.
 
     `static_argnums` and `static_argnames` mean what they mean to `jax.jit`; all other options are
-    those of `glia.compile`. Returns an `OnDevice`, or without a function a decorator that does.
+    those of `glia.compile`, with its defaults. Returns an `OnDevice`, or without a function a
+    decorator that makes one.
     """
     if function is None:
         return functools.partial(on_device, target=target, **options)

@@ -9,11 +9,11 @@ from contextvars import ContextVar
 from typing import Any
 
 from glia.arch import TARGETS, Target
+from glia.arch.instances import DEFAULT_TARGET, TARGET_VARIABLE
 from glia.nki.names.errors import BadLaunch
 
-VARIABLE = "NEURON_PLATFORM_TARGET_OVERRIDE"
+VARIABLE = TARGET_VARIABLE
 DEFAULT = "trn3"  # what the documented simulator takes where no device is found
-MODEL_DEFAULT = "trn2"  # the default of glia.compile
 NAMES = {name: target for target in TARGETS.values() for name in target.nki_names}
 
 
@@ -32,7 +32,7 @@ def tracing_for(target: str) -> Iterator[None]:
 
 def model_target() -> Target:
     """The target of the model being traced, else that of the environment, else the compiler's."""
-    return platform_target(_MODEL.get() or os.environ.get(VARIABLE) or MODEL_DEFAULT)
+    return platform_target(_MODEL.get() or os.environ.get(VARIABLE) or DEFAULT_TARGET)
 
 
 def target_name() -> str:

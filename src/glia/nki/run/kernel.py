@@ -15,7 +15,7 @@ import numpy as np
 from glia.arch import Target
 from glia.neff.package import Neff
 from glia.nki.names.errors import BadLaunch
-from glia.nki.names.targets import platform_target
+from glia.nki.names.targets import model_target, platform_target
 from glia.nki.run.frameworks import framework_call, from_numpy, outside_torch_compile
 from glia.nki.run.launch import (
     Launch,
@@ -100,9 +100,13 @@ class Kernel:
         return execute(launch, target, self.ranks, unwritten)
 
     def compile(self, *args: Any, **kwargs: Any) -> Neff:
-        """The program of the kernel for arguments of these shapes, dtypes and values."""
+        """The program of the kernel for arguments of these shapes, dtypes and values.
+
+        It is for the target of the model around it, if one is being traced, else for that of
+        NEURON_PLATFORM_TARGET_OVERRIDE, else for trn2, as models are.
+        """
         launch = bind(self.function, args, kwargs)
-        return self._compiled(launch, platform_target()).neff
+        return self._compiled(launch, model_target()).neff
 
     def _compiled(self, launch: Launch, target: Target) -> _CompiledKernel:
         key = program_key(launch, target.name, self.ranks)

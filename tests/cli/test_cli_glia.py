@@ -85,6 +85,13 @@ def test_inspect_prints_header_tensors_members_and_counts() -> None:
     assert json.loads(invoke("inspect", "probe.neff", "--json").stdout)["target"] == "trn2"
 
 
+def test_inspect_and_profile_say_how_much_hbm_temporaries_take() -> None:
+    core = json.loads(invoke("inspect", "probe.neff", "--json").stdout)["cores"][0]
+    assert core["scratchpad_bytes"] == 0 < core["hbm_bytes"]
+    assert "0 of temporaries" in invoke("inspect", "probe.neff").stdout
+    assert json.loads(invoke("profile", "probe.neff", "--json").stdout)["scratchpad_bytes"] == 0
+
+
 def test_inspect_goes_as_far_as_it_can_with_other_compilers_files() -> None:
     data = bytearray(Path("probe.neff").read_bytes())
     data[40:168] = b"2.1".ljust(128, b"\0")

@@ -133,6 +133,8 @@ def test_inserted_waits_suffice_and_only_implied_ones_can_go() -> None:
     assert spare == [
         # the multiplication it waits for has waited for the transfer before
         "dma_copy(in): queue.in >= i",
+        # y lies where the weights were; what is stored there has been computed with them
+        "dma_copy(out): queue.first >= 1",
     ]
 
 

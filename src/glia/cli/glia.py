@@ -326,7 +326,8 @@ def _inspect_text(description: dict[str, Any]) -> str:
         for kind in ("instructions", "opcodes"):
             counts = Counter(facts[kind]).most_common()
             lines.append(f"core {core} {kind}: " + ", ".join(f"{n} {c}" for n, c in counts))
-        lines.append(f"core {core} HBM bytes: {facts['hbm_bytes']}")
+        of_temporaries = f"{facts['scratchpad_bytes']} of temporaries"
+        lines.append(f"core {core} HBM bytes: {facts['hbm_bytes']}, {of_temporaries}")
         lines += [f"core {core} note: {note}" for note in facts["notes"]]
     lines += [f"{size:12} {name}" for name, size in description["members"].items()]
     return "\n".join(lines)

@@ -19,6 +19,7 @@ def profile_text(report: Profile) -> str:
         f"matrix peak used {report.mfu:.2%} (MFU, {report.flops} flops)",
         f"HBM traffic      {report.hbm_bytes} bytes, {report.hbm_gbps:.1f} GB/s",
         f"DMA traffic      {report.dma_bytes} bytes",
+        f"temporaries      {report.scratchpad_bytes} bytes of HBM",
         f"instructions     {report.instructions}",
     ]
     for number, core in enumerate(report.cores):

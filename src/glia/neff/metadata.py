@@ -14,6 +14,7 @@ from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Program
+from glia.machine.scratchpad import bytes_in_hbm, scratchpad
 
 REPORT = "debug_info/compilation.json"  # what the compiler decided; absent for kernels
 
@@ -71,13 +72,12 @@ def metrics(programs: tuple[Program, ...]) -> dict[str, Any]:
         instructions = list(program.instructions())
         engines = Counter(i.runs_on for i in instructions)
         opcodes = Counter(i.mnemonic() for i in instructions)
-        tiles = program.tiles.values()
-        hbm = sum(tile.bytes for tile in tiles if tile.memory is Memory.HBM)
         cores.append(
             {
                 "instructions": dict(sorted(engines.items())),
                 "opcodes": dict(sorted(opcodes.items())),
-                "hbm_bytes": hbm,
+                "hbm_bytes": bytes_in_hbm(program),
+                "scratchpad_bytes": scratchpad(program)[1],
                 "notes": list(program.notes),
             }
         )
@@ -95,10 +95,11 @@ def memory_view(program: Program, files: Mapping[str, str]) -> dict[str, Any]:
     roles = {binding.tile.name: "output" for binding in program.outputs}
     roles |= {binding.tile.name: "input" for binding in program.inputs}
     tiles = [tile for tile in program.tiles.values() if tile.memory is Memory.HBM]
+    start, _ = scratchpad(program)
     return {
         "dma_queue": dict(sorted(queues.items())),
         "var": {
-            tile.name: _memory_variable(index, tile, program, roles, files)
+            tile.name: _memory_variable(index, tile, program, start, roles, files)
             for index, tile in enumerate(tiles)
         },
     }
@@ -115,7 +116,12 @@ def _queue_type(program: Program, instruction: Instr) -> str:
 
 
 def _memory_variable(
-    index: int, tile: Tile, program: Program, roles: Mapping[str, str], files: Mapping[str, str]
+    index: int,
+    tile: Tile,
+    program: Program,
+    scratchpad_start: int,
+    roles: Mapping[str, str],
+    files: Mapping[str, str],
 ) -> dict[str, Any]:
     entry: dict[str, Any] = {"type": "virtual", "var_id": index, "size": tile.bytes}
     entry["dtype"] = tile.dtype.name
@@ -125,7 +131,8 @@ def _memory_variable(
         return entry | {"type": "file", "file_name": file_name, "shape": shape}
     if tile.name in roles:
         return entry | {"type": roles[tile.name]}
-    return entry | {"backing_variable_off": program.addresses.get(tile.name, 0)}
+    address = program.addresses.get(tile.name, scratchpad_start)
+    return entry | {"backing_variable_off": address - scratchpad_start}
 
 
 def engine_view(program: Program, engine: str) -> dict[str, Any]:

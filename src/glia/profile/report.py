@@ -11,6 +11,7 @@ from pathlib import Path
 from glia.arch import Target, get_target
 from glia.base.files import write_atomically
 from glia.machine.ir import Program
+from glia.machine.scratchpad import scratchpad
 from glia.profile.bandwidth import Bandwidth, hbm_bandwidth
 from glia.profile.critical_path import PathLine, critical_path
 from glia.profile.memory import Residence, residences
@@ -87,6 +88,11 @@ class Profile:
     def hbm_gbps(self) -> float:
         """HBM traffic over the whole latency, in 10^9 bytes per second."""
         return self.hbm_bytes / self.timing.latency_ns
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """Bytes of HBM that the program's temporaries take."""
+        return scratchpad(self.program)[1]
 
     @property
     def flops(self) -> int:
@@ -185,6 +191,7 @@ class Profile:
             "hbm_read_bytes": timing.hbm_read_bytes,
             "hbm_written_bytes": timing.hbm_written_bytes,
             "hbm_gbps": self.hbm_gbps,
+            "scratchpad_bytes": self.scratchpad_bytes,
             "instructions": self.instructions,
             "engines": {n: vars(e).copy() for n, e in self.engines.items()},
             "queues": {n: vars(e).copy() for n, e in self.queues.items()},

@@ -17,7 +17,8 @@ from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
 from glia.machine.instruction_rewriting import map_patterns
 from glia.machine.ir import Binding, Program, walk
-from glia.sim.memory import DeviceMemory
+from glia.machine.passes.lifetimes import find_lifetimes
+from glia.machine.scratchpad import temporaries_in_hbm
 from glia.sim.policy import Policy
 
 Array = np.ndarray[Any, Any]
@@ -43,7 +44,8 @@ def apply_precision(
 def promote_to_float32(program: Program) -> Program:
     """The program with low-precision tiles, inputs, outputs and constants in float32.
 
-    Tiles that are also accessed as another dtype, and HBM tiles that overlap others, keep theirs.
+    Tiles that are also accessed as another dtype keep theirs, and HBM tiles that share bytes with
+    another while both are live.
     """
     wide = {name: replace(program.tiles[name], dtype=F32) for name in _promotable_tiles(program)}
     addresses = {name: at for name, at in program.addresses.items() if name not in wide}
@@ -77,7 +79,7 @@ def _widen_inputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, Ar
 
 
 def _promotable_tiles(program: Program) -> set[str]:
-    """Names of tiles that are accessed in one low-precision dtype only and overlap no other."""
+    """Names of tiles that are accessed in one low-precision dtype only and share no bytes."""
     seen: dict[str, set[DType]] = {name: {tile.dtype} for name, tile in program.tiles.items()}
     for instr in walk(program.body):
         for pattern in instr.patterns():
@@ -93,7 +95,27 @@ def _promotable_tiles(program: Program) -> set[str]:
 
 
 def _overlapping_hbm_tiles(program: Program) -> set[str]:
-    """Names of HBM tiles that overlap another by address."""
-    hbm, addresses = DeviceMemory([program]), program.addresses
-    in_hbm = [name for name, tile in program.tiles.items() if tile.memory is Memory.HBM]
-    return {n for n in in_hbm if n in addresses and not hbm.is_exclusive(addresses[n])}
+    """Names of HBM tiles that have bytes in common with another that is live at the same time."""
+    addresses, lifetimes = program.addresses, find_lifetimes(program, (Memory.HBM,))
+    temporaries = {tile.name for tile in temporaries_in_hbm(program)}
+    placed = sorted(
+        (addresses[name], addresses[name] + tile.bytes, name)
+        for name, tile in program.tiles.items()
+        if tile.memory is Memory.HBM and name in addresses
+    )
+
+    def live_together(one: str, other: str) -> bool:
+        if not {one, other} <= temporaries & lifetimes.keys():
+            return True
+        a, b = lifetimes[one], lifetimes[other]
+        return a.first <= b.last and b.first <= a.last
+
+    found: set[str] = set()
+    reaching: list[tuple[int, str]] = []  # the end and name of earlier tiles
+    for start, end, name in placed:
+        reaching = [each for each in reaching if each[0] > start]
+        found |= {
+            each for _, other in reaching if live_together(name, other) for each in (name, other)
+        }
+        reaching.append((end, name))
+    return found

@@ -155,8 +155,8 @@ class InitializationTracker:
         )
 
     def _tile(self, tile: Tile) -> int:
-        """A tile's number; tensors in HBM at one address have the same number on all cores."""
+        """A tile's number; a tensor in HBM has one on all cores that place it at one address."""
         address = self._memories.address(tile)
         if tile.memory is Memory.HBM and address is not None:
-            return self._writers.tile((address, tile.bytes))
+            return self._writers.tile((tile.name, address, tile.bytes))
         return self._writers.tile((self._core, tile.name))

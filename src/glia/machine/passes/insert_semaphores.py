@@ -125,7 +125,7 @@ def _summarise(tile: Tile, accesses: Iterable[_StreamAccess]) -> list[_StreamAcc
 
 
 class _ByteOwners:
-    """The tile that owns each byte of an on-chip memory: disjoint intervals in order."""
+    """The tile that owns each byte of a memory: disjoint intervals in order."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -214,8 +214,14 @@ class _Analysis:
         self.needs: list[Needs] = []
         self.counts: dict[str, Affine] = {}
         self.records: dict[str, _TileRecord] = {}
-        self.owners = {Memory.SBUF: _ByteOwners(), Memory.PSUM: _ByteOwners()}
-        self.owner = [self.owners.get(tile.memory) for tile in self.touches.tiles]
+        self.owners = {memory: _ByteOwners() for memory in Memory}
+        overlapping = _overlapping_in_hbm(program)
+        self.owner = [
+            self.owners[tile.memory]
+            if tile.memory is not Memory.HBM or tile.name in overlapping
+            else None
+            for tile in self.touches.tiles
+        ]
         self.position = 0
         self.stamp = 0
         self.touched: set[str] = set()  # tiles accessed since the innermost loop began
@@ -338,6 +344,24 @@ class _Analysis:
                 del self.records[other]
         record = self.records[name] = _TileRecord(tile, previous)
         return record
+
+
+def _overlapping_in_hbm(program: Program) -> set[str]:
+    """The names of the tiles of HBM that have bytes in common with another."""
+    addresses = program.addresses
+    placed = sorted(
+        (addresses[name], addresses[name] + tile.bytes, name)
+        for name, tile in program.tiles.items()
+        if tile.memory is Memory.HBM and name in addresses
+    )
+    found: set[str] = set()
+    furthest, owner = 0, ""  # of those before, the one that ends last
+    for start, end, name in placed:
+        if start < furthest:
+            found |= {owner, name}
+        if end > furthest:
+            furthest, owner = end, name
+    return found
 
 
 def _add_greatest(counts: Greatest, count: Affine) -> bool:

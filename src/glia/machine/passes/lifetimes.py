@@ -1,16 +1,24 @@
-"""Live intervals of on-chip tiles, in positions of the static program."""
+"""Live intervals of tiles, in positions of the static program."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from glia.base.affine import Affine
+from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Memory
-from glia.machine.columns.table import WRITES, InstructionSpan, columns_of
+from glia.machine.columns.table import WRITES, Columns, InstructionSpan, columns_of
 from glia.machine.columns.value_numbering import group_rows
-from glia.machine.ir import Branch, Program
+from glia.machine.footprint import Footprint
+from glia.machine.ir import Loop, Program, While
+
+Array = np.ndarray[Any, Any]
+ON_CHIP = (Memory.SBUF, Memory.PSUM)
 
 
 @dataclass
@@ -22,86 +30,227 @@ class Lifetime:
 
 
 @dataclass(frozen=True)
-class _ScopedUse:
-    """The first and last use of a tile among the instructions of one loop scope."""
+class _Region:
+    """A loop, a while, or a block that may be skipped: an arm of a branch or the body of a while.
 
-    regions: tuple[int, ...]  # enclosing loops, outermost first
+    `variable` is that of a counted loop of `trips` iterations, else "".
+    """
+
+    first: int
+    last: int
+    is_loop: bool
+    variable: str = ""
+    trips: int = 0
+
+
+@dataclass(frozen=True)
+class _ScopedUse:
+    """The first and last use of a tile among the instructions of one scope."""
+
+    regions: tuple[int, ...]  # enclosing regions, outermost first
     first: int
     last: int
 
 
 class _Regions:
-    """The enclosing loops of each instruction: `chains[inside[i]]`, outermost first."""
+    """The enclosing regions of each instruction: `chains[inside[i]]`, outermost first."""
 
     def __init__(self, instructions: int, body: tuple[InstructionSpan, ...]) -> None:
         self.inside = np.zeros(instructions, np.int64)
         self.chains: list[tuple[int, ...]] = [()]
-        self.spans: list[tuple[int, int]] = []  # (first, last) position of each loop
+        self.all: list[_Region] = []
         self._block(body, 0)
 
     def _block(self, body: tuple[InstructionSpan, ...], inside: int) -> None:
         for span in body:
-            if span.statement is None:
+            statement = span.statement
+            if statement is None:
                 self.inside[span.begin : span.end] = inside
-                continue
-            inner = inside
-            if not isinstance(span.statement, Branch):
-                inner = len(self.chains)
-                self.chains.append((*self.chains[inside], len(self.spans)))
-                self.spans.append((span.begin, max(span.begin, span.end - 1)))
-            for block in span.blocks:
-                self._block(block, inner)
+            elif isinstance(statement, Loop):
+                loop = self._enter(span, inside, True, statement.variable, statement.trips)
+                self._block(span.blocks[0], loop)
+            elif isinstance(statement, While):
+                loop = self._enter(span, inside, True)
+                self._block(span.blocks[0], loop)
+                self._block(span.blocks[1], self._enter(span, loop, False))
+            else:
+                for arm in span.blocks:
+                    self._block(arm, self._enter(span, inside, False))
+
+    def _enter(
+        self, span: InstructionSpan, inside: int, is_loop: bool, variable: str = "", trips: int = 0
+    ) -> int:
+        self.chains.append((*self.chains[inside], len(self.all)))
+        last = max(span.begin, span.end - 1)
+        self.all.append(_Region(span.begin, last, is_loop, variable, trips))
+        return len(self.chains) - 1
 
 
-def find_lifetimes(program: Program) -> dict[str, Lifetime]:
-    """The live interval of every on-chip tile.
+def find_lifetimes(program: Program, memories: Collection[Memory] = ON_CHIP) -> dict[str, Lifetime]:
+    """The live interval of every tile of these memories that the program accesses.
 
-    A tile used only inside one iteration of a loop, written before it is read, is live
-    in that iteration only; one that is live into or out of a loop is live throughout the loop.
+    A tile used only inside a loop is live within one iteration where no iteration reads what
+    another has written; else, as one that is live into or out of a loop, throughout the loop.
     """
     columns = columns_of(program)
     patterns = columns.patterns
-    regions = _Regions(len(columns.instructions), columns.body)
     numbers: dict[str, int] = {}
     named = patterns.tile.map(lambda tile: numbers.setdefault(tile.name, len(numbers)))
-    is_on_chip = patterns.tile.map(lambda tile: tile.memory is not Memory.HBM)
-    rows = np.flatnonzero(is_on_chip)
-    tile, position = named[rows], patterns.owner[rows]
-    inside = regions.inside[position]
-    groups = group_rows(tile, inside)
-    last = np.zeros(groups.first.size, np.int64)
-    np.maximum.at(last, groups.number, position)
-    pairs = zip(
-        tile[groups.first].tolist(), inside[groups.first].tolist(), position[groups.first].tolist(),
-        last.tolist(), strict=True,
-    )  # fmt: skip
-    uses: defaultdict[int, list[_ScopedUse]] = defaultdict(list)
-    for number, chain, begin, end in pairs:
-        uses[number].append(_ScopedUse(regions.chains[chain], begin, end))
-    begins = np.zeros(len(numbers), np.int64)
-    begins[[*uses]] = [each[0].first for each in uses.values()]
-    is_read = (begins[tile] == position) & (patterns.access[rows] != WRITES)
-    read_first = set(tile[is_read].tolist())
+    rows = np.flatnonzero(patterns.tile.map(lambda tile: tile.memory in memories))
+    regions = _Regions(len(columns.instructions), columns.body)
+    analysis = _Iterations(columns, regions, rows, named)
     names = [*numbers]
     return {
-        names[number]: _lifetime(each, regions.spans, number in read_first)
-        for number, each in uses.items()
+        names[number]: analysis.lifetime(number, uses)
+        for number, uses in analysis.scoped_uses.items()
     }
 
 
-def _lifetime(
-    uses: list[_ScopedUse], spans: list[tuple[int, int]], is_read_first: bool
-) -> Lifetime:
-    """The live interval of a tile with these uses, the first a read with `is_read_first`."""
-    common = uses[0].regions
-    if len(uses) == 1 and not (is_read_first and common):
-        return Lifetime(uses[0].first, uses[0].last)
-    for use in uses[1:]:
-        depth = 0
-        while depth < min(len(common), len(use.regions)) and common[depth] == use.regions[depth]:
-            depth += 1
-        common = common[:depth]
-    crossed = {region for use in uses for region in use.regions[len(common) :]}
-    crossed.update(common if is_read_first else ())
-    intervals = [*((use.first, use.last) for use in uses), *(spans[region] for region in crossed)]
-    return Lifetime(min(first for first, _ in intervals), max(last for _, last in intervals))
+class _Iterations:
+    """Which tiles a loop's iterations pass on to later ones."""
+
+    def __init__(self, columns: Columns, regions: _Regions, rows: Array, named: Array) -> None:
+        self.columns = columns
+        self.regions = regions
+        patterns = columns.patterns
+        tile, position = named[rows], patterns.owner[rows]
+        inside = regions.inside[position]
+        groups = group_rows(tile, inside)
+        last = np.zeros(groups.first.size, np.int64)
+        np.maximum.at(last, groups.number, position)
+        self.scoped_uses: defaultdict[int, list[_ScopedUse]] = defaultdict(list)
+        scopes = zip(
+            tile[groups.first].tolist(), inside[groups.first].tolist(),
+            position[groups.first].tolist(), last.tolist(), strict=True,
+        )  # fmt: skip
+        for number, chain, begin, end in scopes:
+            self.scoped_uses[number].append(_ScopedUse(regions.chains[chain], begin, end))
+        begins = np.zeros(int(named.max(initial=0)) + 1, np.int64)
+        begins[[*self.scoped_uses]] = [uses[0].first for uses in self.scoped_uses.values()]
+        is_read = (begins[tile] == position) & (patterns.access[rows] != WRITES)
+        self.read_first = set(tile[is_read].tolist())
+        order = np.argsort(tile, kind="stable")
+        self._rows, self._tiles = rows[order], tile[order]
+        self._irregular: dict[int, bool] = {}  # by form
+        self._steps: dict[str, tuple[Array, Array]] = {}  # by variable
+
+    def lifetime(self, tile: int, uses: list[_ScopedUse]) -> Lifetime:
+        """The live interval of a tile with these uses."""
+        common = uses[0].regions
+        for use in uses[1:]:
+            depth = 0
+            limit = min(len(common), len(use.regions))
+            while depth < limit and common[depth] == use.regions[depth]:
+                depth += 1
+            common = common[:depth]
+        crossed = [region for use in uses for region in use.regions[len(common) :]]
+        crossed += self._passed_on(tile, common, uses)
+        spans = [self.regions.all[each] for each in crossed]
+        ends = [(use.first, use.last) for use in uses]
+        ends += [(region.first, region.last) for region in spans if region.is_loop]
+        return Lifetime(min(first for first, _ in ends), max(last for _, last in ends))
+
+    def _passed_on(
+        self, tile: int, common: tuple[int, ...], uses: list[_ScopedUse]
+    ) -> tuple[int, ...]:
+        """The outermost of the loops around all uses whose iterations need earlier ones' bytes."""
+        loops = [n for n, each in enumerate(common) if self.regions.all[each].is_loop]
+        if not loops:
+            return ()
+        if tile in self.read_first:
+            return common
+        rows = self._rows_of(tile)
+        skips = any(
+            not self.regions.all[region].is_loop
+            for use in uses
+            for region in use.regions[len(common) :]
+        )
+        is_regular = not skips and not any(map(self._is_irregular, rows.tolist()))
+        for depth in loops:
+            variable = self.regions.all[common[depth]].variable
+            alike = is_regular and self._moves_alike(rows, variable)
+            if not alike and not self._starts_full(rows, depth):
+                return common[depth : depth + 1]
+        return ()
+
+    def _rows_of(self, tile: int) -> Array:
+        low, high = np.searchsorted(self._tiles, [tile, tile + 1])
+        found: Array = self._rows[low:high]
+        return found
+
+    def _is_irregular(self, row: int) -> bool:
+        """Whether which bytes an access touches depends on registers or data."""
+        patterns = self.columns.patterns
+        for column in (patterns.offset.terms, patterns.partition.terms):
+            if any(is_register(name) for name, _ in column.distinct[column.number[row]]):
+                return True
+        form = int(self.columns.form.number[patterns.owner[row]])
+        known = self._irregular.get(form)
+        if known is None:
+            example = self.columns.instructions[int(self.columns.form.first[form])]
+            known = self._irregular[form] = _chooses_at_run_time(example)
+        return known
+
+    def _moves_alike(self, rows: Array, variable: str) -> bool:
+        """Whether all accesses move by the same distance from one iteration to the next.
+
+        Then each iteration does what the first did, elsewhere, and the first reads only what it
+        has written.
+        """
+        if not variable:
+            return True
+        steps = self._steps.get(variable)
+        if steps is None:
+            steps = self._steps[variable] = self._steps_of(variable)
+        return all(bool((each[rows] == each[rows[0]]).all()) for each in steps)
+
+    def _steps_of(self, variable: str) -> tuple[Array, Array]:
+        """For every pattern the bytes and the partitions that it moves when a variable grows."""
+        patterns = self.columns.patterns
+        columns = (patterns.offset.terms, patterns.partition.terms)
+        offset, partition = (
+            column.map(lambda terms: dict(terms).get(variable, 0)) for column in columns
+        )
+        return offset * patterns.dtype.map(lambda dtype: dtype.bytes), partition
+
+    def _starts_full(self, rows: Array, depth: int) -> bool:
+        """Whether an iteration writes the whole tile, in a statement that does not read it."""
+        patterns, regions = self.columns.patterns, self.regions
+        first = int(rows[np.argmin(patterns.owner[rows])])
+        if self._is_irregular(first):
+            return False
+        chain = regions.chains[regions.inside[patterns.owner[first]]]
+        inner = [regions.all[each] for each in chain[depth + 1 :]]
+        if not all(each.variable for each in inner):
+            return False
+        end = inner[0].last if inner else int(patterns.owner[first])
+        reads = patterns.owner[rows[patterns.access[rows] != WRITES]]
+        if (reads <= end).any():
+            return False
+        tile = patterns.tile.distinct[patterns.tile.number[first]]
+        footprint = self._footprint(first, tile.memory is not Memory.HBM)
+        for region in inner:
+            footprint = footprint.swept(region.variable, region.trips)
+        return footprint.covers(Footprint.of_tile(tile))
+
+    def _footprint(self, row: int, is_on_chip: bool) -> Footprint:
+        patterns = self.columns.patterns
+        dims = patterns.dims.distinct[patterns.dims.number[row]]
+        width = patterns.dtype.distinct[patterns.dtype.number[row]].bytes
+        offset, partition = (
+            Affine(column.terms.distinct[column.terms.number[row]], int(column.constant[row]))
+            for column in (patterns.offset, patterns.partition)
+        )
+        return Footprint.at(dims, width, offset * width, partition, is_on_chip)
+
+
+def _chooses_at_run_time(instruction: Instr) -> bool:
+    """Whether data, registers or other cores decide which elements an instruction touches."""
+    kind = type(instruction)
+    conditions: Iterable[Affine] = (instruction.read_condition(name) for name in kind.read_when)
+    return (
+        kind.rows_touched is not Instr.rows_touched
+        or kind.arrives == "participants"
+        or any(instruction.may_be_fresh(name) for name in kind.operand_declarations)
+        or any(is_register(name) for each in conditions for name, _ in each.terms)
+    )

@@ -1,8 +1,13 @@
-"""Placement: addresses in SBUF and PSUM by lifetime, in HBM consecutively."""
+"""Placement: addresses by lifetime.
+
+On chip tiles get addresses one after the other, in HBM all temporaries together. What the outside
+or another core accesses keeps its bytes throughout the program.
+"""
 
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
@@ -13,6 +18,8 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.columns.update import share_columns
 from glia.machine.ir import Program
 from glia.machine.passes.lifetimes import Lifetime, find_lifetimes
+from glia.machine.passes.pack_intervals import Block, pack
+from glia.machine.scratchpad import temporaries_in_hbm
 
 HBM_ALIGNMENT = 512
 ON_CHIP_ALIGNMENT = 32
@@ -103,10 +110,13 @@ class OnChipSpace:
         return address
 
 
-def place(program: Program, options: object = None) -> Program:
+def place(
+    program: Program, options: object = None, *, shared: Collection[str] = (), hbm_start: int = 0
+) -> Program:
     """Give every tile an address; a tile that has one keeps it, reserved for the whole program.
 
-    OnChipMemoryFull when the tiles live at one time exceed SBUF or PSUM.
+    `shared` names tiles of HBM that other cores access too; addresses in HBM are given from
+    `hbm_start` on. OnChipMemoryFull when the tiles live at one time exceed SBUF or PSUM.
     """
     arch = get_target(program.target).arch
     lifetimes = find_lifetimes(program)
@@ -123,7 +133,7 @@ def place(program: Program, options: object = None) -> Program:
             if found is None:
                 raise memory_full(spaces[tile.memory], tile, _first_use(program, tile))
             addresses[name] = found
-    addresses |= _place_in_hbm(program)
+    addresses |= _place_in_hbm(program, shared, hbm_start)
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return share_columns(replace(program, tiles=used, addresses=addresses), program)
 
@@ -152,25 +162,47 @@ def memory_full(space: OnChipSpace, tile: Tile, loc: Loc) -> OnChipMemoryFull:
     )
 
 
-def _place_in_hbm(program: Program) -> dict[str, int]:
-    """Consecutive addresses, around the tensors with fixed addresses."""
-    fixed = sorted(
-        (program.addresses[t.name], program.addresses[t.name] + t.bytes)
-        for t in program.tiles.values()
-        if t.memory is Memory.HBM and t.name in program.addresses
-    )
-    addresses: dict[str, int] = {}
-    cursor = 0
-    for name, tile in program.tiles.items():
-        if tile.memory is not Memory.HBM or name in program.addresses:
-            continue
-        for start, end in fixed:
-            if start < cursor + tile.bytes and cursor < end:
-                cursor = _round_up(end, HBM_ALIGNMENT)
-        addresses[name] = cursor
-        cursor = _round_up(cursor + tile.bytes, HBM_ALIGNMENT)
-    _check_device_memory(program, cursor)
+def _place_in_hbm(program: Program, shared: Collection[str], start: int) -> dict[str, int]:
+    """Addresses for the tiles of HBM without one: temporaries follow what lives throughout."""
+    space = _DeviceSpace(program, start)
+    lifetimes = find_lifetimes(program, (Memory.HBM,))
+    temporaries = {tile.name: tile for tile in temporaries_in_hbm(program, shared)}
+    free = [tile for tile in program.tiles.values() if tile.memory is Memory.HBM]
+    free = [tile for tile in free if tile.name not in program.addresses]
+    addresses = {t.name: space.place(t.bytes) for t in free if t.name not in temporaries}
+    packed = [t for t in free if t.name in temporaries and t.name in lifetimes]
+    spans = [lifetimes[tile.name] for tile in packed]
+    blocks = [
+        Block(_round_up(tile.bytes, HBM_ALIGNMENT), span.first, span.last)
+        for tile, span in zip(packed, spans, strict=True)
+    ]
+    offsets = pack(blocks)
+    ends = (offset + block.extent for offset, block in zip(offsets, blocks, strict=True))
+    base = space.place(max(ends, default=0))
+    addresses |= {t.name: base + offset for t, offset in zip(packed, offsets, strict=True)}
+    _check_device_memory(program, space.cursor)
     return addresses
+
+
+class _DeviceSpace:
+    """Consecutive addresses in HBM, from `cursor` on, around the tiles with fixed ones."""
+
+    def __init__(self, program: Program, start: int) -> None:
+        self.cursor = _round_up(start, HBM_ALIGNMENT)
+        self._fixed = sorted(
+            (program.addresses[tile.name], program.addresses[tile.name] + tile.bytes)
+            for tile in program.tiles.values()
+            if tile.memory is Memory.HBM and tile.name in program.addresses
+        )
+
+    def place(self, count: int) -> int:
+        """The address of so many bytes."""
+        for low, high in self._fixed:
+            if low < self.cursor + count and self.cursor < high:
+                self.cursor = _round_up(high, HBM_ALIGNMENT)
+        address = self.cursor
+        self.cursor = _round_up(address + count, HBM_ALIGNMENT)
+        return address
 
 
 def _check_device_memory(program: Program, total: int) -> None:

@@ -21,7 +21,7 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
-from glia.machine.passes.place import HBM_ALIGNMENT, OnChipMemoryFull, place
+from glia.machine.passes.place import OnChipMemoryFull, place
 from glia.machine.passes.rename_tiles import rename_tiles
 from glia.machine.passes.schedule import schedule_keeping_engines
 from glia.machine.passes.spread_operands import use_both_memories
@@ -194,13 +194,8 @@ def _place(
     end = max((other.addresses[t.name] + t.bytes for other in others for t in _in_hbm(other)),
               default=0)  # fmt: skip
     addresses = dict(program.addresses)
-    for tile in _in_hbm(program) if others else ():
-        if tile.name in session.shared and tile.name in shared:
-            addresses[tile.name] = shared[tile.name]
-        else:
-            addresses[tile.name] = -(-end // HBM_ALIGNMENT) * HBM_ALIGNMENT
-            end = addresses[tile.name] + tile.bytes
-    return place(replace(program, addresses=addresses))
+    addresses |= {name: at for name, at in shared.items() if name in session.shared}
+    return place(replace(program, addresses=addresses), shared=session.shared, hbm_start=end)
 
 
 def _in_hbm(program: Program) -> list[Tile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import tracemalloc
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,17 @@ def test_path_with_a_null_byte_is_refused() -> None:
 def test_bytes_that_are_no_module_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(errors.NotAnHloModule, match=reason):
         import_hlo(data)
+
+
+def test_a_gzip_bomb_is_refused_before_it_fills_the_memory() -> None:
+    bomb = gzip.compress(bytes(512 << 20), 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(errors.NotAnHloModule, match="inflate to more than 100 times"):
+            import_hlo(bomb)
+        assert tracemalloc.get_traced_memory()[1] < 150 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("length", range(1, len(GOOD), 17))

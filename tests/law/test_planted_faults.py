@@ -30,7 +30,14 @@ from glia.machine.legal import program_violations, verify
 from glia.options import CompileOptions
 from glia.sim.order.concurrent import Deadlock, Race, run_concurrently
 from glia.sim.order.race import UnsetRegister
-from glia.sim.policy import AccessOutOfBounds, ExecutionFault, Policy, StaleRead, UninitializedRead
+from glia.sim.policy import (
+    AccessOutOfBounds,
+    ExecutionFault,
+    MalformedProgram,
+    Policy,
+    StaleRead,
+    UninitializedRead,
+)
 from glia.sim.run import run
 from glia.sim.watchdog import EndlessLoop
 from support.clean_programs import (
@@ -403,7 +410,7 @@ FAULTS: dict[str, Fault] = {
     "the copy out of PSUM moved into the inner loop's place": Fault(
         edit("product", 3, waits=()), Race, "wait for (multiplied|copied|stored) to reach"),
     "a queue with two issuers": Fault(
-        edit("many_queues", 5, on="scalar"), InternalError, "queue q0 is issued by"),
+        edit("many_queues", 5, on="scalar"), MalformedProgram, "queue q0 is issued by"),
     "a transfer on a queue that nobody waits for": Fault(
         edit("many_queues", 1, signals=(S("part0"),)), (Deadlock, Race), "part1|part0"),
     "an instruction on an engine that does not have it": Fault(
@@ -414,9 +421,9 @@ FAULTS: dict[str, Fault] = {
         edit("reductions", 4, on="gpsimd"), Race,
         "let tensor_tensor wait for (left|right|summed) to reach 1"),
     "a branch without a barrier": Fault(
-        planted("branches", _without_barrier(0)), InternalError, "no barrier precedes"),
+        planted("branches", _without_barrier(0)), MalformedProgram, "no barrier precedes"),
     "a while loop without a barrier": Fault(
-        planted("branches", _without_barrier(1)), InternalError, "no barrier precedes"),
+        planted("branches", _without_barrier(1)), MalformedProgram, "no barrier precedes"),
     # memory too small, shared or elsewhere
     "a tile with too few columns": Fault(
         resized("elementwise", "t", elements=7), InternalError, "reaches elements 0..7 of 7"),

@@ -10,7 +10,6 @@ import pytest
 
 from glia.base.affine import Affine
 from glia.base.dtype import F32, S32
-from glia.base.errors import InternalError
 from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.isa.instructions.dma import DmaCopy
@@ -25,6 +24,7 @@ from glia.machine.passes.place import place
 from glia.options import CompileOptions
 from glia.sim.order.concurrent import Deadlock, run_concurrently, streams_of
 from glia.sim.order.race import Race
+from glia.sim.policy import MalformedProgram
 from glia.sim.run import run
 from support.corpus import PROGRAMS, hlo_bytes
 from support.machine_programs import doubling, matmul
@@ -229,10 +229,10 @@ def test_a_register_is_its_engines_own_until_engines_meet() -> None:
 def test_a_queue_has_one_issuer() -> None:
     x, a = tile("x", "HBM", 1, 128 * 4), tile("a", "SBUF", 128, 4)
     load = DmaCopy(dst=whole(a), src=whole(x), queue="in")
-    with pytest.raises(InternalError, match="queue in is issued by sync and scalar"):
+    with pytest.raises(MalformedProgram, match="queue in is issued by sync and scalar"):
         run_concurrently(program(load, replace(load, on="scalar")), {})
 
 
 def test_control_flow_without_a_meeting_is_refused() -> None:
-    with pytest.raises(InternalError, match="no barrier precedes"):
+    with pytest.raises(MalformedProgram, match="no barrier precedes"):
         run_concurrently(doubling(), {"x": np.float32([3]).reshape(doubling().inputs[0].shape)})

@@ -18,7 +18,7 @@ from glia.isa.operand import Pattern
 from glia.machine.ir import Binding, Loop, Program
 from glia.machine.legal import verify
 from glia.machine.text import parse_program, print_program
-from glia.sim.policy import AccessOutOfBounds, Policy
+from glia.sim.policy import AccessOutOfBounds, MalformedProgram, Policy
 from glia.sim.run import run
 from support.machine_programs import constants_and_names, doubling, matmul, tile, whole
 
@@ -168,8 +168,8 @@ def test_wrong_inputs_are_refused() -> None:
         run(program, {"x": X[:2]})
 
 
-def test_an_unset_register_is_an_internal_error() -> None:
+def test_an_unset_register_is_a_fault_of_the_program() -> None:
     b = _copying().tiles["b"]
     unset = Pattern(b, F32, ((1, 4), (1, 1)), Affine.of("$nowhere"))
-    with pytest.raises(InternalError, match="nowhere"):
+    with pytest.raises(MalformedProgram, match="nowhere"):
         run(_copying(TensorCopy(dst=unset, src=unset)), {"x": X})

@@ -15,11 +15,13 @@ from glia.isa.instructions.collectives import AllReduce
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.dma_transpose import DmaTranspose
 from glia.isa.instructions.scalar import Activation
-from glia.isa.instructions.sync import Barrier, RegisterLoad
+from glia.isa.instructions.sync import Barrier, RegisterLoad, RegisterMove
 from glia.isa.instructions.tensor import NcMatmul
 from glia.isa.instructions.vector import TensorCopy
 from glia.isa.operand import Pattern, Tile
 from glia.machine.ir import Branch, Loop, Program, While
+from glia.timing import core
+from glia.timing.errors import TimingTooLarge
 from glia.timing.plan import make_plan
 from glia.timing.simulate import Event, Timing, TimingDeadlock, simulate_timing
 from glia.timing.steady_state import RunTooLong
@@ -621,6 +623,27 @@ def test_a_long_loop_is_skipped_without_a_trace_too():
 def test_a_run_of_weeks_is_refused():
     with pytest.raises(RunTooLong, match="GLIA402"):
         timed(Loop("i", 10**15, (copy(A, B),)))
+
+
+def test_a_loop_around_a_branch_that_takes_hours_is_refused():
+    with pytest.raises(TimingTooLarge, match="branches are decided"):
+        timed(RegisterMove(register="r", value=0), Loop("i", 10**12, (Branch("r", ((), ())),)))
+
+
+def test_a_run_that_does_not_repeat_is_refused_in_time(monkeypatch):
+    monkeypatch.setattr(core, "MOST_STEPS", 1000)
+    monkeypatch.setattr(core, "PIECE_STEPS", 100)
+    with pytest.raises(TimingTooLarge, match="instructions run that do not repeat"):
+        simulate_timing(pipelined_matmul(3000), TRN2, skip=False)
+    assert simulate_timing(pipelined_matmul(3000), TRN2).instructions["tensor"] == 3000
+
+
+def test_a_semaphore_far_ahead_of_its_waits_is_refused(monkeypatch):
+    monkeypatch.setattr(core, "MOST_MOMENTS", 1)
+    with pytest.raises(TimingTooLarge, match="ahead of its waits"):
+        source = whole(tile("x", "HBM", 1, 128 * 512))
+        load = DmaCopy(dst=whole(A), src=source, queue="in", signals=signals(loaded=1))
+        timed(Loop("i", 3000, (load,)), skip=False)
 
 
 def test_a_program_is_planned_once_for_each_architecture():

@@ -28,8 +28,9 @@ def import_stablehlo(module: str | bytes) -> Graph:
         computation = mlir.mlir_module_to_xla_computation(
             module, use_tuple_args=False, return_tuple=False
         )
-    except (RuntimeError, ValueError) as error:
-        raise BadStableHlo(reason=str(error).strip()[:_LONGEST_REASON]) from error
+    except (RuntimeError, ValueError, MemoryError) as error:
+        reason = str(error).strip()[:_LONGEST_REASON] or "jaxlib ran out of memory"
+        raise BadStableHlo(reason=reason) from error
     return import_hlo(computation.as_serialized_hlo_module_proto())
 
 

@@ -11,7 +11,11 @@ from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.kit import Instr, is_register, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
-from glia.machine.columns.legal_columns import has_legal_instructions
+from glia.machine.columns.legal_columns import (
+    MAXIMUM_MAGNITUDE,
+    MAXIMUM_SIGNAL,
+    has_legal_instructions,
+)
 from glia.machine.ir import Binding, Branch, Loop, Program, Statement, While
 from glia.machine.legal_instruction import violations
 from glia.machine.text import print_instruction, print_pattern
@@ -75,12 +79,23 @@ def _counts(program: Program, arch: Arch) -> Iterator[str]:
     for instr in program.instructions():
         semaphores.update(wait.semaphore for wait in instr.waits)
         semaphores.update(signal.semaphore for signal in instr.signals)
+        yield from _amounts(instr)
         if instr.queue:
             queues.add(instr.queue)
     if len(semaphores) > arch.semaphores:
         yield f"{len(semaphores)} semaphores are named; a core has {arch.semaphores}"
     if len(queues) > arch.dma_queues:
         yield f"{len(queues)} DMA queues are named; each DMA engine has {arch.dma_queues} rings"
+
+
+def _amounts(instr: Instr) -> Iterator[str]:
+    """Violations of the amounts that signals may add."""
+    for signal in instr.signals:
+        if not 1 <= signal.amount <= MAXIMUM_SIGNAL:
+            yield (
+                f"{print_instruction(instr)} adds {signal.amount} to semaphore {signal.semaphore}; "
+                f"a signal adds 1 to {MAXIMUM_SIGNAL}"
+            )
 
 
 def _tile(tile: Tile, address: int, limit: int, partitions: int) -> Iterator[str]:
@@ -169,6 +184,7 @@ class _ScopeChecker:
         found = [
             *violations(instr, self._arch),
             *self._scopes(instr, extents),
+            *self._counts(instr, extents),
             *(text for p in instr.patterns() for text in self._pattern(p, extents)),
             *self._banks(instr),
             *self._constants(instr),
@@ -184,6 +200,13 @@ class _ScopeChecker:
         for variable in sorted(used - extents.keys() - self._registers):
             kind = "register" if is_register(variable) else "loop variable"
             yield f"{kind} {variable} is not set here"
+
+    def _counts(self, instr: Instr, extents: dict[str, int]) -> Iterator[str]:
+        for wait in instr.waits:
+            if set(wait.value.variables) <= extents.keys():
+                low, high = wait.value.bounds(extents)
+                if max(-low, high) > MAXIMUM_MAGNITUDE:
+                    yield f"it waits for {high} of {wait.semaphore}; no run counts so far"
 
     def _pattern(self, pattern: Pattern, extents: dict[str, int]) -> Iterator[str]:
         tile = pattern.tile

@@ -7,16 +7,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
+from glia.base.inflate import GZIP_MAGIC, GZIP_WBITS, BadGzip, inflate
 from glia.machine.binary.errors import DamagedNeff
 
 BLOCK = 512
 MAXIMUM_MEMBERS = 1 << 20
-INFLATION_LIMIT = 100  # times the compressed bytes: far above what our writer reaches
-INFLATION_FLOOR = 64 << 20  # bytes any file may inflate to
-_PIECE = 1 << 20
-_GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_HEADER = _GZIP_MAGIC + b"\x08\0\0\0\0\0\0\xff"  # deflate; no flags, no time, no system
-_GZIP_WBITS = 31  # zlib's number for a gzip member with the largest window
+_GZIP_HEADER = GZIP_MAGIC + b"\x08\0\0\0\0\0\0\xff"  # deflate; no flags, no time, no system
 
 Member = tuple[str, bytes | memoryview]
 
@@ -36,7 +32,7 @@ def pack_archive(texts: Iterable[Member], weights: Iterable[Member], compress: b
 
 def _gzip_member(data: bytes, level: int) -> list[bytes]:
     """A gzip member in pieces, with a header that no version of Python or zlib chooses."""
-    packed = zlib.compress(data, level, wbits=_GZIP_WBITS)
+    packed = zlib.compress(data, level, wbits=GZIP_WBITS)
     return [_GZIP_HEADER, packed[len(_GZIP_HEADER) :]]
 
 
@@ -55,7 +51,7 @@ def unpack_archive(data: memoryview) -> dict[str, memoryview]:
     Refuses archives that inflate beyond reason, names that leave the archive, duplicates, links and
     devices. Members are views of one buffer.
     """
-    buffer = inflate(data) if bytes(data[:2]) == _GZIP_MAGIC else data
+    buffer = _inflated(data) if bytes(data[:2]) == GZIP_MAGIC else data
     members: dict[str, memoryview] = {}
     position = 0
     while True:
@@ -76,39 +72,11 @@ def unpack_archive(data: memoryview) -> dict[str, memoryview]:
     return members
 
 
-def inflation_limit(compressed_bytes: int) -> int:
-    """How many bytes a file of so many may inflate to."""
-    return max(INFLATION_FLOOR, INFLATION_LIMIT * compressed_bytes)
-
-
-def inflate(data: memoryview) -> memoryview:
-    """Decompress one or several gzip members; DamagedNeff when broken or beyond the size limit."""
-    limit = inflation_limit(len(data))
-    result = bytearray()
-    position = 0
-    while position < len(data):
-        position = _inflate_member(data, position, result, limit)
-    return memoryview(result)
-
-
-def _inflate_member(data: memoryview, position: int, result: bytearray, limit: int) -> int:
-    """Append the gzip member at `position` to `result`; returns the position after it."""
-    stream = zlib.decompressobj(wbits=_GZIP_WBITS)
-    pending: bytes | memoryview = b""
-    while not stream.eof:
-        if not pending:
-            pending = data[position : position + _PIECE]
-            position += len(pending)
-            if not pending:
-                _fail("the gzip stream ends early")
-        try:
-            result += stream.decompress(pending, 4 * _PIECE)
-        except zlib.error as problem:
-            _fail(f"gzip: {problem}")
-        if len(result) > limit:
-            _fail(f"it inflates to more than {limit} bytes")
-        pending = stream.unconsumed_tail
-    return position - len(stream.unused_data)
+def _inflated(data: memoryview) -> memoryview:
+    try:
+        return memoryview(inflate(data))
+    except BadGzip as problem:
+        _fail(str(problem))
 
 
 def _read_entry(block: bytes) -> tarfile.TarInfo:

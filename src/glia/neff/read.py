@@ -51,6 +51,8 @@ def read_neff(data: memoryview) -> Contents:
     if not 1 <= header.cores <= MAXIMUM_CORES:
         raise DamagedNeff(part="header", reason=f"it asks for {header.cores} cores")
     programs = tuple(_program(members, f"sg{core:02d}") for core in range(header.cores))
+    if len({program.target for program in programs}) > 1:
+        raise DamagedNeff(part="archive", reason="its cores have programs of different targets")
     options = read_json(members, "info.json").get("options", {})
     if not isinstance(options, dict):
         raise DamagedNeff(part="info.json", reason="options is not an object")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import lzma
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,12 +17,17 @@ import numpy as np
 
 from glia.base.dtype import DType
 from glia.base.files import write_atomically
+from glia.base.inflate import inflation_limit
 from glia.machine.ir import Binding
-from glia.neff.archive import inflation_limit
 from glia.runtime.errors import BadArrayFile
 
 _HEADER_BYTES = 1 << 16
 _LARGEST_ELEMENT = 16
+_UNREADABLE = (
+    OSError, ValueError, EOFError, KeyError, IndexError, MemoryError, OverflowError, SyntaxError,
+    NotImplementedError, RuntimeError, tokenize.TokenError, struct.error,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip  # NumPy evaluates a header's literal, zipfile decompresses with any of three
 
 
 def read_array(path: str) -> np.ndarray:
@@ -78,11 +87,12 @@ def _references(
 
 @contextmanager
 def _array_file_errors(path: str) -> Iterator[None]:
-    """Turn what reading a file raises into BadArrayFile."""
+    """Turn what NumPy and zipfile raise of a file into BadArrayFile."""
     try:
         yield
-    except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem).splitlines()[0][:200]
+    except _UNREADABLE as problem:
+        lines = str(problem).splitlines() or [f"it is damaged ({type(problem).__name__})"]
+        reason = getattr(problem, "strerror", None) or lines[0][:200]
         raise BadArrayFile(path=path, reason=reason) from problem
 
 

@@ -96,6 +96,21 @@ class ProgramFault(CompileError):
     help = "apply the fix above if there is one; otherwise check the inputs that hold indices"
 
 
+class UndocumentedResult(CompileError):
+    """The program asks for something whose result no public document tells.
+
+    Cause: The values in the tensors, or a damaged program, bring an instruction to a case that the
+        documentation leaves open; the simulator does not guess.
+    Fix: Change the inputs or the operation so that the case does not occur; the message names it.
+    Example: a kernel whose scatter with unique_indices names a row twice
+    """
+
+    status: ClassVar[Status] = Status.NRT_EXEC_COMPLETED_WITH_ERR
+    code = "GLIA517"
+    message = "NRT_EXEC_COMPLETED_WITH_ERR(1004): the hardware's result is not documented: {reason}"
+    help = "change the inputs or the operation so that the case does not occur"
+
+
 class NotEnoughCores(CompileError):
     """The model is split over more cores than the device has.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glia.arch import get_target
+from glia.base.errors import Unspecified
 from glia.isa.operand import Memory
 from glia.machine.ir import Binding, Program
 from glia.neff.package import Neff
@@ -17,6 +19,7 @@ from glia.runtime.errors import (
     DeviceMemoryExhausted,
     NotEnoughCores,
     ProgramFault,
+    UndocumentedResult,
     UnknownDevice,
     WrongDType,
     WrongInputs,
@@ -81,14 +84,8 @@ class Model:
         """Run on arrays by input name; the outputs by name. Errors as for a call."""
         checked = self._check(arrays)
         executor: Executor = import_object(DEVICES[self.device])
-        try:
+        with _coded_failures(self.neff):
             results = executor(self.neff.programs, checked)
-        except MemoryError as problem:
-            raise DeviceMemoryExhausted(bytes=device_bytes(self.neff.program)) from problem
-        except ExecutionFault as fault:
-            raise ProgramFault(
-                reason=fault.message, instruction=fault.instruction, loc=fault.loc
-            ) from fault
         return {binding.name: results[binding.name] for binding in self.outputs}
 
     def profile(self, *arrays: np.ndarray) -> Profile:
@@ -96,7 +93,8 @@ class Model:
         if arrays:
             self._check(self._by_name(arrays))
         profile: Callable[[Sequence[Program], str], Profile] = import_object(_PROFILER)
-        return profile(self.neff.programs, self.neff.target)
+        with _coded_failures(self.neff):
+            return profile(self.neff.programs, self.neff.target)
 
     def _by_name(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         if len(arrays) != len(self.inputs):
@@ -115,6 +113,21 @@ class Model:
 
     def _reject(self, problem: str) -> None:
         raise WrongInputs(problem=problem, expected=describe_tensors(self.inputs))
+
+
+@contextmanager
+def _coded_failures(neff: Neff) -> Iterator[None]:
+    """Turn what executing or timing a program raises of it into errors with codes."""
+    try:
+        yield
+    except MemoryError as problem:
+        raise DeviceMemoryExhausted(bytes=device_bytes(neff.program)) from problem
+    except ExecutionFault as fault:
+        raise ProgramFault(
+            reason=fault.message, instruction=fault.instruction, loc=fault.loc
+        ) from fault
+    except Unspecified as problem:
+        raise UndocumentedResult(reason=problem) from problem
 
 
 def load(

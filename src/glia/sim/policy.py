@@ -8,11 +8,24 @@ from dataclasses import dataclass, field
 from glia.base.loc import UNKNOWN, Loc
 
 DEFAULT_MAX_ITERATIONS = 10_000_000
+DEFAULT_MAX_INSTRUCTIONS = 100_000_000  # of a run: some ten minutes
+
+
+def _limit_from_environment(name: str, default: int) -> int:
+    limit = os.environ.get(name, "")
+    return int(limit) if limit.isdecimal() else default
 
 
 def _most_iterations() -> int:
-    limit = os.environ.get("NEURON_SIM_MOST_ITERATIONS", "")
-    return int(limit) if limit.isdecimal() else DEFAULT_MAX_ITERATIONS
+    return _limit_from_environment("NEURON_SIM_MOST_ITERATIONS", DEFAULT_MAX_ITERATIONS)
+
+
+def _most_instructions() -> int:
+    return _limit_from_environment("NEURON_SIM_MOST_INSTRUCTIONS", DEFAULT_MAX_INSTRUCTIONS)
+
+
+def _timeout_seconds() -> float | None:
+    return _limit_from_environment("NEURON_RT_EXEC_TIMEOUT", 0) or None
 
 
 @dataclass(frozen=True)
@@ -22,7 +35,9 @@ class Policy:
     `poison` is the byte that fills uninitialized memory (0xFF makes every float a NaN); None is
     zero. `check_initialized` raises UninitializedRead and StaleRead. `check_activation_range`
     raises ArgumentOutOfRange. A while loop raises EndlessLoop after `most_iterations`
-    (NEURON_SIM_MOST_ITERATIONS in the environment).
+    (NEURON_SIM_MOST_ITERATIONS in the environment), a run RunTooLarge when it would execute more
+    than `most_instructions` (NEURON_SIM_MOST_INSTRUCTIONS), and ExecutionTimeout after
+    `timeout_seconds` (NEURON_RT_EXEC_TIMEOUT; None: never).
     """
 
     poison: int | None = 0xFF
@@ -30,6 +45,8 @@ class Policy:
     check_activation_range: bool = False
     is_precise: bool = True  # else tf32, bf16 and 8-bit floats are stored as float32
     most_iterations: int = field(default_factory=_most_iterations)
+    most_instructions: int = field(default_factory=_most_instructions)
+    timeout_seconds: float | None = field(default_factory=_timeout_seconds)
 
 
 class ExecutionFault(Exception):
@@ -45,6 +62,10 @@ class ExecutionFault(Exception):
         if str(loc):
             lines.append(f"  source: {loc}")
         super().__init__("\n".join(lines))
+
+
+class MalformedProgram(ExecutionFault):
+    """A program's control flow or order is not one that the machine can execute."""
 
 
 class AccessOutOfBounds(ExecutionFault):

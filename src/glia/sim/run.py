@@ -42,12 +42,13 @@ from glia.sim.policy import (
     AccessOutOfBounds,
     ArgumentOutOfRange,
     ExecutionFault,
+    MalformedProgram,
     Policy,
     UninitializedRead,
 )
 from glia.sim.psum_accumulation import AccumulationShadow
 from glia.sim.psum_banks import bank_checks
-from glia.sim.watchdog import Watchdog
+from glia.sim.watchdog import RunLimits, Watchdog, fewest_executions
 
 Array = np.ndarray[Any, Any]
 Step = Callable[[Environment], None]
@@ -107,6 +108,7 @@ class Executor:
         self._arch = arch or get_target(program.target).arch
         self.memories = Memories(self._arch, program, self.policy, hbm)
         self.states = EngineStates(self._arch, self.policy)
+        self.limits = RunLimits(self.policy)
         self.indices = {
             "cores": 0,
             "ranks": 0,
@@ -144,6 +146,8 @@ class Executor:
     def execute(self) -> None:
         """Run the program once, from its first instruction."""
         environment: Environment = {}
+        self.limits = RunLimits(self.policy)
+        self.limits.spend(fewest_executions(self.program.body))
         with np.errstate(all="ignore"), one_blas_thread():
             self._block_step(self.program.body)(environment)
 
@@ -182,6 +186,8 @@ class Executor:
     def _loop_step(self, loop: Loop) -> Step:
         steps = [self._statement_step(statement) for statement in loop.body]
         variable, trips = loop.variable, loop.trips
+        if self.limits.has_deadline:
+            steps.append(lambda _: self.limits.check_time())
 
         def run_loop(environment: Environment) -> None:
             for index in range(trips):
@@ -194,12 +200,14 @@ class Executor:
     def _while_step(self, loop: While) -> Step:
         condition, body = self._block_step(loop.condition), self._block_step(loop.body)
         register = register_variable(loop.register)
+        executions = fewest_executions((*loop.condition, *loop.body))
 
         def run_while(environment: Environment) -> None:
             watchdog = Watchdog(loop, self.policy)
             condition(environment)
-            while environment[register] != 0:
+            while register_value(environment, register) != 0:
                 watchdog.count()
+                self.limits.spend(executions)
                 body(environment)
                 condition(environment)
 
@@ -210,7 +218,7 @@ class Executor:
         register = register_variable(branch.register)
 
         def run_branch(environment: Environment) -> None:
-            arms[branch.arm(environment[register])](environment)
+            arms[branch.arm(register_value(environment, register))](environment)
 
         return run_branch
 
@@ -231,8 +239,10 @@ class Executor:
             except Unspecified as error:
                 raise Unspecified(f"{error}\n  instruction: {print_instruction(instr)}") from error
             except KeyError as error:
-                raise InternalError(
-                    f"{error} is not set before {print_instruction(instr)}"
+                raise MalformedProgram(
+                    f"register {error} is not set before it is read",
+                    instruction=print_instruction(instr),
+                    loc=instr.loc,
                 ) from error
 
         return guarded
@@ -570,6 +580,13 @@ def _arrival_shape(instr: Instr, declared: Operand, pattern: Pattern) -> tuple[i
         return (pattern.partitions, pattern.free)
     shape: tuple[int, ...] = getattr(instr, "dst").shape  # noqa: B009
     return (shape[0], *(1 for _ in shape[1:])) if declared.is_column else shape
+
+
+def register_value(environment: Environment, register: str) -> int:
+    """What a register holds; MalformedProgram when nothing has set it."""
+    if register not in environment:
+        raise MalformedProgram(f"register {register} is not set before it is read")
+    return environment[register]
 
 
 def _discard(environment: Environment, value: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from glia.base.errors import CompileError, InternalError
 from glia.machine.columns.value_numbering import Array
 from glia.timing import events
+from glia.timing.errors import TimingTooLarge
 from glia.timing.native import Library
 from glia.timing.plan import PlannedWait, TimingPlan, loops_in
 from glia.timing.plan_tables import Trips, lay_out
@@ -18,6 +19,7 @@ from glia.timing.registers import (
     CoreRecord,
     CoreState,
     EngineState,
+    RunParameter,
     StopReason,
     StreamOp,
     arrays_of,
@@ -28,11 +30,18 @@ if TYPE_CHECKING:
     from glia.arch import Arch
 
 EVENT_ROOM = 1 << 16  # executions that the record holds until they are logged
-
+PIECE_STEPS = 1 << 22  # instructions executed at a time: a fraction of a second
+MOST_STEPS = 400_000_000  # that are executed one by one: half a minute
+MOST_MOMENTS = 1 << 26  # that the rings of all semaphores keep
 LIBRARY = Library(events, events.FUNCTIONS, tuple(arrays_of(CoreRecord)))
 
 
-CONTINUED = (StopReason.RING_FULL, StopReason.LOOP_ITERATION, StopReason.EVENTS_FULL)
+CONTINUED = (
+    StopReason.RING_FULL,
+    StopReason.LOOP_ITERATION,
+    StopReason.EVENTS_FULL,
+    StopReason.PAUSED,
+)
 
 
 class TimingDeadlock(CompileError):
@@ -69,6 +78,7 @@ class CoreTimer:
         self.begin = int(self.record["core"][CoreState.NOW])
         self.skips: list[tuple[str, int, int, int]] = []  # variable, start, end, iterations
         self.on_iteration: Callable[[int], None] | None = None
+        self._stepped = 0  # instructions executed one by one
 
     def run(self) -> None:
         """Execute the whole program; TimingDeadlock when it cannot end."""
@@ -81,14 +91,27 @@ class CoreTimer:
 
         Repeated iterations are skipped only if `skips`.
         """
-        while (reason := self.call("run")) in CONTINUED:
+        while (reason := self._run_piece()) in CONTINUED:
+            if reason == StopReason.RING_FULL:
+                self._grow()
+            elif reason == StopReason.EVENTS_FULL:
+                self.log_events()
             if reason != StopReason.LOOP_ITERATION:
-                self._grow() if reason == StopReason.RING_FULL else self.log_events()
                 continue
             slot = int(self.record["core"][CoreState.MARK]) - 1
             self.record["core"][CoreState.MARK] = 0
             if skips and self.on_iteration is not None:
                 self.on_iteration(slot)
+        return reason
+
+    def _run_piece(self) -> int:
+        """Execute until something is to be done; TimingTooLarge beyond MOST_STEPS in total."""
+        before = self.executed
+        self.record["parameter"][RunParameter.PAUSE] = before + PIECE_STEPS
+        reason = self.call("run")
+        self._stepped += self.executed - before
+        if self._stepped > MOST_STEPS:
+            raise TimingTooLarge(reason=f"{self._stepped} instructions run that do not repeat")
         return reason
 
     def stop_at(self, steps: Array) -> None:
@@ -137,6 +160,9 @@ class CoreTimer:
         base, mask = int(record["base"][semaphore]), int(record["mask"][semaphore])
         pending = record["ring"][base + (np.arange(first, count) & mask)]
         capacity = 1 << (2 * needed - 1).bit_length()
+        if len(record["ring"]) + capacity > MOST_MOMENTS:
+            name = self.plan.semaphores[semaphore]
+            raise TimingTooLarge(reason=f"semaphore {name} counts {needed} ahead of its waits")
         record["base"][semaphore] = len(record["ring"])
         record["mask"][semaphore] = capacity - 1
         record["ring"] = np.concatenate([record["ring"], np.zeros(capacity, np.int64)])

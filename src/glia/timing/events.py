@@ -69,6 +69,8 @@ def run(m: CoreRecord) -> int:
         update_start(m, engine)
         if m.core[CoreState.MARK]:
             return StopReason.LOOP_ITERATION
+        if m.core[CoreState.EXECUTED] >= m.parameter[RunParameter.PAUSE]:
+            return StopReason.PAUSED
 
 
 def hold_at_rendezvous(m: CoreRecord, engine: int) -> int:

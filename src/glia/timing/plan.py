@@ -14,11 +14,13 @@ from glia.machine.columns.table import Columns, InstructionSpan, columns_of
 from glia.machine.columns.value_numbering import Array
 from glia.machine.ir import Branch, Loop, Program
 from glia.timing.costs import Cost, Costs, cost_instructions
+from glia.timing.errors import TimingTooLarge
 from glia.timing.instruction_tables import Record, Scopes, step_tables
 
 if TYPE_CHECKING:
     from glia.arch import Arch
 
+MOST_DECISIONS = 100_000_000  # executions of one branch or run-time loop
 MAX_CACHED_STEPS = 50_000  # steps of a plan that stays in memory with its program
 
 Pairs = list[tuple[int, int]]  # (loop variable's slot, coefficient)
@@ -186,7 +188,21 @@ def _make_plan(program: Program, arch: Arch) -> TimingPlan:
     barriers = np.flatnonzero(costs.is_barrier[costs.number])
     plan = TimingPlan(columns, costs, items, steps, outline.slots, barriers)
     _LoopSummary(plan).complete(items)
+    _check_decisions(items)
     return plan
+
+
+def _check_decisions(items: tuple[PlanItem, ...], times: int = 1) -> None:
+    """TimingTooLarge when loops come to branches and run-time loops too often to go through."""
+    for item in items:
+        if isinstance(item, LoopStep):
+            _check_decisions(item.body, times * item.trips)
+        elif not isinstance(item, InstructionSpan):
+            if times > MOST_DECISIONS:
+                raise TimingTooLarge(reason=f"{times} branches are decided")
+            arms = item.arms if isinstance(item, BranchStep) else (item.condition, item.body)
+            for block in arms:
+                _check_decisions(block, times)
 
 
 class _ControlFlow:

@@ -75,6 +75,7 @@ class StopReason(IntEnum):
     RING_FULL = 3  # `Overflow` says which
     RENDEZVOUS = 4  # an engine has come to a step at which cores synchronise
     EVENTS_FULL = 5  # `event` has no room for another
+    PAUSED = 6  # as many instructions as the caller allows are executed
 
 
 class Register(IntEnum):
@@ -107,6 +108,7 @@ class RunParameter(Register):
     MARGIN = 10, "ps", "a moment longer ago than this delays nothing"
     UNWATCHED = 11, "instructions", "executed before loops are watched"
     QUEUES = 12, "queues", "DMA queues of the program: the stride of a lane in `lane`"
+    PAUSE = 13, "instructions", "executed before the run pauses"
 
 
 class CoreState(Register):

@@ -7,13 +7,11 @@ that weights are never turned into Python numbers.
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import zlib
 from functools import cache
 from typing import Any
 
+from glia.base.inflate import GZIP_MAGIC, BadGzip, inflate
 from glia.frontend.errors import NotAnHloModule
 
 LARGEST_FILE_BYTES = 2**31 - 1  # protobuf's own limit for one message
@@ -164,19 +162,15 @@ def _is_module(module: Any) -> bool:
 
 
 def _decompress(data: bytes) -> bytes:
-    """`data` itself, or what it holds when it is gzip; never more than protobuf can read."""
+    """`data` itself, or what it holds when it is gzip."""
+    if data.startswith(GZIP_MAGIC):
+        try:
+            data = bytes(inflate(data))
+        except BadGzip as problem:
+            raise NotAnHloModule(reason=f"damaged gzip data ({problem})") from problem
     if not data:
         raise NotAnHloModule(reason="it is empty")
-    if data[:2] != b"\x1f\x8b":
-        return data
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            unpacked = file.read(LARGEST_FILE_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise NotAnHloModule(reason=f"damaged gzip data ({error})") from error
-    if not unpacked:
-        raise NotAnHloModule(reason="it is empty")
-    return unpacked
+    return data
 
 
 def _diagnose(data: bytes, reasons: list[str]) -> str:

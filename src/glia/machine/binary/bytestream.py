@@ -9,6 +9,7 @@ from glia.machine.binary.errors import DamagedNeff
 
 _FLOAT = struct.Struct("<d")
 MAXIMUM_VARINT_BYTES = 10
+MAXIMUM_MAGNITUDE = 1 << 48  # of places and counts: keeps later 64-bit arithmetic exact
 
 
 class ByteWriter:
@@ -83,6 +84,19 @@ class ByteReader:
         """An integer."""
         value = self.unsigned()
         return value >> 1 if not value & 1 else -((value + 1) >> 1)
+
+    def place(self) -> int:
+        """An integer that counts elements, bytes or events: of at most MAXIMUM_MAGNITUDE."""
+        return self._bounded(self.signed())
+
+    def extent(self) -> int:
+        """A non-negative integer of at most MAXIMUM_MAGNITUDE."""
+        return self._bounded(self.unsigned())
+
+    def _bounded(self, value: int) -> int:
+        if abs(value) > MAXIMUM_MAGNITUDE:
+            self.fail(f"{value} is beyond any memory or count")
+        return value
 
     def real(self) -> float:
         """A float64."""

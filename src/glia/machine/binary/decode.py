@@ -80,7 +80,7 @@ class _Decoder:
         tiles = self._named((tile.name, tile) for tile in self._table(self._tile))
         if len({tile.name for tile in self._tiles}) != len(tiles) or len(self._tiles) != len(tiles):
             source.fail("the tile table and the program's tiles differ")
-        addresses = self._named(self._table(lambda: (self._text(source), source.unsigned())))
+        addresses = self._named(self._table(lambda: (self._text(source), source.extent())))
         inputs, outputs = self._bindings(), self._bindings()
         constants = self._named(self._table(lambda: self._constant(tiles)))
         notes = tuple(self._table(lambda: self._text(source)))
@@ -123,7 +123,7 @@ class _Decoder:
         source = self._from
         name = self._text(source)
         memory = MEMORIES[source.index(len(MEMORIES), "memory")]
-        tile = Tile(name, memory, self._dtype(source), source.unsigned(), source.unsigned())
+        tile = Tile(name, memory, self._dtype(source), source.extent(), source.extent())
         if not 0 < tile.bytes <= MAXIMUM_TILE_BYTES:
             source.fail(f"tile {name!r} has {tile.bytes} bytes")
         return tile
@@ -137,15 +137,15 @@ class _Decoder:
         rank = source.unsigned()
         if not 1 <= rank <= MAXIMUM_DIMENSIONS:
             source.fail(f"an access pattern has {rank} dimensions")
-        dims = tuple((source.signed(), source.unsigned()) for _ in range(rank))
+        dims = tuple((source.place(), source.extent()) for _ in range(rank))
         pattern = Pattern(tile, dtype, dims, self._affine(source), self._affine(source))
         if not 0 < pattern.bytes <= MAXIMUM_TILE_BYTES:
             source.fail(f"an access pattern covers {pattern.bytes} bytes")
         return pattern
 
     def _affine(self, source: ByteReader) -> Affine:
-        constant = source.signed()
-        terms = tuple((self._text(source), source.signed()) for _ in range(source.count()))
+        constant = source.place()
+        terms = tuple((self._text(source), source.place()) for _ in range(source.count()))
         names = [variable for variable, _ in terms]
         if names != sorted(set(names)) or not all(coefficient for _, coefficient in terms):
             source.fail("an affine expression is not in normal form")
@@ -164,7 +164,7 @@ class _Decoder:
         return kind
 
     def _source(self) -> Loc:
-        return Loc(self._text(self._from), self._from.unsigned(), self._text(self._from))
+        return Loc(self._text(self._from), self._from.extent(), self._text(self._from))
 
     def _bindings(self) -> tuple[Binding, ...]:
         bindings = tuple(self._table(self._binding))
@@ -182,7 +182,7 @@ class _Decoder:
 
     def _shape(self) -> tuple[int, ...]:
         source = self._from
-        shape = tuple(source.unsigned() for _ in range(source.count()))
+        shape = tuple(source.extent() for _ in range(source.count()))
         if len(shape) > MAXIMUM_DIMENSIONS:
             source.fail(f"a tensor has {len(shape)} dimensions")
         return shape
@@ -226,7 +226,7 @@ class _Decoder:
         source = self._from
         match tag:
             case StatementTag.LOOP:
-                variable, trips = self._text(source), source.unsigned()
+                variable, trips = self._text(source), source.extent()
                 if trips > MAXIMUM_TRIPS:
                     source.fail(f"loop {variable!r} runs {trips} times")
                 return Loop(variable, trips, self._block(depth + 1))
@@ -255,7 +255,7 @@ class _Decoder:
             fields["waits"] = tuple(Wait(self._text(source), self._affine(source)) for _ in waits)
         if parts & FieldBits.SIGNALS:
             signals = range(source.count())
-            fields["signals"] = tuple(Signal(self._text(source), source.signed()) for _ in signals)
+            fields["signals"] = tuple(Signal(self._text(source), source.place()) for _ in signals)
         if parts & FieldBits.SOURCE:
             fields["loc"] = self._sources[source.index(len(self._sources), "source line")]
         for name in encoded_fields(kind):
@@ -276,7 +276,7 @@ class _Decoder:
             case ValueTag.TRUE:
                 return True
             case ValueTag.INTEGER:
-                return source.signed()
+                return self._integer(source)
             case ValueTag.REAL:
                 return source.real()
             case ValueTag.TEXT:
@@ -296,6 +296,13 @@ class _Decoder:
             case ValueTag.MEMORY:
                 return MEMORIES[source.index(len(MEMORIES), "memory")]
         source.fail("an operand or attribute has an unknown kind")
+
+    def _integer(self, source: ByteReader) -> int:
+        """An immediate or attribute, which has at most 64 bits."""
+        value = source.signed()
+        if not -(1 << 63) <= value < 1 << 64:
+            source.fail(f"an attribute has more than 64 bits: {value}")
+        return value
 
     def _scalar(self, source: ByteReader) -> np.generic:
         dtype = self._dtype(source)

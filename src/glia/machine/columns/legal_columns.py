@@ -19,12 +19,13 @@ from glia.base.affine import Affine
 from glia.base.errors import InternalError
 from glia.isa.kit import register_variable
 from glia.isa.operand import Memory, Tile, reach
-from glia.machine.columns.table import READS, Columns, InstructionSpan, columns_of
+from glia.machine.columns.table import READS, AffineColumn, Columns, InstructionSpan, columns_of
 from glia.machine.columns.value_numbering import Array, DictionaryColumn, group_rows
 from glia.machine.ir import Loop, Program, While
 from glia.machine.legal_instruction import violations
 
 MAXIMUM_MAGNITUDE = 1 << 48  # with greater numbers int64 arithmetic might overflow
+MAXIMUM_SIGNAL = 1 << 15  # counts that one signal adds; timing keeps a moment for each
 Extents = dict[str, int]
 
 
@@ -65,6 +66,7 @@ class _ColumnVerifier:
         self._check_instructions()
         self._check_variables()
         self._check_bounds()
+        self._check_waits()
         self._check_banks()
 
     # --- statements ----------------------------------------------------------------------------
@@ -113,6 +115,8 @@ class _ColumnVerifier:
         queues = {form.queue for form in self.forms} - {""}
         _require(len(queues) <= self.arch.dma_queues)
         _require(len(self.columns.semaphores) <= self.arch.semaphores)
+        amounts = self.columns.signals.amount
+        _require(bool(np.all((amounts >= 1) & (amounts <= MAXIMUM_SIGNAL))))
 
     def _check_tiles(self) -> None:
         """Operands name tiles of the program; no constant is written."""
@@ -181,11 +185,11 @@ class _ColumnVerifier:
         ends = _reach_columns(patterns.dims, 0)
         inner = _reach_columns(patterns.dims, 1)
         below, above = (np.where(is_hbm, *pair) for pair in zip(ends, inner, strict=True))
-        low, high, is_known = self._value_bounds(patterns.offset.constant, patterns.offset.terms)
+        low, high, is_known = self._value_bounds(patterns.offset, patterns.owner)
         is_inside = (low + below >= 0) & (high + above < tile_bytes // width)
         _require(bool(np.all(is_inside | ~is_known)))
         row = patterns.partition
-        low, high, is_known = self._value_bounds(row.constant, row.terms)
+        low, high, is_known = self._value_bounds(row, patterns.owner)
         below, above = (a - b for a, b in zip(ends, inner, strict=True))
         is_inside = (low + below >= 0) & (high + above < self.partitions[patterns.tile.number])
         _require(bool(np.all(is_inside | ~is_known | is_hbm)))
@@ -195,18 +199,24 @@ class _ColumnVerifier:
         elements = _integers([tile.elements for tile in self.tiles])
         return elements * _integers([tile.dtype.bytes for tile in self.tiles])
 
-    def _value_bounds(self, constant: Array, terms: DictionaryColumn) -> tuple[Array, Array, Array]:
+    def _check_waits(self) -> None:
+        """No count that is waited for is beyond 64-bit arithmetic."""
+        waits = self.columns.waits
+        self._value_bounds(waits.value, np.repeat(np.arange(self.scope.size), np.diff(waits.begin)))
+
+    def _value_bounds(self, expressions: AffineColumn, owner: Array) -> tuple[Array, Array, Array]:
         """Lower and upper bounds of expressions, and whether they depend on loops alone."""
+        constant, terms = expressions.constant, expressions.terms
         _require(bool(np.all(np.abs(constant) < MAXIMUM_MAGNITUDE)))
         low, high, is_known = constant.copy(), constant.copy(), np.ones(constant.size, bool)
         rows = np.flatnonzero(terms.map(bool))
         if not rows.size:
             return low, high, is_known
-        groups = group_rows(terms.number[rows], self.scope[self.columns.patterns.owner[rows]])
+        groups = group_rows(terms.number[rows], self.scope[owner[rows]])
         found = []
         for row in rows[groups.first].tolist():
             expression = Affine(terms.distinct[terms.number[row]])
-            extents = self.extents[self.scope[self.columns.patterns.owner[row]]]
+            extents = self.extents[self.scope[owner[row]]]
             is_free = extents.keys() >= set(expression.variables)
             found.append((*(expression.bounds(extents) if is_free else (0, 0)), is_free))
         _require(all(abs(bound) < MAXIMUM_MAGNITUDE for bound in chain.from_iterable(found)))

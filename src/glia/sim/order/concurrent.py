@@ -178,6 +178,7 @@ class ConcurrentMachine:
     def _advance(self) -> bool:
         """Advance one stream, or the engines of a core past a barrier; False when none can."""
         ready = [stream for stream in self.streams if self._is_ready(stream)]
+        self.cores[0].limits.check_time()
         if ready:
             self._advance_stream(self._choose(ready))
             return True

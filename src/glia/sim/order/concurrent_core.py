@@ -6,19 +6,21 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from glia.base.errors import InternalError
+from glia.base.loc import UNKNOWN
 from glia.isa.instructions.sync import Barrier
-from glia.isa.kit import register_variable
+from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Wait
 from glia.isa.rendezvous import Participant
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.queues import stream_of
+from glia.machine.text import print_instruction
 from glia.sim.memory import evaluator
 from glia.sim.order.execution import Execution
-from glia.sim.policy import Policy
-from glia.sim.run import Executor, Step
-from glia.sim.watchdog import Watchdog
+from glia.sim.policy import MalformedProgram, Policy
+from glia.sim.run import Executor, Step, register_value
+from glia.sim.watchdog import RunLimits, Watchdog, fewest_executions
 
+CONCURRENT_COST = 32  # an execution takes so many times as long as in a run in program order
 _BRANCH_POINT = None  # in program order: what follows depends on a register
 
 
@@ -65,11 +67,14 @@ class Core(Executor):
             id(wait): evaluator(wait.value) for i in program.instructions() for wait in i.waits
         }
         self.is_at_branch = self._is_barrier_last = False
+        self._latest: Instr | None = None  # in program order, of those given to their engines
         self._executions = self._program_order(program.body, {})
         _check_queues(program)
 
     def prepare(self) -> None:
-        """Compile every instruction to its step."""
+        """Compile every instruction to its step, once the run is within the policy's limits."""
+        self.limits = RunLimits(self.policy)
+        self.limits.spend(CONCURRENT_COST * fewest_executions(self.program.body))
         self._steps = {id(i): self._reporting_step(i) for i in self.program.instructions()}
 
     def head(self, engine: str) -> Execution | None:
@@ -151,7 +156,9 @@ class Core(Executor):
                 yield from self._while_executions(statement, variables)
             elif isinstance(statement, Branch):
                 yield _BRANCH_POINT
-                arm = statement.arm(self.registers[register_variable(statement.register)])
+                arm = statement.arm(
+                    register_value(self.registers, register_variable(statement.register))
+                )
                 yield from self._program_order(statement.arms[arm], variables)
             else:
                 engine = self.positions[statement.runs_on]
@@ -163,12 +170,14 @@ class Core(Executor):
         self, loop: While, variables: dict[str, int]
     ) -> Iterator[Execution | None]:
         watchdog = Watchdog(loop, self.policy)
+        executions = fewest_executions((*loop.condition, *loop.body))
         while True:
             yield from self._program_order(loop.condition, variables)
             yield _BRANCH_POINT
-            if self.registers[register_variable(loop.register)] == 0:
+            if register_value(self.registers, register_variable(loop.register)) == 0:
                 return
             watchdog.count()
+            self.limits.spend(CONCURRENT_COST * executions)
             yield from self._program_order(loop.body, variables)
 
     def _dispatch_next(self) -> None:
@@ -180,19 +189,29 @@ class Core(Executor):
             return
         if execution is None:
             if not self._is_barrier_last:
-                raise InternalError("no barrier precedes a while or branch")
+                raise self._without_barrier()
             self.is_at_branch = True
             return
+        self._latest = execution.instr
         self._is_barrier_last = isinstance(execution.instr, Barrier)
         engines = self.engines if self._is_barrier_last else (execution.instr.runs_on,)
         for engine in engines:
             self.pending[engine].append(execution)
 
+    def _without_barrier(self) -> MalformedProgram:
+        latest = self._latest
+        text, loc = (print_instruction(latest), latest.loc) if latest else ("", UNKNOWN)
+        return MalformedProgram("no barrier precedes a while or branch", instruction=text, loc=loc)
+
 
 def _check_queues(program: Program) -> None:
-    """InternalError when two engines issue to one queue, whose order would be undefined."""
+    """MalformedProgram when two engines issue to one queue, whose order would be undefined."""
     issuers: dict[str, str] = {}
     for instr in program.instructions():
         if instr.queue and issuers.setdefault(instr.queue, instr.runs_on) != instr.runs_on:
             first = issuers[instr.queue]
-            raise InternalError(f"queue {instr.queue} is issued by {first} and {instr.runs_on}")
+            raise MalformedProgram(
+                f"queue {instr.queue} is issued by {first} and {instr.runs_on}",
+                instruction=print_instruction(instr),
+                loc=instr.loc,
+            )

@@ -1,0 +1,55 @@
+"""Decompression of gzip data that cannot fill the host's memory, however it was made."""
+
+from __future__ import annotations
+
+import zlib
+
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_WBITS = 31  # zlib's number for a gzip member with the largest window
+INFLATION_LIMIT = 100  # times the compressed bytes: far above what weights and programs reach
+INFLATION_FLOOR = 64 << 20  # bytes any file may inflate to
+_PIECE = 1 << 20
+
+
+class BadGzip(ValueError):
+    """Data that is no gzip, ends early, or inflates beyond its limit; the message says which."""
+
+
+def inflation_limit(compressed_bytes: int) -> int:
+    """How many bytes so many compressed bytes may inflate to."""
+    return max(INFLATION_FLOOR, INFLATION_LIMIT * compressed_bytes)
+
+
+def inflate(data: bytes | memoryview) -> bytearray:
+    """The contents of one or several gzip members; BadGzip when broken or beyond the limit.
+
+    The limit holds at every position of the data: what inflates too far is not read to its end.
+    """
+    view, result = memoryview(data), bytearray()
+    position = 0
+    while position < len(view):
+        position = _inflate_member(view, position, result)
+    return result
+
+
+def _inflate_member(data: memoryview, position: int, result: bytearray) -> int:
+    """Append the gzip member at `position` to `result`; returns the position after it."""
+    stream = zlib.decompressobj(wbits=GZIP_WBITS)
+    pending: bytes | memoryview = b""
+    while not stream.eof:
+        if not pending:
+            pending = data[position : position + _PIECE]
+            position += len(pending)
+            if not pending:
+                raise BadGzip("the gzip stream ends early")
+        try:
+            result += stream.decompress(pending, 4 * _PIECE)
+        except zlib.error as problem:
+            raise BadGzip(f"gzip: {problem}") from problem
+        pending = stream.unconsumed_tail
+        if len(result) > inflation_limit(consumed := position - len(pending)):
+            raise BadGzip(
+                f"{consumed} bytes inflate to more than {INFLATION_LIMIT} times as many; if they "
+                "hold that many zeros, give the file uncompressed"
+            )
+    return position - len(stream.unused_data)

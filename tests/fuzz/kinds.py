@@ -1,0 +1,194 @@
+"""The kinds of file that glia reads: sound samples of each, how to damage it, how to use it.
+
+A trial reads a file and, if it reads, takes it as far as it goes: checked, compiled, run, timed and
+described. It returns how far that was; whatever it raises is judged by `trials`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+import glia
+from fuzz import mutations
+from fuzz.mutations import Mutation
+from glia.arch import TARGETS, get_target
+from glia.base.errors import CompileError
+from glia.base.scanner import TextError
+from glia.frontend.hlo_import.hlo_proto import messages
+from glia.frontend.registry import read_module
+from glia.graph.text import parse_graph
+from glia.machine.ir import Binding
+from glia.machine.legal import program_violations
+from glia.machine.text import parse_program as parse_machine
+from glia.neff.inspect import describe_neff
+from glia.neff.package import Neff
+from glia.runtime.arrays import random_array, read_array, read_arrays, read_references
+from glia.runtime.model import Model, load
+from glia.tile.text import parse_program as parse_tile
+from support.neff_programs import example_neff
+
+MOST_INPUT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: its samples by name, its mutations, and what is done with a file."""
+
+    name: str
+    samples: str  # of `fuzz.samples`: the function that makes them
+    mutations: tuple[Mutation, ...]
+    use: Callable[[bytes, Random], str]
+
+    def make_samples(self) -> Mapping[str, bytes]:
+        """The samples by name; imports frameworks."""
+        found: Mapping[str, bytes] = getattr(import_module("fuzz.samples"), self.samples)()
+        return found
+
+    def damaged(self, samples: Mapping[str, bytes], seed: int) -> bytes:
+        """The file of a seed: a sample with one of the mutations."""
+        random = Random(f"{self.name} {seed}")
+        sample = samples[random.choice(sorted(samples))]
+        return self.mutations[seed % len(self.mutations)](random, sample)
+
+
+def run_and_profile(model: Model) -> str:
+    """Run a model on random inputs and time it; how far that went."""
+    describe = model.profile()
+    describe.to_dict(), repr(describe), describe.residences
+    inputs = model.inputs
+    if sum(_bytes(binding) for binding in inputs) > MOST_INPUT_BYTES:
+        return "timed"
+    generator = np.random.default_rng(0)
+    model.run({b.name: random_array(b.dtype, b.shape, generator) for b in inputs})
+    return "run"
+
+
+def _bytes(binding: Binding) -> int:
+    return int(np.prod(binding.shape, dtype=object)) * binding.dtype.bytes
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+def use_module(data: bytes, random: Random) -> str:
+    """Compile a model file for any target and level, run it and time it."""
+    graph = read_module(data)
+    neff = glia.compile(
+        graph,
+        target=random.choice(sorted(TARGETS)),
+        optlevel=random.choice((1, 2, 3)),
+        verify=True,
+    )
+    return run_and_profile(load(neff))
+
+
+def change_gzip(random: Random, data: bytes) -> bytes:
+    """Damage a model, or the gzip member around it."""
+    change = random.choice((mutations.replace_bytes, mutations.move_bytes, mutations.cut_bytes))
+    if random.random() < 0.2:
+        return change(random, gzip.compress(data, 1, mtime=0))
+    return gzip.compress(change(random, data), 1, mtime=0)
+
+
+# --- NEFFs ---------------------------------------------------------------------------------------
+
+
+def use_neff(data: bytes, random: Random) -> str:
+    """Read a NEFF, describe it, load it on either device, run it and time it."""
+    describe_neff(data)
+    neff = Neff.from_bytes(data)
+    repr(neff)
+    return run_and_profile(load(neff, device=random.choice(("reference", "adversarial"))))
+
+
+# --- texts ---------------------------------------------------------------------------------------
+
+
+def use_graph_text(data: bytes, random: Random) -> str:
+    """Parse the text of a graph, and compile what it says."""
+    graph = _parsed(parse_graph, data)
+    return "refused" if graph is None else use_module(graph, random)
+
+
+def use_tile_text(data: bytes, random: Random) -> str:
+    """Parse the text of a tile program."""
+    program = _parsed(parse_tile, data)
+    return "refused" if program is None else "read"
+
+
+def use_machine_text(data: bytes, random: Random) -> str:
+    """Parse the text of a machine program; a legal one is run and timed."""
+    program = _parsed(parse_machine, data)
+    if program is None or program.target not in TARGETS:
+        return "refused"
+    if next(program_violations(program, get_target(program.target)), None):
+        return "illegal"
+    return run_and_profile(load(program))
+
+
+def _parsed(parse: Callable[[str], object], data: bytes) -> object:
+    """What a text says; None where it is refused as such."""
+    try:
+        return parse(data.decode("utf-8", "replace"))
+    except TextError:
+        return None
+
+
+# --- arrays --------------------------------------------------------------------------------------
+
+
+def use_array(data: bytes, random: Random) -> str:
+    """Read an array file in each of the ways that commands do."""
+    y = example_neff().outputs[0]
+    bindings = (Binding("y", y.tile, (3, 4), y.dtype),)
+    with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+        Path(file.name).write_bytes(data)
+        for read in (read_array, read_arrays, lambda path: read_references(path, bindings)):
+            try:
+                found = read(file.name)
+            except CompileError:
+                continue
+            for array in found.values() if isinstance(found, dict) else [found]:
+                np.asarray(array).sum() if isinstance(array, np.ndarray) else None
+    return "read"
+
+
+def _proto() -> object:
+    return messages()["Module"]()
+
+
+BYTES = (mutations.replace_bytes, mutations.move_bytes, mutations.cut_bytes)
+TEXT = (mutations.change_numbers, mutations.change_words, mutations.move_lines)
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "hlo", "hlo_samples",
+            (mutations.change_fields(_proto), mutations.move_messages(_proto), *BYTES, change_gzip),
+            use_module,
+        ),
+        Kind("stablehlo", "stablehlo_samples", TEXT, use_module),
+        Kind("bytecode", "bytecode_samples", BYTES, use_module),
+        Kind(
+            "neff-bytes", "neff_samples",
+            (mutations.replace_bytes, mutations.change_archive, mutations.change_member), use_neff,
+        ),
+        Kind(
+            "neff-integers", "neff_samples",
+            (mutations.change_integers, mutations.nudge_integers, mutations.repeat_integers),
+            use_neff,
+        ),
+        Kind("graph-text", "graph_text_samples", TEXT, use_graph_text),
+        Kind("tile-text", "tile_text_samples", TEXT, use_tile_text),
+        Kind("machine-text", "machine_text_samples", TEXT, use_machine_text),
+        Kind("arrays", "array_samples", BYTES, use_array),
+    )
+}  # fmt: skip

@@ -1,0 +1,179 @@
+"""Trials of damaged files in processes of bounded memory, with a time limit for each.
+
+`python tests/fuzz/trials.py KIND COUNT [FIRST]` prints what is neither success nor a coded error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz.kinds import KINDS, Kind
+from glia.base.errors import CompileError
+
+SECONDS = 20  # of processor time: a trial that takes longer hangs
+PATIENCE = 600  # seconds without a word from a process, however many run beside it
+MEMORY = 2 << 30  # bytes a process may take beyond what it has when it begins
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of the file of a seed; `where` is the innermost place of an uncoded error."""
+
+    seed: int
+    status: str  # "coded", "used", "uncoded", "hung", "died"
+    text: str  # the error's code, how far the file was used, or the error
+    where: str = ""
+    seconds: float = 0.0
+
+    @property
+    def is_finding(self) -> bool:
+        return self.status in ("uncoded", "hung", "died")
+
+
+class _Hung(BaseException):
+    """The time of a trial is over."""
+
+
+def trial(kind: Kind, samples: Mapping[str, bytes], seed: int) -> Outcome:
+    """Use the file of a seed, and judge what comes of it."""
+    started = time.monotonic()
+    try:
+        data = kind.damaged(samples, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Outcome(
+                seed, "used", kind.use(data, Random(seed)), "", time.monotonic() - started
+            )
+    except CompileError as error:
+        return Outcome(seed, "coded", error.code, "", time.monotonic() - started)
+    except _Hung as error:
+        return Outcome(seed, "hung", _place(error), _trace(error), time.monotonic() - started)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error!s:.200}"
+        return Outcome(seed, "uncoded", text, _trace(error), time.monotonic() - started)
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_tb(error.__traceback__)[-8:])
+
+
+def _place(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-2]
+    return f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
+
+
+def run_trials(kind: Kind, seeds: range) -> Iterator[Outcome]:
+    """The outcomes of the files of these seeds, in processes that a bad one cannot harm."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in kind.make_samples().items():
+            Path(folder, name).write_bytes(content)
+        first = seeds.start
+        while first < seeds.stop:
+            for outcome in _one_process(kind, range(first, seeds.stop), folder):
+                yield outcome
+                first = outcome.seed + 1
+
+
+def _one_process(kind: Kind, seeds: range, folder: str) -> Iterator[Outcome]:
+    """Outcomes from a process of its own, until the seeds or the process end."""
+    command = [sys.executable, __file__, "--work", kind.name, *map(str, (seeds.start, seeds.stop))]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {"NEURON_RT_EXEC_TIMEOUT": "10"}
+    process = subprocess.Popen([*command, folder], stdout=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
+    done = seeds.start
+    with process.stdout as results:
+        while done < seeds.stop:
+            ready, _, _ = select.select([results], [], [], PATIENCE)
+            if not ready:
+                process.kill()
+                yield Outcome(done, "hung", "in native code")
+                break
+            if not (line := results.readline()):
+                yield Outcome(done, "died", f"the process ended with {process.wait()}")
+                return
+            outcome = Outcome(**json.loads(line))
+            done = outcome.seed + 1
+            yield outcome
+    process.wait()
+
+
+def work(kind: Kind, seeds: range, folder: Path) -> None:
+    """Write the outcome of each seed's file, as a line of JSON."""
+    samples = {path.name: path.read_bytes() for path in folder.iterdir()}
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def expire(signum: int, frame: object) -> None:
+        raise _Hung
+
+    signal.signal(signal.SIGPROF, expire)
+    for seed in seeds:
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        outcome = trial(kind, samples, seed)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps(asdict(outcome)), file=results, flush=True)
+
+
+def main() -> int:
+    """Print the findings of a campaign, or be the process of one."""
+    if sys.argv[1] == "--work":
+        kind, first, stop, folder = sys.argv[2:]
+        work(KINDS[kind], range(int(first), int(stop)), Path(folder))
+        return 0
+    return campaign()
+
+
+def campaign() -> int:
+    """Run trials, print each finding once as it comes, and a summary."""
+    kind, count = KINDS[sys.argv[1]], int(sys.argv[2])
+    first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    statuses: Counter[str] = Counter()
+    found: dict[str, list[Outcome]] = {}
+    started = time.monotonic()
+    for outcome in run_trials(kind, range(first, first + count)):
+        statuses[outcome.status + (" " + outcome.text if not outcome.is_finding else "")] += 1
+        if outcome.is_finding:
+            key = outcome.status + outcome.where if outcome.where else outcome.text
+            if key not in found:
+                print(
+                    f"{outcome.seed}: {outcome.status} {outcome.text}\n{outcome.where}", flush=True
+                )
+            found.setdefault(key, []).append(outcome)
+    for outcomes in sorted(found.values(), key=len, reverse=True):
+        print(
+            f"{len(outcomes):6} {outcomes[0].status} {outcomes[0].text:.150} "
+            f"seeds {[o.seed for o in outcomes[:4]]}"
+        )
+    print(dict(statuses.most_common()))
+    print(
+        f"{count} of {kind.name} in {time.monotonic() - started:.0f} s: "
+        f"{sum(map(len, found.values()))} findings"
+    )
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -25,7 +25,7 @@ _HEADER_BYTES = 1 << 16
 _LARGEST_ELEMENT = 16
 _UNREADABLE = (
     OSError, ValueError, EOFError, KeyError, IndexError, MemoryError, OverflowError, SyntaxError,
-    NotImplementedError, RuntimeError, tokenize.TokenError, struct.error,
+    RuntimeError, tokenize.TokenError, struct.error,
     zipfile.BadZipFile, zlib.error, lzma.LZMAError,
 )  # fmt: skip  # NumPy evaluates a header's literal, zipfile decompresses with any of three
 

@@ -26,7 +26,8 @@ class CompileOptions:
     mixed_precision_accumulation: bool = True
     saturate_infinity: bool = False
     native_int64: str = "default"  # default enabled disabled
-    implicit_integer_downcast: tuple[str, ...] = ("all",)  # dot scatter all_reduce ... all none
+    implicit_integer_downcast: tuple[str, ...] = ("none",)  # dot scatter all_reduce ... all none
+    f64: str = "refuse"  # refuse as-f32
     distribution_strategy: str = ""  # "" llm-training nemo fsdp
     logical_nc_config: int = 0
     optlevel: int = 2
@@ -55,6 +56,7 @@ class OptionArguments(TypedDict, total=False):
     saturate_infinity: bool
     native_int64: str
     implicit_integer_downcast: tuple[str, ...]
+    f64: str
     distribution_strategy: str
     logical_nc_config: int
     num_parallel_jobs: int
@@ -76,6 +78,7 @@ CHOICES: Mapping[str, tuple[object, ...]] = {
     "auto_cast": ("matmult", "none", "all"),
     "auto_cast_type": ("bf16", "fp16", "tf32", "fp8_e4m3"),
     "native_int64": ("default", "enabled", "disabled"),
+    "f64": ("refuse", "as-f32"),
     "distribution_strategy": ("", "llm-training", "nemo", "fsdp"),
     "optlevel": (2, 1, 3),
 }
@@ -135,10 +138,6 @@ class UnsupportedLogicalCore(CompileError):
 INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
     "model_type": (("generic",), "every model is compiled as a generic one"),
     "saturate_infinity": ((False,), "infinities are not replaced by finite values"),
-    "implicit_integer_downcast": (
-        (CompileOptions().implicit_integer_downcast,),
-        "integers are narrowed where the default allows it",
-    ),
     "distribution_strategy": (("",), "collectives are neither coalesced nor moved"),
     "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
     "fast_context_switch": ((False,), "all weights are loaded with the model"),

@@ -73,13 +73,31 @@ PIPELINE: tuple[Pass, ...] = (
         f"{_GRAPH}passes.check_dtypes:check_dtypes",
         makes="graph",
         after={"propagate_constants": "frameworks convert numbers of 64 bits, which is folded"},
+        options=("f64",),
+    ),
+    Pass(
+        "expand_float64",
+        f"{_GRAPH}expand.float64:expand_float64",
+        makes="graph",
+        after={"propagate_constants": "what is known is computed in 64 bits and rounded once"},
+        options=("f64",),
     ),
     Pass(
         "cast_dtypes",
         f"{_GRAPH}passes.cast_dtypes:cast_dtypes",
         makes="graph",
-        after={"propagate_constants": "weights are folded in the type they were given in"},
+        after={
+            "propagate_constants": "weights are folded in the type they were given in",
+            "expand_float64": "64-bit floats are float32 by then",
+        },
         options=("auto_cast", "auto_cast_type", "mixed_precision_accumulation"),
+    ),
+    Pass(
+        "downcast_integers",
+        f"{_GRAPH}passes.downcast_integers:downcast_integers",
+        makes="graph",
+        after={"cast_dtypes": "float32 holds more of an integer than what --auto-cast casts to"},
+        options=("implicit_integer_downcast",),
     ),
     Pass(
         "expand_collective",

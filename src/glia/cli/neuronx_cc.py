@@ -151,7 +151,14 @@ def _choice(option: str) -> click.Choice[str]:
     callback=_downcasts,
     default="default",
     metavar="default|all|none|LIST",
-    help=f"Integer operations that may use fp32 precision: a list of {', '.join(DOWNCASTS)}.",
+    help="Integer operations to compute in fp32, or pow in 32 bits, with a warning (by default"
+    f" none): a list of {', '.join(DOWNCASTS)}.",
+)
+@click.option(
+    "--f64",
+    type=_choice("f64"),
+    default="refuse",
+    help="What to do with 64-bit floats: refuse them, or compute in fp32.",
 )
 @click.option(
     "--distribution-strategy",

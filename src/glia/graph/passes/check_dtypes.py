@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from glia.base.dtype import C128, F8E4M3B11FNUZ, F8E4M3FNUZ, F8E5M2FNUZ, F64, DType
-from glia.base.errors import CompileError
-from glia.graph.ir import Graph
+from glia.base.dtype import C128, F8E4M3B11FNUZ, F8E4M3FNUZ, F8E5M2FNUZ, F64
+from glia.graph.ir import Graph, Parameter
 from glia.graph.passes.errors import UnsupportedDtype, UnsupportedFp8
 from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.options import CompileOptions
 
-_REFUSALS: dict[DType, type[CompileError]] = {
-    **dict.fromkeys((F64, C128), UnsupportedDtype),
-    **dict.fromkeys((F8E4M3FNUZ, F8E4M3B11FNUZ, F8E5M2FNUZ), UnsupportedFp8),
-}
+_FOREIGN = (F8E4M3FNUZ, F8E4M3B11FNUZ, F8E5M2FNUZ)
+_CURE = "compile with --f64 as-f32, which computes in float32, or turn jax_enable_x64 off"
 
 
 def check_dtypes(graph: Graph, options: CompileOptions) -> Graph:
-    """The graph itself; raises UnsupportedDtype for f64 and UnsupportedFp8 for foreign formats."""
+    """The graph itself.
+
+    Raises UnsupportedDtype for 64-bit floats, unless `--f64 as-f32` narrows them, and
+    UnsupportedFp8 for the formats of other hardware.
+    """
+    refused = () if options.f64 == "as-f32" else (F64, C128)
     for node in all_nodes(graph):
+        name = f"parameter {node.name}".rstrip() if isinstance(node, Parameter) else node.opcode
         for kind in tensor_types(node.type):
-            refusal = _REFUSALS.get(kind.dtype)
-            if refusal is not None:
-                raise refusal(opcode=node.opcode, type=kind, dtype=kind.dtype, loc=node.loc)
+            dtype = kind.dtype
+            if dtype in refused:
+                raise UnsupportedDtype(
+                    opcode=name, type=kind, dtype=dtype, cure=_CURE, loc=node.loc
+                )
+            if dtype in _FOREIGN:
+                raise UnsupportedFp8(opcode=name, type=kind, dtype=dtype, loc=node.loc)
     return graph

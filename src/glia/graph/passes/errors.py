@@ -10,15 +10,16 @@ from glia.base.errors import CompileError
 class UnsupportedDtype(CompileError):
     """A value has an element type for which no code can be generated.
 
-    Cause: The module computes in 64-bit floats or another type that no engine has and that earlier
-        passes did not bring to a narrower one.
-    Fix: Cast the inputs to float32, bfloat16 or int32 before this operation.
+    Cause: The module computes in 64-bit floats, or in another type that no engine has and that
+        earlier passes did not bring to a narrower one.
+    Fix: Compile with `--f64 as-f32`, which computes in float32, or turn jax_enable_x64 off; cast
+        values of other types to float32, bfloat16 or int32 before this operation.
     Example: jax.jit(jax.numpy.sin) lowered for a float64 argument.
     """
 
     code: ClassVar[str] = "NCC_ESPP004"
     message: ClassVar[str] = "{opcode} gives {type}, and there is no code generation for {dtype}"
-    help: ClassVar[str] = "cast to float32, bfloat16 or a 32-bit integer before this operation"
+    help: ClassVar[str] = "{cure}"
 
 
 class UnsupportedFp8(CompileError):

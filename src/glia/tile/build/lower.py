@@ -160,7 +160,8 @@ def _check_dtype(node: Node) -> None:
     dtype = node.dtype
     if dtype.is_complex or dtype.bits > 32 or dtype.bits < 8:
         kind = node.type
-        raise UnsupportedDtype(opcode=node.opcode, type=kind, dtype=dtype, loc=node.loc)
+        cure = "cast to float32, bfloat16 or a 32-bit integer before this operation"
+        raise UnsupportedDtype(opcode=node.opcode, type=kind, dtype=dtype, cure=cure, loc=node.loc)
 
 
 def _lower_node(block: NestBlock, node: Node, values: ValueMap) -> list[DeferredValue]:

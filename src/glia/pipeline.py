@@ -73,7 +73,7 @@ PIPELINE: tuple[Pass, ...] = (
         f"{_GRAPH}passes.check_dtypes:check_dtypes",
         makes="graph",
         after={"propagate_constants": "frameworks convert numbers of 64 bits, which is folded"},
-        options=("f64",),
+        options=("f64", "product_limits"),
     ),
     Pass(
         "expand_float64",
@@ -81,6 +81,16 @@ PIPELINE: tuple[Pass, ...] = (
         makes="graph",
         after={"propagate_constants": "what is known is computed in 64 bits and rounded once"},
         options=("f64",),
+    ),
+    Pass(
+        "expand_small_floats",
+        f"{_GRAPH}expand.small_floats:expand_small_floats",
+        makes="graph",
+        after={
+            "propagate_constants": "constants are folded in the type they were given in",
+            "check_dtypes": "the product refuses some of the formats",
+        },
+        options=("target",),
     ),
     Pass(
         "cast_dtypes",
@@ -216,7 +226,7 @@ PIPELINE: tuple[Pass, ...] = (
         "widen_nibbles",
         f"{_GRAPH}expand.nibbles:widen_nibbles",
         makes="graph",
-        after={"expand_bitcast": "it takes bytes apart into nibbles"},
+        after={"expand_bitcast": "it takes bytes apart into integers of two and four bits"},
     ),
     Pass(
         "simplify_expanded",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import jax
@@ -9,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from glia.frontend.errors import BadStableHlo
-from glia.frontend.stablehlo import import_lowered, import_stablehlo
+from glia.frontend.errors import BadStableHlo, UnknownDType
+from glia.frontend.stablehlo import import_lowered, import_stablehlo, parse_module
 from glia.graph.evaluate import evaluate
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -60,3 +61,19 @@ def test_linear_algebra_primitives_are_imported() -> None:
 def test_stablehlo_that_does_not_convert_is_refused(module: str | bytes) -> None:
     with pytest.raises(BadStableHlo):
         import_stablehlo(module)
+
+
+@pytest.mark.parametrize("dtype", ["f6E2M3FN", "f6E3M2FN"])
+@pytest.mark.parametrize("is_bytecode", [False, True], ids=["text", "bytecode"])
+def test_floats_that_hlo_lacks_are_refused(dtype: str, is_bytecode: bool) -> None:
+    """jaxlib's conversion would end the process."""
+    kind = f"tensor<2x{dtype}>"
+    body = f"%0 = stablehlo.constant dense<1.0> : {kind}\n return %0 : {kind}"
+    module = f"func.func @main() -> {kind} {{ {body} }}"
+    given: str | bytes = module
+    if is_bytecode:
+        stream = io.BytesIO()
+        parse_module(module).operation.write_bytecode(stream)
+        given = stream.getvalue()
+    with pytest.raises(UnknownDType, match=f"element type {dtype} is not known"):
+        import_stablehlo(given)

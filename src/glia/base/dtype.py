@@ -40,7 +40,7 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Bytes one element occupies in memory (4-bit types are held one to a byte)."""
+        """Bytes one element occupies in memory (narrower types are held one to a byte)."""
         return max(1, self.bits // 8)
 
     @property
@@ -66,11 +66,13 @@ def _dtype(name: str, bits: int, kind: Kind, representation: npt.DTypeLike) -> D
 
 
 PRED = _dtype("pred", 8, Kind.PRED, np.bool_)
+S2 = _dtype("s2", 2, Kind.SIGNED, ml_dtypes.int2)
 S4 = _dtype("s4", 4, Kind.SIGNED, ml_dtypes.int4)
 S8 = _dtype("s8", 8, Kind.SIGNED, np.int8)
 S16 = _dtype("s16", 16, Kind.SIGNED, np.int16)
 S32 = _dtype("s32", 32, Kind.SIGNED, np.int32)
 S64 = _dtype("s64", 64, Kind.SIGNED, np.int64)
+U2 = _dtype("u2", 2, Kind.UNSIGNED, ml_dtypes.uint2)
 U4 = _dtype("u4", 4, Kind.UNSIGNED, ml_dtypes.uint4)
 U8 = _dtype("u8", 8, Kind.UNSIGNED, np.uint8)
 U16 = _dtype("u16", 16, Kind.UNSIGNED, np.uint16)
@@ -108,7 +110,7 @@ F4E2M1FN_X4 = _packed("f4e2m1fn_x4", F4E2M1FN)
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
-        PRED, S4, S8, S16, S32, S64, U4, U8, U16, U32, U64, F16, BF16, F32, F64,
+        PRED, S2, S4, S8, S16, S32, S64, U2, U4, U8, U16, U32, U64, F16, BF16, F32, F64,
         F8E5M2, F8E4M3, F8E4M3FN, F8E4M3B11FNUZ, F8E5M2FNUZ, F8E4M3FNUZ, F8E3M4, F8E8M0FNU,
         F4E2M1FN, C64, C128,
     )

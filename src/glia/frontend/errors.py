@@ -74,7 +74,7 @@ class TensorTooLarge(CompileError):
 class UnknownDType(CompileError):
     """A shape has an element type this compiler does not know.
 
-    Cause: The module uses a newer or opaque XLA element type.
+    Cause: The module uses a newer or opaque XLA element type, or a float of MLIR that HLO lacks.
     Fix: Convert the tensor to one of the known dtypes.
     Example: a module with a tensor of XLA primitive type 200
     """

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from types import ModuleType
 from typing import Any
 
-from glia.frontend.errors import BadStableHlo, FrameworkMissing
+from glia.base.dtype import DTYPES
+from glia.frontend.errors import BadStableHlo, FrameworkMissing, UnknownDType
 from glia.frontend.formats import Format
 from glia.frontend.hlo import import_hlo
 from glia.graph.ir import Graph
 
 _BYTECODE = b"ML\xefR"
+_UNKNOWN_DTYPE = re.compile(r"f6E2M3FN|f6E3M2FN")  # of MLIR; jaxlib ends the process for them
 _LONGEST_MAGIC = 6
 _LONGEST_REASON = 400
 
@@ -24,6 +27,7 @@ def import_stablehlo(module: str | bytes) -> Graph:
     mlir = _conversions("a StableHLO module")
     if isinstance(module, bytes) and not module.startswith(_BYTECODE):
         module = _text(module)
+    _refuse_unknown_dtypes(module)
     try:
         computation = mlir.mlir_module_to_xla_computation(
             module, use_tuple_args=False, return_tuple=False
@@ -63,6 +67,29 @@ LOWERED = Format(
 )
 
 
+def _refuse_unknown_dtypes(module: str | bytes) -> None:
+    """Raise UnknownDType when a value has a float type that HLO lacks."""
+    texts = [module] if isinstance(module, str) else _types_of_bytecode(module)
+    for text in texts:
+        if found := _UNKNOWN_DTYPE.search(text):
+            raise UnknownDType(element_type=found[0], known=" ".join(DTYPES))
+
+
+def _types_of_bytecode(module: bytes) -> set[str]:
+    """The types of all values of a module, printed."""
+    types: set[Any] = set()
+    parsed = parse_module(module)
+
+    def visit(operation: Any) -> Any:
+        types.update(result.type for result in operation.results)
+        for region in operation.regions:
+            types.update(argument.type for block in region for argument in block.arguments)
+        return mlir_bindings("a StableHLO module").WalkResult.ADVANCE
+
+    parsed.operation.walk(visit)
+    return set(map(str, types))
+
+
 def _text(module: bytes) -> str:
     try:
         return module.decode("utf-8")
@@ -80,7 +107,7 @@ def mlir_bindings(what: str) -> ModuleType:
     return bindings
 
 
-def parse_module(text: str) -> Any:
+def parse_module(text: str | bytes) -> Any:
     """An MLIR module in a context of its own; ops of other dialects may be in generic form.
 
     Raises FrameworkMissing without jaxlib, and BadStableHlo.

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from glia.base.dtype import DTYPES, PRED, DType, Kind, from_numpy
@@ -73,7 +72,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {}
 
 
 def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The NumPy dtype that arithmetic is done in: float32 for narrower floats, bytes for int4."""
+    """The NumPy dtype of arithmetic: float32 for narrower floats, bytes for narrower integers."""
     known = from_numpy(dtype)
     if known.is_float and known.bits < 32:
         return np.dtype(np.float32)
@@ -86,11 +85,19 @@ def narrow(value: Array, dtype: np.dtype[Any]) -> Array:
     """A value computed in `working_dtype(dtype)` as `dtype`: floats round, integers wrap."""
     if value.dtype == dtype:
         return value
-    if dtype == ml_dtypes.int4:
-        return (((value.astype(np.int8) & 15) ^ 8) - 8).astype(dtype)
-    if dtype == ml_dtypes.uint4:
-        return (value.astype(np.uint8) & 15).astype(dtype)
+    known = from_numpy(dtype)
+    if known.is_integer and known.bits < 8:
+        return wrap(value, known.bits, signed=known.kind is Kind.SIGNED).astype(dtype)
     return value.astype(dtype)
+
+
+def wrap(value: Array, bits: int, *, signed: bool) -> Array:
+    """The low `bits` of integers as bytes, with their sign if `signed`."""
+    low = value.astype(np.uint8) & np.uint8((1 << bits) - 1)
+    if not signed:
+        return low
+    sign = np.int8(1 << (bits - 1))
+    return (low.view(np.int8) ^ sign) - sign
 
 
 def _declare(
@@ -216,7 +223,7 @@ def _shift_right_arithmetic(a: Array, b: Array, bits: int) -> Array:
     amount = np.minimum(_unsigned(b, bits), bits - 1)
     signed = np.ascontiguousarray(a).reshape(a.shape).view(np.dtype(f"i{a.dtype.itemsize}"))
     if bits < 8:
-        signed = ((signed & 15) ^ 8) - 8
+        signed = wrap(signed, bits, signed=True)
     shifted: Array = np.right_shift(signed, amount.astype(signed.dtype))
     return shifted.astype(a.dtype)
 

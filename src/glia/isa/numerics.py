@@ -13,11 +13,12 @@ from glia.base.errors import Unspecified
 Array = np.ndarray[Any, Any]
 
 _INTEGER_KINDS = "iu"
+_NARROW_INTEGERS = (ml_dtypes.int2, ml_dtypes.uint2, ml_dtypes.int4, ml_dtypes.uint4)
 
 
 def is_integer(dtype: np.dtype) -> bool:
-    """Whether a host dtype holds integers (4-bit ones included)."""
-    return dtype.kind in _INTEGER_KINDS or dtype in (ml_dtypes.int4, ml_dtypes.uint4)
+    """Whether a host dtype holds integers (narrower than a byte included)."""
+    return dtype.kind in _INTEGER_KINDS or dtype in _NARROW_INTEGERS
 
 
 def widen(array: Array) -> Array:

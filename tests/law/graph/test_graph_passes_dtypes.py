@@ -18,10 +18,12 @@ from glia.base.dtype import (
     F32,
     F64,
     PRED,
+    S2,
     S4,
     S8,
     S32,
     S64,
+    U2,
     U4,
     U8,
     U16,
@@ -170,7 +172,12 @@ def test_low_precision_sums_accumulate_in_float32_when_asked(is_wide: bool) -> N
 def test_dtypes_without_hardware_are_refused(dtype: DType, code: str) -> None:
     graph = graph_of(lambda x: Map("exp", (x,)), (TensorType(dtype, (3,)),))
     with pytest.raises(CompileError, match=code):
-        check_dtypes(graph, PLAIN)
+        check_dtypes(graph, CompileOptions(product_limits=True))
+
+
+def test_only_the_product_refuses_small_floats() -> None:
+    graph = graph_of(lambda x: Map("exp", (x,)), (TensorType(F8E4M3FNUZ, (3,)),))
+    assert check_dtypes(graph, PLAIN) is graph
 
 
 EDGES = np.array(
@@ -363,21 +370,25 @@ def test_narrowing_warns_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 NIBBLES = {
+    S2: np.resize(np.arange(-2, 2), 16).astype(np.int8).astype(ml_dtypes.int2),
+    U2: np.resize(np.arange(4), 16).astype(np.uint8).astype(ml_dtypes.uint2),
     S4: np.arange(-8, 8).astype(np.int8).astype(ml_dtypes.int4),
     U4: np.arange(16).astype(np.uint8).astype(ml_dtypes.uint4),
 }
 
 
-@pytest.mark.parametrize("dtype", [S4, U4])
+@pytest.mark.parametrize("dtype", NIBBLES, ids=str)
 @pytest.mark.parametrize("function", (*BINARY, *SHIFTS))
 def test_nibbles_compute_in_bytes(dtype: DType, function: str) -> None:
     x = NIBBLES[dtype]
-    compare(lambda x, y: Map(function, (x, y)), [x, np.roll(x, 5)], widen_nibbles, gone=(S4, U4))
+    compare(
+        lambda x, y: Map(function, (x, y)), [x, np.roll(x, 5)], widen_nibbles, gone=tuple(NIBBLES)
+    )
 
 
-@pytest.mark.parametrize("dtype", [S4, U4])
+@pytest.mark.parametrize("dtype", NIBBLES, ids=str)
 def test_nibbles_convert_and_bitcast(dtype: DType) -> None:
-    x, gone = NIBBLES[dtype], (S4, U4)
+    x, gone = NIBBLES[dtype], tuple(NIBBLES)
     compare(lambda x: (Convert(x, F32), Convert(x, S32)), [x], widen_nibbles, gone=gone)
     floats = np.array([-20, -3.7, 0, 3.5, 9.9, 20, np.nan], np.float32)
     compare(lambda x: Convert(x, dtype), [floats], widen_nibbles, gone=gone)
@@ -385,5 +396,5 @@ def test_nibbles_convert_and_bitcast(dtype: DType) -> None:
             gone=gone)  # fmt: skip
     both = (expand_bitcast, widen_nibbles)
     compare(lambda x: Bitcast(x, dtype), [np.arange(0, 256, 7, dtype=np.uint8)], *both, gone=gone)
-    compare(lambda x: Bitcast(x, U8), [x.reshape(8, 2)], *both, gone=gone)
+    compare(lambda x: Bitcast(x, U8), [x.reshape(-1, 8 // dtype.bits)], *both, gone=gone)
     compare(lambda: Iota(TensorType(dtype, (20,)), 0), [], widen_nibbles, gone=gone)

@@ -26,8 +26,8 @@ Literal: shape=1 Shape, preds=2 bytes*, u8s=3 bytes*, s32s=4 bytes*, s64s=5 byte
     u64s=7 bytes*, f32s=8 bytes*, f64s=9 bytes*, tuple_literals=10 Literal*, f16s=11 bytes*,
     c64s=12 bytes*, bf16s=13 bytes*, s8s=15 bytes*, u16s=16 bytes*, s16s=17 bytes*, c128s=18 bytes*,
     f8e5m2s=19 bytes*, f8e4m3fns=20 bytes*, s4s=21 bytes*, u4s=22 bytes*, f8e4m3b11fnuzs=23 bytes*,
-    f8e5m2fnuzs=24 bytes*, f8e4m3fnuzs=25 bytes*, f8e4m3s=28 bytes*, f8e3m4s=29 bytes*,
-    f4e2m1fns=32 bytes*, f8e8m0fnus=33 bytes*
+    f8e5m2fnuzs=24 bytes*, f8e4m3fnuzs=25 bytes*, s2s=26 bytes*, u2s=27 bytes*, f8e4m3s=28 bytes*,
+    f8e3m4s=29 bytes*, f4e2m1fns=32 bytes*, f8e8m0fnus=33 bytes*
 Metadata: op_type=1 str, op_name=2 str, source_file=3 str, source_line=4 i32, stack_frame_id=15 i32
 WindowDimension: size=1 i64, stride=2 i64, padding_low=3 i64, padding_high=4 i64,
     window_dilation=5 i64, base_dilation=6 i64, window_reversal=7 bool

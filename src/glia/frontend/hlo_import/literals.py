@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.dtype import DType
+from glia.base.dtype import DType, Kind
 from glia.base.loc import UNKNOWN, Loc
 from glia.frontend.errors import BadLiteral
 from glia.frontend.hlo_import.shapes import read_tensor_type
 from glia.graph.ir import TensorType
+from glia.graph.scalar import wrap
 
 _VARINT_DTYPES = {"s32", "s64", "u32", "u64"}
 _LONGEST_VARINT_BYTES = 10
@@ -62,8 +63,8 @@ def _elements(payload: bytes, declared: TensorType) -> np.ndarray:
     data = np.frombuffer(payload, np.uint8)
     if dtype.name == "pred" and data.max(initial=0) > 1:
         raise _Mismatch(f"the byte {data.max()}", "only 0 and 1")
-    if dtype.bits == 4:
-        return _low_nibbles(data, dtype)
+    if dtype.bits < 8:
+        return _low_bits(data, dtype)
     return np.frombuffer(payload, dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False)
 
 
@@ -85,13 +86,11 @@ def _decode_varints(payload: bytes, count: int, dtype: DType) -> np.ndarray:
     return values.view(np.int64).astype(dtype.numpy, casting="unsafe")
 
 
-def _low_nibbles(data: np.ndarray, dtype: DType) -> np.ndarray:
-    """One 4-bit element in the low half of each byte."""
-    nibbles = data & 15
+def _low_bits(data: np.ndarray, dtype: DType) -> np.ndarray:
+    """One element of fewer than eight bits in the low bits of each byte."""
     if dtype.is_float:
-        return nibbles.view(dtype.numpy)
-    signed = np.where(nibbles > 7, nibbles.astype(np.int8) - 16, nibbles.astype(np.int8))
-    return (signed if dtype.name == "s4" else nibbles).astype(dtype.numpy)
+        return (data & np.uint8((1 << dtype.bits) - 1)).view(dtype.numpy)
+    return wrap(data, dtype.bits, signed=dtype.kind is Kind.SIGNED).astype(dtype.numpy)
 
 
 def _row_major(flat: np.ndarray, shape: tuple[int, ...], order: tuple[int, ...]) -> np.ndarray:

@@ -1,15 +1,15 @@
-"""Bitcasts that change the width, by shifts and masks; 4-bit values and 64-bit values included."""
+"""Bitcasts that change the width, by shifts and masks; values of 2, 4 and 64 bits included."""
 
 from __future__ import annotations
 
-from glia.base.dtype import U4, U8, U16, U32, U64, DType
+from glia.base.dtype import U2, U4, U8, U16, U32, U64, DType
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Bitcast
 from glia.graph.rules.constructors import apply, bitcast, convert, splat_like, stack, take
 from glia.graph.rules.driver import apply_rules, rule, rules_of
 from glia.options import CompileOptions
 
-_UNSIGNED: dict[int, DType] = {4: U4, 8: U8, 16: U16, 32: U32, 64: U64}
+_UNSIGNED: dict[int, DType] = {2: U2, 4: U4, 8: U8, 16: U16, 32: U32, 64: U64}
 
 
 def expand_bitcast(graph: Graph, options: CompileOptions) -> Graph:

@@ -1,4 +1,4 @@
-"""4-bit integers computed in 8 bits, one per byte; results wrap at 4 bits."""
+"""Integers of two and four bits computed in eight, one per byte; results wrap at their width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.dtype import S4, S8, U4, U8, DType, Kind
+from glia.base.dtype import S2, S4, S8, U2, U4, U8, DType, Kind, integer_limits
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Bitcast, Constant, Convert, Iota, Map
 from glia.graph.passes.retype import Retyping, retype
@@ -15,13 +15,13 @@ from glia.graph.rules.constructors import apply, bitcast, convert, splat_like
 from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.options import CompileOptions
 
-_WIDE: Mapping[DType, DType] = {S4: S8, U4: U8}
+_WIDE: Mapping[DType, DType] = {S2: S8, S4: S8, U2: U8, U4: U8}
 _WRAPPING = frozenset({"add", "subtract", "multiply", "divide", "negate", "not", "power", "abs",
                        "square", "shift_left"})  # fmt: skip
 
 
 def widen_nibbles(graph: Graph, options: CompileOptions) -> Graph:
-    """The graph without s4 and u4; parameters and results keep their bytes."""
+    """The graph without s2, u2, s4 and u4; parameters and results keep their bytes."""
     kinds = (kind for node in all_nodes(graph) for kind in tensor_types(node.type))
     if not any(kind.dtype in _WIDE for kind in kinds):
         return graph
@@ -34,23 +34,27 @@ def _enter(parameter: Parameter) -> tuple[Parameter, Node]:
         return parameter, parameter
     declared = TensorType(wide, parameter.shape)
     new = Parameter(parameter.index, declared, parameter.name, loc=parameter.loc)
-    return new, _wrap_to_nibble(new)
+    return new, _wrap(new, parameter.dtype)
 
 
 def _leave(value: Node, outside: DType) -> Node:
-    """A result with the upper four bits of each byte cleared, as the host holds 4-bit integers."""
-    if outside is not S4:
+    """A result with the upper bits of each byte cleared, as the host holds narrow integers."""
+    if outside not in (S2, S4):
         return value
-    bits = bitcast(value, U8)
-    return bitcast(apply("and", bits, splat_like(15, bits)), S8)
+    return bitcast(_low_bits(bitcast(value, U8), outside), S8)
 
 
-def _wrap_to_nibble(x: Node) -> Node:
-    """The low four bits of bytes, with their sign."""
+def _low_bits(x: Node, narrow: DType) -> Node:
+    """Bytes without the bits above those of a narrow type."""
+    return apply("and", x, splat_like((1 << narrow.bits) - 1, x))
+
+
+def _wrap(x: Node, narrow: DType) -> Node:
+    """The low bits of bytes as a narrow type has them, with their sign."""
     if x.dtype.kind is Kind.UNSIGNED:
-        return apply("and", x, splat_like(15, x))
-    four = splat_like(4, x)
-    return apply("shift_right_arithmetic", apply("shift_left", x, four), four)
+        return _low_bits(x, narrow)
+    above = splat_like(8 - narrow.bits, x)
+    return apply("shift_right_arithmetic", apply("shift_left", x, above), above)
 
 
 def _constant(node: Constant, _: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
@@ -62,53 +66,54 @@ def _constant(node: Constant, _: Sequence[Node], dtypes: Mapping[DType, DType]) 
 
 
 def _map(node: Map, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
-    """A function whose result can exceed four bits or depends on the width; None for others."""
-    if node.args[-1].dtype not in dtypes:
+    """A function whose result can exceed its type or depends on the width; None for others."""
+    narrow = node.args[-1].dtype
+    if narrow not in dtypes:
         return None
     result = node.with_operands(operands)
     if node.function == "shift_right_arithmetic" and operands[0].dtype is U8:
         x, amount = (bitcast(operand, S8) for operand in operands)
-        return _wrap_to_nibble(bitcast(apply(node.function, _wrap_to_nibble(x), amount), U8))
+        return _wrap(bitcast(apply(node.function, _wrap(x, narrow), amount), U8), narrow)
     if node.function in _WRAPPING:
-        return _wrap_to_nibble(result)
+        return _wrap(result, narrow)
     if node.function in ("shift_right_logical", "popcount", "count_leading_zeros"):
-        return _apply_to_bits(node.function, operands)
+        return _apply_to_bits(node.function, operands, narrow)
     return None
 
 
-def _apply_to_bits(function: str, operands: Sequence[Node]) -> Node:
-    """A function applied to the four bits zero-extended to a byte."""
+def _apply_to_bits(function: str, operands: Sequence[Node], narrow: DType) -> Node:
+    """A function applied to the bits of a narrow type, zero-extended to a byte."""
     first, *rest = operands
-    bits = apply("and", first, splat_like(15, first))
-    found = apply(function, bits, *rest)
+    found = apply(function, _low_bits(first, narrow), *rest)
     if function == "count_leading_zeros":
-        found = apply("subtract", found, splat_like(4, found))
-    return _wrap_to_nibble(found)
+        found = apply("subtract", found, splat_like(8 - narrow.bits, found))
+    return _wrap(found, narrow)
 
 
 def _convert(node: Convert, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
-    """To four bits integers wrap and floats saturate."""
+    """To a narrow type integers wrap and floats saturate."""
     if node.to not in dtypes:
         return None
     (x,) = operands
     wide = dtypes[node.to]
     if not x.dtype.is_float:
-        return _wrap_to_nibble(convert(x, wide))
-    low, high = (-8, 7) if node.to is S4 else (0, 15)
+        return _wrap(convert(x, wide), node.to)
+    limits = integer_limits(node.to.numpy)
+    low, high = int(limits.min), int(limits.max)
     inside = apply("clamp", splat_like(low, x), x, splat_like(high, x))
     return convert(inside, wide)
 
 
 def _bitcast(node: Bitcast, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
     (x,) = operands
-    is_nibble = node.to in dtypes and node.x.dtype in dtypes
-    return _wrap_to_nibble(bitcast(x, dtypes[node.to])) if is_nibble else None
+    is_narrow = node.to in dtypes and node.x.dtype in dtypes
+    return _wrap(bitcast(x, dtypes[node.to]), node.to) if is_narrow else None
 
 
 def _iota(node: Iota, operands: Sequence[Node], dtypes: Mapping[DType, DType]) -> Node | None:
     if node.dtype not in dtypes:
         return None
-    return _wrap_to_nibble(Iota(TensorType(dtypes[node.dtype], node.shape), node.dimension))
+    return _wrap(Iota(TensorType(dtypes[node.dtype], node.shape), node.dimension), node.dtype)
 
 
 _SPECIAL: dict[type[Node], Any] = {

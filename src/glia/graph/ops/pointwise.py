@@ -96,17 +96,25 @@ class Bitcast(Node):
         if source_bits == self.to.bits:
             return x.view(self.to.numpy)
         data: Array = x.view(np.uint8).reshape(-1)
-        if source_bits == 4:
-            data = (data[0::2] & 15) | (data[1::2] & 15) << 4
-        if self.to.bits == 4:
-            data = _nibbles(data, signed=self.to.kind is Kind.SIGNED)
+        if source_bits < 8:
+            data = _join_parts(data, source_bits)
+        if self.to.bits < 8:
+            parts = _split_bytes(data, self.to.bits)
+            data = scalar.wrap(parts, self.to.bits, signed=self.to.kind is Kind.SIGNED)
         return data.view(self.to.numpy).reshape(result.shape)
 
 
-def _nibbles(data: Array, *, signed: bool) -> Array:
-    """Each byte's low and high four bits as two bytes, sign-extended if `signed`."""
-    halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)
-    return ((halves ^ 8) - 8) & 255 if signed else halves
+def _join_parts(data: Array, bits: int) -> Array:
+    """Bytes of parts of `bits` each, the first lowest."""
+    parts = data.reshape(-1, 8 // bits) & np.uint8((1 << bits) - 1)
+    joined: Array = np.bitwise_or.reduce(parts << np.arange(0, 8, bits, np.uint8), axis=-1)
+    return joined
+
+
+def _split_bytes(data: Array, bits: int) -> Array:
+    """Each byte's parts of `bits`, the lowest first, as bytes."""
+    parts = data[:, None] >> np.arange(0, 8, bits, np.uint8)
+    return (parts & np.uint8((1 << bits) - 1)).reshape(-1)
 
 
 @op

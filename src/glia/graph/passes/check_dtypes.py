@@ -8,17 +8,18 @@ from glia.graph.passes.errors import UnsupportedDtype, UnsupportedFp8
 from glia.graph.rules.regions import all_nodes, tensor_types
 from glia.options import CompileOptions
 
-_FOREIGN = (F8E4M3FNUZ, F8E4M3B11FNUZ, F8E5M2FNUZ)
+_REFUSED_BY_THE_PRODUCT = (F8E4M3FNUZ, F8E4M3B11FNUZ, F8E5M2FNUZ)
 _CURE = "compile with --f64 as-f32, which computes in float32, or turn jax_enable_x64 off"
 
 
 def check_dtypes(graph: Graph, options: CompileOptions) -> Graph:
     """The graph itself.
 
-    Raises UnsupportedDtype for 64-bit floats, unless `--f64 as-f32` narrows them, and
-    UnsupportedFp8 for the formats of other hardware.
+    Raises UnsupportedDtype for 64-bit floats, unless `--f64 as-f32` narrows them, and with
+    `--product-limits` UnsupportedFp8 for the formats that the product refuses.
     """
     refused = () if options.f64 == "as-f32" else (F64, C128)
+    foreign = _REFUSED_BY_THE_PRODUCT if options.product_limits else ()
     for node in all_nodes(graph):
         name = f"parameter {node.name}".rstrip() if isinstance(node, Parameter) else node.opcode
         for kind in tensor_types(node.type):
@@ -27,6 +28,6 @@ def check_dtypes(graph: Graph, options: CompileOptions) -> Graph:
                 raise UnsupportedDtype(
                     opcode=name, type=kind, dtype=dtype, cure=_CURE, loc=node.loc
                 )
-            if dtype in _FOREIGN:
+            if dtype in foreign:
                 raise UnsupportedFp8(opcode=name, type=kind, dtype=dtype, loc=node.loc)
     return graph

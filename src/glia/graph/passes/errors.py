@@ -23,16 +23,17 @@ class UnsupportedDtype(CompileError):
 
 
 class UnsupportedFp8(CompileError):
-    """An operation uses an 8-bit float format that the hardware does not have.
+    """An operation uses an 8-bit float format that the product refuses.
 
-    Cause: the formats E4M3FNUZ, E4M3B11FNUZ and E5M2FNUZ encode zero and NaN differently.
-    Fix: use float8_e4m3, float8_e4m3fn or float8_e5m2.
-    Example: a module whose parameter is f8e4m3fnuz[8].
+    Cause: `--product-limits` asks for the product's limits, and no engine has the formats E4M3FNUZ,
+        E4M3B11FNUZ and E5M2FNUZ, which encode zero and NaN differently.
+    Fix: use float8_e4m3, float8_e4m3fn or float8_e5m2, or leave --product-limits out.
+    Example: a module whose parameter is f8e4m3fnuz[8], compiled with --product-limits.
     """
 
     code: ClassVar[str] = "NCC_ESPP047"
     message: ClassVar[str] = "the 8-bit float format {dtype} is not supported"
-    help: ClassVar[str] = "use float8_e4m3, float8_e4m3fn or float8_e5m2"
+    help: ClassVar[str] = "use float8_e4m3, float8_e4m3fn or float8_e5m2, or no --product-limits"
 
 
 class ConstantTooWide(CompileError):

@@ -18,6 +18,7 @@ from glia.frontend.hlo_import.hlo_contraction import CONTRACTION
 from glia.frontend.hlo_import.hlo_control import CONTROL
 from glia.frontend.hlo_import.hlo_elementwise import ELEMENTWISE
 from glia.frontend.hlo_import.hlo_proto import LARGEST_FILE_BYTES, parse_module
+from glia.frontend.hlo_import.hlo_scan import SCAN
 from glia.frontend.hlo_import.module_context import Importer, ModuleImporter
 from glia.frontend.hlo_import.shape_ops import MOVEMENT
 from glia.frontend.hlo_import.shapes import leaves
@@ -29,6 +30,7 @@ IMPORTERS: dict[str, Importer] = {
     **CONTRACTION,
     **EXPANDED,
     **CONTROL,
+    **SCAN,
     **COLLECTIVE,
     "custom-call": import_custom_call,
 }
@@ -58,6 +60,7 @@ _BUILDER_NAMES: dict[str, tuple[str, ...]] = {
     "log-plus-one": ("Log1p",),
     "maximum": ("Max",),
     "minimum": ("Min",),
+    "mulhi": ("MulHi",),
     "multiply": ("Mul",),
     "negate": ("Neg",),
     "not": ("Not", "LogicalNot"),

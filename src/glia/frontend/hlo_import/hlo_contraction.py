@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from glia.base.dtype import S32
 from glia.frontend.hlo_import.module_context import Importer, Site
 from glia.frontend.hlo_import.node_builder import Value
 from glia.graph import ops
-from glia.graph.ir import TensorType, TupleType
+from glia.graph.ir import Node, TensorType, TupleType
 
 _FFT_KINDS = ("fft", "ifft", "rfft", "irfft")
 _TRANSPOSES = {1: "no", 2: "transpose", 3: "adjoint"}
@@ -27,6 +30,98 @@ def _dot(site: Site) -> Value:
         tuple(numbers.b_batch),
         tuple(numbers.a_contract),
         tuple(numbers.b_contract),
+        site.tensor_type.dtype,
+    )
+
+
+def _ragged_dot(site: Site) -> Value:
+    """Rows of a in consecutive groups, each multiplied with the matrix of its group in b."""
+    a, b, sizes = site.tensors(3)
+    numbers = site.proto.ragged_dot_dimensions
+    dot, ragged, group = numbers.dot, tuple(numbers.a_ragged), tuple(numbers.b_group)
+    fits = len(ragged) == 1 and 0 <= ragged[0] < len(a.shape) and len(sizes.shape) == 1
+    if not fits or not sizes.dtype.is_integer:
+        raise site.reject(f"ragged-dot of {a.type}, {b.type} and sizes {sizes.type}")
+    if ragged[0] in dot.a_batch or (ragged[0] in dot.a_contract) == bool(group) or len(group) > 1:
+        raise site.reject(f"ragged-dot with ragged dimension {ragged[0]}, groups {list(group)}")
+    dimensions = (dot.a_batch, dot.b_batch, dot.a_contract, dot.b_contract)
+    lists = [tuple(each) for each in dimensions]
+    if group:
+        return _ragged_rows(site, (a, b), lists, ragged[0], group[0], sizes)
+    return _ragged_depth(site, (a, b), lists, ragged[0], sizes)
+
+
+def _members(site: Site, sizes: Node, extent: int) -> Node:
+    """pred[groups, extent]: which positions of the ragged dimension belong to which group."""
+    groups = sizes.shape[0]
+    sizes = site.convert(sizes, S32)
+    triangle = site.constant(np.tri(groups, dtype=np.int32), S32)
+    ends = site.reduce(
+        site.map("multiply", triangle, site.broadcast(sizes, (groups, groups), (1,))), "add", 0, [1]
+    )
+    starts = site.map("subtract", ends, sizes)
+    shape = (groups, extent)
+    place = site.make(ops.Iota, TensorType(S32, shape), 1)
+    begun = site.map("greater_equal", place, site.broadcast(starts, shape, (0,)))
+    return site.map("and", begun, site.map("less", place, site.broadcast(ends, shape, (0,))))
+
+
+def _ragged_rows(
+    site: Site,
+    operands: tuple[Node, Node],
+    lists: list[tuple[int, ...]],
+    ragged: int,
+    group: int,
+    sizes: Node,
+) -> Node:
+    """Every row times every group's matrix, of which the row's own group is kept."""
+    a, b = operands
+    products = site.make(ops.Dot, a, b, *lists, site.tensor_type.dtype)
+    assert isinstance(products, ops.Dot)
+    batch = len(products.a_batch)
+    row = batch + products.free_a.index(ragged)
+    column = batch + len(products.free_a) + products.free_b.index(group)
+    members = _members(site, sizes, a.shape[ragged])
+    swapped = site.transpose(members, (1, 0))
+    kept = site.map(
+        "select",
+        site.broadcast(swapped, products.shape, (row, column)),
+        products,
+        site.splat(0, products),
+    )
+    return site.reduce(kept, "add", 0, [column])
+
+
+def _ragged_depth(
+    site: Site,
+    operands: tuple[Node, Node],
+    lists: list[tuple[int, ...]],
+    ragged: int,
+    sizes: Node,
+) -> Node:
+    """One product for each group, of the part of the contracted dimension that is its own."""
+    a_batch, b_batch, a_contract, b_contract = lists
+    a, b = operands
+    members = _members(site, sizes, a.shape[ragged])
+    groups = sizes.shape[0]
+
+    def parts(x: Node, dimension: int) -> Node:
+        shape = (groups, *x.shape)
+        mask = site.broadcast(members, shape, (0, dimension + 1))
+        wide = site.broadcast(x, shape, tuple(range(1, len(shape))))
+        return site.map("select", mask, wide, site.splat(0, wide))
+
+    def later(dimensions: Sequence[int]) -> tuple[int, ...]:
+        return tuple(d + 1 for d in dimensions)
+
+    return site.make(
+        ops.Dot,
+        parts(a, ragged),
+        parts(b, b_contract[a_contract.index(ragged)]),
+        (0, *later(a_batch)),
+        (0, *later(b_batch)),
+        later(a_contract),
+        later(b_contract),
         site.tensor_type.dtype,
     )
 
@@ -159,6 +254,7 @@ def _cholesky(site: Site) -> Value:
 
 CONTRACTION: dict[str, Importer] = {
     "dot": _dot,
+    "ragged-dot": _ragged_dot,
     "convolution": _convolution,
     "reduce": _reduce,
     "reduce-window": _reduce_window,

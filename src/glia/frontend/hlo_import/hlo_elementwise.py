@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glia.base.dtype import S8, S16, S32, S64, U8, U16, U32, U64
 from glia.frontend.hlo_import.module_context import Importer, Site
 from glia.frontend.hlo_import.node_builder import Value
 from glia.graph import ops
@@ -27,6 +28,8 @@ _BINARY = {
     "shift-right-logical": "shift_right_logical", "subtract": "subtract", "xor": "xor",
 }  # fmt: skip
 
+_UNSIGNED = {S8: U8, S16: U16, S32: U32, S64: U64, U8: U8, U16: U16, U32: U32, U64: U64}
+
 _COMPARISONS = {
     "EQ": "equal", "NE": "not_equal", "LT": "less", "LE": "less_equal", "GT": "greater",
     "GE": "greater_equal",
@@ -38,6 +41,43 @@ _COMPARISON_TYPES = ("", "FLOAT", "SIGNED", "UNSIGNED", "TOTALORDER")
 
 def _map_importer(function: str, arity: int) -> Importer:
     return lambda site: site.map(function, *site.tensors(arity))
+
+
+def _multiply_high(site: Site) -> Value:
+    """mulhi: the upper half of a product of integers, from products of half words."""
+    a, b = site.tensors(2)
+    unsigned = _UNSIGNED.get(a.dtype)
+    if unsigned is None or a.type != b.type:
+        raise site.reject(f"mulhi of {a.type} and {b.type}")
+    x, y = (site.make(ops.Bitcast, value, unsigned) for value in (a, b))
+    high = _unsigned_high(site, x, y)
+    if unsigned is a.dtype:
+        return high
+    zero = site.splat(0, a)
+    for factor, other in ((a, y), (b, x)):  # a negative factor is its word less 2 ** width
+        excess = site.map("select", site.map("less", factor, zero), other, site.splat(0, other))
+        high = site.map("subtract", high, excess)
+    return site.make(ops.Bitcast, high, a.dtype)
+
+
+def _unsigned_high(site: Site, x: Node, y: Node) -> Node:
+    half = x.dtype.bits // 2
+    amount, mask = site.splat(half, x), site.splat((1 << half) - 1, x)
+
+    def upper(value: Node) -> Node:
+        return site.map("shift_right_logical", value, amount)
+
+    def lower(value: Node) -> Node:
+        return site.map("and", value, mask)
+
+    def product(left: Node, right: Node) -> Node:
+        return site.map("multiply", left, right)
+
+    x_low, x_high, y_low, y_high = lower(x), upper(x), lower(y), upper(y)
+    cross = site.map("add", product(x_high, y_low), upper(product(x_low, y_low)))
+    rest = site.map("add", product(x_low, y_high), lower(cross))
+    high = site.map("add", product(x_high, y_high), upper(cross))
+    return site.map("add", high, upper(rest))
 
 
 def _compare(site: Site) -> Value:
@@ -110,4 +150,5 @@ ELEMENTWISE: dict[str, Importer] = {
     "bitcast-convert": _bitcast_convert,
     "reduce-precision": _reduce_precision,
     "map": _map,
+    "mulhi": _multiply_high,
 }

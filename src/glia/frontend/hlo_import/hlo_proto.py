@@ -36,6 +36,7 @@ ConvolutionDimensions: kernel_input_feature=3 i64, kernel_output_feature=4 i64,
     kernel_spatial=6 i64*, input_batch=7 i64, input_feature=8 i64, output_batch=9 i64,
     output_feature=10 i64, input_spatial=11 i64*, output_spatial=12 i64*
 DotDimensions: a_contract=1 i64*, b_contract=2 i64*, a_batch=3 i64*, b_batch=4 i64*
+RaggedDotDimensions: dot=1 DotDimensions, a_ragged=2 i64*, b_group=3 i64*
 SliceDimension: start=1 i64, limit=2 i64, stride=3 i64
 PaddingDimension: low=1 i64, high=2 i64, interior=3 i64
 Padding: dimensions=1 PaddingDimension*
@@ -70,7 +71,8 @@ Instruction: name=1 str, opcode=2 str, shape=3 Shape, metadata=7 Metadata, liter
     triangular_solve=59 TriangularSolve, is_stable=60 bool, cholesky=62 Cholesky,
     comparison_direction=63 str, unique_indices=69 bool, frontend_attributes=68 Attributes,
     rng_algorithm=70 i32, use_global_device_ids=71 bool, comparison_type=72 str, k=81 i64,
-    largest=85 bool, device_list=87 DeviceList, iota_groups=92 IotaGroups, mesh_groups=93 MeshGroups
+    largest=85 bool, device_list=87 DeviceList, ragged_dot_dimensions=90 RaggedDotDimensions,
+    iota_groups=92 IotaGroups, mesh_groups=93 MeshGroups, is_reverse=94 bool, num_carries=95 i64
 Computation: name=1 str, instructions=2 Instruction*, program_shape=4 ProgramShape, id=5 i64,
     root_id=6 i64
 AliasEntry: output_index=1 i64*, parameter_number=2 i64, parameter_index=3 i64*, kind=4 i32

@@ -168,39 +168,50 @@ def log1p(x: Term) -> Term:
     return (abs(x) < 0.5).where(near, logarithm)
 
 
-def two_pi_parts() -> list[float]:
-    """2 pi as a sum of short floats, whose products with small integers are exact."""
-    parts, rest = [], 2 * math.pi
-    for bits in (5, 13, 21):
+def pi_parts() -> list[float]:
+    """pi as a sum of short floats, whose products with small integers are exact."""
+    parts, rest = [], math.pi
+    for bits in (6, 14, 22):
         part = round(rest * 2**bits) / 2**bits
         parts.append(part)
         rest -= part
     return [*parts, rest]
 
 
-def reduce_argument(x: Term) -> Term:
-    """x - 2 pi k in [-pi, pi]; accurate for |x| up to about 4e5."""
-    periods = round_nearest_even(x * (1 / (2 * math.pi)))
+def sine_of_rest(x: Term, multiples: Term, sign: Term) -> Term:
+    """sign * sin(x - pi * multiples), which must be in [-pi / 2, pi / 2].
+
+    Beyond a quarter of a turn from zero the neighbours of an angle lie further apart than those of
+    its sine.
+    """
     angle = x
-    for part in two_pi_parts():
-        angle = angle - periods * part
-    limit = float(np.nextafter(np.float32(math.pi), np.float32(0)))
+    for part in pi_parts():
+        angle = angle - multiples * part
+    limit = float(np.float32(math.pi / 2))
     inside = angle.apply("maximum", -limit).apply("minimum", limit)
-    return (abs(x) <= limit).where(x, inside)
+    return x.builder.direct("sin", (inside * sign,), F32)
+
+
+def alternating_sign(count: Term) -> Term:
+    """1 for even whole numbers, -1 for odd ones."""
+    half = count * 0.5
+    odd = half - round_nearest_even(half)
+    return 1.0 - (odd * odd) * 8.0
 
 
 @equation("sin", "float")
 def sin(x: Term) -> Term:
-    """The engine's sine, valid on [-pi, pi], of the reduced argument."""
-    return x.builder.direct("sin", (reduce_argument(x),), F32)
+    """(-1)^k sin(x - k pi); accurate for |x| up to about 4e5."""
+    turns = round_nearest_even(x * (1 / math.pi))
+    sine = sine_of_rest(x, turns, alternating_sign(turns))
+    return x.equals(0.0).where(x, sine)
 
 
 @equation("cos", "float")
 def cos(x: Term) -> Term:
-    """sin(pi / 2 - |x|) with x in [-pi, pi]"""
-    quarter = float(np.float32(math.pi / 2))
-    angle = (quarter - abs(reduce_argument(x))) + (math.pi / 2 - quarter)
-    return x.builder.direct("sin", (angle,), F32)
+    """(-1)^(k + 1) sin(x - (k + 1/2) pi); accurate for |x| up to about 4e5."""
+    turns = round_nearest_even(x * (1 / math.pi) - 0.5)
+    return sine_of_rest(x, turns + 0.5, -alternating_sign(turns))
 
 
 @equation("tan", "float")

@@ -37,7 +37,7 @@ class CompileOptions:
     logfile: str = "log-neuron-cc.txt"
     output: str = "file.neff"
     verbose: str = "warning"
-    product_limits: bool = False
+    product_limits: bool = False  # refuse the small floats that the product refuses
     verify: bool = False  # check the law of every level after every pass
     dump: str = ""  # directory for every level's text
 
@@ -141,7 +141,6 @@ INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
     "distribution_strategy": (("",), "collectives are neither coalesced nor moved"),
     "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
     "fast_context_switch": ((False,), "all weights are loaded with the model"),
-    "product_limits": ((False,), "limits of the product alone are not enforced"),
 }
 
 

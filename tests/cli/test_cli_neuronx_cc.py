@@ -251,7 +251,6 @@ WITHOUT_EFFECT = {
     "--distribution-strategy": "fsdp",
     "--logical-nc-config": "2",
     "--enable-fast-context-switch": "",
-    "--product-limits": "",
 }
 
 

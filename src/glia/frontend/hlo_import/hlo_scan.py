@@ -42,7 +42,7 @@ def _scan(site: Site) -> Value:
         last = constant(steps - 1, S32)
         index = apply("subtract", last, count) if site.proto.is_reverse else count
         xs, kept, ys = _split(state, len(inputs), carried)
-        slices = [_take(x, dimension, index) for x in xs]
+        slices = [_slice_at(x, dimension, index) for x in xs]
         found = flatten(site.inline(identifier, (*slices, *kept)))
         if len(found) != len(declared):
             raise site.reject(f"the computation returns {len(found)} of {len(declared)} values")
@@ -74,7 +74,7 @@ def _starts(x: Node, dimension: int, index: Node) -> list[Node]:
     return [index if d == dimension else zero for d in range(len(x.shape))]
 
 
-def _take(x: Node, dimension: int, index: Node) -> Node:
+def _slice_at(x: Node, dimension: int, index: Node) -> Node:
     """One slice of x, without the dimension."""
     extents = [1 if d == dimension else extent for d, extent in enumerate(x.shape)]
     slice_ = dynamic_slice(x, _starts(x, dimension, index), extents)

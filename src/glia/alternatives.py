@@ -1,8 +1,9 @@
 """Alternatives of one compilation, of which the fastest is kept.
 
 `--auto-cast` allows less precision for speed. Where the program with the casts would be slower, the
-next one on the ladder is taken: casts of contractions only, then none. What is compared is the
-simulated time of complete programs, so that no cast setting ever makes a model slower.
+next one on the ladder is taken: casts of contractions only, then none. So it is with `--model-type`
+and programs for generic models. What is compared is the simulated time of complete programs, so
+that neither option ever makes a model slower.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ PATIENCE = 10  # times the time of this process's own work, that another process
 
 @dataclass(frozen=True)
 class Compared:
-    """An alternative: its precision, and its simulated time (None where it does not compile)."""
+    """An alternative: its precision and model type, its time (None where it does not compile)."""
 
     precision: str
+    model_type: str
     latency_us: float | None
 
 
@@ -54,6 +56,12 @@ def precision_ladder(options: CompileOptions) -> tuple[CompileOptions, ...]:
     """The options as they are, and those with fewer casts, in that order."""
     steps = {"all": ("all", "matmult", "none"), "matmult": ("matmult", "none"), "none": ("none",)}
     return tuple(dataclasses.replace(options, auto_cast=step) for step in steps[options.auto_cast])
+
+
+def with_generic(ladder: Sequence[CompileOptions]) -> tuple[CompileOptions, ...]:
+    """A ladder, and the same for generic models where it is for a family of models."""
+    generic = (dataclasses.replace(options, model_type="generic") for options in ladder)
+    return tuple(dict.fromkeys((*ladder, *generic)))
 
 
 def latency_us(programs: Sequence[Program], target: str) -> float | None:
@@ -100,12 +108,17 @@ def fastest(
             else:
                 found.append(_Built(number, functools.partial(_received, child)))
         compared = tuple(
-            Compared(precision_of(options), None if each.us is None else round(each.us, 3))
+            Compared(
+                precision_of(options),
+                options.model_type,
+                None if each.us is None else round(each.us, 3),
+            )
             for options, each in zip(ladder, found, strict=True)
         )
         for options, each in zip(ladder[1:], found[1:], strict=True):
             if each.us is None:
-                log.warning("no program with precision %s", precision_of(options))
+                alternative = f"{precision_of(options)} {options.model_type}"
+                log.warning("no program with the options %s", alternative)
         timed = [n for n, each in enumerate(found) if each.us is not None]
         for place in sorted(timed, key=lambda n: found[n].us or 0.0):
             neff = found[place].get()

@@ -131,7 +131,13 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     Where `--auto-cast` allows several precisions, the program that runs fastest is kept. The
     observer sees the passes of the first, and of what is kept where that was made in this process.
     """
-    from glia.alternatives import SMALLEST_PARALLEL, fastest, precision_ladder, precision_of
+    from glia.alternatives import (
+        SMALLEST_PARALLEL,
+        fastest,
+        precision_ladder,
+        precision_of,
+        with_generic,
+    )
     from glia.compile_report import cast_report, casts_anything
 
     check_options(options)
@@ -139,23 +145,25 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     ladder = precision_ladder(options)
     if not casts_anything(before, options):
         ladder = ladder[-1:]
+    ladder = with_generic(ladder)
     is_parallel = len(before.nodes) >= SMALLEST_PARALLEL and not options.dump
     processes = options.num_parallel_jobs if is_parallel else 1
-    steps: dict[str, list[PassResult]] = {}
+    steps: dict[CompileOptions, list[PassResult]] = {}
 
     def build(alternative: CompileOptions) -> Neff:
-        passed = steps.setdefault(alternative.auto_cast, [])
+        passed = steps.setdefault(alternative, [])
         observe = observer if alternative is ladder[0] else observer and passed.append
         return _finish(graph, before, options, alternative, observe)
 
     neff, place, compared = fastest(ladder, build, processes)
     if place and observer:
-        for step in steps.get(ladder[place].auto_cast) or ():
+        for step in steps.get(ladder[place]) or ():
             observer(step)
     report = {
         "precision": {
             "asked": precision_of(options),
             "compiled": precision_of(ladder[place]),
+            "model_type": ladder[place].model_type,
             "alternatives": [dataclasses.asdict(each) for each in compared],
         },
         "casts": cast_report(before, options, ladder[place]),

@@ -136,11 +136,8 @@ class UnsupportedLogicalCore(CompileError):
 
 # Options without an effect: the values that request the behaviour there is, and that behaviour.
 INEFFECTIVE: Mapping[str, tuple[tuple[object, ...], str]] = {
-    "model_type": (("generic",), "every model is compiled as a generic one"),
-    "saturate_infinity": ((False,), "infinities are not replaced by finite values"),
     "distribution_strategy": (("",), "collectives are neither coalesced nor moved"),
     "logical_nc_config": ((0, 1), "a model runs on one core of a logical core"),
-    "fast_context_switch": ((False,), "all weights are loaded with the model"),
 }
 
 

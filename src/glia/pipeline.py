@@ -280,6 +280,7 @@ PIPELINE: tuple[Pass, ...] = (
         "glia.tile.build.lower:build",
         makes="tile",
         after={"simplify_live": "every remaining operation becomes a nest, live or dead"},
+        options=("mixed_precision_accumulation",),
     ),
     Pass("expand_scalars", f"{_TILE}expand_scalars:expand_scalars", makes="tile"),
     Pass(
@@ -287,6 +288,7 @@ PIPELINE: tuple[Pass, ...] = (
         f"{_TILE}schedule:schedule_nests",
         makes="tile",
         after={"expand_scalars": "tile extents follow from how many values a body holds at once"},
+        options=("target", "model_type"),
     ),
     Pass(
         "choose_layouts",
@@ -309,13 +311,13 @@ PIPELINE: tuple[Pass, ...] = (
             "choose_layouts": "operands are read where their buffers lie",
             "read_kernels": "kernels are put among the instructions of nests",
         },
-        options=("target",),
+        options=("target", "saturate_infinity", "model_type"),
     ),
     Pass(
         "double_buffer",
         f"{_MACHINE}double_buffer:double_buffer",
         makes="machine",
-        options=("optlevel",),
+        options=("optlevel", "model_type"),
     ),
     Pass(
         "schedule",

@@ -246,11 +246,8 @@ def test_the_log_file_has_everything_and_is_the_only_other_artifact(
 
 
 WITHOUT_EFFECT = {
-    "--model-type": "transformer",
-    "--enable-saturate-infinity": "",
     "--distribution-strategy": "fsdp",
     "--logical-nc-config": "2",
-    "--enable-fast-context-switch": "",
 }
 
 

@@ -54,8 +54,8 @@ def test_unknown_options_are_type_errors() -> None:
 
 
 def test_an_option_without_effect_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="model_type has no effect yet: every model"):
-        glia.compile(hlo_bytes(MATMUL), model_type="transformer")
+    with pytest.warns(UserWarning, match="distribution_strategy has no effect yet: collectives"):
+        glia.compile(hlo_bytes(MATMUL), distribution_strategy="fsdp")
 
 
 def test_the_defaults_are_among_the_choices() -> None:

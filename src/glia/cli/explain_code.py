@@ -29,8 +29,9 @@ def _precision(facts: Mapping[str, Any]) -> Iterator[str]:
     for each in precision["alternatives"]:
         time = each["latency_us"]
         text = "does not compile" if time is None else f"{time:.2f} us simulated"
-        mark = "  <- compiled" if each["precision"] == precision["compiled"] else ""
-        yield f"  {each['precision']:18} {text}{mark}"
+        chosen = (precision["compiled"], precision["model_type"])
+        mark = "  <- compiled" if (each["precision"], each["model_type"]) == chosen else ""
+        yield f"  {each['precision']:18} {each['model_type']:14} {text}{mark}"
 
 
 def _casts(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -18,6 +18,8 @@ from glia.machine.scratchpad import bytes_in_hbm, scratchpad
 
 REPORT = "debug_info/compilation.json"  # what the compiler decided; absent for kernels
 
+DEFERRED_BYTES = 64 << 10  # of a constant from which deferring its load saves more than it costs
+
 _ENGINE_FILES = {
     "tensor": "PE",
     "vector": "DVE",
@@ -84,7 +86,20 @@ def metrics(programs: tuple[Program, ...]) -> dict[str, Any]:
     return {"cores": cores}
 
 
-def memory_view(program: Program, files: Mapping[str, str]) -> dict[str, Any]:
+def deferred_constants(program: Program, options: Mapping[str, object]) -> tuple[str, ...]:
+    """The constants that `--enable-fast-context-switch` loads at the start of an execution.
+
+    They are those of at least DEFERRED_BYTES; the others are loaded with the model.
+    """
+    if not options.get("fast_context_switch"):
+        return ()
+    sizes = {name: getattr(value, "nbytes", 0) for name, value in program.constants.items()}
+    return tuple(name for name, size in sizes.items() if size >= DEFERRED_BYTES)
+
+
+def memory_view(
+    program: Program, files: Mapping[str, str], deferred: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """def.json: DMA queues with their owners, and every variable in HBM."""
     queues: dict[str, dict[str, Any]] = {}
     for instruction in program.instructions():
@@ -100,6 +115,7 @@ def memory_view(program: Program, files: Mapping[str, str]) -> dict[str, Any]:
         "dma_queue": dict(sorted(queues.items())),
         "var": {
             tile.name: _memory_variable(index, tile, program, start, roles, files)
+            | ({"load": "execution"} if tile.name in deferred else {})
             for index, tile in enumerate(tiles)
         },
     }

@@ -15,6 +15,7 @@ from glia.neff.archive import Member, pack_archive
 from glia.neff.layout import BUILD_PREFIX, Header
 from glia.neff.metadata import (
     REPORT,
+    deferred_constants,
     engine_file,
     engine_view,
     graph_view,
@@ -49,14 +50,16 @@ def neff_pieces(
             array = np.asarray(value)
             files[name] = names.setdefault(id(value), f"{folder}/constant-{len(weights)}.bin")
             weights[files[name]] = array
-        texts.extend(_subgraph(folder, program, files))
+        texts.extend(_subgraph(folder, program, files, deferred_constants(program, options)))
     archive = pack_archive(texts, ((n, _raw(a)) for n, a in weights.items()), is_compressed)
     return [_header(programs, archive).pack(), *archive]
 
 
-def _subgraph(folder: str, program: Program, files: Mapping[str, str]) -> list[Member]:
+def _subgraph(
+    folder: str, program: Program, files: Mapping[str, str], deferred: tuple[str, ...]
+) -> list[Member]:
     streams = encode_program(program, files)
-    members: list[Member] = [(f"{folder}/def.json", _json(memory_view(program, files)))]
+    members: list[Member] = [(f"{folder}/def.json", _json(memory_view(program, files, deferred)))]
     members.append((f"{folder}/program.bin", streams.program))
     for engine, stream in streams.engines.items():
         path = f"{folder}/{engine_file(engine)}"

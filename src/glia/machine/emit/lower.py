@@ -23,24 +23,31 @@ from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
 from glia.options import CompileOptions
 from glia.tile import ir as tile
 from glia.tile.contraction import PARTITIONS
+from glia.tile.model_families import FAMILIES
 
 
 def emit(program: tile.Program, options: CompileOptions) -> Program:
     """Emit a machine program for one core of the target; tiles are not placed yet."""
-    return ProgramEmitter(program, options.target).emit()
+    return ProgramEmitter(program, options).emit()
 
 
 class ProgramEmitter:
     """Lowers one tile program, statement by statement."""
 
-    def __init__(self, program: tile.Program, target: str) -> None:
+    def __init__(self, program: tile.Program, options: CompileOptions) -> None:
         self.program = program
-        self.target = target
+        self.target = options.target
         self.builder = BlockBuilder()
         self.emitted: dict[str, Counter[str]] = {}
         sources = {name: self._source(buffer) for name, buffer in program.buffers.items()}
-        costs = InstructionCosts(get_target(target).arch)
-        self.context = EmitContext(self.builder, costs, dict(program.buffers), sources)
+        self.context = EmitContext(
+            self.builder,
+            InstructionCosts(get_target(options.target).arch),
+            dict(program.buffers),
+            sources,
+            options.saturate_infinity,
+            FAMILIES[options.model_type],
+        )
 
     def emit(self) -> Program:
         body = self._block(self.program.body)

@@ -30,10 +30,10 @@ from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.contraction import PARTITIONS, row_dim
 from glia.tile.ir import Apply, Buffer, Dynamic, Expr, Load, Nest, Schedule
+from glia.tile.model_families import FAMILIES, ModelFamily
 
 GOOD_RUN_BYTES = 512  # contiguous: shorter pieces cost more in descriptors than an engine's copy
 GOOD_TRANSFER_BYTES = 4096  # per partition: enough for a DMA to run at its full rate
-HOIST_BYTES = 24 * 1024  # per partition: what one load may occupy to be read once instead of often
 
 
 @dataclass
@@ -44,6 +44,8 @@ class EmitContext:
     costs: InstructionCosts
     buffers: dict[str, Buffer]
     sources: dict[str, Source]
+    saturates_infinity: bool = False
+    family: ModelFamily = FAMILIES["generic"]
 
 
 class NestEmitter:
@@ -54,7 +56,11 @@ class NestEmitter:
         self.builder = context.builder
         self.nest = nest
         self.schedule = schedule
-        self.stager = Stager(context.builder, context.costs.arch)
+        self.stager = Stager(
+            context.builder,
+            context.costs.arch,
+            saturates_infinity=context.saturates_infinity,
+        )
         self.indirect = IndirectAccess(context.builder, context.costs, context.sources, self.read)
         self.extents = nest.extents
         self.order = tuple(a for a in schedule.order if self.tile_of(a) < self.extents[a])
@@ -143,7 +149,7 @@ class NestEmitter:
         return row_dim(load.index, partition) == home.partition_dim and not load.dynamic
 
     def _level(self, load: Load, partition: str) -> int:
-        """The loop depth at which a load is staged: least traffic within HOIST_BYTES."""
+        """The loop depth at which a load is staged: least traffic within what may be held."""
         known = self._levels.get((load, partition))
         if known is not None:
             return known
@@ -154,7 +160,9 @@ class NestEmitter:
         for level in range(depth - 1, -1, -1):
             bytes_at_level, traffic = self._traffic(load, partition, level)
             is_larger_transfer = traffic == least and bytes_held < GOOD_TRANSFER_BYTES
-            if bytes_at_level <= HOIST_BYTES and (traffic < least or is_larger_transfer):
+            if bytes_at_level <= self.context.family.hoist_bytes and (
+                traffic < least or is_larger_transfer
+            ):
                 best, bytes_held, least = level, bytes_at_level, traffic
         self._levels[load, partition] = best
         return best

@@ -15,10 +15,10 @@ import numpy as np
 
 from glia.arch.kit import Arch
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F32, U8
+from glia.base.dtype import BF16, F32, U8, float_limits
 from glia.base.errors import InternalError
 from glia.isa.instructions.tensor import NcTranspose
-from glia.isa.instructions.vector import Memset, TensorCopy
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import Box, find_box, storage_dtype
@@ -50,9 +50,12 @@ class Source:
 class Stager:
     """Copies boxes of buffers into SBUF tiles: the homes of loads."""
 
-    def __init__(self, builder: BlockBuilder, arch: Arch) -> None:
+    def __init__(
+        self, builder: BlockBuilder, arch: Arch, *, saturates_infinity: bool = False
+    ) -> None:
         self.builder = builder
         self.arch = arch
+        self.saturates_infinity = saturates_infinity
 
     def stage(self, load: Load, box: Box, source: Source, partitions: int) -> Home:
         """Copy a box into a new SBUF tile and return its home.
@@ -301,13 +304,31 @@ class Stager:
         row of dst NaN for one infinity or NaN of data, and every small negative integer is the
         pattern of a NaN, the Vector Engine transposes blocks of 32 x 32 instead. Bytes go through
         the PE as numbers, which bfloat16 holds exactly.
+
+        With `saturates_infinity` such a PE transposes floats, whose infinities become the greatest
+        finite values before; a NaN still makes a row NaN.
         """
         if data.dtype.bytes == 1:
             self._transpose_on_array(replace(dst, dtype=U8), self._bytes_as_numbers(data))
         elif self.arch.capabilities.has_bit_exact_transpose:
             self._transpose_on_array(_as_float(dst), _as_float(data))
+        elif self.saturates_infinity and data.dtype.is_float:
+            self._transpose_on_array(dst, self._saturated(data))
         else:
             self._transpose_by_quadrants(dst, data)
+
+    def _saturated(self, data: Pattern) -> Pattern:
+        """A copy of floats with the greatest finite values in place of infinities."""
+        tile = self.builder.tile("finite", Memory.SBUF, data.dtype, data.partitions, data.free)
+        copied, loc = whole_tile(tile), self.builder.loc
+        greatest = float(float_limits(data.dtype.numpy).max)
+        self.builder.emit(
+            TensorScalar(
+                dst=copied, data=data, operand0=-greatest, op0="maximum", operand1=greatest,
+                op1="minimum", on="vector", loc=loc,
+            )
+        )  # fmt: skip
+        return copied
 
     def _bytes_as_numbers(self, data: Pattern) -> Pattern:
         """A copy of bytes, taken as the numbers 0 to 255, in bfloat16."""

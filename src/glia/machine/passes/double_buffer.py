@@ -14,6 +14,7 @@ from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
 from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Loop, Program, Statement, walk, with_blocks
 from glia.options import CompileOptions
+from glia.tile.model_families import FAMILIES
 
 BUFFERED_SHARES = {
     Memory.SBUF: 0.25,
@@ -52,7 +53,8 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
         memory: usable_bytes_per_partition(memory, arch) * share
         for memory, share in BUFFERED_SHARES.items()
     }
-    unroller = _Unroller(uses, tiles, LIMITS[options.optlevel], capacity)
+    is_more = FAMILIES[options.model_type].unrolls_more
+    unroller = _Unroller(uses, tiles, LIMITS[3 if is_more else options.optlevel], capacity)
     body = unroller.block(program.body, is_nested=False)
     return replace(program, body=body, tiles=tiles)
 

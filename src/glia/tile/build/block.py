@@ -24,9 +24,10 @@ def whole_buffer(buffer: str) -> StoreTarget:
 
 
 class BufferNames:
-    """The buffers and constants of the program, and its unique names."""
+    """The buffers and constants of the program, its unique names, and how it accumulates."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, accumulates_in_float32: bool = True) -> None:
+        self.accumulates_in_float32 = accumulates_in_float32
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, np.ndarray] = {}
         self._used_names: set[str] = set(KEYWORDS)

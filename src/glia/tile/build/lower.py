@@ -59,10 +59,12 @@ ValueMap = dict[Node, list[DeferredValue]]
 def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     """The program that computes `graph`; its inputs and outputs are the graph's, in order.
 
-    No option changes the result. Raises UnsupportedOperator for an operation, UnsupportedDtype for
+    Without mixed-precision accumulation reductions of 16-bit floats accumulate in their own dtype.
+    Raises UnsupportedOperator for an operation, UnsupportedDtype for
     an element type that earlier passes should have expanded.
     """
-    names = BufferNames()
+    is_mixed = options is None or options.mixed_precision_accumulation
+    names = BufferNames(accumulates_in_float32=is_mixed)
     inputs = _declare_inputs(names, graph)
     outputs = _declare_outputs(names, graph)
     written = {result for result, _ in graph.aliases}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def accumulator_dtype(dtype: DType) -> DType:
-    """The dtype of the accumulator: f32 for floats, 32 bits for integers, pred for pred."""
+    """The widest accumulator: f32 for floats, 32 bits for integers, pred for pred."""
     if dtype.is_float:
         return F32
     if dtype is PRED:
@@ -179,6 +179,8 @@ class _MonoidReductionValue(ReductionValue):
         start: DeferredValue,
     ) -> None:
         super().__init__(block, node)
+        if self.dtype.is_float and not block.names.accumulates_in_float32:
+            self.accumulator = self.dtype
         self.function = monoid_of(node.body, node)
         self.x, self.start = x, start
         if start.is_costly:

@@ -13,10 +13,10 @@ from glia.isa.rules import FREE_DIMS
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, axes_of, can_transpose, contraction_operands, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Literal, Load, Nest, Program, Schedule, loads
+from glia.tile.model_families import FAMILIES, ModelFamily
 
 LARGEST_SHARE = 0.3  # of SBUF, for one resident buffer
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
-SMALLEST_TILE = 512  # elements per partition below which fixed costs of instructions show
 TILES_TO_OVERLAP = 4  # enough for engines and DMA to work on different tiles
 
 
@@ -34,8 +34,9 @@ class NestScheduler:
     `rows` is, for each temporary, the dimension on the partitions should it be resident in SBUF.
     """
 
-    def __init__(self, program: Program, arch: Arch) -> None:
+    def __init__(self, program: Program, arch: Arch, family: ModelFamily) -> None:
         self.arch = arch
+        self.family = family
         self.buffers = program.buffers
         self.rows: dict[str, int] = {}
         self.readers: dict[str, list[Nest]] = {}
@@ -63,7 +64,7 @@ class NestScheduler:
         if varying:
             candidates = [a for a in candidates if a in varying] or [""]
         partition = min(candidates, key=lambda axis: self._vector_cost(nest, axis))
-        tiles, order = _vector_tiles(nest, partition, varying)
+        tiles, order = _vector_tiles(nest, partition, varying, self.family)
         if nest.target.combine not in ("", "add") or self._adds_integers(nest):
             tiles |= dict.fromkeys(varying, 1)
         return Schedule("vector", partition, tiles, order)
@@ -255,7 +256,9 @@ class NestScheduler:
 
 def schedule_nests(program: Program, options: CompileOptions) -> Program:
     """Give every nest a schedule."""
-    scheduler = NestScheduler(program, get_target(options.target).arch)
+    scheduler = NestScheduler(
+        program, get_target(options.target).arch, FAMILIES[options.model_type]
+    )
     schedules = {nest.name: scheduler.schedule(nest) for nest in program.nests()}
     return replace(program, schedules=schedules)
 
@@ -304,7 +307,7 @@ def _indirect_axes(nest: Nest) -> set[str]:
 
 
 def _vector_tiles(
-    nest: Nest, partition: str, varying: set[str]
+    nest: Nest, partition: str, varying: set[str], family: ModelFamily
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """(tile extents within the working set, innermost axes first; loop order)."""
     extents = nest.extents
@@ -315,7 +318,7 @@ def _vector_tiles(
     )
     capacity = max(128, WORKING_BYTES // (4 * values))
     capacity = min(
-        capacity, max(SMALLEST_TILE, _swept_elements(nest, partition) // TILES_TO_OVERLAP)
+        capacity, max(family.smallest_tile, _swept_elements(nest, partition) // TILES_TO_OVERLAP)
     )
     tiles = {axis.name: 1 for axis in nest.axes}
     if partition:

@@ -1,0 +1,156 @@
+"""Every option changes the program, its numbers or what is written, where it is meant to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import glia
+from glia.alternatives import latency_us
+from glia.isa.instructions.tensor import NcTranspose
+from glia.neff.archive import unpack_archive
+from glia.neff.layout import HEADER_BYTES
+from glia.options import INEFFECTIVE, CompileOptions, ineffective_options
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def lowered(function: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    return jax.jit(function).lower(*arrays)
+
+
+def time_of(neff: glia.Neff) -> float:
+    found = latency_us(neff.programs, neff.target)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_a_transformer_is_unrolled_further(target: str) -> None:
+    module = lowered(lambda x, a, b: jax.nn.gelu(x @ a) @ b, *MLP)
+    generic, transformer = (
+        glia.compile(module, target=target, auto_cast="matmult", model_type=kind)
+        for kind in ("generic", "transformer")
+    )
+    assert transformer.report["precision"]["model_type"] == "transformer"
+    assert time_of(transformer) < 0.99 * time_of(generic)
+    assert len(list(transformer.program.instructions())) > len(list(generic.program.instructions()))
+
+
+MLP = (floats(128, 768), floats(768, 3072), floats(3072, 768))
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_spatial_activations_of_a_unet_are_loaded_once(target: str) -> None:
+    def block(x: Any, kernel: Any) -> Any:
+        layout = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=layout)
+
+    module = lowered(block, floats(1, 96, 96, 32), floats(3, 3, 32, 32))
+    generic, unet = (
+        glia.compile(module, target=target, model_type=kind)
+        for kind in ("generic", "unet-inference")
+    )
+    profiles = [glia.load(neff).profile() for neff in (generic, unet)]
+    assert unet.report["precision"]["model_type"] == "unet-inference"
+    assert profiles[1].latency_us < 0.9 * profiles[0].latency_us
+    assert profiles[1].dma_bytes < profiles[0].dma_bytes
+
+
+def test_infinities_saturate_before_transposes_on_trn1() -> None:
+    x = floats(64, 48)
+    x[3, 5], x[:, 40] = np.inf, -np.inf
+    module = lowered(lambda x: jnp.max(x, 0), x)
+    kept, saturated = (
+        glia.compile(module, target="trn1", saturate_infinity=on) for on in (False, True)
+    )
+
+    def on_pe(neff: glia.Neff) -> list[bool]:
+        found = neff.program.instructions()
+        return [each.runs_on == "tensor" for each in found if isinstance(each, NcTranspose)]
+
+    assert on_pe(kept) == [False] * 4
+    assert on_pe(saturated) == [True]
+    np.testing.assert_array_equal(glia.load(kept)(x)[0], x.max(0))
+    greatest = np.finfo(np.float32).max
+    wanted = np.clip(x, -greatest, greatest).max(0)
+    np.testing.assert_array_equal(glia.load(saturated)(x)[0], wanted)
+
+
+def test_saturation_changes_nothing_where_transposes_keep_bits() -> None:
+    module = lowered(lambda x: jnp.max(x, 0), floats(64, 48))
+    programs = [
+        glia.compile(module, target="trn2", saturate_infinity=on).program for on in (False, True)
+    ]
+    assert programs[0] == programs[1]
+
+
+def test_sums_of_low_precision_accumulate_as_asked() -> None:
+    x = np.ones((4, 65536), ml_dtypes.bfloat16)
+    module = lowered(lambda x: jax.lax.reduce(x, jnp.bfloat16(0), jax.lax.add, (1,)), x)
+    wide, narrow = (glia.compile(module, mixed_precision_accumulation=on) for on in (True, False))
+    np.testing.assert_array_equal(glia.load(wide)(x)[0], np.full(4, 65536, ml_dtypes.bfloat16))
+    dtypes = [
+        {p.dtype.name for i in neff.program.instructions() for p in i.written_patterns()}
+        for neff in (wide, narrow)
+    ]
+    assert "f32" in dtypes[0]
+    assert "f32" not in dtypes[1]
+    exact = floats(4, 5000).astype(ml_dtypes.bfloat16)
+    module = lowered(lambda x: jax.lax.reduce(x, jnp.bfloat16(0), jax.lax.add, (1,)), exact)
+    errors = [
+        np.abs(glia.load(glia.compile(module, mixed_precision_accumulation=on))(exact)[0]
+               .astype(np.float64) - exact.astype(np.float64).sum(1)).max()
+        for on in (True, False)
+    ]  # fmt: skip
+    assert errors[0] < errors[1]
+
+
+def member(neff: glia.Neff, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        bytes(unpack_archive(memoryview(neff.to_bytes())[HEADER_BYTES:])[name])
+    )
+    return found
+
+
+def test_large_weights_are_deferred_for_fast_context_switches() -> None:
+    large, small = floats(256, 256), floats(256, 4)
+    module = lowered(lambda x: (x @ large) @ small, floats(8, 256))
+    early, late = (glia.compile(module, fast_context_switch=on) for on in (False, True))
+    models = [glia.load(neff) for neff in (early, late)]
+    assert (models[0].deferred_bytes, models[1].deferred_bytes) == (0, large.nbytes)
+    assert models[0].loaded_bytes - models[1].loaded_bytes == large.nbytes
+    marked = Counter(
+        entry.get("load", "model") for entry in member(late, "sg00/def.json")["var"].values()
+        if entry["type"] == "file"
+    )  # fmt: skip
+    assert marked == {"execution": 1, "model": 1}
+    assert "execution" not in json.dumps(member(early, "sg00/def.json"))
+    assert any("262144 bytes of weights" in text for text in models[1].profile().not_modelled)
+    again = glia.load(glia.Neff.from_bytes(late.to_bytes()))
+    assert again.deferred_bytes == large.nbytes
+
+
+def test_an_uncompressed_archive_is_larger_and_the_same_model() -> None:
+    module = lowered(jnp.tanh, floats(8, 8))
+    packed, plain = (glia.compile(module, fast_loading_neuron_binaries=on) for on in (False, True))
+    assert len(plain.to_bytes()) > len(packed.to_bytes())
+    assert packed.program == plain.program
+
+
+def test_only_options_of_several_cores_have_no_effect() -> None:
+    assert set(INEFFECTIVE) == {"distribution_strategy", "logical_nc_config"}
+    options = CompileOptions(distribution_strategy="fsdp", logical_nc_config=2)
+    assert all(ineffective_options(options).values())

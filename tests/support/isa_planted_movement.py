@@ -82,6 +82,12 @@ DESCRIBED = [
     ),
     ({"dge_mode": "swdge", "on": "sync"}, "GpSimd issues the transfers whose descriptors it makes"),
 ]
+GIVEN = {"given": (chip("given", 64, 1, dtype=S32),), "limits": (9,), "extents": (10,)}
+CHECKED = [
+    ({**GIVEN, "limits": (9, 9)}, "limits and extents must have a number for each of given"),
+    ({**GIVEN, "given": (chip("given", 64, 2, dtype=S32),)}, "as many partitions as indices"),
+    ({**GIVEN, "given": (chip("given", 64, 1),)}, "each of given must be an integer"),
+]
 INDEXED = [
     *PRIORITY,
     ({"dge_mode": "swdge", "on": "sync"}, "GpSimd issues the transfers whose descriptors it makes"),
@@ -96,8 +102,8 @@ RULES |= {
         *RULES["dma_copy"], *DESCRIBED,
         ({"dge_mode": "hwdge", "src": hbm("x", 64, 32, dtype=BF16)}, "must have the same dtype"),
     ],
-    "dma_gather": [*INDEXED, ({"combine": "maximum"}, "combine must be empty or add")],
-    "dma_scatter": INDEXED,
+    "dma_gather": [*INDEXED, *CHECKED, ({"combine": "maximum"}, "combine must be empty or add")],
+    "dma_scatter": [*INDEXED, *CHECKED],
     "dma_transpose": [
         *PRIORITY,
         ({**turned, "dge_mode": "hwdge", "on": "gpsimd"}, "hardware makes descriptors from"),

@@ -221,6 +221,7 @@ PLANTED: list[tuple[Any, ...]] = [
         {"data": _WORDS, "dst": _WORDS, "probability": _HALF},
         "probability must be float32 where data holds integers",
     ),
+    ("register_load", {"limit": 9, "extent": 9}, "limit must be less than extent"),
     ("register_store", {"dst": chip("two", 1, 2, dtype=S32)}, "dst must be one element"),
     ("register_store", {"dst": chip("one", 1, 1)}, "dst must be one of"),
 ]

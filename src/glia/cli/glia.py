@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +30,9 @@ from glia.cli.guard import GuardedGroup
 from glia.cli.neuronx_cc import TARGETS
 from glia.frontend.errors import FrameworkMissing
 
+if TYPE_CHECKING:
+    from glia.sim.notifications import Notifications
+
 EXAMPLES = """\b
 Examples:
   glia run model.neff --input input0=x.npy --check expected.npz
@@ -36,6 +41,7 @@ Examples:
   glia explain nc_matmul
 """
 
+MAX_WARNINGS = 5  # of a run's notifications, by source line
 KERNEL_SEPARATOR = "::"  # of KERNEL.py::NAME
 KERNEL_ARGUMENTS = click.option(
     "--arg",
@@ -107,7 +113,8 @@ def run(
     """Run F.neff on the simulated device and print dtype, shape and first values of each output.
 
     Inputs without --input get random values. With --check the exit status is 1 when an output is
-    outside the tolerance.
+    outside the tolerance. An index outside of its table is warned of on stderr and does not stop
+    the run; --json has them under "notifications".
 
     \b
     Examples:
@@ -118,7 +125,7 @@ def run(
     import numpy as np
 
     from glia.runtime.arrays import compare, random_array, read_references, save_arrays
-    from glia.runtime.model import load
+    from glia.runtime.model import OutOfBoundAccess, load
 
     model = load(neff, device=device)
     arrays = _read_inputs(inputs)
@@ -126,7 +133,9 @@ def run(
     seeded = [binding for binding in model.inputs if binding.name not in arrays]
     arrays |= {b.name: random_array(b.dtype, b.shape, generator) for b in seeded}
     references = read_references(check, model.outputs) if check else {}
-    results = model.run(arrays)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OutOfBoundAccess)
+        results = model.run(arrays)
     if save_path:
         with writing(save_path):
             save_arrays(save_path, results)
@@ -136,12 +145,27 @@ def run(
         "outputs": [_output_summary(name, array) for name, array in results.items()],
         "differences": [str(difference) for difference in differences],
         "checked": bool(check),
+        "notifications": [each.to_dict() for each in model.notifications],
+        "notification_count": model.notifications.total,
     }
+    for line in _notification_lines(model.notifications):
+        click.echo(line, err=True)
     click.echo(json.dumps(report) if as_json else _run_text(report))
     if differences:
         raise CheckFailed(
             count=len(differences), total=len(results), path=check, first=differences[0]
         )
+
+
+def _notification_lines(notifications: Notifications) -> Iterator[str]:
+    """A warning for each source line, the first MAX_WARNINGS, and how many there were in all."""
+    listed = notifications.by_source()
+    for first, count in listed[:MAX_WARNINGS]:
+        yield f"WARNING: {first}"
+        if count > 1:
+            yield f"  and {count - 1} more from this line"
+    if notifications.total > 1:
+        yield f"{notifications.total} notifications in all"
 
 
 def _read_inputs(inputs: tuple[str, ...]) -> dict[str, Any]:

@@ -50,10 +50,12 @@ def reads(
 ) -> Any:
     """Declare an operand that is read; `immediate` also admits a Python number.
 
-    One whose default is None may be left out, here and in `writes` and `updates`.
+    One whose default is None may be left out, here and in `writes` and `updates`; one of several
+    patterns may be none where its default is ().
     """
+    may_be_left_out = default is None or default == ()
     declared = Operand(
-        "reads", _memories(memories), default is None, immediate, column, raw, several
+        "reads", _memories(memories), may_be_left_out, immediate, column, raw, several
     )
     return _operand(declared, default)
 
@@ -86,6 +88,18 @@ def _memories(names: tuple[str, ...]) -> tuple[Memory, ...]:
 
 def _operand(declared: Operand, default: Any) -> Any:
     return field(default=default, kw_only=True, metadata={"operand": declared})
+
+
+@dataclass(frozen=True)
+class IndexCheck:
+    """Indices as a program gives them, before they are clamped or dropped.
+
+    Those outside 0..limit are reported; `extent` is that of the dimension they index.
+    """
+
+    indices: Pattern
+    limit: int
+    extent: int
 
 
 @dataclass(frozen=True)
@@ -211,7 +225,7 @@ class Instr:
     read_when: ClassVar[Mapping[str, str]] = {}  # updated operand: attribute that is not 0 if read
     arrives_by_dma: ClassVar[bool] = False  # DMA engines, not a compute engine, touch the operands
     sums: ClassVar[Mapping[str, str]] = {}  # operand: attribute that is None where a sum goes on
-    hints: ClassVar[tuple[str, ...]] = ()  # attributes that say how: `compute` does not take them
+    hints: ClassVar[tuple[str, ...]] = ()  # what changes no value: `compute` does not take it
     partly_written: ClassVar[tuple[str, ...]] = ()  # updated operands, perhaps uninitialized parts
     starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition
     takes_packed: ClassVar[tuple[str, ...]] = ()  # operands that may hold packed floats
@@ -281,6 +295,10 @@ class Instr:
         `views` are the operands of an instruction whose `arrives` is "memory".
         """
         return None
+
+    def index_checks(self) -> tuple[IndexCheck, ...]:
+        """The indices that are reported at run time where they are outside their table."""
+        return ()
 
     def state_access(self, name: str) -> str:
         """The access of this instruction to a state.

@@ -48,6 +48,8 @@ def _structure(instr: Instr, arch: Arch, names: Mapping[str, str]) -> Iterator[s
 
 def _operand(value: Any, name: str, declared: Operand) -> Iterator[str]:
     if declared.is_several:
+        if value == () and declared.is_optional:
+            return
         is_tuple = isinstance(value, tuple) and value
         if not is_tuple or not all(isinstance(each, Pattern) for each in value):
             yield f"{name} must be one or more patterns; here it is {value!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,13 +29,19 @@ from glia.runtime.errors import (
     WrongShape,
 )
 from glia.sim.assumptions import not_modelled
+from glia.sim.notifications import Notifications
 from glia.sim.policy import ExecutionFault
 
 if TYPE_CHECKING:
     from glia.profile.report import Profile
 
+
+class OutOfBoundAccess(UserWarning):
+    """An index in the input data was outside of its table; the run went on as HLO defines."""
+
+
 Arrays = Mapping[str, np.ndarray]
-Executor = Callable[[Sequence[Program], Arrays], Arrays]
+Executor = Callable[[Sequence[Program], Arrays, Notifications], Arrays]
 
 _PROFILER = "glia.profile.report:profile_programs"
 # How a program can be executed, the default first: in program order, or with engines and queues
@@ -55,6 +62,7 @@ class Model:
     def __init__(self, neff: Neff, device: str) -> None:
         self.neff = neff
         self.device = device
+        self.notifications = Notifications()  # of the latest run
 
     def __repr__(self) -> str:
         return f"<model of {self.neff!r} on device {self.device}>"
@@ -93,17 +101,24 @@ class Model:
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run on arrays in the order of `inputs`; the outputs in the order of `outputs`.
 
-        Raises WrongInputs, WrongShape, WrongDType or DeviceMemoryExhausted.
+        An index outside its table does not stop the run: it is in `notifications`, and an
+        OutOfBoundAccess warns of it. Raises WrongInputs, WrongShape, WrongDType or
+        DeviceMemoryExhausted.
         """
-        results = self.run(self._by_name(arrays))
+        results = self._run(self._by_name(arrays))
         return [results[binding.name] for binding in self.outputs]
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run on arrays by input name; the outputs by name. Errors as for a call."""
+        """Run on arrays by input name; the outputs by name. Errors and warnings as for a call."""
+        return self._run(arrays)
+
+    def _run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         checked = self._check(arrays)
         executor: Executor = import_object(DEVICES[self.device])
+        self.notifications = Notifications()
         with _coded_failures(self.neff):
-            results = executor(self.neff.programs, checked)
+            results = executor(self.neff.programs, checked, self.notifications)
+        warn_of(self.notifications)
         return {binding.name: results[binding.name] for binding in self.outputs}
 
     def profile(self, *arrays: np.ndarray) -> Profile:
@@ -155,6 +170,13 @@ def _coded_failures(neff: Neff) -> Iterator[None]:
         ) from fault
     except Unspecified as problem:
         raise UndocumentedResult(reason=problem) from problem
+
+
+def warn_of(notifications: Notifications) -> None:
+    """One warning for each source line that has notifications, at the caller of the model."""
+    for first, count in notifications.by_source():
+        others = f"\n  and {count - 1} more from this line" if count > 1 else ""
+        warnings.warn(f"{first}{others}", OutOfBoundAccess, stacklevel=4)
 
 
 def load(

@@ -21,7 +21,7 @@ from glia.base.errors import InternalError, Unspecified
 from glia.isa.activation import ACTIVATIONS
 from glia.isa.instructions.dma import OutOfBounds
 from glia.isa.instructions.scalar import TableFunction
-from glia.isa.kit import Instr, Operand, register_variable
+from glia.isa.kit import IndexCheck, Instr, Operand, register_variable
 from glia.isa.numerics import bits_of, narrow, widen
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rendezvous import Participant
@@ -38,6 +38,7 @@ from glia.sim.memory import (
     evaluator,
     storage_dtype,
 )
+from glia.sim.notifications import Notifications
 from glia.sim.policy import (
     AccessOutOfBounds,
     ArgumentOutOfRange,
@@ -62,10 +63,12 @@ def run(
     *,
     policy: Policy | None = None,
     states: EngineStates | None = None,
+    notifications: Notifications | None = None,
 ) -> dict[str, Array]:
     """Run a program on named inputs and return its named outputs.
 
-    `states` are the engine registers that persist between runs; by default they are reset.
+    `notifications` takes what the run reports without stopping. `states` are the engine registers
+    that persist between runs; by default they are reset.
 
     Inputs must have the shapes and dtypes of `program.inputs` (InternalError). An access outside
     a tile, and what `policy` forbids, raises an ExecutionFault. A policy that is not precise gives
@@ -74,6 +77,7 @@ def run(
     (program,), (inputs,) = apply_precision([program], [inputs], policy)
     executor = Executor(program, policy=policy)
     executor.states = states or executor.states
+    executor.notifications = executor.notifications if notifications is None else notifications
     executor.set_inputs(inputs)
     executor.execute()
     return executor.outputs()
@@ -114,6 +118,7 @@ class Executor:
             "ranks": 0,
         }  # this core's, by `CrossCoreInstr.among`
         self.exchange: Exchange = single_core_exchange
+        self.core, self.notifications = core, Notifications()
         writers = writers or WriterTable([program])
         written = InitializationTracker(self.memories, writers, core)
         self._initialization = written if self.policy.check_initialized else None
@@ -274,7 +279,9 @@ class Executor:
     def _memory_step(self, instr: Instr) -> Step:
         """The step of an instruction whose `compute` reads and writes memory views itself."""
         views: dict[str, Fetch] = {
-            name: self.memories.viewer(pattern) for name, _, pattern in instr.operands()
+            name: self.memories.viewer(pattern)
+            for name, _, pattern in instr.operands()
+            if name not in instr.hints
         }
         fetches = views | self._attribute_fetches(instr)
         compute = type(instr).compute
@@ -452,6 +459,7 @@ class Executor:
                     checks.append(
                         _state_check(instr, name, self.states.unknown_lane_counter(instr, kept))
                     )
+        checks += [self._index_check(instr, each) for each in instr.index_checks()]
         if self.policy.check_activation_range and isinstance(instr, TableFunction):
             checks.append(self._range_check(instr))
         return checks
@@ -467,6 +475,18 @@ class Executor:
             for name in instr.sums
             if instr.access(name) == "updates"
         ]
+
+    def _index_check(self, instr: Instr, check: IndexCheck) -> Step:
+        """A step that reports indices outside their table, each once for an execution."""
+        view = self.memories.viewer(check.indices)
+
+        def report(environment: Environment) -> None:
+            found = view(environment)
+            wrong = found[(found < 0) | (found > check.limit)]
+            for index in np.unique(wrong).tolist():
+                self.notifications.add(instr, index, check, self.core)
+
+        return report
 
     def _range_check(self, instr: TableFunction) -> Step:
         function = ACTIVATIONS[getattr(instr, "function")]  # noqa: B009

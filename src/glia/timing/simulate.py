@@ -50,6 +50,7 @@ NOT_MODELLED = (
     "conflicts on PSUM banks that a loop variable chooses",
     "loop branches and counters: sequencers are assumed to run ahead of their engines",
     "descriptor generation, where a transfer names no generator and no register or index",
+    "reports of indices that are outside of their table",
 )
 
 TIMED_CONSTANTS = (

@@ -11,7 +11,7 @@ from glia.base.dtype import S32, from_numpy
 from glia.base.errors import Unspecified
 from glia.isa.alu import apply
 from glia.isa.examples import chip, hbm
-from glia.isa.kit import Array, Instr, Rule, reads, updates, writes
+from glia.isa.kit import Array, IndexCheck, Instr, Rule, reads, updates, writes
 from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Memory, Pattern
 from glia.isa.rules import WORDS, column, dtypes
@@ -84,7 +84,7 @@ class DescribedTransfer(Transfer, is_abstract=True):
     `priority` is 0 to 3, lower being more urgent. Subclasses declare both, after their operands.
     """
 
-    hints: ClassVar = ("dge_mode", "priority")
+    hints: ClassVar[tuple[str, ...]] = ("dge_mode", "priority")
 
 
 IN_HARDWARE = Rule(
@@ -193,7 +193,42 @@ def converted(rows: Array, like: Array) -> Array:
     return rows if rows.dtype == like.dtype else narrow(widen(rows), from_numpy(like.dtype))
 
 
-class DmaGather(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
+CHECKED = (
+    Rule(
+        "each of {given} must have as many partitions as {indices} and one element in each",
+        lambda i, _: all(p.elements == p.partitions == i.indices.partitions for p in i.given),
+        COPY,
+    ),
+    Rule(
+        "{limits} and {extents} must have a number for each of {given}",
+        lambda i, _: len(i.given) == len(i.limits) == len(i.extents),
+        COPY,
+    ),
+    Rule(
+        "each of {given} must be an integer",
+        lambda i, _: all(p.dtype.is_integer for p in i.given),
+        COPY,
+    ),
+)
+
+
+class IndexedTransfer(DescribedTransfer, is_abstract=True):
+    """A transfer of rows that are chosen by index.
+
+    `given` are the indices that `indices` was computed from, before it was made to fit the table:
+    those outside 0..limits are reported when it runs, which changes no value. `extents` are those
+    of the dimensions that they index. Subclasses declare all three.
+    """
+
+    hints: ClassVar = (*DescribedTransfer.hints, "given", "limits", "extents")
+
+    def index_checks(self) -> tuple[IndexCheck, ...]:
+        checked: list[tuple[Pattern, ...]] = [getattr(self, "given")]  # noqa: B009
+        numbers = (getattr(self, name) for name in ("limits", "extents"))
+        return tuple(IndexCheck(*each) for each in zip(*checked, *numbers, strict=True))
+
+
+class DmaGather(IndexedTransfer, engine="gpsimd", engines=ISSUERS):
     """Copy rows chosen by index: partition p of dst [P, F] = row indices[p] of src.
 
     src lies in HBM; its first dimension is the indexed one (step and number of rows), the others
@@ -204,10 +239,13 @@ class DmaGather(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     dst: Pattern = updates("SBUF", "HBM", raw=True)
     src: Pattern = reads("HBM", raw=True)
     indices: Pattern = reads("SBUF", raw=True)
+    given: tuple[Pattern, ...] = reads("SBUF", raw=True, several=True, default=())
     combine: str = ""
     out_of_bounds: str = "error"
     dge_mode: str = "unknown"
     priority: int | None = None
+    limits: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
 
     arrives = "memory"
     rules = (
@@ -221,6 +259,7 @@ class DmaGather(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
         COMBINES,
         OUT_OF_BOUNDS,
         *INDEXED,
+        *CHECKED,
     )
 
     def access(self, name: str) -> str:
@@ -269,7 +308,7 @@ class DmaGather(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
         )
 
 
-class DmaScatter(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
+class DmaScatter(IndexedTransfer, engine="gpsimd", engines=ISSUERS):
     """Store rows by index: row indices[p] of dst = partition p of src [P, F], in order of p.
 
     dst lies in HBM; its first dimension is the indexed one, the others are one row. With `combine`
@@ -281,11 +320,14 @@ class DmaScatter(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
     dst: Pattern = updates("HBM", raw=True)
     src: Pattern = reads("SBUF", "HBM", raw=True)
     indices: Pattern = reads("SBUF", raw=True)
+    given: tuple[Pattern, ...] = reads("SBUF", raw=True, several=True, default=())
     combine: str = ""
     out_of_bounds: str = "error"
     unique_indices: bool = False
     dge_mode: str = "unknown"
     priority: int | None = None
+    limits: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
 
     arrives = "memory"
     rules = (
@@ -299,6 +341,7 @@ class DmaScatter(DescribedTransfer, engine="gpsimd", engines=ISSUERS):
         COMBINES,
         OUT_OF_BOUNDS,
         *INDEXED,
+        *CHECKED,
     )
 
     def may_be_fresh(self, name: str) -> bool:

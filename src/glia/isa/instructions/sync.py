@@ -9,7 +9,7 @@ import numpy as np
 from glia.base.affine import Affine
 from glia.base.dtype import S32
 from glia.isa.examples import chip
-from glia.isa.kit import Array, Instr, Rule, reads, writes
+from glia.isa.kit import Array, IndexCheck, Instr, Rule, reads, writes
 from glia.isa.operand import Pattern
 from glia.isa.rules import INTEGERS, dtypes
 
@@ -37,19 +37,34 @@ REGISTER_OPS = {
 
 
 class RegisterLoad(Instr, engine="sync", engines=SEQUENCERS):
-    """Load one integer of up to 32 bits from memory into a register of the engine's sequencer."""
+    """Load one integer of up to 32 bits from memory into a register of the engine's sequencer.
+
+    Where it indexes a dimension of `extent`, one outside 0..limit is reported when it runs, which
+    changes no value.
+    """
 
     src: Pattern = reads("SBUF", "HBM", raw=True)
     register: str
+    limit: int = 0
+    extent: int = 0
 
+    hints: ClassVar = ("limit", "extent")
     starts_anywhere: ClassVar = ("src",)  # NKI Library, cross_entropy: an index of every partition
     arrives = "natural"
     cost_source = "Trainium/Inferentia2 guide: dynamic accesses cost about 600 cycles"
     rules = (
         Rule("{src} must be one element", lambda i, _: i.src.elements == 1, REGISTERS),
         dtypes("src", INTEGERS, source=REGISTERS),
+        Rule(
+            "{limit} must be less than {extent}",
+            lambda i, _: 0 <= i.limit < max(1, i.extent),
+            REGISTERS,
+        ),
     )
     assumed = ("an integer of fewer than 32 bits is extended by its sign, if it has one",)
+
+    def index_checks(self) -> tuple[IndexCheck, ...]:
+        return (IndexCheck(self.src, self.limit, self.extent),) if self.extent else ()
 
     @staticmethod
     def compute(src: Array, register: str) -> int:

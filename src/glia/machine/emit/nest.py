@@ -29,7 +29,7 @@ from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.contraction import PARTITIONS, row_dim
-from glia.tile.ir import Apply, Buffer, Dynamic, Expr, Load, Nest, Schedule
+from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Schedule, Store
 from glia.tile.model_families import FAMILIES, ModelFamily
 
 GOOD_RUN_BYTES = 512  # contiguous: shorter pieces cost more in descriptors than an engine's copy
@@ -191,17 +191,15 @@ class NestEmitter:
             return load
         return replace(
             load,
-            index=self.add_registers(load.index, load.dynamic, QUEUE_OWNERS["load"]),
+            index=self.add_registers(load, QUEUE_OWNERS["load"]),
             dynamic=(),
         )
 
-    def add_registers(
-        self, index: tuple[Affine, ...], dynamic: tuple[Dynamic, ...], engine: str
-    ) -> tuple[Affine, ...]:
-        """An index plus the registers of its uniform dynamic offsets."""
-        result = list(index)
-        for offset in dynamic:
-            register = self.indirect.register(offset, engine)
+    def add_registers(self, access: Load | Store, engine: str) -> tuple[Affine, ...]:
+        """The index of an access plus the registers of its uniform dynamic offsets."""
+        result, shape = list(access.index), self.context.sources[access.buffer].shape
+        for offset in access.dynamic:
+            register = self.indirect.register(offset, engine, shape[offset.dimension])
             result[offset.dimension] = result[offset.dimension] + register
         return tuple(result)
 
@@ -275,7 +273,7 @@ class NestEmitter:
         if self.indirect.is_scatter(target):
             self.indirect.scatter(target, value, point, self.extents)
             return
-        index = self.add_registers(target.index, target.dynamic, QUEUE_OWNERS["store"])
+        index = self.add_registers(target, QUEUE_OWNERS["store"])
         self.builder.dma(self._target_pattern(index, value.dtype, point), value, "store")
 
 

@@ -58,14 +58,18 @@ class IndirectAccess:
         is_uniform = all(not is_varying(o) and o.clamps for o in target.dynamic)
         return bool(target.combine) or not is_uniform
 
-    def register(self, offset: Dynamic, engine: str) -> Affine:
-        """The register of `engine` holding a uniform offset, clamped; loaded on first use."""
+    def register(self, offset: Dynamic, engine: str, extent: int) -> Affine:
+        """The register of `engine` holding a uniform offset, clamped; loaded on first use.
+
+        `extent` is that of the dimension it moves in.
+        """
         known = self._registers.get((offset, engine))
         if known is None:
-            known = self._registers[offset, engine] = self._load_register(offset, engine)
+            known = self._load_register(offset, engine, extent)
+            self._registers[offset, engine] = known
         return Affine.of(known)
 
-    def _load_register(self, offset: Dynamic, engine: str) -> str:
+    def _load_register(self, offset: Dynamic, engine: str, extent: int) -> str:
         source = self.sources[offset.load.buffer]
         if source.tile is None:
             raise InternalError(f"the offset {offset.load.buffer} has to be in HBM")
@@ -73,7 +77,13 @@ class IndirectAccess:
         cell = Pattern(source.tile, source.tile.dtype, ((1, 1), (1, 1)), linear)
         register = self.builder.unique_name("$offset")
         loc = self.builder.loc
-        self.builder.emit(RegisterLoad(register=register, src=cell, on=engine, loc=loc))
+        is_first = not any(known == offset for known, _ in self._registers)
+        limit, extent = (offset.limit, extent) if is_first else (0, 0)
+        self.builder.emit(
+            RegisterLoad(
+                register=register, src=cell, on=engine, loc=loc, limit=limit, extent=extent
+            )
+        )
         value = Affine.of(register)
         for op, bound in (("maximum", 0), ("minimum", offset.limit)):
             self.builder.emit(
@@ -99,7 +109,7 @@ class IndirectAccess:
             DmaGather(
                 dst=rows, src=replace(table.pattern, dtype=tile.dtype),
                 indices=table.indices, queue="gather", on="gpsimd", out_of_bounds="error",
-                loc=self.builder.loc,
+                loc=self.builder.loc, given=table.given, limits=table.limits, extents=table.extents,
             )
         )  # fmt: skip
         return dst
@@ -120,7 +130,7 @@ class IndirectAccess:
             DmaScatter(
                 dst=replace(table.pattern, dtype=src.dtype), src=src, indices=table.indices,
                 combine=combine, out_of_bounds="skip", queue="scatter", on="gpsimd",
-                loc=self.builder.loc,
+                loc=self.builder.loc, given=table.given, limits=table.limits, extents=table.extents,
             )
         )  # fmt: skip
 
@@ -171,12 +181,16 @@ class IndirectAccess:
         expression = _row_expression(dynamic, [s // unit for s in chosen], rows)
         column = Point(point.env, point.partition, ())
         selector = Selector(self.builder, self.costs, column, self.read)
+        given = tuple(partition_scalar(selector.pattern(o.load)) for o in dynamic)
         indices = partition_scalar(selector.pattern(expression))
         fixed = tuple(e.substitute({point.partition: 0}) for e in index)
         row = hbm_pattern(source.tile, fixed, source.shape, replace(point, free=row_axes))
         dims = ((unit, reach // unit + 1), *(row.dims[1:] or ((1, 1),)))
         pattern = fold_dims((replace(row, dims=dims),))[0]
-        return RowTable(pattern, indices, row_axes, math.prod(point.extents(row_axes)))
+        limits = tuple(o.limit for o in dynamic)
+        indexed = tuple(source.shape[o.dimension] for o in dynamic)
+        elements = math.prod(point.extents(row_axes))
+        return RowTable(pattern, indices, row_axes, elements, given, limits, indexed)
 
 
 def needs_serial_combine(target: Store, dtype: DType) -> bool:
@@ -186,12 +200,19 @@ def needs_serial_combine(target: Store, dtype: DType) -> bool:
 
 @dataclass(frozen=True)
 class RowTable:
-    """An HBM tensor as a table of rows, and the [P, 1] row numbers to access."""
+    """An HBM tensor as a table of rows, and the [P, 1] row numbers to access.
+
+    `given` are the indices that the row numbers come from, `limits` their greatest valid values and
+    `extents` those of the dimensions they index.
+    """
 
     pattern: Pattern
     indices: Pattern
     row_axes: tuple[str, ...]
     row_elements: int
+    given: tuple[Pattern, ...]
+    limits: tuple[int, ...]
+    extents: tuple[int, ...]
 
 
 def is_varying(offset: Dynamic) -> bool:

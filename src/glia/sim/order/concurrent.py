@@ -25,6 +25,7 @@ from glia.machine.queues import stream_of
 from glia.sim.float32_mode import apply_precision
 from glia.sim.last_writer import WriterTable
 from glia.sim.memory import DeviceMemory
+from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent_core import Core, engines_of, queues_of
 from glia.sim.order.deadlock import Deadlock, explain
 from glia.sim.order.execution import Execution, Stream
@@ -65,7 +66,11 @@ def run_concurrently(
 
 
 def run_logical_core(
-    programs: Sequence[Program], inputs: Arrays, *, policy: Policy | None = None
+    programs: Sequence[Program],
+    inputs: Arrays,
+    notifications: Notifications | None = None,
+    *,
+    policy: Policy | None = None,
 ) -> dict[str, Array]:
     """Run the programs of the cores of one logical core; inputs and outputs of all by name.
 
@@ -74,22 +79,36 @@ def run_logical_core(
     given = os.environ.get("NEURON_SIM_SEED", "")
     seed = int(given) if given.isdecimal() else 0
     results: dict[str, Array] = {}
-    for each in reversed(run_cores(programs, [inputs] * len(programs), seed=seed, policy=policy)):
+    found = run_cores(
+        programs,
+        [inputs] * len(programs),
+        seed=seed,
+        policy=policy,
+        notifications=notifications,
+    )
+    for each in reversed(found):
         results.update(each)
     return results
 
 
-def run_programs(programs: Sequence[Program], inputs: Arrays) -> dict[str, Array]:
+def run_programs(
+    programs: Sequence[Program], inputs: Arrays, notifications: Notifications | None = None
+) -> dict[str, Array]:
     """Run one program in program order, several (one for each core) concurrently.
 
     Raises the errors of `run` and `run_cores`.
     """
-    return run(programs[0], inputs) if len(programs) == 1 else run_logical_core(programs, inputs)
+    if len(programs) == 1:
+        return run(programs[0], inputs, notifications=notifications)
+    return run_logical_core(programs, inputs, notifications)
 
 
-def run_strictly(programs: Sequence[Program], inputs: Arrays) -> dict[str, Array]:
+def run_strictly(
+    programs: Sequence[Program], inputs: Arrays, notifications: Notifications | None = None
+) -> dict[str, Array]:
     """`run_logical_core` that also raises UninitializedRead and StaleRead."""
-    return run_logical_core(programs, inputs, policy=Policy(check_initialized=True))
+    strict = Policy(check_initialized=True)
+    return run_logical_core(programs, inputs, notifications, policy=strict)
 
 
 def run_cores(
@@ -99,6 +118,7 @@ def run_cores(
     lnc: int = 0,
     seed: int = 0,
     policy: Policy | None = None,
+    notifications: Notifications | None = None,
 ) -> list[dict[str, Array]]:
     """Run one program on each core, all concurrently, and return each one's named outputs.
 
@@ -111,6 +131,7 @@ def run_cores(
     machine = ConcurrentMachine(programs, lnc=lnc, seed=seed, policy=policy)
     for core, given in zip(machine.cores, inputs, strict=True):
         core.set_inputs(given)
+        core.notifications = core.notifications if notifications is None else notifications
     machine.execute()
     return [core.outputs() for core in machine.cores]
 

@@ -116,7 +116,9 @@ class NestBlock:
             value = owner
         is_copy = isinstance(body, Load) and not body.dynamic and nest.reduction is None
         name = self.names.unique_name(named.stem if named else "copy" if is_copy else value.stem)
-        built = Nest(name, nest.axes(), body, store, nest.reduction, finish, value.loc)
+        is_named = named is not None and nest.reduction is None and bool(str(named.loc))
+        loc = named.loc if named is not None and is_named else value.loc
+        built = Nest(name, nest.axes(), body, store, nest.reduction, finish, loc)
         return rename_contraction_axes(built)
 
 

@@ -38,6 +38,7 @@ from glia.graph.expand.bitcast import expand_bitcast
 from glia.graph.expand.int64 import expand_int64
 from glia.graph.expand.nibbles import widen_nibbles
 from glia.graph.expand.reduce import expand_reduce
+from glia.graph.expand.reduce_window import expand_reduce_window
 from glia.graph.expand.sort import expand_sort
 from glia.graph.ir import Graph, Node, TensorType
 from glia.graph.ops import (
@@ -53,9 +54,10 @@ from glia.graph.ops import (
     Map,
     Reduce,
     ReducePrecision,
+    ReduceWindow,
     Sort,
 )
-from glia.graph.ops.scalar_regions import combiner, scalar_graph
+from glia.graph.ops.scalar_regions import combiner, identity, scalar_graph
 from glia.graph.passes.cast_dtypes import cast_dtypes
 from glia.graph.passes.check_dtypes import check_dtypes
 from glia.graph.passes.narrow_integers import narrow_integers
@@ -293,6 +295,36 @@ def test_convolutions_of_64_bits_are_exact() -> None:
     kernel = np.resize(SECOND, (4, 3, 5))
     attributes = ((1,), (2,), (1,), (1,), (1,), (False,), 1, 1)
     compare(lambda x, k: Convolution(x, k, *attributes, S64), [x, kernel], expand_int64)
+
+
+REDUCED = {
+    "random": np.resize(FIRST, (5, 24)),
+    "the most terms of a sum of halves": np.full((1, 65536), -1),
+    "more terms": np.resize(SECOND, (1, 65537)),
+    "equal high words": np.resize([2**40 + 5, 2**40 + 2**31, 2**40, -(2**40) - 1], (3, 8)),
+    "one element": FIRST[:4, None],
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+@pytest.mark.parametrize("function", ["add", "minimum", "maximum"])
+def test_reductions_of_64_bits(name: str, kind: type, function: str) -> None:
+    x = REDUCED[name].view(kind)
+    dtype = from_numpy(x.dtype)
+    for start in (identity(function, dtype), np.array(7, kind)):
+        init = Constant(start)
+        body = combiner(function, dtype)
+        compare(lambda x: Reduce((x,), (init,), (1,), body), [x], expand_int64, expand_reduce)  # noqa: B023
+
+
+@pytest.mark.parametrize("function", ["add", "maximum"])
+def test_windows_of_64_bits(function: str) -> None:
+    x, init = np.resize(FIRST, (3, 20)), Constant(identity(function, S64))
+    body = combiner(function, S64)
+    window = ((1, 5), (1, 2), (0, 4), (0, 1), (1, 1), (1, 1))
+    passes = (expand_int64, expand_reduce_window)
+    compare(lambda x: ReduceWindow((x,), (init,), *window, body), [x], *passes)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.uint64])

@@ -12,7 +12,7 @@ import numpy as np
 from glia.base.dtype import C64, C128, F32, F64, DType
 from glia.graph.expand.tensor_pairs import Family, Parts, operation_name, split_into_pairs
 from glia.graph.ir import Graph, Node
-from glia.graph.ops import Bitcast, Convert, Convolution, Dot, Iota, Map
+from glia.graph.ops import Bitcast, Convert, Convolution, Dot, Iota, Map, Reduce, ReduceWindow
 from glia.graph.passes.errors import UnsupportedComplex
 from glia.graph.rules.constructors import apply, convert, select, splat_like
 from glia.options import CompileOptions
@@ -238,6 +238,10 @@ def _complex_contraction(node: Dot | Convolution, left: Parts, right: Parts) -> 
     return real, apply("add", product(a, d), product(b, c))
 
 
+def _reduce(node: Reduce | ReduceWindow, x: Parts, start: Parts) -> None:
+    return None
+
+
 def _iota(node: Iota) -> Parts:
     raise _refuse(node)
 
@@ -262,6 +266,7 @@ _FAMILY = Family(
     part_of=_part_of,
     split=_split,
     map=_map,
+    reduce=_reduce,
     convert=_convert,
     bitcast=_bitcast,
     contract=_complex_contraction,

@@ -10,6 +10,7 @@ import numpy as np
 from glia.base.dtype import F32, PRED, S32, S64, U8, U16, U32, U64, DType, Kind
 from glia.graph.expand.tensor_pairs import Family, Parts, operation_name, split_into_pairs
 from glia.graph.expand.wide_contraction import contract_wide
+from glia.graph.expand.wide_reduction import reduce_wide
 from glia.graph.expand.word_pairs import (
     Wide,
     add_wide,
@@ -28,7 +29,7 @@ from glia.graph.expand.word_pairs import (
     wide_like,
 )
 from glia.graph.ir import Graph, Node, TensorType
-from glia.graph.ops import Bitcast, Convert, Convolution, Dot, Iota, Map
+from glia.graph.ops import Bitcast, Convert, Convolution, Dot, Iota, Map, Reduce, ReduceWindow
 from glia.graph.passes.errors import NoIntegerDatapath
 from glia.graph.rules.constructors import (
     apply,
@@ -294,6 +295,10 @@ def _as_float(x: Node, to: DType, parts: Parts) -> Node:
     return parts[0] if len(parts) == 1 else _convert_wide(Wide(*parts), to, signed=signed)[0]
 
 
+def _reduce(node: Reduce | ReduceWindow, x: Parts, start: Parts) -> Parts | None:
+    return reduce_wide(node, Wide(*x), Wide(*start))
+
+
 def _iota(node: Iota) -> Parts:
     low = Iota(TensorType(U32, node.shape), node.dimension)
     return low, splat_like(0, low)
@@ -328,6 +333,7 @@ _FAMILY = Family(
     part_of=_part_of,
     split=_split,
     map=_map,
+    reduce=_reduce,
     convert=_convert,
     bitcast=_bitcast,
     contract=_contract,

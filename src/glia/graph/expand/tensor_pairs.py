@@ -56,13 +56,15 @@ class Family:
     """The dtypes that become pairs, and the expansion of operations that depend on values.
 
     `split` gives the two halves of a constant. `map`, `convert`, `bitcast` and `contract` take the
-    operation and the parts of its operands and give the parts of the result; `iota` the parts of a
-    count; `index` an index as one s32; `refuse` the error for an operation without an expansion.
+    operation and the parts of its operands and give the parts of the result; `reduce` those of a
+    reduction of one tensor, or None to reduce pairs with its body; `iota` the parts of a count;
+    `index` an index as one s32; `refuse` the error for an operation without an expansion.
     """
 
     part_of: Callable[[DType], DType | None]
     split: Callable[[np.ndarray[Any, Any]], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
     map: Callable[[Map, Sequence[Parts]], Parts]
+    reduce: Callable[[Reduce | ReduceWindow, Parts, Parts], Parts | None]
     convert: Callable[[Convert, Parts], Parts]
     bitcast: Callable[[Bitcast, Parts], Parts]
     contract: Callable[[Dot | Convolution, Parts, Parts], Parts]
@@ -199,6 +201,9 @@ class _Splitter:
         """Reductions and windows of pairs, as ones of twice the tensors."""
         assert isinstance(node, Reduce | ReduceWindow)
         count = len(node.xs)
+        found = self._family.reduce(node, values[0], values[1]) if count == 1 else None
+        if found is not None:
+            return found
         xs, inits = _flatten(values[:count]), _flatten(values[count:])
         body = self.region(node.body)
         return results_of(dataclasses.replace(node, xs=xs, inits=inits, body=body))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from glia.base.errors import CompileError, InternalError
+from glia.base.errors import CompileError, InternalError, Misfit
 from glia.base.output_files import writing
 from glia.cc_flags import resolve_options
 from glia.compile_messages import Console
@@ -42,7 +42,7 @@ IMPORT = "import"  # the name of the step before the first pass
 
 _BEFORE_CASTS = PIPELINE[[each.name for each in PIPELINE].index("cast_dtypes") - 1].name
 
-_RECOVERY_POINTS = {each.recovery.to for each in PIPELINE if each.recovery}
+_RECOVERY_POINTS = {recovery.to for each in PIPELINE for recovery in each.recoveries}
 
 # Options that do not change the program, and so are not written into the NEFF.
 _UNRECORDED_OPTIONS = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
@@ -245,7 +245,7 @@ def run_pipeline(
     """
     ir: Any = graph
     total = len(PIPELINE)
-    checkpoints: dict[str, tuple[int, Any]] = {}  # pass -> (next index, IR) to recover from
+    checkpoints: dict[str, _Checkpoint] = {}  # by pass
     index = 0
     if start_after:
         index = 1 + [each.name for each in PIPELINE].index(start_after)
@@ -257,17 +257,14 @@ def run_pipeline(
         started = time.perf_counter()
         try:
             ir = _run_pass(each, ir, options)
-        except CompileError:
-            if each.recovery is None:
+        except (CompileError, Misfit) as error:
+            easier = _recover(each, options, error, checkpoints)
+            if easier is None:
                 raise
-            index, before = checkpoints[each.recovery.to]
-            ir = resolve(each.recovery.function)(before, options)
-            if ir is None:
-                raise
-            checkpoints[each.recovery.to] = index, ir
+            index, ir = easier.index, easier.ir
             continue
         if each.name in _RECOVERY_POINTS:
-            checkpoints[each.name] = index, ir
+            checkpoints[each.name] = _Checkpoint(index, ir)
         if observer:
             observer(
                 PassResult(each.name, each.makes, ir, time.perf_counter() - started, index, total)
@@ -275,6 +272,29 @@ def run_pipeline(
         if stop_after == each.name:
             break
     return ir
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    """The IR after a pass, the position of the next, and how often it was made easier."""
+
+    index: int
+    ir: Any
+    attempts: int = 0
+
+
+def _recover(
+    failed: Pass, options: CompileOptions, error: Exception, checkpoints: dict[str, _Checkpoint]
+) -> _Checkpoint | None:
+    """Where to continue after an error, entered in `checkpoints`; None when nothing is easier."""
+    for recovery in failed.recoveries:
+        point = checkpoints[recovery.to]
+        attempt = point.attempts + 1
+        easier = resolve(recovery.function)(point.ir, options, error, attempt)
+        if easier is not None:
+            checkpoints[recovery.to] = _Checkpoint(point.index, easier, attempt)
+            return checkpoints[recovery.to]
+    return None
 
 
 def _run_pass(each: Pass, ir: Any, options: CompileOptions) -> Any:

@@ -12,8 +12,12 @@ from glia.options import CompileOptions
 
 @dataclass(frozen=True)
 class Recovery:
-    """What to retry when a pass fails: `function` maps the result of the earlier pass `to` to an
-    easier one, or to None when there is none; the pipeline continues after `to`."""
+    """What to retry when a pass fails.
+
+    `function` maps (the result of the earlier pass `to`, options, the error, the number of this
+    attempt, from 1) to an easier result, or to None when there is none; the pipeline continues
+    after `to`.
+    """
 
     to: str
     function: str
@@ -25,7 +29,7 @@ class Pass:
 
     `makes` is the level of its result: graph, tile or machine. `after` names earlier passes it
     relies on, each with the reason. `options` names the options that influence it. When it raises a
-    CompileError and has a `recovery`, the pipeline goes back and tries again.
+    CompileError or a Misfit, the first of its `recoveries` that finds something easier is taken.
     """
 
     name: str
@@ -33,7 +37,7 @@ class Pass:
     makes: str
     after: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
-    recovery: Recovery | None = None
+    recoveries: tuple[Recovery, ...] = ()
 
     def __call__(self, ir: Any, options: CompileOptions) -> Any:
         """Run the pass."""
@@ -312,6 +316,7 @@ PIPELINE: tuple[Pass, ...] = (
             "read_kernels": "kernels are put among the instructions of nests",
         },
         options=("target", "saturate_infinity", "model_type"),
+        recoveries=(Recovery("choose_layouts", f"{_TILE}choose_layouts:evict_misfits"),),
     ),
     Pass(
         "double_buffer",
@@ -334,7 +339,10 @@ PIPELINE: tuple[Pass, ...] = (
             "double_buffer": "the second copy of a tile needs an address of its own",
             "schedule": "what is live together follows from the order",
         },
-        recovery=Recovery("choose_layouts", f"{_TILE}choose_layouts:evict"),
+        recoveries=(
+            Recovery("emit", f"{_MACHINE}fix_order:fix_order"),
+            Recovery("choose_layouts", f"{_TILE}choose_layouts:evict"),
+        ),
     ),
     Pass(
         "insert_semaphores",

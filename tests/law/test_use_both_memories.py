@@ -16,7 +16,8 @@ from glia.machine.ir import Program
 from glia.machine.legal import verify
 from glia.machine.passes import spread_operands as module
 from glia.machine.passes.insert_semaphores import insert_semaphores
-from glia.machine.passes.place import OnChipMemoryFull, place
+from glia.machine.passes.on_chip_space import OnChipMemoryFull
+from glia.machine.passes.place import place
 from glia.machine.passes.schedule import schedule_keeping_engines
 from glia.machine.passes.spread_operands import use_both_memories
 from glia.sim.order.concurrent import run_concurrently

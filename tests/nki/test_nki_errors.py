@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from glia import nki
-from glia.machine.passes.place import OnChipMemoryFull
+from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.nki import collectives
 from glia.nki import isa as nisa
 from glia.nki import language as nl

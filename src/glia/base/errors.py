@@ -50,5 +50,16 @@ class InternalError(Exception):
     """glia is wrong: an invariant of its own did not hold."""
 
 
+class Misfit(InternalError):
+    """What an earlier pass chose does not suit a later one.
+
+    `choices` names what was chosen wrong; a recovery of the later pass changes it.
+    """
+
+    def __init__(self, message: str, choices: frozenset[str]) -> None:
+        super().__init__(message)
+        self.choices = choices
+
+
 class Unspecified(Exception):
     """The public documentation does not say what the hardware does here; glia refuses to guess."""

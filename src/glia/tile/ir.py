@@ -164,6 +164,13 @@ class Nest:
         return {axis.name: axis.extent for axis in self.axes}
 
     @property
+    def dtype(self) -> DType:
+        """The dtype of the values that the nest writes."""
+        if self.finish is not None:
+            return self.finish.dtype
+        return self.reduction.dtype if self.reduction else self.body.dtype
+
+    @property
     def parallel_axes(self) -> tuple[Axis, ...]:
         reduced = self.reduction.axes if self.reduction else ()
         return tuple(axis for axis in self.axes if axis.name not in reduced)

@@ -111,9 +111,7 @@ def _verify_nest(program: Program, nest: Nest, written: set[str]) -> None:
         _verify_expression(program, nest, offset.load, parallel, written)
     if not target.combine and not target.dynamic:
         _require(_is_injective(target, parallel, buffer), "an element is written twice", nest)
-    value = nest.finish or nest.body
-    dtype = nest.reduction.dtype if nest.reduction and not nest.finish else value.dtype
-    _require(dtype is buffer.dtype, f"{dtype} is stored to {buffer.dtype}", nest)
+    _require(nest.dtype is buffer.dtype, f"{nest.dtype} is stored to {buffer.dtype}", nest)
 
 
 def _verify_expression(

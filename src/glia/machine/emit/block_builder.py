@@ -73,6 +73,26 @@ class BlockBuilder:
             self._blocks.pop()
 
     @contextmanager
+    def attempt(self) -> Iterator[list[Statement]]:
+        """Open a block for statements that an exception takes back, with their tiles.
+
+        Names that were used stay used.
+        """
+        depth, made, packed = len(self._blocks), len(self.tiles), len(self.constants)
+        open_loops = dict(self.open_loops)
+        self._blocks.append([])
+        try:
+            yield self._blocks[-1]
+        except BaseException:
+            for entries, count in ((self.tiles, made), (self.constants, packed)):
+                while len(entries) > count:
+                    entries.popitem()
+            self.open_loops = open_loops
+            raise
+        finally:
+            del self._blocks[depth:]
+
+    @contextmanager
     def loop(self, trips: int, stem: str = "i") -> Iterator[Affine]:
         """Open a loop and yield its variable; with one trip there is no loop, and it yields 0."""
         if trips == 1:

@@ -19,8 +19,10 @@ from glia.tile.ir import Accumulator, Load, Nest, Schedule
 class ContractionEmitter(NestEmitter):
     """Emits one contraction on the PE."""
 
-    def __init__(self, context: EmitContext, nest: Nest, schedule: Schedule) -> None:
-        super().__init__(context, nest, schedule)
+    def __init__(
+        self, context: EmitContext, nest: Nest, schedule: Schedule, hoist_bytes: int
+    ) -> None:
+        super().__init__(context, nest, schedule, hoist_bytes)
         operands = contraction_operands(self.nest)
         if operands is None:
             raise InternalError(f"{self.nest.name} is not a contraction")

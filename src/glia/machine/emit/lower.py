@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 
 from glia.arch import get_target
 from glia.base.affine import ZERO
 from glia.base.dtype import PRED, S32
-from glia.base.errors import InternalError
+from glia.base.errors import InternalError, Misfit
 from glia.isa.instructions.sync import RegisterLoad
 from glia.isa.operand import Memory, Pattern, Tile
+from glia.machine.columns.legal_columns import has_legal_instructions
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import storage_dtype
-from glia.machine.emit.contraction_nest import ContractionEmitter
 from glia.machine.emit.covering import InstructionCosts
+from glia.machine.emit.fitting import emit_nest
 from glia.machine.emit.layout import Dim, Home
 from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.splice_kernels import splice
 from glia.machine.emit.staging import Source
-from glia.machine.emit.vector_nest import VectorNestEmitter
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
+from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT
 from glia.options import CompileOptions
 from glia.tile import ir as tile
 from glia.tile.contraction import PARTITIONS
@@ -27,30 +28,44 @@ from glia.tile.model_families import FAMILIES
 
 
 def emit(program: tile.Program, options: CompileOptions) -> Program:
-    """Emit a machine program for one core of the target; tiles are not placed yet."""
-    return ProgramEmitter(program, options).emit()
+    """Emit a machine program for one core of the target; tiles are not placed yet.
+
+    Misfit names resident buffers whose layout is in the way of a nest.
+    """
+    found = ProgramEmitter(program, options).emit()
+    if has_legal_instructions(found, get_target(options.target).arch):
+        return found
+    return ProgramEmitter(program, options, is_checked=True).emit()
 
 
 class ProgramEmitter:
-    """Lowers one tile program, statement by statement."""
+    """Lowers one tile program, statement by statement; `is_checked` verifies each nest."""
 
-    def __init__(self, program: tile.Program, options: CompileOptions) -> None:
+    def __init__(
+        self, program: tile.Program, options: CompileOptions, *, is_checked: bool = False
+    ) -> None:
         self.program = program
         self.target = options.target
         self.builder = BlockBuilder()
-        self.emitted: dict[str, Counter[str]] = {}
         sources = {name: self._source(buffer) for name, buffer in program.buffers.items()}
         self.context = EmitContext(
             self.builder,
             InstructionCosts(get_target(options.target).arch),
+            options.target,
             dict(program.buffers),
             sources,
+            {name: layout.partition_dim for name, layout in program.layouts.items()},
+            _resident_bytes(program, sources),
             options.saturate_infinity,
             FAMILIES[options.model_type],
+            is_checked,
         )
 
     def emit(self) -> Program:
         body = self._block(self.program.body)
+        if self.context.misfits:
+            listed = ", ".join(sorted(self.context.misfits))
+            raise Misfit(f"no nest can use {listed} in SBUF", frozenset(self.context.misfits))
         tiles = self._used_tiles(body)
         constants = self.builder.constants | {
             self._tile(name).name: value for name, value in self.program.constants.items()
@@ -63,8 +78,8 @@ class ProgramEmitter:
             tuple(self._binding(name) for name in self.program.outputs),
             {name: value for name, value in constants.items() if name in tiles},
             body,
-            notes=self.program.notes,
-            emitted={nest: dict(sorted(each.items())) for nest, each in self.emitted.items()},
+            notes=(*self.program.notes, *self.context.notes),
+            emitted={n: dict(sorted(each.items())) for n, each in self.context.emitted.items()},
         )
 
     def _used_tiles(self, body: tuple[Statement, ...]) -> dict[str, Tile]:
@@ -137,13 +152,7 @@ class ProgramEmitter:
         splice(self.builder, kernel, inputs, outputs)
 
     def _nest(self, nest: tile.Nest) -> None:
-        schedule = self.program.schedules[nest.name]
-        kind: type[ContractionEmitter | VectorNestEmitter] = (
-            ContractionEmitter if schedule.engine == "tensor" else VectorNestEmitter
-        )
-        with self.builder.counted() as count:
-            kind(self.context, nest, schedule).emit()
-        self.emitted[nest.name] = count
+        emit_nest(self.context, nest, self.program.schedules[nest.name])
 
     def _load_register(self, register: str, buffer: str) -> None:
         """Load a scalar buffer into a register, through int32 when it is narrower."""
@@ -160,5 +169,29 @@ class ProgramEmitter:
         self.context.sources[wide.name] = self._source(wide)
         value = tile.Apply("convert", (tile.Load(buffer, PRED, ()),), S32)
         nest = tile.Nest(f"widen.{wide.name}", (), value, tile.Store(wide.name, ()))
-        VectorNestEmitter(self.context, nest, tile.Schedule("vector", "", {}, ())).emit()
+        emit_nest(self.context, nest, tile.Schedule("vector", "", {}, ()))
         return wide.name
+
+
+def _resident_bytes(program: tile.Program, sources: Mapping[str, Source]) -> dict[str, int]:
+    """By nest: bytes per partition of the resident buffers that are live while it runs."""
+    nests = [*program.nests()]
+    homes = {name: each.home for name, each in sources.items() if each.home is not None}
+    last_uses: dict[str, int] = {}
+    for position, nest in enumerate(nests):
+        last_uses |= {name: position for name in _accessed(nest) if name in homes}
+    found: dict[str, int] = {}
+    live: dict[str, int] = {}
+    for position, nest in enumerate(nests):
+        for name in _accessed(nest):
+            if name in homes:
+                live[name] = homes[name].tile.bytes_per_partition + ON_CHIP_ALIGNMENT
+        found[nest.name] = sum(live.values())
+        live = {name: held for name, held in live.items() if last_uses[name] > position}
+    return found
+
+
+def _accessed(nest: tile.Nest) -> set[str]:
+    """The buffers that a nest reads or writes as data; run-time offsets are never resident."""
+    parts = (nest.body, nest.finish)
+    return {nest.target.buffer, *(load.buffer for part in parts for load in tile.loads(part))}

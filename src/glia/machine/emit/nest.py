@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from glia.base.affine import ZERO, Affine
@@ -24,6 +25,7 @@ from glia.machine.emit.layout import (
     home_pattern,
     tile_pattern,
 )
+from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.runtime_offsets import IndirectAccess, is_varying
 from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
@@ -38,24 +40,47 @@ GOOD_TRANSFER_BYTES = 4096  # per partition: enough for a DMA to run at its full
 
 @dataclass
 class EmitContext:
-    """The state that the emitters of a program's nests share."""
+    """The state that the emitters of a program's nests share.
+
+    `rows` has the dimension on the partitions of each resident buffer; `resident_bytes`, by nest,
+    what resident buffers hold of a partition while it runs. `misfits` are the resident buffers that
+    turn out to be in the way of a nest. With `is_checked` each nest's instructions are verified.
+    """
 
     builder: BlockBuilder
     costs: InstructionCosts
+    target: str
     buffers: dict[str, Buffer]
     sources: dict[str, Source]
+    rows: Mapping[str, int]
+    resident_bytes: Mapping[str, int]
     saturates_infinity: bool = False
     family: ModelFamily = FAMILIES["generic"]
+    is_checked: bool = False
+    misfits: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    emitted: dict[str, Counter[str]] = field(default_factory=dict)
 
 
 class NestEmitter:
-    """Emits one nest under its schedule."""
+    """Emits one nest under a schedule; raises Refusal where that cannot be done.
 
-    def __init__(self, context: EmitContext, nest: Nest, schedule: Schedule) -> None:
+    A load is staged outside of loops over axes that it does not use while it takes no more than
+    `hoist_bytes` of a partition.
+    """
+
+    def __init__(
+        self,
+        context: EmitContext,
+        nest: Nest,
+        schedule: Schedule,
+        hoist_bytes: int,
+    ) -> None:
         self.context = context
         self.builder = context.builder
         self.nest = nest
         self.schedule = schedule
+        self.hoist_bytes = hoist_bytes
         self.stager = Stager(
             context.builder,
             context.costs.arch,
@@ -149,7 +174,7 @@ class NestEmitter:
         return row_dim(load.index, partition) == home.partition_dim and not load.dynamic
 
     def _level(self, load: Load, partition: str) -> int:
-        """The loop depth at which a load is staged: least traffic within what may be held."""
+        """The loop depth at which a load is staged: least traffic within `hoist_bytes`."""
         known = self._levels.get((load, partition))
         if known is not None:
             return known
@@ -160,9 +185,7 @@ class NestEmitter:
         for level in range(depth - 1, -1, -1):
             bytes_at_level, traffic = self._traffic(load, partition, level)
             is_larger_transfer = traffic == least and bytes_held < GOOD_TRANSFER_BYTES
-            if bytes_at_level <= self.context.family.hoist_bytes and (
-                traffic < least or is_larger_transfer
-            ):
+            if bytes_at_level <= self.hoist_bytes and (traffic < least or is_larger_transfer):
                 best, bytes_held, least = level, bytes_at_level, traffic
         self._levels[load, partition] = best
         return best
@@ -218,7 +241,7 @@ class NestEmitter:
             raise InternalError(f"{load.buffer} was not staged in {self.nest.name}")
         pattern = home_pattern(home, self._resolve_offsets(load).index, point)
         if pattern is None:
-            raise InternalError(f"{load.buffer} does not line up with {self.nest.name}")
+            raise Refusal(f"{load.buffer} does not line up with it", load.buffer)
         return replace(pattern, dtype=TF32) if load.dtype is TF32 else pattern
 
     def selector(self, point: Point, accumulator: Pattern | None = None) -> Selector:
@@ -235,7 +258,7 @@ class NestEmitter:
         if source.home is not None:
             dst = home_pattern(source.home, target.index, point)
             if dst is None:
-                raise InternalError(f"{target.buffer} does not line up with {self.nest.name}")
+                raise Refusal(f"{target.buffer} does not line up with it", target.buffer)
             selector.store(result, dst)
             return
         dtype = self.context.buffers[target.buffer].dtype

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import PRED, S32, DType
-from glia.base.errors import InternalError
 from glia.isa.instructions.dma import DmaGather, DmaScatter
 from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
 from glia.isa.instructions.vector import Memset, TensorTensor
@@ -26,6 +25,7 @@ from glia.machine.emit.layout import (
     tile_pattern,
 )
 from glia.machine.emit.monoids import exact_engine, reduce_op
+from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source
 from glia.tile.ir import Apply, Dynamic, Expr, Index, Literal, Load, Store
@@ -72,7 +72,7 @@ class IndirectAccess:
     def _load_register(self, offset: Dynamic, engine: str, extent: int) -> str:
         source = self.sources[offset.load.buffer]
         if source.tile is None:
-            raise InternalError(f"the offset {offset.load.buffer} has to be in HBM")
+            raise Refusal(f"the offset {offset.load.buffer} has to be in HBM", offset.load.buffer)
         linear = linearise(offset.load.index, source.shape)
         cell = Pattern(source.tile, source.tile.dtype, ((1, 1), (1, 1)), linear)
         register = self.builder.unique_name("$offset")
@@ -165,11 +165,11 @@ class IndirectAccess:
         """View an HBM tensor as a table; offsets and the partition axis select its rows."""
         source = self.sources[buffer]
         if source.tile is None:
-            raise InternalError(f"{buffer} is accessed indirectly and has to be in HBM")
+            raise Refusal(f"{buffer} is accessed indirectly and has to be in HBM", buffer)
         varying = {v for o in dynamic for e in o.load.index for v in e.variables}
         row_axes = tuple(a for a in point.free if point.env[a].extent > 1)
         if varying & set(row_axes):
-            raise InternalError(f"an index of {buffer} varies along free axes")
+            raise Refusal(f"an index of {buffer} varies along free axes")
         strides = [step for step, _ in row_major(source.shape)]
         along = linearise(index, source.shape).coefficient(point.partition)
         chosen = [strides[o.dimension] for o in dynamic]

@@ -7,6 +7,7 @@ both sides of the copy, so halos, strides, blocks and padding need no special ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -14,9 +15,8 @@ from itertools import product
 import numpy as np
 
 from glia.arch.kit import Arch
-from glia.base.affine import Affine
+from glia.base.affine import ZERO, Affine
 from glia.base.dtype import BF16, F32, U8, float_limits
-from glia.base.errors import InternalError
 from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
@@ -31,9 +31,11 @@ from glia.machine.emit.layout import (
     hbm_pattern,
     home_pattern,
 )
+from glia.machine.emit.refusal import Refusal
 from glia.tile.contraction import PARTITIONS, TRANSPOSABLE_BYTES
 from glia.tile.ir import Load
 
+PIECE_BYTES = 64 * 1024  # per partition: most of what is loaded at once to be transposed
 SHORT_RUN_BYTES = 64  # below this a DMA moves elements one by one and a PE transpose is cheaper
 
 
@@ -71,10 +73,9 @@ class Stager:
         if self._is_clipped(load, box):
             self._fill(home, load, partitions)
         if source.home is not None and not self._is_aligned(source.home, box):
-            self._transpose(load, box, source.home, home)
+            self._transpose_resident(load, box, source.home, home)
         elif source.home is None and self._wants_transpose(load, box, source):
-            natural = self._stage_row_major(load, box, source)
-            self._transpose(load, box, natural, home)
+            self._load_and_transpose(load, box, source, home)
         else:
             self._copy(load, box, source, home, partitions)
         return home
@@ -111,7 +112,7 @@ class Stager:
             position = self._guarded_dim(load, guard.expression)
             local = box.index[position].substitute({a: lows[a] + a for a in extents})
             if any(v not in extents for v in local.variables):
-                raise InternalError(f"guard on {load.buffer} depends on a loop: {local}")
+                raise Refusal(f"a guard on {load.buffer} depends on a loop: {local}", load.buffer)
             low, high = local.bounds(extents)
             if low < 0 or high >= guard.extent:
                 yield position, guard.extent
@@ -171,7 +172,7 @@ class Stager:
                     return None
                 continue
             if len(moving) != 1:
-                raise InternalError(f"a guard over several axes at once: {expression}")
+                raise Refusal(f"a guard is over several axes at once: {expression}")
             inside = _range_in_bounds(expression, moving[0], spans, extent)
             if inside is None:
                 return None
@@ -187,7 +188,7 @@ class Stager:
             return
         found = home_pattern(source.home, box.index, point)
         if found is None:
-            raise InternalError(f"{load.buffer} in SBUF does not line up with its reader")
+            raise Refusal(f"{load.buffer} in SBUF does not line up with it", load.buffer)
         pair = fold_dims((dst, found))
         self.builder.emit(TensorCopy(dst=pair[0], src=pair[1], on="gpsimd", loc=self.builder.loc))
 
@@ -228,43 +229,76 @@ class Stager:
         ]  # fmt: skip
         return max(plain, key=lambda d: box.env[f"box{d}"].extent, default=None)
 
-    def _stage_row_major(self, load: Load, box: Box, source: Source) -> Home:
-        """Load with another dimension on the partitions, so that DMA runs are contiguous."""
-        rows = self._row_axis(load, box)
-        assert rows is not None
+    def _stage_row_major(
+        self, load: Load, box: Box, source: Source, rows: int, part: Mapping[str, AxisRange]
+    ) -> Home:
+        """Load part of a box with dimension `rows` on the partitions: DMA runs are contiguous."""
         axes = {f"box{d.dim}": d.extent for d in box.dims}
         axes[box.partition] = box.rows
         index = tuple(e.substitute({box.partition: box.low + box.partition}) for e in box.index)
         low = index[rows] - f"box{rows}"
         index = (*index[:rows], Affine.of(f"box{rows}"), *index[rows + 1 :])
         moved = Load(load.buffer, load.dtype, index)
-        natural = find_box(moved, f"box{rows}", {}, axes)
+        natural = find_box(moved, f"box{rows}", part, axes)
         box_of_rows = replace(natural, low=low)
         home = self._new_home(moved, box_of_rows, PARTITIONS)
         self._copy(moved, box_of_rows, source, home, PARTITIONS)
         return home
 
-    def _transpose(self, load: Load, box: Box, source: Home, home: Home) -> None:
-        """Fill `home` from a home that has another dimension on the partitions."""
-        rows = source.partition_dim
-        axis = f"box{rows}"
-        if axis not in box.env:
-            raise InternalError(f"{load.buffer} cannot be transposed into place")
+    def _load_and_transpose(self, load: Load, box: Box, source: Source, home: Home) -> None:
+        """Fill `home` from HBM through the PE, in pieces of at most PIECE_BYTES."""
+        rows = self._row_axis(load, box)
+        assert rows is not None
+        others = [a for a in box.free if a != f"box{rows}"]
+        spans = {a: AxisRange(ZERO, box.env[a].extent) for a in others}
+        most = PIECE_BYTES // load.dtype.bytes
+
+        def stage(part: Mapping[str, AxisRange], whole: Sequence[str]) -> None:
+            elements = part[box.partition].extent * math.prod(spans[a].extent for a in whole)
+            if elements > most and whole:
+                with self.builder.loop(spans[whole[0]].extent) as index:
+                    stage({**part, whole[0]: AxisRange(index, 1)}, whole[1:])
+                return
+            found = {**part, **{a: spans[a] for a in whole}}
+            natural = self._stage_row_major(load, box, source, rows, found)
+            self._transpose(load, box, natural, home, found)
+
+        block = box.block * math.prod(spans[a].extent for a in others)
+        self._in_blocks(
+            box.rows,
+            box.block * max(1, most // block),
+            lambda start, count: stage({box.partition: AxisRange(start, count)}, others),
+        )
+
+    def _transpose_resident(self, load: Load, box: Box, source: Home, home: Home) -> None:
+        """Fill `home` from a resident buffer that has another dimension on the partitions."""
+        if f"box{source.partition_dim}" not in box.env:
+            raise Refusal(f"{load.buffer} cannot be transposed into place", load.buffer)
+        part = {box.partition: AxisRange(ZERO, box.rows), **box.env}
+        self._transpose(load, box, source, home, part)
+
+    def _transpose(
+        self, load: Load, box: Box, source: Home, home: Home, part: Mapping[str, AxisRange]
+    ) -> None:
+        """Fill part of `home` from a home that has another dimension on the partitions."""
+        axis = f"box{source.partition_dim}"
         others = [a for a in box.free if a != axis]
-        wide = box.env[axis].extent
+        first, fixed = box.low + part[box.partition].base, {a: part[a] for a in others}
 
         def block(start: Affine, count: int, column: Affine, extent: int) -> None:
             spans = {
-                box.partition: AxisRange(box.low + start, count),
+                box.partition: AxisRange(first + start, count),
                 axis: AxisRange(column, extent),
             }
-            self._transpose_blocks(box, source, home, axis, spans, others)
+            self._transpose_blocks(load, box, source, home, axis, {**fixed, **spans}, others)
 
         self._in_blocks(
-            box.rows,
+            part[box.partition].extent,
             box.block,
             lambda start, count: self._in_blocks(
-                wide, PARTITIONS, lambda column, extent: block(start, count, column, extent)
+                box.env[axis].extent,
+                PARTITIONS,
+                lambda column, extent: block(start, count, column, extent),
             ),
         )
 
@@ -279,6 +313,7 @@ class Stager:
 
     def _transpose_blocks(
         self,
+        load: Load,
         box: Box,
         source: Home,
         home: Home,
@@ -287,14 +322,14 @@ class Stager:
         others: Sequence[str],
     ) -> None:
         if others:
-            with self.builder.loop(box.env[others[0]].extent) as index:
-                inner = spans | {others[0]: AxisRange(box.env[others[0]].base + index, 1)}
-                self._transpose_blocks(box, source, home, axis, inner, others[1:])
+            with self.builder.loop(spans[others[0]].extent) as index:
+                inner = spans | {others[0]: AxisRange(spans[others[0]].base + index, 1)}
+                self._transpose_blocks(load, box, source, home, axis, inner, others[1:])
             return
         data = home_pattern(source, box.index, Point(spans, axis, (box.partition,)))
         dst = home_pattern(home, box.index, Point(spans, box.partition, (axis,)))
         if data is None or dst is None:
-            raise InternalError("a transposed block does not line up with its homes")
+            raise Refusal(f"a transposed block of {load.buffer} does not line up", load.buffer)
         self._emit_transpose(dst, data)
 
     def _emit_transpose(self, dst: Pattern, data: Pattern) -> None:
@@ -384,7 +419,7 @@ def _range_in_bounds(
     span = spans[axis]
     start = expression.substitute({a: s.base for a, s in spans.items()})
     if not start.is_constant:
-        raise InternalError(f"a guard depends on a loop: {start}")
+        raise Refusal(f"a guard depends on a loop: {start}")
     first, count = 0, span.extent
     values = [v for v in range(first, count) if 0 <= start.constant + coefficient * v < extent]
     if not values:
@@ -405,5 +440,5 @@ def home_pattern_at_any_row(home: Home, index: Sequence[Affine], point: Point) -
     aligned[point.partition] = AxisRange(point.env[point.partition].base - row, point.partitions)
     pattern = home_pattern(home, index, replace(point, env=aligned))
     if pattern is None or row + point.partitions > home.block:
-        raise InternalError(f"no pattern for {index} in {home.tile.name}")
+        raise Refusal(f"rows of {home.tile.name} are in two blocks: {start}")
     return replace(pattern, partition=Affine((), row))

@@ -21,7 +21,8 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
-from glia.machine.passes.place import OnChipMemoryFull, place
+from glia.machine.passes.on_chip_space import OnChipMemoryFull
+from glia.machine.passes.place import place
 from glia.machine.passes.rename_tiles import rename_tiles
 from glia.machine.passes.schedule import schedule_keeping_engines
 from glia.machine.passes.spread_operands import use_both_memories

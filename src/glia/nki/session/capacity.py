@@ -14,7 +14,12 @@ from glia.base.loc import UNKNOWN, Loc
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.passes.lifetimes import Lifetime
-from glia.machine.passes.place import ON_CHIP_ALIGNMENT, OnChipSpace, memory_full, on_chip_spaces
+from glia.machine.passes.on_chip_space import (
+    ON_CHIP_ALIGNMENT,
+    assign_addresses,
+    memory_full,
+    on_chip_capacities,
+)
 
 _OPERANDS: dict[type[Instr], tuple[str, ...]] = {}  # names of the operands
 
@@ -67,15 +72,15 @@ class OnChipUsage:
 
     def require_fit(self) -> None:
         """OnChipMemoryFull when the tiles live at one time do not fit."""
-        spaces = on_chip_spaces(self._arch)
-        is_little = all(n <= spaces[memory].capacity // 2 for memory, n in self._bytes.items())
+        capacities = on_chip_capacities(self._arch)
+        is_little = all(n <= capacities[memory] // 2 for memory, n in self._bytes.items())
         if is_little and not self._has_addresses:
             return
         used = [each for each in self._tiles.values() if each[1].first >= 0]
-        for tile, _, address in used:
-            if address is not None:
-                spaces[tile.memory].reserve(address, tile)
-        for tile, use, address in sorted(used, key=lambda each: (each[1].first, each[0].name)):
-            space: OnChipSpace = spaces[tile.memory]
-            if address is None and space.place(tile, Lifetime(use.first, use.last)) is None:
-                raise memory_full(space, tile, use.loc)
+        fixed = [(tile, address) for tile, _, address in used if address is not None]
+        wanted = [
+            (tile, Lifetime(use.first, use.last)) for tile, use, place in used if place is None
+        ]
+        _, overflows = assign_addresses(wanted, fixed, capacities, self._arch)
+        if overflows:
+            raise memory_full(overflows, self._tiles[overflows[0].tile.name][1].loc)

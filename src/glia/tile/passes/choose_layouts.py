@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from glia.arch.instances import get_target
 from glia.base.affine import Affine
+from glia.base.errors import CompileError, Misfit
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, can_transpose, contraction_operands, row_dim
-from glia.tile.ir import Branch, Layout, Load, Nest, Program, Schedule, While, calls, loads
+from glia.tile.ir import Branch, Buffer, Layout, Load, Nest, Program, Schedule, While, calls, loads
 from glia.tile.passes.schedule import LARGEST_SHARE
 
 RESIDENT_SHARE = 0.5  # of SBUF; the rest is for staged operands and temporaries of nests
-SMALLEST_TILE = 128  # elements of a free axis at which tiles are no longer halved
+ATTEMPTS_IN_HALVES = 6  # after which no buffer stays resident
 
 
 @dataclass
@@ -49,57 +50,79 @@ def choose_layouts(program: Program, options: CompileOptions) -> Program:
     return replace(program, layouts=layouts, notes=notes)
 
 
-def evict(program: Program, options: CompileOptions) -> Program | None:
-    """A program that needs less SBUF, or None when nothing is left to evict or shrink.
+def evict(
+    program: Program, options: CompileOptions, error: Exception, attempt: int
+) -> Program | None:
+    """The program with resident buffers in HBM that hold what overflowed, or None without any.
 
-    Moves the larger half of the resident buffers to HBM; without any, halves tiles.
+    The larger half of those that are live where memory did not suffice; after a few attempts all.
     """
-    resident = sorted(program.layouts, key=lambda name: program.buffers[name].bytes)
-    if not resident:
-        return _shrink_tiles(program)
-    kept = resident[: len(resident) // 2]
-    spilled = sum(program.buffers[name].bytes for name in resident[len(kept) :])
+    live = error.facts.get("live") if isinstance(error, CompileError) else None
+    if not isinstance(live, Set):
+        return None
+    names = {str(name).partition("'")[0].rpartition(".")[0] for name in live}
+    blamed = sorted(names & set(program.layouts), key=lambda n: (program.buffers[n].bytes, n))
+    if attempt > ATTEMPTS_IN_HALVES:
+        blamed = sorted(program.layouts)
+    if not blamed:
+        return None
+    evicted = blamed if attempt > ATTEMPTS_IN_HALVES else blamed[len(blamed) // 2 :]
+    spilled = sum(program.buffers[name].bytes for name in evicted)
     note = f"{spilled} bytes of intermediates are spilled to HBM to make room for working tiles"
-    layouts = {name: program.layouts[name] for name in kept}
+    layouts = {name: at for name, at in program.layouts.items() if name not in evicted}
     return replace(program, layouts=layouts, notes=(*program.notes, note))
 
 
-def _shrink_tiles(program: Program) -> Program | None:
-    """Halve the longest free tile of every elementwise nest above SMALLEST_TILE."""
-    schedules = dict(program.schedules)
-    for name, schedule in program.schedules.items():
-        free = {a: n for a, n in schedule.tiles.items() if a != schedule.partition}
-        longest = max(free, key=lambda axis: free[axis], default="")
-        if schedule.engine == "vector" and longest and free[longest] > SMALLEST_TILE:
-            tiles = dict(schedule.tiles) | {longest: -(-free[longest] // 2)}
-            schedules[name] = replace(schedule, tiles=tiles)
-    if schedules == dict(program.schedules):
+def evict_misfits(
+    program: Program, options: CompileOptions, error: Exception, attempt: int
+) -> Program | None:
+    """The program with the buffers in HBM that a nest cannot use where they are."""
+    misfits = error.choices if isinstance(error, Misfit) else frozenset()
+    layouts = {name: at for name, at in program.layouts.items() if name not in misfits}
+    if len(layouts) == len(program.layouts):
         return None
-    return replace(program, schedules=schedules)
+    note = f"{', '.join(sorted(misfits))} go through HBM: a nest cannot use them in SBUF"
+    return replace(program, layouts=layouts, notes=(*program.notes, note))
+
+
+def unreached_buffers(
+    nest: Nest, schedule: Schedule, rows: Mapping[str, int], buffers: Mapping[str, Buffer]
+) -> set[str]:
+    """The buffers, resident with these dimensions on their partitions, that a nest cannot access.
+
+    Under the schedule it can neither reach them in place nor, for a read, transpose them.
+    """
+    found: set[str] = set()
+    aligned = _block_aligned_axes(nest, schedule)
+    target = nest.target
+    if target.buffer in rows:
+        row = rows[target.buffer]
+        is_plain = not target.dynamic and not target.combine and row >= 0
+        in_place = is_plain and row_dim(target.index, schedule.partition) == row
+        if not in_place or not _is_aligned(buffers[target.buffer], target.index, row, aligned):
+            found.add(target.buffer)
+    for load, partition in _reads(nest, schedule):
+        row = rows.get(load.buffer, -1)
+        if load.buffer in rows and not _can_read(buffers, load, partition, row, aligned):
+            found.add(load.buffer)
+    return found
 
 
 def _candidate_rows(program: Program) -> dict[str, int]:
     """Buffers that could be resident, with the dimension on their partitions."""
-    top = [s for s in program.body if isinstance(s, Nest)]
-    inside = {n.name for n in program.nests()} - {n.name for n in top}
+    top = {statement.name for statement in program.body if isinstance(statement, Nest)}
     rows: dict[str, int] = {}
     excluded: set[str] = _pinned_buffers(program)
     for nest in program.nests():
-        target = nest.target
-        found = row_dim(target.index, program.schedules[nest.name].partition)
-        is_plain = not target.dynamic and not target.combine and found >= 0
-        aligned = _block_aligned_axes(nest, program.schedules[nest.name])
-        is_reached = is_plain and _is_aligned(program, target.buffer, target.index, found, aligned)
-        if nest.name in inside or not is_reached or rows.get(target.buffer, found) != found:
-            excluded.add(target.buffer)
-        rows[target.buffer] = found
+        found = row_dim(nest.target.index, program.schedules[nest.name].partition)
+        if rows.setdefault(nest.target.buffer, found) != found:
+            excluded.add(nest.target.buffer)
     for nest in program.nests():
         schedule = program.schedules[nest.name]
-        aligned = _block_aligned_axes(nest, schedule)
-        for load, partition in _reads(nest, schedule):
-            row = rows.get(load.buffer, -1)
-            if nest.name in inside or not _can_read(program, load, partition, row, aligned):
-                excluded.add(load.buffer)
+        if nest.name in top:
+            excluded |= unreached_buffers(nest, schedule, rows, program.buffers)
+        else:
+            excluded |= {nest.target.buffer, *(load.buffer for load, _ in _reads(nest, schedule))}
     is_temporary = {n for n, b in program.buffers.items() if b.role == "temporary"}
     return {n: d for n, d in rows.items() if n in is_temporary and n not in excluded}
 
@@ -137,25 +160,29 @@ def _block_aligned_axes(nest: Nest, schedule: Schedule) -> frozenset[str]:
 
 
 def _is_aligned(
-    program: Program, buffer: str, index: Sequence[Affine], rows: int, aligned: frozenset[str]
+    buffer: Buffer, index: Sequence[Affine], rows: int, aligned: frozenset[str]
 ) -> bool:
     """Whether a tile's rows begin where a block of rows does, or there is one block only.
 
     Row i of a resident buffer is on partition i % 128 of block i // 128, which is no affine
     function of a loop that advances by fewer rows.
     """
-    is_one_block = program.buffers[buffer].shape[rows] <= PARTITIONS
+    is_one_block = buffer.shape[rows] <= PARTITIONS
     return is_one_block or aligned.issuperset(index[rows].variables)
 
 
 def _can_read(
-    program: Program, load: Load, partition: str, rows: int, aligned: frozenset[str]
+    buffers: Mapping[str, Buffer],
+    load: Load,
+    partition: str,
+    rows: int,
+    aligned: frozenset[str],
 ) -> bool:
     """Whether a reader can read a resident buffer with dimension `rows` on the partitions."""
     if rows < 0 or load.dynamic:
         return False
     if row_dim(load.index, partition) == rows:
-        return _is_aligned(program, load.buffer, load.index, rows, aligned)
+        return _is_aligned(buffers[load.buffer], load.index, rows, aligned)
     return can_transpose(load, partition, rows) and aligned.issuperset(load.index[rows].variables)
 
 

@@ -59,20 +59,9 @@ class NestScheduler:
     # --- elementwise and reductions ---------------------------------------------------------------
 
     def _vector(self, nest: Nest) -> Schedule:
-        candidates = [axis.name for axis in nest.parallel_axes if axis.extent > 1] or [""]
-        varying = _indirect_axes(nest)
-        if varying:
-            candidates = [a for a in candidates if a in varying] or [""]
+        candidates = partition_candidates(nest)
         partition = min(candidates, key=lambda axis: self._vector_cost(nest, axis))
-        tiles, order = _vector_tiles(nest, partition, varying, self.family)
-        if nest.target.combine not in ("", "add") or self._adds_integers(nest):
-            tiles |= dict.fromkeys(varying, 1)
-        return Schedule("vector", partition, tiles, order)
-
-    def _adds_integers(self, nest: Nest) -> bool:
-        """Whether it is an integer scatter-add: DMA adds in float32, so GpSimd adds row by row."""
-        dtype = self.buffers[nest.target.buffer].dtype
-        return bool(nest.target.combine) and not dtype.is_float
+        return vector_schedule(nest, partition, self.family)
 
     def _vector_cost(self, nest: Nest, partition: str) -> float:
         """Estimated time in units of one element per partition."""
@@ -252,6 +241,29 @@ class NestScheduler:
         sides = [*stationary_axes, *columns] if is_heavy else [*columns, *stationary_axes]
         swept = [a.name for a in nest.reduced_axes]
         return (*batch, *rest, *sides, *swept)
+
+
+def partition_candidates(nest: Nest) -> list[str]:
+    """The axes that a vector schedule may have on the partitions, in order; "" where none may."""
+    candidates = [axis.name for axis in nest.parallel_axes if axis.extent > 1] or [""]
+    varying = _indirect_axes(nest)
+    return [a for a in candidates if a in varying] or [""] if varying else candidates
+
+
+def vector_schedule(
+    nest: Nest, partition: str, family: ModelFamily = FAMILIES["generic"]
+) -> Schedule:
+    """The schedule without the PE that has this axis on the partitions."""
+    varying = _indirect_axes(nest)
+    tiles, order = _vector_tiles(nest, partition, varying, family)
+    if nest.target.combine not in ("", "add") or _adds_integers(nest):
+        tiles |= dict.fromkeys(varying, 1)
+    return Schedule("vector", partition, tiles, order)
+
+
+def _adds_integers(nest: Nest) -> bool:
+    """Whether it is an integer scatter-add: DMA adds in float32, so GpSimd adds row by row."""
+    return bool(nest.target.combine) and not nest.dtype.is_float
 
 
 def schedule_nests(program: Program, options: CompileOptions) -> Program:

@@ -4,15 +4,15 @@
     model = glia.load(neff)
     outputs = model(*arrays)
 
-Everything is imported on first use.
+Everything is imported on first use, and this module imports next to nothing: an interrupt that
+comes while it loads cannot be caught by the commands.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from glia.base.lazy_imports import lazy_attributes
 
+TYPE_CHECKING = False  # as in `typing`, which takes longer to import than all else here
 if TYPE_CHECKING:
     from glia.compiler import compile
     from glia.neff.package import Neff

@@ -36,9 +36,20 @@ class PassResult:
     total: int
 
 
+@dataclass(frozen=True)
+class PassStart:
+    """A pass that begins: its name and its position."""
+
+    name: str
+    index: int
+    total: int
+
+
 Observer = Callable[[PassResult], None]
+Starting = Callable[[PassStart], None]
 
 IMPORT = "import"  # the name of the step before the first pass
+COMPARE = "compare alternatives"  # and of what follows the last
 
 _BEFORE_CASTS = PIPELINE[[each.name for each in PIPELINE].index("cast_dtypes") - 1].name
 
@@ -125,8 +136,15 @@ def write_dump(directory: str, step: PassResult) -> None:
         path.write_text(text_of(step.level, step.ir), encoding="utf-8")
 
 
-def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | None = None) -> Neff:
+def compile_graph(
+    graph: Graph,
+    options: CompileOptions,
+    observer: Observer | None = None,
+    starting: Starting | None = None,
+) -> Neff:
     """Run the pipeline on an imported graph and wrap the result.
+
+    `starting` is called when a pass begins in this process, the observer when one has ended.
 
     Where `--auto-cast` allows several precisions, the program that runs fastest is kept. The
     observer sees the passes of the first, and of what is kept where that was made in this process.
@@ -141,7 +159,7 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     from glia.compile_report import cast_report, casts_anything
 
     check_options(options)
-    before = run_pipeline(graph, options, observer, stop_after=_BEFORE_CASTS)
+    before = run_pipeline(graph, options, observer, stop_after=_BEFORE_CASTS, starting=starting)
     ladder = precision_ladder(options)
     if not casts_anything(before, options):
         ladder = ladder[-1:]
@@ -153,7 +171,10 @@ def compile_graph(graph: Graph, options: CompileOptions, observer: Observer | No
     def build(alternative: CompileOptions) -> Neff:
         passed = steps.setdefault(alternative, [])
         observe = observer if alternative is ladder[0] else observer and passed.append
-        return _finish(graph, before, options, alternative, observe)
+        neff = _finish(graph, before, options, alternative, observe, starting)
+        if starting:
+            starting(PassStart(COMPARE, len(PIPELINE), len(PIPELINE)))
+        return neff
 
     neff, place, compared = fastest(ladder, build, processes)
     if place and observer:
@@ -178,6 +199,7 @@ def _finish(
     options: CompileOptions,
     alternative: CompileOptions,
     observer: Observer | None,
+    starting: Starting | None,
 ) -> Neff:
     """The NEFF of a graph, of which `before` is what passes before the casts have made."""
     from glia.compile_report import nest_report
@@ -196,7 +218,9 @@ def _finish(
         if observer:
             observer(step)
 
-    result = run_pipeline(before, alternative, observe, start_after=_BEFORE_CASTS)
+    result = run_pipeline(
+        before, alternative, observe, start_after=_BEFORE_CASTS, starting=starting
+    )
     results = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(program, Program) for program in results):
         raise InternalError("the pipeline did not end in machine programs")
@@ -238,10 +262,12 @@ def run_pipeline(
     observer: Observer | None = None,
     stop_after: str = "",
     start_after: str = "",
+    starting: Starting | None = None,
 ) -> Any:
     """The result of every pass in order, or of those up to and including `stop_after`.
 
     With `start_after`, `graph` is what the passes up to and including that one have made.
+    `observer` is called when a pass has ended, `starting` when one begins.
     """
     ir: Any = graph
     total = len(PIPELINE)
@@ -254,6 +280,8 @@ def run_pipeline(
     while index < total and stop_after != IMPORT:
         each = PIPELINE[index]
         index += 1
+        if starting:
+            starting(PassStart(each.name, index, total))
         started = time.perf_counter()
         try:
             ir = _run_pass(each, ir, options)

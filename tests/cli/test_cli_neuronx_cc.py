@@ -41,7 +41,7 @@ def compiled_with(monkeypatch: pytest.MonkeyPatch) -> list[CompileOptions]:
     """The options the command line hands to the compiler, which answers with a known NEFF."""
     seen: list[CompileOptions] = []
 
-    def compile_graph(graph: object, options: CompileOptions, observer: object) -> Neff:
+    def compile_graph(graph: object, options: CompileOptions, *observers: object) -> Neff:
         seen.append(options)
         return example_neff(is_compressed=not options.fast_loading_neuron_binaries)
 

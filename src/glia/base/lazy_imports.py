@@ -1,11 +1,16 @@
-"""Package attributes that are imported on first access."""
+"""Package attributes that are imported on first access.
+
+Part of the start of every command: it imports what the interpreter has loaded already.
+"""
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def lazy_attributes(
@@ -18,7 +23,8 @@ def lazy_attributes(
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = namespace[name] = getattr(importlib.import_module(home), name)
+        __import__(home)
+        value = namespace[name] = getattr(sys.modules[home], name)
         return value
 
     def names() -> list[str]:

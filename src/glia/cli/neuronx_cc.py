@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from glia.cc_flags import (
 from glia.cli.console import Progress
 from glia.cli.errors import NotOneFile
 from glia.cli.guard import GuardedGroup, check_writable
-from glia.compile_messages import LEVELS, Console
+from glia.compile_messages import LEVELS, Console, severity
 from glia.compiler import PassResult, compile_graph, write_dump
 from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options, ineffective_options
 
@@ -284,10 +285,9 @@ def _console(context: click.Context, options: CompileOptions, warnings: list[str
 
 def _compile(model: str, options: CompileOptions, console: Console) -> None:
     started = time.perf_counter()
-    progress = Progress(f"compiling {Path(model).name}")
+    is_silent = severity(options.verbose) > logging.WARNING
 
     def observe(step: PassResult) -> None:
-        progress(step)
         console.debug(f"{step.name}: {step.seconds:.3f} s")
         if options.dump:
             write_dump(options.dump, step)
@@ -297,12 +297,11 @@ def _compile(model: str, options: CompileOptions, console: Console) -> None:
     try:
         from glia.frontend.registry import read_module
 
-        neff = compile_graph(read_module(Path(model)), options, observe)
+        with Progress(f"compiling {Path(model).name}", is_silent=is_silent) as progress:
+            neff = compile_graph(read_module(Path(model)), options, observe, progress)
     except Exception as error:
         console.debug(f"failed: {error}")
         raise
-    finally:
-        progress.clear()
     for note in neff.notes:
         console.warning(note)
     with writing(options.output):

@@ -1,16 +1,20 @@
-"""Entry points of the console commands; an interrupt while modules load exits with 130."""
+"""Entry points of the console commands; an interrupt while modules load exits with 130.
+
+What is imported before `_start` runs is as little as can be: an interrupt there is a traceback.
+"""
 
 from __future__ import annotations
 
-import importlib
 import sys
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 
 def _start(command: str) -> None:
+    module = f"glia.cli.{command}"
     try:
-        importlib.import_module(f"glia.cli.{command}").main()
+        __import__(module)
+        sys.modules[module].main()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         sys.exit(INTERRUPTED)

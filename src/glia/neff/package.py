@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glia.base.files import read_file, write_atomically
+from glia.base.notebook import describe
 from glia.machine.binary.errors import NeffError
 from glia.machine.ir import Binding, Program
 from glia.neff.read import read_neff
@@ -38,6 +39,25 @@ class Neff:
             for bindings in (self.inputs, self.outputs)
         )
         return f"<neff {self.name} for {self.target}: {given} -> {made}>"
+
+    def _repr_html_(self) -> str:
+        """A summary for notebooks."""
+        return self.describe_html(f"Neff {self.name}", ())
+
+    def describe_html(self, title: str, facts: Iterable[tuple[str, str]]) -> str:
+        """Target, size and tensors under a title, with more facts behind them."""
+        instructions = sum(sum(1 for _ in program.instructions()) for program in self.programs)
+        known = (
+            ("target", self.target),
+            ("cores", str(len(self.programs))),
+            ("instructions", f"{instructions:,}"),
+        )
+        rows = [
+            (usage, b.name, f"{b.dtype}[{','.join(map(str, b.shape))}]")
+            for usage, bindings in (("input", self.inputs), ("output", self.outputs))
+            for b in bindings
+        ]
+        return describe(title, (*known, *facts), ("", "tensor", "type"), rows)
 
     @property
     def program(self) -> Program:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from glia.arch import Target, get_target
 from glia.base.files import write_atomically
+from glia.base.notebook import describe
 from glia.machine.ir import Program
 from glia.machine.scratchpad import scratchpad
 from glia.profile.bandwidth import Bandwidth, hbm_bandwidth
@@ -47,6 +48,22 @@ class Profile:
     def __repr__(self) -> str:
         name, target = self.program.name, self.target.name
         return f"<profile of {name}: {self.latency_us:.2f} us on {target} (simulated)>"
+
+    def _repr_html_(self) -> str:
+        """A summary for notebooks."""
+        facts = (
+            ("latency", f"{self.latency_us:,.2f} us"),
+            ("of the 16-bit matrix peak", f"{self.mfu:.2%}"),
+            ("HBM", f"{self.hbm_gbps:,.1f} GB/s"),
+            ("instructions", f"{self.instructions:,}"),
+        )
+        tracks = [*self.engines.items(), *((queue_track(n), q) for n, q in self.queues.items())]
+        rows = [
+            (name, f"{each.busy_us:,.2f} us", f"{each.utilization:.1%}", f"{each.instructions:,}")
+            for name, each in tracks
+        ]
+        title = f"Profile of {self.program.name} on {self.target.name}, simulated"
+        return describe(title, facts, ("", "busy", "share", "instructions"), rows)
 
     @property
     def latency_us(self) -> float:

@@ -67,6 +67,13 @@ class Model:
     def __repr__(self) -> str:
         return f"<model of {self.neff!r} on device {self.device}>"
 
+    def _repr_html_(self) -> str:
+        """A summary for notebooks."""
+        facts = [("device", self.device)]
+        if self.notifications.total:
+            facts.append(("notifications of the latest run", f"{self.notifications.total:,}"))
+        return self.neff.describe_html(f"Model {self.neff.name}", facts)
+
     @property
     def inputs(self) -> tuple[Binding, ...]:
         """Name, shape and dtype of every input, in order."""

@@ -1,0 +1,86 @@
+"""Every kind of nest compiles at every size, on every target, and computes what its graph does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glia
+from glia.arch.instances import COMPILED_TARGETS, get_target
+from glia.frontend.registry import read_module
+from glia.graph.evaluate import evaluate
+from support.size_walk.kinds import KINDS, Model, hlo_bytes
+from support.size_walk.limits import limits, long_limits
+
+TARGETS = [name for name in COMPILED_TARGETS if name != "inf1"]
+LARGEST = 600  # of the nightly walk
+SAMPLES = 16  # sizes of each kind and target beside those around limits
+LEVELS = (1, 2, 3)
+# Sizes in which programs grow with the square or worse of the extent: steps of a sort, or scores
+SQUARE = frozenset(("sort", "sort_rows", "top_k", "argmax", "attention", "reduce_all"))
+
+Case = tuple[str, str, int, int]  # kind, target, extent, optimisation level
+
+
+def cheap_cases() -> Iterator[Case]:
+    """Two sizes around limits for each kind; targets and levels take turns."""
+    for position, kind in enumerate(KINDS):
+        for turn in range(2):
+            number = 2 * position + turn
+            target = TARGETS[number % len(TARGETS)]
+            sizes = limits(get_target(target).arch)
+            if kind in SQUARE:
+                sizes = sizes[:4]
+            level = LEVELS[number % len(LEVELS)]
+            yield kind, target, sizes[7 * number % len(sizes)], level
+
+
+def check(case: Case, *, is_run: bool) -> None:
+    """Compile, with the law of every level; with `is_run` compare with the graph's values."""
+    kind, target, extent, level = case
+    model = KINDS[kind](extent)
+    data = hlo_bytes(model)
+    neff = glia.compile(data, target=target, optlevel=level, verify=True)
+    if is_run:
+        _compare(case, data, neff, model)
+
+
+def _compare(case: Case, data: bytes, neff: Any, model: Model) -> None:
+    arguments = [np.asarray(each) for each in model[1]]
+    found = glia.load(neff)(*arguments)
+    wanted = evaluate(read_module(data), arguments)
+    for a, b in zip(found, wanted, strict=True):
+        wide_a, wide_b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        finite = np.abs(wide_b[np.isfinite(wide_b)])
+        tolerance = 0 if b.dtype.kind in "iub" else 1e-2 if b.dtype.itemsize == 2 else 5e-5
+        scale = tolerance * np.max(finite, initial=1.0)
+        np.testing.assert_allclose(wide_a, wide_b, tolerance, scale, err_msg=f"{case}")
+
+
+@pytest.mark.parametrize("case", [*cheap_cases()], ids=lambda case: "-".join(map(str, case)))
+def test_a_kind_at_a_size_next_to_a_limit(case: Case) -> None:
+    check(case, is_run=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_at_sizes_from_1_to_600(kind: str, target: str) -> None:
+    generator = Random(f"{kind} {target}")
+    largest = LARGEST // 2 if kind in SQUARE else LARGEST
+    sizes = {generator.randint(1, largest) for _ in range(SAMPLES)}
+    sizes |= {n for n in limits(get_target(target).arch) if n <= largest}
+    for number, extent in enumerate(sorted(sizes)):
+        level = LEVELS[number % len(LEVELS)] if kind not in SQUARE else 2
+        check((kind, target, extent, level), is_run=number % 5 == 0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SQUARE])
+def test_a_kind_at_sizes_next_to_the_limits_of_partitions(kind: str) -> None:
+    for number, extent in enumerate(long_limits(get_target("trn2").arch)):
+        check((kind, "trn2", extent, 2), is_run=number == 0)

@@ -123,6 +123,12 @@ def split_wrapper_flags(words: Sequence[str]) -> tuple[list[str], dict[str, str]
     return rest, wrapper
 
 
+def cache_flags(wrapper: Mapping[str, str]) -> list[str]:
+    """The flags of wrappers that say where compilations are cached, as the command's arguments."""
+    given = ["--cache_dir", wrapper["--cache_dir"]] if "--cache_dir" in wrapper else []
+    return [*given, *(["--no_cache"] if "--no_cache" in wrapper else [])]
+
+
 def split_ignored_flags(arguments: Sequence[str]) -> tuple[list[str], list[IgnoredFlag]]:
     """The arguments without the flags that are accepted but have no effect, and those flags."""
     rest: list[str] = []
@@ -161,6 +167,10 @@ def environment_flags() -> EnvironmentFlags:
     words, wrapper = split_wrapper_flags(environment_words())
     words, ignored = split_ignored_flags(words)
     found = EnvironmentFlags({}, wrapper, ignored)
+    if "--cache_dir" in wrapper:
+        found.options["cache_dir"] = wrapper["--cache_dir"]
+    if "--no_cache" in wrapper:
+        found.options["no_cache"] = True
     while words:
         _take_flag(words, found.options)
     return found

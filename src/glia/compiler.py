@@ -16,7 +16,13 @@ from glia.base.errors import CompileError, InternalError, Misfit
 from glia.base.output_files import writing
 from glia.cc_flags import resolve_options
 from glia.compile_messages import Console
-from glia.options import CompileOptions, OptionArguments, check_options, ineffective_options
+from glia.options import (
+    UNRECORDED_OPTIONS,
+    CompileOptions,
+    OptionArguments,
+    check_options,
+    ineffective_options,
+)
 from glia.pipeline import PIPELINE, Pass, resolve
 
 if TYPE_CHECKING:
@@ -55,9 +61,6 @@ _BEFORE_CASTS = PIPELINE[[each.name for each in PIPELINE].index("cast_dtypes") -
 
 _RECOVERY_POINTS = {recovery.to for each in PIPELINE for recovery in each.recoveries}
 
-# Options that do not change the program, and so are not written into the NEFF.
-_UNRECORDED_OPTIONS = {"logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs"}
-
 _PRINTERS = {
     "graph": "glia.graph.text:print_graph",
     "tile": "glia.tile.text:print_program",
@@ -88,8 +91,6 @@ def compile(
     `logfile`, `verbose` and `dump` write, and print, only where they are given. Raises a
     CompileError for what the user can fix; warns of an option without effect.
     """
-    from glia.frontend.registry import read_module
-
     explicit = {"target": target, "optlevel": optlevel, "auto_cast": auto_cast, **options}
     chosen, given = resolve_options("glia.compile", explicit, {"auto_cast": "none"})
     check_options(chosen)
@@ -97,13 +98,41 @@ def compile(
     if chosen.dump:
         observers.append(functools.partial(write_dump, chosen.dump))
     with _messages(chosen, given):
-        neff = compile_graph(read_module(module), chosen, _all_of(observers))
+        neff = compile_module(module, chosen, _all_of(observers), is_observed=observer is not None)
     if "output" in given:
         with writing(chosen.output):
             neff.save(chosen.output)
     for name, instead in ineffective_options(chosen).items():
         warnings.warn(f"{name} has no effect yet: {instead}", stacklevel=2)
     return neff
+
+
+def compile_module(
+    module: object,
+    options: CompileOptions,
+    observer: Observer | None = None,
+    starting: Starting | None = None,
+    *,
+    is_observed: bool = False,
+) -> Neff:
+    """The NEFF of what `read_module` takes, from the compile cache where the options name one.
+
+    A compilation that is observed, dumped or verified runs every pass, and is not taken from the
+    cache; a graph, which has no serialized form, is not stored in it. `observer` and `starting` are
+    those of `compile_graph`.
+    """
+    from glia.cache.store import cache_of
+    from glia.frontend.hlo import import_hlo
+    from glia.frontend.registry import read_module, serialized_hlo
+
+    check_options(options)
+    cache = None if is_observed or options.dump or options.verify else cache_of(options)
+    hlo = serialized_hlo(module) if cache else None
+    if cache is None or hlo is None:
+        return compile_graph(read_module(module), options, observer, starting)
+    return cache.compiled(
+        hlo, options, lambda: compile_graph(import_hlo(hlo), options, observer, starting)
+    )
 
 
 def _all_of(observers: Sequence[Observer]) -> Observer | None:
@@ -227,9 +256,7 @@ def _finish(
     recorded = dataclasses.asdict(options)
     return Neff(
         programs=tuple(_restore_boundary_types(program, graph) for program in results),
-        options={
-            name: value for name, value in recorded.items() if name not in _UNRECORDED_OPTIONS
-        },
+        options={name: value for name, value in recorded.items() if name not in UNRECORDED_OPTIONS},
         statistics={"flops": count_flops(graph)},
         report={"nests": nest_report(tiles[0], machines[0].emitted if machines else {})},
         is_compressed=not options.fast_loading_neuron_binaries,

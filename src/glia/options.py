@@ -40,6 +40,17 @@ class CompileOptions:
     product_limits: bool = False  # refuse the small floats that the product refuses
     verify: bool = False  # check the law of every level after every pass
     dump: str = ""  # directory for every level's text
+    cache_dir: str = ""  # directory of the compile cache; "": that of NEURON_COMPILE_CACHE_URL
+    no_cache: bool = False  # compile even what the cache has
+
+
+# Options that change neither the program nor what is recorded in the NEFF
+UNRECORDED_OPTIONS = frozenset(
+    {
+        "logfile", "output", "verbose", "dump", "verify", "num_parallel_jobs", "cache_dir",
+        "no_cache",
+    }
+)  # fmt: skip
 
 
 class OptionArguments(TypedDict, total=False):
@@ -68,6 +79,8 @@ class OptionArguments(TypedDict, total=False):
     product_limits: bool
     verify: bool
     dump: str
+    cache_dir: str
+    no_cache: bool
 
 
 # The values each option may have, the default first (source: the product's CLI reference).

@@ -41,11 +41,11 @@ def compiled_with(monkeypatch: pytest.MonkeyPatch) -> list[CompileOptions]:
     """The options the command line hands to the compiler, which answers with a known NEFF."""
     seen: list[CompileOptions] = []
 
-    def compile_graph(graph: object, options: CompileOptions, *observers: object) -> Neff:
+    def compile_module(model: object, options: CompileOptions, *observers: object) -> Neff:
         seen.append(options)
         return example_neff(is_compressed=not options.fast_loading_neuron_binaries)
 
-    monkeypatch.setattr(neuronx_cc, "compile_graph", compile_graph)
+    monkeypatch.setattr(neuronx_cc, "compile_module", compile_module)
     return seen
 
 
@@ -302,7 +302,7 @@ def test_an_error_of_ours_is_one_screen_with_status_70(monkeypatch: pytest.Monke
     def fail(*_: object) -> Neff:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(neuronx_cc, "compile_graph", fail)
+    monkeypatch.setattr(neuronx_cc, "compile_module", fail)
     result = invoke(*BASE)
     assert result.exit_code == 70
     assert result.stderr.startswith("[internal error] ZeroDivisionError")
@@ -313,7 +313,7 @@ def test_interrupting_leaves_no_partial_file(monkeypatch: pytest.MonkeyPatch) ->
     def interrupt(*_: object) -> Neff:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(neuronx_cc, "compile_graph", interrupt)
+    monkeypatch.setattr(neuronx_cc, "compile_module", interrupt)
     result = invoke(*BASE)
     assert result.exit_code == 130
     assert {path.name for path in Path().iterdir()} == {"model.pb", "log-neuron-cc.txt"}

@@ -11,7 +11,7 @@ from house.source import PACKAGE, functions, imported, nodes_of, place, python_f
 ORDER = (
     "base", "arch", "options", "cc_flags", "isa", "graph", "frontend", "tile", "machine", "neff",
     "custom_call", "pipeline", "sim", "timing", "alternatives", "compile_report",
-    "compile_messages", "compiler", "profile", "runtime", "nki", "kernels", "plugins",
+    "compile_messages", "cache", "compiler", "profile", "runtime", "nki", "kernels", "plugins",
     "conformance", "cli",
 )  # fmt: skip
 

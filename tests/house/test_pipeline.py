@@ -46,7 +46,7 @@ def test_passes_obey_options_that_exist() -> None:
 def test_an_option_is_obeyed_or_said_to_have_no_effect() -> None:
     of_commands = {"framework", "logfile", "output", "verbose", "dump"}
     of_compile = {"verify", "fast_loading_neuron_binaries", "fast_context_switch"}
-    of_compile.add("num_parallel_jobs")
+    of_compile |= {"num_parallel_jobs", "cache_dir", "no_cache"}
     fields = {field.name for field in dataclasses.fields(CompileOptions)}
     assert fields == EFFECTIVE_OPTIONS | of_commands | of_compile | INEFFECTIVE.keys()
     assert not EFFECTIVE_OPTIONS & INEFFECTIVE.keys()

@@ -121,6 +121,7 @@ def test_every_kind_of_flag_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
         "logical_nc_config": 1,
         "implicit_integer_downcast": ("dot", "pow"),
         "distribution_strategy": "llm-training",
+        "cache_dir": "/x",
     }
     assert found.wrapper == {"--retry_failed_compilation": "", "--cache_dir": "/x"}
     assert [each.flag for each in found.ignored] == ["--internal-max-instruction-limit"]

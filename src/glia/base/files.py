@@ -56,14 +56,15 @@ def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:
             stream.writelines(pieces)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
+        os.chmod(beside, 0o666 & ~umask())
         os.replace(beside, path)
     except BaseException:
         os.unlink(beside)
         raise
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that new files do not get."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

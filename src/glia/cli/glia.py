@@ -18,6 +18,7 @@ from glia.arch.instances import default_target
 from glia.base.output_files import writing
 from glia.base.suggestions import nearest
 from glia.cc_flags import resolve_options
+from glia.cli.cache import cache
 from glia.cli.conformance import conformance
 from glia.cli.errors import (
     BadCommandLine,
@@ -72,6 +73,7 @@ def main() -> None:
     """Run, profile, check, inspect and explain compiled models and NKI kernels."""
 
 
+main.add_command(cache)
 main.add_command(conformance)
 
 

@@ -17,6 +17,7 @@ from glia import __version__
 from glia.base.output_files import UnwritableOutput, writing
 from glia.cc_flags import (
     IgnoredFlag,
+    cache_flags,
     environment_words,
     split_ignored_flags,
     split_wrapper_flags,
@@ -25,7 +26,7 @@ from glia.cli.console import Progress
 from glia.cli.errors import NotOneFile
 from glia.cli.guard import GuardedGroup, check_writable
 from glia.compile_messages import LEVELS, Console, severity
-from glia.compiler import PassResult, compile_graph, write_dump
+from glia.compiler import PassResult, compile_module, write_dump
 from glia.options import CHOICES, DOWNCASTS, CompileOptions, check_options, ineffective_options
 
 TARGETS = tuple(map(str, CHOICES["target"]))
@@ -55,7 +56,8 @@ class CompileCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        inherited, _ = split_wrapper_flags(environment_words())
+        inherited, wrapper = split_wrapper_flags(environment_words())
+        inherited += cache_flags(wrapper)
         rest, ctx.obj = split_ignored_flags([*inherited, *args])
         return super().parse_args(ctx, [_normalize_optlevel(argument) for argument in rest])
 
@@ -214,6 +216,17 @@ def _choice(option: str) -> click.Choice[str]:
     is_flag=True,
     help="Apply the limits of AWS's compiler, with its error codes.",
 )
+@click.option(
+    "--cache_dir",
+    "--cache-dir",
+    "cache_dir",
+    default="",
+    metavar="DIR",
+    help="Directory of the compile cache.  [default: NEURON_COMPILE_CACHE_URL, else no cache]",
+)
+@click.option(
+    "--no_cache", "--no-cache", "no_cache", is_flag=True, help="Compile even what the cache has."
+)
 @click.option("--verify", is_flag=True, help="Verify the IR after each pass.")
 @click.pass_context
 def compile(context: click.Context, /, model_files: Sequence[str], **values: Any) -> None:
@@ -295,10 +308,8 @@ def _compile(model: str, options: CompileOptions, console: Console) -> None:
     console.info(f"compiling {model} for {options.target}")
     console.debug(f"options: {dataclasses.asdict(options)}")
     try:
-        from glia.frontend.registry import read_module
-
         with Progress(f"compiling {Path(model).name}", is_silent=is_silent) as progress:
-            neff = compile_graph(read_module(Path(model)), options, observe, progress)
+            neff = compile_module(Path(model), options, observe, progress)
     except Exception as error:
         console.debug(f"failed: {error}")
         raise

@@ -15,9 +15,11 @@ class Format:
 
     `name` completes "give ..." in errors; `accepts` decides, without importing a framework or
     parsing, whether a value is of this form; `read` makes its graph and raises the
-    errors of the front ends.
+    errors of the front ends. `serialize` gives its HLO module as bytes, with the same errors; None
+    for a form that has none.
     """
 
     name: str
     accepts: Callable[[object], bool]
     read: Callable[[Any], Graph]
+    serialize: Callable[[Any], bytes] | None = None

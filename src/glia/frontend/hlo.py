@@ -93,11 +93,15 @@ def load_hlo(path: str | Path) -> Graph:
 
     Raises UnreadableFile, and what `import_hlo` raises.
     """
+    return import_hlo(read_hlo_file(path))
+
+
+def read_hlo_file(path: str | Path) -> bytes:
+    """The bytes of a file; UnreadableFile where they cannot be read."""
     try:
-        data = read_file(Path(path), LARGEST_FILE_BYTES)
+        return read_file(Path(path), LARGEST_FILE_BYTES)
     except OSError as error:
         raise UnreadableFile(path=path, reason=(error.strerror or str(error)).lower()) from error
-    return import_hlo(data)
 
 
 def import_hlo(data: bytes) -> Graph:
@@ -123,11 +127,13 @@ HLO_FILE = Format(
     "the path of an HLO file",
     accepts=lambda module: isinstance(module, str | os.PathLike),
     read=load_hlo,
+    serialize=read_hlo_file,
 )
 HLO_BYTES = Format(
     "HLO bytes",
     accepts=lambda module: isinstance(module, bytes | bytearray | memoryview),
     read=lambda module: import_hlo(bytes(module)),
+    serialize=bytes,
 )
 
 

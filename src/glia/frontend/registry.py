@@ -31,9 +31,20 @@ def read_module(module: object) -> Graph:
     file of serialized HLO, a jax `Lowered`, or a graph. Raises the front ends' errors, and
     NotAModel for anything else.
     """
+    return _format_of(module).read(module)
+
+
+def serialized_hlo(module: object) -> bytes | None:
+    """The HLO module of a model, serialized; None for a graph. Raises as `read_module` does."""
+    serialize = _format_of(module).serialize
+    return serialize(module) if serialize else None
+
+
+def _format_of(module: object) -> Format:
+    """The first format that accepts a module; NotAModel where none does."""
     for each in FORMATS:
         if each.accepts(module):
-            return each.read(module)
+            return each
     known = ", ".join(each.name for each in FORMATS)
     raise NotAModel(given=_described(module), cure=_cure(module), known=known)
 

@@ -24,6 +24,11 @@ def import_stablehlo(module: str | bytes) -> Graph:
     The entry function is `main`. Raises FrameworkMissing without jaxlib, BadStableHlo when jaxlib
     refuses the module, and what `import_hlo` raises.
     """
+    return import_hlo(stablehlo_to_hlo(module))
+
+
+def stablehlo_to_hlo(module: str | bytes) -> bytes:
+    """The serialized HLO module of a StableHLO module; FrameworkMissing, BadStableHlo."""
     mlir = _conversions("a StableHLO module")
     if isinstance(module, bytes) and not module.startswith(_BYTECODE):
         module = _text(module)
@@ -35,7 +40,8 @@ def import_stablehlo(module: str | bytes) -> Graph:
     except (RuntimeError, ValueError, MemoryError) as error:
         reason = str(error).strip()[:_LONGEST_REASON] or "jaxlib ran out of memory"
         raise BadStableHlo(reason=reason) from error
-    return import_hlo(computation.as_serialized_hlo_module_proto())
+    serialized: bytes = computation.as_serialized_hlo_module_proto()
+    return serialized
 
 
 def import_lowered(lowered: Any) -> Graph:
@@ -43,7 +49,12 @@ def import_lowered(lowered: Any) -> Graph:
 
     Raises what `import_hlo` raises.
     """
-    return import_hlo(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+    return import_hlo(_lowered_to_hlo(lowered))
+
+
+def _lowered_to_hlo(lowered: Any) -> bytes:
+    serialized: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    return serialized
 
 
 def _is_stablehlo(module: object) -> bool:
@@ -55,15 +66,21 @@ def _is_stablehlo(module: object) -> bool:
     return False
 
 
+def _text_or_bytes(module: Any) -> str | bytes:
+    return module if isinstance(module, str) else bytes(module)
+
+
 STABLEHLO = Format(
     "StableHLO text or bytecode",
     accepts=_is_stablehlo,
-    read=lambda module: import_stablehlo(module if isinstance(module, str) else bytes(module)),
+    read=lambda module: import_stablehlo(_text_or_bytes(module)),
+    serialize=lambda module: stablehlo_to_hlo(_text_or_bytes(module)),
 )
 LOWERED = Format(
     "a jax Lowered",
     accepts=lambda module: hasattr(module, "compiler_ir"),
     read=import_lowered,
+    serialize=_lowered_to_hlo,
 )
 
 

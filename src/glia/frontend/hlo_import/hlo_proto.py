@@ -154,6 +154,14 @@ def parse_module(data: bytes) -> Any:
     raise NotAnHloModule(reason=_diagnose(data, reasons))
 
 
+def message_text(message: Any) -> str:
+    """A message in protobuf's text form, in one line."""
+    from google.protobuf import text_format
+
+    text: str = text_format.MessageToString(message, as_one_line=True)
+    return text
+
+
 def _is_module(module: Any) -> bool:
     """Whether the parsed message has what every HLO module has: instructions with opcodes."""
     return any(computation.instructions for computation in module.computations) and all(

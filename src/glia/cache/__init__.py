@@ -1,0 +1,1 @@
+"""The compile cache: compiled models on disk, found by what went into them."""

@@ -1,0 +1,84 @@
+"""What a cached compilation is found by: the HLO module, the options, the compiler.
+
+Names follow the layout of NEURON_COMPILE_CACHE_URL: `neuronxcc-<version>/MODULE_<hlo>+<flags>`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import glia
+from glia.frontend.hlo_import.hlo_proto import parse_module
+from glia.options import UNRECORDED_OPTIONS, CompileOptions
+
+HLO_DIGITS, FLAG_DIGITS, SOURCE_DIGITS = 20, 8, 8
+ENTRY_NAME = re.compile(rf"MODULE_[0-9a-f]{{{HLO_DIGITS}}}\+[0-9a-f]{{{FLAG_DIGITS}}}")
+VERSION_NAME = re.compile(r"neuronxcc-[\w.+]+")
+COMPUTING_PACKAGES = ("numpy", "ml_dtypes")  # which fold constants
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """Digests of a module and of the flags, and the compiler's version; hexadecimal."""
+
+    hlo: str
+    flags: str
+    version: str
+
+    @property
+    def entry(self) -> str:
+        """The name of the entry's directory."""
+        return f"MODULE_{self.hlo[:HLO_DIGITS]}+{self.flags[:FLAG_DIGITS]}"
+
+
+def key_of(hlo: bytes, options: CompileOptions) -> CacheKey:
+    """The key of a compilation; NotAnHloModule for other bytes."""
+    flags = hashlib.sha256("\0".join(flags_of(options)).encode()).hexdigest()
+    return CacheKey(hashlib.sha256(canonical_hlo(hlo)).hexdigest(), flags, compiler_version())
+
+
+def canonical_hlo(hlo: bytes) -> bytes:
+    """A serialized module without source locations and what the compiler does not read."""
+    module = canonical_module(hlo)
+    serialized: bytes = module.SerializeToString(deterministic=True)
+    return serialized
+
+
+def canonical_module(hlo: bytes) -> Any:
+    """The message of a serialized module without source locations and unread fields."""
+    module = parse_module(hlo)
+    module.DiscardUnknownFields()
+    module.ClearField("stack_frames")
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            instruction.ClearField("metadata")
+    return module
+
+
+def flags_of(options: CompileOptions) -> list[str]:
+    """Every option that is recorded in a NEFF, as `--name=value`."""
+    found = []
+    for name, value in dataclasses.asdict(options).items():
+        if name not in UNRECORDED_OPTIONS:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            found.append(f"--{name.replace('_', '-')}={text}")
+    return found
+
+
+@cache
+def compiler_version() -> str:
+    """glia's version and a digest of its source and of the packages that fold constants."""
+    digest = hashlib.sha256()
+    root = Path(glia.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    digest.update("".join(f"{name} {version(name)}\n" for name in COMPUTING_PACKAGES).encode())
+    return f"{glia.__version__}+{digest.hexdigest()[:SOURCE_DIGITS]}"

@@ -1,0 +1,254 @@
+"""Entries on disk: complete or absent, also where their writers are killed.
+
+An entry is written beside its place and renamed to it. One process at a time compiles for an entry;
+the others wait and take what it has written. `model.done`, which product and glia write last, holds
+digests here: an entry whose bytes are others is compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from glia.base.files import read_file, umask
+from glia.cache.errors import UnusableCache
+from glia.cache.key import ENTRY_NAME, VERSION_NAME, CacheKey, canonical_hlo, flags_of, key_of
+from glia.cache.locks import locked
+from glia.machine.binary.errors import NeffError
+from glia.neff.package import Neff, neff_bytes
+from glia.options import CompileOptions
+
+VARIABLE = "NEURON_COMPILE_CACHE_URL"
+DEFAULT_DIRECTORY = "/var/tmp/neuron-compile-cache"
+MAXIMUM_RECORD_BYTES = 1 << 20
+DONE, NEFF, FLAGS, LOG = "model.done", "model.neff", "compile_flags.json", "model.log"
+HLO = "model.hlo_module.pb.gz"
+logger = logging.getLogger(__name__)
+
+
+class DamagedEntry(ValueError):
+    """An entry's files are incomplete or not those that its digests were taken of."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry as it lies on disk; `problem` is empty for a complete one."""
+
+    path: Path
+    flags: tuple[str, ...]
+    model: str
+    bytes: int
+    used: float  # seconds since the epoch
+    problem: str
+
+
+class CompileCache:
+    """The entries under one directory, in the layout of NEURON_COMPILE_CACHE_URL."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def compiled(self, hlo: bytes, options: CompileOptions, build: Callable[[], Neff]) -> Neff:
+        """The NEFF of a module: that of its entry, or what `build` returns, which is stored.
+
+        A cache that cannot be read or written costs a warning, not the compilation. A failure of
+        `build` is not stored.
+        """
+        key = key_of(hlo, options)
+        place = self.directory / f"neuronxcc-{key.version}" / key.entry
+        if (known := self._load(place, key)) is not None:
+            return known
+        with contextlib.ExitStack() as stack:
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(place.with_name(f".{place.name}.lock")))
+            except OSError as problem:
+                self._warn_unusable(problem)
+                return build()
+            if (known := self._load(place, key)) is not None:
+                return known
+            started = time.perf_counter()
+            neff = build()
+            seconds = time.perf_counter() - started
+            try:
+                self._store(place, key, _files(hlo, options, neff, seconds))
+            except OSError as problem:
+                self._warn_unusable(problem)
+        return neff
+
+    def _warn_unusable(self, problem: OSError) -> None:
+        reason = problem.strerror or str(problem)
+        logger.warning("the compile cache %s is not used: %s", self.directory, reason)
+
+    def _load(self, place: Path, key: CacheKey) -> Neff | None:
+        """The NEFF of an entry; None, with a warning for a damaged one, where there is none."""
+        try:
+            neff = load_entry(place, key)
+        except FileNotFoundError:
+            return None
+        except (OSError, DamagedEntry, NeffError) as problem:
+            logger.warning("the cached %s is damaged and compiled again: %s", place, problem)
+            return None
+        logger.info("using the cached %s", place / NEFF)
+        with contextlib.suppress(OSError):  # a cache that is only read
+            os.utime(place / DONE)
+        return neff
+
+    def _store(self, place: Path, key: CacheKey, files: Mapping[str, bytes]) -> None:
+        """Write an entry beside its place and rename it to it; the caller holds the lock."""
+        for stray in strays(place):
+            shutil.rmtree(stray, ignore_errors=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        try:
+            for name, contents in files.items():
+                _write(beside / name, contents)
+            record = {"hlo": key.hlo, "flags": key.flags}
+            record["neff"] = hashlib.sha256(files[NEFF]).hexdigest()
+            _write(beside / DONE, json.dumps(record).encode())
+            os.chmod(beside, 0o777 & ~umask())
+            if place.exists():  # damaged: what is complete is never replaced
+                os.rename(place, tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+            os.rename(beside, place)
+        finally:
+            for stray in strays(place):
+                shutil.rmtree(stray, ignore_errors=True)
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries of all versions, in order of their names."""
+        for place in self._places():
+            yield describe_entry(place)
+
+    def _places(self) -> list[Path]:
+        versions = self.directory.glob("neuronxcc-*")
+        found = (
+            p for each in versions if VERSION_NAME.fullmatch(each.name) for p in each.iterdir()
+        )
+        return sorted(place for place in found if ENTRY_NAME.fullmatch(place.name))
+
+    def clean(self, chosen: Callable[[Entry], bool]) -> list[Entry]:
+        """Remove chosen entries, and what killed processes have left of any; the removed entries.
+
+        What another process writes at the time is left alone, and so is every other file.
+        """
+        removed = []
+        for place in self._places():
+            with locked(place.with_name(f".{place.name}.lock"), waits=False) as is_held:
+                if is_held and place.exists() and chosen(entry := describe_entry(place)):
+                    shutil.rmtree(place)
+                    removed.append(entry)
+        for lock in self.directory.glob("neuronxcc-*/.MODULE_*.lock"):
+            place = lock.with_name(lock.name[1 : -len(".lock")])
+            if not ENTRY_NAME.fullmatch(place.name):
+                continue
+            with locked(lock, waits=False) as is_held:
+                if is_held:
+                    for stray in strays(place):
+                        shutil.rmtree(stray, ignore_errors=True)
+                    lock.unlink(missing_ok=True)
+        return removed
+
+
+def cache_of(options: CompileOptions) -> CompileCache | None:
+    """The cache that options and NEURON_COMPILE_CACHE_URL ask for; None for none.
+
+    UnusableCache for a place that is not on a file system.
+    """
+    if options.no_cache:
+        return None
+    url = options.cache_dir or os.environ.get(VARIABLE, "")
+    return CompileCache(directory_of(url)) if url else None
+
+
+def directory_of(url: str) -> Path:
+    """The directory of a path or a file: URL; UnusableCache for other URLs."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(parts.path)
+    if "://" in url:
+        raise UnusableCache(url=url, scheme=parts.scheme)
+    return Path(url).expanduser()
+
+
+def strays(place: Path) -> list[Path]:
+    """What is left beside an entry's place of entries that were never finished, or replaced."""
+    return [each for each in place.parent.glob(f".{place.name}.*") if each.is_dir()]
+
+
+def load_entry(place: Path, key: CacheKey | None = None) -> Neff:
+    """The NEFF of an entry, which is that of `key` if one is given.
+
+    FileNotFoundError where there is none, DamagedEntry or NeffError for a damaged one.
+    """
+    record = _record(place)
+    if key and (record.get("hlo"), record.get("flags")) != (key.hlo, key.flags):
+        raise DamagedEntry("it is of another compilation")
+    data = neff_bytes(place / NEFF)
+    if hashlib.sha256(data).hexdigest() != record.get("neff"):
+        raise DamagedEntry(f"{NEFF} is not what was written")
+    return Neff.from_bytes(data)
+
+
+def _record(place: Path) -> dict[str, object]:
+    if not place.is_dir():
+        raise FileNotFoundError(place)
+    try:
+        found = json.loads(read_file(place / DONE, MAXIMUM_RECORD_BYTES))
+    except FileNotFoundError:
+        raise DamagedEntry(f"it has no {DONE}") from None
+    except (ValueError, RecursionError) as problem:
+        raise DamagedEntry(f"{DONE} cannot be read") from problem
+    if not isinstance(found, dict):
+        raise DamagedEntry(f"{DONE} cannot be read")
+    return found
+
+
+def describe_entry(place: Path) -> Entry:
+    """What an entry holds, and what is wrong with it."""
+    problem, model = "", ""
+    try:
+        model = load_entry(place).name
+    except (OSError, DamagedEntry, NeffError) as error:
+        problem = str(error).partition("\n")[0]
+    found = []
+    with contextlib.suppress(OSError):  # it is removed at the moment
+        found = [each.stat() for each in place.iterdir() if each.is_file()]
+    size, used = sum(each.st_size for each in found), max((s.st_mtime for s in found), default=0.0)
+    return Entry(place, tuple(entry_flags(place)), model, size, used, problem)
+
+
+def entry_flags(place: Path) -> list[str]:
+    """The flags that an entry was compiled with; none where they cannot be read."""
+    try:
+        found = json.loads(read_file(place / FLAGS, MAXIMUM_RECORD_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [str(each) for each in found] if isinstance(found, list) else []
+
+
+def _files(hlo: bytes, options: CompileOptions, neff: Neff, seconds: float) -> dict[str, bytes]:
+    """The contents of an entry's files but the last."""
+    log = [f"compiled for {options.target} in {seconds:.2f} s", *neff.notes]
+    return {
+        NEFF: neff.to_bytes(),
+        HLO: gzip.compress(canonical_hlo(hlo), compresslevel=1, mtime=0),
+        FLAGS: json.dumps(flags_of(options)).encode(),
+        LOG: "".join(f"{line}\n" for line in log).encode(),
+    }
+
+
+def _write(path: Path, contents: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(contents)
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -27,6 +27,7 @@ from glia.pipeline import PIPELINE, Pass, resolve
 
 if TYPE_CHECKING:
     from glia.graph.ir import Graph
+    from glia.machine.ir import Program
     from glia.neff.package import Neff
 
 
@@ -53,6 +54,8 @@ class PassStart:
 
 Observer = Callable[[PassResult], None]
 Starting = Callable[[PassStart], None]
+
+MOST_INSTRUCTIONS = 5_000_000  # of a program under --product-limits
 
 IMPORT = "import"  # the name of the step before the first pass
 COMPARE = "compare alternatives"  # and of what follows the last
@@ -253,6 +256,7 @@ def _finish(
     results = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(program, Program) for program in results):
         raise InternalError("the pipeline did not end in machine programs")
+    _check_instruction_count(results, options)
     recorded = dataclasses.asdict(options)
     return Neff(
         programs=tuple(_restore_boundary_types(program, graph) for program in results),
@@ -261,6 +265,15 @@ def _finish(
         report={"nests": nest_report(tiles[0], machines[0].emitted if machines else {})},
         is_compressed=not options.fast_loading_neuron_binaries,
     )
+
+
+def _check_instruction_count(programs: Sequence[Program], options: CompileOptions) -> None:
+    """Raise LimitedInstructions for more than the product's limit, under `--product-limits`."""
+    from glia.graph.passes.product_errors import LimitedInstructions
+
+    count = sum(1 for program in programs for _ in program.instructions())
+    if options.product_limits and count > MOST_INSTRUCTIONS:
+        raise LimitedInstructions(count=count, limit=MOST_INSTRUCTIONS)
 
 
 def _restore_boundary_types(program: Any, graph: Graph) -> Any:

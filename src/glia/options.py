@@ -37,7 +37,7 @@ class CompileOptions:
     logfile: str = "log-neuron-cc.txt"
     output: str = "file.neff"
     verbose: str = "warning"
-    product_limits: bool = False  # refuse the small floats that the product refuses
+    product_limits: bool = False  # refuse what the product refuses
     verify: bool = False  # check the law of every level after every pass
     dump: str = ""  # directory for every level's text
     cache_dir: str = ""  # directory of the compile cache; "": that of NEURON_COMPILE_CACHE_URL

@@ -56,6 +56,12 @@ _MACHINE = "glia.machine.passes."
 
 PIPELINE: tuple[Pass, ...] = (
     Pass(
+        "check_product_limits",
+        f"{_GRAPH}passes.product_limits:check_product_limits",
+        makes="graph",
+        options=("product_limits", "implicit_integer_downcast", "target"),
+    ),
+    Pass(
         "canonicalize",
         f"{_GRAPH}passes.canonicalize:canonicalize",
         makes="graph",

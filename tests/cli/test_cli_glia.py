@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 import glia
 from glia.base.error_catalogue import declared_errors
 from glia.base.errors import ERRORS
+from glia.base.unraised_codes import UNRAISED
 from glia.cli.glia import main
 from glia.pipeline import PIPELINE
 from glia.runtime.arrays import compare
@@ -122,7 +123,7 @@ def test_explain_prints_cause_fix_and_example_of_declared_errors() -> None:
 
 def test_explain_without_a_code_lists_all() -> None:
     listed = [line.split()[0] for line in invoke("explain").stdout.splitlines()]
-    assert listed == sorted(ERRORS)
+    assert listed == [*sorted(ERRORS), *UNRAISED]
 
 
 def test_explain_takes_a_code_as_it_is_printed() -> None:

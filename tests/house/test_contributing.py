@@ -69,7 +69,8 @@ def test_an_operation_that_is_expanded_stands_in_three_files(operation: type[Nod
     named = {
         path.parent.name
         for path in python_files(PACKAGE)
-        if path.name != "__init__.py" and re.search(rf"\b{operation.__name__}\b", text_of(path))
+        if path.name not in ("__init__.py", "product_limits.py")
+        and re.search(rf"\b{operation.__name__}\b", text_of(path))
     }
     assert named == {"ops", "expand", "hlo_import"}
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 
 import glia
 from glia.base.errors import ERRORS, CompileError
+from glia.base.unraised_codes import UNRAISED
 
 _FRAMEWORK_USERS = ("glia.plugins", "glia.cli.demo")  # declare no errors, import JAX or PyTorch
 
@@ -17,6 +19,32 @@ def declared_errors() -> dict[str, type[CompileError]]:
         if not module.name.startswith(_FRAMEWORK_USERS):
             _import_without_frameworks(module.name)
     return dict(sorted(ERRORS.items()))
+
+
+def explain_code(code: str) -> str:
+    """Cause, fix and example of an error code, also one of the product's; "" for no code."""
+    errors = declared_errors()
+    by_code = errors | {also: error for error in errors.values() for also in error.also}
+    for name in (code, f"NCC_{code}"):
+        if name in by_code:
+            return _explanation(name, by_code[name])
+        if name in UNRAISED:
+            return UNRAISED[name].explain()
+    return ""
+
+
+def _explanation(code: str, error: type[CompileError]) -> str:
+    text = f"{error.code}: {inspect.cleandoc(error.__doc__ or '')}"
+    return text if code == error.code else f"{code} has the meaning of {text}"
+
+
+def product_codes() -> dict[str, str]:
+    """Every code of the product's reference, and the code or the reason it stands for here."""
+    found = {code: each.reason for code, each in UNRAISED.items()}
+    for error in declared_errors().values():
+        codes = (error.code, *error.also)
+        found |= {code: error.code for code in codes if code.startswith("NCC_")}
+    return dict(sorted(found.items()))
 
 
 def _import_without_frameworks(module: str) -> None:

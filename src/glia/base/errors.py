@@ -17,6 +17,7 @@ class CompileError(Exception):
     """
 
     code: ClassVar[str] = ""
+    also: ClassVar[tuple[str, ...]] = ()  # other codes that the product has for the same
     message: ClassVar[str] = ""
     help: ClassVar[str] = ""
 

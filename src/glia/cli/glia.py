@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 import warnings
@@ -394,7 +393,8 @@ def explain(subject: str | None) -> None:
       glia explain nc_matmul
       glia explain timing
     """
-    from glia.base.error_catalogue import declared_errors
+    from glia.base.error_catalogue import declared_errors, explain_code, product_codes
+    from glia.base.unraised_codes import UNRAISED
     from glia.isa import INSTRUCTIONS
     from glia.nki.api.reference import instruction_reference
     from glia.timing.constant_table import timing_constants
@@ -402,20 +402,19 @@ def explain(subject: str | None) -> None:
     if subject == "timing":
         click.echo("\n".join(timing_constants()))
         return
-    errors = declared_errors()
     if subject is None:
-        for name, error in errors.items():
+        for name, error in declared_errors().items():
             first = (error.__doc__ or "").partition("\n")[0]
-            click.echo(f"{name:14} {first}")
+            also = "".join(f" (also {code})" for code in error.also)
+            click.echo(f"{name:14} {first}{also}")
+        for name, unraised in UNRAISED.items():
+            click.echo(f"{name:14} {unraised.meaning} (not raised here)")
         return
     code = subject.upper().strip("[]")
-    declared = errors.get(code) or errors.get(f"NCC_{code}")
-    if declared is not None:
-        click.echo(f"{declared.code}: {inspect.cleandoc(declared.__doc__ or '')}")
-        return
-    text = instruction_reference(subject)
+    text = explain_code(code) or instruction_reference(subject)
     if not text:
-        hint = nearest(code, errors) or nearest(subject, INSTRUCTIONS)
+        known = [*declared_errors(), *product_codes()]
+        hint = nearest(code, known) or nearest(subject, INSTRUCTIONS)
         raise UnknownCode(name=subject, nearest=hint)
     click.echo(text)
 

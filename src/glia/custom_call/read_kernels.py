@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from glia.arch import get_target
 from glia.custom_call.backend_config import read_kernel
-from glia.frontend.errors import BadCustomCall
+from glia.frontend.errors import BadCustomCall, KernelOfAnotherVersion
 from glia.isa.operand import Memory
 from glia.machine.aliased_tiles import join_overlapping
+from glia.machine.binary.errors import UnsupportedNeffVersion
 from glia.machine.ir import Program
 from glia.machine.merge_cores import merge_cores
 from glia.options import CompileOptions
@@ -56,6 +57,9 @@ def _decode_kernel(call: Call) -> Program:
     try:
         neff, fixed = read_kernel(call.config)
     except ValueError as problem:
+        if isinstance(problem.__cause__, UnsupportedNeffVersion):
+            reason = f"supported {problem.__cause__.facts['supported']}"
+            raise KernelOfAnotherVersion(name=call.name, reason=reason, loc=call.loc) from problem
         raise _bad_call(call, str(problem)) from problem
     if len({program.target for program in neff.programs}) != 1:
         raise _bad_call(call, f"{neff.name} has cores of different targets")

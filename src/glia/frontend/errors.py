@@ -149,6 +149,19 @@ class BadCustomCall(CompileError):
     help = "emit the custom call as the framework's own library does"
 
 
+class KernelOfAnotherVersion(CompileError):
+    """A custom call holds a kernel that another version of glia has traced.
+
+    Cause: The model was traced with another version, or taken from a cache of one.
+    Fix: Trace the model again with the installed version.
+    Example: a model saved before an upgrade, whose kernels are in an older encoding
+    """
+
+    code = "NCC_EVRF065"
+    message = "kernel call {name} was traced by another version: {reason}"
+    help = "trace the model again with the installed version of glia"
+
+
 class UnsupportedOperator(CompileError):
     """The module holds an operator the compiler does not support.
 
@@ -171,6 +184,7 @@ class UnknownCustomCall(CompileError):
     """
 
     code = "NCC_EVRF015"
+    also = ("NCC_EHCA005",)
     message = "custom-call target {target!r} is not known{nearest}"
     help = "known targets: {known}"
 

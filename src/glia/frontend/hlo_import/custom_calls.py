@@ -8,6 +8,7 @@ from collections.abc import Callable
 from glia.base.suggestions import nearest
 from glia.frontend.errors import UnknownCustomCall
 from glia.frontend.hlo_import import composites
+from glia.frontend.hlo_import.microscaling import check_quantize, check_scaled_matmul
 from glia.frontend.hlo_import.module_context import Site
 from glia.frontend.hlo_import.node_builder import NodeBuilder, Value
 from glia.frontend.hlo_import.resize import resize_bilinear, resize_nearest, resize_nearest_gradient
@@ -110,6 +111,16 @@ def _kernel(site: Site) -> Value:
     return _keep_call(site, site.proto.custom_call_target, config)
 
 
+def _checked(check: Callable[[Site], None]) -> Callable[[Site], Value]:
+    """A call that is kept once `check` has found nothing wrong with it."""
+
+    def check_and_keep(site: Site) -> Value:
+        check(site)
+        return _kernel(site)
+
+    return check_and_keep
+
+
 def _keep_call(site: Site, target: str, config: str) -> Value:
     results = site.results(ops.CustomCall, site.tensors(), target, site.type, config)
     return results[0] if isinstance(site.type, TensorType) else results
@@ -169,10 +180,11 @@ TARGETS: dict[str, Callable[[Site], Value]] = {
         (
             KERNEL, "AwsNeuronCustomOp", "AwsNeuronDevicePrint",
             "AwsNeuronCollectiveMatmul", "AwsNeuronIntMatmult", "AwsNeuronDropoutMaskV1",
-            "QuantizeMX", "ScaledMatmul",
         ),
         _kernel,
     ),
+    "QuantizeMX": _checked(check_quantize),
+    **dict.fromkeys(("ScaledMatmul", "__op$block_scaled_dot"), _checked(check_scaled_matmul)),
 }  # fmt: skip
 
 

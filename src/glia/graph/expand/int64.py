@@ -326,7 +326,7 @@ def _split(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarra
 
 
 def _refuse(node: Node) -> NoIntegerDatapath:
-    return NoIntegerDatapath(opcode=operation_name(node), loc=node.loc)
+    return NoIntegerDatapath(opcode=operation_name(node), bits=64, loc=node.loc)
 
 
 _FAMILY = Family(

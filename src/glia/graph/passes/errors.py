@@ -32,6 +32,7 @@ class UnsupportedFp8(CompileError):
     """
 
     code: ClassVar[str] = "NCC_ESPP047"
+    also: ClassVar[tuple[str, ...]] = ("NCC_EVRF005",)
     message: ClassVar[str] = "the 8-bit float format {dtype} is not supported"
     help: ClassVar[str] = "use float8_e4m3, float8_e4m3fn or float8_e5m2, or no --product-limits"
 
@@ -71,5 +72,5 @@ class NoIntegerDatapath(CompileError):
     """
 
     code: ClassVar[str] = "NCC_EVRF035"
-    message: ClassVar[str] = "{opcode} of 64-bit integers has no integer datapath"
-    help: ClassVar[str] = "convert the operands to int32 or float32, or use --native-int64 disabled"
+    message: ClassVar[str] = "{opcode} of {bits}-bit integers has no integer datapath"
+    help: ClassVar[str] = "convert the operands to float32, or see the options for integers"

@@ -32,6 +32,7 @@ class DeviceMemoryFull(CompileError):
     """
 
     code = "NCC_EOOM001"
+    also = ("NCC_EOOM002", "NCC_EVRF009", "NCC_EXSP001")
     message = (
         "the program needs {total} bytes of HBM on {target}, which has {capacity} for a core: "
         "{external} of inputs and outputs, {constants} of constants, "

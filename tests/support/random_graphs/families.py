@@ -25,6 +25,8 @@ def family(weight: int) -> Callable[[Family], Family]:
 
 MOST_PRODUCTS = 4_000_000  # of a contraction: the reference computes them all
 
+LONGEST_SORT = 640  # a sorting network of more rows takes seconds to compile
+
 _ALGEBRA = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
@@ -338,6 +340,8 @@ def pool_gradient(grow: Grower) -> Node:
 def sort(grow: Grower) -> Node:
     x = grow.any(lambda node: _is_reducible(node) and not node.dtype.is_complex)
     dimension = grow.below(len(x.shape))
+    if x.shape[dimension] > LONGEST_SORT:
+        raise Misfit
     name = grow.one_of(("less", "greater"))
     if x.dtype.is_float:  # the sign of a NaN that is computed is not defined, but sorts it
         nan = ops.Broadcast(ops.Constant(np.array(np.nan, x.dtype.numpy)), x.shape, ())

@@ -57,8 +57,7 @@ class Case:
 
     `moved` is bytes through DMA, `cycles` those of each engine. `shared` engines divide the work
     between them: their times are added and halved. On generation 2 engines `in_turn` share a port
-    of SBUF, or PSUM: there their times are added; and `met` bytes lie in short rows of HBM that
-    meet in the same channels.
+    of SBUF, or PSUM: there their times are added.
     """
 
     kernel: Any
@@ -68,7 +67,6 @@ class Case:
     shared: Cycles = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
     in_turn: Cycles = field(default_factory=dict)
-    met: float = 0.0
     targets: tuple[str, ...] = ("trn1", "trn2")
 
     @property
@@ -91,8 +89,6 @@ class Case:
         if self.in_turn and arch.capabilities.has_shared_sbuf_port:
             times = [cycles / arch.clocks_ghz[name] for name, cycles in self.in_turn.items()]
             found[" and ".join(self.in_turn)] = sum(times) / 1000
-        if self.met and arch.hbm_conflict_rate < 1:
-            found["HBM"] = self.met / (arch.hbm_bytes_per_ns * arch.hbm_conflict_rate) / 1000
         return found
 
 
@@ -127,8 +123,7 @@ def cases() -> Iterator[Case]:
     yield from _attention()
     x, up, down = zeros(2048, 2048), zeros(2048, 8192), zeros(8192, 2048)
     array = {"tensor": 3 * x.size * 8192 / 128**2}
-    read = 3 * up.nbytes * x.shape[0] / 512
-    yield Case(swiglu, (x, up, up, down), cycles=array, met=read)
+    yield Case(swiglu, (x, up, up, down), cycles=array)
     yield from _experts()
     for dtype in (np.float32, bfloat16):
         yield from _sequences(dtype)
@@ -147,7 +142,7 @@ def _products() -> Iterator[Case]:
         (matmul_blocked_free, 1, 4),
     ):
         moved = square.nbytes * (left + right + 1)
-        yield Case(step, (square, square), moved, array, met=moved)
+        yield Case(step, (square, square), moved, array)
     for target, tiles in (("trn1", (16, 4, 4)), ("trn2", (8, 1, 4))):
         yield Case(
             matmul_fully_blocked, (square, square), cycles=array, constants={"tiles": tiles},

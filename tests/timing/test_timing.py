@@ -248,34 +248,6 @@ def test_hardware_makes_descriptors_while_its_engine_computes():
     assert started - timed().begin_ns < TRN2.dma_hardware_issue_ns
 
 
-def test_rows_that_meet_in_the_same_channels_share_their_bandwidth():
-    source, target = tile("source", "HBM", 1, 128 * 4096), tile("t", "SBUF", 128, 512)
-
-    def duration(apart: int, arch) -> float:
-        rows_apart = Pattern(source, source.dtype, ((apart, 128), (1, 512)))
-        load = DmaCopy(dst=whole(target), src=rows_apart, queue="q")
-        event = events(timed(load, arch=arch), "dma q")[0]
-        return event.end_ns - event.start_ns - 15 * arch.dma_ring_skew_ns
-
-    met = target.bytes / (TRN1.hbm_bytes_per_ns * TRN1.hbm_conflict_rate)
-    assert duration(4096, TRN1) == pytest.approx(met, rel=0.01)
-    assert duration(512, TRN1) == duration(4096 - 64, TRN1) < met
-    assert duration(4096, TRN2) == duration(512, TRN2)
-
-
-@pytest.mark.parametrize(("wide", "is_spread"), [(1008, False), (1024, True), (2048, True)])
-def test_rows_as_long_as_the_channels_take_to_recur_do_not_meet(wide: int, is_spread: bool):
-    """4 KiB of a row are on every channel, wherever it begins."""
-
-    def served(apart: int) -> int:
-        source, target = tile("source", "HBM", 1, 128 * apart), tile("t", "SBUF", 128, wide)
-        rows_apart = Pattern(source, F32, ((apart, 128), (1, wide)))
-        load = DmaCopy(dst=whole(target), src=rows_apart, queue="q")
-        return timed(load, arch=TRN1).latency_ns
-
-    assert (served(4096) == served(4096 + 16)) is is_spread
-
-
 def test_bytes_are_counted_by_direction():
     timing = simulate_timing(pipelined_matmul(3), TRN2)
     assert timing.hbm_read_bytes == 3 * 128 * 512 * 2 + 128 * 128 * 2

@@ -69,10 +69,6 @@ CONSTANTS = {
     "semaphore_ns": Constant(9, "ns", f"{_PERFORMANCE}, fig. 12 and 13", "medium"),
     "semaphore_wake_ns": Constant(19, "ns", _V3, "low"),
     "hbm_bytes_per_ns": Constant(410, "bytes/ns", f"{_PERFORMANCE}, fig. 27", "high"),
-    "hbm_conflict_bytes": Constant(4096, "bytes", f"{_MATMUL}: rows 8 and 16 KiB apart", "low"),
-    "hbm_conflict_rate": Constant(
-        0.255, "fraction", f"{_MATMUL}: 103 to 106 of 410 GB/s, rows of 2 KiB or less", "low"
-    ),
     "dma_engines": Constant(16, "engines", _GUIDE, "high"),
     "semaphores": Constant(256, "semaphores per core", "Neuron driver, device facts", "high"),
     "dma_queues": Constant(16, "rings per engine", _OVERVIEW, "high"),

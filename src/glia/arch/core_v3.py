@@ -38,7 +38,6 @@ CONSTANTS = core_v2.CONSTANTS | {
     "hbm_bytes_per_ns": Constant(716, "bytes/ns", "profiler flops to bandwidth ratio", "high"),
     "dma_bytes_per_ns": Constant(23, "bytes/ns", "DMA bandwidth guide", "high"),
     "dma_issue_ns": Constant(88, "ns", f"{_OVERVIEW}, timeline", "medium"),
-    "hbm_conflict_rate": Constant(1.0, "fraction", f"{_PROFILE}: no such loss", "medium"),
     "strided_access_rate": Constant(1.0, "fraction", "stated for NeuronCore-v2 only", "assumed"),
     "dma_hardware_issue_ns": Constant(600, "ns", "DGE deep dive", "high"),
     "dma_software_issue_ns": Constant(600, "ns", f"{_PROFILE}: 598 and 608 ns", "medium"),

@@ -29,7 +29,6 @@ _MEASURED = (
     "dma_issue_ns",
     "dma_ring_skew_ns",
     "dma_software_issue_ns",
-    "hbm_conflict_rate",
     "collective_bytes_per_ns",
     "min_issue_cycles.tensor",
 )

@@ -120,8 +120,6 @@ class Arch:
     semaphore_wake_ns: float  # from a semaphore's change to the start of the waiting engine
 
     hbm_bytes_per_ns: float  # this core's share
-    hbm_conflict_bytes: int  # rows so far apart, or a multiple, meet in the same channels
-    hbm_conflict_rate: float  # part of the bandwidth that such rows reach
     dma_engines: int
     dma_queues: int  # rings in each engine
     dma_bytes_per_ns: float  # of one engine

@@ -174,8 +174,8 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
 
     A descriptor covers the longest run that is contiguous on both sides and takes its bytes at the
     engine's rate and a fixed time. On-chip partition p is served by DMA engine p // 8; transfers
-    within HBM spread evenly. Rows of HBM that conflict on the same channels get a part of its
-    bandwidth. Hops of a ring, and paths that bypass the DMA engines, are added at the end.
+    within HBM spread evenly. Hops of a ring, and paths that bypass the DMA engines, are added at
+    the end.
     """
     moved = instr.moved_bytes()
     rate = arch.dma_bytes_per_ns * instr.rate(arch)
@@ -193,29 +193,12 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
     read, written = in_hbm["reads"] + in_hbm["updates"], in_hbm["writes"] + in_hbm["updates"]
     served = tuple(lanes.items())
     if read + written:
-        conflicts = any(_rows_share_channels(pattern, arch) for pattern in instr.moved())
-        rate = arch.hbm_bytes_per_ns * (arch.hbm_conflict_rate if conflicts else 1.0)
-        served += ((round((read + written) / rate * PS), (HBM_LANE,)),)
+        served += ((round((read + written) / arch.hbm_bytes_per_ns * PS), (HBM_LANE,)),)
     late = instr.transfer_nanoseconds(arch) - Transfer.transfer_nanoseconds(instr, arch)
     skew = arch.dma_ring_skew_ns * (len(shares) - 1) + max(0.0, late)
     return TransferCost(
         served, read, written, moved, _descriptor_generator(instr, arch), round(skew * PS)
     )
-
-
-def _rows_share_channels(pattern: Pattern, arch: Arch) -> bool:
-    """Whether contiguous rows of HBM lie so far apart that they conflict on the same channels.
-
-    A row as long as the distance after which channels recur is spread over all of them.
-    """
-    run = pattern.contiguous_bytes
-    if pattern.memory is not Memory.HBM or run >= arch.hbm_conflict_bytes:
-        return False
-    for step, count in reversed(pattern.dims):
-        apart = abs(step) * pattern.dtype.bytes
-        if count > 1 and apart > run:
-            return apart % arch.hbm_conflict_bytes == 0
-    return False
 
 
 def _descriptor_generator(instr: Transfer, arch: Arch) -> str:

@@ -44,7 +44,7 @@ Executed = list[tuple[Cost, int, int]]  # a cost, how often it ran, its busy pic
 
 UNTIMED_RENDEZVOUS = "waiting for other cores in collectives and at barriers of cores"
 NOT_MODELLED = (
-    "HBM latency and refresh; channel conflicts other than of strided rows; other cores' traffic",
+    "HBM latency, refresh and channel conflicts; other cores' traffic",
     "a DMA engine shared by queues delays later transfers only, not those that have begun",
     "instruction fetch and queue depth",
     "conflicts on PSUM banks that a loop variable chooses",
@@ -80,8 +80,6 @@ TIMED_CONSTANTS = (
     "dma_software_issue_ns",
     "dma_hardware_issue_ns",
     "dma_ring_skew_ns",
-    "hbm_conflict_bytes",
-    "hbm_conflict_rate",
     "strided_access_rate",
     "dma_start_ns",
     "dma_completion_ns",

@@ -80,7 +80,7 @@ def test_a_square_keeps_the_array_busy_on_trn2() -> None:
 def test_the_published_product_takes_about_as_long_as_published_on_trn1() -> None:
     sizes = 4096, 8192, 8192
     span = span_ns(matmul_fully_blocked, *operands(*sizes), target="trn1", tiles=(32, 1, 4))
-    assert 6.3e6 <= span <= 7.7e6
+    assert span == pytest.approx(6.97e6, rel=0.15)
     assert_reaches(0.7, span, [array_ns(*sizes, "trn1")])
 
 

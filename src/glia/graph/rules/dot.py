@@ -4,11 +4,66 @@ from __future__ import annotations
 
 import dataclasses
 
+from glia.base.dtype import BF16, F32, PRED, S16, S32, U32, DType
 from glia.graph.ir import Node
 from glia.graph.ops import Convolution, Dot, Reshape, Reverse, Transpose
-from glia.graph.rules.constructors import reshape
+from glia.graph.rules.constructors import bitcast, convert, reshape
 from glia.graph.rules.driver import rule, rules_of
 from glia.graph.rules.facts import is_increasing, values_at
+
+
+@rule
+def dot_of_two_dtypes(op: Dot) -> Node | None:
+    """dot(a, b) = dot of a and b in a dtype that holds both, where only floats may differ"""
+    return _contraction_of_one_dtype(op)
+
+
+@rule
+def convolution_of_two_dtypes(op: Convolution) -> Node | None:
+    """convolution of x and kernel = one in a dtype that holds both, where only floats may differ"""
+    return _contraction_of_one_dtype(op)
+
+
+@rule
+def dot_of_words(op: Dot) -> Node | None:
+    """dot of u32 = dot of s32: sums wrap to the same bits"""
+    return _signed_contraction(op)
+
+
+@rule
+def convolution_of_words(op: Convolution) -> Node | None:
+    """convolution of u32 = convolution of s32: sums wrap to the same bits"""
+    return _signed_contraction(op)
+
+
+def _contraction_of_one_dtype(op: Dot | Convolution) -> Node | None:
+    common = _common_dtype(*(x.dtype for x in op.operands))
+    if common is None:
+        return None
+    return op.with_operands([x if x.dtype.is_float else convert(x, common) for x in op.operands])
+
+
+def _common_dtype(a: DType, b: DType) -> DType | None:
+    """What integers and preds of a contraction become; None when they may stay as they are."""
+    if a is b or (a.is_float and b.is_float) or max(a.bits, b.bits) > 32:
+        return None
+    if a.is_float or b.is_float:
+        number, other = (a, b) if a.is_float else (b, a)
+        return BF16 if other.bits <= 8 and number is not F32 else F32
+    if PRED in (a, b):
+        return a if b is PRED else b
+    return S16 if max(a.bits, b.bits) <= 8 else S32
+
+
+def _signed_contraction(op: Dot | Convolution) -> Node | None:
+    kinds = [x.dtype for x in op.operands]
+    is_integral = all(kind.is_integer and kind.bits <= 32 for kind in (*kinds, op.result_dtype))
+    if not is_integral or U32 not in (*kinds, op.result_dtype):
+        return None
+    operands = [bitcast(x, S32) if x.dtype is U32 else x for x in op.operands]
+    result = S32 if op.result_dtype is U32 else op.result_dtype
+    signed = dataclasses.replace(op.with_operands(operands), result_dtype=result)  # type: ignore
+    return bitcast(signed, op.result_dtype) if op.result_dtype is U32 else signed
 
 
 @rule

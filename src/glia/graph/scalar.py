@@ -355,8 +355,8 @@ _declare("multiply", 2, ANY, np.multiply, "a * b; integers wrap, pred is and")
 _declare("divide", 2, NUMBER, _divide, "a / b; integers truncate, by zero -1, INT_MIN / -1 wraps")
 _declare("remainder", 2, INTEGER | FLOAT, _remainder, "a - b * trunc(a / b); integers by zero: a")
 _declare("power", 2, ANY, _power, "a to the b; integers wrap")
-_declare("maximum", 2, REAL, np.maximum, "the greater; NaN if either is NaN")
-_declare("minimum", 2, REAL, np.minimum, "the lesser; NaN if either is NaN")
+_declare("maximum", 2, ANY, np.maximum, "the greater; NaN if either is NaN; complex by parts")
+_declare("minimum", 2, ANY, np.minimum, "the lesser; NaN if either is NaN; complex by parts")
 _declare("atan2", 2, INEXACT, _atan2, "the angle of the point (x=b, y=a)")
 _declare("complex", 2, FLOAT, _complex, "a + b i", result="complex")
 
@@ -390,7 +390,7 @@ for _name, (_compare, _sign_text, _kinds) in _COMPARISONS.items():
              raw=True)  # fmt: skip
 
 _declare("select", 3, ANY, np.where, "b where a holds, else c", raw=True)
-_declare("clamp", 3, REAL, lambda low, x, high: np.minimum(np.maximum(low, x), high),
+_declare("clamp", 3, ANY, lambda low, x, high: np.minimum(np.maximum(low, x), high),
          "min(max(low, x), high) of operands (low, x, high)")  # fmt: skip
 
 _UNARY_FLOAT: dict[str, tuple[Callable[[Array], Any], str]] = {

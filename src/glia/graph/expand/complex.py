@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.dtype import C64, C128, F32, F64, DType
+from glia.base.dtype import C64, C128, F32, F64, S32, U32, DType
 from glia.graph.expand.tensor_pairs import Family, Parts, operation_name, split_into_pairs
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import Bitcast, Convert, Convolution, Dot, Iota, Map, Reduce, ReduceWindow
 from glia.graph.passes.errors import UnsupportedComplex
-from glia.graph.rules.constructors import apply, convert, select, splat_like
+from glia.graph.rules.constructors import apply, bitcast, convert, iota, select, splat_like
 from glia.options import CompileOptions
 
 _PART = {C64: F32, C128: F64}
@@ -70,24 +70,88 @@ def _divide(a: Node, b: Node, c: Node, d: Node) -> _Pair:
     return real, imaginary
 
 
-def _magnitude(a: Node, b: Node) -> Node:
-    """sqrt(a^2 + b^2), scaled by the larger part."""
+def _equals(x: Node, value: float) -> Node:
+    return apply("equal", x, splat_like(value, x))
+
+
+def _sign_bit(x: Node) -> Node:
+    bits = bitcast(x, U32)
+    return apply("and", bits, splat_like(0x80000000, bits))
+
+
+def _with_sign_of(magnitude: Node, x: Node) -> Node:
+    """A non-negative number with the sign of x, which may be a zero."""
+    return bitcast(apply("or", bitcast(magnitude, U32), _sign_bit(x)), F32)
+
+
+def _scaled(a: Node, b: Node) -> tuple[Node, Node, Node]:
+    """|a| and |b| times a power of four, so that squares neither overflow nor vanish; its half.
+
+    The last is k of the factor 2^(-2 k).
+    """
     x, y = apply("abs", a), apply("abs", b)
-    big, small = apply("maximum", x, y), apply("minimum", x, y)
-    trivial = apply("equal", big, splat_like(0, big))
-    ratio = apply("divide", small, select(trivial, splat_like(1, big), big))
-    root = apply("sqrt", apply("add", splat_like(1, big), _product(ratio, ratio)))
-    unbounded = apply("equal", big, splat_like(math.inf, big))
-    return select(unbounded, big, _product(big, root))
+    big = apply("maximum", x, y)
+    is_huge = apply("greater", big, splat_like(2.0**50, big))
+    is_tiny = apply("less", big, splat_like(2.0**-45, big))
+
+    def choose(huge: float, tiny: float, other: float) -> Node:
+        rest = select(is_tiny, splat_like(tiny, big), splat_like(other, big))
+        return select(is_huge, splat_like(huge, big), rest)
+
+    factor = choose(2.0**-80, 2.0**100, 1.0)
+    return _product(x, factor), _product(y, factor), choose(40, -50, 0)
+
+
+def _root_of_squares(x: Node, y: Node) -> Node:
+    """sqrt(x^2 + y^2) of scaled parts; infinite where one of them is, even if the other is NaN."""
+    root = apply("sqrt", apply("add", _product(x, x), _product(y, y)))
+    unbounded = apply("or", _equals(x, math.inf), _equals(y, math.inf))
+    return select(unbounded, splat_like(math.inf, root), root)
+
+
+def _power_of_two(exponent: Node) -> Node:
+    """2 to a whole number whose power is a normal float32."""
+    biased = apply("add", exponent, splat_like(127.0, exponent))
+    word = convert(biased, S32)
+    return bitcast(apply("shift_left", word, splat_like(23, word)), F32)
+
+
+def _magnitude(a: Node, b: Node) -> Node:
+    """sqrt(a^2 + b^2)"""
+    x, y, half = _scaled(a, b)
+    factor = _power_of_two(_product(half, splat_like(2.0, half)))
+    return _product(_root_of_squares(x, y), factor)
 
 
 def _exp(a: Node, b: Node) -> _Pair:
-    size = apply("exp", a)
-    return _product(size, apply("cos", b)), _product(size, apply("sin", b))
+    """exp(a) (cos b + i sin b), in two factors where exp(a) alone may overflow or vanish."""
+    is_far = apply("greater", apply("abs", a), splat_like(80.0, a))
+    half = apply("exp", select(is_far, _product(a, splat_like(0.5, a)), a))
+    rest = select(is_far, half, splat_like(1.0, half))
+    real = _product(_product(half, apply("cos", b)), rest)
+    imaginary = _product(_product(half, apply("sin", b)), rest)
+    imaginary = select(_equals(b, 0), b, imaginary)
+    is_bounded = apply("is_finite", b)
+    zero, infinity = splat_like(0, a), splat_like(math.inf, a)
+    real = select(is_bounded, real, select(_equals(a, math.inf), infinity, real))
+    vanishes = apply("and", _equals(a, -math.inf), apply("not", is_bounded))
+    return select(vanishes, zero, real), select(vanishes, zero, imaginary)
 
 
 def _log(a: Node, b: Node) -> _Pair:
-    return apply("log", _magnitude(a, b)), apply("atan2", b, a)
+    """log |z| and the angle; near |z| = 1 from |z|^2 - 1, which keeps the digits of 1."""
+    x, y, half = _scaled(a, b)
+    root = _root_of_squares(x, y)
+    far = apply("add", apply("log", root), _product(half, splat_like(2 * math.log(2), half)))
+    one = splat_like(1.0, x)
+    big, small = apply("maximum", x, y), apply("minimum", x, y)
+    excess = _product(apply("subtract", big, one), apply("add", big, one))
+    excess = apply("add", excess, _product(small, small))
+    near = _product(apply("log1p", excess), splat_like(0.5, x))
+    is_near = apply(
+        "and", _equals(half, 0), apply("less", apply("abs", excess), splat_like(0.5, x))
+    )
+    return select(is_near, near, far), apply("atan2", b, a)
 
 
 def _power(a: Node, b: Node, c: Node, d: Node) -> Parts:
@@ -102,45 +166,65 @@ def _power(a: Node, b: Node, c: Node, d: Node) -> Parts:
 
 def _sqrt(a: Node, b: Node) -> Parts:
     """Half the angle: the part of one sign from |z| + |a|, the other from b."""
+    x, y, exponent = _scaled(a, b)
     half, zero = splat_like(0.5, a), splat_like(0, a)
-    larger = apply("sqrt", _product(apply("add", _magnitude(a, b), apply("abs", a)), half))
-    nothing = apply("equal", larger, zero)
-    divisor = select(nothing, splat_like(1, a), larger)
-    smaller = apply("divide", _product(apply("abs", b), half), divisor)
+    larger = apply("sqrt", _product(apply("add", _root_of_squares(x, y), x), half))
+    nothing = _equals(larger, 0)
+    smaller = apply("divide", _product(y, half), select(nothing, splat_like(1, a), larger))
+    is_long = _equals(x, math.inf)  # along the real axis, the other part is 0
+    smaller = select(is_long, _product(y, zero), smaller)
+    is_high = _equals(y, math.inf)
+    infinity = splat_like(math.inf, a)
+    factor = _power_of_two(exponent)
+    larger = select(is_high, infinity, _product(larger, factor))
+    smaller = select(is_high, infinity, _product(smaller, factor))
     right = apply("greater_equal", a, zero)
     real, size = select(right, larger, smaller), select(right, smaller, larger)
-    negative = apply("less", b, zero)
-    return real, select(negative, apply("negate", size), size)
+    return real, _with_sign_of(apply("abs", size), b)
 
 
 def _cosh_sinh(a: Node) -> tuple[Node, Node]:
     return apply("cosh", a), apply("sinh", a)
 
 
+def _damped(x: Node, y: Node) -> Node:
+    """x y, which is 0 where one of them is, whatever the other is."""
+    vanishes = apply("or", _equals(x, 0), _equals(y, 0))
+    sign = apply("xor", _sign_bit(x), _sign_bit(y))
+    return select(vanishes, bitcast(sign, F32), _product(x, y))
+
+
 def _sin(a: Node, b: Node) -> Parts:
     cosh, sinh = _cosh_sinh(b)
-    return _product(apply("sin", a), cosh), _product(apply("cos", a), sinh)
+    return _damped(apply("sin", a), cosh), _damped(apply("cos", a), sinh)
 
 
 def _cos(a: Node, b: Node) -> Parts:
     cosh, sinh = _cosh_sinh(b)
-    return _product(apply("cos", a), cosh), apply("negate", _product(apply("sin", a), sinh))
+    return _damped(apply("cos", a), cosh), apply("negate", _damped(apply("sin", a), sinh))
 
 
 def _tanh(a: Node, b: Node) -> Parts:
     """(tanh a + i tan b) / (1 + i tanh a tan b)"""
     real, imaginary = apply("tanh", a), apply("tan", b)
-    return _divide(real, imaginary, splat_like(1, a), _product(real, imaginary))
+    real, imaginary = _divide(real, imaginary, splat_like(1, a), _product(real, imaginary))
+    return real, select(_equals(b, 0), b, imaginary)
+
+
+def _tan(a: Node, b: Node) -> Parts:
+    """-i tanh(i z)"""
+    real, imaginary = _tanh(apply("negate", b), a)
+    return imaginary, apply("negate", real)
 
 
 def _sinh(a: Node, b: Node) -> Parts:
     cosh, sinh = _cosh_sinh(a)
-    return _product(sinh, apply("cos", b)), _product(cosh, apply("sin", b))
+    return _damped(sinh, apply("cos", b)), _damped(cosh, apply("sin", b))
 
 
 def _cosh(a: Node, b: Node) -> Parts:
     cosh, sinh = _cosh_sinh(a)
-    return _product(cosh, apply("cos", b)), _product(sinh, apply("sin", b))
+    return _damped(cosh, apply("cos", b)), _damped(sinh, apply("sin", b))
 
 
 def _reciprocal(a: Node, b: Node) -> Parts:
@@ -153,6 +237,26 @@ def _sign(a: Node, b: Node) -> Parts:
     nothing = apply("equal", size, splat_like(0, size))
     divisor = select(nothing, splat_like(1, size), size)
     return apply("divide", a, divisor), apply("divide", b, divisor)
+
+
+def _extreme(order: str) -> Callable[..., Parts]:
+    """The first of two numbers in lexicographic order; a NaN in either part wins."""
+
+    def choose(a: Node, b: Node, c: Node, d: Node) -> Parts:
+        tie = apply("and", apply("equal", a, c), apply(order, b, d))
+        wins = apply("or", apply(order, a, c), tie)
+        is_nan = apply("or", apply("not_equal", a, a), apply("not_equal", b, b))
+        wins = apply("or", wins, is_nan)
+        other_is_nan = apply("or", apply("not_equal", c, c), apply("not_equal", d, d))
+        wins = apply("and", wins, apply("or", is_nan, apply("not", other_is_nan)))
+        return select(wins, a, c), select(wins, b, d)
+
+    return choose
+
+
+def _clamp(*parts: Node) -> Parts:
+    low, x, high = parts[:2], parts[2:4], parts[4:]
+    return _extreme("less")(*_extreme("greater")(*low, *x), *high)
 
 
 def _equal(a: Node, b: Node, c: Node, d: Node) -> Parts:
@@ -202,11 +306,14 @@ _FUNCTIONS: dict[str, Callable[..., Parts]] = {
     "rsqrt": lambda a, b: _reciprocal(*_sqrt(a, b)),
     "sin": _sin,
     "cos": _cos,
-    "tan": lambda a, b: _divide(*_sin(a, b), *_cos(a, b)),
+    "tan": _tan,
     "sinh": _sinh,
     "cosh": _cosh,
     "tanh": _tanh,
     "logistic": _logistic,
+    "maximum": _extreme("greater"),
+    "minimum": _extreme("less"),
+    "clamp": _clamp,
     "equal": _equal,
     "not_equal": _not_equal,
 }
@@ -243,7 +350,8 @@ def _reduce(node: Reduce | ReduceWindow, x: Parts, start: Parts) -> None:
 
 
 def _iota(node: Iota) -> Parts:
-    raise _refuse(node)
+    counts = iota(_PART[node.dtype], node.shape, node.dimension)
+    return counts, splat_like(0, counts)
 
 
 def _index_part(_: Node, parts: Parts) -> Node:

@@ -73,8 +73,12 @@ def round_nearest_away(x: Term) -> Term:
 
 @equation("divide", "float")
 def divide(a: Term, b: Term) -> Term:
-    """a * (1 / b): within 1.5 ulp, and one reciprocal for all elements that share b."""
-    return a * b.apply("reciprocal")
+    """a * (1 / b): within 1.5 ulp, and one reciprocal for all elements that share b.
+
+    A divisor whose reciprocal would overflow is lifted before and the quotient after.
+    """
+    lift = (abs(b) < 2.0**-100).to(F32) * 2.0**100 + 1.0
+    return (a * (b * lift).apply("reciprocal")) * lift
 
 
 def divide_exactly(a: Term, b: Term) -> Term:

@@ -17,7 +17,7 @@ from glia.base.files import read_file
 FOLDERS = ("stablehlo/testdata", "stablehlo/tests/interpret", "stablehlo/tests/math")
 LARGEST_FILE_BYTES = 64 << 20
 
-_SEPARATOR = re.compile(r"^\s*// -----.*$", re.MULTILINE)
+_SEPARATOR = re.compile(r"^[\s/]*// -----.*$", re.MULTILINE)
 _PAYLOAD = re.compile(r'"0x[^"]*"|//[^\n]*')  # data in hexadecimal, and comments
 _DTYPE = re.compile(
     r"_*_(?:u?int\d+|float\d+|bfloat\d+|complex\d+|bool|shape|dtype|chlo|(?:\d+x)*\d+)(?:_|$)"

@@ -8,7 +8,7 @@ check becomes a result of `main` and an expected value.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from glia.graph.evaluate import evaluate
 
 _ALMOST = 1e-4  # the default tolerance of check.expect_almost_eq
 _ALMOST_CALLED = 1e-3  # what the interpreter takes for a call of @check.expect_almost_eq
+_UNITS = 3  # units in the last place of the terms of a sum
+_INACCURATE = "RUN-DISABLED(inaccurate)"  # the interpreter itself does not pass the check
+_WHERE_INACCURATE = 10  # times as many units are allowed
 _ULPS_CALLED = 3  # and for one of @check.expect_close
 
 _NAME = r"%[\w.$#-]+"
@@ -40,12 +43,14 @@ _PROPERTIES = re.compile(r'("check\.\w+"\([^)]*\)) <(\{[^}]*\})>')
 class ValueCheck:
     """What a result must be: equal, within an absolute tolerance, or within units in last place.
 
-    Without `expected` the value is the next result of the program, which has no check of its own.
+    `units` are those in the last place of the terms of a sum that are allowed too. Without
+    `expected` the value is the next result of the program, which has no check of its own.
     """
 
     kind: str  # eq, almost_eq or close
     limit: float = 0
     expected: np.ndarray | None = None
+    units: float = 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,16 @@ def read_program(text: str) -> Program:
     module = parse_module(_generic_checks(text))
     with module.context, ir.Location.unknown():
         functions = {f.name.value: f for f in module.body.operations if hasattr(f, "entry_block")}
-        return _Rewriting(ir, module, functions).program()
+        program = _Rewriting(ir, module, functions).program()
+    is_inaccurate = _INACCURATE in text
+    checks = (replace(each, units=_units(each, is_inaccurate)) for each in program.checks)
+    return replace(program, checks=tuple(checks))
+
+
+def _units(check: ValueCheck, is_inaccurate: bool) -> float:
+    if check.kind == "eq":
+        return 0
+    return _UNITS * (_WHERE_INACCURATE if is_inaccurate else 1)
 
 
 def _generic_checks(text: str) -> str:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,8 +37,10 @@ from glia.conformance.stablehlo.outcome import (
     CaseOutcome,
 )
 from glia.conformance.stablehlo.program import Program, read_program
+from glia.conformance.stablehlo.term_magnitudes import term_magnitudes
 from glia.conformance.trials import environment
 from glia.frontend.stablehlo import import_stablehlo, mlir_bindings
+from glia.graph.ir import Graph
 from glia.options import CompileOptions
 from glia.runtime.model import load
 
@@ -175,15 +178,24 @@ def _dtype(program: Program) -> str:
 def _mismatch(program: Program, target: str, optlevel: int) -> str:
     """The first difference between what the program computes and what it must, or ""."""
     options = CompileOptions(target=target, optlevel=optlevel, auto_cast="none")
-    model = load(compile_graph(import_stablehlo(program.module), options))
+    graph = import_stablehlo(program.module)
+    model = load(compile_graph(graph, options))
     inputs = dict(zip((each.name for each in model.inputs), program.inputs, strict=True))
-    values = iter(model.run(inputs).values())
+    values = list(model.run(inputs).values())
+    place = 0
     for check in program.checks:
-        actual = next(values)
-        expected = check.expected if check.expected is not None else next(values)
-        if text := describe_mismatch(check, actual, expected):
+        count = 2 if check.expected is None else 1
+        expected = values[place + 1] if check.expected is None else check.expected
+        terms = partial(_terms, graph, program, place)
+        if text := describe_mismatch(check, values[place], expected, terms):
             return text
+        place += count
     return ""
+
+
+def _terms(graph: Graph, program: Program, place: int) -> np.ndarray:
+    found: np.ndarray = term_magnitudes(graph, program.inputs)[place]
+    return found
 
 
 def main(arguments: list[str]) -> int:

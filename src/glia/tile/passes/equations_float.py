@@ -77,7 +77,10 @@ def divide(a: Term, b: Term) -> Term:
 
     A divisor whose reciprocal would overflow is lifted before and the quotient after.
     """
-    lift = (abs(b) < 2.0**-100).to(F32) * 2.0**100 + 1.0
+    least = 2.0**-100
+    if isinstance(b.expression, Literal) and abs(b.expression.value) >= least:
+        return a * b.apply("reciprocal")
+    lift = (abs(b) < least).to(F32) * (1 / least) + 1.0
     return (a * (b * lift).apply("reciprocal")) * lift
 
 

@@ -16,7 +16,9 @@ from glia.conformance.stablehlo import run_cases as run
 from glia.conformance.stablehlo.cases import Case, find_cases
 from glia.conformance.stablehlo.compare import describe_mismatch, ulp_difference
 from glia.conformance.stablehlo.program import ValueCheck, read_program
+from glia.conformance.stablehlo.term_magnitudes import term_magnitudes
 from glia.frontend.errors import FrameworkMissing
+from glia.frontend.stablehlo import import_stablehlo
 
 CALLED = """
 module @jit_main {{
@@ -242,3 +244,36 @@ def test_what_a_check_accepts(kind: str, limit: float, actual: float, holds: boo
 def test_an_array_of_another_type_is_a_mismatch() -> None:
     text = describe_mismatch(ValueCheck("eq"), np.ones(2, np.int8), np.ones(2, np.int16))
     assert text == "int8[2], expected int16[2]"
+
+
+def test_the_terms_of_a_sum_set_the_scale_of_its_rounding() -> None:
+    wide = np.array([1e4, 1, -1e4, 3], np.float32)
+    sum_of = """func.func @main(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>) {
+      %0 = stablehlo.constant dense<0.0> : tensor<f32>
+      %1 = stablehlo.reduce(%x init: %0) applies stablehlo.add across dimensions = [0]
+        : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+      %2 = stablehlo.negate %1 : tensor<f32>
+      %3 = stablehlo.exponential %1 : tensor<f32>
+      return %2, %3 : tensor<f32>, tensor<f32>
+    }"""
+    negated, exponential = term_magnitudes(import_stablehlo(sum_of), [wide])
+    assert negated == 20004
+    np.testing.assert_allclose(exponential, np.exp(4), rtol=1e-6)  # a function starts again
+
+
+@pytest.mark.parametrize(
+    ("units", "error", "holds"), [(0, 1e-4, False), (3, 1e-4, True), (3, 1e-2, False)]
+)
+def test_a_sum_may_differ_by_roundings_of_its_terms(
+    units: float, error: float, holds: bool
+) -> None:
+    check = ValueCheck("close", 3, units=units)
+    arrays = np.array([4 + error], np.float32), np.array([4], np.float32)
+    text = describe_mismatch(check, *arrays, lambda: np.array([20004], np.float32))
+    assert (text == "") is holds
+
+
+def test_what_the_interpreter_itself_misses_is_compared_more_loosely() -> None:
+    text = CALLED.format(first="-1.5")
+    assert read_program(text).checks[0].units == 3
+    assert read_program("// RUN-DISABLED(inaccurate)\n" + text).checks[0].units == 30

@@ -24,7 +24,15 @@ from glia.frontend.hlo_import.hlo_proto import messages
 from glia.graph.ir import Graph
 from glia.graph.legal import verify
 from support.corpus import BY_NAME, hlo_bytes
-from support.hlo_text import TUPLE_TYPE, adding_module, entry, from_text, module
+from support.hlo_text import (
+    F32_TYPE,
+    S32_TYPE,
+    TUPLE_TYPE,
+    adding_module,
+    entry,
+    from_text,
+    module,
+)
 
 GOOD = adding_module().SerializeToString()
 
@@ -373,6 +381,33 @@ def test_only_a_size_that_changes_nothing_is_static() -> None:
     assert isinstance(import_hlo(_changed(static, text.format(4))), Graph)
     with pytest.raises(errors.DynamicShape):
         import_hlo(_changed(static, text.format(3)))
+
+
+ARITHMETIC = ("add", "compare", "divide", "maximum", "minimum", "multiply", "power", "remainder",
+              "subtract")  # fmt: skip
+BINARIES = {
+    "f32": (*ARITHMETIC, "atan2"),
+    "s32": (*ARITHMETIC, "and", "shift-left", "xor"),
+    "pred": ("and", "compare", "xor"),
+}
+OTHER_TYPES = {"f32": (S32_TYPE, 16, 10, 5), "s32": (F32_TYPE, 8, 5, 2), "pred": (S32_TYPE, 6)}
+
+
+@pytest.mark.parametrize(
+    ("base", "opcode"), [(base, opcode) for base in BINARIES for opcode in BINARIES[base]]
+)
+def test_operands_of_two_dtypes_are_refused(base: str, opcode: str) -> None:
+    result = "pred" if opcode == "compare" else base
+    direction = ", direction=LT" if opcode == "compare" else ""
+    text = f"""x = {base}[4] parameter(0)
+        y = {base}[4] parameter(1)
+        ROOT z = {result}[4] {opcode}(x, y){direction}"""
+    for position in (0, 1):
+        for element_type in OTHER_TYPES[base]:
+            message = module(entry(text))
+            message.computations[0].instructions[position].shape.element_type = element_type
+            with pytest.raises(errors.VerificationFailed):
+                import_hlo(message.SerializeToString())
 
 
 # Every declaration

@@ -22,18 +22,12 @@ from glia.graph.ops import (
     Convert,
     Convolution,
     Dot,
-    Fft,
     Get,
-    Map,
     Pad,
-    Reduce,
-    ReduceWindow,
     Reshape,
     Reverse,
-    SelectAndScatter,
     Slice,
     Transpose,
-    TriangularSolve,
 )
 from glia.graph.ops.scalar_regions import combiner, monoid
 
@@ -75,11 +69,11 @@ def _of_operation(node: Node, values: list[Any], sizes: list[Any]) -> Any:
     """The magnitudes from those of the operands; None for those of the result itself."""
     if isinstance(node, _LINEAR):
         return node.compute(*sizes)
-    special = _SPECIAL.get(type(node))
+    special = _SPECIAL.get(node.opcode)
     return special(node, values, sizes) if special is not None else None
 
 
-def _map(node: Map, values: list[Any], sizes: list[Any]) -> Any:
+def _map(node: Any, values: list[Any], sizes: list[Any]) -> Any:
     if node.function in ("add", "subtract"):
         return sizes[0] + sizes[1]
     if node.function == "multiply":
@@ -93,7 +87,7 @@ def _map(node: Map, values: list[Any], sizes: list[Any]) -> Any:
     return sizes[0] if node.function == "negate" else None
 
 
-def _reduction(node: Reduce | ReduceWindow, values: list[Any], sizes: list[Any]) -> Any:
+def _reduction(node: Any, values: list[Any], sizes: list[Any]) -> Any:
     """Of sums and products the operands' own; of other regions the sum, as of partial results."""
     function = monoid(node.body)
     if len(node.xs) > 1 or function in _EXACT_MONOIDS:
@@ -104,11 +98,11 @@ def _reduction(node: Reduce | ReduceWindow, values: list[Any], sizes: list[Any])
     return total.compute(sizes[0], np.zeros((), sizes[0].dtype))
 
 
-def _select_and_scatter(node: SelectAndScatter, values: list[Any], sizes: list[Any]) -> Any:
+def _windows(node: Any, values: list[Any], sizes: list[Any]) -> Any:
     return node.compute(values[0], *sizes[1:])
 
 
-def _fft(node: Fft, values: list[Any], sizes: list[Any]) -> Any:
+def _transform(node: Any, values: list[Any], sizes: list[Any]) -> Any:
     """Every element of a transform sums up all elements that are transformed."""
     found = np.abs(node.compute(*sizes))
     dimensions = tuple(range(found.ndim - len(node.lengths), found.ndim))
@@ -116,7 +110,7 @@ def _fft(node: Fft, values: list[Any], sizes: list[Any]) -> Any:
     return np.broadcast_to(most, found.shape).astype(node.dtype.numpy)
 
 
-def _triangular_solve(node: TriangularSolve, values: list[Any], sizes: list[Any]) -> Any:
+def _triangular_solve(node: Any, values: list[Any], sizes: list[Any]) -> Any:
     """The solution with the comparison matrix, in which nothing cancels."""
     matrix = -sizes[0]
     diagonal = np.arange(matrix.shape[-1])
@@ -124,11 +118,11 @@ def _triangular_solve(node: TriangularSolve, values: list[Any], sizes: list[Any]
     return node.compute(matrix, sizes[1])
 
 
-_SPECIAL: dict[type[Node], Callable[..., Any]] = {
-    Fft: _fft,
-    Map: _map,
-    Reduce: _reduction,
-    ReduceWindow: _reduction,
-    SelectAndScatter: _select_and_scatter,
-    TriangularSolve: _triangular_solve,
+_SPECIAL: dict[str, Callable[..., Any]] = {
+    "fft": _transform,
+    "map": _map,
+    "reduce": _reduction,
+    "reduce_window": _reduction,
+    "select_and_scatter": _windows,
+    "triangular_solve": _triangular_solve,
 }

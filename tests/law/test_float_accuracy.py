@@ -1,0 +1,52 @@
+"""Functions that have an equation instead of an instruction are as accurate as it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glia.arch.instances import COMPILED_TARGETS
+from glia.base.dtype import F32
+from glia.compiler import compile_graph
+from glia.conformance.stablehlo.compare import ulp_difference
+from glia.graph.ir import Graph, Parameter, TensorType
+from glia.graph.ops import Map
+from glia.options import CompileOptions
+from glia.runtime.model import load
+
+MOST_ULPS = {"sin": 2, "cos": 2, "tan": 4}
+MULTIPLES = np.arange(-6, 7) * np.pi / 2
+
+
+def run(graph: Graph, arrays: list[np.ndarray], target: str) -> list[np.ndarray]:
+    model = load(compile_graph(graph, CompileOptions(target=target, auto_cast="none")))
+    names = (binding.name for binding in model.inputs)
+    return list(model.run(dict(zip(names, arrays, strict=True))).values())
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_angles_far_from_zero_and_near_multiples_of_pi(target: str) -> None:
+    generator = np.random.default_rng(0)
+    spread = [generator.uniform(-reach, reach, 500) for reach in (1, 4, 30, 3000)]
+    beside = (MULTIPLES[:, None] + np.array([-1e-3, -1e-6, 0, 1e-6, 1e-3])).reshape(-1)
+    x = np.concatenate([*spread, beside]).astype(np.float32)
+    parameter = Parameter(0, TensorType(F32, x.shape), "input0")
+    graph = Graph("angles", (parameter,), tuple(Map(name, (parameter,)) for name in MOST_ULPS))
+    for (name, most), found in zip(MOST_ULPS.items(), run(graph, [x], target), strict=True):
+        wanted = getattr(np, name)(x.astype(np.float64)).astype(np.float32)
+        near = np.abs(found - wanted.astype(np.float64)) <= 1e-14 * np.abs(x)  # as pi is
+        assert np.all((ulp_difference(found, wanted) <= most) | near), name
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_quotients_by_numbers_without_a_finite_reciprocal(target: str) -> None:
+    sizes = np.array([1e-45, 1e-40, 5e-39, 1.2e-38, 1e-30, 1, 1e30, 3e38], np.float32)
+    a, b = (np.concatenate([grid.reshape(-1), -grid.reshape(-1)])
+            for grid in np.meshgrid(sizes, sizes))  # fmt: skip
+    a, b = np.append(a, [0, 1, 0, np.inf]), np.append(b, [0, 0, -1, 2])
+    arrays = [a.astype(np.float32), b.astype(np.float32)]
+    x, y = (Parameter(i, TensorType(F32, a.shape), f"input{i}") for i in range(2))
+    (found,) = run(Graph("quotients", (x, y), (Map("divide", (x, y)),)), arrays, target)
+    with np.errstate(all="ignore"):
+        wanted = arrays[0] / arrays[1]
+    assert ulp_difference(found, wanted).max() <= 4

@@ -70,6 +70,49 @@ def test_run_fills_inputs_from_the_seed() -> None:
     assert one == same != other
 
 
+def _write_wrong_arrays() -> None:
+    np.save("turned.npy", X.T)
+    np.save("wide.npy", X.astype(np.float64))
+    np.save("objects.npy", np.array([{}], object))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("--input", "x=none.npy"), ("GLIA205", "none.npy (--input x)", "No such file")),
+        (("--input", "x=."), ("GLIA205", ". (--input x)", "directory")),
+        (("--input", "x=good.npz"), ("GLIA205", "(--input x)", "a .npy file")),
+        (("--input", "x=objects.npy"), ("GLIA205", "(--input x)", "Python objects")),
+        (("--input", "x=turned.npy"), ("GLIA502", "'x'", "[8, 384]", "[384, 8]")),
+        (("--input", "x=wide.npy"), ("GLIA503", "'x'", "float64", "f32", "astype('float32')")),
+        (("--input", "z=x.npy"), ("GLIA501", "'z'", "x: f32[384,8]")),
+        (("--input", "x=x.npy", "--input", "x=x.npy"), ("GLIA201", "--input x is given twice")),
+        (("--input", "x.npy"), ("GLIA201", "NAME=FILE.npy")),
+        (("--check", "none.npz"), ("GLIA205", "none.npz (--check)")),
+        (("--check", "x.npy"), ("GLIA205", "not a .npz file")),
+        (("--seed", "-1"), ("GLIA201", "--seed", "x>=0")),
+        (("--rtol", "nan"), ("GLIA201", "--rtol", "not a number")),
+        (("--atol", "-1"), ("GLIA201", "--atol", "x>=0")),
+        (("--device", "gpu"), ("GLIA504", "'gpu'", "reference, adversarial")),
+        (("--save", "no/such/out.npz"), ("GLIA204", "no/such/out.npz")),
+    ],
+    ids=lambda each: " ".join(each) if each[0].startswith("--") else "",
+)
+def test_wrong_arguments_of_run_are_named(
+    arguments: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    _write_wrong_arrays()
+    result = invoke("run", "probe.neff", *arguments)
+    assert result.exit_code == 1
+    assert [name for name in (*names, "help:") if name not in result.stderr] == []
+
+
+@pytest.mark.parametrize("command", ["run", "profile", "inspect"])
+def test_a_model_is_no_neff_and_a_neff_no_model(command: str) -> None:
+    assert "does not begin with a header" in invoke(command, "model.pb").stderr
+    assert "it is a NEFF" in invoke("show", "probe.neff").stderr
+
+
 def test_profile_prints_a_summary_and_writes_files() -> None:
     result = invoke("profile", "probe.neff", "--perfetto", "t.json", "--html", "p.html", "--json")
     assert result.exit_code == 0, result.output

@@ -20,9 +20,16 @@ from glia.machine import ProgramBuilder
 from glia.machine.ir import Loop, Statement
 from glia.neff.package import Neff
 from glia.runtime import model as runtime
-from glia.runtime.errors import DeviceMemoryExhausted, ProgramFault, UndocumentedResult
+from glia.runtime.errors import (
+    DeviceMemoryExhausted,
+    ProgramFault,
+    UndocumentedResult,
+    WrongDType,
+    WrongShape,
+)
 from glia.runtime.status import Status
 from glia.sim import watchdog
+from glia.sim.policy import BadLimit
 from glia.sim.watchdog import ExecutionTimeout, RunTooLarge
 from support.neff_programs import SHAPE, B, W, example_neff, rows
 
@@ -60,6 +67,21 @@ def test_the_limit_of_a_run_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURON_SIM_MOST_INSTRUCTIONS", "50")
     with pytest.raises(RunTooLarge, match="the limit is 50"):
         model(X)
+
+
+@pytest.mark.parametrize("text", ["30s", "-1", "1.5", "soon", "\u0663"])
+def test_a_limit_that_is_no_number_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = glia.load(example_neff())
+    for name in ("NEURON_RT_EXEC_TIMEOUT", "NEURON_SIM_MOST_ITERATIONS"):
+        with monkeypatch.context() as changed, pytest.raises(BadLimit, match=name):
+            changed.setenv(name, text)
+            model(X)
+
+
+@pytest.mark.parametrize("value", ["ab", None, [[1.0], [2.0, 3.0]], {}])
+def test_a_value_that_is_no_array_names_the_input(value: object) -> None:
+    with pytest.raises((WrongDType, WrongShape), match="input 'x'"):
+        glia.load(example_neff())(value)
 
 
 @pytest.mark.parametrize("device", ["reference", "adversarial"])

@@ -28,6 +28,7 @@ from glia.cli.errors import (
 )
 from glia.cli.guard import GuardedGroup
 from glia.cli.neuronx_cc import TARGETS
+from glia.cli.values import Tolerance, naming_option
 from glia.frontend.errors import FrameworkMissing
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ KERNEL_TARGET = click.option(
 )
 
 
+SEED = click.IntRange(min=0)
+TOLERANCE = Tolerance(min=0)
+
+
 @click.group(
     cls=GuardedGroup,
     epilog=EXAMPLES,
@@ -85,12 +90,14 @@ main.add_command(conformance)
     metavar="NAME=FILE.npy",
     help="An input; repeat it for each.",
 )
-@click.option("--seed", default=0, help="Seed of the random values for inputs without --input.")
+@click.option(
+    "--seed", type=SEED, default=0, help="Seed of the random values for inputs without --input."
+)
 @click.option(
     "--check", default="", metavar="REF.npz", help="Compare the outputs with these arrays."
 )
-@click.option("--rtol", default=1e-3, help="Relative tolerance of --check.")
-@click.option("--atol", default=1e-5, help="Absolute tolerance of --check.")
+@click.option("--rtol", type=TOLERANCE, default=1e-3, help="Relative tolerance of --check.")
+@click.option("--atol", type=TOLERANCE, default=1e-5, help="Absolute tolerance of --check.")
 @click.option(
     "--save", "save_path", default="", metavar="OUT.npz", help="Write the outputs to this file."
 )
@@ -133,7 +140,8 @@ def run(
     generator = np.random.default_rng(seed)
     seeded = [binding for binding in model.inputs if binding.name not in arrays]
     arrays |= {b.name: random_array(b.dtype, b.shape, generator) for b in seeded}
-    references = read_references(check, model.outputs) if check else {}
+    with naming_option("--check"):
+        references = read_references(check, model.outputs) if check else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OutOfBoundAccess)
         results = model.run(arrays)
@@ -178,7 +186,11 @@ def _read_inputs(inputs: tuple[str, ...]) -> dict[str, Any]:
         if not (name and equals and path):
             problem = f"--input {text!r} is not of the form NAME=FILE.npy"
             raise BadCommandLine(problem=problem, command="glia run")
-        arrays[name] = read_array(path)
+        if name in arrays:
+            problem = f"--input {name} is given twice"
+            raise BadCommandLine(problem=problem, command="glia run")
+        with naming_option(f"--input {name}"):
+            arrays[name] = read_array(path)
     return arrays
 
 
@@ -253,7 +265,9 @@ def profile(
 @KERNEL_ARGUMENTS
 @KERNEL_GRID
 @KERNEL_TARGET
-@click.option("--seed", default=0, help="Seed of the values of tensors given by dtype and shape.")
+@click.option(
+    "--seed", type=SEED, default=0, help="Seed of the values of tensors given by dtype and shape."
+)
 @click.option(
     "--orders",
     type=click.IntRange(min=1),
@@ -263,8 +277,8 @@ def profile(
 @click.option(
     "--expect", default="", metavar="REF.npz", help="Compare the outputs with these arrays."
 )
-@click.option("--rtol", default=1e-3, help="Relative tolerance of --expect.")
-@click.option("--atol", default=1e-5, help="Absolute tolerance of --expect.")
+@click.option("--rtol", type=TOLERANCE, default=1e-3, help="Relative tolerance of --expect.")
+@click.option("--atol", type=TOLERANCE, default=1e-5, help="Absolute tolerance of --expect.")
 @click.option("--all-targets", is_flag=True, help="Also compile the kernel for every other target.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check(
@@ -295,6 +309,8 @@ def check(
     from glia.cli.kernel import check_kernel_file
     from glia.runtime.arrays import read_arrays
 
+    with naming_option("--expect"):
+        expected = read_arrays(expect) if expect else None
     report = check_kernel_file(
         kernel,
         arguments,
@@ -302,7 +318,7 @@ def check(
         grid,
         target=target,
         orders=orders,
-        expected=read_arrays(expect) if expect else None,
+        expected=expected,
         rtol=rtol,
         atol=atol,
         other_targets=all_targets,
@@ -460,6 +476,7 @@ def show(
     from glia.pipeline import PIPELINE
 
     levels = {IMPORT: "graph"} | {step.name: step.makes for step in PIPELINE}
+    graph = read_module(Path(model))
     if not after:
         for name, level in levels.items():
             click.echo(f"{level:8} {name}")
@@ -469,7 +486,7 @@ def show(
     explicit = {"target": target, "auto_cast": auto_cast, "optlevel": optlevel}
     options, _ = resolve_options("glia show", explicit, {"auto_cast": "none"})
     check_options(options)
-    ir = run_pipeline(read_module(Path(model)), options, stop_after=after)
+    ir = run_pipeline(graph, options, stop_after=after)
     click.echo(text_of(levels[after], ir))
 
 

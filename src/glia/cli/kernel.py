@@ -14,6 +14,7 @@ import numpy as np
 from glia.base.dtype import DTYPES, DType
 from glia.base.suggestions import nearest
 from glia.cli.errors import BadCommandLine
+from glia.cli.values import naming_option
 from glia.nki.run.check_kernel import Report, check_kernel
 from glia.nki.run.kernel import as_kernel
 from glia.nki.run.kernel_file import NoSuchKernel, attribute_exceptions, load_kernel
@@ -111,7 +112,8 @@ class _KernelCommandLine:
         if tensor is not None:
             return name, self._tensor(text, tensor["dtype"], tensor["shape"])
         if value.endswith(".npy"):
-            return name, read_array(value)
+            with naming_option(f"--arg {name}"):
+                return name, read_array(value)
         try:
             return name, ast.literal_eval(value)
         except (ValueError, SyntaxError):

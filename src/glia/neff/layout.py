@@ -71,7 +71,9 @@ def unpack_header(data: bytes | memoryview) -> Header:
     package_version, header_bytes, data_bytes, major, minor = fields[:5]
     build, cores, data_hash, uuid, name, _, _, feature_bits, logical_core_cores, _ = fields[5:]
     if header_bytes != HEADER_BYTES:
-        raise NotANeff(reason=f"the header says it has {header_bytes} bytes, not {HEADER_BYTES}")
+        raise NotANeff(
+            reason=f"it does not begin with a header, which says that it has {HEADER_BYTES} bytes"
+        )
     if data_bytes != len(data) - HEADER_BYTES:
         present_bytes = len(data) - HEADER_BYTES
         raise NotANeff(

@@ -35,7 +35,9 @@ def read_array(path: str) -> np.ndarray:
     with _array_file_errors(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray):
-        raise BadArrayFile(path=path, reason="it holds several arrays; a .npy file holds one")
+        raise BadArrayFile(
+            path=path, reason="it is a .npz file; a .npy file, which holds one array, is needed"
+        )
     return array
 
 

@@ -48,7 +48,7 @@ class WrongDType(CompileError):
     status: ClassVar[Status] = Status.NRT_INVALID
     code = "GLIA503"
     message = "NRT_INVALID(2): input {name!r} has dtype {given}, the model takes {expected}"
-    help = "convert the array: x.astype({expected_numpy})"
+    help = "convert the array: numpy.asarray(x).astype({expected_numpy})"
 
 
 class UnknownDevice(CompileError):

@@ -214,19 +214,30 @@ def convert_input(binding: Binding, value: object) -> np.ndarray:
     Raises WrongDType or WrongShape for an array that does not match.
     """
     wanted = binding.dtype.numpy
-    array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=wanted)
+    array = value if isinstance(value, np.ndarray) else _as_array(binding, value)
     if array.dtype.kind == "V" and array.dtype.names is None and array.itemsize == wanted.itemsize:
         array = array.view(wanted)  # .npy files do not know ml_dtypes and keep raw bytes
     if array.dtype != wanted:
-        raise WrongDType(
-            name=binding.name,
-            given=array.dtype,
-            expected=binding.dtype,
-            expected_numpy=repr(wanted),
-        )
+        raise _wrong_dtype(binding, array.dtype)
     if array.shape != binding.shape:
         raise WrongShape(name=binding.name, given=list(array.shape), expected=list(binding.shape))
     return array
+
+
+def _as_array(binding: Binding, value: object) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype=binding.dtype.numpy)
+    except (TypeError, ValueError, OverflowError) as problem:
+        given = f"{type(value).__name__} ({problem!s:.100})"
+        raise _wrong_dtype(binding, given) from problem
+
+
+def _wrong_dtype(binding: Binding, given: object) -> WrongDType:
+    name = binding.dtype.numpy.name
+    spelling = f"'{name}'" if hasattr(np, name) or name == "bool" else f"ml_dtypes.{name}"
+    return WrongDType(
+        name=binding.name, given=given, expected=binding.dtype, expected_numpy=spelling
+    )
 
 
 def describe_tensors(bindings: Sequence[Binding]) -> str:

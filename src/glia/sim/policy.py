@@ -5,15 +5,32 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from glia.base.errors import CompileError
 from glia.base.loc import UNKNOWN, Loc
 
 DEFAULT_MAX_ITERATIONS = 10_000_000
 DEFAULT_MAX_INSTRUCTIONS = 100_000_000  # of a run: some ten minutes
 
 
+class BadLimit(CompileError):
+    """An environment variable that limits a run is not a whole number.
+
+    Cause: NEURON_RT_EXEC_TIMEOUT, NEURON_SIM_MOST_ITERATIONS or NEURON_SIM_MOST_INSTRUCTIONS has a
+        sign, a fraction, a unit or a word in it.
+    Fix: Set it to digits, or unset it.
+    Example: NEURON_RT_EXEC_TIMEOUT=30s glia run model.neff
+    """
+
+    code = "GLIA518"
+    message = "NRT_INVALID(2): {name} is {value!r}, which is not a whole number"
+    help = "set {name} to digits, or unset it"
+
+
 def _limit_from_environment(name: str, default: int) -> int:
-    limit = os.environ.get(name, "")
-    return int(limit) if limit.isdecimal() else default
+    limit = os.environ.get(name, "").strip()
+    if limit and not (limit.isascii() and limit.isdecimal()):
+        raise BadLimit(name=name, value=limit)
+    return int(limit) if limit else default
 
 
 def _most_iterations() -> int:

@@ -87,6 +87,7 @@ Module: name=1 str, entry_computation_name=2 str, computations=3 Computation*,
 Hlo: hlo_module=1 Module
 """
 
+_NEFF_HEADER_BYTES = (1024).to_bytes(8, "little")  # the second field of a NEFF
 _SCALAR_TYPES = {"i64": 3, "i32": 5, "bool": 8, "str": 9, "bytes": 12, "f32": 2}
 _MESSAGE_TYPE = 11
 _OPTIONAL, _REPEATED = 1, 3
@@ -189,6 +190,8 @@ def _diagnose(data: bytes, reasons: list[str]) -> str:
         return "it is HLO text, not a serialized proto"
     if head.startswith(b"ML\xefR") or b"func.func" in head or head.lstrip().startswith(b"module"):
         return "it is MLIR; StableHLO is converted by the jax front end"
+    if head[8:16] == _NEFF_HEADER_BYTES:
+        return "it is a NEFF, the result of a compilation; `glia inspect` describes it"
     if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head):
         return "it is text"
     return reasons[-1] if reasons else "it holds no computation with instructions"

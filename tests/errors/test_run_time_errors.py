@@ -116,7 +116,7 @@ def test_an_access_outside_its_tensor_names_the_instruction() -> None:
 
 
 def test_a_device_too_large_for_the_host_says_how_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(program: object, inputs: object) -> dict[str, np.ndarray]:
+    def refuse(*given: object) -> dict[str, np.ndarray]:
         raise MemoryError
 
     monkeypatch.setattr(runtime, "import_object", lambda path: refuse)

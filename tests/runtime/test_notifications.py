@@ -96,6 +96,24 @@ def test_the_source_line_is_that_of_the_lookup():
     assert found.loc.line == scattered.__code__.co_firstlineno + 1
 
 
+def applied(table, indices):
+    return table.at[indices].apply(jnp.negative)
+
+
+def test_a_lookup_in_a_function_without_lines_is_where_that_is_called():
+    for function in (gathered, applied):
+        found = found_by(function, TABLE, np.array([1, 400, 2], np.int32))
+        assert {each.index for each in found} == {400}
+        assert {each.loc.line for each in found} == {function.__code__.co_firstlineno + 1}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint32])
+def test_indices_of_any_type_are_clamped_as_hlo_says(dtype: type):
+    most = np.iinfo(dtype).max
+    found = found_by(gathered, TABLE[:100], np.array([0, 99, most, 7], dtype))
+    assert {(each.index, each.limit) for each in found} == {(most, 99)}
+
+
 def test_each_dimension_is_reported_by_itself():
     rows, columns = np.array([0, 300, 1], np.int32), np.array([16, 2, 3], np.int32)
     found = found_by(elements, TABLE, rows, columns)

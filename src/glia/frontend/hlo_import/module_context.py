@@ -111,6 +111,7 @@ class ModuleImporter:
         self._computations = {c.id: c for c in proto.computations}
         self._regions: dict[int, Graph] = {}
         self._active: list[int] = []
+        self._call = UNKNOWN  # the source line of the instruction whose computation is imported
         self._imported = 0
         if len(self._computations) != len(proto.computations):
             raise MalformedModule(reason="two computations have the same id")
@@ -205,6 +206,7 @@ class ModuleImporter:
         if len(self._active) >= DEEPEST_NESTING:
             raise ModuleTooComplex(reason=f"calls nest more than {DEEPEST_NESTING} deep")
         self._active.append(computation.id)
+        outer, self._call = self._call, caller.loc
         values: dict[int, Value] = {}
         protos: dict[int, Any] = {}
         for proto in computation.instructions:
@@ -216,6 +218,7 @@ class ModuleImporter:
                 values[proto.id] = self._import_instruction(proto, values, protos)
             protos[proto.id] = proto
         self._active.pop()
+        self._call = outer
         if computation.root_id not in values:
             raise MalformedModule(
                 reason=f"{computation.name} has no root instruction {computation.root_id}"
@@ -263,14 +266,23 @@ class ModuleImporter:
             )
 
     def _label(self, proto: Any) -> tuple[str, Loc]:
-        """The instruction's name for messages, and its source line."""
+        """The instruction's name for messages, and its source line.
+
+        One in a function that frameworks give no lines is where that function is called.
+        """
         metadata = proto.metadata
-        loc = UNKNOWN
+        loc = self._call
         if metadata.source_file or metadata.op_name or metadata.stack_frame_id:
             file, line = metadata.source_file, metadata.source_line
             if not file:
                 file, line = self._stack_frame(metadata.stack_frame_id)
             loc = Loc(file, line, metadata.op_name)
+            if not file and self._call.file:
+                names = (self._call.name, metadata.op_name)
+                name = (
+                    metadata.op_name if "/" in metadata.op_name else "/".join(filter(None, names))
+                )
+                loc = Loc(self._call.file, self._call.line, name)
         return f"%{proto.name or proto.id} = {proto.opcode}", loc
 
     def _stack_frame(self, identifier: int) -> tuple[str, int]:

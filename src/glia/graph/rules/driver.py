@@ -8,13 +8,13 @@ reaches the fixed point; the work is linear in the nodes plus the rules that fir
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from glia.base.errors import InternalError
 from glia.base.loc import UNKNOWN, Loc
-from glia.graph.ir import Graph, Node, TupleType, Type
+from glia.graph.ir import Graph, Node, Parameter, TupleType, Type
 from glia.graph.ops import Get
 
 LONGEST_CHAIN = 400
@@ -149,12 +149,17 @@ class _Rewriter:
 
     def _rebuild(self, node: Node) -> Node:
         """The node with normalised operands and regions, and the source line of its origin."""
+        if isinstance(node, Parameter):  # its graph knows it by identity
+            return node
+        origin = self._origins.get(node)
         operands = [self._normal[operand] for operand in node.operands]
         if any(new is not old for new, old in zip(operands, node.operands, strict=True)):
             node = node.with_operands(operands)
-        origin = self._origins.get(node)
         if origin is not None and node.loc is UNKNOWN and origin.loc is not UNKNOWN:
             node = dataclasses.replace(node, loc=origin.loc)
+            for region in regions_of(node):
+                for result in region.results:
+                    self._origins.setdefault(result, _Origin(origin.loc))
         return map_regions(node, self.rewrite_graph)
 
     def _replace(self, node: Node, image: Node, rules_fired: int) -> None:
@@ -177,6 +182,13 @@ class _Rewriter:
             fitting = tuple(each for each in self._rules if issubclass(cls, each.patterns))
             self._by_class[cls] = fitting
         return self._by_class[cls]
+
+
+def regions_of(node: Node) -> Iterator[Graph]:
+    """The regions of a node."""
+    for name in node.region_fields:
+        value = getattr(node, name)
+        yield from (value,) if isinstance(value, Graph) else value
 
 
 def map_regions(node: Node, change: Callable[[Graph], Graph]) -> Node:

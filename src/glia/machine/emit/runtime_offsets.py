@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from glia.base.affine import ZERO, Affine
-from glia.base.dtype import PRED, S32, DType
+from glia.base.dtype import PRED, S32, U32, DType
 from glia.isa.instructions.dma import DmaGather, DmaScatter
 from glia.isa.instructions.sync import RegisterAlu, RegisterLoad
 from glia.isa.instructions.vector import Memset, TensorTensor
@@ -225,15 +225,8 @@ def _row_expression(dynamic: tuple[Dynamic, ...], strides: list[int], rows: Affi
     total: Expr = Index(rows, S32)
     valid: Expr | None = None
     for offset, stride in zip(dynamic, strides, strict=True):
-        value: Expr = offset.load
-        if offset.load.dtype is not S32:
-            value = Apply("convert", (value,), S32)
-        limit = Literal(offset.limit, S32)
-        if offset.clamps:
-            value = Apply("maximum", (value, Literal(0, S32)), S32)
-            value = Apply("minimum", (value, limit), S32)
-        else:
-            inside = _in_range(value, limit)
+        value, inside = _clamped(offset) if offset.clamps else _checked(offset)
+        if inside is not None:
             valid = inside if valid is None else Apply("and", (valid, inside), PRED)
         scaled = Apply("multiply", (value, Literal(stride, S32)), S32)
         total = Apply("add", (total, scaled), S32)
@@ -242,6 +235,26 @@ def _row_expression(dynamic: tuple[Dynamic, ...], strides: list[int], rows: Affi
     return Apply("select", (valid, total, Literal(-1, S32)), S32)
 
 
-def _in_range(value: Expr, limit: Literal) -> Expr:
+def _clamped(offset: Dynamic) -> tuple[Expr, None]:
+    """The offset as int32 in 0..limit; 32 unsigned bits are bounded before they are converted."""
+    load = offset.load
+    if load.dtype is U32:
+        bounded = Apply("minimum", (load, Literal(offset.limit, U32)), U32)
+        return Apply("convert", (bounded,), S32), None
+    value = Apply("maximum", (_as_int32(load), Literal(0, S32)), S32)
+    return Apply("minimum", (value, Literal(offset.limit, S32)), S32), None
+
+
+def _checked(offset: Dynamic) -> tuple[Expr, Expr]:
+    """The offset as int32, and whether it is in 0..limit."""
+    load = offset.load
+    value = _as_int32(load)
+    if load.dtype is U32:
+        return value, Apply("less_equal", (load, Literal(offset.limit, U32)), PRED)
     low = Apply("greater_equal", (value, Literal(0, S32)), PRED)
-    return Apply("and", (low, Apply("less_equal", (value, limit), PRED)), PRED)
+    high = Apply("less_equal", (value, Literal(offset.limit, S32)), PRED)
+    return value, Apply("and", (low, high), PRED)
+
+
+def _as_int32(load: Load) -> Expr:
+    return load if load.dtype is S32 else Apply("convert", (load,), S32)

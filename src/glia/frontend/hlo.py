@@ -80,12 +80,15 @@ _BUILDER_NAMES: dict[str, tuple[str, ...]] = {
 
 def operators() -> list[str]:
     """The names of every operator that is imported, as XlaBuilder spells them, sorted."""
-    names: set[str] = {"Parameter"}
-    for opcode in IMPORTERS:
-        words = "".join(word.capitalize() for word in opcode.split("-"))
-        if not opcode.endswith(("-start", "-done", "-update")):
-            names.update(_BUILDER_NAMES.get(opcode, (words,)))
-    return sorted(names)
+    opcodes = {"parameter", *IMPORTERS}
+    listed = (each for each in opcodes if not each.endswith(("-start", "-done", "-update")))
+    return sorted({name for opcode in listed for name in operator_names(opcode)})
+
+
+def operator_names(opcode: str) -> tuple[str, ...]:
+    """The names that XlaBuilder has for an opcode."""
+    words = "".join(word.capitalize() for word in opcode.split("-"))
+    return _BUILDER_NAMES.get(opcode, (words,))
 
 
 def load_hlo(path: str | Path) -> Graph:

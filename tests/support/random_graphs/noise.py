@@ -93,7 +93,8 @@ def _rounding(base: Array) -> Array:
     if not error:
         return np.zeros(base.shape)
     size = np.abs(_wide(base))
-    return np.where(np.isfinite(size), 2 * error * size + 1e-37, 0.0)
+    undefined = np.inf if base.dtype.kind == "c" else 0.0  # (inf + x i) times y may be NaN
+    return np.where(np.isfinite(size), 2 * error * size + 1e-37, undefined)
 
 
 def _evaluate(graph: Graph, arrays: Sequence[Array], directions: _Directions) -> list[Any]:
@@ -124,6 +125,8 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
             magnitudes = np.abs(_wide(node.compute(*map(_magnitude, operands))))
         rounds_every_sum = isinstance(node, (ops.Scatter, ops.SelectAndScatter))
         size = np.maximum(magnitudes * (1.0 if rounds_every_sum else 0.25), size)
+    if isinstance(node, ops.Map) and node.function in ("gelu", "gelu_tanh"):
+        size = np.maximum(size, np.abs(_wide(operands[0])))  # 1 + erf cancels at its tail
     return _shifted(value, size, directions)
 
 

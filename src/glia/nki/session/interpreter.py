@@ -12,7 +12,6 @@ import numpy as np
 from glia.arch import Target
 from glia.base.affine import Affine
 from glia.base.dtype import PRED, DType
-from glia.base.errors import InternalError
 from glia.base.fast_objects import set_field
 from glia.base.loc import Loc
 from glia.isa.kit import Instr
@@ -33,7 +32,7 @@ from glia.nki.session.program_checks import (
 from glia.nki.session.psum_accumulation import AccumulationState
 from glia.nki.session.session import Session, WriteEffects
 from glia.sim.memory import Memories, Region, storage_dtype, viewer
-from glia.sim.policy import AccessOutOfBounds
+from glia.sim.policy import AccessOutOfBounds, MalformedProgram
 from glia.sim.run import Executor
 
 Unwritten = tuple[float, int]
@@ -173,7 +172,7 @@ class Interpreter(Session):
             self._require_one_bank(instruction)
         try:
             self._executor.step(instruction, self.environment)
-        except (AccessOutOfBounds, InternalError) as fault:
+        except (AccessOutOfBounds, MalformedProgram) as fault:
             raise self._user_error(instruction, fault) from fault
         for pattern in () if effects == () else instruction.written_patterns():
             if pattern.memory is Memory.PSUM:
@@ -202,7 +201,7 @@ class Interpreter(Session):
         if isinstance(fault, AccessOutOfBounds):
             found = out_of_bounds(instruction, self.environment)
             return found or IndexNotInTable(problem=fault.message, row="", loc=instruction.loc)
-        return unset_register(instruction.loc) if isinstance(fault.__cause__, KeyError) else fault
+        return unset_register(instruction.loc)
 
     def _require_one_bank(self, instruction: Instr) -> None:
         def address(tile: Tile) -> int:

@@ -33,4 +33,26 @@ graph "main" (%0 : f32[5] "x", %1 : s32[1] "at") {
   return %2
 }
 """,
+    "integer sum over windows of three of six dimensions": """
+graph "main" (%0 : s32[4,2,40,1,5] "x", %1 : s32[] "start") {
+  %2 = reduce_window xs=[%0] inits=[%1] window=[5, 2, 2, 1, 1] stride=[2, 1, 1, 1, 1]
+    low=[0, 1, 0, 0, 0] high=[0, 1, 0, 0, 0] x_dilation=[2, 1, 1, 1, 1]
+    window_dilation=[1, 1, 1, 1, 1] body=graph "add" (%0 : s32[] "", %1 : s32[] "") {
+      %2 = map function="add" args=[%0, %1] : s32[]
+      return %2
+    } : s32[2,3,39,1,5]
+  return %2
+}
+""",
+    "padded window over a strided slice": """
+graph "main" (%0 : f32[40,5] "x", %1 : f32[] "start") {
+  %2 = slice x=%0 start=[6, 3] limit=[40, 5] stride=[1, 2] : f32[34,1]
+  %3 = reduce_window xs=[%2] inits=[%1] window=[1, 5] stride=[1, 3] low=[0, 0] high=[1, 4]
+    x_dilation=[1, 1] window_dilation=[1, 1] body=graph "add" (%0 : f32[] "", %1 : f32[] "") {
+      %2 = map function="add" args=[%0, %1] : f32[]
+      return %2
+    } : f32[35,1]
+  return %3
+}
+""",
 }

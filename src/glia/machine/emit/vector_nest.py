@@ -119,7 +119,7 @@ class VectorNestEmitter(NestEmitter):
         )
         loc = self.builder.loc
         rows = ((1, value.partitions), (count, kept_count))
-        self._emit(TensorCopy(dst=whole_tile(work), src=value, on="gpsimd", loc=loc))
+        self._emit(TensorCopy(dst=whole_tile(work), src=_flat(value), on="gpsimd", loc=loc))
         op = reduce_op(self.nest.reduction.function, self.nest.reduction.dtype)
         while count > 1:
             half = count // 2
@@ -133,7 +133,7 @@ class VectorNestEmitter(NestEmitter):
 
 
 def _flat(pattern: Pattern) -> Pattern:
-    """A whole tile as one free dimension."""
+    """A pattern in as few free dimensions as its steps allow, a whole tile in one."""
     return replace(pattern, dims=(pattern.dims[0], *_merge(pattern.dims[1:])))
 
 

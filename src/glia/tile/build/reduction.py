@@ -152,9 +152,15 @@ class ConvolutionValue(ReductionValue):
 def guarded_load(
     x: DeferredValue, nest: NestBuilder, index: Index, fill: float | int, is_rounded: bool = False
 ) -> Expr:
-    """A load that gives `fill` outside x."""
+    """A load that gives `fill` outside x.
+
+    Where x is a view whose indices are not those that the guards are on, it gets a buffer.
+    """
     checks = guards(index, x.shape, nest)
     load = plain_load(x, nest, index, is_rounded)
+    if any(check.expression not in load.index for check in checks):
+        x.materialise()
+        load = plain_load(x, nest, index, is_rounded)
     return replace(load, guards=checks, fill=fill if checks else 0)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jax import lax
 
 import glia
 from glia.arch.instances import TARGETS
@@ -38,3 +39,23 @@ def test_a_program_gives_the_same_on_every_target(name: str, target: str) -> Non
 def test_a_program_gives_the_same_at_every_optimisation_level(name: str, level: int) -> None:
     program = next(p for p in PROGRAMS if p.name == name)
     assert_close(program, _run(program, "trn2", optlevel=level))
+
+
+@pytest.mark.filterwarnings("ignore::glia.runtime.model.OutOfBoundAccess")
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_unsigned_indices_from_the_sign_bit_on_are_beyond_the_end(target: str) -> None:
+    """Registers and arithmetic of 32 bits are signed; the largest unsigned numbers are not -1."""
+    numbers = lax.GatherDimensionNumbers((1,), (0,), (0,))
+    updates = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+    zero = np.uint32(0)
+
+    def function(x: Any, i: Any, many: Any) -> Any:
+        part = lax.dynamic_slice(x, (i, zero), (2, 12))
+        rows = lax.gather(x, many[:, None], numbers, (1, 12), mode="clip")
+        written = lax.scatter(x, many[:, None], rows + 1, updates, mode="drop")
+        return part, lax.dynamic_update_slice(x, -part, (i, zero)), rows, written
+
+    x = np.arange(60, dtype=np.float32).reshape(5, 12)
+    many = np.array([2**32 - 1, 1, 2**31, 4], np.uint32)
+    program = Program("unsigned", function, (x, np.uint32(2**31), many))
+    assert_close(program, _run(program, target))

@@ -84,12 +84,26 @@ class IndirectAccess:
                 register=register, src=cell, on=engine, loc=loc, limit=limit, extent=extent
             )
         )
-        value = Affine.of(register)
-        for op, bound in (("maximum", 0), ("minimum", offset.limit)):
-            self.builder.emit(
-                RegisterAlu(register=register, op=op, a=value, b=bound, on=engine, loc=loc)
-            )
+        if offset.load.dtype is U32:
+            self._saturate(register, offset.limit, engine)
+        self._compute(register, "maximum", register, 0, engine)
+        self._compute(register, "minimum", register, offset.limit, engine)
         return register
+
+    def _saturate(self, register: str, limit: int, engine: str) -> None:
+        """Make the limit of an unsigned value from 2**31 on, which registers take as negative."""
+        is_large = self.builder.unique_name("$large")
+        self._compute(register, "add", register, 0, engine)
+        self._compute(is_large, "less", register, 0, engine)
+        self._compute(is_large, "multiply", is_large, limit, engine)
+        self._compute(register, "maximum", register, is_large, engine)
+
+    def _compute(self, register: str, op: str, a: str, b: str | int, engine: str) -> None:
+        left, right = Affine.of(a), b if isinstance(b, int) else Affine.of(b)
+        loc = self.builder.loc
+        self.builder.emit(
+            RegisterAlu(register=register, op=op, a=left, b=right, on=engine, loc=loc)
+        )
 
     # --- gathers and scatters -------------------------------------------------------------------
 

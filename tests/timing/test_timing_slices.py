@@ -20,7 +20,7 @@ from glia.machine.ir import Loop, Program
 from glia.profile import Profile, profile_program
 from glia.profile.bandwidth import hbm_bandwidth
 from glia.profile.flows import data_flows
-from glia.profile.page import page_data
+from glia.profile.page import MAX_ROWS, MAX_SLICES, page_data
 from glia.profile.timeline import slices_of
 from glia.profile.trace import perfetto_events
 from glia.timing.simulate import is_queue, queue_track, simulate_timing
@@ -197,14 +197,17 @@ def test_arrows_lead_from_who_made_data_to_who_reads_it():
 def test_the_page_stays_small(tmp_path: Path):
     name = "a/rather/long/path/of/a/model/as/frameworks/write/it.py"
     a, b = tile("a" * 300, "SBUF", 128, 64), tile("b" * 300, "SBUF", 128, 64)
-    body = tuple(copy(a, b, loc=Loc(name * 4, n, f"jit(f)/layer{n}/mul" * 20)) for n in range(3000))
+    body = tuple(
+        copy(a, b, loc=Loc(name * 4, n, f"jit(f)/layer{n}/mul" * 20)) for n in range(MAX_SLICES)
+    )
     tested = replace(program(*body), notes=("n" * 2000,) * 5000)
     profile = profile_program(tested, "trn2")
     profile.save_html(tmp_path / "page.html")
     assert (tmp_path / "page.html").stat().st_size < 5_000_000
+    assert page(profile)["blocks"] == 0  # the most text that slices can have
     rows = page(profile)["source_lines"]
-    assert rows[-1]["more"] == "2800 more"
-    assert sum(row["count"] for row in rows) == 3000
+    assert rows[-1]["more"] == f"{MAX_SLICES - MAX_ROWS} more"
+    assert sum(row["count"] for row in rows) == MAX_SLICES
 
 
 @pytest.mark.nightly

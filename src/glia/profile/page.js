@@ -463,9 +463,10 @@ function fillRoofline() {
 function start() {
   document.title = data.program + " on " + data.target;
   byId("name").textContent = data.program;
-  byId("subtitle").textContent = "one NeuronCore of " + data.target;
+  byId("subtitle").textContent = data.core_count === 1 ? "one NeuronCore of " + data.target
+    : data.core_count + " NeuronCores of " + data.target + "; numbers are of the one that ends last, times by line and operator of all";
   byId("blocks").textContent = data.blocks
-    ? data.blocks.toLocaleString("en") + " of " + data.instructions.toLocaleString("en") + " instructions are drawn in blocks: repeated"
+    ? data.blocks.toLocaleString("en") + " of " + data.executed.toLocaleString("en") + " instructions are drawn in blocks: repeated"
       + " iterations, and instructions too short for a bar of their own. A block is filled as far as its engine was busy;"
       + " every instruction is in exactly one bar." : "";
   fillCards();

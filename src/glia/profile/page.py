@@ -17,7 +17,7 @@ from glia.timing.simulate import Timing
 if TYPE_CHECKING:
     from glia.profile.report import Profile
 
-MAX_SLICES = 8_000  # of all cores: what keeps the page below 5 MB
+MAX_SLICES = 6_000  # of all cores: what keeps the page below 5 MB
 LANES = 4  # transfers of a queue that are drawn side by side
 MAX_TEXT = 160  # characters of an instruction's operands, a name or a note
 MAX_ROWS = 200  # of a table; the rest is one row
@@ -52,6 +52,8 @@ def page_data(profile: Profile) -> dict[str, object]:
         "texts": lines.texts,
         "slices": lines.slices,
         "blocks": lines.in_blocks,
+        "executed": sum(sum(each.instructions.values()) for each in timings),
+        "core_count": len(timings),
         "skips": [
             [s.variable[:MAX_TEXT], _ps(s.start_ns), _ps(s.end_ns), s.iterations]
             for s in repetitions(timing, MAX_FOLDS)

@@ -95,6 +95,7 @@ CHOICES: Mapping[str, tuple[object, ...]] = {
     "distribution_strategy": ("", "llm-training", "nemo", "fsdp"),
     "optlevel": (2, 1, 3),
 }
+SEVERITIES = ("debug", "info", "warning", "error", "critical")
 DOWNCASTS = ("dot", "scatter", "all_reduce", "reduce_scatter", "pow")
 
 
@@ -130,7 +131,7 @@ class BadOption(CompileError):
     """
 
     code = "GLIA120"
-    message = "{option} cannot be {value!r}; it is one of {known}"
+    message = "{option} cannot be {value!r}; it must be {known}"
     help = "use one of the values in the message"
 
 
@@ -165,6 +166,7 @@ def ineffective_options(options: CompileOptions) -> dict[str, str]:
 
 def check_options(options: CompileOptions) -> None:
     """Raise BadOption or UnsupportedLogicalCore unless every option has an admissible value."""
+    _check_types(options)
     for name, known in CHOICES.items():
         _require(name, getattr(options, name), known)
     if options.implicit_integer_downcast not in (("all",), ("none",)):
@@ -179,7 +181,32 @@ def check_options(options: CompileOptions) -> None:
         )
 
 
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "bool": (bool, "True or False"),
+    "int": (int, "a whole number"),
+    "str": (str, "a text"),
+    "tuple[str, ...]": (tuple, "a tuple of texts"),
+}
+
+
+def _check_types(options: CompileOptions) -> None:
+    """Raise BadOption for a value of another type than the option's."""
+    for each in fields(CompileOptions):
+        value = getattr(options, each.name)
+        kind, known = _KINDS[str(each.type)]
+        is_right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        if not is_right and each.name not in CHOICES:
+            raise BadOption(option=each.name, value=value, known=known)
+    if options.num_parallel_jobs < 1:
+        jobs = options.num_parallel_jobs
+        raise BadOption(option="num_parallel_jobs", value=jobs, known="1 or more")
+    is_number = options.verbose.isascii() and options.verbose.isdigit()
+    if options.verbose not in SEVERITIES and not is_number:
+        known = f"one of {', '.join(SEVERITIES)}, or a number"
+        raise BadOption(option="verbose", value=options.verbose, known=known)
+
+
 def _require(name: str, value: object, known: tuple[object, ...]) -> None:
     if value not in known or isinstance(value, bool):
         texts = ", ".join(repr(each) for each in known)
-        raise BadOption(option=name, value=value, known=texts)
+        raise BadOption(option=name, value=value, known=f"one of {texts}")

@@ -105,6 +105,33 @@ def test_wrong_flags_of_the_environment_are_named(
     assert "NEURON_CC_FLAGS" in str(caught.value)
 
 
+def test_the_command_names_the_variable_whose_flag_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEURON_CC_FLAGS", "--auto-cats all")
+    words = ("compile", "model.pb", "--framework", "XLA", "--target", "trn1")
+    result = CliRunner().invoke(neuronx_cc, words)
+    assert result.exit_code == 1
+    assert "NEURON_CC_FLAGS holds '--auto-cats'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"num_parallel_jobs": "8"}, "'8'; it must be a whole number"),
+        ({"num_parallel_jobs": 0}, "1 or more"),
+        ({"saturate_infinity": "yes"}, "True or False"),
+        ({"verify": 1}, "True or False"),
+        ({"verbose": "loud"}, "debug, info"),
+        ({"logfile": Path("x.log")}, "a text"),
+        ({"implicit_integer_downcast": "dot"}, "a tuple of texts"),
+    ],
+)
+def test_a_value_of_another_type_is_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadOption, match=named):
+        glia.compile("model.pb", **options)
+
+
 def test_every_kind_of_flag_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(
         "NEURON_CC_FLAGS",

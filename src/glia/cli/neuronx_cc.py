@@ -18,6 +18,7 @@ from glia.base.output_files import UnwritableOutput, writing
 from glia.cc_flags import (
     IgnoredFlag,
     cache_flags,
+    environment_flags,
     environment_words,
     split_ignored_flags,
     split_wrapper_flags,
@@ -56,6 +57,7 @@ class CompileCommand(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        environment_flags()  # names the variable in its errors
         inherited, wrapper = split_wrapper_flags(environment_words())
         inherited += cache_flags(wrapper)
         rest, ctx.obj = split_ignored_flags([*inherited, *args])

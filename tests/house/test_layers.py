@@ -11,8 +11,8 @@ from house.source import PACKAGE, functions, imported, nodes_of, place, python_f
 ORDER = (
     "base", "arch", "options", "cc_flags", "isa", "graph", "frontend", "tile", "machine", "neff",
     "custom_call", "pipeline", "sim", "timing", "alternatives", "compile_report",
-    "compile_messages", "cache", "compiler", "profile", "runtime", "nki", "kernels", "plugins",
-    "conformance", "cli",
+    "compile_messages", "cache", "compiler", "profile", "runtime", "triage", "nki", "kernels",
+    "plugins", "conformance", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}

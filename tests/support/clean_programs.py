@@ -8,10 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 
 from glia.isa.kit import Instr
 from glia.machine import ProgramBuilder, ds
-from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.ir import Branch, Loop, Program, Statement, While, with_blocks
 
 Arrays = dict[str, np.ndarray]
 
@@ -279,3 +280,34 @@ def _neighbours(body: tuple[Statement, ...]) -> Iterator[tuple[Instr, Instr]]:
     for statement in body:
         if isinstance(statement, Loop):
             yield from _neighbours(statement.body)
+
+
+def plant(
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    suits: Callable[[Instr], bool],
+    change: Callable[[Any], Instr],
+) -> list[Instr]:
+    """Make a machine pass change the first instruction of its result that suits.
+
+    The list that is returned has the changed one once the pass has run.
+    """
+    real, done = getattr(module, name), list[Instr]()
+
+    def changed(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        found = []
+        for statement in body:
+            if isinstance(statement, Instr) and not done and suits(statement):
+                done.append(change(statement))
+                statement = done[0]
+            found.append(with_blocks(statement, changed))
+        return tuple(found)
+
+    def faulty(ir: Any, *rest: Any, **options: Any) -> Program:
+        done.clear()
+        made: Program = real(ir, *rest, **options)
+        return replace(made, body=changed(made.body))
+
+    monkeypatch.setattr(module, name, faulty)
+    return done

@@ -28,6 +28,7 @@ from glia.cli.errors import (
 )
 from glia.cli.guard import GuardedGroup
 from glia.cli.neuronx_cc import TARGETS
+from glia.cli.triage import bisect, reduce
 from glia.cli.values import Tolerance, naming_option
 from glia.frontend.errors import FrameworkMissing
 
@@ -77,8 +78,10 @@ def main() -> None:
     """Run, profile, check, inspect and explain compiled models and NKI kernels."""
 
 
+main.add_command(bisect)
 main.add_command(cache)
 main.add_command(conformance)
+main.add_command(reduce)
 
 
 @main.command(short_help="Run a NEFF on the simulated device.")

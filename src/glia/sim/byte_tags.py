@@ -40,6 +40,10 @@ class ByteTags:
         start = 4 * (self.offset(data) // granule)
         return np.ndarray(shape, np.int32, self._numbers, start, strides)
 
+    def number(self, offset: int) -> int:
+        """The tag of the byte at an offset in the buffer."""
+        return int(self._numbers[offset // self._granule])
+
     def fill(self, start: int, count: int, number: int) -> None:
         """Set the tags of `count` bytes of the buffer from `start` on."""
         granule = self._granule

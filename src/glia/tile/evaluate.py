@@ -50,13 +50,14 @@ def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
     An input may have any shape of its buffer's element count. Raises InternalError when an access
     leaves its buffer and TypeError when an input does not fit. Inputs are not changed.
     """
-    memory = _memory_of(program, inputs)
+    memory = memory_of(program, inputs)
     with np.errstate(all="ignore"):
         run_block(program.body, memory)
     return [memory[name] for name in program.outputs]
 
 
-def _memory_of(program: Program, inputs: Sequence[Array]) -> Memory:
+def memory_of(program: Program, inputs: Sequence[Array]) -> Memory:
+    """The buffers before the program runs: inputs, constants, and poison elsewhere."""
     if len(inputs) != len(program.inputs):
         raise TypeError(f"{program.name} takes {len(program.inputs)} inputs, not {len(inputs)}")
     memory: Memory = {}

@@ -55,4 +55,17 @@ graph "main" (%0 : f32[40,5] "x", %1 : f32[] "start") {
   return %3
 }
 """,
+    "gather at unsigned positions": """
+graph "main" (%0 : f32[5] "x", %1 : u32[33,1] "at") {
+  %2 = gather x=%0 indices=%1 offset_dims=[] collapsed_dims=[0] x_batch_dims=[]
+    indices_batch_dims=[] start_index_map=[0] index_vector_dim=1 slice_sizes=[1] : f32[33]
+  return %2
+}
+""",
+    "slice at a 64-bit position": """
+graph "main" (%0 : s64[5,3] "x", %1 : u64[] "at", %2 : s64[] "column") {
+  %3 = dynamic_slice x=%0 starts=[%1, %2] slice_sizes=[2, 2] : s64[2,2]
+  return %3
+}
+""",
 }

@@ -105,8 +105,8 @@ def _clamp(signed: bool, low: Wide, x: Wide, high: Wide) -> Wide:
     return _minimum(signed, _maximum(signed, low, x), high)
 
 
-def _abs(_: bool, a: Wide) -> Wide:
-    return select_wide(is_negative(a), negate_wide(a), a)
+def _abs(signed: bool, a: Wide) -> Wide:
+    return select_wide(is_negative(a), negate_wide(a), a) if signed else a
 
 
 def _sign(signed: bool, a: Wide) -> Wide:

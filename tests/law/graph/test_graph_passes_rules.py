@@ -399,6 +399,18 @@ def reduction_examples() -> None:
 def contraction_examples() -> None:
     """One for each rule of `contraction` and of accumulation."""
     ones = (1, 1)
+    line = ((1,), (1,), (1,), (1,), (1,), (False,), 1, 1)
+    for first, second, result in ((S8, S16, S32), (BF16, U8, F32), (PRED, S16, S16)):
+        example("dot_of_two_dtypes", lambda x, y, to=result: Dot(x, y, (), (), (1,), (0,), to),
+                t(3, 4, dtype=first), t(4, 2, dtype=second), close=1e-5)  # fmt: skip
+        example("convolution_of_two_dtypes",
+                lambda x, y, to=result: Convolution(x, y, *line, to),
+                t(1, 2, 5, dtype=first), t(3, 2, 3, dtype=second), close=1e-5)  # fmt: skip
+    for first, result in ((U32, U32), (S32, U32), (U32, S32)):
+        example("dot_of_words", lambda x, y, to=result: Dot(x, y, (), (), (1,), (0,), to),
+                t(3, 4, dtype=first), t(4, 2, dtype=U32))  # fmt: skip
+        example("convolution_of_words", lambda x, y, to=result: Convolution(x, y, *line, to),
+                t(1, 2, 5, dtype=first), t(3, 2, 3, dtype=U32))  # fmt: skip
     example(
         "dot_of_transposed_left",
         lambda x, y: Dot(Transpose(x, (0, 2, 1)), y, (0,), (0,), (1,), (1,), F32),

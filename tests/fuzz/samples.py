@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from functools import cache
 
 import jax
 import numpy as np
 
 import glia
-from glia.compiler import text_of
+from glia.compiler import PassResult, text_of
+from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.neff.package import Neff
-from support.corpus import PROGRAMS, hlo_bytes
+from support.corpus import BY_NAME, PROGRAMS, hlo_bytes
 from support.machine_programs import doubling, matmul
 from support.neff_programs import example_neff
 
@@ -25,6 +27,7 @@ MODELS = (
     "while_loop", "cond", "random_bits", "fft", "softmax_bf16", "layer_norm", "complex", "convert",
     "mlp_training_step",
 )  # fmt: skip
+TEXTS = ("simplify", "schedule_nests", "insert_semaphores")
 COMPILED = (
     "matmul_bf16", "transpose", "sums", "sort", "fori_loop", "while_loop", "switch", "softmax",
     "embedding", "convert", "scatter_add", "random_bits",
@@ -60,14 +63,23 @@ def bytecode_samples() -> Mapping[str, bytes]:
     return found
 
 
+@cache
+def _compiled(name: str, target: str = "trn2") -> tuple[bytes, Mapping[str, bytes]]:
+    """A model's NEFF, and its text after each pass."""
+    texts: dict[str, bytes] = {}
+
+    def keep(step: PassResult) -> None:
+        if step.name in TEXTS:
+            texts[step.name] = text_of(step.level, step.ir).encode()
+
+    return glia.compile(hlo_bytes(BY_NAME[name]), target=target, observer=keep).to_bytes(), texts
+
+
 def neff_samples() -> Mapping[str, bytes]:
     """Small compiled models, and programs written by hand."""
-    found = {
-        f"{each.name} {target}": glia.compile(hlo_bytes(each), target=target).to_bytes()
-        for each in PROGRAMS
-        if each.name in COMPILED
-        for target in (("trn1", "trn3") if each.name == "softmax" else ("trn2",))
-    }
+    found = {name: _compiled(name)[0] for name in COMPILED}
+    found |= {f"softmax {target}": _compiled("softmax", target)[0] for target in ("trn1", "trn3")}
+    found["two cores"] = _two_cores().to_bytes()
     found["example"] = example_neff().to_bytes()
     found["doubling"] = _placed(doubling()).to_bytes()
     found["matmul"] = _placed(matmul(256, 256, 512)).to_bytes()
@@ -76,6 +88,24 @@ def neff_samples() -> Mapping[str, bytes]:
 
 def _placed(program: Program) -> Neff:
     return Neff((insert_semaphores(place(program)),))
+
+
+def _two_cores() -> Neff:
+    """Two programs that exchange a tile, count in a loop, and come to a barrier of cores."""
+    return Neff(tuple(_exchanging(rank) for rank in (0, 1)))
+
+
+def _exchanging(rank: int) -> Program:
+    b = ProgramBuilder("exchange", target="trn2")
+    y = b.output(f"y{rank}", (128, 64))
+    own, other = b.sbuf((128, 64)), b.sbuf((128, 64))
+    b.memset(own, 1.0)
+    with b.loop(5, "i"):
+        b.tensor_scalar(own, own, 2.0, "multiply")
+    b.sendrecv(other, own, send_to_rank=1 - rank, recv_from_rank=1 - rank, pipe_id=0)
+    b.dma_copy(y, other)
+    b.core_barrier(y)
+    return b.finish()
 
 
 def graph_text_samples() -> Mapping[str, bytes]:
@@ -94,16 +124,7 @@ def machine_text_samples() -> Mapping[str, bytes]:
 
 
 def _texts_after(name: str) -> Mapping[str, bytes]:
-    found = {}
-    for each in PROGRAMS:
-        if each.name in COMPILED:
-            texts: dict[str, str] = {}
-            glia.compile(
-                hlo_bytes(each),
-                observer=lambda s, t=texts: t.update({s.name: text_of(s.level, s.ir)}),
-            )
-            found[each.name] = texts[name].encode()
-    return found
+    return {model: _compiled(model)[1][name] for model in COMPILED}
 
 
 def array_samples() -> Mapping[str, bytes]:

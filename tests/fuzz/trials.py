@@ -17,8 +17,9 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from random import Random
 
@@ -37,6 +38,7 @@ MEMORY = 2 << 30  # bytes a process may take beyond what it has when it begins
 class Outcome:
     """What came of the file of a seed; `where` is the innermost place of an uncoded error."""
 
+    kind: str
     seed: int
     status: str  # "coded", "used", "uncoded", "hung", "died"
     text: str  # the error's code, how far the file was used, or the error
@@ -52,23 +54,32 @@ class _Hung(BaseException):
     """The time of a trial is over."""
 
 
-def trial(kind: Kind, samples: Mapping[str, bytes], seed: int) -> Outcome:
+@dataclass(frozen=True)
+class Trial:
+    """The file of a kind that a seed makes."""
+
+    kind: str
+    seed: int
+
+
+def use(kind: Kind, samples: Mapping[str, bytes], seed: int) -> Outcome:
     """Use the file of a seed, and judge what comes of it."""
     started = time.monotonic()
+
+    def outcome(status: str, text: str, where: str = "") -> Outcome:
+        return Outcome(kind.name, seed, status, text, where, time.monotonic() - started)
+
     try:
         data = kind.damaged(samples, seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Outcome(
-                seed, "used", kind.use(data, Random(seed)), "", time.monotonic() - started
-            )
+            return outcome("used", kind.use(data, Random(seed)))
     except CompileError as error:
-        return Outcome(seed, "coded", error.code, "", time.monotonic() - started)
+        return outcome("coded", error.code)
     except _Hung as error:
-        return Outcome(seed, "hung", _place(error), _trace(error), time.monotonic() - started)
+        return outcome("hung", _place(error), _trace(error))
     except Exception as error:
-        text = f"{type(error).__name__}: {error!s:.200}"
-        return Outcome(seed, "uncoded", text, _trace(error), time.monotonic() - started)
+        return outcome("uncoded", f"{type(error).__name__}: {error!s:.200}", _trace(error))
 
 
 def _trace(error: BaseException) -> str:
@@ -80,45 +91,54 @@ def _place(error: BaseException) -> str:
     return f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
 
 
-def run_trials(kind: Kind, seeds: range) -> Iterator[Outcome]:
-    """The outcomes of the files of these seeds, in processes that a bad one cannot harm."""
+def run_trials(runs: Mapping[str, range]) -> Iterator[Outcome]:
+    """The outcomes of the files of these seeds of each kind, one kind after the other.
+
+    They are used in processes that a bad one cannot harm.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in kind.make_samples().items():
-            Path(folder, name).write_bytes(content)
-        first = seeds.start
-        while first < seeds.stop:
-            for outcome in _one_process(kind, range(first, seeds.stop), folder):
+        for name in runs:
+            Path(folder, name).mkdir()
+            for sample, content in KINDS[name].make_samples().items():
+                Path(folder, name, sample).write_bytes(content)
+        left = [Trial(name, seed) for name, seeds in runs.items() for seed in seeds]
+        while left:
+            for outcome in _one_process(left, folder):
                 yield outcome
-                first = outcome.seed + 1
+                left.pop(0)
 
 
-def _one_process(kind: Kind, seeds: range, folder: str) -> Iterator[Outcome]:
-    """Outcomes from a process of its own, until the seeds or the process end."""
-    command = [sys.executable, __file__, "--work", kind.name, *map(str, (seeds.start, seeds.stop))]
+def _one_process(trials: Sequence[Trial], folder: str) -> Iterator[Outcome]:
+    """Outcomes from a process of its own, until the trials or the process end."""
+    spans = [
+        [kind, each.seed] for kind, group in _by_kind(trials) for each in (group[0], group[-1])
+    ]
+    command = [sys.executable, __file__, "--work", json.dumps(spans), folder]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     environment |= {"NEURON_RT_EXEC_TIMEOUT": "10"}
-    process = subprocess.Popen([*command, folder], stdout=subprocess.PIPE, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, bufsize=0)
     assert process.stdout is not None
-    done = seeds.start
     with process.stdout as results:
-        while done < seeds.stop:
+        for each in tuple(trials):
             ready, _, _ = select.select([results], [], [], PATIENCE)
             if not ready:
                 process.kill()
-                yield Outcome(done, "hung", "in native code")
+                yield Outcome(each.kind, each.seed, "hung", "in native code")
                 break
             if not (line := results.readline()):
-                yield Outcome(done, "died", f"the process ended with {process.wait()}")
-                return
-            outcome = Outcome(**json.loads(line))
-            done = outcome.seed + 1
-            yield outcome
+                text = f"the process ended with {process.wait()}"
+                yield Outcome(each.kind, each.seed, "died", text)
+                break
+            yield Outcome(**json.loads(line))
     process.wait()
 
 
-def work(kind: Kind, seeds: range, folder: Path) -> None:
-    """Write the outcome of each seed's file, as a line of JSON."""
-    samples = {path.name: path.read_bytes() for path in folder.iterdir()}
+def _by_kind(trials: Sequence[Trial]) -> list[tuple[str, list[Trial]]]:
+    return [(kind, list(group)) for kind, group in groupby(trials, lambda each: each.kind)]
+
+
+def work(spans: Sequence[tuple[str, int]], folder: Path) -> None:
+    """Write the outcome of each trial as a line of JSON; spans have a first and a last seed."""
     results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -130,18 +150,19 @@ def work(kind: Kind, seeds: range, folder: Path) -> None:
         raise _Hung
 
     signal.signal(signal.SIGPROF, expire)
-    for seed in seeds:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        outcome = trial(kind, samples, seed)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps(asdict(outcome)), file=results, flush=True)
+    for (name, first), (_, last) in zip(spans[::2], spans[1::2], strict=True):
+        samples = {path.name: path.read_bytes() for path in (folder / name).iterdir()}
+        for seed in range(first, last + 1):
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            outcome = use(KINDS[name], samples, seed)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            print(json.dumps(asdict(outcome)), file=results, flush=True)
 
 
 def main() -> int:
     """Print the findings of a campaign, or be the process of one."""
     if sys.argv[1] == "--work":
-        kind, first, stop, folder = sys.argv[2:]
-        work(KINDS[kind], range(int(first), int(stop)), Path(folder))
+        work(json.loads(sys.argv[2]), Path(sys.argv[3]))
         return 0
     return campaign()
 
@@ -153,7 +174,7 @@ def campaign() -> int:
     statuses: Counter[str] = Counter()
     found: dict[str, list[Outcome]] = {}
     started = time.monotonic()
-    for outcome in run_trials(kind, range(first, first + count)):
+    for outcome in run_trials({kind.name: range(first, first + count)}):
         statuses[outcome.status + (" " + outcome.text if not outcome.is_finding else "")] += 1
         if outcome.is_finding:
             key = outcome.status + outcome.where if outcome.where else outcome.text

@@ -245,6 +245,15 @@ def test_a_count_beyond_any_run_is_illegal() -> None:
         edited_program(waiting)
 
 
+def test_a_program_beyond_the_hosts_memory_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object, **named: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("glia.neff.read.decode_program", refuse)
+    with pytest.raises(DamagedNeff, match="does not fit into memory"):
+        Neff.from_bytes(NEFF)
+
+
 def test_cores_of_different_targets_are_damage() -> None:
     program = example_neff().program
     data = b"".join(neff_pieces((program, replace(program, target="trn1")), {}, {}, True))

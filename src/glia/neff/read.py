@@ -38,6 +38,13 @@ def read_neff(data: memoryview) -> Contents:
     Raises NotANeff, DamagedNeff, ForeignNeff, UnsupportedNeffVersion or IllegalProgram, and nothing
     else whatever the bytes are.
     """
+    try:
+        return _read_neff(data)
+    except MemoryError as problem:
+        raise DamagedNeff(part="data", reason="it does not fit into memory") from problem
+
+
+def _read_neff(data: memoryview) -> Contents:
     header = unpack_header(data)
     if not header.is_from_glia:
         raise ForeignNeff(build=header.build)

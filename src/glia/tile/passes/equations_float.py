@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from glia.tile.passes.scalar_terms import Term, equation
 
 WHOLE_FROM = 2.0**23  # every f32 of at least this magnitude is a whole number
 SIGN_BIT = 0x80000000
+LARGE_ANGLE = 1e5  # from here on multiples of pi are not taken off by parts
+TURNS = (  # 1 / 2 pi in words of 32 bits, of which the first has weight 2^-24
+    0x0028BE60, 0xDB939105, 0x4A7F09D5, 0xF47D4D37, 0x7036D8A5, 0x664F10E4,
+)  # fmt: skip
 
 
 def with_sign_of(magnitude: Term, x: Term) -> Term:
@@ -178,7 +183,7 @@ def log1p(x: Term) -> Term:
 def pi_parts() -> list[float]:
     """pi as a sum of short floats, whose products with small integers are exact."""
     parts, rest = [], math.pi
-    for bits in (6, 14, 22):
+    for bits in (6, 14, 22, 30):
         part = round(rest * 2**bits) / 2**bits
         parts.append(part)
         rest -= part
@@ -199,6 +204,38 @@ def sine_of_rest(x: Term, multiples: Term, sign: Term) -> Term:
     return x.builder.direct("sin", (inside * sign,), F32)
 
 
+def reduced_angle(x: Term) -> Term:
+    """x, or where it is large the angle in [-pi, pi] that differs from it by whole turns."""
+    return (abs(x) < LARGE_ANGLE).where(x, angle_of_large(x))
+
+
+def angle_of_large(x: Term) -> Term:
+    """The angle of |x| >= 2^16, within 3e-7 (Payne and Hanek); NaN for what is not finite.
+
+    x is m 2^e with a whole m, so that those bits of 1 / 2 pi above the one of weight 2^-e only
+    give whole turns; the next 64, times m, give the part of a turn.
+    """
+    pattern = abs(x).bits(U32)
+    mantissa = (pattern & 0x7FFFFF) | 0x800000
+    exponent = ((pattern >> 23).bits(S32).apply("maximum", 142) - 142).bits(U32)
+    words = [_word_of_turns(exponent >> 5, first) for first in range(3)]
+    shift = exponent & 31
+    rest = 31 - shift
+    high, low = ((a << shift) | ((b >> 1) >> rest) for a, b in pairwise(words))
+    carried = (low >> 8).to(F32) * mantissa.to(F32) * 2.0**-24
+    turns = high.bits(S32) * mantissa.bits(S32) + carried.to(S32)
+    angle = turns.to(F32) * (2 * math.pi / 2**32)
+    return (x < 0.0).where(-angle, angle) + (x - x)
+
+
+def _word_of_turns(index: Term, first: int) -> Term:
+    """The word number `first` + `index` of TURNS, for an index of at most 3."""
+    word = index.of(TURNS[first + 3])
+    for number in (2, 1, 0):
+        word = (index < number + 1).where(TURNS[first + number], word)
+    return word
+
+
 def alternating_sign(count: Term) -> Term:
     """1 for even whole numbers, -1 for odd ones."""
     half = count * 0.5
@@ -208,7 +245,8 @@ def alternating_sign(count: Term) -> Term:
 
 @equation("sin", "float")
 def sin(x: Term) -> Term:
-    """(-1)^k sin(x - k pi); accurate for |x| up to about 4e5."""
+    """(-1)^k sin(x - k pi)"""
+    x = reduced_angle(x)
     turns = round_nearest_even(x * (1 / math.pi))
     sine = sine_of_rest(x, turns, alternating_sign(turns))
     return x.equals(0.0).where(x, sine)
@@ -216,7 +254,8 @@ def sin(x: Term) -> Term:
 
 @equation("cos", "float")
 def cos(x: Term) -> Term:
-    """(-1)^(k + 1) sin(x - (k + 1/2) pi); accurate for |x| up to about 4e5."""
+    """(-1)^(k + 1) sin(x - (k + 1/2) pi)"""
+    x = reduced_angle(x)
     turns = round_nearest_even(x * (1 / math.pi) - 0.5)
     return sine_of_rest(x, turns + 0.5, -alternating_sign(turns))
 

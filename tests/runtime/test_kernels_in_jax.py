@@ -14,6 +14,7 @@ import pytest
 
 import glia
 from glia import nki
+from glia.compiler import run_pipeline
 from glia.frontend.errors import MalformedModule
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.frontend.registry import read_module
@@ -26,6 +27,7 @@ from glia.nki.beta1 import language as nl1
 from glia.nki.beta1.run.framework_calls import nki_call
 from glia.nki.language import NkiTensor
 from glia.nki.names.errors import BadLaunch, NoDerivative, NotInNki
+from glia.options import CompileOptions
 from glia.plugins.jax import on_device
 
 ROWS, COLUMNS = 128, 64
@@ -260,7 +262,10 @@ def test_casts_of_a_model_reach_what_it_computes_and_not_what_kernels_are_given(
         return moved, lost_by_casts(lost_by_casts(x) * 0 + 1 + 2**-12)
 
     x = np.full((8, 4), 1 + 2**-12, np.float32)
-    given, computed = on_device(model, auto_cast="all", auto_cast_type="bf16")(x)
+    lowered = jax.jit(model).trace(x).lower(lowering_platforms=("tpu",))
+    options = CompileOptions(auto_cast="all", auto_cast_type="bf16")
+    program = run_pipeline(read_module(lowered), options)
+    given, computed = glia.load(glia.Neff((program,)))(x)
     np.testing.assert_array_equal(given, np.ones((8, 2)))
     np.testing.assert_array_equal(computed, np.zeros((8, 4)))
 

@@ -34,7 +34,6 @@ from glia.graph.ops import (
     ReduceWindow,
     Reshape,
     Reverse,
-    Scatter,
     Slice,
     Transpose,
     While,
@@ -236,20 +235,6 @@ def structure_examples() -> None:
         t(4, 5),
         t(2, dtype=S32),
     )
-
-    far = constant([[1], [2**31 + 5]], U32)
-    example("signed_indices",
-            lambda x: Gather(x, far, (), (0,), (), (), (0,), 1, (1,)), t(4))  # fmt: skip
-    overwrite = scalar_graph("overwrite", [F32, F32], lambda old, new: new)
-    example(
-        "signed_indices",
-        lambda x, u: Scatter((x,), far, (u,), (), (0,), (), (), (0,), 1, True, overwrite),
-        t(4),
-        t(2),
-    )
-    end = constant(2**32 - 1, U32)
-    example("signed_indices", lambda x: DynamicSlice(x, (end, constant(0, S32)), (1, 2)), t(4, 3))
-    example("signed_indices", lambda x, u: DynamicUpdateSlice(x, u, (end,)), t(4), t(2))
 
     def branches(index: Node, x: Node, y: Node) -> Node:
         one = scalar_graph("one", [F32], lambda a: f("negate", a))

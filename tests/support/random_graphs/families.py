@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from glia.base.dtype import BF16, C64, DTYPES, F16, F32, PRED, S32, DType
+from glia.base.dtype import BF16, C64, DTYPES, F16, F32, PRED, S32, S64, DType
 from glia.graph import ops, scalar
 from glia.graph.ir import Graph, Node, Parameter
 from support.random_graphs.grow import MOST_ELEMENTS, Family, Grower, Misfit, Shape
@@ -182,7 +182,7 @@ def concatenate(grow: Grower) -> Node:
 
 # --- contractions -----------------------------------------------------------------------------
 
-_CONTRACTED = (F32, F32, BF16, BF16, F16, S32, DTYPES["s8"], DTYPES["u8"], C64)
+_CONTRACTED = (F32, F32, BF16, BF16, F16, S32, DTYPES["s8"], DTYPES["u8"], C64, S64)
 
 
 @family(6)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 
-from glia.base.dtype import PRED, S32, U32
+from glia.base.dtype import PRED
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import (
@@ -22,18 +21,10 @@ from glia.graph.ops import (
     Get,
     Map,
     ReducePrecision,
-    Scatter,
     Slice,
     While,
 )
-from glia.graph.rules.constructors import (
-    apply,
-    convert,
-    dynamic_slice,
-    reshape,
-    splat_like,
-    take,
-)
+from glia.graph.rules.constructors import dynamic_slice, reshape, take
 from glia.graph.rules.driver import results_as_node, rule, rules_of
 from glia.graph.rules.facts import integer, integers, uniform
 from glia.graph.rules.inline_regions import inline
@@ -121,25 +112,6 @@ def dynamic_slice_of_everything(op: DynamicSlice) -> Node | None:
 def dynamic_update_of_everything(op: DynamicUpdateSlice) -> Node | None:
     """dynamic_update_slice(x, u, anywhere) = u when u covers x"""
     return op.update if op.update.shape == op.x.shape else None
-
-
-@rule
-def signed_indices(
-    op: Gather | Scatter | DynamicSlice | DynamicUpdateSlice,
-) -> Node | None:
-    """gather(x, i as u32) = gather(x, min(i, 2^31 - 1) as s32): no tensor has more rows"""
-    if isinstance(op, Gather | Scatter):
-        is_signed = op.indices.dtype is not U32
-        return None if is_signed else dataclasses.replace(op, indices=_as_signed(op.indices))
-    if all(start.dtype is not U32 for start in op.starts):
-        return None
-    return dataclasses.replace(op, starts=tuple(map(_as_signed, op.starts)))
-
-
-def _as_signed(index: Node) -> Node:
-    if index.dtype is not U32:
-        return index
-    return convert(apply("minimum", index, splat_like(2**31 - 1, index)), S32)
 
 
 @rule

@@ -304,7 +304,7 @@ def test_explain_names_the_flag_or_the_instruction(filled: Path) -> None:
     (other,) = next(names for names in by_hlo.values() if len(names) == 1)
     where = ("--cache_dir", str(filled))
     found = json.loads(invoke("explain", one, two, *where, "--json").stdout)
-    assert {flag[1:] for flag in found["flags"]} == {"--target=trn1", "--target=trn2"}
+    assert {flag[2:] for flag in found["flags"]} == {"--target=trn1", "--target=trn2"}
     assert not found["module"] and found["version"] is None
     text = invoke("explain", one, other, *where).stdout
     assert "modules:" in text and 'opcode: "add"' in text

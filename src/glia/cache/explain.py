@@ -64,8 +64,8 @@ def differences(first: Compilation, second: Compilation) -> Differences:
     versions = first.version, second.version
     flags: list[str] = []
     if first.flags is not None and second.flags is not None:
-        flags += [f"-{flag}" for flag in first.flags if flag not in second.flags]
-        flags += [f"+{flag}" for flag in second.flags if flag not in first.flags]
+        flags += [f"- {flag}" for flag in first.flags if flag not in second.flags]
+        flags += [f"+ {flag}" for flag in second.flags if flag not in first.flags]
     lines = list(_changed(_lines(first.module), _lines(second.module)))
     return Differences(
         versions if versions[0] != versions[1] else None,
@@ -78,7 +78,8 @@ def differences(first: Compilation, second: Compilation) -> Differences:
 def _changed(first: Iterable[str], second: Iterable[str]) -> Iterator[str]:
     for line in difflib.unified_diff(list(first), list(second), n=0, lineterm=""):
         if not line.startswith(("---", "+++", "@@")):
-            yield line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}..."
+            text = f"{line[0]} {line[1:]}"
+            yield text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}..."
 
 
 def _lines(module: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from types import ModuleType
 from typing import Any
@@ -117,11 +118,9 @@ def _text(module: bytes) -> str:
 def mlir_bindings(what: str) -> ModuleType:
     """jaxlib's Python bindings of MLIR; FrameworkMissing, which names `what`, without jaxlib."""
     try:
-        from jax._src.lib.mlir import ir
+        return importlib.import_module("jaxlib.mlir.ir")
     except ImportError as error:
         raise FrameworkMissing(what=what, package="jaxlib", extra="jax") from error
-    bindings: ModuleType = ir
-    return bindings
 
 
 def parse_module(text: str | bytes) -> Any:

@@ -107,13 +107,13 @@ class Bitcast(Node):
 def _join_parts(data: Array, bits: int) -> Array:
     """Bytes of parts of `bits` each, the first lowest."""
     parts = data.reshape(-1, 8 // bits) & np.uint8((1 << bits) - 1)
-    joined: Array = np.bitwise_or.reduce(parts << np.arange(0, 8, bits, np.uint8), axis=-1)
+    joined: Array = np.bitwise_or.reduce(parts << np.arange(0, 8, bits, dtype=np.uint8), axis=-1)
     return joined
 
 
 def _split_bytes(data: Array, bits: int) -> Array:
     """Each byte's parts of `bits`, the lowest first, as bytes."""
-    parts = data[:, None] >> np.arange(0, 8, bits, np.uint8)
+    parts: Array = data[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
     return (parts & np.uint8((1 << bits) - 1)).reshape(-1)
 
 

@@ -18,6 +18,8 @@ from glia.cli.glia import main
 from glia.machine.builder.program_builder import ProgramBuilder
 from glia.runtime.model import OutOfBoundAccess
 from glia.sim.notifications import MAX_KEPT, Notifications
+from glia.sim.order.concurrent import run_cores
+from support.corpus import PROGRAMS, Program, hlo_bytes
 
 TARGETS = ["trn1", "trn1n", "inf2", "trn2", "trn3"]
 ROWS, COLUMNS = 300, 16
@@ -147,6 +149,26 @@ def test_a_bounded_number_is_kept():
     found = found_by(gathered, TABLE, indices)
     assert (len(found), found.total) == (MAX_KEPT, 3 * MAX_KEPT)
     assert found.by_source() == [(found[0], MAX_KEPT)]
+
+
+def test_each_core_reports_its_own():
+    program = glia.compile(jax.jit(gathered).lower(TABLE, INDICES)).program
+    inside = np.zeros(7, np.int32)
+    found = Notifications()
+    given = [{"input0": TABLE, "input1": indices} for indices in (inside, INDICES)]
+    run_cores([program, program], given, lnc=1, notifications=found)
+    assert {(each.rank, each.index) for each in found} == {(1, index) for index in OUTSIDE}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_programs_whose_indices_are_inside_report_nothing(program: Program):
+    model = glia.load(glia.compile(hlo_bytes(program)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OutOfBoundAccess)
+        model(*program.arguments)
+    has_some_outside = program.name in ("gather_clamped", "scatter_set", "dynamic_slice")
+    assert bool(model.notifications) == has_some_outside
 
 
 def test_what_kernels_do_with_wrong_indices_stays_an_error():

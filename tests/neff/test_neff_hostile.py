@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glia.base.affine import Affine
+from glia.isa.instructions.dma import DmaCopy
 from glia.isa.kit import Instr
 from glia.isa.operand import Signal, Wait
 from glia.machine.binary.errors import DamagedNeff, NeffError, UnsupportedNeffVersion
@@ -235,6 +236,17 @@ def test_an_integer_beyond_any_memory_is_damage(step: int) -> None:
 
     with pytest.raises(DamagedNeff, match="beyond any memory"):
         edited_program(far)
+
+
+def test_an_operand_that_repeats_without_end_is_damage() -> None:
+    def repeated(i: Instr) -> Instr:
+        if not isinstance(i, DmaCopy):
+            return i
+        dims = ((0, 1 << 30), *i.src.dims)
+        return replace(i, src=replace(i.src, dims=dims), dst=replace(i.dst, dims=dims))
+
+    with pytest.raises(DamagedNeff, match="an access pattern covers"):
+        edited_program(repeated)
 
 
 def test_a_count_beyond_any_run_is_illegal() -> None:

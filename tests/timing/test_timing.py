@@ -602,6 +602,18 @@ def test_a_loop_around_a_branch_that_takes_hours_is_refused():
         timed(RegisterMove(register="r", value=0), Loop("i", 10**12, (Branch("r", ((), ())),)))
 
 
+def test_an_instruction_of_many_seconds_is_refused():
+    again = Pattern(A, A.dtype, ((1, 128), (0, 1 << 36), (1, 512)))
+    with pytest.raises(TimingTooLarge, match="one tensor_copy takes"):
+        timed(TensorCopy(dst=again, src=again))
+
+
+def test_times_of_long_instructions_fit_into_64_bits():
+    again = Pattern(A, A.dtype, ((1, 128), (0, 1 << 22), (1, 512)))
+    with pytest.raises(TimingTooLarge, match="lasts for weeks"):
+        timed(Loop("i", 10**9, (TensorCopy(dst=again, src=again),)), skip=False)
+
+
 def test_a_run_that_does_not_repeat_is_refused_in_time(monkeypatch):
     monkeypatch.setattr(core, "MOST_STEPS", 1000)
     monkeypatch.setattr(core, "PIECE_STEPS", 100)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 EVENT_ROOM = 1 << 16  # executions that the record holds until they are logged
 PIECE_STEPS = 1 << 22  # instructions executed at a time: a fraction of a second
 MOST_STEPS = 400_000_000  # that are executed one by one: half a minute
+MAX_TIME = 1 << 61  # picoseconds: 26 days, and counts fit into 64 bits with it
 MOST_MOMENTS = 1 << 26  # that the rings of all semaphores keep
 LIBRARY = Library(events, events.FUNCTIONS, tuple(arrays_of(CoreRecord)))
 
@@ -79,6 +80,9 @@ class CoreTimer:
         self.skips: list[tuple[str, int, int, int]] = []  # variable, start, end, iterations
         self.on_iteration: Callable[[int], None] | None = None
         self._stepped = 0  # instructions executed one by one
+        # so few that their time fits into 64 bits, however long each waits for what it shares
+        longest = max((cost.longest for cost in plan.costs.distinct), default=0)
+        self._piece_steps = min(PIECE_STEPS, 1 + MAX_TIME // (16 * max(1, longest)))
 
     def run(self) -> None:
         """Execute the whole program; TimingDeadlock when it cannot end."""
@@ -107,11 +111,13 @@ class CoreTimer:
     def _run_piece(self) -> int:
         """Execute until something is to be done; TimingTooLarge beyond MOST_STEPS in total."""
         before = self.executed
-        self.record["parameter"][RunParameter.PAUSE] = before + PIECE_STEPS
+        self.record["parameter"][RunParameter.PAUSE] = before + self._piece_steps
         reason = self.call("run")
         self._stepped += self.executed - before
         if self._stepped > MOST_STEPS:
             raise TimingTooLarge(reason=f"{self._stepped} instructions run that do not repeat")
+        if self.last > MAX_TIME:
+            raise TimingTooLarge(reason="its run lasts for weeks")
         return reason
 
     def stop_at(self, steps: Array) -> None:

@@ -49,6 +49,12 @@ class Cost:
     transpose_flops: int = 0  # of a transposition through the array
     dtype: str = ""  # of a matrix product
 
+    @property
+    def longest(self) -> int:
+        """The picoseconds that it keeps an engine or a lane busy."""
+        lanes = self.transfer.lanes if self.transfer else ()
+        return max([self.busy, self.load, *(time for time, _ in lanes)])
+
 
 @dataclass(frozen=True)
 class TransferCost:

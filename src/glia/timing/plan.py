@@ -20,6 +20,7 @@ from glia.timing.instruction_tables import Record, Scopes, step_tables
 if TYPE_CHECKING:
     from glia.arch import Arch
 
+MOST_INSTRUCTION_PICOSECONDS = 10**13  # of one instruction: ten seconds
 MOST_DECISIONS = 100_000_000  # executions of one branch or run-time loop
 MAX_CACHED_STEPS = 50_000  # steps of a plan that stays in memory with its program
 
@@ -182,6 +183,7 @@ class _CachedPlans(list[tuple["Arch", TimingPlan]]):
 def _make_plan(program: Program, arch: Arch) -> TimingPlan:
     columns = columns_of(program)
     costs = cost_instructions(columns, arch)
+    _check_costs(costs)
     outline = _ControlFlow()
     items = outline.block(columns.body, {})
     steps = step_tables(program, columns, costs, outline.scopes(), outline.schedule, arch)
@@ -190,6 +192,14 @@ def _make_plan(program: Program, arch: Arch) -> TimingPlan:
     _LoopSummary(plan).complete(items)
     _check_decisions(items)
     return plan
+
+
+def _check_costs(costs: Costs) -> None:
+    """TimingTooLarge when one instruction takes longer than 64-bit times allow."""
+    for cost in costs.distinct:
+        if cost.longest > MOST_INSTRUCTION_PICOSECONDS:
+            seconds = cost.longest / 1e12
+            raise TimingTooLarge(reason=f"one {cost.opcode} takes {seconds:.0f} seconds")
 
 
 def _check_decisions(items: tuple[PlanItem, ...], times: int = 1) -> None:

@@ -17,14 +17,13 @@ import numpy as np
 
 from glia.base.errors import CompileError
 from glia.machine.columns.value_numbering import Array
-from glia.timing.core import CoreTimer
+from glia.timing.core import MAX_TIME, CoreTimer
 from glia.timing.plan import LoopStep, PlannedWait, loops_in
 from glia.timing.registers import ENGINES, CoreState, Engine, EngineState, RunParameter, state_names
 from glia.timing.spans import Spans
 
 DISTANCES = (1, 2, 3, 4, 6, 8)
 PICOSECONDS_A_DAY = 86_400 * 10**12
-MAX_TIME = 1 << 61  # picoseconds: 26 days, and counts fit into 64 bits with it
 WINDOW, PAUSE = 24, 64  # iterations watched, out of every this many
 MAX_FRUITLESS_WINDOWS = 4  # windows without a skip before a loop is no longer watched
 LAST_RUN = 1  # iterations at the end that are always run, so that traces show them

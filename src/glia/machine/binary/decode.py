@@ -34,6 +34,7 @@ MAXIMUM_VALUE_DEPTH = 8  # tuples inside one another
 MAXIMUM_DIMENSIONS = 16
 MAXIMUM_TRIPS = 1 << 40
 MAXIMUM_TILE_BYTES = 1 << 42  # far above any device's HBM; keeps later arithmetic sane
+MAXIMUM_PATTERN_BYTES = 1 << 35  # that one operand covers, repeated elements counted
 Entry = TypeVar("Entry")
 Member = Callable[[str], memoryview]
 
@@ -139,7 +140,7 @@ class _Decoder:
             source.fail(f"an access pattern has {rank} dimensions")
         dims = tuple((source.place(), source.extent()) for _ in range(rank))
         pattern = Pattern(tile, dtype, dims, self._affine(source), self._affine(source))
-        if not 0 < pattern.bytes <= MAXIMUM_TILE_BYTES:
+        if not 0 < pattern.bytes <= MAXIMUM_PATTERN_BYTES:
             source.fail(f"an access pattern covers {pattern.bytes} bytes")
         return pattern
 

@@ -32,12 +32,15 @@ from glia.graph.ops import Map
 from glia.graph.rules.driver import apply_rules, rule
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
+from glia.kernels.softmax import softmax
 from glia.machine.ir import Program
 from glia.options import CompileOptions
 from glia.pipeline import PIPELINE
+from glia.plugins.jax import tracing_for
 from glia.tile.ir import Apply, Literal, Nest
 from glia.tile.ir import Program as TileProgram
 from glia.triage.bisect import Bisection, bisect
+from glia.triage.errors import NotEvaluable
 from glia.triage.ulps import are_among, rounding, ulps
 from support.clean_programs import plant
 from support.corpus import BY_NAME, hlo_bytes
@@ -294,6 +297,15 @@ def test_wrong_arguments_are_one_error(model: str, arguments: tuple[str, ...], t
     result = _invoke(model, *arguments)
     assert result.exit_code == 1
     assert text in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_model_without_a_meaning_is_refused() -> None:
+    x = np.zeros((128, 64), np.float32)
+    with tracing_for("trn2"):
+        lowered = jax.jit(lambda x: softmax(x) + 1).trace(x).lower(lowering_platforms=("tpu",))
+    data = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    with pytest.raises(NotEvaluable, match=r"GLIA126.*AwsNeuronCustomNativeKernel"):
+        _bisect(data)
 
 
 def test_passes_are_observed_as_they_begin() -> None:

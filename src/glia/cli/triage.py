@@ -156,7 +156,7 @@ def _as_text(found: Bisection) -> str:
 
 def _pass_line(each: PassValues) -> str:
     if each.departure is None:
-        text = "not evaluated: it holds a kernel, which the simulator runs later"
+        text = "not evaluated: what several cores compute together is not followed"
     else:
         text = each.departure.error or f"{each.departure.ulps:g}"
     return f"  {each.level:8} {each.name:32} {text}"

@@ -31,6 +31,7 @@ from glia.triage.blame import (
     first_difference,
     whole_pattern,
 )
+from glia.triage.errors import NotEvaluable
 from glia.triage.levels import (
     Value,
     intermediate_values,
@@ -120,7 +121,7 @@ def bisect(
 
     The meaning is that of the imported graph. `tolerance` is in units in the last place; without
     one it is what rounding explains in each output's type. A pass that fails is where values
-    depart; a CompileError is raised.
+    depart; a CompileError is raised, NotEvaluable where a graph has no meaning to compare with.
     """
     run = _Run(graph, inputs, tolerance)
 
@@ -140,7 +141,10 @@ class _Run:
 
     def __init__(self, graph: Graph, inputs: Sequence[Array], tolerance: float | None) -> None:
         self.inputs = inputs
-        self.wanted = outputs_of("graph", graph, inputs)
+        try:
+            self.wanted = outputs_of("graph", graph, inputs)
+        except Unspecified as error:
+            raise NotEvaluable(reason=error) from error
         self.limits = [rounding(e) if tolerance is None else tolerance for e in self.wanted]
         self.before = self.step = PassResult(IMPORT, "graph", graph, 0.0, 0, len(PIPELINE))
         self.tiles: TileProgram | None = None

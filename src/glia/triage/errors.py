@@ -17,3 +17,17 @@ class NotReproduced(CompileError):
     code = "GLIA125"
     message = "the command does not hold for the module as it is: it has to exit with 0"
     help = "run the command on the model by hand; `! command` reverses its exit status"
+
+
+class NotEvaluable(CompileError):
+    """`glia bisect` has no meaning of the model to compare with.
+
+    Cause: The graph holds something that only its compiled program computes, such as a kernel
+        written by hand.
+    Fix: Bisect the model without it: let a function return what goes into the kernel.
+    Example: glia bisect model_with_a_kernel.hlo.pb
+    """
+
+    code = "GLIA126"
+    message = "the model cannot be evaluated as a graph: {reason}"
+    help = "bisect a part of the model that does without it"

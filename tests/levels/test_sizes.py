@@ -84,3 +84,11 @@ def test_a_kind_at_sizes_from_1_to_600(kind: str, target: str) -> None:
 def test_a_kind_at_sizes_next_to_the_limits_of_partitions(kind: str) -> None:
     for number, extent in enumerate(long_limits(get_target("trn2").arch)):
         check((kind, "trn2", extent, 2), is_run=number == 0)
+
+
+def test_iterations_of_a_long_padded_loop_that_nothing_clips_stay_a_loop() -> None:
+    """A dilated input of 20000 columns is read in tiles, of which a guard clips the outer ones."""
+    model = KINDS["convolution_transposed"](20_000)
+    neff = glia.compile(hlo_bytes(model), target="trn2", verify=True)
+    assert sum(1 for _ in neff.programs[0].instructions()) < 2000
+    _compare(("convolution_transposed", "trn2", 20_000, 2), hlo_bytes(model), neff, model)

@@ -31,9 +31,10 @@ from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.contraction import PARTITIONS, row_dim
-from glia.tile.ir import Apply, Buffer, Expr, Load, Nest, Schedule, Store
+from glia.tile.ir import Apply, Buffer, Expr, Guard, Load, Nest, Schedule, Store
 from glia.tile.model_families import FAMILIES, ModelFamily
 
+MAXIMUM_UNROLLED = 256  # iterations; of more, those that no guard clips are a loop
 GOOD_RUN_BYTES = 512  # contiguous: shorter pieces cost more in descriptors than an engine's copy
 GOOD_TRANSFER_BYTES = 4096  # per partition: enough for a DMA to run at its full rate
 
@@ -96,14 +97,34 @@ class NestEmitter:
     @cached_property
     def unrolled(self) -> frozenset[str]:
         """Axes whose loops are unrolled because a guard clips another part in each iteration."""
-        found: set[str] = set()
+        return frozenset(self._clipping_guards)
+
+    @cached_property
+    def _clipping_guards(self) -> dict[str, list[Guard]]:
+        """By axis of a loop that is open where a load is staged: the guards that clip the load."""
+        found: dict[str, list[Guard]] = {}
         for load, partition in self.staged_loads():
             opened = self.order[: self._level(load, partition)]
             for guard in load.guards:
                 low, high = guard.expression.bounds(self.extents)
                 if low < 0 or high >= guard.extent:
-                    found.update(a for a in guard.expression.variables if a in opened)
-        return frozenset(found)
+                    for axis in guard.expression.variables:
+                        if axis in opened:
+                            found.setdefault(axis, []).append(guard)
+        return found
+
+    def _unclipped_trips(self, axis: str, trips: int) -> range:
+        """The full tiles of an unrolled axis, if many, in which no guard clips anything."""
+        tile, first, last = self.tile_of(axis), 0, trips
+        for guard in self._clipping_guards[axis]:
+            step = guard.expression.coefficient(axis)
+            within = {**self.extents, axis: tile}
+            low, high = guard.expression.bounds(within)
+            room = (-low, guard.extent - 1 - high)  # step * tile * trip is between -low and this
+            least, most = room if step > 0 else (-room[1], -room[0])
+            stride = abs(step) * tile
+            first, last = max(first, -(-least // stride)), min(last, most // stride + 1)
+        return range(first, last) if last - first > MAXIMUM_UNROLLED else range(trips, trips)
 
     def tile_of(self, axis: str) -> int:
         """The extent of an axis' tile: the whole axis unless the schedule tiles it."""
@@ -119,12 +140,15 @@ class NestEmitter:
         axis, rest = axes[0], axes[1:]
         tile = self.tile_of(axis)
         full, left = divmod(self.extents[axis], tile)
-        if axis in self.unrolled:
-            for trip in range(full):
-                self._enter(rest, {**env, axis: AxisRange(Affine((), trip * tile), tile)}, visit)
-        elif full:
-            with self.builder.loop(full) as index:
-                self._enter(rest, {**env, axis: AxisRange(index * tile, tile)}, visit)
+        looped = self._unclipped_trips(axis, full) if axis in self.unrolled else range(full)
+        for trip in range(looped.start):
+            self._enter(rest, {**env, axis: AxisRange(Affine((), trip * tile), tile)}, visit)
+        if looped:
+            with self.builder.loop(len(looped)) as index:
+                start = (index + looped.start) * tile
+                self._enter(rest, {**env, axis: AxisRange(start, tile)}, visit)
+        for trip in range(looped.stop, full):
+            self._enter(rest, {**env, axis: AxisRange(Affine((), trip * tile), tile)}, visit)
         if left:
             self._enter(rest, {**env, axis: AxisRange(Affine((), full * tile), left)}, visit)
 

@@ -111,10 +111,13 @@ class Stager:
         for guard in load.guards:
             position = self._guarded_dim(load, guard.expression)
             local = box.index[position].substitute({a: lows[a] + a for a in extents})
-            if any(v not in extents for v in local.variables):
-                raise Refusal(f"a guard on {load.buffer} depends on a loop: {local}", load.buffer)
-            low, high = local.bounds(extents)
+            reached = self.builder.open_loops | extents
+            if any(v not in reached for v in local.variables):
+                raise Refusal(f"a guard on {load.buffer} depends on a register: {local}")
+            low, high = local.bounds(reached)
             if low < 0 or high >= guard.extent:
+                if any(v not in extents for v in local.variables):
+                    raise Refusal(f"a guard on {load.buffer} clips in a loop: {local}")
                 yield position, guard.extent
 
     @staticmethod

@@ -1,7 +1,10 @@
-"""What came of the kernels of public clones, as a page.
+"""What came of the kernels and test programs of public clones, as a page.
 
 glia conformance nki --repo CLONE --json > clone.json
+glia conformance stablehlo --repo CLONE --target all --json > stablehlo.json
 python benchmarks/conformance.py "name of the clone=clone.json" ... > benchmarks/CONFORMANCE.md
+
+A file of test programs makes the last section, of counts by target and by reason.
 """
 
 from __future__ import annotations
@@ -28,6 +31,19 @@ decorator, call or recipe. Long clones ran in parts, by --only, whose rows are j
 * **explained**: the file or page itself is at fault, or its author says that it fails.
 * **not run**: the page shows only a part of a kernel, or something is needed that is not there.
 """
+PROGRAMS = """
+## {name}
+
+The programs of stablehlo/testdata, tests/interpret and tests/math that check their own results, by
+`glia conformance stablehlo --repo CLONE --json`: compiled at -O2 without casts, simulated, and
+compared as their checks say (`src/glia/conformance/stablehlo/compare.py` has the two differences).
+
+* **pass**: every check holds. **mismatch**: one does not. **error**: an exception without a code, a
+  crash or a time limit. **refused**: an error with a code.
+* **not in scope**: f64 and complex128, dynamic and quantised types, host transfers, several
+  processes, and tests of the interpreter's own tools.
+"""
+OF_PROGRAMS = ("pass", "mismatch", "error", "refused", "not in scope")
 
 
 def page(clones: Iterable[tuple[str, list[dict[str, Any]]]]) -> Iterator[str]:
@@ -45,6 +61,28 @@ def page(clones: Iterable[tuple[str, list[dict[str, Any]]]]) -> Iterator[str]:
         yield "\n| file | kernel or test | | why |"
         yield "|---|---|---|---|"
         yield from _left(kernels)
+
+
+def program_lines(name: str, cases: list[dict[str, Any]]) -> Iterator[str]:
+    """The lines of a section about test programs."""
+    yield PROGRAMS.format(name=name)
+    yield f"| target | {' | '.join(OF_PROGRAMS)} | pass, of those in scope |"
+    yield f"|---|{'---|' * (len(OF_PROGRAMS) + 1)}"
+    targets = list(dict.fromkeys(each["target"] for each in cases))
+    for target in targets:
+        counts = Counter(each["status"] for each in cases if each["target"] == target)
+        inside = sum(counts.values()) - counts["not in scope"]
+        numbers = " | ".join(str(counts[status]) for status in OF_PROGRAMS)
+        yield f"| {target} | {numbers} | {counts['pass'] / inside:.2%} |"
+    yield f"\n| why not | {' | '.join(targets)} |"
+    yield f"|---|{'---|' * len(targets)}"
+    reasons: dict[str, Counter[str]] = {}
+    for each in cases:
+        if each["status"] != "pass":
+            reason = each["reason"].replace("|", "/")[:120]
+            reasons.setdefault(f"{each['status']}: {reason}", Counter())[each["target"]] += 1
+    for reason, counts in sorted(reasons.items()):
+        yield f"| {reason} | {' | '.join(str(counts[target]) for target in targets)} |"
 
 
 def _by_folder(kernels: list[dict[str, Any]]) -> Iterator[str]:
@@ -70,16 +108,26 @@ def _left(kernels: list[dict[str, Any]]) -> Iterator[str]:
             place = each["file"], each["status"], each["reason"]
             rows.setdefault(place, []).append(each["kernel"])
     for (file, status, reason), names in rows.items():
-        yield f"| {file} | {_told(names)} | {status} | {reason} |"
+        yield f"| {file} | {_names_and_counts(names)} | {status} | {reason} |"
 
 
-def _told(names: list[str]) -> str:
+def _names_and_counts(names: list[str]) -> str:
     """The names, of the runs of one test with different parameters how many they are."""
     counts = Counter(name.partition("[")[0] for name in names)
     return ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in counts.items())
 
 
+def main(arguments: list[str]) -> None:
+    """Print the page of the files that NAME=FILE arguments name."""
+    given = [argument.rpartition("=")[::2] for argument in arguments]
+    files = [(name, json.loads(Path(path).read_text())) for name, path in given]
+    kernels = [(name, file["kernels"]) for name, file in files if "kernels" in file]
+    lines = [*page(kernels)] if kernels else []
+    for name, file in files:
+        if "cases" in file:
+            lines += program_lines(name, file["cases"])
+    print("\n".join(lines))
+
+
 if __name__ == "__main__":
-    given = [argument.rpartition("=")[::2] for argument in sys.argv[1:]]
-    found = [(name, json.loads(Path(path).read_text())["kernels"]) for name, path in given]
-    print("\n".join(page(found)))
+    main(sys.argv[1:])

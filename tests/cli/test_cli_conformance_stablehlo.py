@@ -159,7 +159,7 @@ def test_text_that_is_no_mlir_is_refused() -> None:
 
 
 def test_what_needs_jax_says_so(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jax._src.lib.mlir", None)
+    monkeypatch.setitem(sys.modules, "jaxlib.mlir.ir", None)
     with pytest.raises(FrameworkMissing, match="glia conformance stablehlo needs jaxlib"):
         list(run.run_all(run.Settings(clone, ("trn2",))))
 

@@ -33,8 +33,8 @@ def test_the_trace_is_json_with_an_event_for_every_engine_that_worked(
     told: tuple[int, Path],
 ) -> None:
     events = json.loads((told[1] / "digits.perfetto.json").read_text())["traceEvents"]
-    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert {"tensor", "vector"} <= {names[e["tid"]] for e in events if e["ph"] == "X"}
+    lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert {"tensor", "vector"} <= {lanes[e["pid"], e["tid"]] for e in events if e["ph"] == "X"}
 
 
 def test_the_page_needs_nothing_but_itself(told: tuple[int, Path]) -> None:

@@ -236,7 +236,9 @@ class _PointSpace:
         bytes_ = array.dtype.itemsize
         shape = [extents[axis] if strides[axis] else 1 for axis in self.ranges]
         steps = [stride * bytes_ for stride in strides.values()]
-        return as_strided(array.reshape(-1)[offset:], shape, steps)
+        # NumPy cannot stride 8-bit floats, but what has no type.
+        elements = array.reshape(-1).view(f"V{bytes_}")[offset:]
+        return as_strided(elements, shape, steps).view(array.dtype)
 
     def offset(self, offset: Dynamic) -> tuple[Array, Array]:
         """A run-time offset, and whether it is inside its range."""

@@ -277,3 +277,13 @@ def test_statistics_shuffles_and_bounds() -> None:
     wanted = [[8, 1, 1, 3, 3, 3, 8, 7], [-1, 3, 3, 6, 6, 6, -1, 8]]
     np.testing.assert_array_equal(bounds.reshape(2, 8), wanted)
     np.testing.assert_array_equal(inverse, 1 / x)
+
+
+@pytest.mark.parametrize("shape", [(128, 64), (32, 32), (100, 33), (5, 128)])
+def test_the_vector_engine_transposes_large_tiles_in_blocks(shape: tuple[int, int]) -> None:
+    def body(x: Any) -> tuple[Any, ...]:
+        return (nisa.nc_transpose(nl.load(x), engine=nisa.vector_engine),)
+
+    x = normal(*shape)
+    (found,) = run(body, x)
+    np.testing.assert_array_equal(found, x.T)

@@ -234,12 +234,12 @@ def _defer_matmul(
 def nc_transpose(
     data: Any, *, mask: Any = None, dtype: Any = None, engine: Any = enums.engine.unknown,
 ) -> Tensor:  # fmt: skip
-    """A tile transposed: by the Tensor Engine into PSUM, or up to 32 x 32 by the Vector Engine."""
+    """A tile transposed: by the Tensor Engine into PSUM, or in 32 x 32 blocks on Vector."""
     frame = require_frame("nki.isa.nc_transpose")
     source = operand("nc_transpose", "data", data)
     flat = source if source.ndim == 2 else _flatten_free_axes(frame, source)
     is_vector = core_argument("nc_transpose", "engine", engine) is enums.engine.vector
-    most = 32 if is_vector else frame.session.arch.stationary_columns
+    most = frame.session.arch.stationary_columns
     if flat.shape[1] > most:
         raise DimensionTooLarge(
             axis=1, name="data", shape=list(flat.shape), function="nc_transpose", most=most,
@@ -257,7 +257,7 @@ def nc_transpose(
             frame, place.shape, data.dtype_name, SBUF if is_vector else PSUM
         )  # fmt: skip
         if is_vector:
-            nisa.nc_transpose(dst=target, data=own, engine=enums.engine.vector)
+            _transpose_in_blocks(target, own, frame.session.arch.quadrant_partitions)
         else:
             transpose_on_pe(frame, target, own)
         if target is not place:
@@ -271,6 +271,20 @@ def nc_transpose(
         "nki.isa.nc_transpose", shape, name, write, regions=regions, buffer=buffer,
         is_partial=part.box is not None,
     )  # fmt: skip
+
+
+def _transpose_in_blocks(dst: NkiTensor, data: NkiTensor, size: int) -> None:
+    """Transpose on the Vector Engine, `size` rows and columns at a time."""
+    rows, columns = data.shape
+    for row in range(0, rows, size):
+        for column in range(0, columns, size):
+            block = row, min(row + size, rows)
+            across = column, min(column + size, columns)
+            nisa.nc_transpose(
+                dst=dst.slice(0, *across).slice(1, *block),
+                data=data.slice(0, *block).slice(1, *across),
+                engine=enums.engine.vector,
+            )
 
 
 def _flatten_free_axes(frame: Frame, tensor: NkiTensor) -> NkiTensor:

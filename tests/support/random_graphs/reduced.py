@@ -26,6 +26,13 @@ graph "main" (%0 : u32[7,1] "x", %1 : f32[] "y") {
   return %4
 }
 """,
+    "positions that wrap at 8 bits": """
+graph "main" (%0 : u8[511,2] "x") {
+  %1 = iota result=u8[511,2] dimension=0 : u8[511,2]
+  %2 = map function="add" args=[%0, %1] : u8[511,2]
+  return %2, %1
+}
+""",
     "gather of one element": """
 graph "main" (%0 : f32[5] "x", %1 : s32[1] "at") {
   %2 = gather x=%0 indices=%1 offset_dims=[] collapsed_dims=[0] x_batch_dims=[]

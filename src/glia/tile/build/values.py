@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from glia.base.affine import ZERO
-from glia.base.dtype import S32, TF32, DType
+from glia.base.dtype import S32, TF32, DType, integer_limits
 from glia.base.loc import Loc
 from glia.graph import ops
 from glia.graph.ir import Node, TensorType
@@ -176,12 +176,17 @@ class ScalarValue(DeferredValue):
 
 
 class IotaValue(DeferredValue):
-    """The index along one dimension."""
+    """The index along one dimension; one that does not fit the dtype wraps."""
 
     node: ops.Iota
 
     def compute(self, nest: NestBuilder, index: Index) -> Expr:
-        return IndexValue(index[self.node.dimension], self.dtype)
+        position = index[self.node.dimension]
+        if self.dtype.is_integer and self.dtype.bits < S32.bits:
+            _, last = position.bounds(nest.extents)
+            if last > integer_limits(self.dtype.numpy).max:  # engines would saturate
+                return Apply("convert", (IndexValue(position, S32),), self.dtype)
+        return IndexValue(position, self.dtype)
 
 
 class ElementwiseValue(DeferredValue):

@@ -116,6 +116,8 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
         return one_or_tuple(state)
     if isinstance(node, _SOLVERS):
         operands = [_shifted(value, np.abs(_wide(value)), directions) for value in operands]
+    if isinstance(node, ops.Map) and node.function == "power" and directions.common > 0:
+        operands = [operands[0], _near_whole_numbers(operands[1])]
     value = node.compute(*operands)
     if isinstance(value, tuple) or not relative_error(node.dtype) or _is_exact(node):
         return value
@@ -130,6 +132,20 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
     if isinstance(node, ops.Map) and node.function in ("gelu", "gelu_tanh"):
         size = np.maximum(size, np.abs(_wide(operands[0])))  # 1 + erf cancels at its tail
     return _shifted(value, size, directions)
+
+
+def _near_whole_numbers(exponent: Array) -> Array:
+    """Exponents, with the whole number in place of one that rounding errors may have moved off it.
+
+    Negative numbers have powers at whole numbers only.
+    """
+    error = relative_error(from_numpy(exponent.dtype))
+    if not error or exponent.dtype.kind == "c":
+        return exponent
+    with np.errstate(all="ignore"):
+        whole = np.rint(_wide(exponent))
+        is_near = np.abs(whole - _wide(exponent)) <= 64 * error * np.abs(whole)
+        return np.where(is_near, whole, _wide(exponent)).astype(exponent.dtype)
 
 
 def _shifted(value: Array, size: Array, directions: _Directions) -> Array:

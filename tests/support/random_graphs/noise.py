@@ -126,7 +126,8 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
         with np.errstate(all="ignore"):
             magnitudes = np.abs(_wide(node.compute(*map(_magnitude, operands))))
         if isinstance(node, ops.Fft):  # every output sums every input, with other signs
-            magnitudes = np.max(magnitudes, initial=0.0)
+            axes = tuple(range(-len(node.lengths), 0))
+            magnitudes = np.sum(np.abs(_wide(operands[0])), axis=axes, keepdims=True)
         rounds_every_sum = isinstance(node, (ops.Scatter, ops.SelectAndScatter))
         size = np.maximum(magnitudes * (1.0 if rounds_every_sum else 0.25), size)
     if isinstance(node, ops.Map) and node.function in ("gelu", "gelu_tanh"):

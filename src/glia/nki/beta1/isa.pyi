@@ -172,7 +172,7 @@ def nc_transpose(
     engine: _Any = ...,
     name: _Any = None,
 ) -> _Tensor:
-    """A tile transposed: by the Tensor Engine into PSUM, or up to 32 x 32 by the Vector Engine."""
+    """A tile transposed: by the Tensor Engine into PSUM, or in 32 x 32 blocks on Vector."""
 def range_select(
     *,
     on_true_tile: _Any,

@@ -40,6 +40,7 @@ from glia.nki.beta1.api.load_store import (
     ensure_float32,
     tile_shape,
     transpose_on_pe,
+    transpose_on_vector,
 )
 from glia.nki.beta1.api.reductions import reduction
 from glia.nki.beta1.errors import (
@@ -257,7 +258,7 @@ def nc_transpose(
             frame, place.shape, data.dtype_name, SBUF if is_vector else PSUM
         )  # fmt: skip
         if is_vector:
-            _transpose_in_blocks(target, own, frame.session.arch.quadrant_partitions)
+            transpose_on_vector(frame, target, own)
         else:
             transpose_on_pe(frame, target, own)
         if target is not place:
@@ -271,20 +272,6 @@ def nc_transpose(
         "nki.isa.nc_transpose", shape, name, write, regions=regions, buffer=buffer,
         is_partial=part.box is not None,
     )  # fmt: skip
-
-
-def _transpose_in_blocks(dst: NkiTensor, data: NkiTensor, size: int) -> None:
-    """Transpose on the Vector Engine, `size` rows and columns at a time."""
-    rows, columns = data.shape
-    for row in range(0, rows, size):
-        for column in range(0, columns, size):
-            block = row, min(row + size, rows)
-            across = column, min(column + size, columns)
-            nisa.nc_transpose(
-                dst=dst.slice(0, *across).slice(1, *block),
-                data=data.slice(0, *block).slice(1, *across),
-                engine=enums.engine.vector,
-            )
 
 
 def _flatten_free_axes(frame: Frame, tensor: NkiTensor) -> NkiTensor:

@@ -291,6 +291,7 @@ def test_the_command_prints_passes_and_the_place(
         (("--input", "input0=bad.npy"), "bad.npy is int32[3], input0 is float32[40, 64]"),
         (("--input", "input0=none.npy"), "none.npy"),
         (("--ulps", "-1"), "ulps"),
+        (("--seed", "-1"), "--seed"),
     ],
 )
 def test_wrong_arguments_are_one_error(model: str, arguments: tuple[str, ...], text: str) -> None:

@@ -29,7 +29,7 @@ from glia.cli.errors import (
 from glia.cli.guard import GuardedGroup
 from glia.cli.neuronx_cc import TARGETS
 from glia.cli.triage import bisect, reduce
-from glia.cli.values import Tolerance, naming_option
+from glia.cli.values import INPUT_SEED, INPUTS, SEED, TOLERANCE, naming_option
 from glia.frontend.errors import FrameworkMissing
 
 if TYPE_CHECKING:
@@ -64,10 +64,6 @@ KERNEL_TARGET = click.option(
 )
 
 
-SEED = click.IntRange(min=0)
-TOLERANCE = Tolerance(min=0)
-
-
 @click.group(
     cls=GuardedGroup,
     epilog=EXAMPLES,
@@ -86,16 +82,8 @@ main.add_command(reduce)
 
 @main.command(short_help="Run a NEFF on the simulated device.")
 @click.argument("neff", metavar="F.neff")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=FILE.npy",
-    help="An input; repeat it for each.",
-)
-@click.option(
-    "--seed", type=SEED, default=0, help="Seed of the random values for inputs without --input."
-)
+@INPUTS
+@INPUT_SEED
 @click.option(
     "--check", default="", metavar="REF.npz", help="Compare the outputs with these arrays."
 )

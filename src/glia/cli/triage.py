@@ -19,6 +19,7 @@ from glia.base.files import write_atomically
 from glia.cc_flags import resolve_options
 from glia.cli.errors import BadCommandLine
 from glia.cli.neuronx_cc import TARGETS
+from glia.cli.values import INPUT_SEED, INPUTS
 
 if TYPE_CHECKING:
     from glia.graph.ir import Graph
@@ -29,14 +30,8 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 
 @click.command(short_help="Find the pass, nest and instruction that change a model's values.")
 @click.argument("model", metavar="MODEL")
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=FILE.npy",
-    help="An input; repeat it for each.",
-)
-@click.option("--seed", default=0, help="Seed of the random values for inputs without --input.")
+@INPUTS
+@INPUT_SEED
 @click.option("--target", type=click.Choice(TARGETS), default=None, help="Target device family.")
 @click.option(
     "--auto-cast", type=click.Choice(["matmult", "all", "none"]), default=None,

@@ -25,6 +25,22 @@ class Tolerance(click.FloatRange):
         return number
 
 
+SEED = click.IntRange(min=0)
+TOLERANCE = Tolerance(min=0)
+
+# Options of every command that runs a model.
+INPUTS = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    help="An input; repeat it for each.",
+)
+INPUT_SEED = click.option(
+    "--seed", type=SEED, default=0, help="Seed of the random values for inputs without --input."
+)
+
+
 @contextmanager
 def naming_option(option: str) -> Iterator[None]:
     """Say in a BadArrayFile which option named the file."""

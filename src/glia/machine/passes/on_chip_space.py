@@ -63,7 +63,7 @@ class OnChipSpace:
     def place(self, tile: Tile, lifetime: Lifetime) -> int | UnplacedTile:
         """The address of a tile."""
         self.active = [entry for entry in self.active if entry[2] >= lifetime.first]
-        bytes_needed = _round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
+        bytes_needed = round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
         address = self._find_gap(bytes_needed, self.cursor)
         if address is None:
             address = self._find_gap(bytes_needed, 0)
@@ -92,7 +92,7 @@ class OnChipSpace:
 
     def _fit_in_bank(self, address: int, bytes_needed: int) -> int:
         if self.bank and address // self.bank != (address + bytes_needed - 1) // self.bank:
-            return _round_up(address, self.bank)
+            return round_up(address, self.bank)
         return address
 
 
@@ -150,5 +150,6 @@ def memory_full(overflows: list[UnplacedTile], loc: Loc) -> OnChipMemoryFull:
     )
 
 
-def _round_up(value: int, unit: int) -> int:
+def round_up(value: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `value`."""
     return -(-value // unit) * unit

@@ -16,7 +16,12 @@ from glia.isa.operand import Memory, Tile
 from glia.machine.columns.update import share_columns
 from glia.machine.ir import Program
 from glia.machine.passes.lifetimes import find_lifetimes
-from glia.machine.passes.on_chip_space import assign_addresses, memory_full, on_chip_capacities
+from glia.machine.passes.on_chip_space import (
+    assign_addresses,
+    memory_full,
+    on_chip_capacities,
+    round_up,
+)
 from glia.machine.passes.pack_intervals import Block, pack
 from glia.machine.scratchpad import temporaries_in_hbm
 
@@ -82,7 +87,7 @@ def _place_in_hbm(program: Program, shared: Collection[str], start: int) -> dict
     packed = [t for t in free if t.name in temporaries and t.name in lifetimes]
     spans = [lifetimes[tile.name] for tile in packed]
     blocks = [
-        Block(_round_up(tile.bytes, HBM_ALIGNMENT), span.first, span.last)
+        Block(round_up(tile.bytes, HBM_ALIGNMENT), span.first, span.last)
         for tile, span in zip(packed, spans, strict=True)
     ]
     offsets = pack(blocks)
@@ -97,7 +102,7 @@ class _DeviceSpace:
     """Consecutive addresses in HBM, from `cursor` on, around the tiles with fixed ones."""
 
     def __init__(self, program: Program, start: int) -> None:
-        self.cursor = _round_up(start, HBM_ALIGNMENT)
+        self.cursor = round_up(start, HBM_ALIGNMENT)
         self._fixed = sorted(
             (program.addresses[tile.name], program.addresses[tile.name] + tile.bytes)
             for tile in program.tiles.values()
@@ -108,9 +113,9 @@ class _DeviceSpace:
         """The address of so many bytes."""
         for low, high in self._fixed:
             if low < self.cursor + count and self.cursor < high:
-                self.cursor = _round_up(high, HBM_ALIGNMENT)
+                self.cursor = round_up(high, HBM_ALIGNMENT)
         address = self.cursor
-        self.cursor = _round_up(address + count, HBM_ALIGNMENT)
+        self.cursor = round_up(address + count, HBM_ALIGNMENT)
         return address
 
 
@@ -128,7 +133,3 @@ def _check_device_memory(program: Program, total: int) -> None:
         constants=constants,
         intermediate=total - external - constants,
     )
-
-
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit

@@ -189,21 +189,14 @@ class Grower:
         used = {operand for node in self.pool for operand in node.operands}
         leaves = [n for n in self.pool if n not in used and not isinstance(n, Parameter)]
         results = tuple(leaves or self.pool[-1:])
-        drawn = Graph(name, tuple(self.parameters), results)
-        live = {n for n in _reachable(results) if isinstance(n, Parameter)}
-        kept = [p for p in self.parameters if p in live]
-        image = {p: Parameter(index, p.declared, f"x{index}") for index, p in enumerate(kept)}
-        rebuilt = drawn.rewrite(lambda node: image.get(node) if isinstance(node, Parameter)
-                                else None)  # fmt: skip
-        return Graph(name, tuple(image.values()), rebuilt.results), kept
+        return with_live_parameters(name, results)
 
 
-def _reachable(results: Sequence[Node]) -> set[Node]:
-    found: set[Node] = set()
-    pending = list(results)
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending.extend(node.operands)
-    return found
+def with_live_parameters(name: str, results: tuple[Node, ...]) -> tuple[Graph, list[Parameter]]:
+    """The graph of these results, its parameters numbered from zero, and which ones they were."""
+    drawn = Graph(name, (), results)
+    live = (node for node in drawn.nodes if isinstance(node, Parameter))
+    kept = sorted(live, key=lambda node: node.index)
+    image = {p: Parameter(index, p.declared, f"x{index}") for index, p in enumerate(kept)}
+    rebuilt = drawn.rewrite(lambda node: image.get(node) if isinstance(node, Parameter) else None)
+    return Graph(name, tuple(image.values()), rebuilt.results), kept

@@ -10,6 +10,7 @@ import numpy as np
 
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from support.random_graphs.cases import Case
+from support.random_graphs.grow import with_live_parameters
 
 _PLAIN = {"optlevel": 1, "auto_cast": "none", "auto_cast_type": "bf16", "target": "trn2"}
 
@@ -45,51 +46,18 @@ def _smaller(case: Case) -> Iterator[Case]:
 def _restricted(case: Case, results: tuple[Node, ...], cuts: dict[Node, Any]) -> Case:
     """The program of these results, with inputs in place of the nodes that are cut."""
     image: dict[Node, Node] = {}
-    parameters: list[Parameter] = []
-    arrays: list[Any] = []
-
-    def enter(node: Node, value: Any) -> Parameter:
-        index = len(parameters)
-        parameters.append(Parameter(index, node.type, f"x{index}"))
-        arrays.append(np.asarray(value))
-        return parameters[-1]
-
+    held: dict[Node, Any] = {p: case.arrays[p.index] for p in case.graph.parameters}
     for node in Graph("part", (), results).nodes:
         if node in cuts:
-            image[node] = enter(node, cuts[node])
+            assert isinstance(node.type, TensorType)
+            image[node] = Parameter(len(held), node.type)
+            held[image[node]] = np.asarray(cuts[node])
         elif isinstance(node, Parameter):
             image[node] = node
         else:
-            image[node] = node.with_operands([image[o] for o in node.operands])
-    kept = tuple(image[result] for result in results)
-    for node in Graph("part", (), kept).nodes:  # what the cuts left alive
-        if isinstance(node, Parameter) and node not in parameters:
-            image[node] = enter(node, case.arrays[node.index])
-    live = [n for n in Graph("part", (), kept).nodes if isinstance(n, Parameter)]
-    return _renumbered(case, kept, live, dict(zip(parameters, arrays, strict=True)), image)
-
-
-def _renumbered(
-    case: Case,
-    results: tuple[Node, ...],
-    live: list[Parameter],
-    held: dict[Parameter, Any],
-    image: dict[Node, Node],
-) -> Case:
-    final: dict[Node, Parameter] = {}
-    arrays = []
-    for node in live:
-        source = node if node in held else image[node]
-        assert isinstance(source, Parameter)
-        final[node] = Parameter(len(final), node.declared, f"x{len(final)}")
-        arrays.append(held[source])
-    graph = Graph(case.graph.name, (), results)
-    rebuilt = graph.rewrite(lambda n: final.get(n))
-    return dataclasses.replace(
-        case,
-        graph=Graph(case.graph.name, tuple(final.values()), rebuilt.results),
-        arrays=tuple(arrays),
-    )
+            image[node] = node.with_operands([image[operand] for operand in node.operands])
+    graph, kept = with_live_parameters(case.graph.name, tuple(image[r] for r in results))
+    return dataclasses.replace(case, graph=graph, arrays=tuple(held[p] for p in kept))
 
 
 def _values(case: Case) -> dict[Node, Any]:

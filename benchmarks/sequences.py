@@ -13,9 +13,9 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import runpy
 import sys
 import tempfile
-import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,10 +133,7 @@ def _milliseconds(code: str, name: str, sequence: Optimisation) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.py"
         path.write_text(HARNESS + code)
-        module = types.ModuleType(name)
-        module.__file__ = str(path)
-        exec(compile(path.read_text(), str(path), "exec"), module.__dict__)
-        kernel = module.__dict__.get("test") or module.__dict__["solution"]
+        kernel = runpy.run_path(str(path))["test"]
         measured = nki.benchmark(kernel)
         measured(*sequence.arguments(), **dict(sequence.constants))
     return float(measured.benchmark_result.profile.latency_us) / 1000

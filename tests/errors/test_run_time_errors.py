@@ -128,6 +128,6 @@ def test_a_device_too_large_for_the_host_says_how_large(monkeypatch: pytest.Monk
 
 
 def test_stablehlo_without_jaxlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jax._src.lib", None)
+    monkeypatch.setitem(sys.modules, "jaxlib", None)
     with pytest.raises(FrameworkMissing, match=r'pip install "glia\[jax\]"'):
         glia.compile(STABLEHLO + "\n return %x : tensor<2xf32> } }")

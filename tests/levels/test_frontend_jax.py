@@ -63,17 +63,36 @@ def test_stablehlo_that_does_not_convert_is_refused(module: str | bytes) -> None
         import_stablehlo(module)
 
 
-@pytest.mark.parametrize("dtype", ["f6E2M3FN", "f6E3M2FN"])
-@pytest.mark.parametrize("is_bytecode", [False, True], ids=["text", "bytecode"])
-def test_floats_that_hlo_lacks_are_refused(dtype: str, is_bytecode: bool) -> None:
-    """jaxlib's conversion would end the process."""
+def _constant(dtype: str) -> str:
     kind = f"tensor<2x{dtype}>"
     body = f"%0 = stablehlo.constant dense<1.0> : {kind}\n return %0 : {kind}"
-    module = f"func.func @main() -> {kind} {{ {body} }}"
-    given: str | bytes = module
-    if is_bytecode:
-        stream = io.BytesIO()
-        parse_module(module).operation.write_bytecode(stream)
-        given = stream.getvalue()
+    return f"func.func @main() -> {kind} {{ {body} }}"
+
+
+def _bytecode(text: str) -> bytes:
+    stream = io.BytesIO()
+    parse_module(text).operation.write_bytecode(stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("dtype", ["f6E2M3FN", "f6E3M2FN"])
+def test_floats_that_hlo_lacks_are_refused(dtype: str) -> None:
     with pytest.raises(UnknownDType, match=f"element type {dtype} is not known"):
-        import_stablehlo(given)
+        import_stablehlo(_constant(dtype))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        _bytecode(_constant("f6E2M3FN")),
+        _bytecode(_constant("f32")).replace(b"func", b"\xffunc"),
+        f"func.func @main(%a: {'tuple<' * 200_000}f32{'>' * 200_000}) {{ return }}",
+    ],
+    ids=["a check of jaxlib", "a name that is not UTF-8", "a stack too deep"],
+)
+def test_modules_that_end_jaxlib_are_refused(module: str | bytes) -> None:
+    """And the next module is converted."""
+    with pytest.raises(BadStableHlo):
+        import_stablehlo(module)
+    (found,) = evaluate(import_stablehlo(_constant("f32")), [])
+    assert found.tolist() == [1, 1]

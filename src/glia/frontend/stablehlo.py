@@ -8,15 +8,15 @@ from types import ModuleType
 from typing import Any
 
 from glia.base.dtype import DTYPES
+from glia.frontend.conversion import LONGEST_REASON, convert
 from glia.frontend.errors import BadStableHlo, FrameworkMissing, UnknownDType
 from glia.frontend.formats import Format
 from glia.frontend.hlo import import_hlo
 from glia.graph.ir import Graph
 
 _BYTECODE = b"ML\xefR"
-_UNKNOWN_DTYPE = re.compile(r"f6E2M3FN|f6E3M2FN")  # of MLIR; jaxlib ends the process for them
+_UNKNOWN_DTYPE = re.compile(rb"f6E2M3FN|f6E3M2FN")  # of MLIR; jaxlib ends for them
 _LONGEST_MAGIC = 6
-_LONGEST_REASON = 400
 
 
 def import_stablehlo(module: str | bytes) -> Graph:
@@ -30,19 +30,13 @@ def import_stablehlo(module: str | bytes) -> Graph:
 
 def stablehlo_to_hlo(module: str | bytes) -> bytes:
     """The serialized HLO module of a StableHLO module; FrameworkMissing, BadStableHlo."""
-    mlir = _conversions("a StableHLO module")
-    if isinstance(module, bytes) and not module.startswith(_BYTECODE):
-        module = _text(module)
-    _refuse_unknown_dtypes(module)
+    data = module.encode("utf-8", "surrogatepass") if isinstance(module, str) else module
     try:
-        computation = mlir.mlir_module_to_xla_computation(
-            module, use_tuple_args=False, return_tuple=False
-        )
-    except (RuntimeError, ValueError, MemoryError) as error:
-        reason = str(error).strip()[:_LONGEST_REASON] or "jaxlib ran out of memory"
-        raise BadStableHlo(reason=reason) from error
-    serialized: bytes = computation.as_serialized_hlo_module_proto()
-    return serialized
+        return convert(data)
+    except BadStableHlo:
+        if found := _UNKNOWN_DTYPE.search(data):
+            raise UnknownDType(element_type=found[0].decode(), known=" ".join(DTYPES)) from None
+        raise
 
 
 def import_lowered(lowered: Any) -> Graph:
@@ -85,36 +79,6 @@ LOWERED = Format(
 )
 
 
-def _refuse_unknown_dtypes(module: str | bytes) -> None:
-    """Raise UnknownDType when a value has a float type that HLO lacks."""
-    texts = [module] if isinstance(module, str) else _types_of_bytecode(module)
-    for text in texts:
-        if found := _UNKNOWN_DTYPE.search(text):
-            raise UnknownDType(element_type=found[0], known=" ".join(DTYPES))
-
-
-def _types_of_bytecode(module: bytes) -> set[str]:
-    """The types of all values of a module, printed."""
-    types: set[Any] = set()
-    parsed = parse_module(module)
-
-    def visit(operation: Any) -> Any:
-        types.update(result.type for result in operation.results)
-        for region in operation.regions:
-            types.update(argument.type for block in region for argument in block.arguments)
-        return mlir_bindings("a StableHLO module").WalkResult.ADVANCE
-
-    parsed.operation.walk(visit)
-    return set(map(str, types))
-
-
-def _text(module: bytes) -> str:
-    try:
-        return module.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadStableHlo(reason="it is neither text nor MLIR bytecode") from error
-
-
 def mlir_bindings(what: str) -> ModuleType:
     """jaxlib's Python bindings of MLIR; FrameworkMissing, which names `what`, without jaxlib."""
     try:
@@ -136,14 +100,4 @@ def parse_module(text: str | bytes) -> Any:
     try:
         return ir.Module.parse(text, context)
     except (ir.MLIRError, ValueError) as error:
-        raise BadStableHlo(reason=str(error).strip()[:_LONGEST_REASON]) from error
-
-
-def _conversions(what: str) -> ModuleType:
-    """jaxlib's conversions between MLIR and HLO."""
-    try:
-        from jax._src.lib import xla_client  # type: ignore[attr-defined]  # jax does not list it
-    except ImportError as error:
-        raise FrameworkMissing(what=what, package="jaxlib", extra="jax") from error
-    found: ModuleType = xla_client._xla.mlir  # type: ignore[attr-defined]  # nor jaxlib this
-    return found
+        raise BadStableHlo(reason=str(error).strip()[:LONGEST_REASON]) from error

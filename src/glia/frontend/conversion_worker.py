@@ -1,0 +1,101 @@
+"""The process that converts StableHLO modules to HLO with jaxlib; run by path, without glia.
+
+It reads requests from stdin and writes answers to stdout until stdin ends. A request is a length
+(HEADER) and that many bytes, MLIR text or bytecode; an answer is CONVERTED or REFUSED, a length,
+and the serialized HLO module or jaxlib's message. Limits of memory and processor time hold for
+each request: a module that passes one ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Callable
+from typing import BinaryIO
+
+HEADER = struct.Struct("<Q")
+CONVERTED, REFUSED = b"+", b"-"
+
+BYTES_BESIDE = 4 << 30  # of address space that any module may take
+BYTES_PER_BYTE = 24  # and for each of the module's: MLIR, its dialects and HLO hold constants each
+SECONDS_BESIDE = 30  # of processor time
+SECONDS_PER_MEBIBYTE = 2
+LARGEST_MESSAGES = 1 << 20  # bytes of diagnostics on stderr
+
+
+def main() -> None:
+    """Answer requests; the first argument is the search path of modules as JSON."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks decides what an interrupt ends
+    sys.path[:] = json.loads(sys.argv[1])
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    convert = _conversion()
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, LARGEST_MESSAGES)
+    loaded = _address_space()
+    while (module := _read(requests)) is not None:
+        _limit(resource.RLIMIT_AS, loaded + BYTES_BESIDE + BYTES_PER_BYTE * len(module))
+        _limit(resource.RLIMIT_CPU, _seconds_used() + SECONDS_BESIDE
+               + SECONDS_PER_MEBIBYTE * (len(module) >> 20))  # fmt: skip
+        _answer(answers, convert, module)
+
+
+def _answer(answers: BinaryIO, convert: Callable[[bytes], bytes], module: bytes) -> None:
+    try:
+        status, content = CONVERTED, convert(module)
+    except (RuntimeError, ValueError) as error:
+        status, content = REFUSED, str(error).encode("utf-8", "replace")
+    except MemoryError:
+        status, content = REFUSED, b"jaxlib ran out of memory"
+    answers.write(status + HEADER.pack(len(content)) + content)
+    answers.flush()
+
+
+def _conversion() -> Callable[[bytes], bytes]:
+    """jaxlib's conversion of a module to a serialized HLO module."""
+    try:
+        from jaxlib._jax import mlir
+    except ImportError:  # an earlier jaxlib, which only jax knows where to find
+        from jax._src.lib import xla_client
+
+        mlir = xla_client._xla.mlir
+
+    def convert(module: bytes) -> bytes:
+        computation = mlir.mlir_module_to_xla_computation(
+            module, use_tuple_args=False, return_tuple=False
+        )
+        serialized: bytes = computation.as_serialized_hlo_module_proto()
+        return serialized
+
+    return convert
+
+
+def _read(requests: BinaryIO) -> bytes | None:
+    """The module of the next request; None where there is none."""
+    header = requests.read(HEADER.size)
+    return requests.read(*HEADER.unpack(header)) if len(header) == HEADER.size else None
+
+
+def _limit(which: int, most: int) -> None:
+    """Set a soft limit, within the hard one."""
+    hard = resource.getrlimit(which)[1]
+    soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (soft, hard))
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm") as counts:
+        return int(counts.read().split()[0]) * resource.getpagesize()
+
+
+def _seconds_used() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return int(used.ru_utime + used.ru_stime) + 1
+
+
+if __name__ == "__main__":
+    main()

@@ -28,7 +28,6 @@ LAZY = {
     "compiler.py": "`import glia` loads what compiles when the first model is compiled",
     "runtime/model.py": "native execution and profiling load when a model is first run or profiled",
     "frontend/hlo_import/hlo_proto.py": "protobuf builds its descriptors on the first read",
-    "frontend/conversion_worker.py": "its path is that of the process that starts it",
     "frontend/stablehlo.py": "the framework is an extra",
 }
 

@@ -86,7 +86,7 @@ class Converter:
     def _start(self) -> subprocess.Popen[bytes]:
         path = json.dumps([place for place in sys.path if place])
         command = [sys.executable, "-I", str(Path(conversion_worker.__file__)), path]
-        self._messages = tempfile.TemporaryFile()
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

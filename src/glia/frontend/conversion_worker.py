@@ -8,6 +8,7 @@ each request: a module that passes one ends the process.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import resource
@@ -58,11 +59,9 @@ def _answer(answers: BinaryIO, convert: Callable[[bytes], bytes], module: bytes)
 def _conversion() -> Callable[[bytes], bytes]:
     """jaxlib's conversion of a module to a serialized HLO module."""
     try:
-        from jaxlib._jax import mlir
+        mlir = importlib.import_module("jaxlib._jax").mlir
     except ImportError:  # an earlier jaxlib, which only jax knows where to find
-        from jax._src.lib import xla_client
-
-        mlir = xla_client._xla.mlir
+        mlir = importlib.import_module("jax._src.lib").xla_client._xla.mlir
 
     def convert(module: bytes) -> bytes:
         computation = mlir.mlir_module_to_xla_computation(

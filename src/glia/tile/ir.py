@@ -3,7 +3,7 @@
 A program is a sequence of nests (and whiles and branches) over named buffers. A nest says WHAT is
 computed: named axes, a scalar body that reads buffers through affine maps, an optional reduction
 and one write. HOW it runs (which axis lies on the partitions, tile extents, what stays in SBUF) is
-said beside it by schedules and layouts, and never changes the meaning.
+said beside it by schedules, layouts and groups, and never changes the meaning.
 """
 
 from __future__ import annotations
@@ -251,6 +251,58 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Member:
+    """A nest of a group: `axes` of it run in the loops around it, outermost first.
+
+    `schedule` says how the nest runs inside of one iteration of them.
+    """
+
+    nest: str
+    axes: tuple[str, ...]
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class SharedLoop:
+    """Run `body` for every `block` values of an axis of `extent` that each nest below has.
+
+    `copies` is the number of iterations that have tiles of their own, at most.
+    """
+
+    extent: int
+    block: int
+    body: tuple[SharedLoop | Member, ...]
+    copies: int = 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """How several consecutive nests run in common loops.
+
+    Of the buffers `on_chip`, SBUF holds what one iteration writes; those that are needed outside of
+    the group are stored to HBM as well.
+    """
+
+    name: str
+    loop: SharedLoop
+    on_chip: tuple[str, ...] = ()
+
+    def members(self) -> Iterator[tuple[tuple[SharedLoop, ...], Member]]:
+        """Every nest in order, with the loops around it, outermost first."""
+        yield from _members((self.loop,), self.loop.body)
+
+
+def _members(
+    loops: tuple[SharedLoop, ...], body: tuple[SharedLoop | Member, ...]
+) -> Iterator[tuple[tuple[SharedLoop, ...], Member]]:
+    for each in body:
+        if isinstance(each, Member):
+            yield loops, each
+        else:
+            yield from _members((*loops, each), each.body)
+
+
+@dataclass(frozen=True)
 class Program:
     """Buffers and the statements over them; inputs and outputs are buffer names in order."""
 
@@ -263,6 +315,7 @@ class Program:
     aliases: tuple[tuple[str, str], ...] = ()  # (output, input) pairs that share one buffer
     layouts: Mapping[str, Layout] = field(default_factory=dict)
     schedules: Mapping[str, Schedule] = field(default_factory=dict)  # by nest name
+    groups: tuple[Group, ...] = ()
     notes: tuple[str, ...] = ()
 
     def nests(self) -> Iterator[Nest]:

@@ -9,6 +9,7 @@ from glia.base.dtype import F32, PRED, TF32
 from glia.base.errors import InternalError
 from glia.graph.ops.scalar_regions import MONOIDS
 from glia.graph.scalar import FUNCTIONS
+from glia.tile.group_legal import why_illegal
 from glia.tile.ir import (
     Accumulator,
     Apply,
@@ -35,8 +36,8 @@ def verify(program: Program) -> None:
 
     Accesses stay inside their buffers for every point where their guards hold and every value that
     run-time offsets may take; loads have their buffer's dtype; nothing is read before it is
-    written; names are unique; a store without `combine` writes no element twice, where the
-    index alone decides that.
+    written; names are unique; groups are legal and share no nest; a store without `combine` writes
+    no element twice, where the index alone decides that.
     """
     for bound in (*program.inputs, *program.outputs):
         _require(bound in program.buffers, f"buffer {bound} is not declared")
@@ -52,8 +53,21 @@ def verify(program: Program) -> None:
     written = {*program.inputs, *program.constants}
     written |= {name for name, buffer in program.buffers.items() if buffer.elements == 0}
     _verify_block(program, program.body, written)
+    _verify_groups(program)
     missing = set(program.outputs) - written
     _require(not missing, f"nothing writes the outputs {sorted(missing)}")
+
+
+def _verify_groups(program: Program) -> None:
+    nests = {nest.name for nest in program.nests()}
+    grouped: set[str] = set()
+    for group in program.groups:
+        names = {member.nest for _, member in group.members()}
+        _require(bool(names) and names <= nests, f"group {group.name} names a nest that is missing")
+        _require(not names & grouped, f"a nest of group {group.name} is in another group")
+        grouped |= names
+        reason = why_illegal(group, program)
+        _require(not reason, f"group {group.name} is illegal: {reason}")
 
 
 def _require(holds: bool, message: str, nest: Nest | None = None) -> None:

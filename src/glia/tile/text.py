@@ -14,7 +14,17 @@ program "main" {
 
 A load may be followed by `where (expression < extent, ...) else value` and by
 `at (dimension: load <= limit, ...)`; `or drop` after a limit means that the offset does not clamp.
-`let %0 = ...` before the store names an expression that occurs several times.
+`let %0 = ...` before the store names an expression that occurs several times. Groups stand before
+the first statement:
+
+```
+  group rows.0 on_chip [t.0] {
+    for 4096 by 128 copies 2 {
+      member reduce.0 [i0] schedule vector partition=i0 tiles=[i0:128] order=[]
+    }
+  }
+```
+
 Arrays of constants are not printed; `parse_program` takes them as a table.
 """
 
@@ -38,15 +48,18 @@ from glia.tile.ir import (
     Call,
     Dynamic,
     Expr,
+    Group,
     Guard,
     Index,
     Layout,
     Literal,
     Load,
+    Member,
     Nest,
     Program,
     Reduction,
     Schedule,
+    SharedLoop,
     Statement,
     Store,
     While,
@@ -54,8 +67,9 @@ from glia.tile.ir import (
 
 ROLES = ("input", "output", "constant", "temporary")
 KEYWORDS = (
-    *ROLES, "acc", "alias", "as", "at", "branch", "call", "dim", "else", "finish", "in", "index",
-    "inf", "let", "loc", "nan", "nest", "note", "schedule", "where", "while",
+    *ROLES, "acc", "alias", "as", "at", "branch", "by", "call", "copies", "dim", "else", "finish",
+    "for", "group", "in", "index", "inf", "let", "loc", "member", "nan", "nest", "note", "on_chip",
+    "schedule", "where", "while",
 )  # fmt: skip
 MAXIMUM_NESTING = 200
 
@@ -70,6 +84,8 @@ def print_program(program: Program, *, with_locations: bool = False) -> str:
             lines.append(f"  {_declaration(program, buffer)}")
     lines += [f"  alias {output} {source}" for output, source in program.aliases]
     lines += [f"  note {json.dumps(note)}" for note in program.notes]
+    for group in program.groups:
+        lines += _group(group)
     lines += _block(program, program.body, "  ", with_locations)
     return "\n".join([*lines, "}"]) + "\n"
 
@@ -123,6 +139,23 @@ def _declaration(program: Program, buffer: Buffer) -> str:
         if layout.partition_dim >= 0:
             text += f" dim {layout.partition_dim}"
     return text
+
+
+def _group(group: Group) -> Iterator[str]:
+    yield f"  group {group.name} on_chip [{' '.join(group.on_chip)}] {{"
+    yield from _shared_loop(group.loop, "    ")
+    yield "  }"
+
+
+def _shared_loop(loop: SharedLoop, indent: str) -> Iterator[str]:
+    yield f"{indent}for {loop.extent} by {loop.block} copies {loop.copies} {{"
+    for each in loop.body:
+        if isinstance(each, SharedLoop):
+            yield from _shared_loop(each, indent + "  ")
+        else:
+            axes = " ".join(each.axes)
+            yield f"{indent}  member {each.nest} [{axes}] {_schedule(each.schedule)}"
+    yield f"{indent}}}"
 
 
 def _block(
@@ -261,13 +294,16 @@ class _Parser:
             aliases.append((self.buffer_name(), self.buffer_name()))
         while scan.accept("note"):
             notes.append(self.string())
+        groups = []
+        while scan.accept("group"):
+            groups.append(self.group())
         body = self.block(0)
         roles: dict[str, list[str]] = {role: [] for role in ROLES}
         for buffer in self.buffers.values():
             roles[buffer.role].append(buffer.name)
         return Program(name, self.buffers, body, tuple(roles["input"]), tuple(roles["output"]),
                        dict(constants), tuple(aliases), self.layouts, self.schedules,
-                       tuple(notes))  # fmt: skip
+                       tuple(groups), tuple(notes))  # fmt: skip
 
     def declaration(self) -> None:
         scan = self.scanner
@@ -280,6 +316,45 @@ class _Parser:
             memory = scan.take()
             dimension = scan.integer() if scan.accept("dim") else -1
             self.layouts[name] = Layout(memory, dimension)
+
+    def group(self) -> Group:
+        scan, name = self.scanner, self.name()
+        scan.expect("on_chip")
+        on_chip = self.words()
+        scan.expect("{")
+        scan.expect("for")
+        loop = self.shared_loop(0)
+        scan.expect("}")
+        return Group(name, loop, on_chip)
+
+    def shared_loop(self, depth: int) -> SharedLoop:
+        """A loop after `for`, up to and with the closing brace."""
+        scan, body = self.scanner, list[SharedLoop | Member]()
+        if depth > MAXIMUM_NESTING:
+            scan.fail(f"more than {MAXIMUM_NESTING} nested loops")
+        extent = scan.integer()
+        scan.expect("by")
+        block = scan.integer()
+        scan.expect("copies")
+        copies = scan.integer()
+        scan.expect("{")
+        while not scan.accept("}"):
+            if scan.accept("for"):
+                body.append(self.shared_loop(depth + 1))
+                continue
+            scan.expect("member")
+            name, axes = self.name(), self.words()
+            scan.expect("schedule")
+            body.append(Member(name, axes, self.schedule()))
+        return SharedLoop(extent, block, tuple(body), copies)
+
+    def words(self) -> tuple[str, ...]:
+        """Names in brackets."""
+        self.scanner.expect("[")
+        found = []
+        while not self.scanner.accept("]"):
+            found.append(self.name())
+        return tuple(found)
 
     def shape(self) -> tuple[int, ...]:
         self.scanner.expect("[")
@@ -385,16 +460,13 @@ class _Parser:
         scan.expect("[")
         tiles = {axis.name: axis.extent for axis in self.axes()}
         self.key("order")
-        scan.expect("[")
-        order = []
-        while not scan.accept("]"):
-            order.append(scan.take())
+        order = self.words()
         extra = {"contract": "", "stationary": ""}
         while scan.peek() in extra:
             key = scan.take()
             scan.expect("=")
             extra[key] = scan.take()
-        return Schedule(engine, partition, tiles, tuple(order), **extra)
+        return Schedule(engine, partition, tiles, order, **extra)
 
     def expression(self, depth: int) -> Expr:
         scan = self.scanner

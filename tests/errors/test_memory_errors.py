@@ -16,3 +16,13 @@ def test_tensors_larger_than_device_memory_are_refused_with_their_bytes() -> Non
     graph = Graph("huge", (x,), (ops.Broadcast(x, (80_000, 1_000_000), ()),))
     with pytest.raises(DeviceMemoryFull, match=r"NCC_EOOM001.*320000000\d+ bytes of HBM on trn2"):
         glia.compile(graph)
+
+
+def test_a_model_may_fill_the_memory_of_its_logical_core() -> None:
+    sixteen_gib = TensorType(F32, (4, 1 << 30))
+    x = Parameter(0, TensorType(F32, ()), name="x")
+    graph = Graph("large", (x,), (ops.Broadcast(x, sixteen_gib.shape, ()),))
+    glia.compile(graph, target="trn2")
+    for target, lnc in ("trn2", 1), ("trn1", 0):  # 12 and 16 GiB
+        with pytest.raises(DeviceMemoryFull, match="logical core"):
+            glia.compile(graph, target=target, logical_nc_config=lnc)

@@ -24,35 +24,42 @@ from glia.machine.passes.on_chip_space import (
 )
 from glia.machine.passes.pack_intervals import Block, pack
 from glia.machine.scratchpad import temporaries_in_hbm
+from glia.options import CompileOptions
 
 HBM_ALIGNMENT = 512
 
 
 class DeviceMemoryFull(CompileError):
-    """The tensors of the program exceed the core's share of HBM.
+    """The tensors of the program exceed the logical core's share of HBM.
 
     Cause: inputs, outputs, constants and intermediates that do not stay in SBUF exceed the memory.
-    Fix: use smaller tensors or a narrower dtype, or a target with more memory.
+    Fix: use smaller tensors or a narrower dtype, a target with more memory, or leave `--lnc 1` out:
+    a logical core has the memory of its physical cores.
     Example: broadcasting a scalar to f32[80000000000].
     """
 
     code = "NCC_EOOM001"
     also = ("NCC_EOOM002", "NCC_EVRF009", "NCC_EXSP001")
     message = (
-        "the program needs {total} bytes of HBM on {target}, which has {capacity} for a core: "
-        "{external} of inputs and outputs, {constants} of constants, "
+        "the program needs {total} bytes of HBM on {target}, which has {capacity} for a "
+        "logical core: {external} of inputs and outputs, {constants} of constants, "
         "{intermediate} of intermediates"
     )
     help = "use smaller tensors or a narrower dtype, or a target with more memory"
 
 
 def place(
-    program: Program, options: object = None, *, shared: Collection[str] = (), hbm_start: int = 0
+    program: Program,
+    options: CompileOptions | None = None,
+    *,
+    shared: Collection[str] = (),
+    hbm_start: int = 0,
 ) -> Program:
     """Give every tile an address; a tile that has one keeps it, reserved for the whole program.
 
     `shared` names tiles of HBM that other cores access too; addresses in HBM are given from
-    `hbm_start` on. OnChipMemoryFull when the tiles live at one time exceed SBUF or PSUM.
+    `hbm_start` on. OnChipMemoryFull when the tiles live at one time exceed SBUF or PSUM,
+    DeviceMemoryFull when the tensors exceed the HBM of a logical core.
     """
     arch = get_target(program.target).arch
     lifetimes = find_lifetimes(program)
@@ -66,7 +73,9 @@ def place(
     if overflows:
         raise memory_full(overflows, _first_use(program, overflows[0].tile))
     addresses = {**program.addresses, **found}
-    addresses |= _place_in_hbm(program, shared, hbm_start)
+    in_hbm, end = _place_in_hbm(program, shared, hbm_start)
+    _check_device_memory(program, end, options.logical_nc_config if options else 0)
+    addresses |= in_hbm
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return share_columns(replace(program, tiles=used, addresses=addresses), program)
 
@@ -76,8 +85,10 @@ def _first_use(program: Program, tile: Tile) -> Loc:
     return next(uses, UNKNOWN)
 
 
-def _place_in_hbm(program: Program, shared: Collection[str], start: int) -> dict[str, int]:
-    """Addresses for the tiles of HBM without one: temporaries follow what lives throughout."""
+def _place_in_hbm(
+    program: Program, shared: Collection[str], start: int
+) -> tuple[dict[str, int], int]:
+    """Addresses for the tiles of HBM without one, and their end; temporaries come last."""
     space = _DeviceSpace(program, start)
     lifetimes = find_lifetimes(program, (Memory.HBM,))
     temporaries = {tile.name: tile for tile in temporaries_in_hbm(program, shared)}
@@ -94,8 +105,7 @@ def _place_in_hbm(program: Program, shared: Collection[str], start: int) -> dict
     ends = (offset + block.extent for offset, block in zip(offsets, blocks, strict=True))
     base = space.place(max(ends, default=0))
     addresses |= {t.name: base + offset for t, offset in zip(packed, offsets, strict=True)}
-    _check_device_memory(program, space.cursor)
-    return addresses
+    return addresses, space.cursor
 
 
 class _DeviceSpace:
@@ -119,8 +129,9 @@ class _DeviceSpace:
         return address
 
 
-def _check_device_memory(program: Program, total: int) -> None:
-    capacity = get_target(program.target).hbm_bytes
+def _check_device_memory(program: Program, total: int, lnc: int) -> None:
+    target = get_target(program.target)
+    capacity = target.hbm_bytes * (lnc or target.default_lnc)
     if total <= capacity:
         return
     external = sum(b.tile.bytes for b in (*program.inputs, *program.outputs))

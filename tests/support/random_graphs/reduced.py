@@ -75,4 +75,25 @@ graph "main" (%0 : s64[5,3] "x", %1 : u64[] "at", %2 : s64[] "column") {
   return %3
 }
 """,
+    "triangular solve with infinities on its diagonal": """
+graph "main" (%0 : f32[8,5,2] "b", %1 : f32[8,5,5] "a") {
+  %2 = triangular_solve a=%1 b=%0 left_side=true lower=true unit_diagonal=true transpose="no"
+    : f32[8,5,2]
+  %3 = triangular_solve a=%1 b=%0 left_side=true lower=false unit_diagonal=false transpose="no"
+    : f32[8,5,2]
+  return %2, %3
+}
+""",
+    "scatter that rounds at each of many terms": """
+graph "main" (%0 : bf16[1] "x", %1 : s32[129,1] "at", %2 : bf16[] "update") {
+  %3 = broadcast x=%2 result_shape=[129] dimensions=[] : bf16[129]
+  %4 = scatter xs=[%0] indices=%1 updates=[%3] update_window_dims=[] inserted_window_dims=[0]
+    x_batch_dims=[] indices_batch_dims=[] scatter_dims=[0] index_vector_dim=1 unique_indices=false
+    body=graph "add" (%0 : bf16[] "", %1 : bf16[] "") {
+      %2 = map function="add" args=[%0, %1] : bf16[]
+      return %2
+    } : bf16[1]
+  return %4
+}
+""",
 }

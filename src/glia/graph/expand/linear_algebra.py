@@ -42,7 +42,7 @@ def solve_by_substitution(op: TriangularSolve) -> Node | None:
         a, b, lower = swap(a, 1, 2), swap(b, 1, 2), not lower
     if not lower:
         a, b = reverse(a, (1, 2)), reverse(b, (1,))
-    x = _forward_substitution(_lower_triangle(a), b, unit=op.unit_diagonal)
+    x = _forward_substitution(a, b, unit=op.unit_diagonal)
     x = x if lower else reverse(x, (1,))
     x = x if op.left_side else swap(x, 1, 2)
     return convert(reshape(x, op.shape), op.b.dtype)
@@ -61,28 +61,32 @@ def _conjugate(x: Node) -> Node:
     return apply("complex", apply("real", x), apply("negate", apply("imag", x)))
 
 
-def _lower_triangle(a: Node) -> Node:
-    """a with zeros above the diagonal."""
+def _below_diagonal(a: Node) -> Node:
+    """a with zeros on and above the diagonal."""
     index = [iota(S32, a.shape, d) for d in (1, 2)]
-    return select(apply("greater_equal", *index), a, splat_like(0, a))
+    return select(apply("greater", *index), a, splat_like(0, a))
 
 
 def _forward_substitution(a: Node, b: Node, *, unit: bool) -> Node:
-    """Solve a x = b for batches [k, n, n] and [k, n, m] of a lower triangle."""
+    """Solve a x = b for batches [k, n, n] and [k, n, m] of a lower triangle.
+
+    An infinity on the diagonal is a divisor and no factor: the sums leave the diagonal out.
+    """
     batch, extent, width = b.shape
     zero = constant(0, S32)
 
-    def step(i: Node, x: Node, a: Node, b: Node) -> tuple[Node, ...]:
-        row = dynamic_slice(a, (zero, i, zero), (batch, 1, extent))
+    def step(i: Node, x: Node, below: Node, b: Node, *divisors: Node) -> tuple[Node, ...]:
+        row = dynamic_slice(below, (zero, i, zero), (batch, 1, extent))
         right = dynamic_slice(b, (zero, i, zero), (batch, 1, width))
         value = apply("subtract", right, Dot(row, x, (0,), (0,), (2,), (1,), x.dtype))
-        if not unit:
+        for a in divisors:
             pivot = dynamic_slice(a, (zero, i, i), (batch, 1, 1))
             divisor = broadcast_missing(reshape(pivot, (batch,)), value.shape, (1, 2))
             value = apply("divide", value, divisor)
-        return dynamic_update_slice(x, value, (zero, i, zero)), a, b
+        return dynamic_update_slice(x, value, (zero, i, zero)), below, b, *divisors
 
-    return counted_loop("substitute", extent, (splat_like(0, b), a, b), step)[0]
+    state = (splat_like(0, b), _below_diagonal(a), b, *(() if unit else (a,)))
+    return counted_loop("substitute", extent, state, step)[0]
 
 
 @rule

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from glia.base.dtype import BF16, F32, S32, U32, DType
+from glia.base.dtype import BF16, F16, F32, S32, U32, DType
 from glia.isa.alu import COMPARISONS
 from glia.tile.ir import Literal
 from glia.tile.passes.scalar_terms import Term, equation
@@ -414,6 +414,7 @@ def _declare_total_order() -> None:
 
 _declare_total_order()
 
+_LEAST_NORMAL_F16 = 2.0**-14
 _FORMATS = {"f32": (8, 23), "bf16": (8, 7), "f16": (5, 10)}
 
 
@@ -427,6 +428,10 @@ def reduce_precision(x: Term, exponent: Term, mantissa: Term, dtype: DType) -> T
     rounded = wide
     if mantissa_bits < keeps_mantissa:
         rounded = round_mantissa(wide, mantissa_bits)
+        if dtype is F16:
+            rounded = (abs(wide) < _LEAST_NORMAL_F16).where(
+                round_subnormal_f16(wide, mantissa_bits), rounded
+            )
     if exponent_bits < keeps_exponent:
         rounded = limit_exponent(rounded, exponent_bits)
     is_nan = wide.apply("not_equal", wide)
@@ -442,6 +447,15 @@ def round_mantissa(x: Term, bits: int) -> Term:
     last = (pattern >> dropped) & 1
     half = last + ((1 << (dropped - 1)) - 1)
     return ((pattern + half) & (0xFFFFFFFF & ~((1 << dropped) - 1))).bits(F32)
+
+
+def round_subnormal_f16(x: Term, bits: int) -> Term:
+    """x, a subnormal float16, rounded to a mantissa of `bits` bits, ties to even.
+
+    Adding and subtracting a float32 whose last place is that of the format drops what lies below.
+    """
+    scale = _LEAST_NORMAL_F16 * 2.0 ** (23 - bits)
+    return with_sign_of((abs(x) + scale) - scale, x)
 
 
 def limit_exponent(x: Term, bits: int) -> Term:

@@ -95,9 +95,10 @@ def test_operators_apply_in_order() -> None:
 def test_transfers_transpose(order: tuple[int, ...]) -> None:
     def body(x: Any) -> tuple[Any, ...]:
         by_hardware = nisa.dma_transpose(x, dge_mode=nisa.dge_mode.hwdge)
-        return nisa.dma_transpose(x, axes=order), nisa.dma_transpose(x), by_hardware
+        within = nisa.dma_transpose(nl.load(x), axes=order)
+        return nisa.dma_transpose(x, axes=order), nisa.dma_transpose(x), by_hardware, within
 
-    x = normal(*(16, 4, 2, 6)[: len(order)])
+    x = normal(*(16, 4, 2, 6)[: len(order)]).astype(np.float16)
     for found in run(body, x):
         np.testing.assert_array_equal(found.reshape(-1), x.transpose(order).reshape(-1))
 

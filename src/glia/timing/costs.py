@@ -180,8 +180,8 @@ def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:
 
     A descriptor covers the longest run that is contiguous on both sides and takes its bytes at the
     engine's rate and a fixed time. On-chip partition p is served by DMA engine p // 8; transfers
-    within HBM spread evenly. Hops of a ring, and paths that bypass the DMA engines, are added at
-    the end.
+    within HBM, and those that transpose, spread evenly. Hops of a ring, and paths that bypass the
+    DMA engines, are added at the end.
     """
     moved = instr.moved_bytes()
     rate = arch.dma_bytes_per_ns * instr.rate(arch)
@@ -224,7 +224,7 @@ def _descriptor_generator(instr: Transfer, arch: Arch) -> str:
 def _engine_shares(instr: Transfer) -> list[tuple[int, float]]:
     """(DMA engine, share of the work); the on-chip side's partitions decide."""
     on_chip = [p for p in instr.moved() if p.memory is not Memory.HBM]
-    if not on_chip:
+    if not on_chip or instr.uses_every_engine:
         return [(engine, 1 / DMA_ENGINES) for engine in range(DMA_ENGINES)]
     pattern = max(on_chip, key=lambda p: p.partitions)
     step = max(1, abs(pattern.dims[0][0]))

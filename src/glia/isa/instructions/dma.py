@@ -38,6 +38,7 @@ class Transfer(Instr, engine="sync", engines=ISSUERS, is_abstract=True):
     """
 
     arrives_by_dma = True
+    uses_every_engine: ClassVar[bool] = False  # else the partitions on chip decide
     takes_packed: ClassVar[tuple[str, ...]] = ("dst", "src")
     cost_source = MODEL
 

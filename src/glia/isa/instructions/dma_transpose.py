@@ -49,8 +49,12 @@ def _hardware_can_transpose(i: DmaTranspose, _: Arch) -> bool:
 
 
 class DmaTranspose(DescribedTransfer):
-    """Transpose on the way: two dimensions to (1, 0), three to (2, 1, 0), four to (3, 1, 2, 0)."""
+    """Transpose on the way: two dimensions to (1, 0), three to (2, 1, 0), four to (3, 1, 2, 0).
 
+    All DMA engines write one tile together, whatever its partitions (Trainium2 guide).
+    """
+
+    uses_every_engine = True
     dst: Pattern = writes("SBUF")
     src: Pattern = reads("HBM", "SBUF")
     axes: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from glia.isa.operand import Memory
 from glia.nki.api.elementwise import SBUF, convert, copy_into, ensure_in_sbuf, result_dtype
 from glia.nki.issue.functions import issuer
 from glia.nki.issue.instruction import issue, refuse
-from glia.nki.issue.transfers import dma_copy
+from glia.nki.issue.transfers import dma_copy, dma_transpose
 from glia.nki.names.dtypes import DTYPES
 from glia.nki.names.enums import MemoryRegion
 from glia.nki.session.session import current
@@ -34,8 +34,12 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
 def load_transpose2d(src: NkiTensor, dtype: str | None = None) -> NkiTensor:
     """A tile in SBUF with the contents of a tensor of two dimensions, transposed."""
-    transposed = src.permute((1, 0))
-    return load(transposed, dtype)
+    if src.ndim != 2:
+        refuse("load_transpose2d", f"nl.load_transpose2d src must have two dimensions: {src.shape}")
+    turned = ndarray(src.shape[::-1], src.dtype, SBUF, "load")
+    dma_transpose(turned, src)
+    name = result_dtype(dtype, src)
+    return turned if name == src.dtype else convert(turned, name)
 
 
 def transpose(x: NkiTensor, dtype: str | None = None) -> NkiTensor:

@@ -42,8 +42,9 @@ from glia.nki.beta1.tensors.dtypes import to_dtype_name
 from glia.nki.beta1.tensors.index import Box
 from glia.nki.beta1.tensors.tensor import FUNCTIONS, Tensor
 from glia.nki.issue.instruction import issue
-from glia.nki.issue.transfers import dma_compute
-from glia.nki.names.enums import engine, oob_mode
+from glia.nki.issue.transfers import dma_compute, dma_transpose
+from glia.nki.names.dtypes import DTYPES
+from glia.nki.names.enums import dge_mode, engine, oob_mode
 from glia.nki.names.operators import operator_name
 from glia.nki.session.session import caller
 from glia.nki.tensors.nki_tensor import NkiTensor
@@ -134,7 +135,36 @@ def store(dst: Any, value: Any, *, mask: Any = None, mode: Any = oob_mode.error)
     for box in boxes(part):
         place = target.write_view(box, is_partial=outside is oob_mode.skip)
         kept = _slice_box(source, box if source.ndim == target.ndim else None)
-        transfer(frame, place, kept, oob_mode=outside)
+        if outside is oob_mode.error and _gains_by_transposition(frame, place, kept):
+            _store_transposed(frame, place, kept)
+        else:
+            transfer(frame, place, kept, oob_mode=outside)
+
+
+def _gains_by_transposition(frame: Frame, place: NkiTensor, tile: NkiTensor) -> bool:
+    """Whether a tile is stored sooner by transposing it in SBUF first.
+
+    It is where neighbours in memory lie on different partitions, so that each element would be a
+    descriptor of its own, and those take longer than one more transfer takes to begin and to end.
+    """
+    if place.ndim != 2 or tile.shape != place.shape or place.indirection is not None:
+        return False
+    (row, rows), (column, columns) = place.dims
+    if row != 1 or abs(column) < rows or min(rows, columns) == 1:
+        return False
+    arch = frame.session.arch
+    scattered = rows * columns / arch.dma_engines * arch.dma_descriptor_ns
+    return scattered > arch.dma_start_ns + arch.dma_completion_ns
+
+
+def _store_transposed(frame: Frame, place: NkiTensor, tile: NkiTensor) -> None:
+    """Store a tile in rows of its transposition, in pieces that partitions hold."""
+    most = frame.session.arch.partitions
+    for first in range(0, tile.shape[1], most):
+        end = min(first + most, tile.shape[1])
+        turned = temporary_tile(frame, (end - first, tile.shape[0]), tile.dtype)
+        dma_transpose(turned, tile.slice(1, first, end))
+        transfer(frame, place.slice(1, first, end).permute((1, 0)), turned)
 
 
 def _source_tile(frame: Frame, target: Tensor, value: Any) -> NkiTensor:
@@ -173,11 +203,29 @@ def load_transpose2d(src: Any, *, mask: Any = None, dtype: Any = None) -> Tensor
 
     def write(dst: NkiTensor, _: Any) -> None:
         for box in boxes(part):
-            transposed = box[::-1] if box else None
-            transfer(frame, _slice_box(dst, transposed), source.read_view(box).permute((1, 0)))
+            place = _slice_box(dst, box[::-1] if box else None)
+            transposed_transfer(frame, place, source.read_view(box))
 
     shape = tile_shape(frame, source.shape[::-1])
     return _defer_load("nl.load_transpose2d", shape, name, write, part)
+
+
+def transposed_transfer(
+    frame: Frame, dst: NkiTensor, src: NkiTensor, mode: dge_mode = dge_mode.unknown
+) -> None:
+    """dst in SBUF = src with its dimensions in the order of dma_transpose, by the DMA engines.
+
+    They move bits: an engine converts to another dtype. Hardware makes descriptors for 2 bytes;
+    where a run holds such floats in float32, the hint would not fit what is moved.
+    """
+    if src.stored is not DTYPES[src.dtype]:
+        mode = dge_mode.unknown
+    if dst.dtype == src.dtype:
+        dma_transpose(dst, src, dge_mode=mode)
+        return
+    turned = temporary_tile(frame, dst.shape, src.dtype)
+    dma_transpose(turned, src, dge_mode=mode)
+    copy_tile(frame, dst, turned)
 
 
 def _defer_load(

@@ -7,12 +7,11 @@ from typing import Any
 from glia.isa.instructions.dma_transpose import AXES
 from glia.nki.beta1.api.instructions import core_argument
 from glia.nki.beta1.api.issue import SBUF, boxed_part, defer, ensure_in_sbuf, masked_part, transfer
-from glia.nki.beta1.api.load_store import add_rows, boxes, tile_shape
+from glia.nki.beta1.api.load_store import add_rows, boxes, tile_shape, transposed_transfer
 from glia.nki.beta1.errors import IndirectNotSupported, UnsupportedHere
 from glia.nki.beta1.run.frame import Frame, require_frame
 from glia.nki.beta1.tensors.dtypes import to_dtype_name
-from glia.nki.beta1.tensors.storage import allocate_unchecked
-from glia.nki.names.enums import MemoryRegion, dge_mode, oob_mode
+from glia.nki.names.enums import dge_mode, oob_mode
 from glia.nki.names.operators import operator_name
 from glia.nki.session.session import caller
 from glia.nki.tensors.nki_tensor import NkiTensor
@@ -71,9 +70,7 @@ def dma_transpose(
 ) -> Any:  # fmt: skip
     """A tile in SBUF with a tensor of two to four dimensions in another order."""
     frame = require_frame("nki.isa.dma_transpose")
-    mode = core_argument(
-        "dma_copy", "dge_mode", dge_mode
-    )  # a copy moves it, in its order or another
+    mode = core_argument("dma_transpose", "dge_mode", dge_mode)
     if src.dynamic is not None:
         raise IndirectNotSupported(loc=caller())
     order = AXES.get(src.ndim)
@@ -85,8 +82,6 @@ def dma_transpose(
         )
     part = boxed_part("nki.isa.dma_transpose", mask, src.shape)
     source = src.read_view(part.box)
-    outside = _ensure_in_hbm(frame, source)
-    transposed = outside.permute(order)
     box = tuple(part.box[axis] for axis in order) if part.box else ()
     name = to_dtype_name(dtype) if dtype is not None else src.dtype_name
 
@@ -94,7 +89,7 @@ def dma_transpose(
         place = dst
         for axis, (first, end) in enumerate(box):
             place = place.slice(axis, first, end)
-        transfer(frame, place, transposed, dge_mode=mode)
+        transposed_transfer(frame, place, ensure_in_sbuf(frame, source), mode)
 
     shape = tile_shape(frame, tuple(src.shape[axis] for axis in order))
     empty = False if part.is_empty else None
@@ -102,13 +97,3 @@ def dma_transpose(
     return defer(
         function, shape, name, write, mask=empty, regions=(SBUF,), by_dma=True, is_partial=bool(box)
     )
-
-
-def _ensure_in_hbm(frame: Frame, source: NkiTensor) -> NkiTensor:
-    """The tensor, or a copy in HBM of one on chip: transfers permute tensors in HBM only."""
-    if not source.is_on_chip:
-        return source
-    region = MemoryRegion.private_hbm
-    outside = allocate_unchecked(frame, source.shape, source.dtype, region, "transpose")
-    transfer(frame, outside, source)
-    return outside

@@ -10,11 +10,12 @@ from types import ModuleType
 import pytest
 
 from glia.arch import get_target
+from glia.base.native_records import arrays_of
 from glia.isa.kit import ENGINES
 from glia.timing import events, producers, registers
 from glia.timing.plan import make_plan
 from glia.timing.plan_tables import lay_out
-from glia.timing.registers import CoreRecord, DependenceRecord, Register, arrays_of, state_names
+from glia.timing.registers import CoreRecord, DependenceRecord, Register, state_names
 from support.generated_programs import program
 
 RULES = [(events, CoreRecord), (producers, DependenceRecord)]

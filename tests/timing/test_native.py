@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glia.base.errors import InternalError
-from glia.timing.native import Library
+from glia.base.native import Library
 from support import native_examples
 
 LIBRARY = Library(native_examples, ("helper", "collatz", "arithmetic"), ("numbers", "lengths"))

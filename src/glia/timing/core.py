@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.errors import CompileError, InternalError
+from glia.base.native import Library
+from glia.base.native_records import arrays_of
 from glia.machine.columns.value_numbering import Array
 from glia.timing import events
 from glia.timing.errors import TimingTooLarge
-from glia.timing.native import Library
 from glia.timing.plan import PlannedWait, TimingPlan, loops_in
 from glia.timing.plan_tables import Trips, lay_out
 from glia.timing.registers import (
@@ -22,7 +23,6 @@ from glia.timing.registers import (
     RunParameter,
     StopReason,
     StreamOp,
-    arrays_of,
 )
 from glia.timing.spans import EventLog, StepFacts
 

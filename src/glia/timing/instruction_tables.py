@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glia.base.affine import Affine
+from glia.base.native import Library
+from glia.base.native_records import arrays_of
 from glia.isa.kit import ENGINES
 from glia.isa.operand import Dims, Memory
 from glia.machine.columns.table import READS, AffineColumn, Columns
@@ -26,8 +28,7 @@ from glia.machine.columns.value_numbering import (
 from glia.machine.ir import Program
 from glia.timing import producers as writers
 from glia.timing.costs import Costs
-from glia.timing.native import Library
-from glia.timing.registers import DependenceRecord, arrays_of
+from glia.timing.registers import DependenceRecord
 
 if TYPE_CHECKING:
     from glia.arch import Arch

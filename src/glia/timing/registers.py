@@ -1,19 +1,16 @@
 """The numbered registers of the timing model: what each word of its records means, and its unit.
 
 `timing.events` and `timing.producers` are functions over records of integer arrays, which
-`timing.native` compiles to machine code. `CoreRecord` and `DependenceRecord` declare the arrays;
+`base.native` compiles to machine code. `CoreRecord` and `DependenceRecord` declare the arrays;
 the enumerations name the words of arrays that hold a different quantity in each word, and the codes
 that words hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
-Words = MutableSequence[int]
+from glia.base.native_records import Words, arrays_of, words
 
 ENGINES = 5
 LANES = 17  # 16 DMA engines and the HBM interface; each has a clock for every queue
@@ -144,25 +141,6 @@ class Extent(Register):
 
     ITEMS = 0, "items", "spans of the schedule"
     FOUND = 1, "steps", "dependences in `read_step` so far"
-
-
-@dataclass(frozen=True)
-class WordArray:
-    """The declaration of an array: one word for each `per`, of this unit and meaning.
-
-    `is_state` where it belongs to the core's state, which decides, with the arrays that a run does
-    not change, how the core goes on.
-    """
-
-    per: str
-    unit: str
-    meaning: str
-    is_state: bool
-
-
-def words(per: str, unit: str, meaning: str, *, is_state: bool = False) -> Any:
-    """Declare an array of a record; see WordArray."""
-    return WordArray(per, unit, meaning, is_state)
 
 
 class CoreRecord:
@@ -302,11 +280,6 @@ class DependenceRecord:
     register_writer: Words = words("register", "step", "which set it last, -1: none")
     step_read: Words = words("step offsets", "rows of read_step", "steps it depends on")
     read_step: Words = words("dependence", "step", "depended on, ascending for each step")
-
-
-def arrays_of(record: type) -> dict[str, WordArray]:
-    """The arrays that a record declares, in declared order."""
-    return {name: each for name, each in vars(record).items() if isinstance(each, WordArray)}
 
 
 def state_names() -> list[str]:

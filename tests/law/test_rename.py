@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from glia.machine import ProgramBuilder, ds
 from glia.machine.builder.program_builder import View
 from glia.machine.ir import Program
-from glia.machine.passes import rename_tiles as module
+from glia.machine.passes import liveness_rules
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.machine.passes.rename_tiles import rename_tiles
@@ -78,14 +78,14 @@ def inputs_of(program: Program) -> dict[str, np.ndarray]:
 @settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(STEPS, min_size=2, max_size=14),
-    parts=st.sampled_from((1, module.MAXIMUM_FOOTPRINTS)),
+    parts=st.sampled_from((1, liveness_rules.MAXIMUM_LIVE)),
 )
 def test_renaming_keeps_every_value(steps: list[Step], parts: int) -> None:
     program = program_of(steps)
     inputs = inputs_of(program)
     expected = run(program, inputs)["y"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MAXIMUM_FOOTPRINTS", parts)
+        patch.setattr(liveness_rules, "MAXIMUM_LIVE", parts)
         renamed = rename_tiles(program)
     np.testing.assert_array_equal(run(renamed, inputs)["y"], expected)
     ordered = insert_semaphores(place(schedule_keeping_engines(renamed, lambda _: True)))
@@ -104,11 +104,7 @@ def test_a_rule_that_forgets_what_is_read_later_changes_values(
     program = program_of([*steps, ("load", 0, 0, 0, 4)])
     inputs = inputs_of(program)
     expected = run(program, inputs)["y"]
-    monkeypatch.setattr(
-        module,
-        "_redefinitions",
-        lambda _, accesses: {a.position for a in accesses if a.is_full_write},
-    )
+    monkeypatch.setattr(liveness_rules, "make_live", lambda m, access: 0)
     actual = run(rename_tiles(program), inputs)["y"]
     assert not np.array_equal(actual, expected, equal_nan=True)
 

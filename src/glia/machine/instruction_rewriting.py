@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from glia.base.affine import Affine
+from glia.base.fast_objects import from_fields
 from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Pattern, Tile
 from glia.machine.ir import Loop, Statement, blocks, with_blocks
@@ -49,6 +50,23 @@ def substitute_instruction(
         elif isinstance(value, Affine):
             changes[name] = _simplify_attribute(instruction, name, value.substitute(variables))
     return dataclasses.replace(instruction, **changes) if changes else instruction
+
+
+def replace_tiles(instruction: Instr, tiles: Mapping[str, Tile]) -> Instr:
+    """One instruction with tiles replaced by name."""
+    fields = dict(vars(instruction))
+    for name, value in fields.items():
+        if value.__class__ is Pattern:
+            if value.tile.name in tiles:
+                fields[name] = _move_pattern(value, tiles)
+        elif value.__class__ is tuple and value and value[0].__class__ is Pattern:
+            fields[name] = tuple([_move_pattern(each, tiles) for each in value])
+    return from_fields(type(instruction), fields)
+
+
+def _move_pattern(pattern: Pattern, tiles: Mapping[str, Tile]) -> Pattern:
+    tile = tiles.get(pattern.tile.name, pattern.tile)
+    return Pattern(tile, pattern.dtype, pattern.dims, pattern.offset, pattern.partition)
 
 
 def _simplify_attribute(instruction: Instr, name: str, value: Affine) -> Affine | int | bool:

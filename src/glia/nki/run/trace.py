@@ -29,6 +29,7 @@ from glia.machine.passes.spread_operands import use_both_memories
 from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.errors import NotAnOutput
 from glia.nki.names.targets import platform_target
+from glia.nki.run.back_end import run_back_end
 from glia.nki.run.launch import (
     Launch,
     argument_region,
@@ -95,10 +96,12 @@ def trace_launch(
     *,
     synchronises: bool = True,
     reorders: bool = False,
+    as_written: bool = False,
 ) -> Traced:
     """The programs of a launch, one for each core; without semaphores unless it synchronises.
 
-    `reorders` lets instructions that do not depend on each other change places.
+    `reorders` lets instructions that do not depend on each other change places. With `as_written`
+    the back end changes nothing.
     """
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
@@ -110,10 +113,12 @@ def trace_launch(
         each = _record(launch, session)
         place_program = partial(_place, session=session, shared=shared, others=programs)
         program = each.programs[0]
-        if reorders and not (session.keeps_order or session.orders):
+        if as_written or session.keeps_order or session.orders:
+            program = place_program(program)
+        elif reorders:
             program = _schedule_and_place(program, session, place_program)
         else:
-            program = place_program(program)
+            program = place_program(run_back_end(program, session))
         after = producers_of(session.orders)
         programs.append(insert_semaphores(program, after=after) if synchronises else program)
         require_legal(programs[-1], target)

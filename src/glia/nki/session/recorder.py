@@ -105,6 +105,8 @@ class Recorder(Session):
         if self.has_expired_tiles:
             self.require_scope(pattern.tile for pattern in instruction.patterns())
         self.body.append(instruction)
+        if self.orders_strictly:
+            self.in_order.append(instruction)
         if effects is None:
             effects = write_effects(instruction)
         if effects:

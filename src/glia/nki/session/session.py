@@ -86,6 +86,7 @@ class Session(ABC):
         self.rank = rank
         self.ranks = ranks
         self.orders_strictly = False  # inside nl.no_reorder()
+        self.in_order: list[Instr] = []  # issued inside nl.no_reorder()
         self.keeps_order = False  # part of the kernel requires program order
         self.engines_chosen: set[Loc] = set()  # lines that name the engine of an instruction
         self.instructions_by_name: dict[str, list[Instr]] = {}

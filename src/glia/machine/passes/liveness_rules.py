@@ -1,0 +1,162 @@
+"""A backward pass over the accesses to each tile, as functions that `base.native` compiles.
+
+`m` is the record that `machine.passes.tile_liveness` makes.
+"""
+
+from __future__ import annotations
+
+from glia.base.native_records import Words, words
+
+MAXIMUM_LIVE = 64  # live accesses of a tile; with more all of the tile counts as live
+EVERYTHING = -1  # in `live`: all bytes of the tile
+FUNCTIONS = (
+    "find_liveness", "pass_backward", "visit", "is_live", "kill", "covers_live", "make_live",
+    "overlaps", "covers", "covers_tile",
+)  # fmt: skip
+
+
+class LivenessRecord:
+    """The accesses to tiles on chip, grouped by tile and in program order."""
+
+    tiles: Words = words("1", "tiles", "how many there are")
+    begin: Words = words("tile offsets", "access", "its accesses")
+    tile_last: Words = words("tile", "bytes", "its last byte")
+    tile_bottom: Words = words("tile", "rows", "its last row")
+    position: Words = words("access", "instruction", "that accesses")
+    is_read: Words = words("access", "flag", "it reads what it touches")
+    is_full: Words = words("access", "flag", "it writes all that it touches and reads none of it")
+    first: Words = words("access", "bytes", "the first that it touches")
+    last: Words = words("access", "bytes", "the last that it touches")
+    top: Words = words("access", "rows", "the first that it touches")
+    bottom: Words = words("access", "rows", "the last that it touches")
+    shape: Words = words("access", "shape", "accesses of one shape differ in their start")
+    is_dense: Words = words("access", "flag", "it leaves out no byte between first and last")
+    live: Words = words("slot", "access", "whose bytes are read later")
+    live_count: Words = words("1", "slots", "how many are in use")
+    redefines: Words = words("access", "flag", "no byte of the tile is live before it")
+    is_dead: Words = words("access", "flag", "a full write of which nothing is read")
+    is_live_in: Words = words("tile", "flag", "bytes are read that no access has written")
+
+
+def find_liveness(m: LivenessRecord) -> int:
+    """Fill `redefines`, `is_dead` and `is_live_in`."""
+    tile = 0
+    while tile < m.tiles[0]:
+        pass_backward(m, tile)
+        tile += 1
+    return 0
+
+
+def pass_backward(m: LivenessRecord, tile: int) -> int:
+    """Go through the accesses to one tile, those of one instruction together."""
+    m.live_count[0] = 0
+    end = m.begin[tile + 1]
+    while end > m.begin[tile]:
+        start = end - 1
+        while start > m.begin[tile] and m.position[start - 1] == m.position[end - 1]:
+            start -= 1
+        visit(m, tile, start, end)
+        end = start
+    m.is_live_in[tile] = m.live_count[0] > 0
+    return 0
+
+
+def visit(m: LivenessRecord, tile: int, start: int, end: int) -> int:
+    """One instruction: its writes end lives and its reads begin them."""
+    dead = 1
+    reads = 0
+    access = start
+    while access < end:
+        if not m.is_full[access] or is_live(m, access):
+            dead = 0
+        if m.is_read[access]:
+            reads = 1
+        access += 1
+    access = start
+    while access < end:
+        m.is_dead[access] = dead
+        if m.is_full[access]:
+            kill(m, tile, access)
+        access += 1
+    if m.live_count[0] == 0 and not reads and start > m.begin[tile]:
+        m.redefines[start] = 1
+    access = start
+    while access < end:
+        if m.is_read[access]:
+            make_live(m, access)
+        access += 1
+    return 0
+
+
+def is_live(m: LivenessRecord, access: int) -> int:
+    """Whether any byte of an access is read later."""
+    slot = 0
+    while slot < m.live_count[0]:
+        if m.live[slot] == EVERYTHING or overlaps(m, access, m.live[slot]):
+            return 1
+        slot += 1
+    return 0
+
+
+def kill(m: LivenessRecord, tile: int, access: int) -> int:
+    """Remove what a full write covers."""
+    kept = 0
+    slot = 0
+    while slot < m.live_count[0]:
+        known = m.live[slot]
+        if not covers_live(m, tile, access, known):
+            m.live[kept] = known
+            kept += 1
+        slot += 1
+    m.live_count[0] = kept
+    return 0
+
+
+def covers_live(m: LivenessRecord, tile: int, access: int, known: int) -> int:
+    """Whether an access touches all of what a slot of `live` holds."""
+    if known == EVERYTHING:
+        return covers_tile(m, tile, access)
+    return covers(m, access, known)
+
+
+def make_live(m: LivenessRecord, access: int) -> int:
+    """Add what an access reads, unless it is covered already."""
+    slot = 0
+    while slot < m.live_count[0]:
+        if m.live[slot] == EVERYTHING or covers(m, m.live[slot], access):
+            return 0
+        slot += 1
+    if slot == MAXIMUM_LIVE:
+        slot = 0
+        m.live[slot] = EVERYTHING
+    else:
+        m.live[slot] = access
+    m.live_count[0] = slot + 1
+    return 0
+
+
+def overlaps(m: LivenessRecord, one: int, other: int) -> int:
+    """Whether the boxes of two accesses share a byte."""
+    if m.last[one] < m.first[other] or m.last[other] < m.first[one]:
+        return 0
+    if m.bottom[one] < m.top[other] or m.bottom[other] < m.top[one]:
+        return 0
+    return 1
+
+
+def covers(m: LivenessRecord, one: int, other: int) -> int:
+    """Whether every byte of the other is one of the first's."""
+    if m.first[one] > m.first[other] or m.last[one] < m.last[other]:
+        return 0
+    if m.top[one] > m.top[other] or m.bottom[one] < m.bottom[other]:
+        return 0
+    if m.is_dense[one]:
+        return 1
+    return m.shape[one] >= 0 and m.shape[one] == m.shape[other] and m.first[one] == m.first[other]
+
+
+def covers_tile(m: LivenessRecord, tile: int, access: int) -> int:
+    """Whether an access touches all of a tile."""
+    if m.first[access] > 0 or m.last[access] < m.tile_last[tile]:
+        return 0
+    return m.is_dense[access] and m.top[access] == 0 and m.bottom[access] == m.tile_bottom[tile]

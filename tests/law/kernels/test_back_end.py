@@ -1,0 +1,132 @@
+"""What the back end of kernels changes keeps every result, bit by bit, on every target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glia.arch import TARGETS
+from glia.isa.instructions.vector import Memset
+from glia.machine.ir import Program
+from glia.machine.passes import liveness_rules
+from glia.machine.passes.tile_liveness import LIBRARY
+from glia.nki import isa as nisa
+from glia.nki import language as nl
+from glia.nki.run.launch import bind
+from glia.nki.run.trace import trace_launch
+from glia.sim.order.concurrent import run_concurrently, streams_of
+from glia.sim.run import run
+from law.kernels.random_kernels import STEPS, Step, argument, kernel_of
+
+NAMES = sorted(TARGETS)
+
+
+def compiled(kernel: Any, x: np.ndarray, target: str, **options: Any) -> Program:
+    launch = bind(kernel, (x,), {})
+    return trace_launch(launch, TARGETS[target], 0, **options).programs[0]
+
+
+def fills(program: Program) -> int:
+    return sum(isinstance(each, Memset) for each in program.instructions())
+
+
+def check_law(steps: list[Step], target: str) -> None:
+    kernel, x = kernel_of(steps), argument(steps)
+    before = compiled(kernel, x, target, as_written=True)
+    after = compiled(kernel, x, target)
+    expected = run(before, {"x": x})
+    found = run(after, {"x": x})
+    orders = [run_concurrently(after, {"x": x}, seed=n) for n in range(len(streams_of(after)))]
+    for outputs in (found, *orders):
+        for name, wanted in expected.items():
+            np.testing.assert_array_equal(outputs[name], wanted, err_msg=name)
+
+
+@pytest.mark.parametrize("target", NAMES)
+@settings(max_examples=8, deadline=None)
+@given(steps=st.lists(STEPS, min_size=3, max_size=14))
+def test_random_kernels_keep_their_results(target: str, steps: list[Step]) -> None:
+    check_law(steps, target)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", NAMES)
+@settings(max_examples=150, deadline=None)
+@given(steps=st.lists(STEPS, min_size=3, max_size=40))
+def test_more_random_kernels_keep_their_results(target: str, steps: list[Step]) -> None:
+    check_law(steps, target)
+
+
+def products(x: Any) -> Any:
+    """A loop of products into a bank of PSUM that is cleared before."""
+    out = nl.ndarray((128, 128), nl.float32, buffer=nl.shared_hbm)
+    tile, total = nl.ndarray((128, 128), nl.float32), nl.ndarray((128, 128), nl.float32)
+    nisa.dma_copy(tile, x)
+    for _ in range(8):
+        bank = nl.ndarray((128, 128), nl.float32, buffer=nl.psum)
+        nisa.memset(bank, 0.0)
+        for _ in range(4):
+            nisa.nc_matmul(bank, tile, tile)
+        nisa.tensor_copy(total, bank)
+    nisa.dma_copy(out, total)
+    return out
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_a_fill_that_products_overwrite_is_removed(target: str) -> None:
+    x = np.zeros((128, 128), np.float32)
+    assert fills(compiled(products, x, target, as_written=True)) == 8
+    assert fills(compiled(products, x, target)) == 0
+
+
+def read_fill(x: Any, *, strictly: bool, place: tuple[int, int] | None) -> Any:
+    """A tile filled twice: the first fill is dead."""
+    out = nl.ndarray((128, 128), nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 128), nl.float32, address=place)
+    if strictly:
+        with nl.no_reorder():
+            nisa.memset(tile, 1.0)
+    else:
+        nisa.memset(tile, 1.0)
+    nisa.memset(tile, 2.0)
+    nisa.dma_copy(out, tile)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("strictly", "place", "kept"), [(False, None, 1), (True, None, 2), (False, (0, 0), 2)]
+)
+def test_what_the_author_fixed_stays(strictly: bool, place: Any, kept: int) -> None:
+    x = np.zeros((128, 128), np.float32)
+    launch = bind(read_fill, (x,), {"strictly": strictly, "place": place})
+    assert fills(trace_launch(launch, TARGETS["trn2"], 0).programs[0]) == kept
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_liveness_is_the_same_as_machine_code_and_in_python(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 90))
+    column = st.lists(st.integers(0, 5), min_size=count, max_size=count)
+    flag = st.lists(st.integers(0, 1), min_size=count, max_size=count)
+    first, top = data.draw(column), data.draw(column)
+    record = {
+        "tiles": [2], "begin": [0, count // 2, count], "tile_last": [9, 9], "tile_bottom": [9, 9],
+        "position": sorted(data.draw(column)), "is_read": data.draw(flag),
+        "is_full": data.draw(flag), "first": first, "top": top,
+        "last": [a + b for a, b in zip(first, data.draw(column), strict=True)],
+        "bottom": [a + b for a, b in zip(top, data.draw(column), strict=True)],
+        "shape": data.draw(flag), "is_dense": data.draw(flag),
+        "live": [0] * (liveness_rules.MAXIMUM_LIVE + 1), "live_count": [0],
+        "redefines": [0] * count, "is_dead": [0] * count, "is_live_in": [0, 0],
+    }  # fmt: skip
+    ways = []
+    for is_native in (False, True):
+        arrays = {name: np.array(values, np.int64) for name, values in record.items()}
+        LIBRARY.call("find_liveness", arrays, is_native=is_native)
+        ways.append(arrays)
+    for name in record:
+        np.testing.assert_array_equal(ways[0][name], ways[1][name], err_msg=name)

@@ -221,6 +221,25 @@ def test_cores_do_not_both_write_an_argument() -> None:
         nki.simulate(_both_write)[2](array(8, 4))
 
 
+def _both_fill(x: NkiTensor, value: float) -> NkiTensor:
+    between = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(between, nl.full(x.shape, 3.0, x.dtype))
+    nisa.dma_copy(out, nl.load(between))
+    nisa.dma_copy(between, nl.full(x.shape, value, x.dtype))
+    return out
+
+
+def test_cores_that_do_the_same_share_what_both_write() -> None:
+    result = nki.simulate(_both_fill)[2](array(8, 4), 3.0)
+    np.testing.assert_array_equal(result, np.full((8, 4), 3.0))
+
+
+def test_cores_that_do_the_same_do_not_write_one_tensor_twice() -> None:
+    with pytest.raises(CoresRace, match="writes elements of shared_hbm"):
+        nki.simulate(_both_fill)[2](array(8, 4), 4.0)
+
+
 def test_many_synchronisations_order_many_accesses() -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         rank, tile = nl.program_id(0), nl.ndarray(x.shape, x.dtype)

@@ -37,22 +37,41 @@ class CoreRaces:
             for stamps in self._stamps.values():
                 stamps[core] = 0
 
-    def access(self, core: int, instr: Instr, pattern: Pattern, *, writes: bool) -> None:
+    def is_contested(self, core: int, instr: Instr, pattern: Pattern) -> bool:
+        """Whether another core accessed one of the elements since both last synchronised."""
+        stamps = self._stamps.get(pattern.tile.name)
+        if stamps is None or _is_untracked(instr):
+            return False
+        stamp = self._stamp(core, pattern)
+        others = (each for other, each in enumerate(stamps) if other != core)
+        return any((_stamp_view(act, pattern) == stamp).any() for each in others for act in each)
+
+    def access(
+        self, core: int, instr: Instr, pattern: Pattern, *, writes: bool,
+        kept: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
         """Record a read or write of shared HBM; CoresRace where another core's conflicts.
 
-        The pattern has no variables.
+        A write conflicts with no access where it leaves what was there: `kept` has the elements.
+        Nor does a read of elements that both cores wrote, since those writes left the same. The
+        pattern has no variables.
         """
-        if type(instr).rows_touched is not Instr.rows_touched:
+        if _is_untracked(instr):
             return
         tile = pattern.tile
         stamps = self._stamps.get(tile.name)
         if stamps is None:
             shape = (self._cores, 2, tile.bytes)
             stamps = self._stamps[tile.name] = np.zeros(shape, np.uint8)
-        stamp = (self._epoch[core] % EPOCHS + 1) * _byte_ones(pattern)
+        stamp = self._stamp(core, pattern)
+        if not writes:
+            kept = _stamp_view(stamps[core, _WRITE], pattern) == stamp
         for other in range(self._cores):
             for act in (_WRITE, _READ) if writes else (_WRITE,):
-                if other != core and (_stamp_view(stamps[other, act], pattern) == stamp).any():
+                if other == core:
+                    continue
+                same = _stamp_view(stamps[other, act], pattern) == stamp
+                if same.any() and (kept is None or (same & ~kept).any()):
                     where = self._last_access[tile.name, other, act]
                     raise CoresRace(
                         tensor=tile.name, core=core, act=_VERB[not writes], other=other,
@@ -61,6 +80,14 @@ class CoreRaces:
         act = _WRITE if writes else _READ
         _stamp_view(stamps[core, act], pattern)[...] = stamp
         self._last_access[tile.name, core, act] = instr.loc
+
+    def _stamp(self, core: int, pattern: Pattern) -> int:
+        """What every byte of an element is stamped with in this epoch."""
+        return (self._epoch[core] % EPOCHS + 1) * _byte_ones(pattern)
+
+
+def _is_untracked(instr: Instr) -> bool:
+    return type(instr).rows_touched is not Instr.rows_touched
 
 
 def _byte_ones(pattern: Pattern) -> int:

@@ -171,6 +171,8 @@ class Interpreter(Session):
         if self._has_banks and instruction.runs_on == "tensor":
             self._require_one_bank(instruction)
         try:
+            is_shared = self._cores.count > 1
+            before = self._contested_elements(instruction) if is_shared else {}
             self._executor.step(instruction, self.environment)
         except (AccessOutOfBounds, MalformedProgram) as fault:
             raise self._user_error(instruction, fault) from fault
@@ -182,19 +184,43 @@ class Interpreter(Session):
                 if pattern.tile.name in self._constants:
                     raise write_to_constant(instruction.loc)
         if self._cores.count > 1:
-            self._record_accesses(instruction)
+            self._record_accesses(instruction, before)
             self._cores.yield_control()
 
-    def _record_accesses(self, instruction: Instr) -> None:
+    def _contested_elements(self, instruction: Instr) -> dict[int, np.ndarray]:
+        """By operand, what is in shared elements to write that another core accessed lately."""
+        found = {}
+        for number, name, pattern in self._shared_operands(instruction):
+            is_known = self.environment.keys() >= set(pattern.variables)
+            if instruction.access(name) == "reads" or not is_known:
+                continue
+            now = self._evaluated(pattern)
+            if self._cores.races.is_contested(self.rank, instruction, now):
+                found[number] = self._bits(now).copy()
+        return found
+
+    def _record_accesses(self, instruction: Instr, before: dict[int, np.ndarray]) -> None:
         """Record accesses to shared HBM tiles; CoresRace where another core's conflicts."""
+        races = self._cores.races
+        for number, name, pattern in self._shared_operands(instruction):
+            access, now = instruction.access(name), self._evaluated(pattern)
+            if access != "writes":
+                races.access(self.rank, instruction, now, writes=False)
+            if access != "reads":
+                kept = self._bits(now) == before[number] if number in before else None
+                races.access(self.rank, instruction, now, writes=True, kept=kept)
+
+    def _shared_operands(self, instruction: Instr) -> Iterator[tuple[int, str, Pattern]]:
+        """(number, name, pattern) of the operands in shared HBM."""
         operands = () if instruction.arrives == "participants" else instruction.operands()
-        for name, _, pattern in operands:
-            if pattern.tile.name in self._shared and pattern.memory is Memory.HBM:
-                access, now = instruction.access(name), self._evaluated(pattern)
-                for act in ("reads", "writes"):
-                    if access in (act, "updates"):
-                        races = self._cores.races
-                        races.access(self.rank, instruction, now, writes=act == "writes")
+        for number, (name, _, pattern) in enumerate(operands):
+            if pattern.memory is Memory.HBM and pattern.tile.name in self._shared:
+                yield number, name, pattern
+
+    def _bits(self, pattern: Pattern) -> np.ndarray:
+        """The elements of a pattern as integers of their width."""
+        region = self._executor.memories.region(pattern.tile)
+        return viewer(pattern, region, np.dtype(f"u{pattern.dtype.bytes}"))({})
 
     def _user_error(self, instruction: Instr, fault: Exception) -> Exception:
         """The NKI error for an out-of-bounds access or the read of an unset register."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -17,7 +17,10 @@ from glia.cli.errors import NotConforming
 from glia.cli.neuronx_cc import TARGETS
 
 if TYPE_CHECKING:
+    from glia.conformance.nki_library.results import LibraryOutcome
     from glia.conformance.stablehlo.outcome import CaseOutcome
+
+OutcomeT = TypeVar("OutcomeT", bound="CaseOutcome | LibraryOutcome")
 
 REPO = click.option(
     "--repo", required=True, metavar="PATH", type=click.Path(exists=True), help="The clone."
@@ -128,11 +131,69 @@ def stablehlo(
         raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
 
 
-def _line(outcome: CaseOutcome) -> str:
+@conformance.command("nki-library", short_help="The tests of aws-neuron/nki-library.")
+@REPO
+@ONLY
+@click.option(
+    "--target",
+    default="trn2",
+    type=click.Choice(["trn1", "trn2", "trn3"]),
+    help="Platform that the tests run for.",
+)
+@click.option("--marks", default="fast", help="Only tests with these marks; '' for all.")
+@click.option("--large", is_flag=True, help="Also tests that the suite skips for their size.")
+@click.option("--limit", default=0, type=click.IntRange(0), help="Only so many tests of a file.")
+@click.option("--seconds", default=300.0, help="Time limit of one test.")
+@AS_JSON
+def nki_library(
+    repo: str,
+    only: str,
+    target: str,
+    marks: str,
+    large: bool,
+    limit: int,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Run the tests of a clone of aws-neuron/nki-library on simulated NeuronCores.
+
+    The suite's own harness runs, in its simulation mode: it compares what a kernel computes with
+    the PyTorch reference of the test, on as many cores of a logical one as the test says. Prints
+    every test that does not pass, and a table by test file. A refusal is an error with a code. A
+    test is explained where the suite's own file is at fault. The exit status is 1 when a result
+    differs, a kernel is refused or a test fails otherwise.
+
+    \b
+    Examples:
+      glia conformance nki-library --repo nki-library
+      glia conformance nki-library --repo nki-library --only core/attention --target trn3
+      glia conformance nki-library --repo nki-library --only cumsum --marks '' --json
+    """
+    from glia.conformance.nki_library import results as tests
+    from glia.conformance.nki_library.run_tests import run_all
+    from glia.conformance.nki_library.settings import SuiteSettings
+
+    settings = SuiteSettings(Path(repo).resolve(), target, marks, seconds, large, limit)
+    outcomes = []
+    for outcome in _with_progress(run_all(settings, only)):
+        outcomes.append(outcome)
+        if not as_json and outcome.status in (*tests.FAULTS, tests.SLOW):
+            click.echo(_line(outcome))
+    if as_json:
+        counts = Counter(outcome.status for outcome in outcomes)
+        click.echo(json.dumps({"counts": counts, "tests": [asdict(each) for each in outcomes]}))
+    else:
+        click.echo("\n".join([*tests.table(outcomes), *tests.reasons(outcomes)]))
+    faults = [outcome for outcome in outcomes if outcome.status in tests.FAULTS]
+    if faults:
+        raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
+
+
+def _line(outcome: CaseOutcome | LibraryOutcome) -> str:
     return f"{outcome.status:9} {outcome.target:6} {outcome.case}: {outcome.reason}"
 
 
-def _with_progress(outcomes: Iterable[CaseOutcome]) -> Iterator[CaseOutcome]:
+def _with_progress(outcomes: Iterable[OutcomeT]) -> Iterator[OutcomeT]:
     """The outcomes, with a line on a terminal's stderr that says how many there are so far."""
     is_terminal = sys.stderr.isatty()
     counts: Counter[str] = Counter()

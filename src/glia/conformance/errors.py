@@ -19,14 +19,28 @@ class DropinMissing(CompileError):
 
 
 class NoChecks(CompileError):
-    """A clone of openxla/stablehlo, or one of its modules, checks no value.
+    """A clone of a repository, or one of its modules, holds nothing that checks its results.
 
     Cause: The path is not that of a clone, --only fits none of its files, or no function of a
-        module holds an operation or call `check.expect_*`.
-    Fix: Give the folder that holds `stablehlo/testdata`; leave --only out.
+        module of openxla/stablehlo holds an operation or call `check.expect_*`.
+    Fix: Give the folder that holds `stablehlo/testdata` or `test/integration/nkilib`; leave --only
+        out.
     Example: glia conformance stablehlo --repo an_empty_folder
     """
 
     code = "GLIA129"
     message = "{what} holds no program that checks its results"
-    help = "give a clone of openxla/stablehlo, the folder that holds stablehlo/testdata"
+    help = "give the clone's own folder: it holds stablehlo/testdata or test/integration/nkilib"
+
+
+class PackagesMissing(CompileError):
+    """The tests of a public repository import Python packages that are not installed.
+
+    Cause: glia was installed without the extra that names them.
+    Fix: the command of the message installs them.
+    Example: glia conformance nki-library --repo CLONE
+    """
+
+    code = "GLIA130"
+    message = "the tests import packages that are not installed: {names}"
+    help = "run `pip install {install}`"

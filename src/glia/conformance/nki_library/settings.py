@@ -1,0 +1,21 @@
+"""What the tests of a run have in common, for the process that starts pytest and its plugin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS = 300  # time limit of one test
+VARIABLE = "GLIA_NKI_LIBRARY"  # of the environment: "DESCRIPTOR DONE LIMIT"
+
+
+@dataclass(frozen=True)
+class SuiteSettings:
+    """What all tests of a run have in common; `marks` is an expression of pytest's."""
+
+    root: Path
+    target: str = "trn2"
+    marks: str = "fast"
+    seconds: float = SECONDS
+    takes_large: bool = False  # also those that the suite skips in simulation for their size
+    limit: int = 0  # the first so many of a file; 0 for all

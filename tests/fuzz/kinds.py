@@ -30,6 +30,7 @@ from glia.machine.legal import program_violations
 from glia.machine.text import parse_program as parse_machine
 from glia.neff.inspect import describe_neff
 from glia.neff.package import Neff
+from glia.ntff.trace_file import TraceFile, hash_of
 from glia.runtime.arrays import random_array, read_array, read_arrays, read_references
 from glia.runtime.model import Model, load
 from glia.tile.text import parse_program as parse_tile
@@ -161,6 +162,14 @@ def use_array(data: bytes, random: Random) -> str:
     return "read"
 
 
+def use_trace(data: bytes, random: Random) -> str:
+    """Read a trace and ask whether it is of a NEFF."""
+    with tempfile.NamedTemporaryFile(suffix=".ntff") as file:
+        Path(file.name).write_bytes(data)
+        TraceFile.load(file.name).require_neff(file.name, hash_of(example_neff()))
+    return "read"
+
+
 def _proto() -> object:
     return messages()["Module"]()
 
@@ -190,5 +199,6 @@ KINDS = {
         Kind("tile-text", "tile_text_samples", TEXT, use_tile_text),
         Kind("machine-text", "machine_text_samples", TEXT, use_machine_text),
         Kind("arrays", "array_samples", BYTES, use_array),
+        Kind("traces", "trace_samples", (*BYTES, mutations.change_trace), use_trace),
     )
 }  # fmt: skip

@@ -19,6 +19,8 @@ from unittest import mock
 from glia.machine.binary import encode
 from glia.machine.binary.bytestream import ByteWriter
 from glia.neff.package import Neff
+from glia.ntff.trace_file import FORMAT, MAGIC
+from glia.ntff.trace_file import HEADER as TRACE_HEADER
 
 Mutation = Callable[[Random, bytes], bytes]
 
@@ -247,6 +249,14 @@ def sealed(data: bytes) -> bytes:
     struct.pack_into("<Q", header, 16, len(data) - HEADER_BYTES)
     header[172:204] = hashlib.sha256(data[HEADER_BYTES:]).digest()
     return bytes(header) + data[HEADER_BYTES:]
+
+
+def change_trace(random: Random, data: bytes) -> bytes:
+    """Damage the text of an NTFF, and make its header right."""
+    change = random.choice((replace_bytes, change_numbers, change_words, cut_bytes))
+    text = change(random, data[TRACE_HEADER.size :])
+    digest = hashlib.sha256(text).digest()
+    return TRACE_HEADER.pack(MAGIC, FORMAT, len(text), digest) + text
 
 
 def change_archive(random: Random, data: bytes) -> bytes:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,6 +19,8 @@ from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.neff.package import Neff
+from glia.ntff.trace_file import RunReport, TraceFile, hash_of
+from glia.profile.report import profile_programs
 from support.corpus import BY_NAME, PROGRAMS, hlo_bytes
 from support.machine_programs import doubling, matmul
 from support.neff_programs import example_neff
@@ -125,6 +130,21 @@ def machine_text_samples() -> Mapping[str, bytes]:
 
 def _texts_after(name: str) -> Mapping[str, bytes]:
     return {model: _compiled(model)[1][name] for model in COMPILED}
+
+
+def trace_samples() -> Mapping[str, bytes]:
+    """Captured executions, with and without something to report."""
+    neff = example_neff()
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, reports in (
+            ("quiet", ()),
+            ("reporting", (RunReport(0, "gather at index 9"),) * 3),
+        ):
+            trace = TraceFile.of(hash_of(neff), profile_programs(neff.programs, neff.target))
+            replace(trace, reports=reports).save(path := Path(folder) / name)
+            found[name] = path.read_bytes()
+    return found
 
 
 def array_samples() -> Mapping[str, bytes]:

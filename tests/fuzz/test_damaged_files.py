@@ -23,6 +23,7 @@ EACH_TIME = {
     "tile-text": 30,
     "machine-text": 30,
     "arrays": 150,
+    "traces": 150,
 }
 NIGHTLY = 10_000
 

@@ -11,8 +11,8 @@ from house.source import PACKAGE, functions, imported, nodes_of, place, python_f
 ORDER = (
     "base", "arch", "options", "cc_flags", "isa", "graph", "frontend", "tile", "machine", "neff",
     "custom_call", "pipeline", "sim", "timing", "alternatives", "compile_report",
-    "compile_messages", "cache", "compiler", "profile", "runtime", "triage", "nki", "kernels",
-    "plugins", "conformance", "cli",
+    "compile_messages", "cache", "compiler", "profile", "runtime", "ntff", "triage", "nki",
+    "kernels", "plugins", "conformance", "cli",
 )  # fmt: skip
 
 FRAMEWORKS = {"jax", "jaxlib", "torch", "torch_xla", "tensorflow", "mxnet", "flax", "sklearn"}
@@ -29,6 +29,7 @@ LAZY = {
     "runtime/model.py": "native execution and profiling load when a model is first run or profiled",
     "frontend/hlo_import/hlo_proto.py": "protobuf builds its descriptors on the first read",
     "frontend/stablehlo.py": "the framework is an extra",
+    "ntff/formats.py": "the library that writes Parquet is an extra",
 }
 
 

@@ -28,3 +28,8 @@ def neuronx_cc() -> None:
 def glia() -> None:
     """The `glia` command."""
     _start("glia")
+
+
+def neuron_profile() -> None:
+    """The `neuron-profile` and `neuron-explorer` commands."""
+    _start("neuron_profile")

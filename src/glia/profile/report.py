@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from glia.arch import Target, get_target
 from glia.base.files import write_atomically
@@ -255,12 +256,20 @@ def profile_program(
     return Profile(program, target, simulate_timing(program, target.arch, trips=trips))
 
 
-def profile_programs(programs: Sequence[Program], target: str | Target) -> Profile:
-    """Time the programs of cores that run together; that of one as `profile_program` does."""
-    if len(programs) == 1:
-        return profile_program(programs[0], target)
+def profile_programs(
+    programs: Sequence[Program], target: str | Target, *, events: int | None = None
+) -> Profile:
+    """Time the programs of cores that run together; that of one as `profile_program` does.
+
+    With `events`, no iteration is skipped and each core keeps up to that many executions by
+    themselves.
+    """
     target = get_target(target) if isinstance(target, str) else target
-    timings = simulate_cores(programs, target.arch)
+    options: dict[str, Any] = {} if events is None else {"skip": False, "max_events": events}
+    if len(programs) == 1:
+        timing = simulate_timing(programs[0], target.arch, **options)
+        return Profile(programs[0], target, timing)
+    timings = simulate_cores(programs, target.arch, **options)
     cores = tuple(Profile(p, target, t) for p, t in zip(programs, timings, strict=True))
     return replace(max(cores, key=lambda core: core.timing.latency_ns), cores=cores)
 

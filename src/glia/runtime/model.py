@@ -128,13 +128,17 @@ class Model:
         warn_of(self.notifications)
         return {binding.name: results[binding.name] for binding in self.outputs}
 
-    def profile(self, *arrays: np.ndarray) -> Profile:
-        """The simulated time of one execution on all cores; `arrays` are checked if given."""
+    def profile(self, *arrays: np.ndarray, events: int | None = None) -> Profile:
+        """The simulated time of one execution on all cores; `arrays` are checked if given.
+
+        With `events`, no iteration of a loop is skipped, and each core keeps up to that many
+        executions by themselves.
+        """
         if arrays:
             self._check(self._by_name(arrays))
-        profile: Callable[[Sequence[Program], str], Profile] = import_object(_PROFILER)
+        profile: Callable[..., Profile] = import_object(_PROFILER)
         with _coded_failures(self.neff):
-            found = profile(self.neff.programs, self.neff.target)
+            found = profile(self.neff.programs, self.neff.target, events=events)
         return self._with_deferred_loads(found)
 
     def _with_deferred_loads(self, profile: Profile) -> Profile:

@@ -13,6 +13,8 @@ import numpy as np
 
 from glia.neff.package import Neff
 from glia.nki.names.errors import NotInGlia
+from glia.ntff.summary import summarize_profile
+from glia.ntff.trace_file import TraceFile, load_with_hash
 from glia.profile.report import Profile, profile_programs
 from glia_dropin.nki.frontends import Lowered, NKIFrontend, TensorSpec, lower, map_output_names
 from glia_dropin.nki.options import CompilationMode, CompileOptions
@@ -148,7 +150,7 @@ class CompiledKernel:
             given = inputs.get(name, inputs.get(name + ALIASED))
             if given is not None and given.flags.writeable:
                 given[...] = tensors[name].numpy()
-        return _timed_result(outputs, model.profile()) if profile else ExecutionResult(outputs)
+        return _timed_result(outputs, model) if profile else ExecutionResult(outputs)
 
     def benchmark(
         self, warmup: int = 5, iterations: int = 10, **inputs: np.ndarray
@@ -168,8 +170,8 @@ class CompiledKernel:
         return result
 
 
-def _timed_result(outputs: dict[str, np.ndarray], profile: Profile) -> ExecutionResult:
-    metrics = profile_metrics(profile)
+def _timed_result(outputs: dict[str, np.ndarray], model: SpikeModel) -> ExecutionResult:
+    metrics = profile_metrics(model.profile(), model.neff)
     hfu, mbu = metrics["hfu_estimated_percent"], metrics["mbu_estimated_percent"]
     return ExecutionResult(outputs, metrics["total_time"], hfu, mbu)
 
@@ -278,43 +280,17 @@ def extract_perf_metrics(neff_path: str, ntff_path: str, verbose: bool = False) 
     """
     if not Path(ntff_path).is_file():
         raise FileNotFoundError(f"there is no trace {ntff_path}: run the model with save_trace")
-    neff = Neff.load(neff_path)
-    return profile_metrics(profile_programs(neff.programs, neff.target))
+    neff, neff_hash = load_with_hash(neff_path)
+    TraceFile.load(ntff_path).require_neff(ntff_path, neff_hash)
+    return profile_metrics(profile_programs(neff.programs, neff.target), neff)
 
 
-def profile_metrics(profile: Profile) -> dict[str, Any]:
-    """The totals of a profile under neuron-profile's names, over all cores."""
-    timings = [each.timing for each in profile.cores or (profile,)]
-    seconds = profile.latency_us / 1e6
-    arch, cores = profile.target.arch, len(timings)
-    flops = sum(each.matmul_flops for each in timings)
-    moved = [
-        sum(each.hbm_read_bytes for each in timings),
-        sum(each.hbm_written_bytes for each in timings),
-    ]
-    whole = flops + sum(each.transpose_flops for each in timings)
-    peak = arch.peak_flops["bf16"] * cores * seconds
-    widest = arch.hbm_bytes_per_ns * 1e9 * cores * seconds
-    found: dict[str, Any] = {
-        "total_time": seconds,
-        "hardware_flops": whole,
-        "model_flops": flops,
-        "hbm_read_bytes": moved[0],
-        "hbm_write_bytes": moved[1],
-        "mfu_estimated_percent": 100 * flops / peak,
-        "hfu_estimated_percent": 100 * whole / peak,
-        "mbu_estimated_percent": 100 * sum(moved) / widest,
-        "matmul_instruction_count": sum(
-            row.count
-            for each in timings
-            for row in each.opcodes
-            if row.opcode.startswith("nc_matmul")
-        ),
+def profile_metrics(profile: Profile, neff: Neff) -> dict[str, Any]:
+    """The metrics of a profile under neuron-profile's names, over all cores; percent of 100."""
+    metrics = summarize_profile(profile, neff.inputs, neff.outputs)
+    return {
+        name: 100 * value if name.endswith("_percent") else value for name, value in metrics.items()
     }
-    for name, engine in profile.engines.items():
-        found[f"{name}_engine_active_time"] = engine.busy_us / 1e6
-        found[f"{name}_engine_instruction_count"] = sum(t.instructions[name] for t in timings)
-    return found
 
 
 __all__ = [

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from glia.machine.ir import Binding
+from glia.neff.package import Neff
 from glia.nki.names.errors import NotInGlia
+from glia.ntff.trace_file import TraceFile, hash_of
 from glia.profile.report import Profile
 from glia.runtime.model import Model, load
 from glia_dropin.nki.frontends import output_aliases
@@ -159,8 +161,7 @@ class SpikeModel:
         """Run it: the outputs by name, in new tensors where none are given.
 
         An output that overwrites an input does so in the tensor given for that. With `save_trace`
-        the simulated time goes to a file of Perfetto, of that name or the NEFF's with .ntff: the
-        format of AWS's own traces is not public.
+        a trace for `neuron-profile view` goes to a file of that name, or the NEFF's with .ntff.
         """
         results = self._model.run({name: each.numpy() for name, each in inputs.items()})
         given = dict(outputs) if outputs is not None else {}
@@ -173,8 +174,14 @@ class SpikeModel:
                 given[name] = SpikeTensor.from_numpy(array, name, self.core_id)
             given[name].write_from_numpy(array)
         if save_trace:
-            self.profile().save_perfetto(ntff_name or f"{os.path.splitext(self.neff_path)[0]}.ntff")
+            trace = TraceFile.of(hash_of(self.neff), self.profile())
+            trace.save(ntff_name or f"{os.path.splitext(self.neff_path)[0]}.ntff")
         return {name: given[name] for name in results}
+
+    @property
+    def neff(self) -> Neff:
+        """The compiled model."""
+        return self._model.neff
 
     def profile(self) -> Profile:
         """The simulated profile of an execution."""

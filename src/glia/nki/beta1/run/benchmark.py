@@ -18,6 +18,7 @@ from glia.nki.beta1.tensors.dtypes import to_dtype_name, to_numpy_dtype
 from glia.nki.names.errors import BadLaunch
 from glia.nki.run.launch import definition_loc
 from glia.nki.typing import Annotation
+from glia.ntff.trace_file import TraceFile, hash_of
 from glia.profile.report import Profile, profile_programs
 
 PERCENTILES = (0, 1, 10, 25, 50, 90, 99, 100)
@@ -76,7 +77,7 @@ class Baremetal(Kernel):
         )
         for name, save in (
             ("save_neff_name", neff.save),
-            ("save_trace_name", profile.save_perfetto),
+            ("save_trace_name", lambda place: TraceFile.of(hash_of(neff), profile).save(place)),
         ):
             given = self.options.get(name)
             if given:
@@ -126,11 +127,12 @@ class ProfiledKernel(Baremetal):
         reports.mkdir(parents=True, exist_ok=True)
         neff, profile = self.compile_and_profile(args, kwargs)
         neff.save(folder / options.get("save_neff_name", "file.neff"))
+        neff_hash = hash_of(neff)
         stem = Path(options.get("save_trace_name", "profile.ntff")).stem
         nth, count = int(options.get("profile_nth", 1)), int(options.get("num_execs", 1))
         for number in range(nth, max(nth, count) + 1, nth):
             name = stem if number == 1 else f"{stem}_exec_{number}"
-            profile.save_perfetto(folder / f"{name}.ntff")
+            TraceFile.of(neff_hash, profile, number).save(folder / f"{name}.ntff")
             (reports / f"{name}.json").write_text(json.dumps(profile.to_dict()))
 
 
@@ -152,7 +154,7 @@ def _make_kernel(kind: type[Kernel], options: dict[str, Any], func: Any) -> Any:
 def baremetal(kernel: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
     """Run a kernel on NumPy arrays; save_neff_name and save_trace_name keep its files.
 
-    The trace is in the Perfetto format; that of AWS is not public.
+    `neuron-profile view` shows the trace; the format of AWS's own is not public.
     """
     return _decorate(Baremetal, kernel, kwargs)
 

@@ -14,6 +14,7 @@ from glia.isa.instructions.vector import Reciprocal, TensorCopy, TensorCopyPredi
 from glia.nki.api import elementwise as core
 from glia.nki.beta1.api.issue import (
     assign,
+    broadcast_operand,
     broadcast_view,
     check_partitions,
     copy_tile,
@@ -121,9 +122,10 @@ def _issue_binary(
     elif _is_column(a, shape) and not _is_column(b, shape) and _takes_column(name, b, a):
         scalar_step(frame, dst, broadcast_view(b, shape, frame), name, a, True)
     else:
-        core.binary_step(
-            dst, broadcast_view(a, shape, frame), broadcast_view(b, shape, frame), name
+        first, second = (
+            broadcast_operand(frame, one, shape, other) for one, other in ((a, b), (b, a))
         )
+        core.binary_step(dst, first, second, name)
 
 
 def _is_column(tensor: NkiTensor, shape: tuple[int, ...]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from glia.base.dtype import F32
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorCopyPredicated
 from glia.isa.operand import Memory
@@ -184,6 +185,40 @@ def broadcast_partitions_into(frame: Frame, dst: NkiTensor, tensor: NkiTensor) -
     whole = ensure_in_sbuf(frame, tensor)
     repeated = whole._derive(((0, dst.shape[0]), *whole.dims[1:]))
     issue(frame.session, "dma_copy", DmaCopy, {"dst": dst, "src": repeated})
+
+
+def broadcast_operand(
+    frame: Frame, tensor: NkiTensor, shape: tuple[int, ...], other: NkiTensor
+) -> NkiTensor:
+    """An operand broadcast to a shape, beside another operand of a Vector instruction.
+
+    A row of float32 that fits in a PSUM bank is spread by a product with ones, as NKI does
+    (Trainium/Inferentia2 guide): Vector reads one operand in PSUM and one in SBUF together.
+    """
+    arch = frame.session.arch
+    is_row = tensor.shape[0] == 1 < shape[0] and len(tensor.shape) == len(shape) == 2
+    if (
+        not is_row
+        or tensor.stored is not F32
+        or tensor.tile.memory is not Memory.SBUF
+        or other.tile.memory is not Memory.SBUF
+        or shape[0] > arch.stationary_columns
+        or not 1 < tensor.shape[1] == shape[1] <= arch.psum_bank_bytes // tensor.stored.bytes
+    ):
+        return broadcast_view(tensor, shape, frame)
+    ones = frame.ones(lambda: _row_of_ones(frame, arch.stationary_columns))
+    spread = temporary_tile(frame, shape, tensor.dtype, PSUM)
+    nisa.nc_matmul(
+        dst=spread, stationary=ones.slice(1, 0, shape[0]), moving=tensor, accumulate=False,
+        is_stationary_onezero=True,
+    )  # fmt: skip
+    return spread
+
+
+def _row_of_ones(frame: Frame, columns: int) -> NkiTensor:
+    row = temporary_tile(frame, (1, columns), "float32")
+    fill(row, 1.0)
+    return row
 
 
 def ensure_in_sbuf(frame: Frame, tensor: NkiTensor) -> NkiTensor:

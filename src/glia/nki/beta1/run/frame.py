@@ -7,7 +7,7 @@ allocates a tile. At most one instruction is deferred, so instructions keep prog
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from glia.nki.beta1.run.while_loop import OpenWhile
     from glia.nki.beta1.tensors.storage import Storage
     from glia.nki.beta1.tensors.tensor import Tensor
+    from glia.nki.tensors.nki_tensor import NkiTensor
 
 
 class Scope:
@@ -90,6 +91,18 @@ class Frame:
         self.while_loops: list[OpenWhile] = []  # on the device
         self.combines = False  # whether writes accumulate into what is there
         self._storages: WeakValueDictionary[int, Storage] = WeakValueDictionary()
+        self._ones: NkiTensor | None = None
+
+    def ones(self, make: Callable[[], NkiTensor]) -> NkiTensor:
+        """The row of ones that broadcasts along the partitions, `make`d where none is known.
+
+        One that a loop on the device writes is not known behind it, which may not run.
+        """
+        if self.while_loops:
+            return make()
+        if self._ones is None:
+            self._ones = make()
+        return self._ones
 
     def begin(self, position: tuple[int, ...]) -> None:
         """Start the next program of the grid."""

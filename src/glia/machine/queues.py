@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from glia.isa.kit import Instr
 
-QUEUE_OWNERS = {"load": "sync", "store": "scalar"}  # one engine issues each queue, in order
+QUEUE_OWNERS = {
+    "load": "sync",
+    "store": "scalar",
+    "move": "gpsimd",
+}  # one engine issues each queue, in order
 _QUEUE = "queue."
 
 

@@ -77,8 +77,7 @@ def issue(
     if kind.arrives_by_dma or issubclass(kind, Transfer):
         fields["queue"] = queue or f"dma.{on}"
         if kind is DmaCopy and chosen in (engine.unknown, engine.dma):
-            is_store = fields["dst"].tile.memory is Memory.HBM
-            fields["queue"] = "store" if is_store else "load"
+            fields["queue"] = _queue_for(fields["dst"], fields["src"])
             fields["on"] = QUEUE_OWNERS[fields["queue"]]
     instruction = with_defaults(kind, fields)
     _gather_staged(session, function, instruction, operands.staged, names)
@@ -88,6 +87,13 @@ def issue(
         session.issue(instruction)
     _scatter_staged(session, function, instruction, operands.staged)
     return NkiInstruction(instruction)
+
+
+def _queue_for(dst: Pattern, src: Pattern) -> str:
+    """The default queue: what moves on chip waits for others there, not before loads."""
+    if dst.tile.memory is Memory.HBM:
+        return "store"
+    return "load" if src.tile.memory is Memory.HBM else "move"
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Loads and stores that transpose: exact on every target, and in the background."""
+"""Loads, stores and rows that change places: exact on every target, and off the Vector Engine."""
 
 from __future__ import annotations
 
@@ -83,3 +83,26 @@ def test_a_column_is_stored_as_it_is() -> None:
 
     x = values(128, 4)[:, :1]
     np.testing.assert_array_equal(nki.jit(kernel)(x)[0], x[:, 0])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("partition, columns", [(0, 512), (3, 512), (0, 513), (0, 1)])
+def test_a_row_spreads_over_the_partitions(
+    partition: int, columns: int, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kernel(x: Any, rows: Any) -> Any:
+        out = nl.ndarray((128, columns), dtype=x.dtype, buffer=nl.shared_hbm)
+        row = nl.load(rows)[partition : partition + 1, :]
+        nl.store(out, nl.subtract(nl.multiply(nl.load(x), row), row))
+        return out
+
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+    x, rows = values(128, max(columns, 4))[:, :columns], values(4, max(columns, 4))[:, :columns]
+    row = rows[partition]
+    found = nki.jit(kernel)(x, rows)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found, x * row - row)
+    measured = nki.benchmark(kernel)
+    measured(x, rows)
+    by_product = measured.benchmark_result.profile.flops > 0
+    assert by_product == (columns == 512)

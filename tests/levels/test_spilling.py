@@ -27,7 +27,7 @@ OPTIONS = CompileOptions(auto_cast="none")
 def _full(*live: str) -> OnChipMemoryFull:
     """SBUF that is full of these tiles."""
     return OnChipMemoryFull(
-        memory="SBUF", tile="t", bytes=1, capacity=0, held=0, live=frozenset(live)
+        memory="SBUF", tile="t", bytes=1, capacity=0, held=0, largest="", live=frozenset(live)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -274,6 +275,14 @@ def _keeps(count: int, columns: int, buffer: nl.MemoryRegion) -> Kernel:
 )
 def test_tiles_that_do_not_fit_at_one_time(kernel: Kernel, said: str, trn2: None) -> None:
     assert said in refusal(kernel, OnChipMemoryFull, normal(128, 16))
+
+
+def test_a_full_memory_lists_the_largest_live_tiles_and_their_lines(trn2: None) -> None:
+    told = refusal(_keeps(4, 16384, nl.sbuf), OnChipMemoryFull, normal(128, 16))
+    here = "bytes, from .*test_nki_refusals.py:[0-9]+ "
+    assert len(re.findall(f"  live: sbuf(?:.[12])?, 65536 {here}", told)) == 3
+    told = refusal(_keeps(9, 512, nl.psum), OnChipMemoryFull, normal(128, 16))
+    assert len(re.findall(f"  live: psum.*, 2048 {here}", told)) == 5
 
 
 def test_tiles_that_are_used_one_after_the_other_fit(trn2: None) -> None:

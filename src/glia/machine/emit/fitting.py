@@ -137,7 +137,7 @@ def _require_room(
         tile = overflows[0].tile
         raise TooLarge(
             f"{tile.name} needs {tile.bytes_per_partition} bytes per partition of "
-            f"{tile.memory.value} beside {overflows[0].held} that are live"
+            f"{tile.memory.value} beside {overflows[0].live_bytes} that are live"
         )
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from glia.arch import Arch
 from glia.base.errors import CompileError
-from glia.base.loc import Loc
+from glia.base.loc import UNKNOWN, Loc
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
+from glia.machine.ir import Program
 from glia.machine.passes.lifetimes import Lifetime
 
 ON_CHIP_ALIGNMENT = 32
 ON_CHIP = (Memory.SBUF, Memory.PSUM)
+SHOWN_TILES = 5  # in the error
+LineOf = Callable[[str], Loc]  # of a tile, by its name
 FOREVER = 1 << 62  # a position after every instruction
 
 
@@ -21,27 +24,37 @@ class OnChipMemoryFull(CompileError):
     """The tiles that are live at one point of the program exceed the capacity of SBUF or PSUM.
 
     Cause: a kernel whose author keeps too many tiles live, or fixed their addresses. (What glia
-    makes of a model is compiled again with smaller tiles and fewer of them until it fits.)
-    Fix: in the kernel copy tiles to HBM, or finish with them, before more are written.
+    makes of a model is compiled again with smaller tiles and fewer of them until it fits; tiles of
+    NKI Beta 1 without addresses are spilled, but for those that one instruction or one loop on the
+    device needs together, and sums of products that are not complete.)
+    Fix: the message lists the largest tiles that are live, and the lines that write them first:
+    finish with those, or copy them to HBM, before more are written.
     Example: a kernel that loads eight tiles of a quarter of SBUF each before it uses the first.
     """
 
     code = "GLIA301"
     message = (
         "{memory} is full: tile {tile} needs {bytes} bytes per partition of {capacity}, of which "
-        "live tiles hold {held}"
+        "live tiles hold {held}{largest}"
     )
-    help = "use smaller tiles or fewer live tiles, or a target with a larger {memory}"
+    help = (
+        "make these tiles smaller, or finish with them (or copy them to HBM) before {tile} is "
+        "written; or take a target with a larger {memory}"
+    )
 
 
 @dataclass(frozen=True)
 class UnplacedTile:
-    """A tile for which there is no gap, and the tiles that are live at its first use."""
+    """A tile for which there is no gap, and the bytes per partition of those that are live then."""
 
     tile: Tile
     capacity: int
-    held: int  # bytes per partition
-    live: frozenset[str]
+    live: Mapping[str, int]
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes per partition of all that are live."""
+        return sum(self.live.values())
 
 
 @dataclass
@@ -68,9 +81,8 @@ class OnChipSpace:
         if address is None:
             address = self._find_gap(bytes_needed, 0)
         if address is None:
-            live = frozenset(name for *_, name in self.active)
-            held = sum(end - start for start, end, *_ in self.active)
-            return UnplacedTile(tile, self.capacity, held, live)
+            live = {name: end - start for start, end, _, name in self.active}
+            return UnplacedTile(tile, self.capacity, live)
         insort(self.active, (address, address + bytes_needed, lifetime.last, tile.name))
         if self.is_next_fit:
             self.cursor = address + bytes_needed
@@ -133,21 +145,37 @@ def on_chip_capacities(arch: Arch) -> dict[Memory, int]:
     return {memory: usable_bytes_per_partition(memory, arch) for memory in ON_CHIP}
 
 
-def memory_full(overflows: list[UnplacedTile], loc: Loc) -> OnChipMemoryFull:
-    """The error for tiles that do not fit, which names the first; `loc` is that of its first use.
+def memory_full(overflows: list[UnplacedTile], line_of: LineOf) -> OnChipMemoryFull:
+    """The error for tiles that do not fit, which names the first, and the largest live with it.
 
-    Its fact `live` is the set of all tiles that are live where memory does not suffice.
+    `line_of` gives the source line that uses a tile first. The fact `live` is the set of all tiles
+    that are live where memory does not suffice.
     """
     first = overflows[0]
+    largest = sorted(first.live.items(), key=lambda each: -each[1])[:SHOWN_TILES]
     return OnChipMemoryFull(
         memory=first.tile.memory.value,
         tile=first.tile.name,
         bytes=first.tile.bytes_per_partition,
         capacity=first.capacity,
-        held=first.held,
+        held=first.live_bytes,
+        largest="".join(_live_line(name, held, line_of(name)) for name, held in largest),
         live=frozenset(name for each in overflows for name in (each.tile.name, *each.live)),
-        loc=loc,
+        loc=line_of(first.tile.name),
     )
+
+
+def first_lines(program: Program) -> LineOf:
+    """The source line of the first instruction that uses a tile."""
+    lines: dict[str, Loc] = {}
+    for instruction in program.instructions():
+        for pattern in instruction.patterns():
+            lines.setdefault(pattern.tile.name, instruction.loc)
+    return lambda name: lines.get(name, UNKNOWN)
+
+
+def _live_line(name: str, held: int, loc: Loc) -> str:
+    return f"\n  live: {name}, {held} bytes" + (f", from {loc}" if str(loc) else "")
 
 
 def round_up(value: int, unit: int) -> int:

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from glia.arch.instances import get_target
 from glia.base.errors import CompileError
-from glia.base.loc import UNKNOWN, Loc
-from glia.isa.operand import Memory, Tile
+from glia.isa.operand import Memory
 from glia.machine.columns.update import share_columns
 from glia.machine.ir import Program
 from glia.machine.passes.lifetimes import find_lifetimes
 from glia.machine.passes.on_chip_space import (
     assign_addresses,
+    first_lines,
     memory_full,
     on_chip_capacities,
     round_up,
@@ -71,18 +71,13 @@ def place(
     ]
     found, overflows = assign_addresses(wanted, fixed, on_chip_capacities(arch), arch)
     if overflows:
-        raise memory_full(overflows, _first_use(program, overflows[0].tile))
+        raise memory_full(overflows, first_lines(program))
     addresses = {**program.addresses, **found}
     in_hbm, end = _place_in_hbm(program, shared, hbm_start)
     _check_device_memory(program, end, options.logical_nc_config if options else 0)
     addresses |= in_hbm
     used = {n: t for n, t in program.tiles.items() if n in addresses}
     return share_columns(replace(program, tiles=used, addresses=addresses), program)
-
-
-def _first_use(program: Program, tile: Tile) -> Loc:
-    uses = (i.loc for i in program.instructions() if tile in (p.tile for p in i.patterns()))
-    return next(uses, UNKNOWN)
 
 
 def _place_in_hbm(

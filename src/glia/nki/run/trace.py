@@ -7,8 +7,7 @@ on the device (nl.fori_loop, nl.while_loop, nl.dynamic_range, `while register:`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,19 +16,15 @@ import numpy as np
 
 from glia.arch import Target
 from glia.base.garbage_collection import collector_paused
-from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
-from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.machine.passes.place import place
-from glia.machine.passes.rename_tiles import rename_tiles
-from glia.machine.passes.schedule import schedule_keeping_engines
-from glia.machine.passes.spread_operands import use_both_memories
 from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.errors import NotAnOutput
 from glia.nki.names.targets import platform_target
 from glia.nki.run.back_end import run_back_end
+from glia.nki.run.fit_on_chip import schedule_and_place
 from glia.nki.run.launch import (
     Launch,
     argument_region,
@@ -100,8 +95,8 @@ def trace_launch(
 ) -> Traced:
     """The programs of a launch, one for each core; without semaphores unless it synchronises.
 
-    `reorders` lets instructions that do not depend on each other change places. With `as_written`
-    the back end changes nothing.
+    `reorders` lets instructions that do not depend on each other change places, and tiles that do
+    not fit on chip leave it and return. With `as_written` the back end changes nothing.
     """
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
@@ -113,10 +108,10 @@ def trace_launch(
         each = _record(launch, session)
         place_program = partial(_place, session=session, shared=shared, others=programs)
         program = each.programs[0]
-        if as_written or session.keeps_order or session.orders:
+        if reorders and not as_written:
+            program = schedule_and_place(program, session, place_program)
+        elif as_written or session.keeps_order or session.orders:
             program = place_program(program)
-        elif reorders:
-            program = _schedule_and_place(program, session, place_program)
         else:
             program = place_program(run_back_end(program, session))
         after = producers_of(session.orders)
@@ -131,33 +126,6 @@ def trace_launch(
     return replace(
         traced[0], programs=tuple(programs), updated=updated, printed=printed, fixed=fixed
     )
-
-
-def _schedule_and_place(
-    program: Program, session: Recorder, place_program: Callable[[Program], Program]
-) -> Program:
-    """Schedule and place a program; in program order where no schedule fits on chip.
-
-    Instructions may move to an idle engine where the kernel names none, and tiles are renamed as
-    far as they fit. With addresses chosen by the kernel only the order changes.
-    """
-
-    def moves(instruction: Instr) -> bool:
-        return not program.addresses and instruction.loc not in session.engines_chosen
-
-    for given in _renaming_candidates(program):
-        with suppress(OnChipMemoryFull):
-            return place_program(schedule_keeping_engines(given, moves))
-    return place_program(program)
-
-
-def _renaming_candidates(program: Program) -> Iterator[Program]:
-    """The program with renamed tiles in both memories, then in one, then as it is."""
-    if not program.addresses:
-        renamed = rename_tiles(program)
-        yield use_both_memories(renamed)
-        yield renamed
-    yield program
 
 
 def _record(launch: Launch, session: Recorder) -> Traced:

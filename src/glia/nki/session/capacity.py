@@ -83,4 +83,4 @@ class OnChipUsage:
         ]
         _, overflows = assign_addresses(wanted, fixed, capacities, self._arch)
         if overflows:
-            raise memory_full(overflows, self._tiles[overflows[0].tile.name][1].loc)
+            raise memory_full(overflows, lambda name: self._tiles[name][1].loc)

@@ -6,6 +6,7 @@ every instruction at once. The functions of nl and nisa use only this interface.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
@@ -28,8 +29,12 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.nki.names.errors import OutsideKernel, UnknownWhenTraced
 from glia.nki.names.language_errors import ExpiredTensor, advise
 
-# Folders whose frames are never the user's: all of glia.nki, NumPy, and what `hide_frames_of` adds
-_HIDDEN_FOLDERS: tuple[str, ...] = (str(Path(__file__).parents[1]), str(Path(np.__file__).parent))
+# Whose frames are never the user's: glia.nki, NumPy, contextlib, and what `hide_frames_of` adds
+_HIDDEN_FOLDERS: tuple[str, ...] = (
+    str(Path(__file__).parents[1]),
+    str(Path(np.__file__).parent),
+    contextlib.__file__,
+)
 
 
 def hide_frames_of(folder: Path) -> None:

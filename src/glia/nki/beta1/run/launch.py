@@ -120,7 +120,8 @@ class Kernel:
         """The device program of a launch, with all programs of its grid.
 
         The kernel's platform_target= takes precedence over `target`. As in the Beta 1 compiler,
-        independent instructions are reordered to keep engines busy.
+        independent instructions are reordered to keep engines busy, and tiles that do not fit on
+        chip are spilled.
         """
         given = self.options.get("platform_target")
         whole = replace(launch, kernel=_as_current_kernel(self, launch))

@@ -1,0 +1,402 @@
+"""Spilling: where live tiles exceed a memory, contents leave it and come back before their use.
+
+What PSUM cannot hold goes to SBUF, what SBUF cannot hold to HBM. The victim is the tile whose next
+use is farthest away for what its way out and back costs (Belady's rule, weighted). A tile that
+leaves and returns becomes several tiles, so that every later pass sees ordinary lifetimes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from glia.arch import Arch
+from glia.arch.instances import get_target
+from glia.base.dtype import U8
+from glia.base.loc import UNKNOWN, Loc
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.vector import TensorCopy
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.machine.instruction_rewriting import substitute
+from glia.machine.ir import Program, Statement, walk
+from glia.machine.legal_instruction import violations
+from glia.machine.passes.lifetimes import find_lifetimes
+from glia.machine.passes.on_chip_space import (
+    ON_CHIP,
+    ON_CHIP_ALIGNMENT,
+    OnChipMemoryFull,
+    UnplacedTile,
+    memory_full,
+    on_chip_capacities,
+    round_up,
+)
+from glia.machine.passes.pack_intervals import Block, largest_live_set
+from glia.machine.queues import QUEUE_OWNERS
+from glia.machine.written_parts import WrittenParts, part_of
+
+Products = Sequence[tuple[int, bool]]  # (statement, whether it adds)
+Demand = Mapping[Memory, int]  # bytes of a partition
+
+
+@dataclass(frozen=True)
+class SpilledLine:
+    """What left a memory of the tiles that one source line writes first."""
+
+    memory: Memory
+    to: Memory
+    loc: Loc
+    tiles: int
+    stored_bytes: int
+    reloads: int
+    reloaded_bytes: int
+
+    def __str__(self) -> str:
+        returns = f"; {self.reloads} reloads of {self.reloaded_bytes} bytes" if self.reloads else ""
+        return (
+            f"{self.memory.value} is full: {self.tiles} tiles written first at {self.loc} spill "
+            f"{self.stored_bytes} bytes to {self.to.value}{returns}"
+        )
+
+
+def spill(program: Program, share: float = 1.0) -> tuple[Program, tuple[SpilledLine, ...]]:
+    """The program, in its order, with no more live tiles than `share` of each memory on chip.
+
+    And what it costs, by memory and source line, the most bytes first. Tiles with addresses stay,
+    so do those that a loop or branch accesses while it runs, and sums of products until their last
+    product. OnChipMemoryFull where those alone are too many.
+    """
+    spiller = _Spiller(program, share)
+    for position, statement in enumerate(program.body):
+        spiller.take(position, statement)
+    body = tuple(spiller.body)
+    return replace(program, body=body, tiles=spiller.tiles), spiller.report.lines()
+
+
+@dataclass(eq=False)
+class _Value:
+    """The contents of one tile of the program, wherever they are.
+
+    `place` is the tile on chip that holds them now. Otherwise they are in `copy`: a value of SBUF,
+    or a tile of HBM, which is valid until they change (`is_dirty`).
+    """
+
+    tile: Tile
+    uses: list[int]  # statements that access it
+    home: Memory
+    products: Products = ()
+    place: Tile | None = None
+    copy: _Value | Tile | None = None
+    is_dirty: bool = True
+    is_new: bool = True  # it had no place yet
+    used: int = 0  # how many of `uses` have been emitted
+    loc: Loc = UNKNOWN  # of its first use
+    written: WrittenParts = field(default_factory=WrittenParts)
+
+    def is_open_sum(self, position: int) -> bool:
+        """Whether the next product into it adds to what it holds, which a copy would end."""
+        following = bisect_left(self.products, (position, False))
+        return following < len(self.products) and self.products[following][1]
+
+
+class _Spiller:
+    """Emits the statements of a program one by one, with what must move before each."""
+
+    def __init__(self, program: Program, share: float) -> None:
+        self.arch = get_target(program.target).arch
+        self.program = program
+        self.tiles = dict(program.tiles)
+        self.body: list[Statement] = []
+        self.report = _Report()
+        self.capacity = _capacities(program, self.arch, share)
+        self.inside: dict[int, Demand] = {}
+        self.values = self._find_values()
+        self.resident: dict[Memory, dict[str, _Value]] = {memory: {} for memory in ON_CHIP}
+        self.live_bytes = dict.fromkeys(ON_CHIP, 0)
+        self.position = 0
+        self.needed: set[str] = set()  # tiles whose values must not leave now
+        # bytes of a partition that could move while one transfer starts and completes
+        rate = self.arch.dma_bytes_per_ns * self.arch.dma_engines / self.arch.partitions
+        self.fixed_cost = (self.arch.dma_start_ns + self.arch.dma_completion_ns) * rate
+
+    def _find_values(self) -> dict[str, _Value]:
+        """The value of every tile but those that one loop or branch alone uses (`inside`)."""
+        body, tiles = self.program.body, self.program.tiles
+        uses, products = _uses(self.program), _products(self.program)
+        own: dict[int, set[str]] = {
+            i: set() for i, s in enumerate(body) if not isinstance(s, Instr)
+        }
+        for name, found in uses.items():
+            if len(found) == 1 and found[0] in own:
+                own[found[0]].add(name)
+        for position, names in own.items():
+            self.inside[position] = _demand_inside(self.program, position, names, self.arch)
+        private = set().union(*own.values())
+        return {
+            name: _Value(tiles[name], found, tiles[name].memory, products.get(name, ()))
+            for name, found in uses.items()
+            if name not in private
+        }
+
+    def take(self, position: int, statement: Statement) -> None:
+        """Emit one statement, its tiles brought back first."""
+        self.position = position
+        values = [self.values[name] for name in _tiles_of(statement) if name in self.values]
+        self.needed = {value.tile.name for value in values}
+        for value in values:
+            if value.is_new and isinstance(statement, Instr):
+                value.loc = statement.loc
+            self._fetch(value)
+        for memory, wanted in self.inside.get(position, {}).items():
+            self._make_room(memory, Tile("tiles of a loop", memory, U8, 1, wanted), wanted)
+        moved = {v.tile.name: v.place for v in values if v.place and v.place is not v.tile}
+        self.body.append(substitute(statement, moved, {}) if moved else statement)
+        self._record_writes(statement)
+        for value in values:
+            value.used += 1
+            if value.used == len(value.uses):
+                self._leave(value)
+
+    def _record_writes(self, statement: Statement) -> None:
+        is_once = isinstance(statement, Instr)
+        for instruction in walk((statement,)):
+            for pattern in instruction.written_patterns():
+                value = self.values.get(pattern.tile.name)
+                if value is not None:
+                    value.written.add(pattern if is_once else None)
+                    value.is_dirty = True
+
+    # --- out and back ----------------------------------------------------------------------------
+
+    def _fetch(self, value: _Value) -> None:
+        """Bring a value to a place in its memory."""
+        if value.place is not None:
+            return
+        held = value.copy
+        if isinstance(held, _Value):
+            self.needed.add(held.tile.name)
+            self._fetch(held)
+        place = value.tile if value.is_new else self._clone(value.tile, value.home)
+        value.is_new = False
+        self._enter(value, place)
+        if isinstance(held, _Value):
+            assert held.place is not None
+            self._reload(value, place, held.place)
+            self._leave(held)
+            value.copy = None
+        elif held is not None:
+            self._reload(value, place, held)
+
+    def _evict(self, value: _Value) -> None:
+        """Take a value out of its memory."""
+        place = value.place
+        assert place is not None
+        self._leave(value)
+        if place.memory is Memory.PSUM:
+            self._evict_to_sbuf(value, place)
+        elif value.is_dirty:
+            if value.copy is None:
+                value.copy = self._clone(value.tile, Memory.HBM)
+            assert isinstance(value.copy, Tile)
+            self._store(value, value.copy, place)
+            value.is_dirty = False
+
+    def _evict_to_sbuf(self, value: _Value, place: Tile) -> None:
+        """Move a value of PSUM to SBUF, for good where all that follows finds it there."""
+        there = self._clone(value.tile, Memory.SBUF)
+        held = value
+        if self._is_legal_at(value, there):
+            value.home = Memory.SBUF
+        else:
+            uses = value.uses[value.used :]
+            held = _Value(there, uses, Memory.SBUF, is_new=False, loc=value.loc)
+            value.copy, held.written = held, value.written
+        self._enter(held, there)
+        self._store(value, there, place)
+
+    def _is_legal_at(self, value: _Value, there: Tile) -> bool:
+        """Whether every later access is legal with the value at another tile."""
+        later = (self.program.body[at] for at in value.uses[value.used :])
+        return not any(
+            violations(instruction, self.arch)
+            for statement in later
+            for instruction in walk((substitute(statement, {value.tile.name: there}, {}),))
+        )
+
+    def _store(self, value: _Value, dst: Tile, src: Tile) -> None:
+        moved = self._move(value, dst, src)
+        self.report.stored(value.tile.name, dst.memory, value.loc, moved)
+
+    def _reload(self, value: _Value, dst: Tile, src: Tile) -> None:
+        moved = self._move(value, dst, src)
+        self.report.reloaded(src.memory, value.loc, moved)
+
+    def _move(self, value: _Value, dst: Tile, src: Tile) -> int:
+        """Copy what was written of a value from one tile to another; how many bytes that are."""
+        moved = 0
+        for part in value.written.parts(value.tile):
+            to, source = (part_of(each, part, value.tile.elements) for each in (dst, src))
+            self.body.append(_copy(to, source, value.loc))
+            moved += to.bytes
+        return moved
+
+    # --- room ------------------------------------------------------------------------------------
+
+    def _enter(self, value: _Value, place: Tile) -> None:
+        """Make room for a value at a tile, and count it there."""
+        occupied = _occupied(place, self.arch)
+        self._make_room(place.memory, place, occupied)
+        value.place = place
+        self.resident[place.memory][place.name] = value
+        self.live_bytes[place.memory] += occupied
+
+    def _leave(self, value: _Value) -> None:
+        """Count a value no longer."""
+        place = value.place
+        assert place is not None
+        del self.resident[place.memory][place.name]
+        self.live_bytes[place.memory] -= _occupied(place, self.arch)
+        value.place = None
+
+    def _make_room(self, memory: Memory, tile: Tile, wanted: int) -> None:
+        """Evict until so many bytes of a partition are free; OnChipMemoryFull where none may go."""
+        while self.live_bytes[memory] + wanted > self.capacity[memory]:
+            candidates = [
+                value
+                for value in self.resident[memory].values()
+                if value.tile.name not in self.needed and not value.is_open_sum(self.position)
+            ]
+            if not candidates:
+                raise self._full(memory, tile)
+            self._evict(max(candidates, key=self._merit))
+
+    def _merit(self, value: _Value) -> float:
+        """Statements until the next use, for each byte that moves and the start of transfers."""
+        size = value.tile.bytes_per_partition
+        away = value.uses[value.used] - self.position
+        return away * size / ((2 if value.is_dirty else 1) * (size + self.fixed_cost))
+
+    def _full(self, memory: Memory, tile: Tile) -> OnChipMemoryFull:
+        values = self.resident[memory].values()
+        live = {value.tile.name: _occupied(value.tile, self.arch) for value in values}
+        capacity = on_chip_capacities(self.arch)[memory]
+        lines = {value.tile.name: value.loc for value in values}
+        here = next(walk((self.program.body[self.position],))).loc
+        place = UnplacedTile(tile, capacity, live)
+        return memory_full([place], lambda name: lines.get(name, here))
+
+    def _clone(self, tile: Tile, memory: Memory) -> Tile:
+        """A new tile of a memory with the extent and dtype of another."""
+        stem = tile.name.partition("'")[0]
+        name = next(each for n in count(1) if (each := f"{stem}'{n}") not in self.tiles)
+        shape = (1, tile.partitions * tile.elements)
+        shape = shape if memory is Memory.HBM else (tile.partitions, tile.elements)
+        made = self.tiles[name] = Tile(name, memory, tile.dtype, *shape)
+        return made
+
+
+def _copy(dst: Pattern, src: Pattern, loc: Loc) -> Instr:
+    """The instruction that moves contents between two memories, bit by bit."""
+    if Memory.HBM not in (dst.memory, src.memory):
+        return TensorCopy(dst=dst, src=src, loc=loc)
+    queue = "store" if dst.memory is Memory.HBM else "load"
+    return DmaCopy(dst=dst, src=src, queue=queue, on=QUEUE_OWNERS[queue], loc=loc)
+
+
+def _occupied(tile: Tile, arch: Arch) -> int:
+    """The bytes of a partition that a tile takes; whole banks of PSUM where it is a large one."""
+    size = round_up(tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
+    bank = arch.psum_bank_bytes
+    return round_up(size, bank) if tile.memory is Memory.PSUM and 2 * size > bank else size
+
+
+def _tiles_of(statement: Statement) -> list[str]:
+    """The tiles on chip that a statement accesses, each once."""
+    patterns = (p for instruction in walk((statement,)) for p in instruction.patterns())
+    return [*dict.fromkeys(p.tile.name for p in patterns if p.memory is not Memory.HBM)]
+
+
+def _uses(program: Program) -> dict[str, list[int]]:
+    """The statements that access each tile on chip without an address."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for position, statement in enumerate(program.body):
+        for name in _tiles_of(statement):
+            if name not in program.addresses:
+                found[name].append(position)
+    return found
+
+
+def _products(program: Program) -> dict[str, list[tuple[int, bool]]]:
+    """By tile, the statements with products into it, and whether these add to what it holds."""
+    found: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+    for position, statement in enumerate(program.body):
+        for instruction in walk((statement,)):
+            for name in instruction.sums:
+                if instruction.is_sum:
+                    adds = instruction.access(name) != "writes"
+                    found[getattr(instruction, name).tile.name].append((position, adds))
+    return found
+
+
+def _capacities(program: Program, arch: Arch, share: float) -> dict[Memory, int]:
+    """The bytes of a partition for tiles without an address."""
+    found = {memory: int(most * share) for memory, most in on_chip_capacities(arch).items()}
+    for name in program.addresses:
+        tile = program.tiles[name]
+        if tile.memory in found:
+            found[tile.memory] -= tile.bytes_per_partition
+    return found
+
+
+def _demand_inside(program: Program, position: int, own: set[str], arch: Arch) -> Demand:
+    """The most bytes of a partition that the tiles which one loop or branch alone uses take."""
+    inner = replace(program, body=(program.body[position],), addresses={})
+    lifetimes = find_lifetimes(inner)
+    found: dict[Memory, int] = {}
+    for memory in ON_CHIP:
+        tiles = [program.tiles[name] for name in own if program.tiles[name].memory is memory]
+        spans = [lifetimes[tile.name] for tile in tiles]
+        found[memory] = largest_live_set(
+            [
+                Block(_occupied(tile, arch), span.first, span.last)
+                for tile, span in zip(tiles, spans, strict=True)
+            ]
+        )
+    return found
+
+
+class _Report:
+    """What left each memory and came back, by source line."""
+
+    def __init__(self) -> None:
+        self._tiles: dict[tuple[Memory, Loc], set[str]] = defaultdict(set)
+        self._stored: Counter[tuple[Memory, Loc]] = Counter()
+        self._reloads: Counter[tuple[Memory, Loc]] = Counter()
+        self._reloaded: Counter[tuple[Memory, Loc]] = Counter()
+
+    def stored(self, name: str, to: Memory, loc: Loc, moved: int) -> None:
+        """Count a tile that left to a memory with so many bytes."""
+        self._tiles[to, loc].add(name)
+        self._stored[to, loc] += moved
+
+    def reloaded(self, source: Memory, loc: Loc, moved: int) -> None:
+        """Count contents that came back from a memory."""
+        self._reloads[source, loc] += 1
+        self._reloaded[source, loc] += moved
+
+    def lines(self) -> tuple[SpilledLine, ...]:
+        """By memory and line, the most bytes first."""
+        found = [
+            SpilledLine(
+                _FROM[key[0]], *key, len(tiles),
+                self._stored[key], self._reloads[key], self._reloaded[key],
+            )
+            for key, tiles in self._tiles.items()
+        ]  # fmt: skip
+        return tuple(sorted(found, key=lambda line: -line.stored_bytes - line.reloaded_bytes))
+
+
+_FROM = {Memory.SBUF: Memory.PSUM, Memory.HBM: Memory.SBUF}  # by where contents go

@@ -1,0 +1,85 @@
+"""What the compiler of NKI Beta 1 does to fit a kernel on chip: it schedules, else it spills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from glia.isa.kit import Instr
+from glia.machine.ir import Program
+from glia.machine.passes.on_chip_space import OnChipMemoryFull
+from glia.machine.passes.rename_tiles import rename_tiles
+from glia.machine.passes.schedule import schedule_keeping_engines
+from glia.machine.passes.spill import SpilledLine, spill
+from glia.machine.passes.spread_operands import use_both_memories
+from glia.nki.names.language_errors import advise
+from glia.nki.session.recorder import Recorder
+
+Change = Callable[[Program], Program]
+# Of each memory, for live tiles: gaps between tiles, and instructions that change places, take more
+SHARES = (0.8, 0.65, 0.5, 0.35)
+
+
+def schedule_and_place(program: Program, session: Recorder, place: Change) -> Program:
+    """Schedule and place a program; in program order where no schedule fits on chip.
+
+    Instructions may move to an idle engine where the kernel names none, and tiles are renamed as
+    far as they fit. With addresses chosen by the kernel only the order changes, and where the
+    kernel keeps the order nothing does. What does not fit in any way is spilled: notes on the
+    program, and a warning at each source line, say so. OnChipMemoryFull when tiles that cannot
+    leave do not fit.
+    """
+    schedule = _scheduler(program, session)
+    if schedule is not None:
+        for given in _renaming_candidates(program):
+            with suppress(OnChipMemoryFull):
+                return place(schedule(given))
+    try:
+        in_order = place(program)
+    except OnChipMemoryFull:
+        return _spill_and_place(program, schedule, place)
+    if schedule is not None:
+        with suppress(OnChipMemoryFull):
+            return place(schedule(program))
+    return in_order
+
+
+def _scheduler(program: Program, session: Recorder) -> Change | None:
+    """The scheduler of a kernel; None where the kernel keeps the order."""
+    if session.keeps_order or session.orders:
+        return None
+
+    def moves(instruction: Instr) -> bool:
+        return not program.addresses and instruction.loc not in session.engines_chosen
+
+    return partial(schedule_keeping_engines, may_move=moves)
+
+
+def _renaming_candidates(program: Program) -> Iterator[Program]:
+    """The program with renamed tiles in both memories, then in one."""
+    if not program.addresses:
+        renamed = rename_tiles(program)
+        yield use_both_memories(renamed)
+        yield renamed
+
+
+def _spill_and_place(program: Program, schedule: Change | None, place: Change) -> Program:
+    """A program that does not fit, with tiles that leave the chip and return."""
+    renamed = rename_tiles(program)
+    for share in SHARES:
+        spilled, lines = spill(renamed, share)
+        if schedule is not None:
+            with suppress(OnChipMemoryFull):
+                return _report(place(schedule(spilled)), lines)
+        with suppress(OnChipMemoryFull):
+            return _report(place(spilled), lines)
+    spilled, lines = spill(renamed)
+    return _report(place(spilled), lines)
+
+
+def _report(program: Program, lines: tuple[SpilledLine, ...]) -> Program:
+    for line in lines:
+        advise(f"{line}: use smaller tiles, or fewer that are live together", line.loc)
+    return replace(program, notes=(*program.notes, *map(str, lines)))

@@ -1,0 +1,180 @@
+"""Where memories are too small, contents leave and return: the same values, within capacity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glia.base.errors import InternalError
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.operand import Memory, Pattern
+from glia.machine import ProgramBuilder, ds
+from glia.machine.ir import Program
+from glia.machine.legal import verify
+from glia.machine.passes import spill as module
+from glia.machine.passes.insert_semaphores import insert_semaphores
+from glia.machine.passes.lifetimes import find_lifetimes
+from glia.machine.passes.pack_intervals import Block, largest_live_set
+from glia.machine.passes.place import place
+from glia.machine.passes.rename_tiles import rename_tiles
+from glia.machine.passes.schedule import schedule_keeping_engines
+from glia.machine.passes.spill import spill
+from glia.sim.order.concurrent import run_concurrently
+from glia.sim.policy import Policy
+from glia.sim.run import run
+
+TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+ROWS, COLUMNS, TILES, SUMS = 32, 512, 6, 4
+TILE_BYTES = 4 * COLUMNS  # of a partition: one bank of PSUM
+FEW = {Memory.SBUF: 4 * TILE_BYTES, Memory.PSUM: 2 * TILE_BYTES}
+ENOUGH = {Memory.SBUF: 20 * TILE_BYTES, Memory.PSUM: 8 * TILE_BYTES}
+KINDS = ("load", "fill", "copy", "sum", "store", "begin", "add", "take", "put", "part", "loop")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(KINDS), st.integers(0, TILES - 1), st.integers(0, TILES - 1),
+        st.sampled_from((0, 0, 128, 256)), st.sampled_from((512, 512, 256, 128)),
+    ),
+    min_size=4, max_size=24,
+)  # fmt: skip
+Step = tuple[str, int, int, int, int]
+
+
+def program_of(steps: list[Step], target: str) -> Program:
+    """A program that takes the steps on filled tiles, of which one is filled in part."""
+    b = ProgramBuilder("steps", target=target)
+    x = b.input("x", (ROWS * len(steps), COLUMNS))
+    y = b.output("y", (ROWS * (len(steps) + TILES + SUMS), COLUMNS))
+    tiles = [b.sbuf((ROWS, COLUMNS), name=f"t{n}") for n in range(TILES)]
+    sums = [b.psum((ROWS, COLUMNS), name=f"s{n}") for n in range(SUMS)]
+    part = b.sbuf((ROWS, COLUMNS), name="part")[:, 64:192]
+    for tile in (*tiles, *sums, part):
+        b.memset(tile, 1.0)
+    for number, step in enumerate(steps):
+        rows = ds(ROWS * number, ROWS)
+        _take(b, step, tiles, sums, part, x[rows], y[rows])
+    for number, tile in enumerate((*tiles, *sums)):
+        if tile in sums:
+            b.tensor_copy(tiles[0], tile)
+        b.dma_copy(y[ds(ROWS * (len(steps) + number), ROWS)], tiles[0] if tile in sums else tile)
+    b.dma_copy(y[:ROWS, 64:192], part)
+    return replace(b.finish(synchronise=False), addresses={})
+
+
+def _take(b: Any, step: Step, tiles: list[Any], sums: list[Any], part: Any, x: Any, y: Any) -> None:
+    kind, first, second, start, count = step
+    here = slice(start, min(start + count, COLUMNS))
+    one, two, total = tiles[first][:, here], tiles[second][:, here], sums[first % SUMS]
+    left, right = tiles[first][:, :ROWS], tiles[second]
+    match kind:
+        case "load":
+            b.dma_copy(one, x[:, here])
+        case "fill":
+            b.memset(one, float(count))
+        case "copy":
+            b.tensor_copy(one, two)
+        case "sum":
+            b.tensor_tensor(one, one, two, op="add")
+        case "store":
+            b.dma_copy(y[:, here], one)
+        case "begin":
+            b.nc_matmul(total, left, right, accumulate=False)
+        case "add":
+            b.nc_matmul(total, left, right, accumulate=False)
+            b.nc_matmul(total, left, right, accumulate=True)
+            b.tensor_scalar(tiles[second], total, 2.0**-8, "multiply")
+        case "take":
+            b.tensor_scalar(one, total[:, here], 2.0**-8, "multiply")
+        case "put":
+            b.tensor_copy(total[:, here], one)
+        case "part":
+            b.tensor_tensor(part, part, tiles[first][:, :128], op="add")
+        case _:
+            with b.loop(2):
+                b.tensor_tensor(one, one, two, op="add")
+                b.tensor_copy(total[:, here], one)
+
+
+def inputs_of(program: Program) -> dict[str, np.ndarray]:
+    shape = program.inputs[0].shape
+    return {"x": np.random.default_rng(5).standard_normal(shape, np.float32)}
+
+
+def spilled_to(program: Program, capacities: dict[Memory, int]) -> tuple[Program, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "on_chip_capacities", lambda _: capacities)
+        return spill(program)
+
+
+def live_bytes(program: Program, memory: Memory) -> int:
+    """The most bytes of a partition that are live at one time."""
+    spans = find_lifetimes(program)
+    return largest_live_set([
+        Block(program.tiles[name].bytes_per_partition, span.first, span.last)
+        for name, span in spans.items() if program.tiles[name].memory is memory
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=8, deadline=None)
+@given(steps=STEPS)
+def test_spilling_keeps_every_value(target: str, steps: list[Step]) -> None:
+    program = program_of(steps, target)
+    inputs = inputs_of(program)
+    expected = run(program, inputs)["y"]
+    for given_program in (program, rename_tiles(program)):
+        small, _ = spilled_to(given_program, FEW)
+        assert all(live_bytes(small, memory) <= most for memory, most in FEW.items())
+        verify(small)
+        np.testing.assert_array_equal(run(small, inputs)["y"], expected)
+    ordered = insert_semaphores(place(schedule_keeping_engines(small, lambda _: True)))
+    strict = Policy(check_initialized=True)
+    actual = run_concurrently(ordered, inputs, seed=1, policy=strict)["y"]
+    np.testing.assert_array_equal(actual, expected)
+
+
+STEPS_OF_ALL: list[Step] = [("sum", n, (n + 1) % TILES, 0, 512) for n in range(TILES)] * 2
+FAULTS = {
+    "_is_legal_at": lambda *_: True,  # a product writes SBUF
+    "_record_writes": lambda *_: None,  # what was changed is not stored again
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_spiller_with_a_fault_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the law would hold of programs that nothing leaves."""
+    steps = [*STEPS_OF_ALL, *[("begin", n, 0, 0, 512) for n in (0, 1, 2, 3, 0, 1)]]
+    program = program_of(steps, "trn1")
+    expected = run(program, inputs_of(program))["y"]
+    monkeypatch.setattr(module._Spiller, name, FAULTS[name])
+    small, _ = spilled_to(program, FEW)
+    with pytest.raises((AssertionError, InternalError)):
+        verify(small)
+        np.testing.assert_array_equal(run(small, inputs_of(small))["y"], expected)
+
+
+def test_nothing_leaves_where_everything_fits() -> None:
+    program = program_of(STEPS_OF_ALL, "trn1")
+    same, lines = spilled_to(program, ENOUGH)
+    assert same.body == program.body and not lines
+
+
+def test_what_leaves_is_counted_by_line_and_memory() -> None:
+    """Every transfer to or from a tile of HBM that the spiller made is in its account."""
+    program = program_of(STEPS_OF_ALL, "trn1")
+    small, lines = spilled_to(program, FEW)
+    copies = [i for i in small.instructions() if isinstance(i, DmaCopy)]
+    out = sum(i.dst.bytes for i in copies if _is_copy(i.dst, program))
+    back = [i.src.bytes for i in copies if _is_copy(i.src, program)]
+    of_hbm = [line for line in lines if line.to is Memory.HBM]
+    assert out == sum(line.stored_bytes for line in of_hbm) > 0
+    assert sum(back) == sum(line.reloaded_bytes for line in of_hbm) > 0
+    assert len(back) == sum(line.reloads for line in of_hbm)
+
+
+def _is_copy(pattern: Pattern, program: Program) -> bool:
+    return pattern.memory is Memory.HBM and pattern.tile.name not in program.tiles

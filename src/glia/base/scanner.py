@@ -65,12 +65,12 @@ class Scanner:
 
     def integer(self) -> int:
         """Take an integer."""
-        token = self.take()
         try:
-            return int(token, 0)
+            value = int(self.peek(), 0)
         except ValueError:
-            self._peeked = None
-            raise TextError(f"expected an integer, found {token!r}") from None
+            self.fail("expected an integer")
+        self.take()
+        return value
 
     def affine(self) -> Affine:
         """Take an affine expression: terms `v`, `c*v`, `c` joined by + or -."""
@@ -83,10 +83,9 @@ class Scanner:
         return result
 
     def _affine_term(self) -> Affine:
-        token = self.take()
-        if not (token.lstrip("-")[:1].isdigit()):
-            return Affine.of(token)
-        value = int(token, 0)
+        if not self.peek().lstrip("-")[:1].isdigit():
+            return Affine.of(self.take())
+        value = self.integer()
         if self.accept("*"):
             return Affine.of(self.take()) * value
         return Affine((), value)

@@ -447,7 +447,7 @@ class _Parser:
 
     def store(self) -> Store:
         scan, name = self.scanner, self.buffer_name()
-        index, dynamic = self.index(), self.offsets()
+        index, dynamic = self.index(), self.offsets(0)
         combine = "" if scan.peek() == "=" else scan.take()
         scan.expect("=")
         return Store(name, index, dynamic, combine)
@@ -476,7 +476,7 @@ class _Parser:
         if token in self.parts:
             return self.parts[token]
         if token in self.buffers and scan.peek() == "[":
-            return self.load(token)
+            return self.load(token, depth)
         if token.lstrip("-")[:1].isdigit() or token.lstrip("-") in ("inf", "nan"):
             scan.expect(":")
             return Literal(self.number(token), self.dtype(scan.take()))
@@ -495,7 +495,7 @@ class _Parser:
             scan.accept(",")
         return Apply(function, tuple(args), dtype)
 
-    def load(self, buffer: str) -> Load:
+    def load(self, buffer: str, depth: int) -> Load:
         scan, index = self.scanner, self.index()
         dtype = self.buffers[buffer].dtype
         if scan.accept("as"):
@@ -512,7 +512,7 @@ class _Parser:
                 scan.accept(",")
             scan.expect("else")
             fill = self.number(scan.take())
-        return Load(buffer, dtype, index, tuple(guards), fill, self.offsets())
+        return Load(buffer, dtype, index, tuple(guards), fill, self.offsets(depth))
 
     def index(self) -> tuple[Affine, ...]:
         self.scanner.expect("[")
@@ -522,15 +522,17 @@ class _Parser:
             self.scanner.accept(",")
         return tuple(found)
 
-    def offsets(self) -> tuple[Dynamic, ...]:
+    def offsets(self, depth: int) -> tuple[Dynamic, ...]:
         scan, found = self.scanner, []
+        if depth > MAXIMUM_NESTING:
+            scan.fail(f"an expression nested more than {MAXIMUM_NESTING} deep")
         if not scan.accept("at"):
             return ()
         scan.expect("(")
         while not scan.accept(")"):
             dimension = scan.integer()
             scan.expect(":")
-            load = self.load(self.buffer_name())
+            load = self.load(self.buffer_name(), depth + 1)
             scan.expect("<=")
             limit = scan.integer()
             drops = scan.accept("or")

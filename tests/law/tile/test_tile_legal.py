@@ -134,6 +134,8 @@ def test_constant_without_value_is_refused() -> None:
         ("while while.0 more", "while while.0 gone", "expected a buffer"),
         ("[m:8 n:4", "[m 8 n:4", "expected an axis"),
         ("else 0.0", "else zero", "no number"),
+        ("x[a + -1,", "x[a + 1.5,", "expected an integer"),
+        ("at (0: i[a] <= 7)", "at (0.0: i[a] <= 7)", "expected an integer"),
         ('program "p"', "program p", "expected a string"),
         ("  branch branch.0 which", "  branch 3 which", "expected a name"),
     ],
@@ -144,10 +146,18 @@ def test_text_that_does_not_parse_says_where(old: str, new: str, message: str) -
         parse_program(TEXT.replace(old, new))
 
 
-def test_deeply_nested_text_is_refused_rather_than_overflowing_the_stack() -> None:
-    deep = "not.pred(" * 5000 + "more[]" + ")" * 5000
+@pytest.mark.parametrize(
+    "flat, deep",
+    [
+        ("not.pred(more[])", "not.pred(" * 5000 + "more[]" + ")" * 5000),
+        ("(0: i[a] <= 7)", "(0: i[a] at " * 5000 + "(0: i[a] <= 7)" + "<= 7)" * 5000),
+    ],
+)
+def test_deeply_nested_text_is_refused_rather_than_overflowing_the_stack(
+    flat: str, deep: str
+) -> None:
     with pytest.raises(TextError, match="nested more than"):
-        parse_program(TEXT.replace("not.pred(more[])", deep))
+        parse_program(TEXT.replace(flat, deep))
 
 
 def test_affine_text_keeps_signs() -> None:

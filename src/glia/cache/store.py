@@ -67,7 +67,7 @@ class CompileCache:
         """
         key = key_of(hlo, options)
         place = self.directory / f"neuronxcc-{key.version}" / key.entry
-        if (known := self._load(place, key)) is not None:
+        if (known := self._load(place, key, warns=False)) is not None:
             return known
         with contextlib.ExitStack() as stack:
             try:
@@ -91,14 +91,16 @@ class CompileCache:
         reason = problem.strerror or str(problem)
         logger.warning("the compile cache %s is not used: %s", self.directory, reason)
 
-    def _load(self, place: Path, key: CacheKey) -> Neff | None:
+    def _load(self, place: Path, key: CacheKey, *, warns: bool = True) -> Neff | None:
         """The NEFF of an entry; None, with a warning for a damaged one, where there is none."""
         try:
             neff = load_entry(place, key)
         except FileNotFoundError:
             return None
         except (OSError, DamagedEntry, NeffError) as problem:
-            logger.warning("the cached %s is damaged and compiled again: %s", place, problem)
+            if warns:
+                reason = str(problem).partition("\n")[0]
+                logger.warning("the cached %s is damaged and compiled again: %s", place, reason)
             return None
         logger.info("using the cached %s", place / NEFF)
         with contextlib.suppress(OSError):  # a cache that is only read

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from click.testing import CliRunner
 
 import glia
 from fuzz import mutations
@@ -22,6 +23,9 @@ from fuzz.mutations import Mutation
 from glia.arch import TARGETS, get_target
 from glia.base.errors import CompileError
 from glia.base.scanner import TextError
+from glia.cache.key import key_of
+from glia.cache.store import CompileCache
+from glia.cli.glia import main
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.frontend.registry import read_module
 from glia.graph.text import parse_graph
@@ -31,6 +35,7 @@ from glia.machine.text import parse_program as parse_machine
 from glia.neff.inspect import describe_neff
 from glia.neff.package import Neff
 from glia.ntff.trace_file import TraceFile, hash_of
+from glia.options import CompileOptions
 from glia.runtime.arrays import random_array, read_array, read_arrays, read_references
 from glia.runtime.model import Model, load
 from glia.tile.text import parse_program as parse_tile
@@ -170,6 +175,29 @@ def use_trace(data: bytes, random: Random) -> str:
     return "read"
 
 
+# --- the compile cache ---------------------------------------------------------------------------
+
+
+def use_cache_entry(data: bytes, random: Random) -> str:
+    """List, explain and load a cache entry; a bad one is compiled again, and then is sound."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in mutations.tar_members(data).items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        model = Path(folder, "model.pb")
+        entries = CompileCache(Path(folder))
+        options = CompileOptions(target="trn2", auto_cast="none")
+        known = key_of(model.read_bytes(), options).entry
+        for command in (["list"], ["list", "--json"], ["explain", known, str(model)]):
+            run = CliRunner().invoke(main, ["cache", *command, "--cache_dir", folder])
+            if run.exception and not isinstance(run.exception, SystemExit):
+                raise run.exception
+        neff = entries.compiled(model.read_bytes(), options, example_neff)
+        assert [each.problem for each in entries.entries()] == [""]
+        return run_and_profile(load(neff))
+
+
 def _proto() -> object:
     return messages()["Module"]()
 
@@ -200,5 +228,11 @@ KINDS = {
         Kind("machine-text", "machine_text_samples", TEXT, use_machine_text),
         Kind("arrays", "array_samples", BYTES, use_array),
         Kind("traces", "trace_samples", (*BYTES, mutations.change_trace), use_trace),
+
+
+        Kind("cache-entries", "cache_samples", (mutations.change_entry,), use_cache_entry),
+        Kind(
+            "custom-calls", "custom_call_samples", (mutations.change_configs(_proto),), use_module,
+        ),
     )
 }  # fmt: skip

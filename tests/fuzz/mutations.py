@@ -5,13 +5,17 @@ Each takes a generator and a sound file and returns a damaged one; equal seeds g
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import gzip
 import hashlib
 import io
+import json
 import re
 import struct
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 from unittest import mock
@@ -343,8 +347,13 @@ def _re_encoded(data: bytes, random: Random, change: Callable[[int], int]) -> by
 
 def archive_members(data: bytes) -> dict[str, bytes]:
     """The members of a sound NEFF's archive by name."""
+    return tar_members(_inflated(data[HEADER_BYTES:]))
+
+
+def tar_members(data: bytes) -> dict[str, bytes]:
+    """The members of a sound archive by name."""
     members = {}
-    with tarfile.open(fileobj=io.BytesIO(_inflated(data[HEADER_BYTES:]))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         for entry in archive.getmembers():
             stream = archive.extractfile(entry)
             assert stream is not None
@@ -354,12 +363,17 @@ def archive_members(data: bytes) -> dict[str, bytes]:
 
 def with_members(data: bytes, members: dict[str, bytes]) -> bytes:
     """The NEFF with these members, sealed."""
+    return sealed(data[:HEADER_BYTES] + tar_of(members))
+
+
+def tar_of(members: Mapping[str, bytes]) -> bytes:
+    """An archive of these members."""
     pieces = []
     for name, content in members.items():
         entry = tarfile.TarInfo(name)
         entry.size = len(content)
         pieces += [entry.tobuf(tarfile.USTAR_FORMAT), content, bytes(-len(content) % 512)]
-    return sealed(data[:HEADER_BYTES] + b"".join(pieces) + bytes(1024))
+    return b"".join(pieces) + bytes(1024)
 
 
 def _inflated(payload: bytes) -> bytes:
@@ -369,3 +383,84 @@ def _inflated(payload: bytes) -> bytes:
         found += stream.decompress(payload)
         payload = stream.unused_data
     return found or payload
+
+
+NEFF_CHANGES: tuple[Mutation, ...] = (
+    replace_bytes, change_archive, change_member, change_integers, nudge_integers,
+)  # fmt: skip
+TEXT_CHANGES: tuple[Mutation, ...] = (change_numbers, change_words, move_lines, cut_bytes)
+
+
+# --- entries of the compile cache ----------------------------------------------------------------
+
+
+def change_entry(random: Random, data: bytes) -> bytes:
+    """Damage, remove or exchange files of a cache entry; mostly with digests made right again."""
+    files = tar_members(data)
+    names = sorted(name for name in files if "/" in name)  # those of the entry
+    name = random.choice(names)
+    match random.randrange(8):
+        case 0:
+            del files[name]
+        case 1:
+            files[name] = files[random.choice(names)]
+        case _:
+            files[name] = _changed_file(random, name, files[name])
+    if random.random() < 0.8:
+        _make_digests_right(files, names)
+    return tar_of(files)
+
+
+def _changed_file(random: Random, name: str, content: bytes) -> bytes:
+    if name.endswith(".neff"):
+        return random.choice(NEFF_CHANGES)(random, content)
+    if name.endswith(".gz"):
+        change = random.choice((replace_bytes, move_bytes, cut_bytes))
+        return gzip.compress(change(random, gzip.decompress(content)), 1, mtime=0)
+    return random.choice((*TEXT_CHANGES, replace_bytes))(random, content or b"\0")
+
+
+def _make_digests_right(files: dict[str, bytes], names: Sequence[str]) -> None:
+    """Write the digest of the entry's NEFF into its record, where it has both."""
+    found = {name.rpartition("/")[2]: name for name in names if name in files}
+    if "model.neff" in found and "model.done" in found:
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            record = json.loads(files[found["model.done"]])
+            record.update(neff=hashlib.sha256(files[found["model.neff"]]).hexdigest())
+            files[found["model.done"]] = json.dumps(record).encode()
+
+
+# --- custom calls --------------------------------------------------------------------------------
+
+
+def change_configs(make: Callable[[], Any]) -> Mutation:
+    """A mutation of the configurations of a module's custom calls, as far inside as they go."""
+
+    def change(random: Random, data: bytes) -> bytes:
+        message = make()
+        message.ParseFromString(data)
+        calls = [
+            each
+            for computation in message.computations
+            for each in computation.instructions
+            if each.backend_config
+        ]
+        call = random.choice(calls)
+        call.backend_config = _changed_config(random, call.backend_config)
+        return bytes(message.SerializeToString())
+
+    return change
+
+
+def _changed_config(random: Random, config: bytes) -> bytes:
+    try:
+        inside = base64.b64decode(config, validate=True)
+    except ValueError:
+        return random.choice((*TEXT_CHANGES, replace_bytes))(random, config)
+    fields = json.loads(inside)
+    if random.random() < 0.3:
+        changed = random.choice(TEXT_CHANGES)(random, inside)
+    else:
+        neff = random.choice(NEFF_CHANGES)(random, base64.b64decode(fields["neff"]))
+        changed = json.dumps(fields | {"neff": base64.b64encode(neff).decode("ascii")}).encode()
+    return base64.b64encode(changed)

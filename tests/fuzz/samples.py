@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +14,10 @@ import jax
 import numpy as np
 
 import glia
+from fuzz.mutations import tar_of
 from glia.compiler import PassResult, text_of
+from glia.kernels.cumsum import cumsum
+from glia.kernels.images.average_pool2d import average_pool2d
 from glia.machine.builder.program_builder import ProgramBuilder
 from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
@@ -22,6 +26,7 @@ from glia.neff.package import Neff
 from glia.ntff.trace_file import RunReport, TraceFile, hash_of
 from glia.profile.report import profile_programs
 from support.corpus import BY_NAME, PROGRAMS, hlo_bytes
+from support.hlo_text import entry
 from support.machine_programs import doubling, matmul
 from support.neff_programs import example_neff
 
@@ -160,3 +165,38 @@ def array_samples() -> Mapping[str, bytes]:
         np.save(stream, array)
         found[name] = stream.getvalue()
     return found
+
+
+def cache_samples() -> Mapping[str, bytes]:
+    """Entries of the compile cache with the module that they are of, each as an archive."""
+    found = {}
+    for name in ("sums", "fori_loop"):
+        hlo = hlo_bytes(BY_NAME[name])
+        with tempfile.TemporaryDirectory() as folder:
+            glia.compile(hlo, target="trn2", cache_dir=folder)
+            paths = sorted(Path(folder).glob("*/MODULE_*/*"))
+            files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+        found[name] = tar_of(files | {"model.pb": hlo})
+    return found
+
+
+def custom_call_samples() -> Mapping[str, bytes]:
+    """Modules with custom calls that have configurations: kernels, and a scaled product."""
+    x = np.zeros((40, 30), np.float32)
+
+    def two_kernels(x: jax.Array) -> jax.Array:
+        return average_pool2d(cumsum(x).reshape(3, 20, 20), pool=2) * 0.5
+
+    lowered = jax.jit(two_kernels).lower(x).compiler_ir("hlo")
+    names = ("lhs_batch", "rhs_batch", "lhs_contracting", "rhs_contracting")
+    dimensions = {f"{name}_dimensions": [2 * ("contract" in name)] for name in names}
+    config = {"scaled_dot_backend_config": dimensions}
+    text = json.dumps(config).replace('"', '\\"')
+    kinds = ("u32[2,4,8]", "u32[2,4,8]", "u8[2,4,1]", "u8[2,4,1]")
+    lines = [f"x{number} = {kind} parameter({number})" for number, kind in enumerate(kinds)]
+    call = 'custom-call(x0, x1, x2, x3), custom_call_target="__op$block_scaled_dot"'
+    lines.append(f'ROOT r = f32[2,4,4] {call}, backend_config="{text}"')
+    return {
+        "kernels": lowered.as_serialized_hlo_module_proto(),
+        "scaled": entry("\n".join(lines)),
+    }

@@ -24,6 +24,8 @@ EACH_TIME = {
     "machine-text": 30,
     "arrays": 150,
     "traces": 150,
+    "cache-entries": 20,
+    "custom-calls": 20,
 }
 NIGHTLY = 10_000
 

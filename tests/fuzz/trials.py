@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import select
@@ -150,6 +151,7 @@ def work(spans: Sequence[tuple[str, int]], folder: Path) -> None:
         raise _Hung
 
     signal.signal(signal.SIGPROF, expire)
+    logging.disable()
     for (name, first), (_, last) in zip(spans[::2], spans[1::2], strict=True):
         samples = {path.name: path.read_bytes() for path in (folder / name).iterdir()}
         for seed in range(first, last + 1):

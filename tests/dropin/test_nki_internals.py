@@ -203,6 +203,20 @@ def test_a_frontend_compiles_by_itself(tmp_path: Path) -> None:
     assert module.run(x=X, y=Y).outputs.keys() == result.outputs.keys()
 
 
+def test_a_frontend_needs_no_scope() -> None:
+    texts = {
+        str(found)
+        for found in (
+            TracerFrontend().compile(None, scaled_sum, INPUTS, target="trn2"),
+            TracerFrontend().compile(scaled_sum, INPUTS, target="trn2"),
+            TracerFrontend().compile(scaled_sum, inputs=INPUTS, target="trn2"),
+        )
+    }
+    assert len(texts) == 1 and "scaled_sum" in texts.pop()
+    with pytest.raises(NotInGlia, match="syntax trees"):
+        TracerFrontend().compile(scaled_sum, inputs=INPUTS, dump_python_ast=True)
+
+
 def test_options_are_replaced_and_have_a_mode(tmp_path: Path) -> None:
     options = replace(_options(tmp_path), mode=CompilationMode.INTEGRATION, lnc=2)
     bir = compile_to_bir(halves, TracerFrontend(), {"x": X}, options)

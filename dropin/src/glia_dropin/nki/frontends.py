@@ -129,20 +129,27 @@ class NKIFrontend:
     def compile(
         self,
         context: Any,
-        kernel: Any,
-        inputs: Mapping[str, Any],
+        kernel: Any = None,
+        inputs: Mapping[str, Any] | None = None,
         target: str | None = None,
         lnc: int = 1,
         output_names: list[str] | None = None,
+        dump_python_ast: bool = False,
         **options: Any,
     ) -> Lowered:
         """The kernel's program for these arguments, by the name of their parameter.
 
-        `context`, the scope of AWS's IR, is ignored. `options` are those of CompileOptions.
+        `context`, the scope of AWS's IR, is ignored and may be left out. `options` are those of
+        CompileOptions. NotInGlia for dump_python_ast.
         """
+        if kernel is None or isinstance(kernel, Mapping):
+            context, kernel, inputs = None, context, inputs if kernel is None else kernel
+        if dump_python_ast:
+            problem, cure = "glia writes no syntax trees", "str(module) is its program"
+            raise NotInGlia(name="dump_python_ast=True", problem=problem, cure=cure)
         chosen = CompileOptions(target=target, lnc=lnc, **options) if target else CompileOptions(
             lnc=lnc, **options)  # fmt: skip
-        return lower(kernel, inputs, chosen, self, output_names)
+        return lower(kernel, inputs or {}, chosen, self, output_names)
 
 
 class TracerFrontend(NKIFrontend):

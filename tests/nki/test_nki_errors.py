@@ -221,23 +221,42 @@ def test_cores_do_not_both_write_an_argument() -> None:
         nki.simulate(_both_write)[2](array(8, 4))
 
 
-def _both_fill(x: NkiTensor, value: float) -> NkiTensor:
+def _both_fill(x: NkiTensor, value: float | None) -> NkiTensor:
     between = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
     nisa.dma_copy(between, nl.full(x.shape, 3.0, x.dtype))
     nisa.dma_copy(out, nl.load(between))
-    nisa.dma_copy(between, nl.full(x.shape, value, x.dtype))
+    if value is not None:
+        nisa.dma_copy(between, nl.full(x.shape, value, x.dtype))
     return out
 
 
-def test_cores_that_do_the_same_share_what_both_write() -> None:
-    result = nki.simulate(_both_fill)[2](array(8, 4), 3.0)
-    np.testing.assert_array_equal(result, np.full((8, 4), 3.0))
+def test_cores_that_do_the_same_share_what_both_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = np.full((8, 4), 3.0)
+    for seed in range(12):
+        monkeypatch.setenv("NEURON_SIM_SEED", str(seed))
+        np.testing.assert_array_equal(nki.jit(_both_fill)[2](array(8, 4), None), expected)
+    np.testing.assert_array_equal(nki.simulate(_both_fill)[2](array(8, 4), None), expected)
 
 
-def test_cores_that_do_the_same_do_not_write_one_tensor_twice() -> None:
+def test_cores_that_do_the_same_do_not_write_one_tensor_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(CoresRace, match="writes elements of shared_hbm"):
         nki.simulate(_both_fill)[2](array(8, 4), 4.0)
+    for seed in range(12):
+        monkeypatch.setenv("NEURON_SIM_SEED", str(seed))
+        with pytest.raises(ProgramFault, match="race: unordered accesses"):
+            nki.jit(_both_fill)[2](array(8, 4), 4.0)
+
+
+def test_a_compiled_race_of_two_values_is_reported_in_every_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seed in range(12):
+        monkeypatch.setenv("NEURON_SIM_SEED", str(seed))
+        with pytest.raises(ProgramFault, match="put a core_barrier between them"):
+            nki.jit(_both_write)[2](array(8, 4))
 
 
 def test_many_synchronisations_order_many_accesses() -> None:

@@ -1,5 +1,7 @@
 """The last write of each byte of a buffer, and the last read since by each stream.
 
+Where cores write the same bytes unordered, the last write of the other core is known too.
+
 Shadow memory has the number of an execution for every few bytes. A table of the latest number by
 stream and block of addresses bounds them, so that an ordered access is checked without a scan.
 """
@@ -48,6 +50,7 @@ class AccessHistory:
         self._region = region
         self._granule = granule
         self._writes = ByteTags(region, granule)
+        self._contested: ByteTags | None = None
         self._reads: dict[int, ByteTags] = {}
         size = self._writes.pitch
         is_on_chip = region.pitch > 0
@@ -87,8 +90,22 @@ class AccessHistory:
         numbers: Array = self._reads[stream].at(span.data)[span.index]
         return numbers
 
-    def note_write(self, span: AccessSpan, stream: int, number: int) -> None:
-        """Record a write of the span."""
+    def contested_writes(self, span: AccessSpan) -> Array | None:
+        """The other core's last writes of the span's bytes, unordered with the last; 0 for none."""
+        if self._contested is None:
+            return None
+        numbers: Array = self._contested.at(span.data)[span.index]
+        return numbers
+
+    def note_write(
+        self, span: AccessSpan, stream: int, number: int, contested: Array | None = None
+    ) -> None:
+        """Record a write of the span, and by byte the unordered writes of the other core."""
+        if contested is not None and self._contested is None:
+            self._contested = ByteTags(self._region, self._granule)
+        if self._contested is not None:
+            others = 0 if contested is None else contested
+            self._contested.at(span.data)[span.index] = others
         self._writes.at(span.data)[span.index] = number
         self._last_writes[stream, span.first : span.last] = number
 

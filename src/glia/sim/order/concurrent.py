@@ -277,6 +277,7 @@ class ConcurrentMachine:
         """Execute an instruction; the first fault is recorded, not raised."""
         try:
             core.perform(execution)
+            self._order.perform(execution)
         except (ExecutionFault, InternalError, Unspecified) as fault:
             self._fault = self._fault or fault
 
@@ -321,6 +322,7 @@ class ConcurrentMachine:
         self._order.check_accesses(*participants)
         self._exchange_data(participants)
         for execution in participants:
+            self._order.perform(execution)
             self._order.complete(execution)
             self.cores[execution.core].signal(execution)
 

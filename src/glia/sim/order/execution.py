@@ -46,6 +46,7 @@ class Execution:
     variables: dict[str, int]  # of the enclosing loops
     environment: Environment = field(default_factory=dict)  # registers too, when it starts
     is_early: bool = False
+    is_performed: bool = False
     clock: Clock | None = None
     targets: dict[str, int] = field(default_factory=dict)
     waited: dict[str, int] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from glia.sim.byte_tags import access_granule
 from glia.sim.last_writer import Rows, touched_rows
 from glia.sim.memory import Environment, Memories, OutOfTile
 from glia.sim.order.access_history import AccessHistory, AccessSpan, Array
+from glia.sim.order.contest import Contests
 from glia.sim.order.execution import Clock, Execution, Stream
 from glia.sim.order.race import Place, Race, UnsetRegister, missing_wait, register_fix
 from glia.sim.policy import AccessOutOfBounds
@@ -78,6 +79,8 @@ class HappensBefore:
         self._core_masks = [
             np.array([stream.core == core for stream in streams]) for core in range(len(memories))
         ]
+        self._core_of_stream = np.array([stream.core for stream in streams])
+        self._contests = Contests()
         self._granule = access_granule(programs)
         self._shadows: dict[int, AccessHistory] = {}
         self._accesses: dict[tuple[int, int], list[_OperandAccess]] = {}
@@ -114,11 +117,11 @@ class HappensBefore:
             bound = self._visible_clock(execution)
             for access in self._accesses_of(execution):
                 span = _access_span(execution, access)
-                self._check_conflicts(execution, access, span, bound)
-                found.append((execution, access, span))
-        for execution, access, span in found:
+                contested = self._check_conflicts(execution, access, span, bound)
+                found.append((execution, access, span, contested))
+        for execution, access, span, contested in found:
             if access.writes:
-                access.shadow.note_write(span, execution.stream, execution.number)
+                access.shadow.note_write(span, execution.stream, execution.number, contested)
             if access.reads:
                 access.shadow.note_read(span, execution.stream, execution.number)
 
@@ -135,6 +138,11 @@ class HappensBefore:
             signals.counts.append(before + signal.amount)
             signals.clocks.append(clock.copy())
         execution.clock, execution.environment = None, {}  # kept for messages only
+
+    def perform(self, execution: Execution) -> None:
+        """Take note that an execution has written its results."""
+        execution.is_performed = True
+        self.races += self._contests.perform(execution)
 
     def pass_barrier(self, core: int) -> None:
         """Join the clocks of a core's engines, whose queues are empty."""
@@ -177,21 +185,70 @@ class HappensBefore:
 
     def _check_conflicts(
         self, execution: Execution, access: _OperandAccess, span: AccessSpan, clock: Clock
-    ) -> None:
-        """Add a race for a conflicting access that is not ordered before `clock`."""
+    ) -> Array | None:
+        """Add a race for a conflicting access that is not ordered before `clock`.
+
+        Writes that may yet prove to write what another core's did are returned: by byte its number.
+        """
         shadow = access.shadow
+        contested = None
         if shadow.unknown_writes(span, clock):
-            numbers = shadow.writes(span)
-            wrong = numbers > clock[self._execution_streams[numbers]]
-            if wrong.any():
-                self._add_conflict(execution, access, span, numbers, wrong, "writes")
+            if access.writes and not access.reads:
+                contested = self._contest(execution, access, span, clock)
+            else:
+                self._check_read(execution, access, span, clock)
         if not access.writes:
-            return
+            return None
         for stream in shadow.unknown_reads(span, clock):
             numbers = shadow.reads(span, stream)
             wrong = numbers > clock[stream]
+            if contested is not None:  # the other core reads what it wrote itself
+                writers = self._core_of_stream[self._execution_streams[contested]]
+                is_own = writers == self._core_of_stream[stream]
+                wrong &= ~((contested > 0) & is_own & (contested < numbers))
             if wrong.any():
                 self._add_conflict(execution, access, span, numbers, wrong, "reads")
+        return contested
+
+    def _check_read(
+        self, execution: Execution, access: _OperandAccess, span: AccessSpan, clock: Clock
+    ) -> None:
+        """Add a race for an unordered write, unless a contested one that is ordered is the same."""
+        numbers, others = access.shadow.writes(span), access.shadow.contested_writes(span)
+        wrong = self._is_unordered(numbers, clock)
+        if others is not None:
+            wrong &= (others == 0) | self._is_unordered(others, clock)
+        if wrong.any():
+            self._add_conflict(execution, access, span, numbers, wrong, "writes")
+
+    def _contest(
+        self, execution: Execution, access: _OperandAccess, span: AccessSpan, clock: Clock
+    ) -> Array | None:
+        """Open contests with unordered writes of other cores; races with others are added."""
+        contested = None
+        for numbers in (access.shadow.contested_writes(span), access.shadow.writes(span)):
+            if numbers is None:
+                continue
+            wrong = self._is_unordered(numbers, clock)
+            if not wrong.any():
+                continue
+            writers = self._core_of_stream[self._execution_streams[numbers]]
+            inside = wrong & (writers == execution.core)
+            if inside.any():
+                self._add_conflict(execution, access, span, numbers, inside, "writes")
+            outside = wrong & ~inside
+            for number in np.unique(numbers[outside]).tolist():
+                chosen = outside & (numbers == number)
+                race = self._conflict(execution, access, span, numbers, chosen, "writes")
+                self._contests.add(race, self._executions[number], execution, span, chosen)
+            before = 0 if contested is None else contested
+            contested = np.where(outside, numbers, before)
+        return contested
+
+    def _is_unordered(self, numbers: Array, clock: Clock) -> Array:
+        """Whether executions are not ordered before `clock`."""
+        unordered: Array = numbers > clock[self._execution_streams[numbers]]
+        return unordered
 
     def _visible_clock(self, execution: Execution) -> Clock:
         """An execution's clock, limited on its own core to what precedes it in program order."""
@@ -208,23 +265,30 @@ class HappensBefore:
         wrong: Array,
         other_verb: str,
     ) -> None:
+        race = self._conflict(execution, access, span, numbers, wrong, other_verb)
+        self.races.append(race)
+
+    def _conflict(
+        self,
+        execution: Execution,
+        access: _OperandAccess,
+        span: AccessSpan,
+        numbers: Array,
+        wrong: Array,
+        other_verb: str,
+    ) -> Race:
+        """The race with the latest of the executions `numbers[wrong]`."""
         number = int(numbers[wrong].max())
         other = self._executions[number]
         where = access.shadow.bytes_of(span, wrong & (numbers == number))
         place = Place(access.pattern.tile, *where)
         verb = "writes" if access.writes else "reads"
-        self._add_race(execution, verb, other, other_verb, place)
+        return _race(execution, verb, other, other_verb, place)
 
     def _add_race(
         self, execution: Execution, verb: str, other: Execution, other_verb: str, place: Place
     ) -> None:
-        pairs = [(other, other_verb), (execution, verb)]
-        if other.core == execution.core and other.number > execution.number:
-            pairs.reverse()
-        (first, one), (second, two) = pairs
-        shared = place.shared
-        fix = register_fix(shared) if isinstance(shared, str) else missing_wait(first, second)
-        self.races.append(Race(first, second, place, (one, two), fix))
+        self.races.append(_race(execution, verb, other, other_verb, place))
 
     def _check_registers(self, execution: Execution) -> None:
         """Check that registers are used only by the engine that set them, or after a barrier."""
@@ -272,6 +336,16 @@ class HappensBefore:
         view = memories.viewer(pattern)
         shadow, reads, writes = self._shadows[key], access != "writes", access != "reads"
         return _OperandAccess(pattern, reads, writes, shadow, view, rows)
+
+
+def _race(execution: Execution, verb: str, other: Execution, other_verb: str, place: Place) -> Race:
+    pairs = [(other, other_verb), (execution, verb)]
+    if other.core == execution.core and other.number > execution.number:
+        pairs.reverse()
+    (first, one), (second, two) = pairs
+    shared = place.shared
+    fix = register_fix(shared) if isinstance(shared, str) else missing_wait(first, second)
+    return Race(first, second, place, (one, two), fix)
 
 
 def _completed_signals(by_stream: Mapping[int, _SignalHistory], stream: int, count: int) -> int:

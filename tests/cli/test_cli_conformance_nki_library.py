@@ -176,6 +176,13 @@ def test_every_test_has_its_outcome(clone: Path) -> None:
 
 
 @pytest.mark.usefixtures("harness_only")
+def test_kernels_run_compiled_too(clone: Path) -> None:
+    result = conform(clone, "--only", "test_add", "--limit", "3", "--compiled", "--json")
+    statuses = [each["status"] for each in json.loads(result.stdout)["tests"]]
+    assert statuses == ["pass", "mismatch", "refused"]
+
+
+@pytest.mark.usefixtures("harness_only")
 def test_a_limit_takes_the_first_tests_of_a_file(clone: Path) -> None:
     result = conform(clone, "--only", "test_add", "--limit", "1")
     assert result.exit_code == 0

@@ -143,6 +143,7 @@ def stablehlo(
 @click.option("--marks", default="fast", help="Only tests with these marks; '' for all.")
 @click.option("--large", is_flag=True, help="Also tests that the suite skips for their size.")
 @click.option("--limit", default=0, type=click.IntRange(0), help="Only so many tests of a file.")
+@click.option("--compiled", is_flag=True, help="Run kernels as compiled programs.")
 @click.option("--seconds", default=300.0, help="Time limit of one test.")
 @AS_JSON
 def nki_library(
@@ -152,16 +153,18 @@ def nki_library(
     marks: str,
     large: bool,
     limit: int,
+    compiled: bool,
     seconds: float,
     as_json: bool,
 ) -> None:
     """Run the tests of a clone of aws-neuron/nki-library on simulated NeuronCores.
 
     The suite's own harness runs, in its simulation mode: it compares what a kernel computes with
-    the PyTorch reference of the test, on as many cores of a logical one as the test says. Prints
-    every test that does not pass, and a table by test file. A refusal is an error with a code. A
-    test is explained where the suite's own file is at fault. The exit status is 1 when a result
-    differs, a kernel is refused or a test fails otherwise.
+    the PyTorch reference of the test, on as many cores of a logical one as the test says. Kernels
+    run instruction by instruction, or with --compiled as programs on the simulated device, which
+    also finds races and deadlocks. Prints every test that does not pass, and a table by test file.
+    A refusal is an error with a code. A test is explained where the suite's own file is at fault.
+    The exit status is 1 when a result differs, a kernel is refused or a test fails otherwise.
 
     \b
     Examples:
@@ -173,7 +176,7 @@ def nki_library(
     from glia.conformance.nki_library.run_tests import run_all
     from glia.conformance.nki_library.settings import SuiteSettings
 
-    settings = SuiteSettings(Path(repo).resolve(), target, marks, seconds, large, limit)
+    settings = SuiteSettings(Path(repo).resolve(), target, marks, seconds, large, limit, compiled)
     outcomes = []
     for outcome in _with_progress(run_all(settings, only)):
         outcomes.append(outcome)

@@ -1,8 +1,4 @@
-"""A pytest plugin: runs the suite on glia, reports each test as a line of JSON.
-
-The process that starts pytest gives in VARIABLE the file descriptor to write to, how many of
-the tests that pytest collects an earlier process ran, and the number of the last, 0 for all.
-"""
+"""A pytest plugin: runs the suite on glia, reports each test as a line of JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import pytest
 
 from glia.base.errors import CompileError
 from glia.conformance.nki_library.results import ERROR, MISMATCH, PASS, REFUSED, SKIPPED
-from glia.conformance.nki_library.settings import VARIABLE
+from glia.conformance.nki_library.settings import ChildOptions
 from glia.conformance.nki_library.stand_ins import provide_modules
 
 _LONGEST_REASON = 300
@@ -35,15 +31,14 @@ def pytest_sessionstart() -> None:
 
 
 def _write(**fields: Any) -> None:
-    descriptor = int(os.environ[VARIABLE].partition(" ")[0])
-    os.write(descriptor, (json.dumps(fields) + "\n").encode())
+    os.write(ChildOptions.load().descriptor, (json.dumps(fields) + "\n").encode())
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what an earlier process ran."""
-    _, done, limit = map(int, os.environ[VARIABLE].split())
-    items[:] = items[done : limit or None]
+    options = ChildOptions.load()
+    items[:] = items[options.done : options.limit or None]
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

@@ -23,7 +23,7 @@ from glia.conformance.errors import NoChecks, PackagesMissing
 from glia.conformance.load import require_dropin
 from glia.conformance.nki_library.defects import explain
 from glia.conformance.nki_library.results import ERROR, SLOW, LibraryOutcome
-from glia.conformance.nki_library.settings import VARIABLE, SuiteSettings
+from glia.conformance.nki_library.settings import ChildOptions, SuiteSettings
 
 FOLDER = "test/integration/nkilib"
 ORDERLY = (0, 1, 5)  # statuses of pytest: all pass, some fail, none selected
@@ -150,8 +150,9 @@ class _FileRun:
             "PYTHONHASHSEED": "0",
             "NKILIB_SIMULATION_RUN_ALL": str(int(self.settings.takes_large)),
             "NEURON_PYTHONHASHSEED": "0",
-            VARIABLE: f"{writing} {self.done} {self.settings.limit}",
         }
+        settings = self.settings
+        found |= ChildOptions(writing, self.done, settings.limit, settings.is_compiled).store()
         found.pop("PYTEST_ADDOPTS", None)
         return found
 

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from glia.arch.instances import TARGET_VARIABLE
+from glia.conformance.nki_library.settings import ChildOptions
+from glia.nki.run.kernel import as_kernel
 from glia.nki.run.simulate import simulate
 
 SIMULATOR = "nki_cpu_simulator"
@@ -51,8 +54,12 @@ def provide_modules() -> None:
 
 
 def cpu_simulate(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel simulated on the core that the suite names in NKI_NC_VERSION."""
-    return simulate(kernel, target=TARGETS[os.environ[GENERATION]])
+    """The kernel on the core that the suite names in NKI_NC_VERSION, simulated or compiled."""
+    target = TARGETS[os.environ[GENERATION]]
+    if not ChildOptions.load().is_compiled:
+        return simulate(kernel, target=target)
+    os.environ[TARGET_VARIABLE] = target
+    return as_kernel(kernel)  # type: ignore[no-any-return]
 
 
 class NotPublic:

@@ -301,10 +301,20 @@ PIPELINE: tuple[Pass, ...] = (
         options=("target", "model_type"),
     ),
     Pass(
+        "group_nests",
+        f"{_TILE}group_nests:group_nests",
+        makes="tile",
+        after={"schedule_nests": "nests run together that have the same axis on the partitions"},
+        options=("target",),
+    ),
+    Pass(
         "choose_layouts",
         f"{_TILE}choose_layouts:choose_layouts",
         makes="tile",
-        after={"schedule_nests": "a buffer stays on chip where every nest's tiling reaches it"},
+        after={
+            "schedule_nests": "a buffer stays on chip where every nest's tiling reaches it",
+            "group_nests": "what a group keeps on chip is not resident",
+        },
     ),
     Pass(
         "read_kernels",
@@ -322,7 +332,10 @@ PIPELINE: tuple[Pass, ...] = (
             "read_kernels": "kernels are put among the instructions of nests",
         },
         options=("target", "saturate_infinity", "model_type"),
-        recoveries=(Recovery("choose_layouts", f"{_TILE}choose_layouts:evict_misfits"),),
+        recoveries=(
+            Recovery("group_nests", f"{_TILE}group_nests:drop_groups"),
+            Recovery("choose_layouts", f"{_TILE}choose_layouts:evict_misfits"),
+        ),
     ),
     Pass(
         "double_buffer",

@@ -22,13 +22,15 @@ class Loop:
     """Run `body` for variable = 0 .. trips-1; loops stay loops in every engine's stream.
 
     With `is_fixed`, and one trip, it holds what was written by hand: passes leave order, engines
-    and tiles alone, and the scheduler puts the body in the loop's place.
+    and tiles alone, and the scheduler puts the body in the loop's place. Unless `copies` is 0,
+    `double_buffer` gives so many iterations tiles of their own, which fit together on chip.
     """
 
     variable: str
     trips: int
     body: tuple[Statement, ...]
     is_fixed: bool = False
+    copies: int = 0
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def _print_block(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
     for statement in body:
         if isinstance(statement, Loop):
             fixed = " fixed" if statement.is_fixed else ""
-            yield f"{indent}loop {statement.variable} {statement.trips}{fixed} {{"
+            copies = f" copies {statement.copies}" if statement.copies else ""
+            yield f"{indent}loop {statement.variable} {statement.trips}{fixed}{copies} {{"
             yield from _print_block(statement.body, inner)
         elif isinstance(statement, While):
             yield f"{indent}while {statement.register} {{"
@@ -243,7 +244,8 @@ class _Parser:
         if word == "loop":
             variable, trips = self._word(), self._scan.integer()
             is_fixed = self._scan.accept("fixed")
-            return Loop(variable, trips, self._braced(), is_fixed)
+            copies = self._scan.integer() if self._scan.accept("copies") else 0
+            return Loop(variable, trips, self._braced(), is_fixed, copies)
         if word == "while":
             register, condition = self._word(), self._braced()
             self._scan.expect("do")

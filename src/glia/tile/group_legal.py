@@ -145,6 +145,11 @@ def _conflicts(
                 yield load, other
 
 
+def accesses(nest: Nest) -> list[Load | Store]:
+    """The write of a nest, and all its loads."""
+    return [nest.target, *data_loads(nest)]
+
+
 def data_loads(nest: Nest) -> list[Load]:
     """All loads of a nest, those of run-time offsets included."""
     found = [*loads(nest.body), *loads(nest.finish)]

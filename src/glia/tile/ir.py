@@ -323,6 +323,46 @@ class Program:
         yield from walk(self.body)
 
 
+def schedules_in_groups(program: Program) -> dict[str, Schedule]:
+    """By nest, the schedule that it runs under: in a group, that of the group."""
+    found = dict(program.schedules)
+    for group in program.groups:
+        found |= {member.nest: member.schedule for _, member in group.members()}
+    return found
+
+
+def internal_buffers(program: Program) -> frozenset[str]:
+    """The temporaries on chip of groups that nothing outside of their group accesses."""
+    return frozenset(
+        name
+        for group in program.groups
+        for name in group.on_chip
+        if program.buffers[name].role == "temporary"
+    ) - buffers_across_groups(program)
+
+
+def buffers_across_groups(program: Program) -> frozenset[str]:
+    """The buffers that are accessed outside of a group that accesses them, or by no nest."""
+    group_of = {m.nest: group.name for group in program.groups for _, m in group.members()}
+    found = {*program.outputs, *(name for pair in program.aliases for name in pair)}
+    users: dict[str, str] = {}
+    for nest in program.nests():
+        user = group_of.get(nest.name, nest.name)
+        for name in accessed_buffers(nest):
+            if users.setdefault(name, user) != user:
+                found.add(name)
+    return frozenset(found | control_buffers(program.body))
+
+
+def accessed_buffers(nest: Nest) -> set[str]:
+    """The buffers that a nest writes or reads, those of run-time offsets included."""
+    offsets = (loads(offset.load) for offset in nest.target.dynamic)
+    found = {
+        load.buffer for each in (loads(nest.body), loads(nest.finish), *offsets) for load in each
+    }
+    return found | {nest.target.buffer}
+
+
 def walk(body: tuple[Statement, ...]) -> Iterator[Nest]:
     """Every nest of a block in program order, entering whiles and branches."""
     return (each for each in _leaves(body) if isinstance(each, Nest))
@@ -331,6 +371,22 @@ def walk(body: tuple[Statement, ...]) -> Iterator[Nest]:
 def calls(body: tuple[Statement, ...]) -> Iterator[Call]:
     """Every call in program order, entering whiles and branches."""
     return (each for each in _leaves(body) if isinstance(each, Call))
+
+
+def control_buffers(body: tuple[Statement, ...]) -> set[str]:
+    """The buffers that statements other than nests access: operands of calls, conditions."""
+    found: set[str] = set()
+    for statement in body:
+        if isinstance(statement, While):
+            found |= {statement.predicate, *control_buffers(statement.condition)}
+            found |= control_buffers(statement.body)
+        elif isinstance(statement, Branch):
+            found.add(statement.selector)
+            for arm in statement.arms:
+                found |= control_buffers(arm)
+        elif isinstance(statement, Call):
+            found |= {*statement.inputs, *statement.outputs}
+    return found
 
 
 def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | Call]:

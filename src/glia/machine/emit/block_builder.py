@@ -93,7 +93,7 @@ class BlockBuilder:
             del self._blocks[depth:]
 
     @contextmanager
-    def loop(self, trips: int, stem: str = "i") -> Iterator[Affine]:
+    def loop(self, trips: int, stem: str = "i", copies: int = 0) -> Iterator[Affine]:
         """Open a loop and yield its variable; with one trip there is no loop, and it yields 0."""
         if trips == 1:
             yield ZERO
@@ -104,7 +104,7 @@ class BlockBuilder:
             yield Affine.of(variable)
         del self.open_loops[variable]
         if trips > 0 and body:
-            self.block.append(Loop(variable, trips, tuple(body)))
+            self.block.append(Loop(variable, trips, tuple(body), copies=copies))
 
     def dma(self, dst: Pattern, src: Pattern, queue: str) -> None:
         """Copy between patterns of equal shape, in as few descriptors as four free dims allow."""

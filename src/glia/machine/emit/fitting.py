@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Tile
@@ -25,6 +25,7 @@ from glia.machine.passes.on_chip_space import (
     ON_CHIP_ALIGNMENT,
     assign_addresses,
     on_chip_capacities,
+    round_up,
 )
 from glia.tile.ir import Nest, Schedule
 from glia.tile.passes.choose_layouts import unreached_buffers
@@ -93,14 +94,14 @@ def _attempt(context: EmitContext, nest: Nest, plan: Plan) -> None:
     kind = ContractionEmitter if plan.schedule.engine == "tensor" else VectorNestEmitter
     with builder.attempt() as block, builder.counted() as count:
         kind(context, nest, plan.schedule, plan.hoist_bytes).emit()
-        _require_room(context, block, made, context.resident_bytes.get(nest.name, 0))
+        require_room(context, block, made, context.resident_bytes.get(nest.name, 0))
         if context.is_checked:
-            _require_legal(context, block)
+            require_legal(context, block)
     builder.block.extend(block)
     context.emitted[nest.name] = count
 
 
-def _require_legal(context: EmitContext, block: Sequence[Statement]) -> None:
+def require_legal(context: EmitContext, block: Sequence[Statement]) -> None:
     """Refusal when an instruction breaks a rule of its declaration."""
     program = _program_of(context, block)
     if not has_legal_instructions(program, context.costs.arch):
@@ -117,7 +118,7 @@ def _program_of(context: EmitContext, block: Sequence[Statement]) -> Program:
 # --- room on chip ---------------------------------------------------------------------------------
 
 
-def _require_room(
+def require_room(
     context: EmitContext, block: Sequence[Statement], made: int, resident_bytes: int
 ) -> None:
     """TooLarge unless the tiles made since there were `made` fit on chip, those live together."""
@@ -139,6 +140,18 @@ def _require_room(
             f"{tile.name} needs {tile.bytes_per_partition} bytes per partition of "
             f"{tile.memory.value} beside {overflows[0].live_bytes} that are live"
         )
+
+
+def peak_bytes(context: EmitContext, block: Sequence[Statement]) -> int:
+    """The most bytes per partition of SBUF that tiles of these statements hold at one time."""
+    program = _program_of(context, block)
+    begins: dict[int, int] = {}
+    for name, life in find_lifetimes(program, (Memory.SBUF,)).items():
+        held = round_up(program.tiles[name].bytes_per_partition, ON_CHIP_ALIGNMENT)
+        begins[life.first] = begins.get(life.first, 0) + held
+        begins[life.last + 1] = begins.get(life.last + 1, 0) - held
+    live = accumulate(begins[position] for position in sorted(begins))
+    return max(live, default=0)
 
 
 def _bytes(tiles: Sequence[Tile], memory: Memory) -> int:

@@ -15,8 +15,10 @@ from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import storage_dtype
 from glia.machine.emit.covering import InstructionCosts
 from glia.machine.emit.fitting import emit_nest
+from glia.machine.emit.group import emit_group
 from glia.machine.emit.layout import Dim, Home
 from glia.machine.emit.nest import EmitContext
+from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.splice_kernels import splice
 from glia.machine.emit.staging import Source
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
@@ -47,6 +49,7 @@ class ProgramEmitter:
         self.program = program
         self.target = options.target
         self.builder = BlockBuilder()
+        self.groups = {next(g.members())[1].nest: g for g in program.groups}  # by its first nest
         sources = {name: self._source(buffer) for name, buffer in program.buffers.items()}
         self.context = EmitContext(
             self.builder,
@@ -56,6 +59,7 @@ class ProgramEmitter:
             sources,
             {name: layout.partition_dim for name, layout in program.layouts.items()},
             _resident_bytes(program, sources),
+            tile.buffers_across_groups(program) if program.groups else frozenset(),
             options.saturate_infinity,
             FAMILIES[options.model_type],
             is_checked,
@@ -65,7 +69,7 @@ class ProgramEmitter:
         body = self._block(self.program.body)
         if self.context.misfits:
             listed = ", ".join(sorted(self.context.misfits))
-            raise Misfit(f"no nest can use {listed} in SBUF", frozenset(self.context.misfits))
+            raise Misfit(f"{listed} cannot be as chosen", frozenset(self.context.misfits))
         tiles = self._used_tiles(body)
         constants = self.builder.constants | {
             self._tile(name).name: value for name, value in self.program.constants.items()
@@ -121,9 +125,32 @@ class ProgramEmitter:
 
     def _block(self, body: tuple[tile.Statement, ...]) -> tuple[Statement, ...]:
         with self.builder.nested() as block:
-            for statement in body:
-                self._statement(statement)
+            self._statements(body)
         return tuple(block)
+
+    def _statements(self, body: tuple[tile.Statement, ...]) -> None:
+        """Emit statements in order, those of a group together."""
+        grouped: set[str] = set()
+        for statement in body:
+            group = self.groups.get(statement.name)
+            if group is not None:
+                names = [member.nest for _, member in group.members()]
+                members = [each for each in body if each.name in names]
+                nests = {each.name: each for each in members if isinstance(each, tile.Nest)}
+                if self._group(group, nests):
+                    grouped |= set(names)
+            if statement.name not in grouped:
+                self._statement(statement)
+
+    def _group(self, group: tile.Group, nests: Mapping[str, tile.Nest]) -> bool:
+        """Emit a group; where that cannot be done it is entered in the context's misfits."""
+        try:
+            emit_group(self.context, group, nests)
+        except Refusal as refusal:
+            self.context.misfits.add(group.name)
+            self.context.misfits.update(n for n in refusal.buffers if n in self.context.rows)
+            return False
+        return True
 
     def _statement(self, statement: tile.Statement) -> None:
         if isinstance(statement, tile.Nest):
@@ -131,8 +158,7 @@ class ProgramEmitter:
         elif isinstance(statement, tile.While):
             register = self.builder.unique_name("$continue")
             with self.builder.nested() as condition:
-                for inner in statement.condition:
-                    self._statement(inner)
+                self._statements(statement.condition)
                 self._load_register(register, statement.predicate)
             body = self._block(statement.body)
             self.builder.block.append(While(tuple(condition), register, body))
@@ -174,19 +200,26 @@ class ProgramEmitter:
 
 
 def _resident_bytes(program: tile.Program, sources: Mapping[str, Source]) -> dict[str, int]:
-    """By nest: bytes per partition of the resident buffers that are live while it runs."""
-    nests = [*program.nests()]
+    """By nest: bytes per partition of the resident buffers that are live while it runs.
+
+    Nests of a group run at the same time.
+    """
+    group_of = {m.nest: group.name for group in program.groups for _, m in group.members()}
+    together: dict[str, list[tile.Nest]] = {}
+    for nest in program.nests():
+        together.setdefault(group_of.get(nest.name, nest.name), []).append(nest)
     homes = {name: each.home for name, each in sources.items() if each.home is not None}
+    accessed = [{n for nest in each for n in _accessed(nest)} for each in together.values()]
     last_uses: dict[str, int] = {}
-    for position, nest in enumerate(nests):
-        last_uses |= {name: position for name in _accessed(nest) if name in homes}
+    for position, names in enumerate(accessed):
+        last_uses |= {name: position for name in names if name in homes}
     found: dict[str, int] = {}
     live: dict[str, int] = {}
-    for position, nest in enumerate(nests):
-        for name in _accessed(nest):
+    for position, (names, nests) in enumerate(zip(accessed, together.values(), strict=True)):
+        for name in names:
             if name in homes:
                 live[name] = homes[name].tile.bytes_per_partition + ON_CHIP_ALIGNMENT
-        found[nest.name] = sum(live.values())
+        found |= dict.fromkeys((nest.name for nest in nests), sum(live.values()))
         live = {name: held for name, held in live.items() if last_uses[name] > position}
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -28,6 +29,7 @@ from glia.machine.emit.layout import (
 from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.runtime_offsets import IndirectAccess, is_varying
 from glia.machine.emit.selection import Selector
+from glia.machine.emit.shared_boxes import SharedBoxes, box_key
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.contraction import PARTITIONS, row_dim
@@ -45,7 +47,9 @@ class EmitContext:
 
     `rows` has the dimension on the partitions of each resident buffer; `resident_bytes`, by nest,
     what resident buffers hold of a partition while it runs. `misfits` are the resident buffers that
-    turn out to be in the way of a nest. With `is_checked` each nest's instructions are verified.
+    turn out to be in the way of a nest, or groups that cannot be emitted. `needed_outside` are the
+    buffers that are accessed outside of the group that writes them. With `is_checked` each nest's
+    instructions are verified.
     """
 
     builder: BlockBuilder
@@ -55,6 +59,7 @@ class EmitContext:
     sources: dict[str, Source]
     rows: Mapping[str, int]
     resident_bytes: Mapping[str, int]
+    needed_outside: frozenset[str] = frozenset()
     saturates_infinity: bool = False
     family: ModelFamily = FAMILIES["generic"]
     is_checked: bool = False
@@ -67,7 +72,7 @@ class NestEmitter:
     """Emits one nest under a schedule; raises Refusal where that cannot be done.
 
     A load is staged outside of loops over axes that it does not use while it takes no more than
-    `hoist_bytes` of a partition.
+    `hoist_bytes` of a partition. What other nests have `shared` is not staged once more.
     """
 
     def __init__(
@@ -76,12 +81,14 @@ class NestEmitter:
         nest: Nest,
         schedule: Schedule,
         hoist_bytes: int,
+        shared: SharedBoxes | None = None,
     ) -> None:
         self.context = context
         self.builder = context.builder
         self.nest = nest
         self.schedule = schedule
         self.hoist_bytes = hoist_bytes
+        self.shared = shared or SharedBoxes()
         self.stager = Stager(
             context.builder,
             context.costs.arch,
@@ -153,9 +160,15 @@ class NestEmitter:
             self._enter(rest, {**env, axis: AxisRange(Affine((), full * tile), left)}, visit)
 
     def _enter(self, rest: Sequence[str], env: Env, visit: Callable[[Env], None]) -> None:
+        with self.iteration(env):
+            self.tile_loops(rest, env, visit)
+
+    @contextmanager
+    def iteration(self, env: Env) -> Iterator[None]:
+        """Inside, the loads that are staged where exactly the loops of `env` are open."""
         self._scopes.append({})
         self.stage_ready(env)
-        self.tile_loops(rest, env, visit)
+        yield
         self._scopes.pop()
 
     def _all_loads(self) -> list[Load]:
@@ -192,6 +205,10 @@ class NestEmitter:
 
     def is_read_in_place(self, load: Load, partition: str) -> bool:
         """A resident buffer that lines up with the partition axis needs no staging."""
+        if load.buffer in self.shared.on_chip:
+            if load.guards or load.dynamic or row_dim(load.index, partition) < 0:
+                raise Refusal(f"{load.buffer} on chip does not line up with {self.nest.name}")
+            return True
         home = self.context.sources[load.buffer].home
         if home is None or load.guards:
             return False
@@ -204,6 +221,7 @@ class NestEmitter:
             return known
         used = {v for e in load.index for v in e.variables}
         depth = max((i + 1 for i, axis in enumerate(self.order) if axis in used), default=0)
+        depth = min(depth, self.shared.depths.get(load.buffer, depth))
         bytes_held, least = self._traffic(load, partition, depth)
         best = depth
         for level in range(depth - 1, -1, -1):
@@ -230,7 +248,13 @@ class NestEmitter:
         resolved = self._resolve_offsets(load)
         box = find_box(resolved, partition, env, self.extents, self._block(partition))
         rows = self._block(partition)
-        self._scopes[-1][load, partition] = self.stager.stage(resolved, box, source, rows)
+        is_shared = len(self._scopes) == len(self.shared.scopes)
+        key = box_key(resolved, box, rows) if is_shared else None
+        home = self.shared.find(key)
+        if home is None:
+            home = self.stager.stage(resolved, box, source, rows)
+            self.shared.add(key, home)
+        self._scopes[-1][load, partition] = home
 
     def _resolve_offsets(self, load: Load) -> Load:
         """The load with its uniform dynamic offsets replaced by the registers that hold them."""

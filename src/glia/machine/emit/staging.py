@@ -64,7 +64,7 @@ class Stager:
 
         `partitions` is how many partitions a value without a partition axis is replicated to.
         """
-        home = self._new_home(load, box, partitions)
+        home = self.new_home(load, box, partitions)
         if source.constant is not None:
             packed = pack(self.builder, load, box, source.constant)
             if packed is not None:
@@ -80,7 +80,8 @@ class Stager:
             self._copy(load, box, source, home, partitions)
         return home
 
-    def _new_home(self, load: Load, box: Box, partitions: int) -> Home:
+    def new_home(self, load: Load, box: Box, partitions: int) -> Home:
+        """A home for a box, in a new tile."""
         rows = box.block if box.partition else partitions
         elements = box.elements * box.blocks
         dtype = storage_dtype(load.dtype)
@@ -244,7 +245,7 @@ class Stager:
         moved = Load(load.buffer, load.dtype, index)
         natural = find_box(moved, f"box{rows}", part, axes)
         box_of_rows = replace(natural, low=low)
-        home = self._new_home(moved, box_of_rows, PARTITIONS)
+        home = self.new_home(moved, box_of_rows, PARTITIONS)
         self._copy(moved, box_of_rows, source, home, PARTITIONS)
         return home
 

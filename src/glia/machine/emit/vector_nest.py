@@ -22,12 +22,22 @@ class VectorNestEmitter(NestEmitter):
     def emit(self) -> None:
         self.builder.loc = self.nest.loc
         self.stage_ready({})
+        self.emit_inside({})
+
+    def emit_inside(self, env: Env) -> None:
+        """Emit the loops that are not open, and what they hold."""
+        self.builder.loc = self.nest.loc
         reduction = self.nest.reduction
+        closed = tuple(axis for axis in self.order if axis not in env)
         if reduction is None:
-            self.tile_loops(self.order, {}, self._map_point)
+            self.tile_loops(closed, env, self._map_point)
             return
-        outer = tuple(a for a in self.order if a not in reduction.axes)
-        self.tile_loops(outer, {}, self._reduce_block)
+        outer = tuple(a for a in closed if a not in reduction.axes)
+        self.tile_loops(outer, env, self._reduce_block)
+
+    def parallel_point(self, env: Env) -> Point:
+        """The point of the elements that the nest writes inside the open loops."""
+        return self._point(env, reduced=False)
 
     def _point(self, env: Env, *, reduced: bool = True) -> Point:
         """The point of all axes, reduced ones innermost; or, not `reduced`, of parallel axes."""
@@ -45,7 +55,7 @@ class VectorNestEmitter(NestEmitter):
         reduction = self.nest.reduction
         assert reduction is not None
         inner = tuple(a for a in self.order if a in reduction.axes)
-        result = self._point(env, reduced=False)
+        result = self.parallel_point(env)
         accumulator = self._accumulator(result, reduction.dtype)
         if inner:
             self._clear(accumulator)

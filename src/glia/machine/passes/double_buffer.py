@@ -41,7 +41,7 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
     Loads of one iteration can then run while another computes: no tile is shared by both.
     """
     if options.optlevel < 2:
-        return program
+        return replace(program, body=_without_copies(program.body))
     uses = Counter(
         pattern.tile.name
         for instruction in program.instructions()
@@ -57,6 +57,15 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
     unroller = _Unroller(uses, tiles, LIMITS[3 if is_more else options.optlevel], capacity)
     body = unroller.block(program.body, is_nested=False)
     return replace(program, body=body, tiles=tiles)
+
+
+def _without_copies(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The statements without what loops say of copies."""
+    found = (with_blocks(statement, _without_copies) for statement in body)
+    return tuple(
+        replace(each, copies=0) if isinstance(each, Loop) and each.copies else each
+        for each in found
+    )
 
 
 @dataclass
@@ -79,15 +88,15 @@ class _Unroller:
 
     def loop(self, loop: Loop, *, is_nested: bool) -> list[Statement]:
         if loop.is_fixed:
-            return [loop]
+            return [replace(loop, body=_without_copies(loop.body))]
         body = self.block(loop.body, is_nested=True)
         has_inner = not all(isinstance(each, Instr) for each in body)
-        if has_inner or loop.trips < 2:
+        if has_inner or loop.trips < 2 or loop.copies == 1:
             return [Loop(loop.variable, loop.trips, body)]
         copier = _Copier(loop, body, self.uses, self.tiles)
         count = loop.trips * len(body)
         is_short = loop.trips <= self.limits.full_unroll_trips and count <= self.limits.instructions
-        sets = self._maximum_sets(copier)
+        sets = loop.copies or self._maximum_sets(copier)
         if is_short or (is_nested and count <= self.limits.inner_instructions):
             return copier.copies(range(loop.trips), sets)
         return self._unroll_partially(loop, copier, sets)
@@ -108,7 +117,7 @@ class _Unroller:
         variable = Affine.of(loop.variable)
         unrolled = copier.copies((variable * count + i for i in range(count)), sets)
         rest = copier.copies(range(loop.trips // count * count, loop.trips), sets)
-        return [Loop(loop.variable, loop.trips // count, tuple(unrolled)), *rest]
+        return [replace(loop, trips=loop.trips // count, body=tuple(unrolled)), *rest]
 
 
 class _Copier:

@@ -35,6 +35,7 @@ RUN_SHARES = {  # of each memory, for the tiles of one run; the rest is for long
     Memory.SBUF: 0.45,
     Memory.PSUM: 0.75,
 }
+COPIES_SHARES = RUN_SHARES | {Memory.SBUF: 0.9}  # where iterations have tiles that fit together
 LONGEST_RUN = 1500  # instructions ordered together
 # By -O level, the reordering distance: how far ahead of the oldest unissued instruction another may
 # be issued, which bounds the tiles that are live together
@@ -140,6 +141,7 @@ class Scheduler:
         self.may_move = may_move
         self.aliases = aliases or {}
         self.placed = placed
+        self.shares = RUN_SHARES
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """The block with every straight-line run scheduled."""
@@ -153,9 +155,18 @@ class Scheduler:
             run = []
             if isinstance(statement, Loop) and statement.is_fixed:
                 result += statement.body
+            elif isinstance(statement, Loop) and statement.copies:
+                result.append(self._loop_of_copies(statement))
             else:
                 result.append(with_blocks(statement, self.block))
         return (*result, *self.run(run))
+
+    def _loop_of_copies(self, loop: Loop) -> Loop:
+        """A loop of iterations that have tiles of their own."""
+        before, self.shares = self.shares, COPIES_SHARES
+        body = self.block(loop.body)
+        self.shares = before
+        return replace(loop, body=body, copies=0)
 
     def run(self, instructions: Sequence[Instr]) -> list[Instr]:
         """The instructions in scheduled order."""
@@ -215,7 +226,10 @@ class Scheduler:
         free_ns: dict[str, float] = {}
         unissued = dict.fromkeys(range(len(tasks)))
         pressures = [
-            _MemoryPressure(tasks, memory, self.arch, self.placed) for memory in RUN_SHARES
+            _MemoryPressure(
+                tasks, memory, share * usable_bytes_per_partition(memory, self.arch), self.placed
+            )
+            for memory, share in self.shares.items()
         ]
         available = [task.position for task in tasks if not task.waiting_for]
         result = []
@@ -250,9 +264,9 @@ class _MemoryPressure:
     """The tiles of one memory that are live, first access to last, as a run is ordered."""
 
     def __init__(
-        self, tasks: Sequence[_Task], memory: Memory, arch: Arch, placed: Container[str]
+        self, tasks: Sequence[_Task], memory: Memory, capacity: float, placed: Container[str]
     ) -> None:
-        self.capacity = usable_bytes_per_partition(memory, arch) * RUN_SHARES[memory]
+        self.capacity = capacity
         self.tiles = [_tiles(task.instruction, memory, placed) for task in tasks]
         self.largest = max((sum(tiles.values()) for tiles in self.tiles), default=0)
         self.remaining_uses = Counter(name for tiles in self.tiles for name in tiles)

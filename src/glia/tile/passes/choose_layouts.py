@@ -10,7 +10,20 @@ from glia.base.affine import Affine
 from glia.base.errors import CompileError, Misfit
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, can_transpose, contraction_operands, row_dim
-from glia.tile.ir import Branch, Buffer, Layout, Load, Nest, Program, Schedule, While, calls, loads
+from glia.tile.ir import (
+    Branch,
+    Buffer,
+    Layout,
+    Load,
+    Nest,
+    Program,
+    Schedule,
+    While,
+    calls,
+    internal_buffers,
+    loads,
+    schedules_in_groups,
+)
 from glia.tile.passes.schedule import LARGEST_SHARE
 
 RESIDENT_SHARE = 0.5  # of SBUF; the rest is for staged operands and temporaries of nests
@@ -29,8 +42,10 @@ class _BufferLifetime:
 def choose_layouts(program: Program, options: CompileOptions) -> Program:
     """Make temporaries resident in SBUF where all writers and readers allow it and they fit."""
     sbuf_bytes = get_target(options.target).arch.sbuf_usable_bytes_per_partition
-    rows = _candidate_rows(program)
-    lifetimes = _lifetimes(program, rows)
+    scheduled = replace(program, schedules=schedules_in_groups(program))
+    kept = internal_buffers(program)
+    rows = {n: d for n, d in _candidate_rows(scheduled).items() if n not in kept}
+    lifetimes = _lifetimes(scheduled, rows)
     capacity = int(sbuf_bytes * RESIDENT_SHARE)
     used: list[tuple[_BufferLifetime, str]] = []
     layouts: dict[str, Layout] = {}
@@ -188,7 +203,10 @@ def _can_read(
 
 def _lifetimes(program: Program, rows: Mapping[str, int]) -> dict[str, _BufferLifetime]:
     lifetimes: dict[str, _BufferLifetime] = {}
-    for position, nest in enumerate(program.nests()):
+    group_of = {m.nest: group.name for group in program.groups for _, m in group.members()}
+    positions: dict[str, int] = {}
+    for nest in program.nests():
+        position = positions.setdefault(group_of.get(nest.name, nest.name), len(positions))
         names = {load.buffer for load, _ in _reads(nest, program.schedules[nest.name])}
         for name in (*names, nest.target.buffer):
             if name not in rows:

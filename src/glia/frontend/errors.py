@@ -126,8 +126,9 @@ class FrameworkMissing(CompileError, ImportError):
 class BadStableHlo(CompileError):
     """A StableHLO module cannot be converted to HLO.
 
-    Cause: The text or bytecode does not parse or verify, or uses what HLO does not have.
-    Fix: Read jaxlib's message; check the dialect version.
+    Cause: The text or bytecode does not parse or verify, uses what HLO does not have, or is damaged
+        so that the process in which jaxlib reads it ends.
+    Fix: Read jaxlib's message; check the dialect version; export the module again.
     Example: glia.compile("func.func @main(")
     """
 

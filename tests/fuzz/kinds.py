@@ -228,8 +228,6 @@ KINDS = {
         Kind("machine-text", "machine_text_samples", TEXT, use_machine_text),
         Kind("arrays", "array_samples", BYTES, use_array),
         Kind("traces", "trace_samples", (*BYTES, mutations.change_trace), use_trace),
-
-
         Kind("cache-entries", "cache_samples", (mutations.change_entry,), use_cache_entry),
         Kind(
             "custom-calls", "custom_call_samples", (mutations.change_configs(_proto),), use_module,

@@ -10,12 +10,14 @@ import contextlib
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import re
 import struct
 import tarfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from random import Random
 from typing import Any
 from unittest import mock
@@ -297,11 +299,8 @@ def nudge_integers(random: Random, data: bytes) -> bytes:
 
 def repeat_integers(random: Random, data: bytes) -> bytes:
     """Re-encode a NEFF with some integers replaced by other integers of it."""
-    seen: list[int] = [0]
-    neff = Neff.from_bytes(data)
-    with mock.patch.object(encode, "ByteWriter", lambda: _Writer(lambda v: seen.append(v) or v)):
-        neff.to_bytes()
-    return _re_encoded(data, random, lambda _: random.choice(seen))
+    _, written = _decoded(data)
+    return _re_encoded(data, random, lambda _: random.choice(written))
 
 
 class _Writer(ByteWriter):
@@ -322,24 +321,22 @@ class _Writer(ByteWriter):
         )
 
 
-def _re_encoded(data: bytes, random: Random, change: Callable[[int], int]) -> bytes:
-    neff = Neff.from_bytes(data)
-    count = 0
-
-    def counted(value: int) -> int:
-        nonlocal count
-        count += 1
-        return value
-
-    with mock.patch.object(encode, "ByteWriter", lambda: _Writer(counted)):
+@cache
+def _decoded(data: bytes) -> tuple[Neff, list[int]]:
+    """A sound NEFF, and the integers that encoding it writes, in order."""
+    neff, written = Neff.from_bytes(data), [0]
+    with mock.patch.object(encode, "ByteWriter", lambda: _Writer(lambda v: written.append(v) or v)):
         neff.to_bytes()
-    chosen = {random.randrange(count) for _ in range(random.randint(1, MOST_CHANGES))}
-    count = 0
+    return neff, written[1:]
+
+
+def _re_encoded(data: bytes, random: Random, change: Callable[[int], int]) -> bytes:
+    neff, written = _decoded(data)
+    chosen = {random.randrange(len(written)) for _ in range(random.randint(1, MOST_CHANGES))}
+    numbers = itertools.count()
 
     def changed(value: int) -> int:
-        nonlocal count
-        count += 1
-        return change(value) if count - 1 in chosen else value
+        return change(value) if next(numbers) in chosen else value
 
     with mock.patch.object(encode, "ByteWriter", lambda: _Writer(changed)):
         return neff.to_bytes()

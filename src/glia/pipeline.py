@@ -317,6 +317,12 @@ PIPELINE: tuple[Pass, ...] = (
         },
     ),
     Pass(
+        "update_in_place",
+        f"{_TILE}update_in_place:update_in_place",
+        makes="tile",
+        after={"choose_layouts": "what stays in SBUF for its readers needs the copy to HBM"},
+    ),
+    Pass(
         "read_kernels",
         "glia.custom_call.read_kernels:read_kernels",
         makes="tile",

@@ -400,6 +400,24 @@ def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | Call]:
             yield statement
 
 
+def accessed_buffers(statement: Statement) -> set[str]:
+    """The buffers that a statement, or one inside of it, reads or writes."""
+    if isinstance(statement, Nest):
+        found = {statement.target.buffer}
+        for part in (statement.body, statement.finish):
+            found.update(load.buffer for load in loads(part))
+        for offset in statement.target.dynamic:
+            found.update(load.buffer for load in loads(offset.load))
+        return found
+    if isinstance(statement, Call):
+        return {*statement.inputs, *statement.outputs}
+    if isinstance(statement, While):
+        inner, found = (*statement.condition, *statement.body), {statement.predicate}
+    else:
+        inner, found = sum(statement.arms, ()), {statement.selector}
+    return found.union(*map(accessed_buffers, inner))
+
+
 def loads(expression: Expr | None) -> Iterator[Load]:
     """Every load in an expression, those of dynamic offsets included, left to right.
 

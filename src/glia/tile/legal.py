@@ -50,7 +50,7 @@ def verify(program: Program) -> None:
     for nest in program.nests():
         _require(nest.name not in seen, f"two nests are called {nest.name}")
         seen.add(nest.name)
-    written = {*program.inputs, *program.constants}
+    written = {*program.inputs, *program.constants, *dict(program.aliases)}
     written |= {name for name, buffer in program.buffers.items() if buffer.elements == 0}
     _verify_block(program, program.body, written)
     _verify_groups(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -91,6 +92,50 @@ def _substitute_leaf(expression: Expr, values: Mapping[str, Affine]) -> Expr:
 
 def _substitute_dynamic(offset: Dynamic, values: Mapping[str, Affine]) -> Dynamic:
     load = substitute(offset.load, values)
+    assert isinstance(load, Load)
+    return replace(offset, load=load)
+
+
+def rename_buffer(statement: Statement, old: str, new: str) -> Statement:
+    """The statement, accessing `new` where it accessed `old`."""
+    if isinstance(statement, Nest):
+        leaf = functools.partial(_rename_leaf, old=old, new=new)
+        target = statement.target
+        offsets = tuple(_rename_offset(each, old, new) for each in target.dynamic)
+        return replace(
+            statement,
+            body=map_leaves(statement.body, leaf),
+            finish=statement.finish and map_leaves(statement.finish, leaf),
+            target=replace(target, buffer=_renamed(target.buffer, old, new), dynamic=offsets),
+        )
+    if isinstance(statement, Call):
+        inputs = tuple(_renamed(name, old, new) for name in statement.inputs)
+        outputs = tuple(_renamed(name, old, new) for name in statement.outputs)
+        return replace(statement, inputs=inputs, outputs=outputs)
+    if isinstance(statement, While):
+        condition, body = (
+            tuple(rename_buffer(each, old, new) for each in block)
+            for block in (statement.condition, statement.body)
+        )
+        predicate = _renamed(statement.predicate, old, new)
+        return replace(statement, condition=condition, predicate=predicate, body=body)
+    arms = tuple(tuple(rename_buffer(each, old, new) for each in arm) for arm in statement.arms)
+    return replace(statement, selector=_renamed(statement.selector, old, new), arms=arms)
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    return new if name == old else name
+
+
+def _rename_leaf(expression: Expr, old: str, new: str) -> Expr:
+    if not isinstance(expression, Load):
+        return expression
+    offsets = tuple(_rename_offset(each, old, new) for each in expression.dynamic)
+    return replace(expression, buffer=_renamed(expression.buffer, old, new), dynamic=offsets)
+
+
+def _rename_offset(offset: Dynamic, old: str, new: str) -> Dynamic:
+    load = _rename_leaf(offset.load, old, new)
     assert isinstance(load, Load)
     return replace(offset, load=load)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,20 @@ def random_case(seed: int) -> Case:
     has_specials = random.random() < 0.1
     arrays = [grower.arrays[p.index] if p.index in grower.arrays
               else draw_array(random, p.type, has_specials) for p in kept]  # fmt: skip
-    return Case(seed, graph, tuple(arrays), _options(random))
+    options = _options(random)
+    return Case(seed, _donated(random, graph), tuple(arrays), options)
+
+
+def _donated(random: np.random.Generator, graph: Graph) -> Graph:
+    """The program with some inputs donated to results of their type."""
+    free = [*range(len(graph.parameters))]
+    aliases = []
+    for number, result in enumerate(graph.results):
+        fitting = [p for p in free if graph.parameters[p].type == result.type]
+        if fitting and random.random() < 0.5:
+            aliases.append((number, int(random.choice(fitting))))
+            free.remove(aliases[-1][1])
+    return dataclasses.replace(graph, aliases=tuple(aliases))
 
 
 def _options(random: np.random.Generator) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _compare_levels(case: Case, options: CompileOptions) -> Failure | None:
         options = dataclasses.replace(options, auto_cast="none")
     wanted = [np.asarray(value) for value in evaluate(cast, case.arrays)]
     allowed = tolerances(cast, case.arrays, wanted)
-    nests = run_pipeline(case.graph, options, stop_after="choose_layouts")
+    nests = run_pipeline(case.graph, options, stop_after="update_in_place")
     inputs = [_reinterpret(array, nests, name) for array, name in zip(
         case.arrays, nests.inputs, strict=True)]  # fmt: skip
     found = [

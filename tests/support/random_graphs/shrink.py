@@ -30,6 +30,8 @@ def _smaller(case: Case) -> Iterator[Case]:
     if len(graph.results) > 1:
         for result in graph.results:
             yield _restricted(case, (result,), {})
+    if graph.aliases:
+        yield dataclasses.replace(case, graph=dataclasses.replace(graph, aliases=()))
     values = _values(case)
     interior = [n for n in graph.nodes if not isinstance(n, Parameter)]
     for node in interior:
@@ -57,6 +59,9 @@ def _restricted(case: Case, results: tuple[Node, ...], cuts: dict[Node, Any]) ->
         else:
             image[node] = node.with_operands([image[operand] for operand in node.operands])
     graph, kept = with_live_parameters(case.graph.name, tuple(image[r] for r in results))
+    donated = [(case.graph.results[r], case.graph.parameters[p]) for r, p in case.graph.aliases]
+    pairs = [(results.index(r), kept.index(p)) for r, p in donated if r in results and p in kept]
+    graph = dataclasses.replace(graph, aliases=tuple(pairs))
     return dataclasses.replace(case, graph=graph, arrays=tuple(held[p] for p in kept))
 
 

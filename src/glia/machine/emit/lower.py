@@ -50,7 +50,10 @@ class ProgramEmitter:
         self.target = options.target
         self.builder = BlockBuilder()
         self.groups = {next(g.members())[1].nest: g for g in program.groups}  # by its first nest
-        sources = {name: self._source(buffer) for name, buffer in program.buffers.items()}
+        shared = dict(program.aliases)
+        own = [each for name, each in program.buffers.items() if name not in shared]
+        sources = {buffer.name: self._source(buffer) for buffer in own}
+        sources |= {output: sources[source] for output, source in shared.items()}
         self.context = EmitContext(
             self.builder,
             InstructionCosts(get_target(options.target).arch),

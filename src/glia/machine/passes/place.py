@@ -129,7 +129,8 @@ def _check_device_memory(program: Program, total: int, lnc: int) -> None:
     capacity = target.hbm_bytes * (lnc or target.default_lnc)
     if total <= capacity:
         return
-    external = sum(b.tile.bytes for b in (*program.inputs, *program.outputs))
+    bound = {b.tile.name: b.tile.bytes for b in (*program.inputs, *program.outputs)}
+    external = sum(bound.values())
     constants = sum(program.tiles[name].bytes for name in program.constants)
     raise DeviceMemoryFull(
         total=total,

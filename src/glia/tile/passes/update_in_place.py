@@ -1,0 +1,167 @@
+"""Updates in place: what is copied to a buffer in the end is computed there.
+
+`build` computes the new value of a loop's state, and of an output that shares the memory of a
+donated input, in a temporary and copies it when all reads of the old value are done. The temporary
+becomes the buffer itself where nothing needs the old elements by the time new ones are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+
+from glia.tile.group_legal import data_loads
+from glia.tile.ir import (
+    Branch,
+    Layout,
+    Load,
+    Nest,
+    Program,
+    Statement,
+    While,
+    accessed_buffers,
+)
+from glia.tile.nest_rewriting import rename_buffer
+
+
+def update_in_place(program: Program, options: object = None) -> Program:
+    """Merge temporaries with the buffers they are copied to, and drop the copies.
+
+    What stays in SBUF for other readers is still stored by the copy, its only way to HBM.
+    """
+    merging = _Merging(program)
+    body = merging.block(program.body, frozenset())
+    if not merging.merged:
+        return program
+    dead = {nest.name for nest in program.nests()} - {
+        nest.name for nest in replace(program, body=body).nests()
+    }
+    return replace(
+        program,
+        body=body,
+        buffers={n: each for n, each in program.buffers.items() if n not in merging.merged},
+        layouts={n: each for n, each in program.layouts.items() if n not in merging.merged},
+        schedules={n: each for n, each in program.schedules.items() if n not in dead},
+    )
+
+
+class _Merging:
+    """Goes through the blocks of a program; `merged` are the temporaries that are gone."""
+
+    def __init__(self, program: Program) -> None:
+        self.buffers = program.buffers
+        self.layouts: Mapping[str, Layout] = program.layouts
+        self.sources = dict(program.aliases)
+        self.merged: set[str] = set()
+
+    def block(self, body: Sequence[Statement], outside: Set[str]) -> tuple[Statement, ...]:
+        """The block with temporaries merged; `outside` are buffers that the rest accesses."""
+        users = _Users(body)
+        shared = outside | {name for name, positions in users.by_buffer.items() if positions[1:]}
+        for position, each in enumerate(body):
+            users.statements[position] = self._inside(each, shared)
+        for position, each in enumerate(body):
+            if isinstance(each, Nest) and self._is_copy(each):
+                self._try_copy(position, users, outside)
+        return tuple(each for each in users.statements if each is not None)
+
+    def _inside(self, statement: Statement, outside: Set[str]) -> Statement:
+        """The statement with the blocks inside of it done."""
+        if isinstance(statement, While):
+            inner = accessed_buffers(replace(statement, body=()))
+            body = self.block(statement.body, outside | inner)
+            return replace(statement, body=body)
+        if isinstance(statement, Branch):
+            arms = []
+            for arm in statement.arms:
+                others = replace(statement, arms=tuple(x for x in statement.arms if x is not arm))
+                arms.append(self.block(arm, outside | accessed_buffers(others)))
+            return replace(statement, arms=tuple(arms))
+        return statement
+
+    def _try_copy(self, position: int, users: _Users, outside: Set[str]) -> None:
+        """Merge the two buffers of a copy, where that keeps every value."""
+        copy = users.statements[position]
+        assert isinstance(copy, Nest)
+        assert isinstance(copy.body, Load)
+        temporary, target = copy.body.buffer, copy.target.buffer
+        old = {target, self.sources.get(target, target)}
+        positions = users.by_buffer[temporary]
+        is_last_use = positions[-1] == position and len(positions) > 1
+        is_own = self.buffers[temporary].role == "temporary" and temporary not in outside
+        if not (is_own and is_last_use and self._have_one_home(temporary, target, positions)):
+            return
+        first = users.statements[positions[0]]
+        assert first is not None
+        overwritten = {n for name in old for n in users.between(name, positions[0], position)}
+        if overwritten or not _may_overwrite(first, old):
+            return
+        users.merge(temporary, target)
+        users.remove(position)
+        if isinstance(first, Nest) and self._is_copy(first, old):
+            users.remove(positions[0])
+        self.merged.add(temporary)
+
+    def _is_copy(self, nest: Nest, sources: Set[str] = frozenset()) -> bool:
+        """Whether the nest copies elements between buffers that are alike, each to its own place.
+
+        With `sources`, whether it copies from one of them.
+        """
+        load, target = nest.body, nest.target
+        if not isinstance(load, Load) or nest.reduction or nest.finish or target.dynamic:
+            return False
+        old, new = self.buffers[load.buffer], self.buffers[target.buffer]
+        is_plain = not (load.guards or load.dynamic or target.combine) and load.dtype is old.dtype
+        is_alike = (old.dtype, old.shape) == (new.dtype, new.shape) and old is not new
+        is_wanted = not sources or load.buffer in sources
+        return is_plain and is_alike and is_wanted and load.index == target.index
+
+    def _have_one_home(self, temporary: str, target: str, users: Sequence[int]) -> bool:
+        """Whether all users reach the target where it lies, as they reached the temporary."""
+        if self.layouts.get(temporary) == self.layouts.get(target):
+            return True
+        return target not in self.layouts and len(users) == 2  # its only writer, and the copy
+
+
+class _Users:
+    """The statements of a block, None where one is gone, and which of them access a buffer."""
+
+    def __init__(self, body: Sequence[Statement]) -> None:
+        self.statements: list[Statement | None] = [*body]
+        self.by_buffer: dict[str, list[int]] = {}  # positions, in order
+        for position, each in enumerate(body):
+            for name in accessed_buffers(each):
+                self.by_buffer.setdefault(name, []).append(position)
+
+    def between(self, buffer: str, first: int, last: int) -> list[int]:
+        """Positions strictly between two at which a buffer is accessed."""
+        return [n for n in self.by_buffer.get(buffer, ()) if first < n < last]
+
+    def merge(self, old: str, new: str) -> None:
+        """Let statements access `new` where they accessed `old`."""
+        moved = self.by_buffer.pop(old)
+        for position in moved:
+            statement = self.statements[position]
+            assert statement is not None
+            self.statements[position] = rename_buffer(statement, old, new)
+        self.by_buffer[new] = sorted({*self.by_buffer.get(new, ()), *moved})
+
+    def remove(self, position: int) -> None:
+        """Drop a statement."""
+        statement = self.statements[position]
+        assert statement is not None
+        for name in accessed_buffers(statement):
+            self.by_buffer[name].remove(position)
+        self.statements[position] = None
+
+
+def _may_overwrite(statement: Statement, old: Set[str]) -> bool:
+    """Whether each element of `old` buffers is read only in the iteration that writes its place."""
+    if not old & accessed_buffers(statement):
+        return True
+    if not isinstance(statement, Nest) or statement.target.dynamic or statement.target.combine:
+        return False
+    # a nest without `combine` writes each element in one iteration at most
+    reads = [load for load in data_loads(statement) if load.buffer in old]
+    is_plain = not any(each.guards or each.dynamic for each in reads)
+    return is_plain and all(each.index == statement.target.index for each in reads)

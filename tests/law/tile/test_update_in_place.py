@@ -15,6 +15,7 @@ from glia.compiler import compile_graph, run_pipeline
 from glia.frontend.registry import read_module
 from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate
+from glia.tile.passes.update_in_place import update_in_place
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 NO_CASTS = CompileOptions(auto_cast="none")
@@ -98,8 +99,8 @@ def test_donation_changes_no_value(name: str, target: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_copies_stay_only_where_old_elements_are_needed_elsewhere(name: str) -> None:
-    graph = read_module(_lowered(name, 3072)[0])  # nothing stays in SBUF
-    nests = run_pipeline(graph, NO_CASTS, stop_after="update_in_place")
+    graph = read_module(_lowered(name, 72)[0])
+    nests = update_in_place(run_pipeline(graph, NO_CASTS, stop_after="schedule_nests"))
     ends = {output for output, _ in nests.aliases}
     copies = [n for n in nests.nests() if n.name.startswith("copy") and n.target.buffer in ends]
     assert len(copies) == PROGRAMS[name][3]

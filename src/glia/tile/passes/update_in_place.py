@@ -27,7 +27,8 @@ from glia.tile.nest_rewriting import rename_buffer
 def update_in_place(program: Program, options: object = None) -> Program:
     """Merge temporaries with the buffers they are copied to, and drop the copies.
 
-    What stays in SBUF for other readers is still stored by the copy, its only way to HBM.
+    What stays in SBUF for other readers is still stored by the copy, its only way to HBM; a group
+    that has the copy among its nests streams through it.
     """
     merging = _Merging(program)
     body = merging.block(program.body, frozenset())
@@ -52,6 +53,8 @@ class _Merging:
         self.buffers = program.buffers
         self.layouts: Mapping[str, Layout] = program.layouts
         self.sources = dict(program.aliases)
+        self.on_chip = {name for group in program.groups for name in group.on_chip}
+        self.grouped = {member.nest for group in program.groups for _, member in group.members()}
         self.merged: set[str] = set()
 
     def block(self, body: Sequence[Statement], outside: Set[str]) -> tuple[Statement, ...]:
@@ -61,7 +64,7 @@ class _Merging:
         for position, each in enumerate(body):
             users.statements[position] = self._inside(each, shared)
         for position, each in enumerate(body):
-            if isinstance(each, Nest) and self._is_copy(each):
+            if isinstance(each, Nest) and each.name not in self.grouped and self._is_copy(each):
                 self._try_copy(position, users, outside)
         return tuple(each for each in users.statements if each is not None)
 
@@ -89,6 +92,7 @@ class _Merging:
         positions = users.by_buffer[temporary]
         is_last_use = positions[-1] == position and len(positions) > 1
         is_own = self.buffers[temporary].role == "temporary" and temporary not in outside
+        is_own &= temporary not in self.on_chip
         if not (is_own and is_last_use and self._have_one_home(temporary, target, positions)):
             return
         first = users.statements[positions[0]]
@@ -98,7 +102,7 @@ class _Merging:
             return
         users.merge(temporary, target)
         users.remove(position)
-        if isinstance(first, Nest) and self._is_copy(first, old):
+        if isinstance(first, Nest) and first.name not in self.grouped and self._is_copy(first, old):
             users.remove(positions[0])
         self.merged.add(temporary)
 

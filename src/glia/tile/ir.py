@@ -8,6 +8,7 @@ said beside it by schedules, layouts and groups, and never changes the meaning.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -354,15 +355,6 @@ def buffers_across_groups(program: Program) -> frozenset[str]:
     return frozenset(found | control_buffers(program.body))
 
 
-def accessed_buffers(nest: Nest) -> set[str]:
-    """The buffers that a nest writes or reads, those of run-time offsets included."""
-    offsets = (loads(offset.load) for offset in nest.target.dynamic)
-    found = {
-        load.buffer for each in (loads(nest.body), loads(nest.finish), *offsets) for load in each
-    }
-    return found | {nest.target.buffer}
-
-
 def walk(body: tuple[Statement, ...]) -> Iterator[Nest]:
     """Every nest of a block in program order, entering whiles and branches."""
     return (each for each in _leaves(body) if isinstance(each, Nest))
@@ -401,14 +393,11 @@ def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | Call]:
 
 
 def accessed_buffers(statement: Statement) -> set[str]:
-    """The buffers that a statement, or one inside of it, reads or writes."""
+    """What a statement, or one inside of it, reads or writes, run-time offsets included."""
     if isinstance(statement, Nest):
-        found = {statement.target.buffer}
-        for part in (statement.body, statement.finish):
-            found.update(load.buffer for load in loads(part))
-        for offset in statement.target.dynamic:
-            found.update(load.buffer for load in loads(offset.load))
-        return found
+        offsets = (loads(offset.load) for offset in statement.target.dynamic)
+        read = itertools.chain(loads(statement.body), loads(statement.finish), *offsets)
+        return {statement.target.buffer, *(load.buffer for load in read)}
     if isinstance(statement, Call):
         return {*statement.inputs, *statement.outputs}
     if isinstance(statement, While):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from glia.frontend import conversion
 from glia.frontend.errors import BadStableHlo, UnknownDType
 from glia.frontend.stablehlo import import_lowered, import_stablehlo, parse_module
 from glia.graph.evaluate import evaluate
 
+FRONTEND = Path(conversion.__file__).parent
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
@@ -96,3 +99,33 @@ def test_modules_that_end_jaxlib_are_refused(module: str | bytes) -> None:
         import_stablehlo(module)
     (found,) = evaluate(import_stablehlo(_constant("f32")), [])
     assert found.tolist() == [1, 1]
+
+
+OUT_OF_MEMORY = """
+sys.path.append(sys.argv[-1])
+import conversion_worker as worker
+worker.BYTES_BESIDE = worker.BYTES_PER_BYTE = 0
+worker.main()
+"""
+WORKERS = {
+    "silent": ("pass", "ended .status 0."),
+    "crashing": ("import os; os.kill(os.getpid(), 11)", "ended .segmentation fault."),
+    "boasting": ("import os; os.write(1, b'+' + bytes([255] * 8))", "its HLO module has"),
+    "cut short": ("import os; os.write(1, b'+' + bytes([9] + [0] * 7) + b'x')", "ended .status 0."),
+    "hanging": ("import time; time.sleep(60)", "stopped after 0.5 seconds"),
+    "talkative": ("import sys; sys.exit('no memory left')", "ended .status 1.: no memory left"),
+    "out of memory": (OUT_OF_MEMORY, "memory|ended"),
+}
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_however_the_conversion_ends_the_module_is_refused(
+    worker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, message = WORKERS[worker]
+    path = tmp_path / "worker.py"
+    path.write_text(f"import sys; sys.argv.append({str(FRONTEND)!r})\n{script}\n")
+    monkeypatch.setattr(conversion.conversion_worker, "__file__", str(path))
+    monkeypatch.setattr(conversion, "PATIENCE", 0.5 if worker == "hanging" else 60)
+    with pytest.raises(BadStableHlo, match=message):
+        conversion.Converter().convert(_constant("f32").encode())

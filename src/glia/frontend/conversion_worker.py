@@ -21,7 +21,7 @@ from typing import BinaryIO
 HEADER = struct.Struct("<Q")
 CONVERTED, REFUSED = b"+", b"-"
 
-BYTES_BESIDE = 4 << 30  # of address space that any module may take
+BYTES_BESIDE = 2 << 30  # of address space that any module may take
 BYTES_PER_BYTE = 24  # and for each of the module's: MLIR, its dialects and HLO hold constants each
 SECONDS_BESIDE = 30  # of processor time
 SECONDS_PER_MEBIBYTE = 2
@@ -39,7 +39,8 @@ def main() -> None:
     _limit(resource.RLIMIT_FSIZE, LARGEST_MESSAGES)
     loaded = _address_space()
     while (module := _read(requests)) is not None:
-        _limit(resource.RLIMIT_AS, loaded + BYTES_BESIDE + BYTES_PER_BYTE * len(module))
+        if loaded:
+            _limit(resource.RLIMIT_AS, loaded + BYTES_BESIDE + BYTES_PER_BYTE * len(module))
         _limit(resource.RLIMIT_CPU, _seconds_used() + SECONDS_BESIDE
                + SECONDS_PER_MEBIBYTE * (len(module) >> 20))  # fmt: skip
         _answer(answers, convert, module)
@@ -87,8 +88,12 @@ def _limit(which: int, most: int) -> None:
 
 
 def _address_space() -> int:
-    with open("/proc/self/statm") as counts:
-        return int(counts.read().split()[0]) * resource.getpagesize()
+    """Bytes of address space in use; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as counts:
+            return int(counts.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 def _seconds_used() -> int:

@@ -98,6 +98,7 @@ def test_a_sound_kernel_passes_every_check() -> None:
         "compiled gives the same",
         "memory is written before it is read",
         "any order of engines and queues",
+        "every product is read before the next replaces it",
         "output 0 as expected",
     ]
     assert np.array_equal(report.results[0], 2 * X)
@@ -205,7 +206,7 @@ def test_the_command_prints_each_check_and_says_by_its_status_what_came_of_them(
     wrong = CliRunner().invoke(main, ["check", f"{place}::scaled", *given])
     assert wrong.exit_code == 1
     assert "FAIL output 0 as expected: 1023 of 1024 elements differ" in wrong.output
-    assert "[GLIA210] 1 of 6 checks of kernel scaled failed" in wrong.output
+    assert "[GLIA210] 1 of 7 checks of kernel scaled failed" in wrong.output
     right = CliRunner().invoke(main, ["check", f"{place}::scaled", *given, "--arg", "factor=3.0"])
     assert right.exit_code == 0, right.output
     assert "ok   output 0 as expected" in right.output

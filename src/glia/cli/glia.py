@@ -289,8 +289,10 @@ def check(
 
     The interpreted and the compiled kernel must give the same outputs. The compiled kernel then
     runs in adversarial orders of engines and DMA queues, with uninitialized memory tracked: races,
-    deadlocks and uninitialized reads are reported with source line and fix. The Python file is
-    executed; either NKI generation is accepted. The exit status is 1 when a check fails.
+    deadlocks, uninitialized reads and lost matrix products are reported with source line and fix.
+    What the kernel loads, computes or keeps for nothing is remarked with what its cure gains. The
+    Python file is executed; either NKI generation is accepted. The exit status is 1 when a check
+    fails.
 
     \b
     Examples:

@@ -44,10 +44,14 @@ class ByteTags:
         """The tag of the byte at an offset in the buffer."""
         return int(self._numbers[offset // self._granule])
 
+    def numbers(self, start: int, count: int) -> Array:
+        """The tags of `count` bytes of the buffer from `start` on."""
+        granule = self._granule
+        return self._numbers[start // granule : -(-(start + count) // granule)]
+
     def fill(self, start: int, count: int, number: int) -> None:
         """Set the tags of `count` bytes of the buffer from `start` on."""
-        granule = self._granule
-        self._numbers[start // granule : -(-(start + count) // granule)] = number
+        self.numbers(start, count)[...] = number
 
     def bytes_of(self, data: Array, chosen: Array) -> tuple[tuple[int, int], tuple[int, int]]:
         """((first, last) byte, (first, last) partition) of the elements of a view where `chosen`.

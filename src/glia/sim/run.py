@@ -49,6 +49,7 @@ from glia.sim.policy import (
 )
 from glia.sim.psum_accumulation import AccumulationShadow
 from glia.sim.psum_banks import bank_checks
+from glia.sim.uses import UseLog
 from glia.sim.watchdog import RunLimits, Watchdog, fewest_executions
 
 Array = np.ndarray[Any, Any]
@@ -64,22 +65,25 @@ def run(
     policy: Policy | None = None,
     states: EngineStates | None = None,
     notifications: Notifications | None = None,
+    uses: UseLog | None = None,
 ) -> dict[str, Array]:
     """Run a program on named inputs and return its named outputs.
 
-    `notifications` takes what the run reports without stopping. `states` are the engine registers
-    that persist between runs; by default they are reset.
+    `notifications` takes what the run reports without stopping, `uses` what became of results.
+    `states` are the engine registers that persist between runs; by default they are reset.
 
     Inputs must have the shapes and dtypes of `program.inputs` (InternalError). An access outside
     a tile, and what `policy` forbids, raises an ExecutionFault. A policy that is not precise gives
     outputs of low precision in float32.
     """
     (program,), (inputs,) = apply_precision([program], [inputs], policy)
-    executor = Executor(program, policy=policy)
+    executor = Executor(program, policy=policy, uses=uses)
     executor.states = states or executor.states
     executor.notifications = executor.notifications if notifications is None else notifications
     executor.set_inputs(inputs)
     executor.execute()
+    if uses is not None:
+        uses.finish(executor.memories, [binding.tile for binding in program.outputs])
     return executor.outputs()
 
 
@@ -106,6 +110,7 @@ class Executor:
         hbm: DeviceMemory | None = None,
         writers: WriterTable | None = None,
         core: int = 0,
+        uses: UseLog | None = None,
     ) -> None:
         self.program = program
         self.policy = policy or Policy()
@@ -122,6 +127,9 @@ class Executor:
         writers = writers or WriterTable([program])
         written = InitializationTracker(self.memories, writers, core)
         self._initialization = written if self.policy.check_initialized else None
+        self._uses = uses
+        if uses is not None:
+            uses.start(program)
         follows = any(_accumulates_dynamically(i) for i in walk(program.body))
         follows = follows or self.policy.check_initialized
         self._accumulation = AccumulationShadow(self.memories, program.tiles) if follows else None
@@ -436,6 +444,9 @@ class Executor:
             markers.append(self._initialization.marker(pattern, instr, rows))
         if self._accumulation is not None and pattern.memory is Memory.PSUM:
             markers.append(self._accumulation.marker(pattern, is_sum))
+        if self._uses is not None:
+            rows = touched_rows(self.memories, instr, name)
+            markers.append(self._uses.writing(self.memories, pattern, instr, is_sum, rows))
         return markers
 
     def _write_markers(self, instr: Instr) -> list[Step]:
@@ -462,7 +473,21 @@ class Executor:
         checks += [self._index_check(instr, each) for each in instr.index_checks()]
         if self.policy.check_activation_range and isinstance(instr, TableFunction):
             checks.append(self._range_check(instr))
-        return checks
+        return [*checks, *self._use_steps(instr)]
+
+    def _use_steps(self, instr: Instr) -> list[Step]:
+        """Steps that record what an execution reads, and that it begins to write."""
+        if self._uses is None:
+            return []
+        steps = []
+        for name, _, pattern in instr.operands():
+            if instr.access(name) != "writes":
+                sums = None
+                if name in instr.sums and getattr(instr, instr.sums[name]) is None:
+                    assert self._accumulation is not None
+                    sums = self._accumulation.accumulating_mask(pattern, pattern.shape)
+                steps.append(self._uses.reading(self.memories, pattern, instr, name, sums))
+        return [*steps, self._uses.beginning(instr)]
 
     def _accumulator_checks(self, instr: Instr) -> list[Step]:
         """Checks that products accumulate onto products only, where the core requires it."""

@@ -21,6 +21,7 @@ from glia.machine.ir import Program
 from glia.machine.queues import stream_of
 from glia.nki.names.errors import UnsoundKernel
 from glia.nki.names.targets import declared_target, target_of_kernel
+from glia.nki.run.advice import advise
 from glia.nki.run.kernel import as_kernel
 from glia.nki.run.launch import Launch, bind, flatten_outputs
 from glia.nki.run.trace import Traced
@@ -153,9 +154,9 @@ class _CheckedCall:
         returned = self.kernel.interpret(self.launch(), self.target, unwritten)
         return tuple(np.asarray(each) for each in flatten_outputs(returned))
 
-    def compile(self, target: Target | None = None) -> Traced:
-        """The programs for this or another target."""
-        traced: Traced = self.kernel.traced_launch(self.launch(), target or self.target)
+    def compile(self, target: Target | None = None, **how: Any) -> Traced:
+        """The programs for this or another target; `how` are options of `trace_launch`."""
+        traced: Traced = self.kernel.traced_launch(self.launch(), target or self.target, **how)
         return traced
 
     def execute(
@@ -195,6 +196,8 @@ class _Checker:
             if stepped is not None:
                 self._check_uninitialised_reads(compiled if runs else None, stepped)
             self._check_orders(compiled, orders, tried=1 if runs else 0)
+            if runs:
+                self._check_uses(compiled)
 
     def try_other_targets(self) -> None:
         """A remark for each other target with NKI: size and time there, or the refusal."""
@@ -284,6 +287,26 @@ class _Checker:
                 return
         streams = len(streams_of(*compiled.programs))
         self._add(Check(name, True, f"{count} of them, over {streams} engines and queues"))
+
+    def _check_uses(self, compiled: Traced) -> None:
+        """Check that no product is lost; remark what costs time or memory for nothing."""
+        name = "every product is read before the next replaces it"
+        if len(compiled.programs) > 1:
+            self._add(Check(name, True, "not looked for on several cores", is_remark=True))
+            return
+        found = advise(
+            lambda change: self.call.compile(change=change).programs,
+            self.call.launch().arrays,
+            self.call.target,
+            chooses_queues=not self.call.kernel.widens_floats,
+        )
+        faults = [each for each in found if each.is_fault]
+        for fault in faults:
+            self._add(Check(name, False, fault.text, fault.loc))
+        if not faults:
+            self._add(Check(name, True))
+        for each in found[len(faults) :]:
+            self._add(Check("advice", True, each.text, each.loc, is_remark=True))
 
     def check_for_nan(self) -> None:
         """Remark NaN in outputs; inputs may contain NaN or infinity."""

@@ -121,9 +121,11 @@ class Kernel:
         """The part of a program's cache key besides target and arguments."""
         return self.function, self.ranks
 
-    def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
-        """The programs of a launch, one for each core, with semaphores or without."""
-        return trace_launch(launch, target, self.ranks, synchronises=synchronises)
+    def traced_launch(
+        self, launch: Launch, target: Target, *, synchronises: bool = True, **how: Any
+    ) -> Traced:
+        """The programs of a launch, one for each core; `how` are options of `trace_launch`."""
+        return trace_launch(launch, target, self.ranks, synchronises=synchronises, **how)
 
 
 @overload

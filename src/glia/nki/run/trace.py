@@ -92,11 +92,13 @@ def trace_launch(
     synchronises: bool = True,
     reorders: bool = False,
     as_written: bool = False,
+    change: Callable[[Program], Program] | None = None,
 ) -> Traced:
     """The programs of a launch, one for each core; without semaphores unless it synchronises.
 
     `reorders` lets instructions that do not depend on each other change places, and tiles that do
-    not fit on chip leave it and return. With `as_written` the back end changes nothing.
+    not fit on chip leave it and return. With `as_written` the back end changes nothing. `change` is
+    made to each program as recorded.
     """
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
@@ -107,7 +109,7 @@ def trace_launch(
         session = Recorder(target, rank, ranks)
         each = _record(launch, session)
         place_program = partial(_place, session=session, shared=shared, others=programs)
-        program = each.programs[0]
+        program = change(each.programs[0]) if change else each.programs[0]
         if reorders and not as_written:
             program = schedule_and_place(program, session, place_program)
         elif as_written or session.keeps_order or session.orders:

@@ -116,7 +116,9 @@ class Kernel:
         """The cache key of a program besides target and arguments."""
         return self.function, self.grid, self.writes_parameters, self.options.get("platform_target")
 
-    def traced_launch(self, launch: Launch, target: Target, *, synchronises: bool = True) -> Traced:
+    def traced_launch(
+        self, launch: Launch, target: Target, *, synchronises: bool = True, **how: Any
+    ) -> Traced:
         """The device program of a launch, with all programs of its grid.
 
         The kernel's platform_target= takes precedence over `target`. As in the Beta 1 compiler,
@@ -126,7 +128,9 @@ class Kernel:
         given = self.options.get("platform_target")
         whole = replace(launch, kernel=_as_current_kernel(self, launch))
         place = platform_target(given) if given else target
-        return trace_launch(whole, place, 0, synchronises=synchronises, reorders=synchronises)
+        return trace_launch(
+            whole, place, 0, synchronises=synchronises, reorders=synchronises, **how
+        )
 
     def check_nested(self) -> None:
         """NestedGrid for a kernel with a grid inside another kernel."""

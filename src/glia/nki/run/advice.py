@@ -1,0 +1,298 @@
+"""What a kernel computes or keeps for nothing, and what it would gain without.
+
+Each finding is a fact of a run or of the program. Where it costs time, the kernel is compiled once
+more with the cure and timed: what gains nothing is not advised. See
+docs/decisions/advice-by-trial.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from glia.arch import Target
+from glia.base.loc import Loc
+from glia.isa.instructions.dma import DmaCopy, Transfer
+from glia.isa.instructions.vector import TensorCopy
+from glia.isa.kit import Instr, is_register
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.machine.footprint import Footprint
+from glia.machine.ir import Block, Loop, Program, Statement, blocks, walk, with_blocks
+from glia.profile.report import Profile, profile_programs
+from glia.sim.run import run
+from glia.sim.uses import InstructionUse, UseLog
+
+Change = Callable[[Program], Program]
+Compile = Callable[[Change], tuple[Program, ...]]
+
+SMALL_GAIN = 0.001  # of the time: less is an effect of order, not of what was removed
+WORTH_SPREADING = 0.05  # of the time
+SPARE_BYTES = 512  # of a partition: from here on a tile is too large
+FEW_TRANSFERS = 4  # of a queue, that there is something to spread
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A finding with its cure and what that gains; a fault is wrong, the others are only slow."""
+
+    text: str
+    loc: Loc
+    is_fault: bool = False
+
+
+def advise(
+    compiles: Compile, inputs: Mapping[str, np.ndarray], target: Target, *, chooses_queues: bool
+) -> list[Advice]:
+    """What is found in a kernel of one core when it runs on these inputs, faults first.
+
+    `compiles` gives the placed and synchronised programs after a change of the recorded one;
+    `chooses_queues`: the kernel's language says which engine issues a transfer.
+    """
+    recorded: list[Program] = []
+    programs = compiles(lambda program: recorded.append(program) or program)  # type: ignore[func-returns-value]
+    uses = UseLog()
+    run(recorded[0], inputs, uses=uses)
+    adviser = _Adviser(recorded[0], uses.uses(), compiles, profile_programs(programs, target))
+    found = [*adviser.overwritten(), *adviser.unused(), *adviser.oversized()]
+    return [*found, *adviser.crowded()] if chooses_queues else found
+
+
+@dataclass(frozen=True)
+class _Adviser:
+    """Looks at one kernel: its program as recorded, what became of results, its time."""
+
+    program: Program
+    uses: Mapping[int, InstructionUse]
+    compiles: Compile
+    profile: Profile
+
+    def overwritten(self) -> Iterator[Advice]:
+        """Products that another product replaced before anything read them, by source line."""
+        lost: dict[Loc, list[InstructionUse]] = {}
+        executions: Counter[Loc] = Counter()
+        for instr, use in self._used():
+            executions[instr.loc] += use.executions
+            if use.overwritten_by is not None:
+                lost.setdefault(instr.loc, []).append(use)
+        for loc, uses in lost.items():
+            by = uses[0].overwritten_by
+            assert by is not None
+            count = sum(use.unused for use in uses)
+            yield Advice(
+                f"{count} of {executions[loc]} products are lost: {by.mnemonic()} at {by.loc} "
+                "overwrites them in PSUM before anything reads them\n"
+                f"source: {loc}\nhelp: accumulate onto them (accumulate=True, or += in Beta 1), or "
+                "copy them out before the next product",
+                loc,
+                is_fault=True,
+            )
+
+    def unused(self) -> Iterator[Advice]:
+        """Instructions of which nothing reads any result, by source line."""
+        found: dict[tuple[Loc, str], list[Instr]] = {}
+        spared: set[tuple[Loc, str]] = set()
+        for instr, use in self._used():
+            key = instr.loc, instr.mnemonic()
+            if use.unused == use.executions and _only_writes(instr) and not use.overwritten_by:
+                found.setdefault(key, []).append(instr)
+            else:
+                spared.add(key)
+        for key, instructions in found.items():
+            if key not in spared and (gain := self._gain(self._removal_of(instructions))):
+                yield Advice(self._unused_text(instructions, gain), key[0])
+
+    def _unused_text(self, instructions: list[Instr], gain: str) -> str:
+        instr = instructions[0]
+        count = sum(self.uses[id(each)].executions for each in instructions)
+        is_load = isinstance(instr, Transfer) and any(
+            pattern.memory is Memory.HBM for pattern in instr.read_patterns()
+        )
+        what = "loads of" if is_load else "executions of"
+        tiles = ", ".join(dict.fromkeys(p.tile.name for p in instr.written_patterns()))
+        return (
+            f"nothing reads what {count} {what} {instr.mnemonic()} write to {tiles}\n"
+            f"source: {instr.loc}\nhelp: remove them: {gain}"
+        )
+
+    def oversized(self) -> Iterator[Advice]:
+        """Tiles in SBUF of which at most half is accessed, or whose values fit in half."""
+        accesses: dict[str, list[tuple[Instr, str, Pattern, Footprint]]] = {}
+        for instr, loops in _with_loops(self.program.body, {}):
+            for name, _, pattern in instr.operands():
+                if pattern.memory is Memory.SBUF:
+                    swept = Footprint.of(pattern)
+                    for variable, trips in loops.items():
+                        swept = swept.swept(variable, trips)
+                    access = instr, instr.access(name), pattern, swept
+                    accesses.setdefault(pattern.tile.name, []).append(access)
+        for name, touched in accesses.items():
+            tile, loc = self.program.tiles[name], touched[0][0].loc
+            used = _bytes_used(tile, [each for *_, each in touched])
+            narrow = _narrow_dtype([(i, access, p) for i, access, p, _ in touched])
+            whole = tile.bytes_per_partition
+            if whole - used >= max(whole / 2, SPARE_BYTES):
+                yield _oversized(tile, loc, used, f"only {used} of them are accessed")
+            elif narrow and whole / 2 >= SPARE_BYTES:
+                reason = f"each of its values is a {narrow}; give it that dtype"
+                yield _oversized(tile, loc, whole // 2, reason)
+
+    def crowded(self) -> Iterator[Advice]:
+        """A queue that engines wait for, where moving transfers to another gains time."""
+        waited: Counter[str] = Counter()
+        for stall in self.profile.timing.stalls:
+            _, is_queue, name = stall.semaphore.partition("queue.")
+            if is_queue:
+                waited[name] += round(stall.ns)
+        for queue, nanoseconds in waited.most_common(1):
+            transfers = [i for i in walk(self.program.body) if _is_movable(i, queue)]
+            if len(transfers) < FEW_TRANSFERS:
+                return
+            other = min(
+                (name for name in DmaCopy.engines if name != transfers[0].runs_on),
+                key=lambda name: self.profile.engines[name].busy_us,
+            )
+            stores = [each for each in transfers if _is_store(each)]
+            for what, moved in (("the stores", stores), ("every other one", transfers[1::2])):
+                if 0 < len(moved) < len(transfers) and (
+                    gain := self._gain(self._reissue_by(other, moved), WORTH_SPREADING)
+                ):
+                    yield Advice(
+                        f"engines wait {nanoseconds / 1000:.2f} us for the DMA queue {queue}, "
+                        f"which has {len(transfers)} transfers of the program\n"
+                        f"source: {moved[0].loc}\n"
+                        f"help: issue {what} with engine=nisa.engine.{other}: {gain}",
+                        moved[0].loc,
+                    )
+                    return
+
+    def _used(self) -> Iterator[tuple[Instr, InstructionUse]]:
+        """Each instruction that was executed, once."""
+        for instr in {id(each): each for each in walk(self.program.body)}.values():
+            if use := self.uses.get(id(instr)):
+                yield instr, use
+
+    def _positions(self, instructions: list[Instr]) -> list[int]:
+        """Where instructions stand in the program, and in every other recording of the kernel."""
+        wanted = {id(each) for each in instructions}
+        return [n for n, instr in enumerate(walk(self.program.body)) if id(instr) in wanted]
+
+    def _removal_of(self, instructions: list[Instr]) -> Change:
+        """The change that leaves instructions out."""
+        change: dict[int, Instr | None] = dict.fromkeys(self._positions(instructions))
+        return lambda program: _rewritten(program, change)
+
+    def _reissue_by(self, engine: str, transfers: list[Instr]) -> Change:
+        """The change that has transfers issued by another engine, on its queue."""
+        positions = set(self._positions(transfers))
+
+        def change(program: Program) -> Program:
+            moved: dict[int, Instr | None] = {
+                number: replace(instr, on=engine, queue=f"dma.{engine}")
+                for number, instr in enumerate(walk(program.body))
+                if number in positions
+            }
+            return _rewritten(program, moved)
+
+        return change
+
+    def _gain(self, change: Change, least: float = SMALL_GAIN) -> str:
+        """The text of what a change saves; "" for less than `least` of the time and no bytes."""
+        changed = profile_programs(self.compiles(change), self.profile.target)
+        before, after = self.profile.latency_us, changed.latency_us
+        fewer = self.profile.dma_bytes - changed.dma_bytes
+        is_slower = after > before * (1 + SMALL_GAIN)
+        if is_slower or (before - after < least * before and fewer <= 0):
+            return ""
+        text = f"{before:.2f} us become {after:.2f} us (simulated)"
+        return f"{text}, {fewer} bytes fewer are moved" if fewer > 0 else text
+
+
+def _only_writes(instr: Instr) -> bool:
+    """Whether an instruction does nothing but write its operands."""
+    writes = any(instr.access(name) != "reads" for name, _, _ in instr.operands())
+    has_effects = instr.sets_register or instr.states or instr.arrives == "participants"
+    return writes and not has_effects
+
+
+def _rewritten(program: Program, change: Mapping[int, Instr | None]) -> Program:
+    """The program with the instructions at these positions replaced, or left out for None."""
+    numbers = itertools.count()
+
+    def block(body: Block) -> Block:
+        found: list[Statement] = []
+        for statement in body:
+            if not isinstance(statement, Instr):
+                inside = with_blocks(statement, block)
+                if not isinstance(inside, Loop) or inside.body:
+                    found.append(inside)
+                continue
+            number = next(numbers)
+            if (each := change.get(number, statement)) is not None:
+                found.append(each)
+        return tuple(found)
+
+    return replace(program, body=block(program.body))
+
+
+def _with_loops(body: Block, loops: Mapping[str, int]) -> Iterator[tuple[Instr, dict[str, int]]]:
+    """Every instruction with the trips of the counted loops around it, by variable."""
+    for statement in body:
+        if isinstance(statement, Instr):
+            yield statement, dict(loops)
+            continue
+        own = {statement.variable: statement.trips} if isinstance(statement, Loop) else {}
+        for block in blocks(statement):
+            yield from _with_loops(block, {**loops, **own})
+
+
+def _is_movable(instr: Instr, queue: str) -> bool:
+    return type(instr) is DmaCopy and instr.queue == queue
+
+
+def _is_store(instr: Instr) -> bool:
+    return any(pattern.memory is Memory.HBM for pattern in instr.written_patterns())
+
+
+def _bytes_used(tile: Tile, footprints: list[Footprint]) -> int:
+    """Bytes of a partition from the first to the last that is accessed; all where a run decides."""
+    if any(is_register(name) for each in footprints for name, _ in each.start.terms):
+        return tile.bytes_per_partition
+    return max(each.last for each in footprints) - min(each.first for each in footprints) + 1
+
+
+def _narrow_dtype(accesses: list[tuple[Instr, str, Pattern]]) -> str:
+    """The 16-bit float that every value of a float32 tile is a copy of, or is rounded to.
+
+    "" where there is none, or where something needs the tile in float32.
+    """
+    if any(pattern.dtype.name != "f32" for _, _, pattern in accesses):
+        return ""
+    writers = [instr for instr, access, _ in accesses if access != "reads"]
+    readers = [instr for instr, access, _ in accesses if access != "writes"]
+    computing = [i for i in readers if not i.arrives_by_dma and i.runs_on != "tensor"]
+    found: set[str] = set()
+    if writers and len(computing) == len(readers):
+        found = {_dtype_of(each, "src") for each in writers}
+    if len(found) != 1 or found == {""}:
+        rounded = not any(each.arrives_by_dma for each in writers)
+        once = all(access != "updates" for _, access, _ in accesses)
+        found = {_dtype_of(each, "dst") for each in readers} if rounded and once else set()
+    return found.pop() if len(found) == 1 and found <= {"bf16", "f16"} else ""
+
+
+def _dtype_of(instr: Instr, name: str) -> str:
+    """The dtype of an operand of a plain copy; "" for any other instruction."""
+    return getattr(instr, name).dtype.name if isinstance(instr, TensorCopy) else ""
+
+
+def _oversized(tile: Tile, loc: Loc, bytes_needed: int, reason: str) -> Advice:
+    whole = tile.bytes_per_partition
+    return Advice(
+        f"tile {tile.name} has {whole} bytes in each partition of SBUF: {reason}\n"
+        f"source: {loc}\nhelp: {whole - bytes_needed} bytes of each partition become free",
+        loc,
+    )

@@ -1,0 +1,229 @@
+"""`check_kernel` advises what gains: each cure, applied by hand, gives what it promised."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from glia.arch import TARGETS, get_target
+from glia.isa.operand import Memory
+from glia.nki import beta1, jit
+from glia.nki import isa as nisa
+from glia.nki import language as nl
+from glia.nki.beta1 import language as nl1
+from glia.nki.run.check_kernel import Check, check_kernel
+from glia.nki.run.launch import bind
+from glia.profile.report import Profile, profile_programs
+
+PRODUCTS = "every product is read before the next replaces it"
+WITH_NKI = sorted(n for n, t in TARGETS.items() if t.arch.capabilities.has_nki)
+A = np.ones((3, 128, 128), ml_dtypes.bfloat16)
+B = np.ones((3, 128, 512), ml_dtypes.bfloat16)
+X = np.ones((2, 128, 512), np.float32)
+TILES = np.ones((8, 128, 512), np.float32)
+
+
+def summed_products(accumulates: bool, clears: bool) -> Any:
+    @jit
+    def kernel(a: Any, b: Any) -> Any:
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        sums = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+        if clears:
+            nisa.memset(dst=sums, value=0.0)
+        for k in range(3):
+            x = nl.ndarray((128, 128), a.dtype, buffer=nl.sbuf)
+            y = nl.ndarray((128, 512), b.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x, src=a[k])
+            nisa.dma_copy(dst=y, src=b[k])
+            nisa.nc_matmul(dst=sums, stationary=x, moving=y, accumulate=accumulates and k > 0)
+        total = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=total, src=sums)
+        nisa.dma_copy(dst=out, src=total)
+        return out
+
+    return kernel
+
+
+def doubled(loads_more: bool, computes_more: bool, columns: int = 512) -> Any:
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        tile = nl.ndarray((128, columns), nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile[:, 0:512], src=x[0])
+        if loads_more:
+            more = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=more, src=x[1])
+        if computes_more:
+            unread = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+            nisa.tensor_scalar(dst=unread, data=tile[:, 0:512], op0=nl.add, operand0=1.0)
+        nisa.tensor_scalar(dst=tile[:, 0:512], data=tile[:, 0:512], op0=nl.multiply, operand0=2.0)
+        nisa.dma_copy(dst=out, src=tile[:, 0:512])
+        return out
+
+    return kernel
+
+
+def widened(dtype: Any) -> Any:
+    """A bfloat16 input, copied to a tile of `dtype` and used from there."""
+
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        loaded = nl.ndarray((128, 512), nl.bfloat16, buffer=nl.sbuf)
+        copied = nl.ndarray((128, 512), dtype, buffer=nl.sbuf)
+        result = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=loaded, src=x)
+        nisa.tensor_copy(dst=copied, src=loaded)
+        nisa.activation(dst=result, data=copied, op=nl.exp)
+        nisa.dma_copy(dst=out, src=result)
+        return out
+
+    return kernel
+
+
+def exponentials(loading: Any, storing: Any) -> Any:
+    @jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray(x.shape, nl.float32, buffer=nl.shared_hbm)
+        for k in range(8):
+            tile = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=x[k], engine=loading)
+            nisa.activation(dst=tile, data=tile, op=nl.exp)
+            nisa.dma_copy(dst=out[k], src=tile, engine=storing)
+        return out
+
+    return kernel
+
+
+def checks(kernel: Any, *arrays: np.ndarray, target: str = "trn2") -> list[Check]:
+    return list(check_kernel(kernel, *arrays, target=target).checks)
+
+
+def advice(kernel: Any, *arrays: np.ndarray, target: str = "trn2") -> list[Check]:
+    return [c for c in checks(kernel, *arrays, target=target) if c.name == "advice"]
+
+
+def profile(kernel: Any, *arrays: np.ndarray, target: str = "trn2") -> Profile:
+    launch = bind(kernel.function, arrays, {})
+    return profile_programs(kernel.traced_launch(launch, get_target(target)).programs, target)
+
+
+def sbuf_bytes(of: Profile) -> int:
+    """Bytes of a partition that the tiles of a kernel take together."""
+    tiles = of.program.tiles.values()
+    return sum(tile.bytes_per_partition for tile in tiles if tile.memory is Memory.SBUF)
+
+
+def promised_us(check: Check) -> float:
+    found = re.search(r"become ([\d.]+) us", check.detail)
+    assert found, check.detail
+    return float(found[1])
+
+
+@pytest.mark.parametrize("target", WITH_NKI)
+def test_a_forgotten_accumulate_flag_is_a_fault(target: str) -> None:
+    kernel = summed_products(accumulates=False, clears=False)
+    report = check_kernel(kernel, A, B, target=target)
+    (fault,) = report.failures
+    assert fault.name == PRODUCTS
+    assert fault.detail.startswith("2 of 3 products are lost: nc_matmul at")
+    assert fault.loc.line == summed_products.__code__.co_firstlineno + 12
+    cured = check_kernel(summed_products(accumulates=True, clears=False), A, B, target=target)
+    assert cured.passed, str(cured)
+
+
+def test_a_forgotten_sum_of_beta_1_is_a_fault() -> None:
+    def kernel_with(adds: bool) -> Any:
+        @beta1.jit
+        def kernel(a: Any, b: Any) -> Any:
+            out = nl1.ndarray((128, 512), dtype=nl1.float32, buffer=nl1.shared_hbm)
+            sums = nl1.zeros((128, 512), dtype=nl1.float32, buffer=nl1.psum)
+            for k in nl1.affine_range(3):
+                product = nl1.matmul(nl1.load(a[k]), nl1.load(b[k]), transpose_x=True)
+                if adds:
+                    sums += product
+                else:
+                    sums[...] = product
+            nl1.store(out, sums)
+            return out
+
+        return kernel
+
+    assert not check_kernel(kernel_with(False), A, B).passed
+    assert check_kernel(kernel_with(True), A, B).passed
+
+
+@pytest.mark.parametrize("target", WITH_NKI)
+@pytest.mark.parametrize(
+    ("slow", "fast", "says"),
+    [
+        (doubled(True, False), doubled(False, False), "nothing reads what 1 loads of dma_copy"),
+        (doubled(False, True), doubled(False, False), "1 executions of tensor_scalar"),
+        (
+            exponentials(nisa.engine.sync, nisa.engine.sync),
+            exponentials(nisa.engine.sync, nisa.engine.gpsimd),
+            "engines wait",
+        ),
+    ],
+    ids=["load", "store", "queue"],
+)
+def test_a_cure_takes_the_time_that_was_promised(
+    slow: Any, fast: Any, says: str, target: str
+) -> None:
+    arrays = TILES if says == "engines wait" else X
+    (found,) = advice(slow, arrays, target=target)
+    assert says in found.detail
+    assert found.loc.file == __file__
+    before, after = (profile(each, arrays, target=target) for each in (slow, fast))
+    assert after.latency_us <= before.latency_us
+    assert promised_us(found) == pytest.approx(after.latency_us, abs=0.006)
+    fewer = before.dma_bytes - after.dma_bytes
+    assert fewer or after.latency_us < before.latency_us
+    assert (f"{fewer} bytes fewer are moved" in found.detail) == (fewer > 0)
+    assert advice(fast, arrays, target=target) == []
+
+
+@pytest.mark.parametrize(
+    ("large", "small", "arrays", "bytes_", "says"),
+    [
+        (doubled(False, False, 2048), doubled(False, False), X, 6144, "only 2048 of them are"),
+        (widened(nl.float32), widened(nl.bfloat16), B[0], 1024, "each of its values is a bf16"),
+    ],
+    ids=["columns", "dtype"],
+)
+def test_a_tile_of_half_the_size_frees_the_bytes_that_were_promised(
+    large: Any, small: Any, arrays: np.ndarray, bytes_: int, says: str
+) -> None:
+    (found,) = advice(large, arrays)
+    assert says in found.detail
+    assert f"{bytes_} bytes of each partition become free" in found.detail
+    assert sbuf_bytes(profile(large, arrays)) - sbuf_bytes(profile(small, arrays)) == bytes_
+    assert advice(small, arrays) == []
+    one, other = (check_kernel(each, arrays).results[0] for each in (large, small))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_a_fill_that_the_back_end_removes_is_not_advised() -> None:
+    assert advice(summed_products(accumulates=True, clears=True), A, B) == []
+
+
+def test_sums_that_only_a_run_tells_are_read() -> None:
+    """Without a flag a product is added where the tile holds one already."""
+
+    @jit
+    def kernel(a: Any, b: Any) -> Any:
+        out = nl.ndarray((128, 512), nl.float32, buffer=nl.shared_hbm)
+        sums = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+        for k in range(3):
+            x = nl.load(a[k])
+            nisa.nc_matmul(dst=sums, stationary=x, moving=nl.load(b[k]))
+        total = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=total, src=sums)
+        nisa.dma_copy(dst=out, src=total)
+        return out
+
+    assert check_kernel(kernel, A, B).passed

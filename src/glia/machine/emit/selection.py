@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from glia.base.dtype import F32, S32, U32, DType
+from glia.base.dtype import BF16, F32, S32, U32, DType
 from glia.base.errors import InternalError
 from glia.isa.instructions.gpsimd import Iota
 from glia.isa.instructions.vector import Memset, TensorCopy
@@ -157,6 +157,27 @@ class Selector:
         else:
             self._emit(Memset, "vector", dst=target, value=value)
 
+    def reduce_with(
+        self, expression: Expr, kind: type[Instr], most_ns: float, **fields: object
+    ) -> bool:
+        """Compute an expression by an instruction of a class, for the sake of other `fields`.
+
+        Its values are not kept. False, with nothing emitted, where there is no such instruction, or
+        only ones that add more than `most_ns` to the cost of the expression.
+        """
+        self._count_uses(expression)
+        if not self._is_uncomputed(expression) or is_view(expression):
+            return False
+        axes = self.axes_of(expression)
+        if any(a not in axes and self.point.env[a].extent > 1 for a in self.point.free):
+            return False
+        tile = _placeholder_tile(BF16, self.point.partitions, self._elements(axes))
+        cover = self._cheapest_cover(expression, tile_pattern(tile, self.point, axes), kind)
+        if cover is None or cover.nanoseconds > self._cover(expression).nanoseconds + most_ns:
+            return False
+        self._apply(cover, self.temporary(BF16, axes, "unused"), **fields)
+        return True
+
     def temporary(self, dtype: DType, axes: Sequence[str], stem: str = "t") -> Pattern:
         """A new SBUF tile over some of the free axes, as a pattern over the whole point."""
         elements = self._elements(axes)
@@ -284,14 +305,23 @@ class Selector:
 
     def _cover_into(self, expression: Expr, dst: Pattern) -> Cover:
         assert isinstance(expression, Apply)
-        best: Cover | None = None
-        for match in matches(expression, self._can_absorb):
-            for cover in self._candidates(match, dst):
-                if best is None or cover.nanoseconds < best.nanoseconds:
-                    best = cover
+        best = self._cheapest_cover(expression, dst)
         if best is None:
             dtypes = ", ".join(str(a.dtype) for a in expression.args)
             raise InternalError(f"no instruction computes {expression.function} on {dtypes}")
+        return best
+
+    def _cheapest_cover(
+        self, expression: Apply, dst: Pattern, kind: type[Instr] = Instr
+    ) -> Cover | None:
+        """The cheapest cover whose instruction is of a class, if there is one."""
+        best: Cover | None = None
+        for match in matches(expression, self._can_absorb):
+            if not issubclass(match.instruction, kind):
+                continue
+            for cover in self._candidates(match, dst):
+                if best is None or cover.nanoseconds < best.nanoseconds:
+                    best = cover
         return best
 
     def _candidates(self, match: Match, dst: Pattern) -> Iterator[Cover]:
@@ -368,6 +398,10 @@ class Selector:
             result[name] = partition_scalar(value) if is_column else value
         return self._fit_operands(match.instruction, result)
 
+    def placeholder(self, expression: Expr) -> Pattern:
+        """A pattern like that of an expression's value, whether or not it is computed yet."""
+        return self._result_pattern(expression)
+
     def _result_pattern(self, expression: Expr) -> Pattern:
         """The pattern of an expression's value, with a placeholder tile until it is computed."""
         known = self._values.get(id(expression))
@@ -423,8 +457,8 @@ class Selector:
 
     # --- emission -------------------------------------------------------------------------------
 
-    def _apply(self, cover: Cover, dst: Pattern) -> None:
-        """Compute a cover's operands, then emit its instruction."""
+    def _apply(self, cover: Cover, dst: Pattern, **extra: object) -> None:
+        """Compute a cover's operands, then emit its instruction, with `extra` fields."""
         inputs = self._operand_expressions(cover)
         self._materialise(inputs)
         values = {id(e): self._values[id(e)][1] for e in inputs}
@@ -440,7 +474,8 @@ class Selector:
             if declared.is_column and isinstance(value, Pattern):
                 value = partition_scalar(value)
             operands[name] = value
-        self._emit(cover.match.instruction, cover.engine, **operands, **cover.match.attributes)
+        attributes = {**cover.match.attributes, **extra}
+        self._emit(cover.match.instruction, cover.engine, **operands, **attributes)
         if target is not dst:
             self._emit(TensorCopy, "vector", dst=dst, src=target)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from glia.base.dtype import DType
+from glia.base.dtype import F32, DType
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Dims, Memory, Pattern, merged, whole_tile
 from glia.machine.emit.box import storage_dtype
+from glia.machine.emit.covering import strip_widening
 from glia.machine.emit.layout import Env, Point, tile_pattern
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
+from glia.machine.emit.row_sums import sum_row
+from glia.machine.emit.selection import Selector
 from glia.tile.ir import Accumulator
 
 
@@ -82,13 +85,13 @@ class VectorNestEmitter(NestEmitter):
         assert reduction is not None
         point = self._point(env)
         selector = self.selector(point)
-        value = selector.pattern(self.nest.body)
         axes = [a for a in point.free if a in reduction.axes]
         partial = self._accumulator(result, reduction.dtype) if accumulates else total
         if reduction.dtype.is_integer:
-            self._fold(value, partial, len(axes))
-        else:
-            self._reduce(value, partial, len(axes))
+            self._fold(selector.pattern(self.nest.body), partial, len(axes))
+        elif not self._sum_row(selector, partial):
+            body = strip_widening(self.nest.body)
+            self._reduce(selector.pattern(body), partial, len(axes))
         if accumulates:
             op = reduce_op(reduction.function, reduction.dtype)
             engine = exact_engine(op) if reduction.dtype.is_integer else "vector"
@@ -98,6 +101,16 @@ class VectorNestEmitter(NestEmitter):
                     loc=self.builder.loc,
                 )
             )  # fmt: skip
+
+    def _sum_row(self, selector: Selector, dst: Pattern) -> bool:
+        """Whether the Scalar Engine adds up all free elements of each partition into a column."""
+        reduction, column = self.nest.reduction, _flat(dst)
+        assert reduction is not None
+        is_sum = reduction.function == "add" and reduction.dtype is F32
+        if not is_sum or column.free > 1 or not selector.point.free:
+            return False
+        costs = self.context.costs
+        return sum_row(self.builder, costs, selector, self.nest.body, column)
 
     def _emit(self, instruction: Instr) -> None:
         self.builder.emit(instruction)

@@ -142,7 +142,7 @@ REFUSED: dict[str, View] = {
 OUTSIDE: dict[str, View] = {
     "slice": lambda t: t[:, 0:5],
     "integer": lambda t: t[:, 4],
-    "empty": lambda t: t[:, 2:2],
+    "backwards": lambda t: t[:, 2:1],
     "too many": lambda t: t[0, 0, 0, 0],
     "slice method": lambda t: t.slice(1, 0, 5),
     "select": lambda t: t.select(1, 4),

@@ -35,7 +35,7 @@ from glia.nki.tensors.indirect import StagedOperand, indirect_violation, stage_o
 from glia.nki.tensors.nki_object import NkiInstruction
 from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.nki.tensors.registers import VirtualRegister
-from glia.nki.tensors.views import pattern_signature
+from glia.nki.tensors.views import NO_ELEMENT, pattern_signature
 
 Arguments = dict[str, Any]
 MAX_SIGNATURES = 1 << 16  # legal signatures cached
@@ -59,11 +59,15 @@ def issue(
 
     `skips` predicates it on the scalar indices of its operands being in bounds; `names` are the
     documented ones of fields with another name, for errors. BrokenRule when no
-    engine may run it, NotInNki for arguments of the wrong type.
+    engine may run it, NotInNki for arguments of the wrong type. One that would write no element is
+    not issued.
     """
     loc = caller()
     operands = _operands_of(kind, arguments, loc)
     fields, indirect = operands.fields, operands.indirect
+    if operands.empty:
+        _require_empty_results(kind, arguments, operands.empty)
+        return NkiInstruction(with_defaults(kind, {**fields, "loc": loc}))
     loads = [
         _bind_index_register(session, function, fields, name, tensor) for name, tensor in indirect
     ]
@@ -104,6 +108,7 @@ class _Operands:
     signature: list[Any]
     indirect: list[tuple[str, NkiTensor]]  # operands that start at a run-time index
     staged: list[StagedOperand]  # operands with elements selected by an index
+    empty: list[NkiTensor]  # operands that name no element
 
 
 def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands:
@@ -112,6 +117,7 @@ def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands
     signature: list[Any] = []
     indirect: list[tuple[str, NkiTensor]] = []
     staged: list[StagedOperand] = []
+    empty: list[NkiTensor] = []
     for name, value in arguments.items():
         if value.__class__ is not NkiTensor:
             converted = value if value.__class__ is str else attribute(value, loc)
@@ -125,13 +131,24 @@ def _operands_of(kind: type[Instr], arguments: Arguments, loc: Loc) -> _Operands
             value = staged[-1].tile
         fields[name] = value.pattern
         signature.append(value.signature)
-        if value.fault:
+        if value.fault == NO_ELEMENT:
+            empty.append(value)
+        elif value.fault:
             value.require_inside()
         if value.indirection is not None:
             indirect.append((name, value))
         elif len(value.dims) > MOST_DIMS and kind.arrives != "natural":
             fields[name] = fold_dims(value.pattern)
-    return _Operands(fields, signature, indirect, staged)
+    return _Operands(fields, signature, indirect, staged, empty)
+
+
+def _require_empty_results(kind: type[Instr], arguments: Arguments, empty: list[NkiTensor]) -> None:
+    """ImpossibleTensor, which names an empty tensor, unless all that is written is empty."""
+    for name, declared in kind.operand_declarations.items():
+        value = arguments.get(name)
+        is_written = isinstance(value, NkiTensor) and declared.access != "reads"
+        if is_written and value.fault != NO_ELEMENT:
+            empty[0].require_inside()
 
 
 def _signature_part(value: Any) -> Any:

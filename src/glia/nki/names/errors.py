@@ -29,7 +29,7 @@ class BrokenRule(CompileError, NkiValidationError, AssertionError):
 class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, AssertionError):
     """An index or slice of a tensor is out of bounds.
 
-    Cause: a slice that ends after the last element (slices are not clamped), an empty slice, or
+    Cause: a slice that ends after the last element (slices are not clamped) or before its start, or
     more indices than dimensions.
     Fix: bound the slice by the tensor's shape, with min() for the last tile of a loop.
     Example: tile[:, 0:600] where tile has 512 columns.
@@ -37,7 +37,7 @@ class IndexOutsideTensor(CompileError, NkiValidationError, IndexError, Assertion
 
     code = "GLIA602"
     message = "index {index} is outside dimension {dimension} of a tensor of shape {shape}"
-    help = "slices are not clamped and not empty; bound the last one of a loop with min()"
+    help = "slices are not clamped; bound the last one of a loop with min()"
 
 
 class NotAnOutput(CompileError, NkiValidationError):

@@ -118,12 +118,17 @@ def validate_address(
 
 
 def validate_shape(shape: object, dtype: object, buffer: MemoryRegion) -> tuple[int, ...]:
-    """`shape` as a tuple of positive integers; ImpossibleTensor otherwise."""
+    """`shape` as a tuple of integers; ImpossibleTensor otherwise.
+
+    An extent may be 0 on chip, where a kernel allocates room for the part that is its own.
+    """
     if not isinstance(shape, tuple | list):
         refuse_tensor(shape, dtype, buffer, "a shape is a tuple of integers")
+    least = 0 if shape and buffer.is_on_chip else 1
     for extent in shape or (0,):
-        if not is_integer(extent) or extent < 1:
-            refuse_tensor(shape, dtype, buffer, "every extent is an integer of at least 1")
+        if not is_integer(extent) or extent < least:
+            problem = f"every extent is an integer of at least {least}"
+            refuse_tensor(shape, dtype, buffer, problem)
     for dim, extent in enumerate(shape):
         if dim and extent.__class__ is PartitionDim:
             refuse_tensor(

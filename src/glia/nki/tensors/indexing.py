@@ -34,7 +34,7 @@ def resolve_entry(entry: Any, dimension: int, shape: Shape) -> tuple[int | Affin
     if isinstance(entry, slice):
         return _resolve_slice(entry, dimension, shape)
     if isinstance(entry, DynamicSlice):
-        is_inside = 0 < entry.count <= extent
+        is_inside = 0 <= entry.count <= extent
         require_inside(is_inside, dimension, f"nl.ds(register, {entry.count})", shape)
         return entry.start.expression, 1, entry.count, False
     if isinstance(entry, VirtualRegister):
@@ -61,7 +61,7 @@ def _resolve_slice(
     start = start + extent if start < 0 else start
     stop = stop + extent if stop < 0 else stop
     text = f"{'' if entry.start is None else entry.start}:{stop}"
-    require_inside(0 <= start < stop <= extent, dimension, text, shape)
+    require_inside(0 <= start <= stop <= extent, dimension, text, shape)
     return start, step, -(-(stop - start) // step), False
 
 

@@ -96,7 +96,7 @@ class NkiTensor(RefusedOperators):
         self.layout = layout
         self.start: int | Affine = 0
         self.indirection: Indirection | None = None
-        self.fault = ""  # why an instruction cannot use it
+        self.fault = layout.fault  # why an instruction cannot use it
         self._pattern: Pattern | None = None
 
     def _derive(
@@ -134,7 +134,7 @@ class NkiTensor(RefusedOperators):
         view.layout = layout
         view.start = start
         view.indirection = self.indirection
-        view.fault = self.fault
+        view.fault = self.fault or layout.fault
         view._pattern = None
         return view
 
@@ -263,6 +263,8 @@ class NkiTensor(RefusedOperators):
     def __getitem__(self, key: Any) -> NkiTensor:
         """The view selected by integers, slices, nl.ds and `...`; slices are not clamped.
 
+        An empty slice makes a view of no element: an instruction that would write it does nothing.
+
         An integer drops its dimension, except the last of a tensor in HBM, and on chip the
         partitions and the last free dimension. IndexOutsideTensor when an index is out of range.
         """
@@ -354,7 +356,7 @@ class NkiTensor(RefusedOperators):
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """Elements start, start + step, ... below `end` of a dimension; bounds are not clamped."""
         dim = self._dimension(dim)
-        is_inside = 0 <= start < end <= self.shape[dim] and step >= 1
+        is_inside = 0 <= start <= end <= self.shape[dim] and step >= 1
         require_inside(is_inside, dim, f"{start}:{end}", self.shape)
         return self._slice_dim(dim, start, -(-(end - start) // step), step)
 

@@ -12,6 +12,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import DType
 from glia.isa.operand import Dims, Memory, Pattern, row_major
 
+NO_ELEMENT = "it names no element"  # the fault of an empty view
 MAX_EXPRESSIONS = 1 << 16
 MAX_LAYOUTS = 1 << 16
 MAX_CUTS = 1 << 12  # cached slices of one layout, and as many other views
@@ -45,12 +46,12 @@ class ViewLayout:
 
     It is the part of a view that rules of instructions depend on; tile and start are the rest.
     `operand_dims` and `operand_partition` are the dimensions and first partition as an operand:
-    on chip it has at least one free dimension.
+    on chip it has at least one free dimension. `fault` says why no instruction can use it.
     """
 
     __slots__ = (
-        "cuts", "derived", "dims", "is_on_chip", "operand_dims", "operand_partition", "partition",
-        "shape", "storage",
+        "cuts", "derived", "dims", "fault", "is_on_chip", "operand_dims", "operand_partition",
+        "partition", "shape", "storage",
     )  # fmt: skip
 
     def __init__(self, dims: Dims, storage: StorageClass, partition: int | Affine) -> None:
@@ -59,6 +60,7 @@ class ViewLayout:
         self.partition = partition
         self.is_on_chip = storage.is_on_chip
         self.shape = tuple([count for _, count in dims])
+        self.fault = NO_ELEMENT if 0 in self.shape else ""
         self.operand_dims: Dims = (*dims, (1, 1)) if self.is_on_chip and len(dims) < 2 else dims
         self.operand_partition = as_affine(partition)
         self.cuts: dict[Cut, ViewLayout] = {}

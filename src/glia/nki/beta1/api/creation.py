@@ -69,10 +69,11 @@ def _split_blocks(
     """(block dimensions, tile dimensions): split before the partition dimension, on chip only."""
     at = next((i for i, n in enumerate(shape) if isinstance(n, par_dim)), 0)
     sizes = tuple(int(n) for n in shape)
-    if not sizes or any(n < 1 for n in sizes):
+    least = 0 if buffer.region.is_on_chip else 1
+    if not sizes or any(n < least for n in sizes):
         raise UnsupportedHere(
             what=f"a tensor of shape {sizes}",
-            why="every dimension has an element at least",
+            why=f"every dimension has {least} elements at least",
             loc=caller(),
         )
     if not buffer.region.is_on_chip:

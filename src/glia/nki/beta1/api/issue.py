@@ -64,6 +64,8 @@ class MaskedPart:
 
 def masked_part(mask: Any, shape: tuple[int, ...]) -> MaskedPart:
     """The part of a tile that a mask selects: a Mask, a truth value, or None for all of it."""
+    if 0 in shape:
+        return MaskedPart(shape, is_empty=True)
     if mask is None or mask is True or (isinstance(mask, np.bool_) and mask):
         return MaskedPart(shape)
     if isinstance(mask, bool | np.bool_):
@@ -420,6 +422,8 @@ def copy_into(slot: Tensor, value: Tensor, mask: Any = None) -> None:
             name="value", function="assignment", wanted="psum|sbuf", found="hbm", loc=caller()
         )
     frame = slot.frame
+    if not value.size:
+        return
     source = align_partition_start(frame, value.read_view())
     if source.size > slot.size:
         raise DestinationTooSmall(dst=slot.shape, src=source.shape, loc=caller())

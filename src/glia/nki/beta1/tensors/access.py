@@ -125,7 +125,10 @@ def partition_rank(is_kept: list[bool], partition: int) -> int:
 
 
 def _slice_range(entry: Any, extent: int) -> tuple[int, int, int]:
-    """(start, step, count), not clamped to the extent: a mask may exclude what is outside."""
+    """(start, step, count), not clamped to the extent: a mask may exclude what is outside.
+
+    A slice that ends where it starts is empty, as is any of a dimension without elements.
+    """
     if isinstance(entry, DynamicSlice):
         return 0, 1, entry.count
     if not isinstance(entry, slice):
@@ -136,10 +139,11 @@ def _slice_range(entry: Any, extent: int) -> tuple[int, int, int]:
     stop = extent if entry.stop is None else int(entry.stop)
     start = start + extent if start < 0 else start
     stop = stop + extent if stop < 0 else stop
-    count = -(-(stop - start) // step) if step > 0 else 0
-    if count < 1:
-        raise UnsupportedIndex(what=f"the empty slice {start}:{stop}:{step}", loc=caller())
-    return start, step, count
+    if extent == 0 and step > 0:
+        return 0, step, 0
+    if step < 1 or stop < start:
+        raise UnsupportedIndex(what=f"the slice {start}:{stop}:{step}", loc=caller())
+    return start, step, -(-(stop - start) // step)
 
 
 # --- index objects and tensors -----------------------------------------------------------------

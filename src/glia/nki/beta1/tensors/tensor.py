@@ -261,7 +261,8 @@ class Tensor:
         bounds = []
         for dim, entry in enumerate(access.entries):
             low, high = entry.value_range()
-            if dim != skipped and not 0 <= low <= high < self.shape[dim]:
+            is_inside = 0 in access.shape or 0 <= low <= high < self.shape[dim]
+            if dim != skipped and not is_inside:
                 bounds.append((dim, entry, self.shape[dim]))
         return tuple(bounds)
 

@@ -225,6 +225,7 @@ class Instr:
     read_when: ClassVar[Mapping[str, str]] = {}  # updated operand: attribute that is not 0 if read
     arrives_by_dma: ClassVar[bool] = False  # DMA engines, not a compute engine, touch the operands
     sums: ClassVar[Mapping[str, str]] = {}  # operand: attribute that is None where a sum goes on
+    maps_outer: ClassVar[bool] = False  # every index of an outermost free dimension by itself
     hints: ClassVar[tuple[str, ...]] = ()  # what changes no value: `compute` does not take it
     partly_written: ClassVar[tuple[str, ...]] = ()  # updated operands, perhaps uninitialized parts
     starts_anywhere: ClassVar[tuple[str, ...]] = ()  # operands that may start at any partition

@@ -65,6 +65,7 @@ class Activation(TableFunction):
     command: str = "idle"
     reduce_op: str = "add"
 
+    maps_outer = True
     indirect = Indirect(("dst", "data"), "data", ACTIVATION)
     cost_source = "NKI release 2.26.1, nki.isa.activation and activation_reduce"
     forms = (

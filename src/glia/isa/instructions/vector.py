@@ -68,6 +68,7 @@ class TensorTensor(Instr, engine="vector", engines=("vector", "gpsimd")):
     data2: Pattern = reads("SBUF", "PSUM")
     op: str
 
+    maps_outer = True
     indirect = Indirect(("dst", "data1"), "data1", TENSOR_TENSOR, engines=("vector", "gpsimd"))
     cost_source = FORMULAS
     forms = (Form(chosen("op", "data1", "data2", among=BINARY)),)
@@ -139,6 +140,7 @@ class TensorScalar(Instr, engine="vector", engines=("vector", "gpsimd", "scalar"
     reverse0: bool = False
     reverse1: bool = False
 
+    maps_outer = True
     indirect = Indirect(("dst", "data"), "data", TENSOR_SCALAR)
     cost_source = FORMULAS
     forms = (
@@ -224,6 +226,7 @@ class ScalarTensorTensor(Instr, engine="vector"):
     reverse0: bool = False
     reverse1: bool = False
 
+    maps_outer = True
     cost_source = FORMULAS
     forms = (Form(chosen("op1", FIRST_OF_TWO, "operand1", among=BINARY, exchanged="reverse1")),)
     rules = (
@@ -291,6 +294,7 @@ class TensorReduce(Instr, engine="vector"):
     axes: int = 1
     negate: bool = False
 
+    maps_outer = True
     arrives = "natural"
     indirect = Indirect(("dst", "data"), "data", REDUCE)
     cost_source = FORMULAS
@@ -341,6 +345,7 @@ class TensorCopy(Instr, engine="vector", engines=("vector", "scalar", "gpsimd"))
     dst: Pattern = writes("SBUF", "PSUM")
     src: Pattern = reads("SBUF", "PSUM")
 
+    maps_outer = True
     takes_packed: ClassVar[tuple[str, ...]] = ("dst", "src")
     indirect = Indirect(("dst", "src"), "src", COPY, engines=("vector", "scalar"))
     cost_source = FORMULAS
@@ -383,6 +388,7 @@ class TensorCopyPredicated(Instr, engine="vector"):
     predicate: Pattern = reads("SBUF", "PSUM", raw=True)
     reverse: bool = False
 
+    maps_outer = True
     indirect = Indirect(("dst", "predicate"), "predicate", PREDICATED)
     cost_source = FORMULAS
     forms = (Form(fixed("select", "predicate", "src", "dst", families=ANY)),)
@@ -423,6 +429,7 @@ class Reciprocal(Instr, engine="vector"):
     dst: Pattern = writes("SBUF", "PSUM")
     data: Pattern = reads("SBUF", "PSUM")
 
+    maps_outer = True
     cost_source = "NKI release 2.26.1, nki.isa.reciprocal"
     forms = (Form(fixed("reciprocal", "data")),)
     rules = (same_elements("dst", "data", source="NKI nki.isa.reciprocal"),)
@@ -446,6 +453,7 @@ class Memset(Instr, engine="vector", engines=("vector", "gpsimd")):
     dst: Pattern = writes("SBUF", "PSUM")
     value: float | int
 
+    maps_outer = True
     takes_packed: ClassVar[tuple[str, ...]] = ("dst",)
     cost_source = "NKI release 2.26.1, nki.isa.memset"
     rules = (

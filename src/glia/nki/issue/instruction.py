@@ -146,8 +146,9 @@ def _require_empty_results(kind: type[Instr], arguments: Arguments, empty: list[
     """ImpossibleTensor, which names an empty tensor, unless all that is written is empty."""
     for name, declared in kind.operand_declarations.items():
         value = arguments.get(name)
-        is_written = isinstance(value, NkiTensor) and declared.access != "reads"
-        if is_written and value.fault != NO_ELEMENT:
+        if declared.access == "reads" or not isinstance(value, NkiTensor):
+            continue
+        if value.fault != NO_ELEMENT:
             empty[0].require_inside()
 
 

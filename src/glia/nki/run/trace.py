@@ -107,6 +107,7 @@ def trace_launch(
     traced: list[Traced] = []
     for rank in range(max(1, ranks)):
         session = Recorder(target, rank, ranks)
+        session.merges_iterations = not as_written
         each = _record(launch, session)
         place_program = partial(_place, session=session, shared=shared, others=programs)
         program = change(each.programs[0]) if change else each.programs[0]
@@ -152,6 +153,7 @@ def _record(launch: Launch, session: Recorder) -> Traced:
         constants=session.constants,
         body=order_statements(session.body, session.orders, frozenset(session.addresses)),
         addresses=session.addresses,
+        notes=session.notes(),
     )
     return Traced(
         (program,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -63,6 +64,8 @@ class Recorder(Session):
         self.written: set[str] = set()  # tiles of HBM
         self.shared: set[str] = set()  # tiles of HBM that all cores have
         self.printed: list[PrintedTensor] = []
+        self.merges_iterations = True  # of parallel loops, where that takes less time
+        self._merged: Counter[tuple[Loc, int]] = Counter()  # loops, by line and iterations
         self._accumulation = AccumulationState()
         self._loops: tuple[_OpenLoop, ...] = ()
         # PSUM tile -> loops open at its last reset
@@ -97,6 +100,23 @@ class Recorder(Session):
         tile = self.new_tile(name, Memory.HBM, dtype, 1, contents.size)
         self.constants[tile.name] = contents
         return tile
+
+    def widened_tile(self, tile: Tile, count: int) -> Tile:
+        """A tile with room for `count` tiles like one that belongs to an iteration of a loop."""
+        stem = tile.name.partition("*")[0]
+        elements = count * tile.elements
+        return self.new_tile(f"{stem}*{count}", tile.memory, tile.dtype, tile.partitions, elements)
+
+    def record_merged(self, loc: Loc, iterations: int) -> None:
+        """Count a loop of which so many iterations became one."""
+        self._merged[loc, iterations] += 1
+
+    def notes(self) -> tuple[str, ...]:
+        """What was changed while the program was recorded."""
+        return tuple(
+            f"{iterations} iterations of the loop at {loc} run as one, {times} times"
+            for (loc, iterations), times in self._merged.items()
+        )
 
     # --- instructions --------------------------------------------------------------------------
 
@@ -193,6 +213,11 @@ class Recorder(Session):
             self.body.append(RegisterMove(register=register, value=value, loc=loc))
         test = RegisterAlu(register=more, op="less", a=at, b=limit, loc=loc)
         self.body.append(While((test,), more, body))
+
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the body of a loop on the device is being recorded."""
+        return bool(self._loops)
 
     def run_while(self, register: Affine, body: Callable[[], None], loc: Loc) -> None:
         """Emit a While; its body is recorded once."""

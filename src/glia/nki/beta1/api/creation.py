@@ -18,6 +18,7 @@ from glia.nki.beta1.errors import (
     UnsupportedHere,
 )
 from glia.nki.beta1.run.frame import Frame, require_frame
+from glia.nki.beta1.run.iterations import open_record
 from glia.nki.beta1.tensors.buffers import Buffer, sbuf, shared_hbm
 from glia.nki.beta1.tensors.dtypes import to_dtype_name, to_numpy_dtype
 from glia.nki.beta1.tensors.index import LoopIndex
@@ -244,10 +245,15 @@ def _traced_loop(
     """The indices of a loop whose body is traced once."""
     frame = require_frame("nl.affine_range")
     with frame.loop(place, is_affine=is_affine) as body:
+        record = open_record(frame, body, place) if is_affine else None
         for index in _loop_indices(args):
             body.begin()
+            if record is not None:
+                record.begin()
             yield index
             frame.flush()
+        if record is not None:
+            record.end()
 
 
 def affine_range(*args: Any, directives: Any = None) -> Iterator[LoopIndex]:

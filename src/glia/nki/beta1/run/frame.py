@@ -44,11 +44,13 @@ class LoopBody:
         self.scope = Scope()
         self.is_affine = False
         self.iteration = 0
+        self.own_tiles: set[str] = set()  # tiles that nothing outside of an iteration accesses
         self._written: dict[Any, int] = {}  # iteration that wrote each place of an outer tensor
 
     def enter(self, *, is_affine: bool) -> None:
         """Start the loop, possibly another time."""
         self.is_affine = is_affine
+        self.own_tiles.clear()
         self._written.clear()
 
     def record_write(self, place: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from glia.isa.instructions.vector import Memset
 from glia.nki.api import creation
 from glia.nki.beta1.errors import AllocatedKernelLimit, TooManyPartitions
-from glia.nki.beta1.run.frame import Frame
+from glia.nki.beta1.run.frame import Frame, Scope
 from glia.nki.beta1.tensors.buffers import Buffer
 from glia.nki.issue.instruction import issue
 from glia.nki.names.dtypes import DTYPES
@@ -177,7 +177,7 @@ class Storage:
         if self.region is MemoryRegion.psum:
             self._check_bank()
         name = self.name + (f"_{block}" if self.blocks else "")
-        tensor = allocate_unchecked(frame, self.shape, self.dtype, self.region, name)
+        tensor = allocate_unchecked(frame, self.shape, self.dtype, self.region, name, self.scope)
         return PhysicalTile(tensor, self.fill, holds_sums=not self.fill, last_block=block)
 
     def _check_bank(self) -> None:
@@ -246,9 +246,17 @@ def _ranges_overlap(one: AddressRange, two: AddressRange) -> bool:
 
 
 def allocate_unchecked(
-    frame: Frame, shape: tuple[int, ...], dtype: str, region: MemoryRegion, name: str
+    frame: Frame,
+    shape: tuple[int, ...],
+    dtype: str,
+    region: MemoryRegion,
+    name: str,
+    scope: Scope | None = None,
 ) -> NkiTensor:
-    """A tensor in a new tile, its capacity not checked: the compiler may spill it."""
+    """A tensor in a new tile, its capacity not checked: the compiler may spill it.
+
+    It lives as long as `scope`, by default the innermost one.
+    """
     session = frame.session
     stored = DTYPES[dtype]
     if session.widens_floats and stored.is_float:
@@ -257,6 +265,9 @@ def allocate_unchecked(
     tile = session.new_tile(
         name, region.memory, stored, math.prod(shape[:fixed]), math.prod(shape[fixed:])
     )
+    innermost = frame.bodies[-1]
+    if region.is_on_chip and scope in (None, innermost.scope):
+        innermost.own_tiles.add(tile.name)
     return NkiTensor(shape, dtype, tile, region)
 
 

@@ -68,6 +68,15 @@ class Orchestrator:
         except Exception as problem:
             raise ValidationException(str(problem)) from problem
 """
+VALIDATOR = """
+class OutputValidator:
+    def _compare_outputs(self, actual, golden, tolerance):
+        return all((abs(actual[n] - golden[n]) <= tolerance).all() for n in golden)
+"""
+QUANTISING = """
+def quantize_to_mx(data, out_x4_dtype):
+    return {"float8_e4m3fn_x4": 8}[out_x4_dtype]
+"""
 TESTS = """
 import os
 import time
@@ -92,6 +101,18 @@ def too_wide(x):
 @pytest.fixture
 def x():
     return np.ones((4, 4), np.float32)
+
+@pytest.mark.fast
+def test_packed(test_manager):
+    from nkilib_src.nkilib.core.utils.mx_torch_common import quantize_to_mx
+    from test.utils.output_validator import OutputValidator
+
+    x4 = dt.static_cast(np.array([1, 2, 3, 4], np.float32), nl.float8_e4m3fn_x4)
+    near = dt.static_cast(np.array([1, 2, 3.25, 4], np.float32), nl.float8_e4m3fn_x4)
+    compare = OutputValidator()._compare_outputs
+    assert compare({"x": near}, {"x": x4}, 0.25)
+    assert not compare({"x": near}, {"x": x4}, 0.125)
+    assert quantize_to_mx(None, x4.dtype) == quantize_to_mx(None, nl.float8_e4m3fn_x4) == 8
 
 @pytest.mark.fast
 class TestAdd:
@@ -134,8 +155,12 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     utils, tests = root / "test" / "utils", root / "test" / "integration" / "nkilib" / "core"
     for folder in (library, utils, tests):
         folder.mkdir(parents=True)
-    for folder in (root / "test", utils, library.parent):
+    quantising = library / "core" / "utils"
+    quantising.mkdir(parents=True)
+    for folder in (root / "test", utils, library.parent, quantising.parent, quantising):
         (folder / "__init__.py").touch()
+    (quantising / "mx_torch_common.py").write_text(QUANTISING)
+    (utils / "output_validator.py").write_text(VALIDATOR)
     (library / "__init__.py").write_text("OFFSET = 1.0\n")
     (root / "test" / "pytest.ini").write_text(INI)
     (root / "test" / "conftest.py").write_text(CONFTEST)
@@ -158,13 +183,13 @@ def harness_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("harness_only")
 def test_every_test_has_its_outcome(clone: Path) -> None:
     result = conform(clone, "--json", "--seconds", "3")
-    assert result.exit_code == 1 and "5 of 10 fail" in result.stderr
+    assert result.exit_code == 1 and "5 of 11 fail" in result.stderr
     tests = json.loads(result.stdout)["tests"]
     found = {each["test"].removeprefix("TestAdd::test_"): each for each in tests}
     assert {name: each["status"] for name, each in found.items()} == {
         "right": "pass", "wrong": "mismatch", "refused": "refused", "left_out": "skipped",
         "known": "skipped", "error": "error", "end": "error", "wait[0]": "pass",
-        "wait[60]": "too slow", "": "error",
+        "wait[60]": "too slow", "": "error", "test_packed": "pass",
     }  # fmt: skip
     assert found["refused"]["code"].startswith("GLIA")
     assert found["left_out"]["reason"] == "not today"
@@ -177,9 +202,9 @@ def test_every_test_has_its_outcome(clone: Path) -> None:
 
 @pytest.mark.usefixtures("harness_only")
 def test_kernels_run_compiled_too(clone: Path) -> None:
-    result = conform(clone, "--only", "test_add", "--limit", "3", "--compiled", "--json")
+    result = conform(clone, "--only", "test_add", "--limit", "4", "--compiled", "--json")
     statuses = [each["status"] for each in json.loads(result.stdout)["tests"]]
-    assert statuses == ["pass", "mismatch", "refused"]
+    assert statuses == ["pass", "pass", "mismatch", "refused"]
 
 
 @pytest.mark.usefixtures("harness_only")

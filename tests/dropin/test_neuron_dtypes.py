@@ -18,6 +18,7 @@ def test_four_values_are_packed_and_unpacked(name: str) -> None:
     np.testing.assert_array_equal(dt.static_cast(packed, np.float32), values)
     assert dt.static_cast(packed, name) is packed
     assert dt.sizeinbytes(name) == packed.itemsize
+    assert np.zeros(2, name).dtype == np.dtype(name) == packed.dtype
 
 
 def test_other_dtypes_keep_the_shape() -> None:

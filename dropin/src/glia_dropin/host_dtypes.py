@@ -1,7 +1,8 @@
 """`neuron_dtypes`: the dtypes of NKI as NumPy's, conversions of host arrays between them.
 
 A dtype is given as NumPy's or by its name, as `nki.language` has them. An element of a packed dtype
-holds four values along the last axis, which conversion to it makes a fourth as long.
+holds four values along the last axis, which conversion to it makes a fourth as long. NumPy finds
+packed dtypes by their names too, as it does those of ml_dtypes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ tfloat32 = DTYPES["tfloat32"].numpy
 float8_e4m3fn_x4 = DTYPES["float8_e4m3fn_x4"].numpy
 float8_e5m2_x4 = DTYPES["float8_e5m2_x4"].numpy
 float4_e2m1fn_x4 = DTYPES["float4_e2m1fn_x4"].numpy
+
+_BY_NAME: dict[str, Any] = np.sctypeDict
+_BY_NAME.update({name: each.numpy for name, each in DTYPES.items() if each.packs is not None})
 
 
 def static_cast(input_data: Any, dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Failures of the suite that are its own, and why."""
+"""Failures of the suite that are its own, or those of an earlier release, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from glia.conformance.nki_library.results import EXPLAINED, FAULTS, LibraryOutco
 
 @dataclass(frozen=True)
 class SuiteDefect:
-    """A failure that the suite's own files cause; `text` is a part of the reason."""
+    """A failure that the suite's own files cause; `text` is a part of its reason."""
 
     file: str  # how the path of the test file begins; "" for any
     text: str
@@ -29,6 +29,17 @@ DEFECTS = (
         "core/attention/test_gen_mask_tkg.py",
         "KeyError: 'mask_out_hbm'",
         "the test looks up an argument by another name than it gave it",
+    ),
+    SuiteDefect(
+        "core/max/test_cascaded_max_utils.py",
+        "(folded_load_store_dst_kernel), without",
+        "its kernel clears all rows on both cores, and does not wait before each writes its own",
+    ),
+    SuiteDefect(
+        "core/utils/test_quantize_to_mx.py",
+        "Validation failed for ['out_data_hbm'",
+        "the reference has the scales of earlier releases: since NKI 0.5 they are twice as large "
+        "(release notes of Neuron 2.31)",
     ),
     SuiteDefect(
         "experimental/subkernels/",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from glia.base.errors import CompileError
+from glia.conformance.nki_library.packed_dtypes import lend_packed_dtypes
 from glia.conformance.nki_library.results import ERROR, MISMATCH, PASS, REFUSED, SKIPPED
 from glia.conformance.nki_library.settings import ChildOptions
 from glia.conformance.nki_library.stand_ins import provide_modules
@@ -28,6 +29,7 @@ def pytest_sessionstart() -> None:
     """Declare what the suite's harness reads after a simulation and sets when it compiles only."""
     harness = importlib.import_module("test.utils.test_orchestrator")
     harness.Orchestrator._compiled_kernel = None
+    lend_packed_dtypes()
 
 
 def _write(**fields: Any) -> None:

@@ -36,7 +36,7 @@ from glia.graph.rules.constructors import (
     stack,
     take,
 )
-from glia.graph.rules.regions import all_nodes, tensor_types
+from glia.graph.rules.regions import first_operation_on
 from glia.options import CompileOptions
 
 log = logging.getLogger(__name__)
@@ -53,19 +53,10 @@ def expand_float64(graph: Graph, options: CompileOptions) -> Graph:
     """
     if options.f64 != "as-f32":
         return graph
-    wide = next((node for node in all_nodes(graph) if _is_wide(node)), None)
-    if wide is None:
+    if not (first := first_operation_on(_NARROW, graph)):
         return graph
-    log.warning(
-        "64-bit floats are computed in float32, first in %s%s",
-        wide.opcode,
-        f" at {wide.loc}" if str(wide.loc) else "",
-    )
+    log.warning("64-bit floats are computed in float32, first in %s", first)
     return retype(graph, Retyping(_NARROW, _SPECIAL, _enter, _leave))
-
-
-def _is_wide(node: Node) -> bool:
-    return any(kind.dtype in _NARROW for kind in tensor_types(node.type))
 
 
 def _enter(parameter: Parameter) -> tuple[Parameter, Node]:

@@ -25,6 +25,7 @@ from glia.graph.ops import (
 )
 from glia.graph.rules.constructors import convert, monoid_region
 from glia.graph.rules.driver import map_regions
+from glia.graph.rules.regions import operation_text
 from glia.options import DOWNCASTS, CompileOptions
 
 log = logging.getLogger(__name__)
@@ -62,11 +63,11 @@ class _Downcast:
         if changed is not rebuilt and name not in self._warned:
             self._warned.add(name)
             log.warning(
-                "--implicit-integer-downcast: %s of %s is computed in %s, first%s",
+                "--implicit-integer-downcast: %s of %s is computed in %s, first in %s",
                 name,
                 node.dtype,
                 "32 bits" if name == "pow" else _IN_FLOAT32,
-                f" at {node.loc}" if str(node.loc) else " in the module",
+                operation_text(node),
             )
         return changed
 

@@ -31,7 +31,7 @@ from glia.graph.rules.constructors import (
 from glia.graph.rules.control_flow import drop_identity_bitcast, merge_bitcasts
 from glia.graph.rules.driver import apply_rules
 from glia.graph.rules.inline_regions import inline
-from glia.graph.rules.regions import all_nodes, tensor_types
+from glia.graph.rules.regions import first_operation_on
 from glia.options import CompileOptions
 
 log = logging.getLogger(__name__)
@@ -48,21 +48,15 @@ def narrow_integers(graph: Graph, options: CompileOptions) -> Graph:
     """
     if options.native_int64 != "disabled":
         return graph
-    wide = next((node for node in all_nodes(graph) if _is_wide(node)), None)
-    if wide is None:
+    if not (first := first_operation_on(_NARROW, graph)):
         return graph
     log.warning(
-        "64-bit integers are computed in 32 bits, first in %s%s; leave out --native-int64 disabled"
+        "64-bit integers are computed in 32 bits, first in %s; leave out --native-int64 disabled"
         " to keep 64",
-        wide.opcode,
-        f" at {wide.loc}" if str(wide.loc) else "",
+        first,
     )
     graph = apply_rules(_split_boundary_words(graph), (drop_identity_bitcast, merge_bitcasts))
     return retype(graph, Retyping(_NARROW, _SPECIAL, lambda p: (p, p), lambda value, _: value))
-
-
-def _is_wide(node: Node) -> bool:
-    return any(kind.dtype in _NARROW for kind in tensor_types(node.type))
 
 
 def _split_boundary_words(graph: Graph) -> Graph:

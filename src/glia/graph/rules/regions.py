@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
+from glia.base.dtype import DType
 from glia.graph.ir import Graph, Node, Parameter, TensorType, TupleType, Type
 
 
@@ -26,6 +27,19 @@ def all_nodes(graph: Graph) -> Iterator[Node]:
         yield node
         for region in regions_of(node):
             yield from all_nodes(region)
+
+
+def operation_text(node: Node) -> str:
+    """An operation for messages: its opcode, and the user's line where that is known."""
+    return f"{node.opcode} at {node.loc}" if str(node.loc) else node.opcode
+
+
+def first_operation_on(dtypes: Container[DType], graph: Graph) -> str:
+    """The text of the first operation with a result of one of these dtypes; "" for none."""
+    for node in all_nodes(graph):
+        if any(kind.dtype in dtypes for kind in tensor_types(node.type)):
+            return operation_text(node)
+    return ""
 
 
 def tensor_types(kind: Type) -> tuple[TensorType, ...]:

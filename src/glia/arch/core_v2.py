@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from glia.arch.kit import Capability, Constant, build_arch, build_target
+from glia.arch.kit import Capability, Constant, build_arch, build_target, with_readings
+from glia.arch.readings import READINGS_V2
 
 _GUIDE = "Trainium/Inferentia2 architecture guide"
 _PERFORMANCE = "NKI performance guide"
@@ -63,6 +64,7 @@ CONSTANTS = {
     "strided_access_bytes": Constant(16, "bytes", _GUIDE, "high"),
     "strided_access_rate": Constant(0.5, "fraction", _GUIDE, "high"),
     "accumulator_read_cycles": Constant(64, "scalar cycles", _GUIDE, "high"),
+    "reciprocal_cycles": Constant(8, "vector cycles", f"{_ISA}.reciprocal", "high"),
     "activation_table_load_ns": Constant(368, "ns", "profile of ACT_TABLE_LOAD, Trn1", "medium"),
     "register_load_cycles": Constant(600, "cycles", f"{_ISA}.tensor_copy_dynamic_src", "high"),
     "sequencer_cycles": Constant(16, "cycles", "not published", "assumed"),
@@ -127,7 +129,7 @@ CAPABILITIES = {
     "has_indirect_views": Capability(False, "NKI nki.language.NkiTensor.indirect"),
 }
 
-CORE_V2 = build_arch("core_v2", 2, CONSTANTS, CAPABILITIES)
+CORE_V2 = build_arch("core_v2", 2, with_readings(CONSTANTS, READINGS_V2), CAPABILITIES)
 
 _TRAINIUM = "Trainium hardware page"
 _INFERENTIA2 = "Inferentia2 hardware page"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from glia.arch import core_v2
-from glia.arch.kit import Capability, Constant, build_arch, build_target
+from glia.arch.kit import Capability, Constant, build_arch, build_target, with_readings
+from glia.arch.readings import READINGS_V3
 
 _GUIDE = "Trainium2 architecture guide"
 _NKI = "NKI nki.isa"
@@ -37,6 +38,7 @@ CONSTANTS = core_v2.CONSTANTS | {
     "semaphore_wake_ns": Constant(19, "ns", f"{_OVERVIEW}, timeline", "medium"),
     "hbm_bytes_per_ns": Constant(716, "bytes/ns", "profiler flops to bandwidth ratio", "high"),
     "dma_bytes_per_ns": Constant(23, "bytes/ns", "DMA bandwidth guide", "high"),
+    "dma_descriptor_ns": Constant(4, "ns", f"{_PROFILE}: rows of 512 bytes and of 2 KiB", "medium"),
     "dma_issue_ns": Constant(88, "ns", f"{_OVERVIEW}, timeline", "medium"),
     "strided_access_rate": Constant(1.0, "fraction", "stated for NeuronCore-v2 only", "assumed"),
     "dma_hardware_issue_ns": Constant(600, "ns", "DGE deep dive", "high"),
@@ -73,7 +75,7 @@ CAPABILITIES = core_v2.CAPABILITIES | {
     "has_hardware_dge": Capability(True, f"{_NKI}.dma_copy"),
 }
 
-CORE_V3 = build_arch("core_v3", 3, CONSTANTS, CAPABILITIES)
+CORE_V3 = build_arch("core_v3", 3, with_readings(CONSTANTS, READINGS_V3), CAPABILITIES)
 
 TARGETS = (
     build_target(

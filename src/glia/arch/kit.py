@@ -7,11 +7,36 @@ instances that have it. Code elsewhere asks for a capability by name, never for 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-CONFIDENCES = ("high", "medium", "low", "assumed")
+SPREADS = {"high": 0.0, "medium": 0.1, "low": 0.25, "assumed": 0.5}  # to each side of a value
+CONFIDENCES = tuple(SPREADS)
+AGREEMENT = 0.25  # relative: publications that differ by less give the same constant
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one publication gives for a constant, low to high, and where it does."""
+
+    publication: str
+    low: float
+    high: float
+    where: str
+
+    def __post_init__(self) -> None:
+        if not (self.publication and self.where and self.low <= self.high):
+            raise ValueError(f"reading {self} needs a publication, a place in it and an interval")
+
+    @property
+    def middle(self) -> float:
+        return statistics.mean((self.low, self.high))
+
+    def supports(self, value: float) -> bool:
+        """Whether a value lies in the interval, or misses it by no more than AGREEMENT."""
+        return self.low * (1 - AGREEMENT) <= value <= self.high * (1 + AGREEMENT)
 
 
 @dataclass(frozen=True)
@@ -19,17 +44,43 @@ class Constant:
     """One published (or assumed) number of the hardware.
 
     confidence: "high" stated in text or by several measurements, "medium" one measurement or a
-    consistent inference, "low" read off one picture, "assumed" not published at all.
+    consistent inference, "low" read off one picture, "assumed" not published at all. `readings`
+    are what publications give, where it was read off measurements or they differ.
     """
 
     value: float
     unit: str
     source: str
     confidence: str
+    readings: tuple[Reading, ...] = ()
 
     def __post_init__(self) -> None:
         if self.confidence not in CONFIDENCES or not self.source or not self.unit:
             raise ValueError(f"constant {self.value} needs a unit, a source and a known confidence")
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The least and the greatest value that can be held: of all readings, else by confidence.
+
+        What a text states and no other publication doubts is exact.
+        """
+        if self.readings:
+            low, high = (r.low for r in self.readings), (r.high for r in self.readings)
+            return min(self.value, *low), max(self.value, *high)
+        part = SPREADS[self.confidence]
+        return self.value * (1 - part), self.value * (1 + part)
+
+    def leave_out(self, publication: str) -> Constant | None:
+        """The constant as the other publications give it; None where no other does."""
+        others = tuple(r for r in self.readings if r.publication != publication)
+        if len(others) == len(self.readings):
+            return self
+        if not others:
+            return None
+        if any(reading.supports(self.value) for reading in others):
+            return dataclasses.replace(self, readings=others)
+        middle = statistics.median(reading.middle for reading in others)
+        return dataclasses.replace(self, value=middle, readings=others)
 
 
 @dataclass(frozen=True)
@@ -112,6 +163,7 @@ class Arch:
     strided_access_bytes: int  # between elements: from here on an access runs at another rate
     strided_access_rate: float
     accumulator_read_cycles: float
+    reciprocal_cycles: float  # of the Vector Engine, for an element of a partition
     activation_table_load_ns: float
     register_load_cycles: float
     sequencer_cycles: float
@@ -152,6 +204,21 @@ class Arch:
     def sbuf_bytes(self) -> int:
         return self.partitions * self.sbuf_bytes_per_partition
 
+    def with_values(self, values: Mapping[str, float]) -> Arch:
+        """The core with other values of some constants, by their names."""
+        changed = {
+            name: dataclasses.replace(self.constants[name], value=value)
+            for name, value in values.items()
+        }
+        fields: dict[str, Any] = {}
+        for name, value in values.items():
+            head, _, tail = name.partition(".")
+            if tail:
+                fields.setdefault(head, dict(getattr(self, head)))[tail] = value
+            else:
+                fields[head] = value
+        return dataclasses.replace(self, constants={**self.constants, **changed}, **fields)
+
     @property
     def sources(self) -> dict[str, str]:
         """Where each number comes from, by name."""
@@ -165,6 +232,16 @@ class Arch:
     def cycles_to_ns(self, engine: str, cycles: float) -> float:
         """Cycles of an engine's clock in nanoseconds."""
         return cycles / self.clocks_ghz[engine]
+
+
+def with_readings(
+    constants: Mapping[str, Constant], readings: Mapping[str, tuple[Reading, ...]]
+) -> dict[str, Constant]:
+    """The constants, those named with their readings; KeyError for a name that is none."""
+    found = dict(constants)
+    for name, each in readings.items():
+        found[name] = dataclasses.replace(found[name], readings=each)
+    return found
 
 
 def build_arch(

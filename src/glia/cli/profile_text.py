@@ -14,8 +14,10 @@ MAX_OPERATORS = 8
 def profile_text(report: Profile) -> str:
     """Latency, traffic, utilisation, the critical path, and what the estimate leaves out."""
     cores = f"{len(report.cores)} cores" if report.cores else "one core"
+    low, high = report.latency_range_us
     lines = [
         f"latency          {report.latency_us:.2f} us (simulated, {cores} of {report.target.name})",
+        f"  may be         {low:.2f} to {high:.2f} us, as far as the constants are known",
         f"matrix peak used {report.mfu:.2%} (MFU, {report.flops} flops)",
         f"HBM traffic      {report.hbm_bytes} bytes, {report.hbm_gbps:.1f} GB/s",
         f"DMA traffic      {report.dma_bytes} bytes",

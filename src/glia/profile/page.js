@@ -361,7 +361,8 @@ function fillCards() {
   const busiest = Object.entries(data.engines).sort((a, b) => b[1].busy_us - a[1].busy_us)[0];
   const hbm = data.hbm_gbps / data.hbm_bytes_per_ns;
   const cards = [
-    [time(data.latency_us * 1000), "latency"],
+    [time(data.latency_us * 1000),
+      "latency, " + data.latency_range_us.map((us) => time(us * 1000)).join(" to ")],
     [percent(data.mfu), "of the 16-bit matrix peak"],
     [trim(data.hbm_gbps) + " GB/s", "HBM traffic, " + percent(hbm) + " of peak"],
     [percent(busiest[1].utilization), busiest[0] + " engine busy, the busiest"],

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from glia.profile.picture import render_svg
 from glia.profile.sources import SourceTime, time_by_line, time_by_operator
 from glia.profile.trace import perfetto_events
 from glia.timing.cores import simulate_cores
+from glia.timing.latency_range import latency_range
 from glia.timing.simulate import Timing, queue_track, simulate_timing
 
 
@@ -52,8 +54,9 @@ class Profile:
 
     def _repr_html_(self) -> str:
         """A summary for notebooks."""
+        low, high = self.latency_range_us
         facts = (
-            ("latency", f"{self.latency_us:,.2f} us"),
+            ("latency", f"{self.latency_us:,.2f} us ({low:,.2f} to {high:,.2f})"),
             ("of the 16-bit matrix peak", f"{self.mfu:.2%}"),
             ("HBM", f"{self.hbm_gbps:,.1f} GB/s"),
             ("instructions", f"{self.instructions:,}"),
@@ -70,6 +73,17 @@ class Profile:
     def latency_us(self) -> float:
         """From the start of the program on the core to its end, pre- and postamble included."""
         return self.timing.latency_ns / 1000
+
+    @cached_property
+    def latency_range_us(self) -> tuple[float, float]:
+        """The latency with the constants at the fast and at the slow end of what is published.
+
+        It says how well the constants are known, not what a vendor's compiler would do differently.
+        """
+        programs = [core.program for core in self.cores] or [self.program]
+        found = latency_range(programs, self.target.arch)
+        sooner, later = found.sooner_ns / 1000, found.later_ns / 1000
+        return max(0.0, self.latency_us - sooner), self.latency_us + later
 
     @property
     def engines(self) -> Mapping[str, EngineProfile]:
@@ -187,7 +201,8 @@ class Profile:
             "bandwidth": self.bandwidth.to_dict(),
         }
         cores = {"cores": self._core_rows()} if self.cores else {}
-        return self._summary() | where | cores
+        span = {"latency_range_us": list(self.latency_range_us)}
+        return self._summary() | span | where | cores
 
     def _core_rows(self) -> list[dict[str, object]]:
         return [

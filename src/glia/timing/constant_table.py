@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from glia.arch import ARCHS
+from glia.arch.kit import Constant, Reading
 from glia.timing.simulate import TIMED_CONSTANTS
 
 
 def timing_constants() -> list[str]:
-    """One line for each constant of the timing model, those with an assumed value first."""
+    """A line for each constant of the timing model, those with an assumed value first.
+
+    Under a constant that several publications give, or that was read off measurements, stand what
+    each gives, and the spread of all.
+    """
     rows = [
         (constant.confidence != "assumed", f"{arch.name} {name}", constant)
         for arch in ARCHS
         for name, constant in arch.constants.items()
         if name.partition(".")[0] in TIMED_CONSTANTS
     ]
-    return [
-        f"{name} = {constant.value:g} {constant.unit} [{constant.confidence}] {constant.source}"
-        for _, name, constant in sorted(rows, key=lambda row: row[0])
-    ]
+    lines = []
+    for _, name, constant in sorted(rows, key=lambda row: row[0]):
+        value, spread = f"{constant.value:g} {constant.unit}", ""
+        low, high = constant.spread
+        if low < high:
+            spread = f", {low:g} to {high:g}"
+        lines.append(f"{name} = {value}{spread} [{constant.confidence}] {constant.source}")
+        lines += [f"    {_reading_text(each, constant)}" for each in constant.readings]
+    return lines
+
+
+def _reading_text(reading: Reading, constant: Constant) -> str:
+    """What a publication gives, and whether the value taken is not that."""
+    span = f"{reading.low:g}" + (f" to {reading.high:g}" if reading.low < reading.high else "")
+    doubt = "" if reading.supports(constant.value) else " (contradicts)"
+    return f"{span} {constant.unit}{doubt}: {reading.publication}, {reading.where}"
 
 
 def assumed_constants() -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glia.arch import ARCHS
 from glia.isa.kit import ENGINES, Instr
 from glia.machine.columns.table import Columns, InstructionSpan, columns_of
 from glia.machine.columns.value_numbering import Array
@@ -164,14 +165,15 @@ class TimingPlan:
 def make_plan(program: Program, arch: Arch) -> TimingPlan:
     """The plan of a program: every kind of instruction costed once, names resolved to numbers.
 
-    Plans are kept in the program's cache, unless they are large.
+    Plans for the targets' own cores are kept in the program's cache, unless they are large.
     """
     cached = program.cache.get_or_create(_CachedPlans)
     for known, plan in cached:
         if known is arch:
             return plan
     plan = _make_plan(program, arch)
-    if len(plan.columns.instructions) <= MAX_CACHED_STEPS:
+    is_small = len(plan.columns.instructions) <= MAX_CACHED_STEPS
+    if is_small and any(arch is own for own in ARCHS):
         cached.append((arch, plan))
     return plan
 

@@ -439,8 +439,8 @@ class Reciprocal(Instr, engine="vector"):
         return np.float32(1) / data
 
     def cycles(self, arch: Arch) -> int:
-        """Eight cycles per element of a partition."""
-        return stream_cycles(arch, "vector", 8 * self.data.free)
+        """Eight cycles per element of a partition, as documented."""
+        return stream_cycles(arch, "vector", round(arch.reciprocal_cycles * self.data.free))
 
     @classmethod
     def example(cls) -> Self:

@@ -27,7 +27,8 @@ from glia.timing.registers import (
 
 FUNCTIONS = (
     "begin", "run", "next_engine", "advance_stream", "update_start", "awaited_units", "execute",
-    "start_product", "throttle", "hold_weights", "start_transfer", "serve_lane", "complete",
+    "start_product", "throttle", "hold_weights", "start_transfer", "serve_lane", "settle_lanes",
+    "complete",
     "count_up", "reserve_ring", "pass_barrier", "pass_decision", "next_outcome", "list_pending",
     "hold_at_rendezvous",
 )  # fmt: skip
@@ -56,6 +57,7 @@ def run(m: CoreRecord) -> int:
         engine = next_engine(m)
         if engine < 0:
             if engine == EngineState.FINISHED:
+                settle_lanes(m)
                 return StopReason.DONE
             if pass_barrier(m):
                 continue
@@ -378,6 +380,18 @@ def serve_lane(m: CoreRecord, lane: int, queue: int, begun: int, work: int) -> i
     return end
 
 
+def settle_lanes(m: CoreRecord) -> int:
+    """Nothing is over before each lane has done the work that its queues put off when sharing."""
+    queues = m.parameter[RunParameter.QUEUES]
+    place = 0
+    while place < LANES * queues:
+        if m.lane[place] > m.queue_end[place % queues]:
+            done = m.lane[place] + m.parameter[RunParameter.DMA_DONE]
+            m.core[CoreState.LAST] = max(m.core[CoreState.LAST], done)
+        place += 1
+    return 0
+
+
 def complete(m: CoreRecord, step: int, start: int, end: int, done: int, queued: int) -> int:
     """Record an execution from start to end, whose results and signals count from `done` on.
 
@@ -482,11 +496,15 @@ def pass_barrier(m: CoreRecord) -> int:
 
     Everything issued before is complete then, and semaphores count from 0.
     """
-    start = m.core[CoreState.LAST]
     engine = 0
     while engine < ENGINES:
         if m.start[engine] != EngineState.AT_BARRIER:
             return 0
+        engine += 1
+    settle_lanes(m)
+    start = m.core[CoreState.LAST]
+    engine = 0
+    while engine < ENGINES:
         start = max(start, m.waited[engine])
         engine += 1
     step = m.arg[m.place[0]]

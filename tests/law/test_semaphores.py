@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,9 @@ from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.sync import Barrier, RegisterAlu, RegisterMove
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorTensor
 from glia.isa.operand import Pattern, Tile
+from glia.machine.columns.table import columns_of
 from glia.machine.ir import Branch, Loop, Program, Statement, While
+from glia.machine.passes import insert_semaphores as insert_semaphores_module
 from glia.machine.passes.double_buffer import double_buffer
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
@@ -102,6 +105,36 @@ def straight(draw: st.DrawFn) -> tuple[Statement, ...]:
         )
 
     return only(draw(block()))
+
+
+@st.composite
+def line(draw: st.DrawFn) -> tuple[Statement, ...]:
+    """Instructions without control flow, on tiles whose places no variable moves."""
+    return tuple(draw(st.lists(instruction(()), min_size=1, max_size=40)))
+
+
+def aliased(of: Program, starts: list[int]) -> Program:
+    """The program with its tiles on chip at these addresses, which may overlap."""
+    names = [name for name, each in of.tiles.items() if each.memory.value != "HBM"]
+    return replace(of, addresses={**of.addresses, **dict(zip(names, starts, strict=False))})
+
+
+@settings(max_examples=150, deadline=None)
+@given(body=line(), starts=st.lists(st.integers(0, 5).map(lambda n: 32 * n), max_size=4))
+def test_straight_programs_get_the_same_waits_in_machine_code(
+    body: tuple[Statement, ...], starts: list[int]
+) -> None:
+    of = aliased(place(program(*body)), starts)
+    ways = []
+    for few in (-1, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(insert_semaphores_module, "FEW_INSTRUCTIONS", few)
+            ways.append(insert_semaphores(replace(of)))
+    assert ways[0].body == ways[1].body
+    for columns in map(columns_of, ways):
+        names = [columns.semaphores[number] for number in columns.waits.semaphore.tolist()]
+        assert names == [wait.semaphore for each in ways[0].instructions() for wait in each.waits]
+        assert columns.signals.semaphore.size == len(ways[0].body)
 
 
 def check(of: Program) -> None:

@@ -86,7 +86,7 @@ def step_tables(
     return {
         "cost": costs.number,
         "engine": costs.engine[costs.number],
-        "ports": _ports(program, columns, costs, arch),
+        "ports": memory_ports(program, columns, costs, arch),
         **signals,
         "unit": units,
         **_dependences(columns, costs, schedule, tiles),
@@ -153,7 +153,7 @@ def _signals(columns: Columns) -> tuple[Record, Array]:
     }, units
 
 
-def _ports(program: Program, columns: Columns, costs: Costs, arch: Arch) -> Array:
+def memory_ports(program: Program, columns: Columns, costs: Costs, arch: Arch) -> Array:
     """The memory ports a step shares with other engines, as bits.
 
     One for SBUF and one for all of PSUM where the core has such ports. Without a port for all of

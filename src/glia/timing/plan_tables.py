@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glia.base.native_records import as_words, words_of
 from glia.machine.columns.table import InstructionSpan
 from glia.machine.columns.value_numbering import Array
 from glia.timing.costs import PS, Cost, cycles_to_ps
@@ -67,11 +68,11 @@ def _tables(plan: TimingPlan, arch: Arch) -> Record:
     streams = EngineStreams(plan)
     tables: dict[str, Any] = {}
     tables |= streams.arrays()
-    tables |= _costs(plan)
+    tables |= cost_tables(plan.costs.distinct)
     tables |= plan.steps
-    tables["latency"] = [_latency(arch, name) for name in plan.engines]
+    tables["latency"] = [result_latency(arch, name) for name in plan.engines]
     tables |= _state(plan, arch, streams)
-    return {name: _as_words(values) for name, values in tables.items()}
+    return as_words(tables)
 
 
 def _with_state(arrays: Record) -> Record:
@@ -80,12 +81,6 @@ def _with_state(arrays: Record) -> Record:
     ends = np.cumsum([array.size for array in arrays.values()])
     parts = np.split(state, ends[:-1])
     return dict(zip(arrays, parts, strict=True)) | {"state": state}
-
-
-def _as_words(values: Any) -> Array:
-    """At least one word, so that every array has an address."""
-    array = np.asarray(values, np.int64).reshape(-1)
-    return array if array.size else np.zeros(1, np.int64)
 
 
 def _offsets(lists: Iterable[Sequence[Any]]) -> list[int]:
@@ -199,9 +194,9 @@ def _array(values: Array) -> array[int]:
     return array("q", values.astype(np.int64).tobytes())
 
 
-def _costs(plan: TimingPlan) -> dict[str, Any]:
+def cost_tables(costs: Sequence[Cost]) -> dict[str, Any]:
     """The table of costs and the lanes that transfers take."""
-    costs, tables = plan.costs.distinct, _Numbering()
+    tables = _Numbering()
     lanes = [_lane_shares(cost) for cost in costs]
     return {
         "kind": [KINDS[c.kind] for c in costs],
@@ -234,7 +229,7 @@ def _lane_shares(cost: Cost) -> list[tuple[int, int]]:
     return [(work, sum(1 << lane for lane in lanes)) for work, lanes in cost.transfer.lanes]
 
 
-def _latency(arch: Arch, engine: str) -> int:
+def result_latency(arch: Arch, engine: str) -> int:
     """From the end of an instruction's cycles, which include the gap to the next, to its result."""
     cycles = arch.latency_cycles.get(engine, 0) - arch.issue_gap_cycles.get(engine, 0)
     return cycles_to_ps(max(0, cycles), engine, arch)
@@ -243,11 +238,11 @@ def _latency(arch: Arch, engine: str) -> int:
 def _outcomes(ordinals: int, trips: Trips) -> Record:
     known = [trips.get(number, ()) for number in range(ordinals)]
     return {
-        "outcomes": _as_words(_offsets(known)),
-        "known_outcome": _as_words([value for each in known for value in each]),
-        "is_assumed": _as_words([0] * ordinals),
-        "seen": _as_words([0] * (ordinals * ENGINES)),
-        "left": _as_words([0] * (ordinals * ENGINES)),
+        "outcomes": words_of(_offsets(known)),
+        "known_outcome": words_of([value for each in known for value in each]),
+        "is_assumed": words_of([0] * ordinals),
+        "seen": words_of([0] * (ordinals * ENGINES)),
+        "left": words_of([0] * (ordinals * ENGINES)),
     }
 
 

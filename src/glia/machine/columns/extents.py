@@ -9,7 +9,7 @@ import numpy as np
 from glia.base.affine import ZERO
 from glia.isa.operand import Memory, Tile
 from glia.machine.columns.table import PatternTable
-from glia.machine.columns.value_numbering import Array, group_rows
+from glia.machine.columns.value_numbering import Array, group_rows, row_offsets
 from glia.machine.footprint import Footprint
 
 
@@ -17,9 +17,9 @@ from glia.machine.footprint import Footprint
 class Extents:
     """By row: bytes `first` to `last` of a tile in its rows `top` to `bottom`.
 
-    Rows of one `shape` differ in where they begin; `is_dense` where no byte between the first and
-    the last is left out. What loop variables or registers move has the extents of its tile and the
-    shape -1.
+    Rows of one `shape` touch runs of bytes that repeat alike; `is_dense` where no byte between the
+    first and the last is left out. What loop variables or registers move has the extents of its
+    tile and the shape -1.
     """
 
     first: Array
@@ -28,6 +28,19 @@ class Extents:
     bottom: Array
     shape: Array
     is_dense: Array
+    shapes: list[Footprint]  # one of each shape, at the start of its tile
+
+    def boxes(self, rows: Array) -> dict[str, Array]:
+        """The arrays of `box_rules.BoxRecord` for accesses by these patterns."""
+        names = ("first", "last", "top", "bottom", "shape", "is_dense")
+        steps = [step for each in self.shapes for step in each.steps]
+        counts = np.array([len(each.steps) for each in self.shapes], np.int64)
+        return {name: getattr(self, name)[rows] for name in names} | {
+            "width": np.array([each.width for each in self.shapes], np.int64),
+            "step": row_offsets(counts),
+            "step_size": np.array([size for size, _ in steps], np.int64),
+            "step_count": np.array([count for _, count in steps], np.int64),
+        }
 
 
 def extents_of(patterns: PatternTable) -> Extents:
@@ -44,13 +57,16 @@ def extents_of(patterns: PatternTable) -> Extents:
             strict=True,
         )
     ]
-    low, high, rows, dense = (
+    repeats: dict[object, int] = {}
+    shape = [repeats.setdefault((each.width, each.steps), len(repeats)) for each in known]
+    low, high, rows, dense, number = (
         np.array(values, np.int64)[shapes.number]
         for values in (
             [each.first for each in known],
             [each.last for each in known],
             [each.rows for each in known],
             [each.is_dense for each in known],
+            shape,
         )
     )
     start, top = patterns.offset.constant * width, patterns.partition.constant
@@ -60,8 +76,9 @@ def extents_of(patterns: PatternTable) -> Extents:
         last=np.where(moves, patterns.tile.map(_last_byte), start + high),
         top=np.where(moves, 0, top),
         bottom=np.where(moves, patterns.tile.map(lambda tile: tile.partitions - 1), top + rows - 1),
-        shape=np.where(moves, -1, shapes.number),
+        shape=np.where(moves, -1, number),
         is_dense=np.where(moves, 0, dense),
+        shapes=[known[shape.index(each)] for each in range(len(repeats))],
     )
 
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from glia.isa.operand import Signal, Wait
+import numpy as np
+
+from glia.isa.operand import Signal, Tile, Wait
 from glia.machine.columns.table import (
     AffineColumn,
     Columns,
     InstructionSpan,
+    PatternTable,
     SignalTable,
     WaitTable,
     cache_columns,
 )
 from glia.machine.columns.value_numbering import (
     Array,
+    DictionaryColumn,
     dictionary_encode,
+    group_column,
     integer_column,
     object_column,
+    ranks_within,
     row_offsets,
 )
 from glia.machine.ir import Block, Branch, Loop, Program, While, blocks
@@ -30,6 +37,54 @@ def share_columns(program: Program, other: Program) -> Program:
     columns = other.cache.get(Columns)
     if columns is not None:
         cache_columns(program, columns)
+    return program
+
+
+def rearrange(
+    program: Program, before: Columns, order: Array, tile: Array, tiles: Sequence[Tile]
+) -> Program:
+    """`program`, one block without waits, with its columns, taken from those of another.
+
+    Its instructions are those of `before` with the numbers `order`, and may have other tiles: row r
+    of the patterns of `before` is of tile `tiles[tile[r]]`.
+    """
+    patterns, nothing = before.patterns, np.zeros(0, np.int64)
+    counts = np.diff(patterns.begin)[order]
+    begin = row_offsets(counts)
+    rows = np.repeat(patterns.begin[order], counts) + ranks_within(counts)
+    used = group_column(tile[rows])
+
+    def moved(column: DictionaryColumn) -> DictionaryColumn:
+        return DictionaryColumn(column.number[rows], column.distinct)
+
+    def moved_affine(column: AffineColumn) -> AffineColumn:
+        return AffineColumn(column.constant[rows], moved(column.terms))
+
+    table = PatternTable(
+        begin=begin,
+        owner=np.repeat(np.arange(order.size), counts),
+        name=moved(patterns.name),
+        access=patterns.access[rows],
+        tile=DictionaryColumn(
+            used.number, [tiles[number] for number in tile[rows][used.first].tolist()]
+        ),
+        dtype=moved(patterns.dtype),
+        dims=moved(patterns.dims),
+        offset=moved_affine(patterns.offset),
+        partition=moved_affine(patterns.partition),
+    )
+    offsets, no_terms = np.zeros(order.size + 1, np.int64), DictionaryColumn(nothing, [])
+    columns = replace(
+        before,
+        instructions=[*program.instructions()],
+        body=(InstructionSpan(0, order.size),) if order.size else (),
+        form=group_column(before.form.number[order]),
+        family=group_column(before.family.number[order]),
+        patterns=table,
+        waits=WaitTable(offsets, nothing, AffineColumn(nothing, no_terms)),
+        signals=SignalTable(offsets, nothing, nothing),
+    )
+    cache_columns(program, columns)
     return program
 
 

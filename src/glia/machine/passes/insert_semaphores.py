@@ -32,6 +32,7 @@ from glia.machine.ir import (
     walk,
     with_blocks,
 )
+from glia.machine.passes.straight_waits import FEW_INSTRUCTIONS, is_straight, synchronise
 from glia.machine.queues import stream_of
 
 MAXIMUM_ACCESSES = 24  # recorded of a tile; more are summarised as accesses to all of it
@@ -398,6 +399,9 @@ def insert_semaphores(
     if body is not program.body:
         program = replace(program, body=body)
     columns = columns_of(program)
+    is_long = len(columns.instructions) > FEW_INSTRUCTIONS
+    if is_long and not after and is_straight(columns):
+        return synchronise(program, columns, _overlapping_in_hbm(program))
     analysis = _Analysis(program, columns, after)
     analysis.block(program.body)
     writer = _Writer(analysis.needs, analysis.touches.stream)

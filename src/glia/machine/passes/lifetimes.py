@@ -97,13 +97,26 @@ def find_lifetimes(program: Program, memories: Collection[Memory] = ON_CHIP) -> 
     numbers: dict[str, int] = {}
     named = patterns.tile.map(lambda tile: numbers.setdefault(tile.name, len(numbers)))
     rows = np.flatnonzero(patterns.tile.map(lambda tile: tile.memory in memories))
+    names = [*numbers]
+    if all(span.statement is None for span in columns.body):
+        return _in_one_block(names, named[rows], patterns.owner[rows])
     regions = _Regions(len(columns.instructions), columns.body)
     analysis = _Iterations(columns, regions, rows, named)
-    names = [*numbers]
     return {
         names[number]: analysis.lifetime(number, uses)
         for number, uses in analysis.scoped_uses.items()
     }
+
+
+def _in_one_block(names: list[str], tile: Array, position: Array) -> dict[str, Lifetime]:
+    """From first to last access; `position` has that of each access, to `tile`, in order."""
+    found = group_rows(tile)
+    last = np.zeros(found.first.size, np.int64)
+    np.maximum.at(last, found.number, position)
+    spans = zip(
+        tile[found.first].tolist(), position[found.first].tolist(), last.tolist(), strict=True
+    )
+    return {names[number]: Lifetime(begin, end) for number, begin, end in spans}
 
 
 class _Iterations:

@@ -6,16 +6,24 @@
 from __future__ import annotations
 
 from glia.base.native_records import Words, words
+from glia.machine.columns import box_rules
+from glia.machine.columns.box_rules import (  # noqa: F401 - compiled with the functions here
+    NONE,
+    BoxRecord,
+    covers,
+    extent_modulo,
+    interleave,
+    may_overlap,
+)
 
 MAXIMUM_LIVE = 64  # live accesses of a tile; with more all of the tile counts as live
-EVERYTHING = -1  # in `live`: all bytes of the tile
 FUNCTIONS = (
     "find_liveness", "pass_backward", "visit", "is_live", "kill", "covers_live", "make_live",
-    "overlaps", "covers", "covers_tile",
+    "covers_tile", *box_rules.FUNCTIONS,
 )  # fmt: skip
 
 
-class LivenessRecord:
+class LivenessRecord(BoxRecord):
     """The accesses to tiles on chip, grouped by tile and in program order."""
 
     tiles: Words = words("1", "tiles", "how many there are")
@@ -25,13 +33,7 @@ class LivenessRecord:
     position: Words = words("access", "instruction", "that accesses")
     is_read: Words = words("access", "flag", "it reads what it touches")
     is_full: Words = words("access", "flag", "it writes all that it touches and reads none of it")
-    first: Words = words("access", "bytes", "the first that it touches")
-    last: Words = words("access", "bytes", "the last that it touches")
-    top: Words = words("access", "rows", "the first that it touches")
-    bottom: Words = words("access", "rows", "the last that it touches")
-    shape: Words = words("access", "shape", "accesses of one shape differ in their start")
-    is_dense: Words = words("access", "flag", "it leaves out no byte between first and last")
-    live: Words = words("slot", "access", "whose bytes are read later")
+    live: Words = words("slot", "access", "whose bytes are read later; NONE: all of the tile")
     live_count: Words = words("1", "slots", "how many are in use")
     redefines: Words = words("access", "flag", "no byte of the tile is live before it")
     is_dead: Words = words("access", "flag", "a full write of which nothing is read")
@@ -92,7 +94,7 @@ def is_live(m: LivenessRecord, access: int) -> int:
     """Whether any byte of an access is read later."""
     slot = 0
     while slot < m.live_count[0]:
-        if m.live[slot] == EVERYTHING or overlaps(m, access, m.live[slot]):
+        if m.live[slot] == NONE or may_overlap(m, access, m.live[slot]):
             return 1
         slot += 1
     return 0
@@ -114,7 +116,7 @@ def kill(m: LivenessRecord, tile: int, access: int) -> int:
 
 def covers_live(m: LivenessRecord, tile: int, access: int, known: int) -> int:
     """Whether an access touches all of what a slot of `live` holds."""
-    if known == EVERYTHING:
+    if known == NONE:
         return covers_tile(m, tile, access)
     return covers(m, access, known)
 
@@ -123,36 +125,16 @@ def make_live(m: LivenessRecord, access: int) -> int:
     """Add what an access reads, unless it is covered already."""
     slot = 0
     while slot < m.live_count[0]:
-        if m.live[slot] == EVERYTHING or covers(m, m.live[slot], access):
+        if m.live[slot] == NONE or covers(m, m.live[slot], access):
             return 0
         slot += 1
     if slot == MAXIMUM_LIVE:
         slot = 0
-        m.live[slot] = EVERYTHING
+        m.live[slot] = NONE
     else:
         m.live[slot] = access
     m.live_count[0] = slot + 1
     return 0
-
-
-def overlaps(m: LivenessRecord, one: int, other: int) -> int:
-    """Whether the boxes of two accesses share a byte."""
-    if m.last[one] < m.first[other] or m.last[other] < m.first[one]:
-        return 0
-    if m.bottom[one] < m.top[other] or m.bottom[other] < m.top[one]:
-        return 0
-    return 1
-
-
-def covers(m: LivenessRecord, one: int, other: int) -> int:
-    """Whether every byte of the other is one of the first's."""
-    if m.first[one] > m.first[other] or m.last[one] < m.last[other]:
-        return 0
-    if m.top[one] > m.top[other] or m.bottom[one] < m.bottom[other]:
-        return 0
-    if m.is_dense[one]:
-        return 1
-    return m.shape[one] >= 0 and m.shape[one] == m.shape[other] and m.first[one] == m.first[other]
 
 
 def covers_tile(m: LivenessRecord, tile: int, access: int) -> int:

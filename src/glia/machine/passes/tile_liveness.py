@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from glia.base.native import Library
-from glia.base.native_records import arrays_of
+from glia.base.native_records import arrays_of, as_words
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.isa.rendezvous import CrossCoreInstr
@@ -105,14 +105,12 @@ def _record(columns: Columns, rows: Array, tile: Array, tiles: int) -> dict[str,
         "tile_bottom": [each.partitions - 1 for each in known],
         "position": owner, "is_read": access != WRITES,
         "is_full": is_full & (extents.shape[rows] >= 0),
-        "first": extents.first[rows], "last": extents.last[rows],
-        "top": extents.top[rows], "bottom": extents.bottom[rows],
-        "shape": extents.shape[rows], "is_dense": extents.is_dense[rows],
+        **extents.boxes(rows),
         "live": np.zeros(rules.MAXIMUM_LIVE + 1, np.int64), "live_count": np.zeros(1, np.int64),
         "redefines": nothing, "is_dead": nothing.copy(),
         "is_live_in": np.zeros(tiles, np.int64),
     }  # fmt: skip
-    return {name: np.ascontiguousarray(each, np.int64) for name, each in record.items()}
+    return as_words(record)
 
 
 def _writes_all(instruction: Instr) -> bool:
@@ -154,17 +152,20 @@ def _block_numbers(columns: Columns) -> Array:
     return result
 
 
-def replace_instructions(body: Block, changes: Mapping[int, Instr | None]) -> Block:
-    """The block with instructions replaced by number, or removed where None stands for them."""
-    return _Replacement(changes).block(body)
+def replace_instructions(body: Block, changes: Mapping[int, Instr | None], first: int = 0) -> Block:
+    """The block with instructions replaced by number, or removed where None stands for them.
+
+    Its first instruction has the number `first`.
+    """
+    return _Replacement(changes, first).block(body)
 
 
 class _Replacement:
     """Goes through blocks in program order, numbering their instructions."""
 
-    def __init__(self, changes: Mapping[int, Instr | None]) -> None:
+    def __init__(self, changes: Mapping[int, Instr | None], first: int) -> None:
         self.changes = changes
-        self.position = 0
+        self.position = first
 
     def block(self, body: Block) -> Block:
         result = []

@@ -16,13 +16,14 @@ from glia.machine.passes import liveness_rules
 from glia.machine.passes.tile_liveness import LIBRARY
 from glia.nki import isa as nisa
 from glia.nki import language as nl
+from glia.nki.back_end import straight_line
 from glia.nki.run.launch import bind
 from glia.nki.run.trace import trace_launch
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
 from law.kernels.random_kernels import STEPS, Step, argument, kernel_of
 
-NAMES = sorted(TARGETS)
+NAMES = [name for name, target in TARGETS.items() if target.arch.capabilities.has_nki]
 
 
 def compiled(kernel: Any, x: np.ndarray, target: str, **options: Any) -> Program:
@@ -106,6 +107,19 @@ def test_what_the_author_fixed_stays(strictly: bool, place: Any, kept: int) -> N
     assert fills(trace_launch(launch, TARGETS["trn2"], 0).programs[0]) == kept
 
 
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(STEPS, min_size=3, max_size=14), target=st.sampled_from(NAMES))
+def test_schedules_are_the_same_as_machine_code_and_in_python(
+    steps: list[Step], target: str
+) -> None:
+    ways = []
+    for few in (0, 1 << 30):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(straight_line, "FEW_NODES", few)
+            ways.append(compiled(kernel_of(steps), argument(steps), target))
+    assert ways[0] == ways[1]
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_liveness_is_the_same_as_machine_code_and_in_python(data: st.DataObject) -> None:
@@ -120,6 +134,7 @@ def test_liveness_is_the_same_as_machine_code_and_in_python(data: st.DataObject)
         "last": [a + b for a, b in zip(first, data.draw(column), strict=True)],
         "bottom": [a + b for a, b in zip(top, data.draw(column), strict=True)],
         "shape": data.draw(flag), "is_dense": data.draw(flag),
+        "width": [1, 4], "step": [0, 0, 1], "step_size": [8], "step_count": [3],
         "live": [0] * (liveness_rules.MAXIMUM_LIVE + 1), "live_count": [0],
         "redefines": [0] * count, "is_dead": [0] * count, "is_live_in": [0, 0],
     }  # fmt: skip

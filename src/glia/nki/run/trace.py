@@ -17,13 +17,14 @@ import numpy as np
 from glia.arch import Target
 from glia.base.garbage_collection import collector_paused
 from glia.isa.operand import Memory, Tile
+from glia.machine.columns.update import share_columns
 from glia.machine.ir import Binding, Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
+from glia.nki.back_end.back_end import BackEndChanges, run_back_end
 from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.errors import NotAnOutput
 from glia.nki.names.targets import platform_target
-from glia.nki.run.back_end import run_back_end
 from glia.nki.run.fit_on_chip import schedule_and_place
 from glia.nki.run.launch import (
     Launch,
@@ -59,7 +60,8 @@ class Traced:
     `programs` has one for each core. Their outputs are the kernel's results, in order, named
     `results`; then the arguments it writes, (argument, output) in `updated`; then those it prints.
     `structure` is the return value with None for each tensor; `fixed` names each program's tiles
-    with addresses chosen by the kernel.
+    with addresses chosen by the kernel; `changes` is what the back end changed in each program,
+    empty where it was not run.
     """
 
     programs: tuple[Program, ...]
@@ -68,6 +70,7 @@ class Traced:
     updated: tuple[tuple[str, str], ...]
     printed: tuple[PrintedOutput, ...]
     fixed: tuple[tuple[str, ...], ...] = ()
+    changes: tuple[BackEndChanges, ...] = ()
 
 
 def trace(
@@ -111,24 +114,32 @@ def trace_launch(
         each = _record(launch, session)
         place_program = partial(_place, session=session, shared=shared, others=programs)
         program = change(each.programs[0]) if change else each.programs[0]
-        if reorders and not as_written:
-            program = schedule_and_place(program, session, place_program)
-        elif as_written or session.keeps_order or session.orders:
-            program = place_program(program)
+        is_fixed = as_written or session.keeps_order or bool(session.orders)
+        if reorders or is_fixed:
+            if reorders and not as_written:
+                program = schedule_and_place(program, session, place_program)
+            else:
+                program = place_program(program)
+            after = producers_of(session.orders)
+            synchronised = insert_semaphores(program, after=after) if synchronises else program
         else:
-            program = place_program(run_back_end(program, session))
-        after = producers_of(session.orders)
-        programs.append(insert_semaphores(program, after=after) if synchronises else program)
+            compiled = run_back_end(program, session, place_program)
+            program = compiled.placed
+            synchronised = compiled.synchronised if synchronises else program
+            each = replace(each, changes=(compiled.changes,))
+        programs.append(synchronised)
         require_legal(programs[-1], target)
         traced.append(each)
         if not shared:
             shared = {name: program.addresses[name] for name in session.shared}
     fixed = tuple(names for each in traced for names in each.fixed)
+    changes = tuple(changed for each in traced for changed in each.changes)
     updated = tuple(dict.fromkeys(pair for each in traced for pair in each.updated))
     printed = tuple(output for each in traced for output in each.printed)
     return replace(
-        traced[0], programs=tuple(programs), updated=updated, printed=printed, fixed=fixed
-    )
+        traced[0], programs=tuple(programs), updated=updated, printed=printed, fixed=fixed,
+        changes=changes,
+    )  # fmt: skip
 
 
 def _record(launch: Launch, session: Recorder) -> Traced:
@@ -173,7 +184,8 @@ def _place(
               default=0)  # fmt: skip
     addresses = dict(program.addresses)
     addresses |= {name: at for name, at in shared.items() if name in session.shared}
-    return place(replace(program, addresses=addresses), shared=session.shared, hbm_start=end)
+    located = share_columns(replace(program, addresses=addresses), program)
+    return place(located, shared=session.shared, hbm_start=end)
 
 
 def _in_hbm(program: Program) -> list[Tile]:

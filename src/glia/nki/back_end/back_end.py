@@ -1,0 +1,97 @@
+"""The back end of kernels: it decides what their author has left open.
+
+See docs/decisions/back-end-of-kernels.md for what an author fixes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from glia.arch import Arch
+from glia.machine.ir import Program
+from glia.machine.passes.insert_semaphores import insert_semaphores
+from glia.machine.passes.on_chip_space import OnChipMemoryFull
+from glia.nki.back_end.plan import BackEndPlan
+from glia.nki.session.recorder import Recorder
+from glia.timing.errors import TimingTooLarge
+from glia.timing.simulate import simulate_timing
+
+
+@dataclass(frozen=True)
+class BackEndChanges:
+    """What the back end changed in a program of so many instructions.
+
+    `copies` are the tiles that were added for the `renamed` ones.
+    """
+
+    instructions: int
+    removed_fills: int = 0
+    renamed: int = 0
+    copies: int = 0
+    moved: int = 0
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A kernel's program with addresses, the same with semaphores, and what was changed in it."""
+
+    placed: Program
+    synchronised: Program
+    changes: BackEndChanges
+
+
+def run_back_end(
+    program: Program, session: Recorder, place: Callable[[Program], Program]
+) -> CompiledProgram:
+    """A kernel with the same results in less time; unchanged unless it takes less."""
+    plan, arch = BackEndPlan(program, session), session.target.arch
+    unchanged = BackEndChanges(plan.is_kept.size)
+    if not plan.promises_gain:
+        return _compile(program, place, unchanged)
+    with suppress(OnChipMemoryFull, TimingTooLarge):
+        changed = _compile(plan.apply(), place, _changes(plan))
+        took = _nanoseconds(changed, arch)
+        # as written it takes at least what its dependences cost, wherever its tiles lie
+        least = plan.written_ps / 1000 + arch.preamble_ns + arch.postamble_ns
+        if plan.is_one_line and took < least:
+            return changed
+        written = _compile(program, place, unchanged)
+        limit = _nanoseconds(written, arch)
+        return changed if took < limit or (took == limit and plan.removed) else written
+    return _compile(program, place, unchanged)
+
+
+def _compile(
+    program: Program, place: Callable[[Program], Program], changes: BackEndChanges
+) -> CompiledProgram:
+    placed = place(program)
+    return CompiledProgram(placed, insert_semaphores(placed), changes)
+
+
+def _nanoseconds(compiled: CompiledProgram, arch: Arch) -> float:
+    return simulate_timing(compiled.synchronised, arch, trace=False).latency_ns
+
+
+def _changes(plan: BackEndPlan) -> BackEndChanges:
+    order = plan.order[plan.is_kept[plan.order]].tolist()
+    return BackEndChanges(
+        instructions=plan.is_kept.size,
+        removed_fills=len(plan.removed),
+        renamed=plan.versions.renamed,
+        copies=len(plan.versions.copies),
+        moved=_moved(order),
+    )
+
+
+def _moved(order: Iterable[int]) -> int:
+    """The fewest instructions that have to move to get this order: all but the longest in order."""
+    ends: list[int] = []
+    count = 0
+    for number in order:
+        at = bisect_left(ends, number)
+        ends[at : at + 1] = [number]
+        count += 1
+    return count - len(ends)

@@ -1,0 +1,345 @@
+"""List scheduling of a straight line on in-order engines: functions that `base.native` compiles.
+
+Engines and DMA queues take time as `timing.events` says, in its words and units, with the waits
+that dependences need. Of the instructions that are near the oldest one left, and depend on nothing
+left, the next is the one that can start first. A given order takes time by the same rules: there
+every engine has its next instruction only. Times are picoseconds. `m` is the record that
+`nki.back_end.straight_line` makes.
+"""
+
+from __future__ import annotations
+
+from glia.base.native_records import Words, words
+from glia.nki.back_end.dependence_rules import COMPLETE, VISIBLE
+
+ENGINES, LANES = 5, 17
+TENSOR = 0
+NONE = -1
+COMPUTE, ACTIVATION, MATMUL, TRANSFER = 0, 1, 2, 3
+GIVEN, OLDEST, LONGEST = 0, 1, 2  # the order is given; of what can start alike, which is first
+MEMORIES = 2
+FUNCTIONS = (
+    "schedule", "reset", "follow_order", "find_heights", "fill", "choose", "is_better", "start_of",
+    "fits", "issue", "occupy", "occupy_array", "transfer", "serve_lane", "hold_tiles", "release",
+    "arrive",
+)  # fmt: skip
+
+
+class OrderRecord:
+    """The nodes of a straight line, the graph of their dependences, and the state of the core."""
+
+    nodes: Words = words("1", "nodes", "how many there are")
+    policy: Words = words("1", "policy", "GIVEN, OLDEST or LONGEST")
+    window: Words = words("1", "nodes", "how far behind the oldest one left a node is considered")
+    slack: Words = words("1", "ps", "starts so close count as equal")
+    wake: Words = words("1", "ps", "from completion to the start of who waits for it")
+    dma_start: Words = words("1", "ps", "from issuing a transfer to its first byte")
+    dma_done: Words = words("1", "ps", "from a transfer's last byte to its completion")
+    table_load: Words = words("1", "ps", "loading an activation table")
+    queues: Words = words("1", "queues", "the stride of a lane in `lane`")
+    latency: Words = words("engine", "ps", "from the end of an instruction to its result")
+    cost: Words = words("node", "cost", "what it costs")
+    engine: Words = words("node", "engine", "that issues it")
+    queue: Words = words("node", "queue", "it waits in; -1 for none")
+    weights: Words = words("node", "weights", "that a product holds; -1 for none")
+    ports: Words = words("node", "bits", "the memory ports it shares")
+    kind: Words = words("cost", "CostKind", "how its time is counted")
+    busy: Words = words("cost", "ps", "its engine is busy")
+    load: Words = words("cost", "ps", "loading its weights takes")
+    table: Words = words("cost", "table", "it needs; -1 for none")
+    generation: Words = words("cost", "ps", "making its descriptors takes")
+    skew: Words = words("cost", "ps", "added to a transfer's end")
+    cost_lane: Words = words("cost offsets", "share", "its shares of lanes")
+    lane_work: Words = words("share", "ps", "on each of its lanes")
+    lane_members: Words = words("share", "bits", "its lanes")
+    pred: Words = words("node offsets", "dependence", "what it depends on")
+    succ: Words = words("node offsets", "dependent", "what depends on it")
+    dependent: Words = words("dependent", "node", "that waits")
+    strength: Words = words("dependent", "strength", "how long it waits")
+    waiting: Words = words("node", "nodes", "that it depends on and that are left")
+    ready: Words = words("node", "ps", "when all it waits for has come")
+    height: Words = words("node", "ps", "the longest chain from its start to the end")
+    begin_tile: Words = words("node offsets", "use", "the tiles it uses, once each")
+    used_tile: Words = words("use", "tile", "that is used")
+    tile_memory: Words = words("tile", "memory", "0 for SBUF, 1 for PSUM")
+    tile_bytes: Words = words("tile", "bytes", "of a partition; 0 where it is placed already")
+    uses_left: Words = words("tile", "uses", "that are not issued yet")
+    is_held: Words = words("tile", "flag", "it is live")
+    held: Words = words("memory", "bytes", "of a partition that are live")
+    capacity: Words = words("memory", "bytes", "of a partition that may be live")
+    available: Words = words("slot", "node", "depends on nothing left and is near the oldest")
+    state: Words = words("State", "see State", "of the schedule")
+    free: Words = words("engine", "ps", "when it is free")
+    generator: Words = words("engine", "ps", "when the hardware that makes descriptors is free")
+    port: Words = words("port", "ps", "when a memory port is free")
+    queue_ready: Words = words("queue", "ps", "when its latest transfer was ready")
+    lane: Words = words("lane, queue", "ps", "when a lane is done with a queue's transfers")
+    is_issued: Words = words("node", "flag", "it has its place")
+    following: Words = words("node", "node", "that is next on its engine, where the order is given")
+    order: Words = words("place", "node", "the schedule; first the order that is given")
+
+
+AVAILABLE, OLDEST_LEFT, NEAR, ISSUED, LAST, SWAP, WEIGHTS, TABLE = 0, 1, 2, 3, 4, 5, 6, 7
+
+
+def schedule(m: OrderRecord) -> int:
+    """Fill `order`; returns when the last result is there."""
+    reset(m)
+    if m.policy[0] == LONGEST:
+        find_heights(m)
+    if m.policy[0] == GIVEN:
+        follow_order(m)
+    while m.state[ISSUED] < m.nodes[0]:
+        fill(m)
+        issue(m, choose(m))
+    return m.state[LAST]
+
+
+def reset(m: OrderRecord) -> int:
+    """Count what every node waits for."""
+    node = 0
+    while node < m.nodes[0]:
+        m.waiting[node] = m.pred[node + 1] - m.pred[node]
+        m.following[node] = NONE
+        node += 1
+    return 0
+
+
+def follow_order(m: OrderRecord) -> int:
+    """Let every node wait for the one before it on its engine in the given order."""
+    engine = 0
+    while engine < ENGINES:
+        before = NONE
+        place = 0
+        while place < m.nodes[0]:
+            node = m.order[place]
+            if m.engine[node] == engine:
+                if before >= 0:
+                    m.following[before] = node
+                    m.waiting[node] += 1
+                before = node
+            place += 1
+        engine += 1
+    return 0
+
+
+def find_heights(m: OrderRecord) -> int:
+    """Fill `height`, last node first."""
+    node = m.nodes[0] - 1
+    while node >= 0:
+        highest = 0
+        edge = m.succ[node]
+        while edge < m.succ[node + 1]:
+            highest = max(highest, m.height[m.dependent[edge]])
+            edge += 1
+        own = m.busy[m.cost[node]] + m.latency[m.engine[node]]
+        if m.kind[m.cost[node]] == TRANSFER:
+            own += m.dma_start[0] + m.dma_done[0]
+        m.height[node] = highest + own
+        node -= 1
+    return 0
+
+
+def fill(m: OrderRecord) -> int:
+    """Bring near nodes to `available`."""
+    while m.state[OLDEST_LEFT] < m.nodes[0] and m.is_issued[m.state[OLDEST_LEFT]]:
+        m.state[OLDEST_LEFT] += 1
+    end = min(m.nodes[0], m.state[OLDEST_LEFT] + m.window[0])
+    while m.state[NEAR] < end:
+        if m.waiting[m.state[NEAR]] == 0:
+            m.available[m.state[AVAILABLE]] = m.state[NEAR]
+            m.state[AVAILABLE] += 1
+        m.state[NEAR] += 1
+    return 0
+
+
+def choose(m: OrderRecord) -> int:
+    """The slot of the best of the available nodes that fit; that of the oldest if none does."""
+    best = NONE
+    best_start = 0
+    oldest = 0
+    slot = 0
+    while slot < m.state[AVAILABLE]:
+        node = m.available[slot]
+        if node < m.available[oldest]:
+            oldest = slot
+        if m.policy[0] == GIVEN or fits(m, node):
+            start = start_of(m, node)
+            if best == NONE or is_better(m, node, start, m.available[best], best_start):
+                best = slot
+                best_start = start
+        slot += 1
+    return oldest if best == NONE else best
+
+
+def is_better(m: OrderRecord, node: int, start: int, other: int, other_start: int) -> int:
+    """Whether a node goes first."""
+    if start + m.slack[0] < other_start:
+        return 1
+    if other_start + m.slack[0] < start:
+        return 0
+    if m.policy[0] == LONGEST and m.height[node] != m.height[other]:
+        return m.height[node] > m.height[other]
+    return node < other
+
+
+def fits(m: OrderRecord, node: int) -> int:
+    """Whether the tiles that begin to live with a node fit beside those that live."""
+    use = m.begin_tile[node]
+    added = 0
+    other = 0
+    while use < m.begin_tile[node + 1]:
+        tile = m.used_tile[use]
+        if not m.is_held[tile]:
+            if m.tile_memory[tile] == 0:
+                added += m.tile_bytes[tile]
+            else:
+                other += m.tile_bytes[tile]
+        use += 1
+    if added and m.held[0] + added > m.capacity[0]:
+        return 0
+    if other and m.held[1] + other > m.capacity[1]:
+        return 0
+    return 1
+
+
+def start_of(m: OrderRecord, node: int) -> int:
+    """When a node would start if it were next on its engine."""
+    cost = m.cost[node]
+    engine = m.engine[node]
+    start = max(m.free[engine], m.ready[node])
+    if m.kind[cost] == MATMUL and m.weights[node] != m.state[WEIGHTS]:
+        start = max(start, max(m.state[SWAP], m.ready[node]) + m.load[cost])
+    if m.generation[cost] > 0:
+        start = max(start, m.generator[engine])
+    return start
+
+
+def issue(m: OrderRecord, slot: int) -> int:
+    """Give the node in a slot the next place, and let time pass on its engine."""
+    node = m.available[slot]
+    m.state[AVAILABLE] -= 1
+    m.available[slot] = m.available[m.state[AVAILABLE]]
+    m.order[m.state[ISSUED]] = node
+    m.state[ISSUED] += 1
+    m.is_issued[node] = 1
+    hold_tiles(m, node)
+    done = occupy(m, node, start_of(m, node))
+    m.state[LAST] = max(m.state[LAST], done)
+    release(m, node, done)
+    return 0
+
+
+def occupy(m: OrderRecord, node: int, earliest: int) -> int:
+    """Execute a node; returns when its result is there."""
+    cost = m.cost[node]
+    engine = m.engine[node]
+    start = earliest
+    if m.kind[cost] == TRANSFER:
+        return transfer(m, node, start)
+    if engine == TENSOR:
+        return occupy_array(m, node, start)
+    if m.kind[cost] == ACTIVATION and m.table[cost] != m.state[TABLE]:
+        m.state[TABLE] = m.table[cost]
+        start += m.table_load[0]
+    port = 0
+    while m.ports[node] >> port > 0:
+        if m.ports[node] >> port & 1:
+            start = max(start, m.port[port])
+        port += 1
+    end = start + m.busy[cost]
+    port = 0
+    while m.ports[node] >> port > 0:
+        if m.ports[node] >> port & 1:
+            m.port[port] = end
+        port += 1
+    m.free[engine] = end
+    return end + m.latency[engine]
+
+
+def occupy_array(m: OrderRecord, node: int, start: int) -> int:
+    """Execute on the Tensor Engine, whose weights are loaded while it computes."""
+    cost = m.cost[node]
+    if m.kind[cost] == MATMUL:
+        m.state[WEIGHTS] = m.weights[node]
+        m.state[SWAP] = start
+    m.free[TENSOR] = start + m.busy[cost]
+    return m.free[TENSOR] + m.latency[TENSOR]
+
+
+def transfer(m: OrderRecord, node: int, start: int) -> int:
+    """Issue a transfer, in order on its queue, and serve it on its lanes."""
+    cost = m.cost[node]
+    queue = m.queue[node]
+    m.free[m.engine[node]] = start + m.busy[cost]
+    if m.generation[cost] > 0:
+        m.generator[m.engine[node]] = start + m.generation[cost]
+    ready = max(start + m.dma_start[0], m.queue_ready[queue])
+    m.queue_ready[queue] = ready
+    end = ready
+    share = m.cost_lane[cost]
+    while share < m.cost_lane[cost + 1]:
+        members = m.lane_members[share]
+        lane = 0
+        while members >> lane > 0:
+            if members >> lane & 1:
+                begun = max(ready, m.lane[lane * m.queues[0] + queue])
+                end = max(end, serve_lane(m, lane, queue, begun, m.lane_work[share]))
+            lane += 1
+        share += 1
+    return end + m.skew[cost] + m.dma_done[0]
+
+
+def serve_lane(m: OrderRecord, lane: int, queue: int, begun: int, work: int) -> int:
+    """When a lane has done a queue's work, sharing its time evenly with queues that have work."""
+    end = begun + work
+    other = 0
+    while other < m.queues[0]:
+        left = m.lane[lane * m.queues[0] + other] - begun
+        if other != queue and left > 0:
+            shared = min(work, left)
+            end += shared
+            m.lane[lane * m.queues[0] + other] += shared
+        other += 1
+    m.lane[lane * m.queues[0] + queue] = end
+    return end
+
+
+def hold_tiles(m: OrderRecord, node: int) -> int:
+    """Tiles begin to live at their first use and end at their last."""
+    use = m.begin_tile[node]
+    while use < m.begin_tile[node + 1]:
+        tile = m.used_tile[use]
+        if not m.is_held[tile]:
+            m.is_held[tile] = 1
+            m.held[m.tile_memory[tile]] += m.tile_bytes[tile]
+        m.uses_left[tile] -= 1
+        if m.uses_left[tile] == 0:
+            m.held[m.tile_memory[tile]] -= m.tile_bytes[tile]
+        use += 1
+    return 0
+
+
+def release(m: OrderRecord, node: int, done: int) -> int:
+    """Let the dependents of a node know; those that wait for nothing else become available."""
+    if m.following[node] >= 0:
+        arrive(m, m.following[node])
+    edge = m.succ[node]
+    while edge < m.succ[node + 1]:
+        other = m.dependent[edge]
+        if m.strength[edge] == COMPLETE:
+            m.ready[other] = max(m.ready[other], done + m.wake[0])
+        elif m.strength[edge] == VISIBLE and m.engine[node] != TENSOR:
+            m.ready[other] = max(m.ready[other], done)
+        arrive(m, other)
+        edge += 1
+    return 0
+
+
+def arrive(m: OrderRecord, node: int) -> int:
+    """Let a node wait for one less."""
+    m.waiting[node] -= 1
+    if m.waiting[node] == 0 and node < m.state[NEAR]:
+        m.available[m.state[AVAILABLE]] = node
+        m.state[AVAILABLE] += 1
+    return 0

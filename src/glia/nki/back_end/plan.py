@@ -1,0 +1,166 @@
+"""What the back end can change in a kernel: fills to remove, tiles to rename, an order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from glia.isa.instructions.vector import Memset
+from glia.isa.kit import Instr
+from glia.machine.columns.table import Columns, columns_of
+from glia.machine.columns.update import rearrange
+from glia.machine.ir import Program, Statement
+from glia.machine.passes.rename_tiles import TileVersions, find_versions, renamed_instructions
+from glia.machine.passes.tile_liveness import (
+    find_liveness,
+    replace_instructions,
+    rewritten_tiles,
+)
+from glia.nki.back_end import order_rules
+from glia.nki.back_end.straight_line import (
+    KernelTables,
+    ListPolicy,
+    StraightLine,
+    TileNumbers,
+    line_bounds,
+)
+from glia.nki.session.recorder import Recorder
+
+POLICIES = (
+    ListPolicy(order_rules.OLDEST, window=192),
+    ListPolicy(order_rules.OLDEST, window=192, slack_ps=300_000),
+    ListPolicy(order_rules.LONGEST, window=192),
+)
+FEWEST = 8  # instructions of a straight line that is scheduled
+LEAST_GAIN = 0.01  # of a kernel's time, predicted, for which it is changed
+
+
+class BackEndPlan:
+    """What can be changed in a kernel, and what that promises.
+
+    Instructions are named by number, as in `Columns`; `removed` are dead fills, `is_kept` are all
+    others, and `order` has the number of the instruction in each place.
+    """
+
+    def __init__(self, program: Program, session: Recorder) -> None:
+        self.program, self.session = program, session
+        self.columns: Columns = columns_of(program)
+        fills = self._fills()
+        names = {fill.dst.tile.name for fill in fills.values()}
+        liveness = find_liveness(program, rewritten_tiles(program) | names)
+        dead = {number for each in liveness.values() for number in each.dead_writes}
+        self.removed = sorted(dead & fills.keys())
+        self.is_kept = np.ones(len(self.columns.instructions), bool)
+        self.is_kept[self.removed] = False
+        self.versions: TileVersions = find_versions(program, liveness)
+        self.order = np.arange(self.is_kept.size)
+        self.written_ps, self.changed_ps = self._schedule()
+
+    def _fills(self) -> dict[int, Memset]:
+        """The memsets that may be removed, by number."""
+        instructions, form = self.columns.instructions, self.columns.form
+        fills = [isinstance(instructions[row], Memset) for row in form.first.tolist()]
+        found = {}
+        for number in np.flatnonzero(np.array(fills, bool)[form.number]).tolist():
+            instruction = instructions[number]
+            if isinstance(instruction, Memset) and id(instruction) not in self._in_order:
+                found[number] = instruction
+        return found
+
+    @cached_property
+    def _in_order(self) -> set[int]:
+        """The identities of the instructions in blocks whose order the kernel fixes."""
+        return {id(each) for each in self.session.in_order}
+
+    @property
+    def changes_tiles(self) -> bool:
+        """Whether fills are removed or tiles renamed."""
+        return bool(self.removed or self.versions.copies)
+
+    @property
+    def promises_gain(self) -> bool:
+        """Whether it may pay to change the kernel."""
+        gain = self.written_ps - self.changed_ps
+        if self.removed or gain > LEAST_GAIN * self.written_ps:
+            return True
+        return bool(self.versions.copies) and self._renames_inside
+
+    @property
+    def is_one_line(self) -> bool:
+        """Whether `written_ps` is the time of all of the kernel."""
+        straight = all(span.statement is None for span in self.columns.body)
+        return straight and not self._tables.is_fence.any()
+
+    @cached_property
+    def _tables(self) -> KernelTables:
+        chains = []
+        if self._in_order:
+            numbered = enumerate(self.columns.instructions)
+            chains = [[number for number, each in numbered if id(each) in self._in_order]]
+        return KernelTables(self.program, self.columns, self.session.target.arch, chains)
+
+    def _schedule(self) -> tuple[int, int]:
+        """Set `order`; the predicted picoseconds of all straight lines as written, and in order."""
+        patterns, versions = self.columns.patterns, self.versions
+        numbers = {tile.name: number for number, tile in enumerate(versions.tiles)}
+        names = patterns.tile.map(lambda tile: numbers[tile.name])
+        written = TileNumbers(self._tables, names, np.ones(self.is_kept.size, bool))
+        changed = written
+        if self.changes_tiles:
+            changed = TileNumbers(self._tables, versions.number, self.is_kept)
+        before = after = 0
+        for begin, end in self._lines():
+            line = StraightLine(written, begin, end)
+            other = StraightLine(changed, begin, end) if self.changes_tiles else line
+            took = line.picoseconds(np.arange(end - begin))
+            orders = [np.arange(other.nodes.size), *map(other.schedule, POLICIES)]
+            times = list(map(other.picoseconds, orders))
+            best = int(np.argmin(times))
+            self.order[other.nodes] = other.nodes[orders[best]]
+            before, after = before + took, after + min(times[best], took)
+        return before, after
+
+    def _lines(self) -> Iterator[tuple[int, int]]:
+        """The straight lines of the kernel's own block that are long enough to be scheduled."""
+        for span in self.columns.body:
+            if span.statement is None:
+                for begin, end in line_bounds(self._tables, span.begin, span.end):
+                    if end - begin >= FEWEST:
+                        yield begin, end
+
+    @property
+    def _renames_inside(self) -> bool:
+        """Whether tiles are renamed inside of loops and branches, which have no predicted time."""
+        owner = self.columns.patterns.owner[self.versions.number >= self.versions.known]
+        spans = (span for span in self.columns.body if span.statement is not None)
+        return any(((owner >= span.begin) & (owner < span.end)).any() for span in spans)
+
+    def apply(self) -> Program:
+        """The changed program."""
+        changes: dict[int, Instr | None] = {**renamed_instructions(self.columns, self.versions)}
+        changes |= dict.fromkeys(self.removed)
+        tiles = {**self.program.tiles, **{tile.name: tile for tile in self.versions.copies}}
+        body = tuple(self._statements(changes))
+        program = replace(self.program, body=body, tiles=tiles)
+        if any(span.statement is not None for span in self.columns.body):
+            return program
+        order = self.order[self.is_kept[self.order]]
+        return rearrange(program, self.columns, order, self.versions.number, self.versions.tiles)
+
+    def _statements(self, changes: dict[int, Instr | None]) -> Iterator[Statement]:
+        """The statements with instructions replaced or removed, in order."""
+        place = 0
+        for span in self.columns.body:
+            if span.statement is not None:
+                block = (self.program.body[place],)
+                place += 1
+                yield from replace_instructions(block, changes, span.begin)
+                continue
+            place += span.end - span.begin
+            for number in self.order[span.begin : span.end].tolist():
+                changed = changes.get(number, self.columns.instructions[number])
+                if changed is not None:
+                    yield changed

@@ -26,7 +26,7 @@ FUNCTIONS = (
 )  # fmt: skip
 
 
-class DependenceRecord(BoxRecord):
+class GraphRecord(BoxRecord):
     """The instructions of a straight line, which are nodes, and the dependences between them."""
 
     nodes: Words = words("1", "nodes", "how many there are")
@@ -55,7 +55,7 @@ class DependenceRecord(BoxRecord):
     slot: Words = words("node", "dependence", "of the present node on this one; -1 for none")
 
 
-def find_dependences(m: DependenceRecord) -> int:
+def find_dependences(m: GraphRecord) -> int:
     """Fill `pred`, `source` and `strength`; returns 0, or 1 where the space does not suffice."""
     node = 0
     while node < m.nodes[0]:
@@ -72,7 +72,7 @@ def find_dependences(m: DependenceRecord) -> int:
     return 0
 
 
-def depend_on_chains(m: DependenceRecord, node: int) -> int:
+def depend_on_chains(m: GraphRecord, node: int) -> int:
     """What keeps its order whatever it touches: registers, generators, blocks in written order."""
     link = m.chain[node]
     while link >= 0:
@@ -84,7 +84,7 @@ def depend_on_chains(m: DependenceRecord, node: int) -> int:
     return 0
 
 
-def depend_on_tiles(m: DependenceRecord, node: int) -> int:
+def depend_on_tiles(m: GraphRecord, node: int) -> int:
     """Depend on earlier accesses, then remember the node's own; returns 1 without space."""
     access = m.begin[node]
     while access < m.begin[node + 1]:
@@ -106,7 +106,7 @@ def depend_on_tiles(m: DependenceRecord, node: int) -> int:
     return 0
 
 
-def strength_of(m: DependenceRecord, node: int, access: int, entry: int) -> int:
+def strength_of(m: GraphRecord, node: int, access: int, entry: int) -> int:
     """How much of what it waits for has to have happened."""
     if are_apart(m, node, m.entry_node[entry]):
         return COMPLETE
@@ -115,12 +115,12 @@ def strength_of(m: DependenceRecord, node: int, access: int, entry: int) -> int:
     return ORDER
 
 
-def are_apart(m: DependenceRecord, one: int, other: int) -> int:
+def are_apart(m: GraphRecord, one: int, other: int) -> int:
     """Whether two nodes complete in different streams, or in one that tells nothing."""
     return m.queue[one] >= 0 or m.queue[other] >= 0 or m.engine[one] != m.engine[other]
 
 
-def depend(m: DependenceRecord, source: int, strength: int) -> int:
+def depend(m: GraphRecord, source: int, strength: int) -> int:
     """Add a dependence of the present node, or strengthen the one there is."""
     known = m.slot[source]
     if known >= 0:
@@ -134,7 +134,7 @@ def depend(m: DependenceRecord, source: int, strength: int) -> int:
     return 0
 
 
-def add_entry(m: DependenceRecord, node: int, access: int) -> int:
+def add_entry(m: GraphRecord, node: int, access: int) -> int:
     """Remember an access; a write forgets what it covers."""
     tile = m.tile[access]
     if m.is_write[access]:
@@ -152,7 +152,7 @@ def add_entry(m: DependenceRecord, node: int, access: int) -> int:
     return 0
 
 
-def forget(m: DependenceRecord, tile: int, access: int) -> int:
+def forget(m: GraphRecord, tile: int, access: int) -> int:
     """Drop the remembered accesses that a write covers."""
     before = NONE
     entry = m.known[tile]
@@ -172,7 +172,7 @@ def forget(m: DependenceRecord, tile: int, access: int) -> int:
     return 0
 
 
-def join(m: DependenceRecord, tile: int, node: int) -> int:
+def join(m: GraphRecord, tile: int, node: int) -> int:
     """Let the present node stand for all accesses that are remembered: it comes after them."""
     entry = m.known[tile]
     while entry >= 0:

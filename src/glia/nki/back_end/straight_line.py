@@ -28,7 +28,7 @@ from glia.timing.plan_tables import cost_tables, result_latency
 FEW_NODES = 200  # up to so many are faster in Python than compiling the rules
 DEPENDENCES = Library(
     dependence_rules, dependence_rules.FUNCTIONS,
-    tuple(arrays_of(dependence_rules.DependenceRecord)),
+    tuple(arrays_of(dependence_rules.GraphRecord)),
 )  # fmt: skip
 ORDERS = Library(order_rules, order_rules.FUNCTIONS, tuple(arrays_of(order_rules.OrderRecord)))
 MEMORIES = (Memory.SBUF, Memory.PSUM)

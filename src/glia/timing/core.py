@@ -35,6 +35,9 @@ MOST_STEPS = 400_000_000  # that are executed one by one: half a minute
 MAX_TIME = 1 << 61  # picoseconds: 26 days, and counts fit into 64 bits with it
 MOST_MOMENTS = 1 << 26  # that the rings of all semaphores keep
 LIBRARY = Library(events, events.FUNCTIONS, tuple(arrays_of(CoreRecord)))
+# for programs that are over before code would be optimised
+QUICK = Library(events, events.FUNCTIONS, tuple(arrays_of(CoreRecord)), is_optimised=False)
+SHORT = 50_000  # steps without loops
 
 
 CONTINUED = (
@@ -155,7 +158,8 @@ class CoreTimer:
     def _bind(self) -> Callable[[str], int]:
         """A function that calls a rule by name; valid until an array of the record is replaced."""
         if self.is_native:
-            return LIBRARY.bind(self.record)
+            is_short = not self.plan.slots and len(self.plan.columns.instructions) < SHORT
+            return (QUICK if is_short else LIBRARY).bind(self.record)
         return lambda name: LIBRARY.call(name, self.record, is_native=False)
 
     def _grow(self) -> None:

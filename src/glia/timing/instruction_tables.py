@@ -39,7 +39,12 @@ SBUF_PORT_ENGINES = ("vector", "gpsimd")
 PSUM_PORT_ENGINES = ("vector", "scalar")
 
 FEW_STEPS = 500  # up to so many are faster in Python than compiling the rules
-LIBRARY = Library(writers, writers.FUNCTIONS, tuple(arrays_of(DependenceRecord)))
+LIBRARY = Library(
+    writers,
+    writers.FUNCTIONS,
+    tuple(arrays_of(DependenceRecord)),
+    is_optimised=False,
+)
 
 Record = dict[str, Array]
 

@@ -21,8 +21,13 @@ from glia.machine.columns.value_numbering import Array, group_rows, row_offsets
 from glia.machine.ir import Block, Program, with_blocks
 from glia.machine.passes import liveness_rules as rules
 
-FEW_ACCESSES = 500  # up to so many are faster in Python than compiling the rules
-LIBRARY = Library(rules, rules.FUNCTIONS, tuple(arrays_of(rules.LivenessRecord)))
+FEW_ACCESSES = 1000  # up to so many are faster in Python than compiling the rules
+LIBRARY = Library(
+    rules,
+    rules.FUNCTIONS,
+    tuple(arrays_of(rules.LivenessRecord)),
+    is_optimised=False,
+)
 
 
 @dataclass(frozen=True)

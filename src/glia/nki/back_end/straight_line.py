@@ -25,12 +25,17 @@ from glia.timing.costs import PS, Costs, cost_instructions
 from glia.timing.instruction_tables import memory_ports
 from glia.timing.plan_tables import cost_tables, result_latency
 
-FEW_NODES = 200  # up to so many are faster in Python than compiling the rules
+FEW_NODES = 64  # up to so many are faster in Python than compiling the rules
 DEPENDENCES = Library(
     dependence_rules, dependence_rules.FUNCTIONS,
-    tuple(arrays_of(dependence_rules.GraphRecord)),
+    tuple(arrays_of(dependence_rules.GraphRecord)), is_optimised=False,
 )  # fmt: skip
-ORDERS = Library(order_rules, order_rules.FUNCTIONS, tuple(arrays_of(order_rules.OrderRecord)))
+ORDERS = Library(
+    order_rules,
+    order_rules.FUNCTIONS,
+    tuple(arrays_of(order_rules.OrderRecord)),
+    is_optimised=False,
+)
 MEMORIES = (Memory.SBUF, Memory.PSUM)
 PORTS = 64
 Record = dict[str, Array]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from calibration_costs import cost_lines
 from calibration_rows import EXCLUDED, FITS, Row, every_row
+from calibration_sources import Found, left_out, of_page, source_lines
 
 GOAL_MEAN, GOAL_WORST, GOAL_GEMM = 0.10, 0.25, 0.10
 REPORT = Path(__file__).with_name("CALIBRATION.md")
@@ -80,7 +81,21 @@ def table_of(results: list[Result]) -> list[str]:
     return lines
 
 
-def report_of(results: list[Result]) -> str:
+def by_source() -> list[Found]:
+    """Every publication left out, those of calibration first."""
+    found = left_out(list(every_row()))
+    kernels = REPORT.with_name("SEQUENCES.md"), REPORT.with_name("HELD_OUT.md")
+    found.append(of_page(kernels[0], "ucb-bar/autocomp, Trn1: sequences", lambda _: True))
+    for name, title in (
+        ("NKI library, one core of Trn2", "NKI library, one core"),
+        ("NKI library, two cores of Trn2", "NKI library, two cores"),
+        ("NKI Beta 1 samples, Trn1", "NKI Beta 1 samples"),
+    ):
+        found.append(of_page(kernels[1], name, lambda h, t=title: h.startswith(t), rank=False))
+    return found
+
+
+def report_of(results: list[Result], sources: list[Found]) -> str:
     """CALIBRATION.md."""
     fitted, held_out, contradicted = split(results)
     lines = ["# Calibration of the timing model", ""]
@@ -98,6 +113,18 @@ def report_of(results: list[Result]) -> str:
               "are in no mean. No mechanism that gives both times is documented.", ""]  # fmt: skip
     lines += table_of(contradicted)
     lines += ["", *(f"* {r.row.name}: {r.row.contradicted_by}" for r in contradicted)]
+    lines += ["", "## By source left out", ""]
+    lines += [
+        "Each publication's rows, predicted with the constants that the others give",
+        "(`glia explain timing` lists what each gives); a constant that no other determines",
+        "keeps its value and is named below: the rows that it was read off are no test of it.",
+        "Contradicted rows are left out. The kernels of SEQUENCES.md and HELD_OUT.md ran as they",
+        "are published; nothing was fitted to them but the rate of transposing transfers on",
+        "Trn1. Goal: 12 % mean absolute, 5 % median, rank 0.95. The rank of sequences is the",
+        "least of them; others are over all rows.",
+        "",
+    ]
+    lines += source_lines(sources)
     lines += ["", "## What was fitted to what", ""]
     lines += ["Most constants are stated in a document. These were read off measurements, and so",
               "off rows above; on all other rows of the same generation the mean absolute error is",
@@ -148,7 +175,7 @@ def main(text: str = "") -> int:
     for title, part in zip(titles, split(results), strict=True):
         print("\n".join(f"{title}: {line}" for line in summary_of(part)) if part else "")
     if not text:
-        REPORT.write_text(report_of(results))
+        REPORT.write_text(report_of(results, by_source()))
     known = [result for result in results if not result.row.contradicted_by]
     gemms = [abs(r.error) for r in known if r.row.name.startswith("GEMM")]
     is_met = mean_error(known) <= GOAL_MEAN and max(gemms, default=0) <= GOAL_GEMM

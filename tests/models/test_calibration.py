@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from glia.arch import TARGETS, readings
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -25,6 +28,11 @@ def results(benchmark):
     return benchmark.calibrate()
 
 
+@pytest.fixture(scope="module")
+def sources(benchmark):
+    return benchmark.by_source()
+
+
 def test_the_mean_error_and_the_worst_are_within_the_goals(benchmark, results) -> None:
     known = [r for r in results if not r.row.contradicted_by]
     assert benchmark.mean_error(known) <= benchmark.GOAL_MEAN
@@ -39,9 +47,36 @@ def test_every_matrix_product_is_within_a_tenth(benchmark, results) -> None:
     assert not [benchmark.line_of(r) for r in gemms if abs(r.error) > benchmark.GOAL_GEMM]
 
 
-def test_the_report_is_what_the_model_gives_now(benchmark, results) -> None:
+def test_the_report_is_what_the_model_gives_now(benchmark, results, sources) -> None:
     written = benchmark.REPORT.read_text()
-    assert written == benchmark.report_of(results), "run `make calibrate`"
+    assert written == benchmark.report_of(results, sources), "run `make calibrate`"
+
+
+def test_each_publication_is_predicted_with_the_constants_of_the_others(
+    benchmark, results, sources
+) -> None:
+    """Those of one kernel or picture say little alone."""
+    import calibration_sources
+
+    names = set(calibration_sources.PUBLICATIONS.values())
+    own = [found for found in sources if found.name in names]
+    known = [r for r in results if not r.row.contradicted_by]
+    assert sum(len(found.published) for found in own) == len(known)
+    for found in own:
+        errors = np.array(found.predicted) / np.array(found.published) - 1
+        if len(errors) > 2:
+            assert np.abs(errors).mean() <= 0.12 and abs(np.median(errors)) <= 0.05, found.name
+
+
+def test_leaving_a_publication_out_changes_constants_and_brings_them_back(benchmark) -> None:
+    import calibration_sources
+
+    before = dict(TARGETS)
+    with calibration_sources.constants_without(readings.PROFILER) as (alone, others):
+        assert "core_v3 latency_cycles.vector" in alone
+        assert "core_v3 issue_gap_cycles.vector 67 -> 80" in others
+        assert TARGETS["trn2"].arch.issue_gap_cycles["vector"] == 80
+    assert before == TARGETS
 
 
 def test_held_out_rows_are_within_a_fifth_and_no_constant_was_fitted_to_them(

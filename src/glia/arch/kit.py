@@ -71,13 +71,16 @@ class Constant:
         return self.value * (1 - part), self.value * (1 + part)
 
     def leave_out(self, publication: str) -> Constant | None:
-        """The constant as the other publications give it; None where no other does."""
+        """The constant as the other publications give it; None where no other does.
+
+        A value that one of them allows stays; else it is the median of what they give.
+        """
         others = tuple(r for r in self.readings if r.publication != publication)
         if len(others) == len(self.readings):
             return self
         if not others:
             return None
-        if any(reading.supports(self.value) for reading in others):
+        if any(reading.low <= self.value <= reading.high for reading in others):
             return dataclasses.replace(self, readings=others)
         middle = statistics.median(reading.middle for reading in others)
         return dataclasses.replace(self, value=middle, readings=others)

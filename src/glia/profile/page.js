@@ -238,12 +238,14 @@ function drawBandwidth() {
   const [c, width] = prepare(byId("bandwidth"), height);
   drawAxis(c, width, height, false);
   const bar = (n, low, high, color) => {
-    const left = Math.max(GUTTER, pixel(first + n * step, width)), right = Math.min(width, pixel(first + (n + 1) * step, width));
-    if (right <= left || high <= low) return;
+    const left = Math.max(GUTTER, Math.round(pixel(first + n * step, width)));
+    const right = Math.min(width, Math.max(left + 1, Math.round(pixel(first + (n + 1) * step, width))));
+    if (right <= left || high <= low || pixel(first + (n + 1) * step, width) < GUTTER) return;
     c.fillStyle = color;
-    c.fillRect(left, height * (1 - high / top), Math.max(0.7, right - left), height * (high - low) / top);
+    c.fillRect(left, height * (1 - high / top), right - left, height * (high - low) / top);
   };
   read.forEach((r, n) => { bar(n, 0, r, css("--dma")); bar(n, r, r + written[n], css("--scalar")); });
+  byId("trafficnote").textContent = "read, written above it; " + (peak <= top ? "line: peak" : "peak " + trim(peak) + " GB/s is above");
   if (peak <= top) {
     c.strokeStyle = css("--mark");
     c.beginPath(); c.moveTo(GUTTER, height * (1 - peak / top)); c.lineTo(width, height * (1 - peak / top)); c.stroke();
@@ -414,7 +416,7 @@ function fillSources(id, head, rows) {
 }
 function fillPath() {
   const rows = data.critical_path, covered = rows.reduce((sum, r) => sum + r.ns, 0);
-  byId("pathnote").textContent = covered < 0.99 * (end - begin) && rows.length
+  byId("pathnote").textContent = data.path_is_partial
     ? "of the first " + time(covered) + ", whose instructions have events of their own" : "the chain of instructions that delayed each other";
   fillTable("path", [["source line"], ["instruction"], ["count", 1], ["time", 1], ["share", 1]], rows.map((r) => [r.more || r.loc || "(unknown)",
     r.opcode || "", r.count.toLocaleString("en"), time(r.ns), percent(r.share)]), "no instructions");

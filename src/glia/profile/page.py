@@ -12,7 +12,7 @@ from glia.profile.memory import Residence
 from glia.profile.timeline import TrackSlice, lanes_of, slices_of
 from glia.profile.trace import repetitions
 from glia.timing.costs import PS
-from glia.timing.simulate import Timing
+from glia.timing.simulate import MAX_EVENTS, Timing
 
 if TYPE_CHECKING:
     from glia.profile.report import Profile
@@ -58,6 +58,7 @@ def page_data(profile: Profile) -> dict[str, object]:
             [s.variable[:MAX_TEXT], _ps(s.start_ns), _ps(s.end_ns), s.iterations]
             for s in repetitions(timing, MAX_FOLDS)
         ],
+        "path_is_partial": len(timing.events) >= MAX_EVENTS,
         "begin": _ps(timing.begin_ns),
         "end": _ps(timing.end_ns),
         "latency": _ps(timing.latency_ns),
@@ -156,10 +157,15 @@ def _texts(timing: Timing, each: TrackSlice) -> list[str]:
 
 
 def _largest(tiles: Sequence[Residence]) -> list[Residence]:
-    """The tiles that take most space for longest."""
+    """The tiles that take most space for longest, of each memory as many as fit on the page."""
     if len(tiles) <= MAX_TILES:
         return list(tiles)
-    return sorted(tiles, key=lambda t: t.bytes * (t.start_ns - t.end_ns))[:MAX_TILES]
+    found: list[Residence] = []
+    for memory in ("PSUM", "SBUF"):  # what the first leaves, the second may have
+        own = [tile for tile in tiles if tile.memory == memory]
+        room = MAX_TILES // 2 if memory == "PSUM" else MAX_TILES - len(found)
+        found += sorted(own, key=lambda t: t.bytes * (t.start_ns - t.end_ns))[:room]
+    return found
 
 
 def _tile_row(tile: Residence) -> list[object]:

@@ -22,13 +22,15 @@ import glia.machine.passes.insert_semaphores as semaphores_module
 import glia.machine.passes.place as place_module
 import glia.machine.passes.schedule as schedule_module
 import glia.tile.passes.expand_scalars as scalars_module
+from glia.base.dtype import F32
 from glia.base.errors import InternalError
 from glia.cli.glia import main
 from glia.compiler import PassResult, run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.graph.evaluate import random_inputs
-from glia.graph.ir import Graph, Node
+from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops import Map
+from glia.graph.ops.control import CustomCall
 from glia.graph.rules.driver import apply_rules, rule
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
@@ -39,6 +41,7 @@ from glia.pipeline import PIPELINE
 from glia.plugins.jax import tracing_for
 from glia.tile.ir import Apply, Literal, Nest
 from glia.tile.ir import Program as TileProgram
+from glia.triage import kernel_calls, levels
 from glia.triage.bisect import Bisection, bisect
 from glia.triage.errors import NotEvaluable
 from glia.triage.ulps import are_among, rounding, ulps
@@ -300,13 +303,54 @@ def test_wrong_arguments_are_one_error(model: str, arguments: tuple[str, ...], t
     assert text in result.stderr and "Traceback" not in result.stderr
 
 
-def test_a_model_without_a_meaning_is_refused() -> None:
+def _with_kernel(function: Callable[..., Any]) -> bytes:
+    """A model around a kernel, for trn2."""
     x = np.zeros((128, 64), np.float32)
     with tracing_for("trn2"):
-        lowered = jax.jit(lambda x: softmax(x) + 1).trace(x).lower(lowering_platforms=("tpu",))
-    data = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
-    with pytest.raises(NotEvaluable, match=r"GLIA126.*AwsNeuronCustomNativeKernel"):
-        _bisect(data)
+        lowered = jax.jit(function).trace(x).lower(lowering_platforms=("tpu",))
+    data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+    return data
+
+
+def test_a_model_with_a_kernel_is_followed_through_every_pass() -> None:
+    found = _bisect(_with_kernel(lambda x: softmax(x * 2) + 1))
+    assert found.first is None
+    assert len(found.passes) > 5
+    assert all(each.departure is not None for each in found.passes)
+
+
+def test_a_kernel_in_a_loop_is_followed_too() -> None:
+    def three_times(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, y: softmax(y), x)
+
+    found = _bisect(_with_kernel(three_times))
+    assert found.first is None
+    assert all(each.departure is not None for each in found.passes)
+
+
+def test_a_fault_beside_a_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that computes something else after a pass: that pass is named."""
+    data, ran = _with_kernel(lambda x: softmax(x) + 1), kernel_calls.run
+
+    def wrong(program: Program, inputs: Any, **options: Any) -> Any:
+        found = ran(program, inputs, **options)
+        return {name: array + 1 for name, array in found.items()}
+
+    def at_tiles(call: Any, arrays: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(kernel_calls, "run", wrong)
+            return kernel_calls.run_kernel(call, arrays)
+
+    monkeypatch.setattr(levels, "run_kernel", at_tiles)
+    found = _bisect(data)
+    assert found.first is not None and found.first.name == "build"
+
+
+def test_a_model_without_a_meaning_is_refused() -> None:
+    x = Parameter(0, TensorType(F32, (4,)), "x")
+    graph = Graph("opaque", (x,), (CustomCall((x,), "OfAnotherTarget", x.type, ""),))
+    with pytest.raises(NotEvaluable, match=r"GLIA126.*OfAnotherTarget"):
+        bisect(graph, random_inputs(graph), CompileOptions())
 
 
 def test_passes_are_observed_as_they_begin() -> None:

@@ -35,7 +35,7 @@ def _bind_kernel(
     """The call with its kernel, which must fit; `decoded` holds kernels by their config."""
     kernel = decoded.get(call.config)
     if kernel is None:
-        kernel = decoded[call.config] = _decode_kernel(call)
+        kernel = decoded[call.config] = decode_kernel(call)
     if kernel.target != target:
         raise _bad_call(
             call, f"{kernel.name} was compiled for {kernel.target}, the model for {target}"
@@ -52,8 +52,11 @@ def _bind_kernel(
     return replace(call, kernel=kernel)
 
 
-def _decode_kernel(call: Call) -> Program:
-    """The kernel in a call's config, for one core and without addresses of its own."""
+def decode_kernel(call: Call) -> Program:
+    """The kernel in a call's config, for one core and without addresses of its own.
+
+    Raises BadCustomCall or KernelOfAnotherVersion.
+    """
     try:
         neff, fixed = read_kernel(call.config)
     except ValueError as problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -40,11 +40,14 @@ from glia.tile.ir import (
 
 Array = np.ndarray[Any, Any]
 Memory = dict[str, Array]
+RunCall = Callable[[Call, Sequence[Array]], Sequence[Array]]
 
 MAXIMUM_ELEMENTS = 1 << 22  # of one intermediate array; larger nests run in several boxes
 
 
-def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
+def evaluate(
+    program: Program, inputs: Sequence[Array], run_call: RunCall | None = None
+) -> list[Array]:
     """The outputs of `program` on one array per input.
 
     An input may have any shape of its buffer's element count. Raises InternalError when an access
@@ -52,7 +55,7 @@ def evaluate(program: Program, inputs: Sequence[Array]) -> list[Array]:
     """
     memory = memory_of(program, inputs)
     with np.errstate(all="ignore"):
-        run_block(program.body, memory)
+        run_block(program.body, memory, run_call or refuse_call)
     return [memory[name] for name in program.outputs]
 
 
@@ -91,20 +94,27 @@ def _poison(buffer: Buffer) -> Array:
     return np.full(buffer.shape, poison, buffer.dtype.numpy)
 
 
-def run_block(body: tuple[Statement, ...], memory: Memory) -> None:
-    """Execute statements in order."""
+def refuse_call(call: Call, arrays: Sequence[Array]) -> Sequence[Array]:
+    """Raise Unspecified: what a machine program computes is no matter of this level."""
+    raise Unspecified(f"{call.name} is a machine program; the simulator runs it")
+
+
+def run_block(body: tuple[Statement, ...], memory: Memory, run_call: RunCall = refuse_call) -> None:
+    """Execute statements in order; `run_call` gives the outputs of a call for its inputs."""
     for statement in body:
         if isinstance(statement, Nest):
             run_nest(statement, memory)
         elif isinstance(statement, While):
-            run_block(statement.condition, memory)
+            run_block(statement.condition, memory, run_call)
             while memory[statement.predicate].item():
-                run_block(statement.body, memory)
-                run_block(statement.condition, memory)
+                run_block(statement.body, memory, run_call)
+                run_block(statement.condition, memory, run_call)
         elif isinstance(statement, Call):
-            raise Unspecified(f"{statement.name} is a machine program; the simulator runs it")
+            found = run_call(statement, [memory[name] for name in statement.inputs])
+            for name, array in zip(statement.outputs, found, strict=True):
+                memory[name][...] = array
         else:
-            run_block(_select_arm(statement, memory), memory)
+            run_block(_select_arm(statement, memory), memory, run_call)
 
 
 def _select_arm(branch: Branch, memory: Memory) -> tuple[Statement, ...]:

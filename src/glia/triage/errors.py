@@ -22,10 +22,10 @@ class NotReproduced(CompileError):
 class NotEvaluable(CompileError):
     """`glia bisect` has no meaning of the model to compare with.
 
-    Cause: The graph holds something that only its compiled program computes, such as a kernel
-        written by hand.
-    Fix: Bisect the model without it: let a function return what goes into the kernel.
-    Example: glia bisect model_with_a_kernel.hlo.pb
+    Cause: The graph holds something that only devices together compute or whose meaning is not
+        public, such as a collective of several ranks or a custom call of another target.
+    Fix: Bisect the model without it: let a function return what goes into the operation.
+    Example: glia bisect model_with_a_custom_call_of_another_target.hlo.pb
     """
 
     code = "GLIA126"

@@ -25,6 +25,7 @@ from glia.tile.evaluate import evaluate as evaluate_tiles
 from glia.tile.evaluate import memory_of, run_block
 from glia.tile.ir import Accumulator, Apply, Expr, Nest, Store
 from glia.tile.ir import Program as TileProgram
+from glia.triage.kernel_calls import run_kernel, with_kernels
 
 Array = np.ndarray[Any, Any]
 MOST_POINTS = 1 << 20  # of a nest whose body is evaluated part by part
@@ -56,9 +57,9 @@ def outputs_of(level: str, ir: Any, inputs: Sequence[Array]) -> list[Array]:
     Raises Unspecified for what only several cores together compute.
     """
     if level == "graph":
-        return evaluate_graph(ir, graph_inputs(ir, inputs))
+        return evaluate_graph(with_kernels(ir), graph_inputs(ir, inputs))
     if level == "tile":
-        return evaluate_tiles(ir, tile_inputs(ir, inputs))
+        return evaluate_tiles(ir, tile_inputs(ir, inputs), run_kernel)
     program = single_program(ir)
     found = run(program, machine_inputs(program, inputs))
     return [found[binding.name] for binding in program.outputs]
@@ -94,7 +95,7 @@ def machine_inputs(program: MachineProgram, inputs: Sequence[Array]) -> Mapping[
 def values_of(level: str, ir: Any, inputs: Sequence[Array]) -> list[Value]:
     """What the nodes of a graph or the nests of a tile program compute, in order."""
     if level == "graph":
-        return list(_graph_values(ir, graph_inputs(ir, inputs)))
+        return list(_graph_values(with_kernels(ir), graph_inputs(ir, inputs)))
     return list(_tile_values(ir, tile_inputs(ir, inputs)))
 
 
@@ -113,7 +114,7 @@ def _tile_values(program: TileProgram, inputs: Sequence[Array]) -> Iterator[Valu
     memory = memory_of(program, inputs)
     with np.errstate(all="ignore"):
         for statement in program.body:
-            run_block((statement,), memory)
+            run_block((statement,), memory, run_kernel)
             inner = TileProgram("", program.buffers, (statement,), (), ())
             for nest in inner.nests():
                 yield Value(nest.name, nest.loc, memory[nest.target.buffer].copy())

@@ -22,8 +22,8 @@ class Loop:
     """Run `body` for variable = 0 .. trips-1; loops stay loops in every engine's stream.
 
     With `is_fixed`, and one trip, it holds what was written by hand: passes leave order, engines
-    and tiles alone, and the scheduler puts the body in the loop's place. Unless `copies` is 0,
-    `double_buffer` gives so many iterations tiles of their own, which fit together on chip.
+    and tiles alone, and the scheduler puts the body in the loop's place. With `copies`, so
+    many iterations, at most, have tiles of their own, in `room` bytes per partition of SBUF.
     """
 
     variable: str
@@ -31,6 +31,7 @@ class Loop:
     body: tuple[Statement, ...]
     is_fixed: bool = False
     copies: int = 0
+    room: int = 0
 
 
 @dataclass(frozen=True)

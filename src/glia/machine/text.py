@@ -81,7 +81,8 @@ def _print_block(body: tuple[Statement, ...], indent: str) -> Iterator[str]:
     for statement in body:
         if isinstance(statement, Loop):
             fixed = " fixed" if statement.is_fixed else ""
-            copies = f" copies {statement.copies}" if statement.copies else ""
+            has_copies = statement.copies or statement.room
+            copies = f" copies {statement.copies} in {statement.room}" if has_copies else ""
             yield f"{indent}loop {statement.variable} {statement.trips}{fixed}{copies} {{"
             yield from _print_block(statement.body, inner)
         elif isinstance(statement, While):
@@ -244,8 +245,12 @@ class _Parser:
         if word == "loop":
             variable, trips = self._word(), self._scan.integer()
             is_fixed = self._scan.accept("fixed")
-            copies = self._scan.integer() if self._scan.accept("copies") else 0
-            return Loop(variable, trips, self._braced(), is_fixed, copies)
+            copies = room = 0
+            if self._scan.accept("copies"):
+                copies = self._scan.integer()
+                self._scan.expect("in")
+                room = self._scan.integer()
+            return Loop(variable, trips, self._braced(), is_fixed, copies, room)
         if word == "while":
             register, condition = self._word(), self._braced()
             self._scan.expect("do")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Tile
@@ -25,7 +25,6 @@ from glia.machine.passes.on_chip_space import (
     ON_CHIP_ALIGNMENT,
     assign_addresses,
     on_chip_capacities,
-    round_up,
 )
 from glia.tile.ir import Nest, Schedule
 from glia.tile.passes.choose_layouts import unreached_buffers
@@ -140,18 +139,6 @@ def require_room(
             f"{tile.name} needs {tile.bytes_per_partition} bytes per partition of "
             f"{tile.memory.value} beside {overflows[0].live_bytes} that are live"
         )
-
-
-def peak_bytes(context: EmitContext, block: Sequence[Statement]) -> int:
-    """The most bytes per partition of SBUF that tiles of these statements hold at one time."""
-    program = _program_of(context, block)
-    begins: dict[int, int] = {}
-    for name, life in find_lifetimes(program, (Memory.SBUF,)).items():
-        held = round_up(program.tiles[name].bytes_per_partition, ON_CHIP_ALIGNMENT)
-        begins[life.first] = begins.get(life.first, 0) + held
-        begins[life.last + 1] = begins.get(life.last + 1, 0) - held
-    live = accumulate(begins[position] for position in sorted(begins))
-    return max(live, default=0)
 
 
 def _bytes(tiles: Sequence[Tile], memory: Memory) -> int:

@@ -7,16 +7,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from glia.base.affine import Affine
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.machine.emit.box import find_box
-from glia.machine.emit.fitting import peak_bytes, require_legal, require_room
+from glia.machine.emit.fitting import require_legal, require_room
 from glia.machine.emit.layout import AxisRange, home_pattern
 from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.shared_boxes import SharedBoxes
 from glia.machine.emit.vector_nest import VectorNestEmitter
 from glia.machine.ir import Loop, Statement
-from glia.machine.passes.on_chip_space import on_chip_capacities
+from glia.machine.passes.on_chip_space import (
+    ON_CHIP_ALIGNMENT,
+    on_chip_capacities,
+    round_up,
+)
 from glia.tile.group_legal import data_loads
 from glia.tile.ir import Group, Load, Member, Nest, Schedule, SharedLoop
 from glia.tile.passes.group_nests import HOIST_SHARE
@@ -46,7 +51,9 @@ def emit_group(context: EmitContext, group: Group, nests: Mapping[str, Nest]) ->
         require_room(context, block, made, resident)
         if context.is_checked:
             require_legal(context, block)
-    builder.block.extend(_with_copies(context, block, resident))
+    capacity = on_chip_capacities(context.costs.arch)[Memory.SBUF]
+    room = int((capacity - resident - _bytes_around(block)) * COPIES_SHARE)
+    builder.block.extend(_with_room(each, room) for each in block)
 
 
 class _GroupEmitter:
@@ -181,19 +188,24 @@ def _common_depth(chains: Sequence[tuple[SharedLoop, ...]]) -> int:
     return depth
 
 
-def _with_copies(
-    context: EmitContext, block: Sequence[Statement], resident: int
-) -> list[Statement]:
-    """The statements, with no more copies of iterations than SBUF has room for."""
-    bytes_of_one = peak_bytes(context, block)
-    capacity = on_chip_capacities(context.costs.arch)[Memory.SBUF] - resident
-    most = max(1, int(capacity * COPIES_SHARE) // max(1, bytes_of_one))
-    return [_with_at_most(each, most) for each in block]
+def _bytes_around(block: Sequence[Statement]) -> int:
+    """Bytes per partition of SBUF of the tiles that are written around the innermost loops."""
+    loops = [each for each in block if isinstance(each, Loop)]
+    if block and not loops:
+        return 0
+    written = {
+        pattern.tile.name: round_up(pattern.tile.bytes_per_partition, ON_CHIP_ALIGNMENT)
+        for each in block
+        if isinstance(each, Instr)
+        for pattern in each.written_patterns()
+        if pattern.tile.memory is Memory.SBUF
+    }
+    return sum(written.values()) + max((_bytes_around(loop.body) for loop in loops), default=0)
 
 
-def _with_at_most(statement: Statement, copies: int) -> Statement:
-    """The statement with no loop that has more copies."""
+def _with_room(statement: Statement, room: int) -> Statement:
+    """The statement, with the bytes per partition that overlapping iterations may take."""
     if not isinstance(statement, Loop) or not statement.copies:
         return statement
-    body = tuple(_with_at_most(each, copies) for each in statement.body)
-    return replace(statement, body=body, copies=min(statement.copies, copies))
+    body = tuple(_with_room(each, room) for each in statement.body)
+    return replace(statement, body=body, room=room)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,6 +13,8 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile, usable_bytes_per_partition
 from glia.machine.instruction_rewriting import substitute
 from glia.machine.ir import Loop, Program, Statement, walk, with_blocks
+from glia.machine.passes.schedule import WINDOWS, Scheduler
+from glia.machine.passes.stages import Stages, find_stages, interval_ns
 from glia.options import CompileOptions
 from glia.tile.model_families import FAMILIES
 
@@ -54,7 +56,13 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
         for memory, share in BUFFERED_SHARES.items()
     }
     is_more = FAMILIES[options.model_type].unrolls_more
-    unroller = _Unroller(uses, tiles, LIMITS[3 if is_more else options.optlevel], capacity)
+    unroller = _Unroller(
+        uses,
+        tiles,
+        LIMITS[3 if is_more else options.optlevel],
+        Scheduler(arch, WINDOWS[options.optlevel]),
+        capacity,
+    )
     body = unroller.block(program.body, is_nested=False)
     return replace(program, body=body, tiles=tiles)
 
@@ -63,7 +71,7 @@ def _without_copies(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """The statements without what loops say of copies."""
     found = (with_blocks(statement, _without_copies) for statement in body)
     return tuple(
-        replace(each, copies=0) if isinstance(each, Loop) and each.copies else each
+        replace(each, copies=0, room=0) if isinstance(each, Loop) and each.copies else each
         for each in found
     )
 
@@ -75,6 +83,7 @@ class _Unroller:
     uses: Counter[str]
     tiles: dict[str, Tile]
     limits: UnrollLimits
+    scheduler: Scheduler
     capacity: dict[Memory, float]  # bytes per partition
 
     def block(self, body: tuple[Statement, ...], *, is_nested: bool) -> tuple[Statement, ...]:
@@ -96,10 +105,28 @@ class _Unroller:
         copier = _Copier(loop, body, self.uses, self.tiles)
         count = loop.trips * len(body)
         is_short = loop.trips <= self.limits.full_unroll_trips and count <= self.limits.instructions
-        sets = loop.copies or self._maximum_sets(copier)
+        if loop.copies and (staged := self._in_stages(loop, copier)):
+            return staged
+        sets = self._maximum_sets(copier)
         if is_short or (is_nested and count <= self.limits.inner_instructions):
             return copier.copies(range(loop.trips), sets)
         return self._unroll_partially(loop, copier, sets)
+
+    def _in_stages(self, loop: Loop, copier: _Copier) -> list[Statement]:
+        """The loop with iterations that overlap, in as many stages as make it fastest, if any."""
+        most = min(loop.copies, self.limits.copies, self.limits.instructions // len(copier.body))
+        body = [each for each in copier.body if isinstance(each, Instr)]
+        best: tuple[float, Stages, int] | None = None
+        for stages in find_stages(body, frozenset(copier.private), self.tiles, self.scheduler):
+            sets = min(most, loop.room // max(1, stages.copy_bytes))
+            if sets < max(2, stages.count) or loop.trips < stages.count + 2 * sets:
+                continue
+            tried = _Copier(loop, copier.body, Counter(copier.own_uses), dict(self.tiles))
+            steps = next(s for s in tried.steps(loop, stages, sets) if isinstance(s, Loop))
+            time_ns = interval_ns(steps, self.scheduler) / sets
+            if best is None or time_ns < best[0]:
+                best = time_ns, stages, sets
+        return copier.steps(loop, best[1], best[2]) if best else []
 
     def _maximum_sets(self, copier: _Copier) -> int:
         """The number of sets of private tiles that fit in memory; at least 1."""
@@ -135,6 +162,7 @@ class _Copier:
         )
         on_chip = (name for name in self.inside if tiles[name].memory is not Memory.HBM)
         self.private = [name for name in on_chip if self.inside[name] == uses[name]]
+        self.own_uses = {name: uses[name] for name in self.inside}
         uses.subtract(self.inside)
         self._sets: list[dict[str, Tile]] = [{}]  # private tile -> its clone
 
@@ -156,6 +184,58 @@ class _Copier:
             at = {self.variable: Affine.of(value)}
             result += [substitute(statement, replacements, at) for statement in self.body]
         return result
+
+    def steps(self, loop: Loop, stages: Stages, sets: int) -> list[Statement]:
+        """The loop in steps: in step t, stage s of iteration t - s, with the tiles of that.
+
+        The loop has `sets` steps; those in which some stages have no iteration stand around it.
+        """
+        parts: list[list[Statement]] = [[] for _ in range(stages.count)]
+        for statement, stage in zip(self.body, stages.of, strict=True):
+            parts[stage].append(statement)
+
+        def step(at: Affine, number: int) -> list[Statement]:
+            found = []
+            for stage in reversed(range(stages.count)):
+                iteration = at + -stage
+                is_outside = iteration.is_constant
+                if is_outside and not 0 <= iteration.constant < loop.trips:
+                    continue
+                tiles = self._tile_set((number - stage) % sets)
+                if is_outside:
+                    tiles = self._tiles_around(tiles, stages.crossing)
+                found += self._instance(parts[stage], iteration, tiles)
+            return found
+
+        first = stages.count - 1  # the first step in which every stage has an iteration
+        trips = (loop.trips - first) // sets
+        variable = Affine.of(loop.variable)
+        result = [each for t in range(first) for each in step(Affine((), t), t)]
+        unrolled = [step(variable * sets + (first + u), first + u) for u in range(sets)]
+        body = tuple(each for statements in unrolled for each in statements)
+        result.append(replace(loop, trips=trips, body=body))
+        for t in range(first + trips * sets, loop.trips + first):
+            result += step(Affine((), t), t)
+        return result
+
+    def _instance(
+        self, statements: Sequence[Statement], value: Affine, tiles: Mapping[str, Tile]
+    ) -> list[Statement]:
+        """Statements of the body in one iteration, with one set of tiles."""
+        found = [substitute(each, tiles, {self.variable: value}) for each in statements]
+        self.uses.update(
+            pattern.tile.name for instruction in walk(tuple(found))
+            for pattern in instruction.patterns()
+        )  # fmt: skip
+        return found
+
+    def _tiles_around(self, tiles: Mapping[str, Tile], crossing: Set[str]) -> dict[str, Tile]:
+        """The tiles of a set for a part of an iteration that is not in the loop.
+
+        Those that live within it are other ones than in the loop, which would keep them live.
+        """
+        own = {name: self._clone_tile(name) for name in self.private if name not in crossing}
+        return {**tiles, **own}
 
     def _tile_set(self, number: int) -> dict[str, Tile]:
         while len(self._sets) <= number:

@@ -35,7 +35,6 @@ RUN_SHARES = {  # of each memory, for the tiles of one run; the rest is for long
     Memory.SBUF: 0.45,
     Memory.PSUM: 0.75,
 }
-COPIES_SHARES = RUN_SHARES | {Memory.SBUF: 0.9}  # where iterations have tiles that fit together
 LONGEST_RUN = 1500  # instructions ordered together
 # By -O level, the reordering distance: how far ahead of the oldest unissued instruction another may
 # be issued, which bounds the tiles that are live together
@@ -43,7 +42,7 @@ WINDOWS = {2: 64, 3: 192}
 
 
 @dataclass
-class _Task:
+class Task:
     """A node of the dependence graph of one run of instructions."""
 
     position: int
@@ -141,7 +140,7 @@ class Scheduler:
         self.may_move = may_move
         self.aliases = aliases or {}
         self.placed = placed
-        self.shares = RUN_SHARES
+        self.room = 0  # bytes per partition of SBUF for a loop's tiles; 0 where it is not known
 
     def block(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """The block with every straight-line run scheduled."""
@@ -163,29 +162,38 @@ class Scheduler:
 
     def _loop_of_copies(self, loop: Loop) -> Loop:
         """A loop of iterations that have tiles of their own."""
-        before, self.shares = self.shares, COPIES_SHARES
+        before, self.room = self.room, loop.room
         body = self.block(loop.body)
-        self.shares = before
-        return replace(loop, body=body, copies=0)
+        self.room = before
+        return replace(loop, body=body, copies=0, room=0)
 
     def run(self, instructions: Sequence[Instr]) -> list[Instr]:
         """The instructions in scheduled order."""
         ordered: list[Instr] = []
         for start in range(0, len(instructions), LONGEST_RUN):
-            tasks = [
-                self.task(position, instruction)
-                for position, instruction in enumerate(instructions[start : start + LONGEST_RUN])
-            ]
-            _add_dependencies(tasks, self.aliases)
-            ordered += self.order(tasks)
+            ordered += self.order(self.tasks(instructions[start : start + LONGEST_RUN]))
         return ordered
 
-    def task(self, position: int, instruction: Instr) -> _Task:
+    def tasks(self, instructions: Sequence[Instr]) -> list[Task]:
+        """The dependence graph of instructions."""
+        tasks = [self.task(position, each) for position, each in enumerate(instructions)]
+        _add_dependencies(tasks, self.aliases)
+        return tasks
+
+    def _pressure(self, tasks: Sequence[Task], memory: Memory) -> _MemoryPressure:
+        """The memory's state before a run: within a loop's room, or a share of the memory."""
+        share = usable_bytes_per_partition(memory, self.arch) * RUN_SHARES[memory]
+        if memory is not Memory.SBUF or not self.room:
+            return _MemoryPressure(tasks, memory, share, self.placed)
+        held = _live_across_iterations(tasks)
+        return _MemoryPressure(tasks, memory, self.room, self.placed, held)
+
+    def task(self, position: int, instruction: Instr) -> Task:
         """The node of an instruction, without edges."""
         variants = tuple(self.variants(instruction))
         durations = tuple(self.duration(variant) for variant in variants)
         streams = tuple(map(stream_of, variants))
-        return _Task(position, instruction, variants, streams, durations, self.latency(instruction))
+        return Task(position, instruction, variants, streams, durations, self.latency(instruction))
 
     def duration(self, instruction: Instr) -> float:
         """Nanoseconds for which the instruction occupies its stream."""
@@ -218,19 +226,14 @@ class Scheduler:
             if variant.on != instruction.runs_on and not violations(variant, self.arch):
                 yield variant
 
-    def order(self, tasks: list[_Task]) -> list[Instr]:
+    def order(self, tasks: list[Task]) -> list[Instr]:
         """List-schedule the tasks; prefers those whose new tiles fit in the memory's share."""
         for task in reversed(tasks):
             successor_height = max((tasks[s].height_ns for s in task.successors), default=0.0)
             task.height_ns = min(task.durations) + task.latency + successor_height
         free_ns: dict[str, float] = {}
         unissued = dict.fromkeys(range(len(tasks)))
-        pressures = [
-            _MemoryPressure(
-                tasks, memory, share * usable_bytes_per_partition(memory, self.arch), self.placed
-            )
-            for memory, share in self.shares.items()
-        ]
+        pressures = [self._pressure(tasks, memory) for memory in RUN_SHARES]
         available = [task.position for task in tasks if not task.waiting_for]
         result = []
         while unissued:
@@ -260,18 +263,38 @@ class Scheduler:
         return result
 
 
+def _live_across_iterations(tasks: Sequence[Task]) -> set[str]:
+    """The tiles that a loop's body accesses first by a read: the iteration before wrote them."""
+    is_read_first: dict[str, bool] = {}
+    for task in tasks:
+        for pattern in task.instruction.read_patterns():
+            is_read_first.setdefault(pattern.tile.name, True)
+        for pattern in task.instruction.written_patterns():
+            is_read_first.setdefault(pattern.tile.name, False)
+    return {name for name, is_first in is_read_first.items() if is_first}
+
+
 class _MemoryPressure:
-    """The tiles of one memory that are live, first access to last, as a run is ordered."""
+    """The tiles of one memory that are live, first access to last, as a run is ordered.
+
+    Those in `held` are live throughout.
+    """
 
     def __init__(
-        self, tasks: Sequence[_Task], memory: Memory, capacity: float, placed: Container[str]
+        self,
+        tasks: Sequence[Task],
+        memory: Memory,
+        capacity: float,
+        placed: Container[str],
+        held: Container[str] = (),
     ) -> None:
         self.capacity = capacity
         self.tiles = [_tiles(task.instruction, memory, placed) for task in tasks]
         self.largest = max((sum(tiles.values()) for tiles in self.tiles), default=0)
         self.remaining_uses = Counter(name for tiles in self.tiles for name in tiles)
-        self.live: dict[str, int] = {}
-        self.live_bytes = 0  # bytes per partition of what is live
+        self.live = {n: b for tiles in self.tiles for n, b in tiles.items() if n in held}
+        self.live_bytes = sum(self.live.values())  # bytes per partition of what is live
+        self.remaining_uses.update(self.live.keys())  # one use that never comes
 
     def may_overflow(self) -> bool:
         """Whether some instruction's tiles might not fit beside the live ones."""
@@ -301,7 +324,7 @@ def _tiles(instruction: Instr, memory: Memory, placed: Container[str]) -> dict[s
     }
 
 
-def _fastest_variant(task: _Task, free_ns: dict[str, float]) -> tuple[int, float]:
+def _fastest_variant(task: Task, free_ns: dict[str, float]) -> tuple[int, float]:
     """The variant that finishes first, and the time at which it does."""
     best, best_end = 0, float("inf")
     for number, (stream, duration) in enumerate(zip(task.streams, task.durations, strict=True)):
@@ -331,7 +354,7 @@ def _is_float(instruction: Instr) -> bool:
     return all(p.dtype.is_float and p.dtype is p.tile.dtype for p in patterns)
 
 
-def _add_dependencies(tasks: list[_Task], aliases: Mapping[str, Sequence[str]]) -> None:
+def _add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) -> None:
     """Add a dependence edge for every pair of accesses that must keep their order."""
     accesses: dict[str, list[tuple[int, bool, Footprint]]] = {}
     last_state_users: dict[tuple[str, str], int] = {}

@@ -317,9 +317,7 @@ class _Plan:
         order = sorted((s for s in trips if trips[s] > 1), key=lambda s: trips[s])
         if not order:
             return None
-        own, _, fixed = self._bytes(blocks)
-        fitting = (int(self.finder.sbuf_bytes * GROUP_SHARE) - fixed) // own
-        copies = max(1, min(MOST_COPIES, fitting, trips[order[-1]]))
+        copies = min(MOST_COPIES, trips[order[-1]])
         body: tuple[SharedLoop | Member, ...] = tuple(
             Member(
                 nest.name,

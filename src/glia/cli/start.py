@@ -1,10 +1,12 @@
 """Entry points of the console commands; an interrupt while modules load exits with 130.
 
-What is imported before `_start` runs is as little as can be: an interrupt there is a traceback.
+The scripts in commands/ let an interrupt that comes earlier end the process without a word. What
+is imported before `_start` runs is as little as can be.
 """
 
 from __future__ import annotations
 
+import _signal
 import sys
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -13,6 +15,8 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 def _start(command: str) -> None:
     module = f"glia.cli.{command}"
     try:
+        if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         __import__(module)
         sys.modules[module].main()
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.refusal import Refusal, TooLarge
 from glia.machine.emit.vector_nest import VectorNestEmitter
 from glia.machine.ir import Program, Statement, walk
+from glia.machine.passes.double_buffer import BUFFERED_SHARES
 from glia.machine.passes.lifetimes import find_lifetimes
 from glia.machine.passes.on_chip_space import (
     ON_CHIP_ALIGNMENT,
@@ -44,7 +45,7 @@ def emit_nest(context: EmitContext, nest: Nest, schedule: Schedule) -> None:
 
     Instead, a resident buffer whose layout is in the way is entered in the context's misfits.
     """
-    hoist_bytes = context.family.hoist_bytes
+    hoist_bytes = _hoist_bytes(context, nest, schedule)
     chosen = Plan(schedule, hoist_bytes)
     smaller = _smaller_plans(nest, chosen)
     plainer = (Plan(each, hoist_bytes) for each in plain_schedules(nest))
@@ -69,6 +70,19 @@ def emit_nest(context: EmitContext, nest: Nest, schedule: Schedule) -> None:
                 context.notes.append(f"{nest.name} is emitted in a slower way: {first}")
             return
     raise InternalError(f"no schedule of {nest.name} can be emitted: {first}")
+
+
+def _hoist_bytes(context: EmitContext, nest: Nest, schedule: Schedule) -> int:
+    """The most bytes of a partition for a load that is read once instead of often.
+
+    The two operands of a contraction share what resident buffers and copies of tiles leave.
+    """
+    least = context.family.hoist_bytes
+    if schedule.engine != "tensor":
+        return least
+    sbuf_bytes = on_chip_capacities(context.costs.arch)[Memory.SBUF]
+    room = (1 - BUFFERED_SHARES[Memory.SBUF]) * sbuf_bytes
+    return max(least, int(room - context.resident_bytes.get(nest.name, 0)) // 2)
 
 
 def _smaller_plans(nest: Nest, plan: Plan) -> Iterator[Plan]:

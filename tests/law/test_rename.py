@@ -1,4 +1,4 @@
-"""Tiles of their own for contents that do not meet: the same values, in any order."""
+"""Tiles of their own for contents that do not meet, one for equal ones: the same values."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.machine.passes.rename_tiles import rename_tiles
 from glia.machine.passes.schedule import schedule_keeping_engines
+from glia.machine.passes.share_results import share_results
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
 
@@ -90,6 +91,52 @@ def test_renaming_keeps_every_value(steps: list[Step], parts: int) -> None:
     np.testing.assert_array_equal(run(renamed, inputs)["y"], expected)
     ordered = insert_semaphores(place(schedule_keeping_engines(renamed, lambda _: True)))
     np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(STEPS, min_size=2, max_size=14), twice=st.booleans())
+def test_sharing_results_keeps_every_value(steps: list[Step], twice: bool) -> None:
+    renamed = rename_tiles(program_of(steps * (2 if twice else 1)))
+    inputs = inputs_of(renamed)
+    expected = run(renamed, inputs)["y"]
+    shared = share_results(renamed)
+    np.testing.assert_array_equal(run(shared, inputs)["y"], expected)
+    ordered = insert_semaphores(place(schedule_keeping_engines(shared, lambda _: True)))
+    np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
+
+
+@pytest.mark.parametrize("is_rewritten, left", [(False, 1), (True, 2)])
+def test_equal_results_are_computed_once_while_their_operand_stays(
+    is_rewritten: bool, left: int
+) -> None:
+    b = ProgramBuilder("equal", target="trn2")
+    x, y = b.input("x", (8, 4)), b.output("y", (16, 4))
+    operand, first, second = (b.sbuf((8, 4)) for _ in range(3))
+    b.dma_copy(operand, x)
+    b.tensor_scalar(first, operand, -1.0, "multiply")
+    if is_rewritten:
+        b.tensor_tensor(operand, operand, operand, op="add")
+    b.tensor_scalar(second, operand, -1.0, "multiply")
+    b.dma_copy(y[:8], first)
+    b.dma_copy(y[8:], second)
+    program = replace(b.finish(synchronise=False), addresses={})
+    shared = share_results(program)
+    assert Counter(i.mnemonic() for i in shared.instructions())["tensor_scalar"] == left
+    inputs = {"x": np.ones((8, 4), np.float32)}
+    np.testing.assert_array_equal(run(shared, inputs)["y"], run(program, inputs)["y"])
+
+
+def test_large_results_are_computed_again() -> None:
+    b = ProgramBuilder("large", target="trn2")
+    y = b.output("y", (16, 32))
+    operand, first, second = (b.sbuf((8, 32)) for _ in range(3))
+    b.memset(operand, 1.0)
+    b.tensor_scalar(first, operand, -1.0, "multiply")
+    b.tensor_scalar(second, operand, -1.0, "multiply")
+    b.dma_copy(y[:8], first)
+    b.dma_copy(y[8:], second)
+    program = replace(b.finish(synchronise=False), addresses={})
+    assert share_results(program) is program
 
 
 TURNS: list[Step] = [("load", 0, 0, 0, 12), ("copy", 1, 0, 0, 12), ("store", 1, 0, 0, 12)] * 3

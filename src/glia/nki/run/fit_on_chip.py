@@ -12,6 +12,7 @@ from glia.machine.ir import Program
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.machine.passes.rename_tiles import rename_tiles
 from glia.machine.passes.schedule import schedule_keeping_engines
+from glia.machine.passes.share_results import share_results
 from glia.machine.passes.spill import SpilledLine, spill
 from glia.machine.passes.spread_operands import use_both_memories
 from glia.nki.names.language_errors import advise
@@ -58,9 +59,9 @@ def _scheduler(program: Program, session: Recorder) -> Change | None:
 
 
 def _renaming_candidates(program: Program) -> Iterator[Program]:
-    """The program with renamed tiles in both memories, then in one."""
+    """The program with renamed tiles in both memories, then in one; results are shared in both."""
     if not program.addresses:
-        renamed = rename_tiles(program)
+        renamed = share_results(rename_tiles(program))
         yield use_both_memories(renamed)
         yield renamed
 

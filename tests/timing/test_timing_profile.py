@@ -7,12 +7,16 @@ import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
+import numpy as np
 import pytest
 
 from glia.base.loc import Loc
 from glia.machine.ir import Program
-from glia.profile import Profile, profile_program
+from glia.profile import Profile, page, profile_program
+from glia.profile.memory import Residence
+from glia.profile.occupancy import COLUMNS, ROWS, occupancy
 from support.timing_programs import copy, pipelined_matmul, program, tile
 
 TRIPS = 40
@@ -155,3 +159,30 @@ def test_an_empty_program_has_a_page_and_a_picture(tmp_path):
     assert ElementTree.parse(tmp_path / "empty.svg").getroot().tag.endswith("svg")
     profile.save_perfetto(tmp_path / "empty.json")
     assert json.loads((tmp_path / "empty.json").read_text())["traceEvents"]
+
+
+def test_occupancy_adds_up_to_the_tiles() -> None:
+    """Of too many tiles to draw, the cells have the bytes and times of all."""
+    tiles = [
+        Residence("SBUF", f"t{n}", 512 * (n % 96), 512, 128, 10.0 * n, 10.0 * n + 35.0)
+        for n in range(2400)
+    ]
+    end = 10.0 * 2400 + 25.0
+    cells = np.array(occupancy(tiles, 96 * 512, end))
+    assert cells.shape == (ROWS, COLUMNS)
+    whole = cells.mean() / 100 * 96 * 512 * end
+    assert whole == pytest.approx(2400 * 512 * 35.0, rel=0.05)
+    full = [Residence("PSUM", "p", 0, 2048, 128, 0.0, 100.0)]
+    assert np.array(occupancy(full, 2048, 100.0)).min() == 100
+
+
+def test_each_memory_of_a_large_program_is_shown(
+    profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MAX_TILES", 0)
+    found = page.page_data(profile)
+    assert found["residences"] == []
+    shades: Any = found["occupancy"]
+    assert np.array(shades["SBUF"]).max() > 0
+    assert np.array(shades["PSUM"]).max() > 0
+    assert found["path_is_partial"] is False

@@ -168,12 +168,13 @@ function drawSlices(c, width, inLane, y, height, color) {
   }
   flush();
   for (const [slice, left, right] of labelled) {
-    const name = data.texts[slice.text][0];
-    drawInside(c, slice.count > 1 ? countText(slice.count) : name, left, y, right - left, height);
+    const name = data.texts[slice.text][0], isPale = slice.count > 1 && shareOf(slice) < 0.6;
+    drawInside(c, slice.count > 1 ? countText(slice.count) : name, left, y, right - left, height, isPale ? css("--text") : "#fff");
   }
 }
+const shareOf = (slice) => Math.min(1, slice.busy / Math.max(1e-3, slice.end - slice.start));
 function drawBlock(c, slice, left, right, y, height, color) {
-  const share = Math.min(1, slice.busy / Math.max(1e-3, slice.end - slice.start));
+  const share = shareOf(slice);
   c.fillStyle = slice.found ? css("--mark") : color;
   c.globalAlpha = 0.35;
   c.fillRect(left, y, right - left, height);
@@ -204,16 +205,17 @@ for (const [memory, name, address, size, partitions, from, to] of data.residence
 }
 const memoryTop = {};
 function drawMemory(memory) {
-  const canvas = byId(memory), rows = memoryRows[memory], capacity = data.memories[memory];
+  const canvas = byId(memory), rows = memoryRows[memory], shades = data.occupancy[memory], capacity = data.memories[memory];
   const [tiles, used] = data.tiles[memory];
   const top = memoryTop[memory] = used > capacity / 4 ? Math.max(capacity, used) : Math.max(64, used * 1.1);
   byId(memory.toLowerCase() + "note").textContent =
-    rows.length ? bytes(used) + " of " + bytes(capacity) + " per partition in use, " + tiles.toLocaleString("en") + (tiles === 1 ? " tile" : " tiles")
-      + (tiles > rows.length ? ", the largest " + rows.length.toLocaleString("en") + " drawn" : "") : "no placed tiles";
-  const height = rows.length ? (memory === "SBUF" ? 190 : 110) : 1;
+    tiles ? bytes(used) + " of " + bytes(capacity) + " per partition in use, " + tiles.toLocaleString("en") + (tiles === 1 ? " tile" : " tiles")
+      + (shades.length ? "; the darker, the more is in use" : "") : "no placed tiles";
+  const height = tiles ? (memory === "SBUF" ? 190 : 110) : 1;
   const [c, width] = prepare(canvas, height);
-  if (!rows.length) return;
+  if (!tiles) return;
   drawAxis(c, width, height, false);
+  drawShades(c, width, height * used / top, height, shades);
   const light = css("--tile-light");
   for (const row of rows) {
     const left = Math.max(GUTTER, pixel(row.start, width)), right = Math.min(width, pixel(row.end, width));
@@ -227,6 +229,21 @@ function drawMemory(memory) {
   c.textAlign = "left";
   c.fillText(bytes(top), 6, 9);
   c.fillText("0", 6, height - 8);
+}
+// Percent in use: rows of addresses from the bottom, columns of equal time.
+function drawShades(c, width, filled, height, shades) {
+  c.fillStyle = css("--tensor");
+  shades.forEach((shares, row) => {
+    const low = Math.round(height - filled * row / shades.length), high = Math.round(height - filled * (row + 1) / shades.length);
+    shares.forEach((share, column) => {
+      const edge = (n) => Math.round(pixel(data.latency_us * 1000 * n / shares.length, width));
+      const left = Math.max(GUTTER, edge(column)), right = Math.min(width, edge(column + 1));
+      if (!share || right <= left) return;
+      c.globalAlpha = share / 100;
+      c.fillRect(left, high, right - left, low - high);
+    });
+  });
+  c.globalAlpha = 1;
 }
 function drawBandwidth() {
   const { begin_ns: first, interval_ns: step, read_gbps: read, written_gbps: written } = data.bandwidth;

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from glia.profile.describe import operands_text
 from glia.profile.memory import Residence
+from glia.profile.occupancy import occupancy
 from glia.profile.timeline import TrackSlice, lanes_of, slices_of
 from glia.profile.trace import repetitions
 from glia.timing.costs import PS
@@ -21,7 +23,7 @@ MAX_SLICES = 6_000  # of all cores: what keeps the page below 5 MB
 LANES = 4  # transfers of a queue that are drawn side by side
 MAX_TEXT = 160  # characters of an instruction's operands, a name or a note
 MAX_ROWS = 200  # of a table; the rest is one row
-MAX_TILES = 3_000  # that are drawn
+MAX_TILES = 2_000  # of a memory, that are drawn
 MAX_FOLDS = 200
 PARTS = ("preamble", "run", "postamble")
 
@@ -62,7 +64,8 @@ def page_data(profile: Profile) -> dict[str, object]:
         "begin": _ps(timing.begin_ns),
         "end": _ps(timing.end_ns),
         "latency": _ps(timing.latency_ns),
-        "residences": [_tile_row(each) for each in _largest(tiles)],
+        "residences": [_tile_row(each) for each in _drawn(tiles)],
+        "occupancy": {memory: _shaded(tiles, memory, profile) for memory in ("SBUF", "PSUM")},
         "tiles": {memory: _in_use(tiles, memory) for memory in ("SBUF", "PSUM")},
         "memories": {
             "SBUF": arch.sbuf_usable_bytes_per_partition,
@@ -156,16 +159,19 @@ def _texts(timing: Timing, each: TrackSlice) -> list[str]:
     return [_cut_texts(text) for text in texts]
 
 
-def _largest(tiles: Sequence[Residence]) -> list[Residence]:
-    """The tiles that take most space for longest, of each memory as many as fit on the page."""
-    if len(tiles) <= MAX_TILES:
-        return list(tiles)
-    found: list[Residence] = []
-    for memory in ("PSUM", "SBUF"):  # what the first leaves, the second may have
-        own = [tile for tile in tiles if tile.memory == memory]
-        room = MAX_TILES // 2 if memory == "PSUM" else MAX_TILES - len(found)
-        found += sorted(own, key=lambda t: t.bytes * (t.start_ns - t.end_ns))[:room]
-    return found
+def _drawn(tiles: Sequence[Residence]) -> list[Residence]:
+    """The tiles of the memories that have few enough to draw each."""
+    counts = Counter(tile.memory for tile in tiles)
+    return [tile for tile in tiles if counts[tile.memory] <= MAX_TILES]
+
+
+def _shaded(tiles: Sequence[Residence], memory: str, profile: Profile) -> list[list[int]]:
+    """The occupancy of a memory whose tiles are too many to draw; empty for others."""
+    own = [tile for tile in tiles if tile.memory == memory]
+    if len(own) <= MAX_TILES:
+        return []
+    top = max(tile.address + tile.bytes for tile in own)
+    return occupancy(own, top, profile.timing.latency_ns)
 
 
 def _tile_row(tile: Residence) -> list[object]:

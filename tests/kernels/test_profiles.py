@@ -121,7 +121,42 @@ def test_a_kernel_that_is_not_named_or_misspelt_is_found_in_the_file(kernel: str
 
 def test_arguments_without_a_kernel_are_refused() -> None:
     told = profile("model.neff", "--arg", "x=f32[4]").output
-    assert "--arg and --grid need a KERNEL.py::NAME" in told
+    assert "--arg, --grid and --as-written need a KERNEL.py::NAME" in told
+
+
+CLEARED = """
+from glia import nki
+from glia.nki import isa as nisa, language as nl
+
+
+@nki.jit
+def cleared(x):
+    out = nl.ndarray((128, 128), nl.float32, buffer=nl.shared_hbm)
+    tile, total = nl.ndarray((128, 128), nl.float32), nl.ndarray((128, 128), nl.float32)
+    nisa.dma_copy(tile, x)
+    for _ in range(8):
+        bank = nl.ndarray((128, 128), nl.float32, buffer=nl.psum)
+        nisa.memset(bank, 0.0)
+        nisa.nc_matmul(bank, tile, tile)
+        nisa.tensor_copy(total, bank)
+    nisa.dma_copy(out, total)
+    return out
+"""
+
+
+def test_what_the_back_end_changed_is_said_and_can_be_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "cleared.py"
+    file.write_text(CLEARED)
+    arguments = (f"{file}::cleared", "--arg", "x=f32[128,128]")
+    text = profile(*arguments).output
+    assert "changed by the back end: memsets removed: 8" in text and "as written  " in text
+    as_written = profile(*arguments, "--as-written").output
+    assert "back end" not in as_written and "as written" not in as_written
+    found = [
+        json.loads(profile(*arguments, *more, "--json").output) for more in ((), ("--as-written",))
+    ]
+    assert found[0]["as_written_us"] == found[1]["latency_us"] > found[0]["latency_us"]
+    assert found[1]["as_written_us"] is None
 
 
 def test_the_path_leads_from_the_first_load_to_the_last_store() -> None:

@@ -211,6 +211,7 @@ def _run_text(report: dict[str, Any]) -> str:
 @KERNEL_TARGET
 @click.option("--perfetto", default="", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
 @click.option("--html", default="", metavar="FILE", help="Write an HTML report.")
+@click.option("--as-written", is_flag=True, help="Keep the kernel's own tiles and order.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def profile(
     program: str,
@@ -219,12 +220,14 @@ def profile(
     target: str,
     perfetto: str,
     html: str,
+    as_written: bool,
     as_json: bool,
 ) -> None:
     """Print simulated latency, traffic and utilization of one execution of a NEFF or a kernel.
 
     The critical path and the most time-consuming operators follow, by source line. A kernel needs
-    its arguments, and its Python file is executed.
+    its arguments, and its Python file is executed. Notes say what the back end has changed in it,
+    and how long it takes as written.
 
     \b
     Examples:
@@ -235,20 +238,26 @@ def profile(
     from glia.runtime.model import load
 
     is_kernel = KERNEL_SEPARATOR in program or program.endswith(".py")
-    if (arguments or grid) and not is_kernel:
-        problem = "--arg and --grid need a KERNEL.py::NAME"
+    if (arguments or grid or as_written) and not is_kernel:
+        problem = "--arg, --grid and --as-written need a KERNEL.py::NAME"
         raise BadCommandLine(problem=problem, command="glia profile")
+    written_us = None
     if is_kernel:
         from glia.cli.kernel import profile_kernel_file
 
-        report = profile_kernel_file(program, arguments, target, grid)
+        report, written_us = profile_kernel_file(
+            program, arguments, target, grid, as_written=as_written
+        )
     else:
         report = load(program).profile()
     for path, save in ((perfetto, report.save_perfetto), (html, report.save_html)):
         if path:
             with writing(path):
                 save(path)
-    click.echo(json.dumps(report.to_dict()) if as_json else profile_text(report))
+    if as_json:
+        click.echo(json.dumps(report.to_dict() | {"as_written_us": written_us}))
+    else:
+        click.echo(profile_text(report, written_us))
 
 
 @main.command(short_help="Check a kernel for races, deadlocks, uninitialized reads.")

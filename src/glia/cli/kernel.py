@@ -28,9 +28,16 @@ MakeArray = Callable[[DType, tuple[int, ...]], np.ndarray]
 
 
 def profile_kernel_file(
-    address: str, arguments: tuple[str, ...], target: str, grid: str = ""
-) -> Profile:
+    address: str,
+    arguments: tuple[str, ...],
+    target: str,
+    grid: str = "",
+    *,
+    as_written: bool = False,
+) -> tuple[Profile, float | None]:
     """Profile the kernel at `FILE.py::NAME`; the file is executed.
+
+    Then the microseconds that it takes as written, where the back end has changed it.
 
     `arguments` are NAME=DTYPE[N,N] or NAME=FILE.npy for tensors and NAME=VALUE for constants.
     BadCommandLine when there is no such file or kernel, or an argument is of none of these forms.
@@ -39,7 +46,11 @@ def profile_kernel_file(
     kernel = parser.kernel(address, grid)
     values = parser.arguments(arguments, kernel)
     with attribute_exceptions(address):
-        return profile_kernel(kernel, target=target, **values)
+        report = profile_kernel(kernel, target=target, as_written=as_written, **values)
+        if as_written or not report.program.notes:
+            return report, None
+        written = profile_kernel(kernel, target=target, as_written=True, **values)
+        return report, written.latency_us
 
 
 def check_kernel_file(

@@ -11,8 +11,11 @@ MAX_PATH_LINES = 12  # printed; the rest is one summary line
 MAX_OPERATORS = 8
 
 
-def profile_text(report: Profile) -> str:
-    """Latency, traffic, utilisation, the critical path, and what the estimate leaves out."""
+def profile_text(report: Profile, written_us: float | None = None) -> str:
+    """Latency, traffic, utilisation, the critical path, and what the estimate leaves out.
+
+    `written_us` is how long a kernel takes that the back end left as written.
+    """
     cores = f"{len(report.cores)} cores" if report.cores else "one core"
     low, high = report.latency_range_us
     lines = [
@@ -24,6 +27,9 @@ def profile_text(report: Profile) -> str:
         f"temporaries      {report.scratchpad_bytes} bytes of HBM",
         f"instructions     {report.instructions}",
     ]
+    lines += [f"note             {note}" for note in report.program.notes]
+    if written_us is not None:
+        lines.append(f"as written       {written_us:.2f} us")
     for number, core in enumerate(report.cores):
         waits = "".join(f", waited {us:.2f} us for core {n}" for n, us in core.waiting_us.items())
         lines.append(f"core {number:<11} {core.latency_us:.2f} us{waits}")

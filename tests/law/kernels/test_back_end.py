@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glia import nki
 from glia.arch import TARGETS
 from glia.isa.instructions.vector import Memset
 from glia.machine.ir import Program
@@ -19,6 +20,7 @@ from glia.nki import language as nl
 from glia.nki.back_end import straight_line
 from glia.nki.run.launch import bind
 from glia.nki.run.trace import trace_launch
+from glia.profile.report import profile_programs
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
 from law.kernels.random_kernels import STEPS, Step, argument, kernel_of
@@ -82,6 +84,67 @@ def test_a_fill_that_products_overwrite_is_removed(target: str) -> None:
     x = np.zeros((128, 128), np.float32)
     assert fills(compiled(products, x, target, as_written=True)) == 8
     assert fills(compiled(products, x, target)) == 0
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_a_buffer_that_is_written_again_gets_copies_and_takes_less_time(target: str) -> None:
+    x = np.zeros((128 * 16, 512), np.float32)
+    launch = bind(one_buffer, (x,), {})
+    arch = TARGETS[target]
+    written = trace_launch(launch, arch, 0, as_written=True)
+    changed = trace_launch(launch, arch, 0)
+    assert written.changes == () and changed.changes[0].copies >= 15
+    times = [profile_programs(each.programs, arch).latency_us for each in (written, changed)]
+    assert times[1] < 0.8 * times[0]
+    assert changed.programs[0].notes[0].startswith("changed by the back end: tiles renamed: ")
+
+
+def one_buffer(x: Any) -> Any:
+    """Squares through one tile, loaded and stored again and again."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 512), nl.float32)
+    for row in range(0, x.shape[0], 128):
+        nisa.dma_copy(tile, x[row : row + 128])
+        nisa.activation(tile, nl.square, tile)
+        nisa.dma_copy(out[row : row + 128], tile)
+    return out
+
+
+def late_work(x: Any, place: tuple[int, int] | None) -> Any:
+    """Each row tile is loaded only when the one before is stored, by one engine's queue."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    for row in range(0, x.shape[0], 128):
+        tile, square = (nl.ndarray((128, 512), nl.float32, address=place) for _ in range(2))
+        nisa.dma_copy(tile, x[row : row + 128], engine=nisa.engine.scalar)
+        nisa.activation(square, nl.square, tile)
+        nisa.dma_copy(out[row : row + 128], square, engine=nisa.engine.scalar)
+    return out
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_loads_move_ahead_of_what_waits(target: str) -> None:
+    x = np.zeros((128 * 12, 512), np.float32)
+    launch = bind(late_work, (x, None), {})
+    arch = TARGETS[target]
+    programs = [
+        trace_launch(launch, arch, 0, as_written=as_written).programs
+        for as_written in (True, False)
+    ]
+    times = [profile_programs(each, arch).latency_us for each in programs]
+    assert times[1] < 0.9 * times[0]
+
+
+def test_a_kernel_with_addresses_keeps_its_order() -> None:
+    launch = bind(late_work, (np.zeros((128 * 12, 512), np.float32), (0, 0)), {})
+    traced = trace_launch(launch, TARGETS["trn2"], 0)
+    assert traced.changes[0].moved == 0
+
+
+def test_compile_takes_a_kernel_as_written() -> None:
+    kernel, x = nki.jit(one_buffer), np.zeros((128 * 16, 512), np.float32)
+    plain, written = kernel.compile(x), kernel.compile(x, as_written=True)
+    assert plain.notes and not written.notes
+    assert kernel.compile(x).notes == plain.notes
 
 
 def read_fill(x: Any, *, strictly: bool, place: tuple[int, int] | None) -> Any:

@@ -43,6 +43,12 @@ class TileLiveness:
     redefinitions: frozenset[int]
     dead_writes: frozenset[int]
 
+    def without(self, removed: Collection[int]) -> TileLiveness:
+        """The same where these dead writes are gone."""
+        positions = [each for each in self.positions if each not in removed]
+        redefinitions = self.redefinitions.difference(removed, positions[:1])
+        return TileLiveness(positions, redefinitions, self.dead_writes.difference(removed))
+
 
 def rewritten_tiles(program: Program) -> set[str]:
     """The tiles on chip of which some place is written twice, other than by an update."""

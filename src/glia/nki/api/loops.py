@@ -123,7 +123,7 @@ def _program_order() -> Iterator[None]:
 
 
 def no_reorder() -> Any:
-    """A context manager whose block keeps program order, as all kernels of this generation do."""
+    """A context manager whose block keeps program order."""
     return _program_order()
 
 

@@ -33,6 +33,18 @@ class BackEndChanges:
     copies: int = 0
     moved: int = 0
 
+    @property
+    def text(self) -> str:
+        """What was changed; "" for nothing."""
+        parts = []
+        if self.removed_fills:
+            parts.append(f"memsets removed: {self.removed_fills}")
+        if self.renamed:
+            parts.append(f"tiles renamed: {self.renamed}, to {self.copies} more")
+        if self.moved:
+            parts.append(f"instructions moved: {self.moved} of {self.instructions}")
+        return f"changed by the back end: {'; '.join(parts)}" if parts else ""
+
 
 @dataclass(frozen=True)
 class CompiledProgram:
@@ -52,7 +64,8 @@ def run_back_end(
     if not plan.promises_gain:
         return _compile(program, place, unchanged)
     with suppress(OnChipMemoryFull, TimingTooLarge):
-        changed = _compile(plan.apply(), place, _changes(plan))
+        changes = _changes(plan)
+        changed = _compile(plan.apply(changes.text), place, changes)
         took = _nanoseconds(changed, arch)
         # as written it takes at least what its dependences cost, wherever its tiles lie
         least = plan.written_ps / 1000 + arch.preamble_ns + arch.postamble_ns

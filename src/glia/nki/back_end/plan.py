@@ -10,6 +10,7 @@ import numpy as np
 
 from glia.isa.instructions.vector import Memset
 from glia.isa.kit import Instr
+from glia.isa.operand import Memory
 from glia.machine.columns.table import Columns, columns_of
 from glia.machine.columns.update import rearrange
 from glia.machine.ir import Program, Statement
@@ -52,10 +53,11 @@ class BackEndPlan:
         names = {fill.dst.tile.name for fill in fills.values()}
         liveness = find_liveness(program, rewritten_tiles(program) | names)
         dead = {number for each in liveness.values() for number in each.dead_writes}
-        self.removed = sorted(dead & fills.keys())
+        self.removed = dead & fills.keys()
         self.is_kept = np.ones(len(self.columns.instructions), bool)
-        self.is_kept[self.removed] = False
-        self.versions: TileVersions = find_versions(program, liveness)
+        self.is_kept[[*self.removed]] = False
+        left = {name: each.without(self.removed) for name, each in liveness.items()}
+        self.versions: TileVersions = find_versions(program, left)
         self.order = np.arange(self.is_kept.size)
         self.written_ps, self.changed_ps = self._schedule()
 
@@ -74,6 +76,12 @@ class BackEndPlan:
     def _in_order(self) -> set[int]:
         """The identities of the instructions in blocks whose order the kernel fixes."""
         return {id(each) for each in self.session.in_order}
+
+    @cached_property
+    def _is_order_fixed(self) -> bool:
+        """Whether the author has given tiles addresses, and with them an order."""
+        tiles = (self.program.tiles[name] for name in self.program.addresses)
+        return any(tile.memory is not Memory.HBM for tile in tiles)
 
     @property
     def changes_tiles(self) -> bool:
@@ -116,7 +124,9 @@ class BackEndPlan:
             line = StraightLine(written, begin, end)
             other = StraightLine(changed, begin, end) if self.changes_tiles else line
             took = line.picoseconds(np.arange(end - begin))
-            orders = [np.arange(other.nodes.size), *map(other.schedule, POLICIES)]
+            orders = [np.arange(other.nodes.size)]
+            if not self._is_order_fixed:
+                orders += map(other.schedule, POLICIES)
             times = list(map(other.picoseconds, orders))
             best = int(np.argmin(times))
             self.order[other.nodes] = other.nodes[orders[best]]
@@ -138,13 +148,14 @@ class BackEndPlan:
         spans = (span for span in self.columns.body if span.statement is not None)
         return any(((owner >= span.begin) & (owner < span.end)).any() for span in spans)
 
-    def apply(self) -> Program:
-        """The changed program."""
+    def apply(self, note: str) -> Program:
+        """The changed program, with a note that says so."""
         changes: dict[int, Instr | None] = {**renamed_instructions(self.columns, self.versions)}
         changes |= dict.fromkeys(self.removed)
         tiles = {**self.program.tiles, **{tile.name: tile for tile in self.versions.copies}}
         body = tuple(self._statements(changes))
-        program = replace(self.program, body=body, tiles=tiles)
+        notes = (*self.program.notes, note)
+        program = replace(self.program, body=body, tiles=tiles, notes=notes)
         if any(span.statement is not None for span in self.columns.body):
             return program
         order = self.order[self.is_kept[self.order]]

@@ -99,20 +99,25 @@ class Kernel:
         """Interpret a launch with `unwritten` in uninitialised memory; the kernel's results."""
         return execute(launch, target, self.ranks, unwritten)
 
-    def compile(self, *args: Any, **kwargs: Any) -> Neff:
+    def compile(self, *args: Any, as_written: bool = False, **kwargs: Any) -> Neff:
         """The program of the kernel for arguments of these shapes, dtypes and values.
+
+        With `as_written` the back end changes nothing: tiles and order are those of the kernel.
 
         It is for the target of the model around it, if one is being traced, else for that of
         NEURON_PLATFORM_TARGET_OVERRIDE, else for trn2, as models are.
         """
         launch = bind(self.function, args, kwargs)
-        return self._compiled(launch, model_target()).neff
+        return self._compiled(launch, model_target(), as_written=as_written).neff
 
-    def _compiled(self, launch: Launch, target: Target) -> _CompiledKernel:
-        key = program_key(launch, target.name, self.ranks)
+    def _compiled(
+        self, launch: Launch, target: Target, *, as_written: bool = False
+    ) -> _CompiledKernel:
+        found = program_key(launch, target.name, self.ranks)
+        key = None if found is None else (found, as_written)
         known = self._cache.get(key)
         if known is None:
-            known = _CompiledKernel(self.traced_launch(launch, target))
+            known = _CompiledKernel(self.traced_launch(launch, target, as_written=as_written))
             self._cache.put(key, known)
         return known
 

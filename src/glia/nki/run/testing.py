@@ -13,17 +13,23 @@ from glia.profile.report import Profile, profile_programs
 
 
 def profile_kernel(
-    kernel: Any, *arrays: Any, target: str | None = None, **constants: Any
+    kernel: Any,
+    *arrays: Any,
+    target: str | None = None,
+    as_written: bool = False,
+    **constants: Any,
 ) -> Profile:
     """The simulated time of a kernel for arguments of these shapes, dtypes and values.
 
     `kernel` is a function, decorated for either generation or not. The device is what a kernel of
     Beta 1 has as platform_target=, else `target`, else that on which a call would run.
-    Nothing is computed, so large arguments cost no more than small ones.
+    Nothing is computed, so large arguments cost no more than small ones. With `as_written` the back
+    end changes nothing.
     """
     known = as_kernel(kernel)
     chosen = target_of_kernel(known, target)
-    traced = known.traced_launch(bind(known.function, arrays, constants), chosen)
+    launch = bind(known.function, arrays, constants)
+    traced = known.traced_launch(launch, chosen, as_written=as_written)
     return profile_programs(traced.programs, chosen)
 
 

@@ -74,16 +74,22 @@ class Traced:
 
 
 def trace(
-    kernel: Callable[..., Any], *arrays: Any, target: str = "trn2", **constants: Any
+    kernel: Callable[..., Any],
+    *arrays: Any,
+    target: str = "trn2",
+    as_written: bool = False,
+    **constants: Any,
 ) -> Program:
     """The legal, placed program of a kernel for arguments of these shapes and dtypes.
 
     Arguments that are arrays become inputs named as the kernel's parameters, all others reach the
     kernel as they are. What it returns, a tensor or a tuple of tensors in shared_hbm, are the
-    outputs. CompileErrors point at the kernel's line.
+    outputs. With `as_written` the back end changes nothing. CompileErrors point at the kernel's
+    line.
     """
     launch = bind(kernel, arrays, constants)
-    return trace_launch(launch, platform_target(target), 0).programs[0]
+    traced = trace_launch(launch, platform_target(target), 0, as_written=as_written)
+    return traced.programs[0]
 
 
 @collector_paused()

@@ -234,7 +234,7 @@ def ndarray(
 def negative(x: _NkiTensor, dtype: str | None = None) -> _NkiTensor:
     """-x."""
 def no_reorder() -> _Any:
-    """A context manager whose block keeps program order, as all kernels of this generation do."""
+    """A context manager whose block keeps program order."""
 def not_equal(x: _NkiTensor | float, y: _NkiTensor | float, dtype: str | None = None) -> _NkiTensor:
     """1 where x != y, else 0."""
 def num_programs(axes: int | tuple[int, ...] | None = 0) -> int:

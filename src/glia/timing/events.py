@@ -19,6 +19,7 @@ from glia.timing.registers import (
     CostKind,
     Engine,
     EngineState,
+    LaneRecord,
     Overflow,
     RunParameter,
     StopReason,
@@ -361,7 +362,7 @@ def start_transfer(m: CoreRecord, engine: int, step: int, start: int) -> int:
     )
 
 
-def serve_lane(m: CoreRecord, lane: int, queue: int, begun: int, work: int) -> int:
+def serve_lane(m: LaneRecord, lane: int, queue: int, begun: int, work: int) -> int:
     """When a lane has done a queue's work, sharing its time evenly with queues that have work left.
 
     Those queues' remaining work ends as much later; the ends of transfers already completed stand.

@@ -275,10 +275,20 @@ def _state(plan: TimingPlan, arch: Arch, streams: EngineStreams) -> dict[str, An
 
 
 def _parameters(plan: TimingPlan, arch: Arch, streams: EngineStreams) -> list[int]:
-    values = [0] * len(RunParameter)
-    wake = round(arch.semaphore_wake_ns * PS)
+    values = core_parameters(arch, len(plan.queues))
     values[RunParameter.SLOTS] = plan.slots
     values[RunParameter.ORDINALS] = streams.ordinals
+    # a moment so long ago delays nothing: neither what waits for it nor a weights load after it
+    load = max((cost.load for cost in plan.costs.distinct), default=0)
+    values[RunParameter.MARGIN] = values[RunParameter.WAKE] + load
+    values[RunParameter.SEMAPHORES] = len(plan.semaphores)
+    return values
+
+
+def core_parameters(arch: Arch, queues: int) -> list[int]:
+    """The parameters that depend on the core and how many queues there are; 0 for the others."""
+    values = [0] * len(RunParameter)
+    wake = round(arch.semaphore_wake_ns * PS)
     values[RunParameter.WAKE] = wake
     values[RunParameter.DMA_START] = round(arch.dma_start_ns * PS)
     # dma_completion_ns reaches to the consumer's start, whose wake is added when it waits
@@ -286,11 +296,8 @@ def _parameters(plan: TimingPlan, arch: Arch, streams: EngineStreams) -> list[in
     values[RunParameter.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
     values[RunParameter.WARM_UP] = round(arch.tensor_ramp_ns * PS)
     values[RunParameter.RAMP] = round(arch.tensor_ramp_rate * 1000)
-    # a moment so long ago delays nothing: neither what waits for it nor a weights load after it
-    values[RunParameter.MARGIN] = wake + max((cost.load for cost in plan.costs.distinct), default=0)
-    values[RunParameter.SEMAPHORES] = len(plan.semaphores)
     values[RunParameter.UNWATCHED] = NEVER
-    values[RunParameter.QUEUES] = len(plan.queues)
+    values[RunParameter.QUEUES] = queues
     return values
 
 

@@ -9,6 +9,7 @@ that words hold.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Protocol
 
 from glia.base.native_records import Words, arrays_of, words
 
@@ -141,6 +142,13 @@ class Extent(Register):
 
     ITEMS = 0, "items", "spans of the schedule"
     FOUND = 1, "steps", "dependences in `read_step` so far"
+
+
+class LaneRecord(Protocol):
+    """What lanes share their time by: a part of every record with transfers."""
+
+    parameter: Words
+    lane: Words
 
 
 class CoreRecord:

@@ -17,13 +17,14 @@ from glia.machine.passes import liveness_rules
 from glia.machine.passes.tile_liveness import LIBRARY
 from glia.nki import isa as nisa
 from glia.nki import language as nl
-from glia.nki.back_end import straight_line
+from glia.nki.back_end import back_end, straight_line
+from glia.nki.back_end.plan import BackEndPlan
 from glia.nki.run.launch import bind
 from glia.nki.run.trace import trace_launch
 from glia.profile.report import profile_programs
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
-from law.kernels.random_kernels import STEPS, Step, argument, kernel_of
+from law.kernels.random_kernels import SIMPLE, STEPS, Step, argument, kernel_of
 
 NAMES = [name for name, target in TARGETS.items() if target.arch.capabilities.has_nki]
 
@@ -168,6 +169,29 @@ def test_what_the_author_fixed_stays(strictly: bool, place: Any, kept: int) -> N
     x = np.zeros((128, 128), np.float32)
     launch = bind(read_fill, (x,), {"strictly": strictly, "place": place})
     assert fills(trace_launch(launch, TARGETS["trn2"], 0).programs[0]) == kept
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(STEPS, min_size=3, max_size=14), target=st.sampled_from(NAMES))
+def test_straight_kernels_take_the_predicted_time(steps: list[Step], target: str) -> None:
+    """But for the array's warm-up, ports of banks of PSUM, and addresses that are used again."""
+    straight = [step for step in steps if step[0] in SIMPLE]
+    launch = bind(kernel_of(straight), (argument(straight),), {})
+    plans: list[BackEndPlan] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            back_end, "BackEndPlan", lambda *given: plans.append(BackEndPlan(*given)) or plans[-1]
+        )
+        trace_launch(launch, TARGETS[target], 0)
+    written = trace_launch(launch, TARGETS[target], 0, as_written=True).programs
+    arch = TARGETS[target].arch
+    took = profile_programs(written, TARGETS[target]).latency_us * 1000
+    predicted = plans[0].written_ps / 1000 + arch.preamble_ns + arch.postamble_ns
+    products = sum("product" in step[0] or step[0] == "sum" for step in straight)
+    if products and arch.tensor_ramp_ns:
+        assert predicted <= took + 1
+    else:
+        assert took == pytest.approx(predicted, rel=0.01)
 
 
 @settings(max_examples=25, deadline=None)

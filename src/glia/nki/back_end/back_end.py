@@ -15,9 +15,12 @@ from glia.machine.ir import Program
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.nki.back_end.plan import BackEndPlan
+from glia.nki.back_end.straight_line import MEMORIES
 from glia.nki.session.recorder import Recorder
 from glia.timing.errors import TimingTooLarge
 from glia.timing.simulate import simulate_timing
+
+SURELY_FITS = 0.7  # of a memory: with so little live at one time there are gaps for all tiles
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,10 @@ def run_back_end(
     unchanged = BackEndChanges(plan.is_kept.size)
     if not plan.promises_gain:
         return _compile(program, place, unchanged)
+    if any(plan.written.most_live(memory) > SURELY_FITS for memory in MEMORIES):
+        place(
+            program
+        )  # another order may fit; a kernel that does not is refused whatever the order
     with suppress(OnChipMemoryFull, TimingTooLarge):
         changes = _changes(plan)
         changed = _compile(plan.apply(changes.text), place, changes)

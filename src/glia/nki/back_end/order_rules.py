@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from glia.base.native_records import Words, words
 from glia.nki.back_end.dependence_rules import COMPLETE, VISIBLE
+from glia.timing.events import serve_lane
+from glia.timing.registers import ENGINES, LANES, CostKind, Engine, RunParameter
 
-ENGINES, LANES = 5, 17
-TENSOR = 0
 NONE = -1
-COMPUTE, ACTIVATION, MATMUL, TRANSFER = 0, 1, 2, 3
 GIVEN, OLDEST, LONGEST = 0, 1, 2  # the order is given; of what can start alike, which is first
 MEMORIES = 2
 FUNCTIONS = (
@@ -32,11 +31,7 @@ class OrderRecord:
     policy: Words = words("1", "policy", "GIVEN, OLDEST or LONGEST")
     window: Words = words("1", "nodes", "how far behind the oldest one left a node is considered")
     slack: Words = words("1", "ps", "starts so close count as equal")
-    wake: Words = words("1", "ps", "from completion to the start of who waits for it")
-    dma_start: Words = words("1", "ps", "from issuing a transfer to its first byte")
-    dma_done: Words = words("1", "ps", "from a transfer's last byte to its completion")
-    table_load: Words = words("1", "ps", "loading an activation table")
-    queues: Words = words("1", "queues", "the stride of a lane in `lane`")
+    parameter: Words = words("RunParameter", "see RunParameter", "constants of the core")
     latency: Words = words("engine", "ps", "from the end of an instruction to its result")
     cost: Words = words("node", "cost", "what it costs")
     engine: Words = words("node", "engine", "that issues it")
@@ -92,6 +87,11 @@ def schedule(m: OrderRecord) -> int:
     while m.state[ISSUED] < m.nodes[0]:
         fill(m)
         issue(m, choose(m))
+    place = 0
+    while place < LANES * m.parameter[RunParameter.QUEUES]:  # work that was put off when sharing
+        last = m.lane[place] + m.parameter[RunParameter.DMA_DONE]
+        m.state[LAST] = max(m.state[LAST], last)
+        place += 1
     return m.state[LAST]
 
 
@@ -133,8 +133,8 @@ def find_heights(m: OrderRecord) -> int:
             highest = max(highest, m.height[m.dependent[edge]])
             edge += 1
         own = m.busy[m.cost[node]] + m.latency[m.engine[node]]
-        if m.kind[m.cost[node]] == TRANSFER:
-            own += m.dma_start[0] + m.dma_done[0]
+        if m.kind[m.cost[node]] == CostKind.TRANSFER:
+            own += m.parameter[RunParameter.DMA_START] + m.parameter[RunParameter.DMA_DONE]
         m.height[node] = highest + own
         node -= 1
     return 0
@@ -208,7 +208,7 @@ def start_of(m: OrderRecord, node: int) -> int:
     cost = m.cost[node]
     engine = m.engine[node]
     start = max(m.free[engine], m.ready[node])
-    if m.kind[cost] == MATMUL and m.weights[node] != m.state[WEIGHTS]:
+    if m.kind[cost] == CostKind.MATMUL and m.weights[node] != m.state[WEIGHTS]:
         start = max(start, max(m.state[SWAP], m.ready[node]) + m.load[cost])
     if m.generation[cost] > 0:
         start = max(start, m.generator[engine])
@@ -235,13 +235,13 @@ def occupy(m: OrderRecord, node: int, earliest: int) -> int:
     cost = m.cost[node]
     engine = m.engine[node]
     start = earliest
-    if m.kind[cost] == TRANSFER:
+    if m.kind[cost] == CostKind.TRANSFER:
         return transfer(m, node, start)
-    if engine == TENSOR:
+    if engine == Engine.TENSOR:
         return occupy_array(m, node, start)
-    if m.kind[cost] == ACTIVATION and m.table[cost] != m.state[TABLE]:
+    if m.kind[cost] == CostKind.ACTIVATION and m.table[cost] != m.state[TABLE]:
         m.state[TABLE] = m.table[cost]
-        start += m.table_load[0]
+        start += m.parameter[RunParameter.TABLE_LOAD]
     port = 0
     while m.ports[node] >> port > 0:
         if m.ports[node] >> port & 1:
@@ -260,11 +260,11 @@ def occupy(m: OrderRecord, node: int, earliest: int) -> int:
 def occupy_array(m: OrderRecord, node: int, start: int) -> int:
     """Execute on the Tensor Engine, whose weights are loaded while it computes."""
     cost = m.cost[node]
-    if m.kind[cost] == MATMUL:
+    if m.kind[cost] == CostKind.MATMUL:
         m.state[WEIGHTS] = m.weights[node]
         m.state[SWAP] = start
-    m.free[TENSOR] = start + m.busy[cost]
-    return m.free[TENSOR] + m.latency[TENSOR]
+    m.free[Engine.TENSOR] = start + m.busy[cost]
+    return m.free[Engine.TENSOR] + m.latency[Engine.TENSOR]
 
 
 def transfer(m: OrderRecord, node: int, start: int) -> int:
@@ -274,7 +274,7 @@ def transfer(m: OrderRecord, node: int, start: int) -> int:
     m.free[m.engine[node]] = start + m.busy[cost]
     if m.generation[cost] > 0:
         m.generator[m.engine[node]] = start + m.generation[cost]
-    ready = max(start + m.dma_start[0], m.queue_ready[queue])
+    ready = max(start + m.parameter[RunParameter.DMA_START], m.queue_ready[queue])
     m.queue_ready[queue] = ready
     end = ready
     share = m.cost_lane[cost]
@@ -283,26 +283,11 @@ def transfer(m: OrderRecord, node: int, start: int) -> int:
         lane = 0
         while members >> lane > 0:
             if members >> lane & 1:
-                begun = max(ready, m.lane[lane * m.queues[0] + queue])
+                begun = max(ready, m.lane[lane * m.parameter[RunParameter.QUEUES] + queue])
                 end = max(end, serve_lane(m, lane, queue, begun, m.lane_work[share]))
             lane += 1
         share += 1
-    return end + m.skew[cost] + m.dma_done[0]
-
-
-def serve_lane(m: OrderRecord, lane: int, queue: int, begun: int, work: int) -> int:
-    """When a lane has done a queue's work, sharing its time evenly with queues that have work."""
-    end = begun + work
-    other = 0
-    while other < m.queues[0]:
-        left = m.lane[lane * m.queues[0] + other] - begun
-        if other != queue and left > 0:
-            shared = min(work, left)
-            end += shared
-            m.lane[lane * m.queues[0] + other] += shared
-        other += 1
-    m.lane[lane * m.queues[0] + queue] = end
-    return end
+    return end + m.skew[cost] + m.parameter[RunParameter.DMA_DONE]
 
 
 def hold_tiles(m: OrderRecord, node: int) -> int:
@@ -328,8 +313,8 @@ def release(m: OrderRecord, node: int, done: int) -> int:
     while edge < m.succ[node + 1]:
         other = m.dependent[edge]
         if m.strength[edge] == COMPLETE:
-            m.ready[other] = max(m.ready[other], done + m.wake[0])
-        elif m.strength[edge] == VISIBLE and m.engine[node] != TENSOR:
+            m.ready[other] = max(m.ready[other], done + m.parameter[RunParameter.WAKE])
+        elif m.strength[edge] == VISIBLE and m.engine[node] != Engine.TENSOR:
             m.ready[other] = max(m.ready[other], done)
         arrive(m, other)
         edge += 1

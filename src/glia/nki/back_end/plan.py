@@ -115,7 +115,7 @@ class BackEndPlan:
         patterns, versions = self.columns.patterns, self.versions
         numbers = {tile.name: number for number, tile in enumerate(versions.tiles)}
         names = patterns.tile.map(lambda tile: numbers[tile.name])
-        written = TileNumbers(self._tables, names, np.ones(self.is_kept.size, bool))
+        self.written = written = TileNumbers(self._tables, names, np.ones(self.is_kept.size, bool))
         changed = written
         if self.changes_tiles:
             changed = TileNumbers(self._tables, versions.number, self.is_kept)

@@ -21,9 +21,10 @@ from glia.machine.columns.table import READS, WRITES, Columns
 from glia.machine.columns.value_numbering import Array, group_rows, row_offsets
 from glia.machine.ir import Program
 from glia.nki.back_end import dependence_rules, order_rules
-from glia.timing.costs import PS, Costs, cost_instructions
+from glia.timing.costs import Costs, cost_instructions
 from glia.timing.instruction_tables import memory_ports
-from glia.timing.plan_tables import cost_tables, result_latency
+from glia.timing.plan_tables import core_parameters, cost_tables, result_latency
+from glia.timing.registers import LANES
 
 FEW_NODES = 64  # up to so many are faster in Python than compiling the rules
 DEPENDENCES = Library(
@@ -38,6 +39,7 @@ ORDERS = Library(
 )
 MEMORIES = (Memory.SBUF, Memory.PSUM)
 PORTS = 64
+LIVE_SHARE = 0.5  # of a memory: then what a tile takes over has been out of use for long
 Record = dict[str, Array]
 
 
@@ -122,6 +124,19 @@ class TileNumbers:
         np.minimum.at(first, self.tile, owner)
         np.maximum.at(last, self.tile, owner)
         return first, last
+
+    def most_live(self, memory: Memory) -> float:
+        """The part of a memory that is live at one time, if no tile outlives its last use."""
+        patterns, arch = self.tables.columns.patterns, self.tables.arch
+        first, last = self.spans
+        size = np.zeros(first.size, np.int64)
+        size[self.tile] = patterns.tile.map(partial(_occupied, arch))
+        is_there = np.zeros(first.size, bool)
+        is_there[self.tile] = patterns.tile.map(lambda tile: tile.memory is memory) > 0
+        change = np.zeros(len(self.tables.columns.instructions) + 2, np.int64)
+        np.add.at(change, first[is_there], size[is_there])
+        np.add.at(change, last[is_there] + 1, -size[is_there])
+        return int(change.cumsum().max()) / usable_bytes_per_partition(memory, arch)
 
 
 def _begin_in(begins: Mapping[str, int], tile: Tile) -> int:
@@ -270,13 +285,10 @@ class StraightLine:
     def _order_record(self) -> Record:
         tables, arch, nodes = self.tables, self.tables.arch, self.nodes.size
         queues = len(tables.costs.queues)
-        wake = round(arch.semaphore_wake_ns * PS)
         record = {
             **self.common, **self.graph, **self._tile_uses(),
             **{n: v for n, v in tables.cost_tables.items() if n != "queue"},
-            "wake": [wake], "dma_start": [round(arch.dma_start_ns * PS)],
-            "dma_done": [round(arch.dma_completion_ns * PS) - wake],
-            "table_load": [round(arch.activation_table_load_ns * PS)], "queues": [queues],
+            "parameter": core_parameters(arch, queues),
             "latency": [result_latency(arch, engine) for engine in ENGINES],
             "weights": self.numbers.weights[self.nodes], "ports": tables.ports[self.nodes],
             **{name: np.zeros(nodes) for name in (
@@ -285,7 +297,7 @@ class StraightLine:
             "held": [0, 0],
             "state": [0, 0, 0, 0, 0, 0, -1, -1],
             "free": [0] * len(ENGINES), "generator": [0] * len(ENGINES), "port": [0] * PORTS,
-            "queue_ready": [0] * queues, "lane": [0] * (order_rules.LANES * queues),
+            "queue_ready": [0] * queues, "lane": [0] * (LANES * queues),
         }  # fmt: skip
         return as_words(record)
 
@@ -306,7 +318,7 @@ class StraightLine:
         tile = group_rows(tile_of[own[uses.first]])
         examples = own[uses.first][tile.first]
         capacity = [
-            usable_bytes_per_partition(each, arch)
+            round(LIVE_SHARE * usable_bytes_per_partition(each, arch))
             - self._bytes_held(memory == number, size, inside)
             for number, each in enumerate(MEMORIES)
         ]

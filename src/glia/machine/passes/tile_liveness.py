@@ -43,7 +43,7 @@ class TileLiveness:
     redefinitions: frozenset[int]
     dead_writes: frozenset[int]
 
-    def without(self, removed: Collection[int]) -> TileLiveness:
+    def remove_dead(self, removed: Collection[int]) -> TileLiveness:
         """The same where these dead writes are gone."""
         positions = [each for each in self.positions if each not in removed]
         redefinitions = self.redefinitions.difference(removed, positions[:1])

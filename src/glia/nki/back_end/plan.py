@@ -56,7 +56,7 @@ class BackEndPlan:
         self.removed = dead & fills.keys()
         self.is_kept = np.ones(len(self.columns.instructions), bool)
         self.is_kept[[*self.removed]] = False
-        left = {name: each.without(self.removed) for name, each in liveness.items()}
+        left = {name: each.remove_dead(self.removed) for name, each in liveness.items()}
         self.versions: TileVersions = find_versions(program, left)
         self.order = np.arange(self.is_kept.size)
         self.written_ps, self.changed_ps = self._schedule()

@@ -36,6 +36,7 @@ from glia.tile.contraction import PARTITIONS, TRANSPOSABLE_BYTES
 from glia.tile.ir import Load
 
 PIECE_BYTES = 64 * 1024  # per partition: most of what is loaded at once to be transposed
+MERGED_BYTES = 1 << 18  # of one transfer that stands for several
 SHORT_RUN_BYTES = 64  # below this a DMA moves elements one by one and a PE transpose is cheaper
 
 
@@ -127,6 +128,7 @@ class Stager:
 
     def _copy(self, load: Load, box: Box, source: Source, home: Home, partitions: int) -> None:
         """Copy block by block; clipped dimensions shrink to what is inside the buffer."""
+        pairs: list[tuple[Pattern, Pattern]] = []
         clipped = dict(self._clipped_dims(load, box))
         crosses = bool(box.partition) and any(
             box.index[d].coefficient(box.partition) for d in clipped
@@ -134,8 +136,14 @@ class Stager:
         for start, rows in self._row_blocks(box):
             for env in self._unroll_shared_axes(box, clipped) if crosses else (box.env,):
                 point = self._clip_point(box, start, rows, env, clipped, partitions)
-                if point is not None:
-                    self._copy_point(load, box, source, home, point)
+                if point is None:
+                    continue
+                if source.home is None:
+                    pairs.append(self._transfer(box, source, home, point))
+                else:
+                    self._copy_on_chip(load, box, source.home, home, point)
+        for dst, src in merge_transfers(pairs):
+            self.builder.dma(dst, src, "load")
 
     def _row_blocks(self, box: Box) -> Iterator[tuple[int, int]]:
         for start in range(0, box.rows, box.block):
@@ -183,14 +191,17 @@ class Stager:
             spans[moving[0]] = inside
         return Point(spans, partition or "_rows", box.free)
 
-    def _copy_point(self, load: Load, box: Box, source: Source, home: Home, point: Point) -> None:
+    @staticmethod
+    def _transfer(box: Box, source: Source, home: Home, point: Point) -> tuple[Pattern, Pattern]:
+        """(destination, source) of the load of one point from HBM."""
+        assert source.tile is not None
         dst = home_pattern_at_any_row(home, box.index, point)
-        if source.home is None:
-            assert source.tile is not None
-            src = hbm_pattern(source.tile, box.index, source.shape, point)
-            self.builder.dma(dst, replace(src, dtype=dst.dtype), "load")
-            return
-        found = home_pattern(source.home, box.index, point)
+        src = hbm_pattern(source.tile, box.index, source.shape, point)
+        return dst, replace(src, dtype=dst.dtype)
+
+    def _copy_on_chip(self, load: Load, box: Box, source: Home, home: Home, point: Point) -> None:
+        dst = home_pattern_at_any_row(home, box.index, point)
+        found = home_pattern(source, box.index, point)
         if found is None:
             raise Refusal(f"{load.buffer} in SBUF does not line up with it", load.buffer)
         pair = fold_dims((dst, found))
@@ -429,6 +440,41 @@ def _range_in_bounds(
     if not values:
         return None
     return AxisRange(span.base + values[0], values[-1] - values[0] + 1)
+
+
+def merge_transfers(pairs: Sequence[tuple[Pattern, Pattern]]) -> Iterator[tuple[Pattern, Pattern]]:
+    """Transfers at equal distances as one transfer each with one more dimension.
+
+    A transfer costs an issue and its latency, however short; one of more than MERGED_BYTES would
+    keep waiting who needs its first bytes only.
+    """
+    at = 0
+    while at < len(pairs):
+        dst, src = pairs[at]
+        most = max(1, MERGED_BYTES // (dst.elements * dst.dtype.bytes))
+        count, steps = 1, _distance(pairs[at : at + 2])
+        while steps and count < most and _distance(pairs[at + count - 1 : at + count + 1]) == steps:
+            count += 1
+        if steps and count > 1:
+            dst, src = (
+                replace(each, dims=(each.dims[0], (step, count), *each.dims[1:]))
+                for each, step in zip((dst, src), steps, strict=True)
+            )
+        yield dst, src
+        at += count
+
+
+def _distance(pairs: Sequence[tuple[Pattern, Pattern]]) -> tuple[int, int] | None:
+    """Elements from one transfer to the next, at both ends; None where they are not alike."""
+    if len(pairs) < 2:
+        return None
+    found = []
+    for one, other in zip(*pairs, strict=True):
+        step = other.offset - one.offset
+        if one != replace(other, offset=one.offset) or step.terms:
+            return None
+        found.append(step.constant)
+    return found[0], found[1]
 
 
 def home_pattern_at_any_row(home: Home, index: Sequence[Affine], point: Point) -> Pattern:

@@ -195,7 +195,7 @@ class NestScheduler:
         rows: str,
         columns: Sequence[str],
         contract: str,
-    ) -> tuple[float, Schedule]:
+    ) -> tuple[tuple[float, float], Schedule]:
         """(cost, schedule) of one mapping of a contraction to the PE."""
         extents = nest.extents
         tiles = {axis.name: 1 for axis in nest.axes}
@@ -215,22 +215,31 @@ class NestScheduler:
         moving = operands[1] if side == "left" else operands[0]
         order = self._pe_order(nest, tiles, rows, columns, stationary, moving)
         arch = self.arch
-        columns_at_least = max(width, arch.min_issue_cycles["tensor"])
+        # the next weights are loaded behind a multiplication, however few columns that has
+        columns_at_least = max(width, arch.min_issue_cycles["tensor"], arch.load_stationary_cycles)
         passes = arch.tensor_passes.get(moving.dtype.name, 1.0)
         busy_ns = arch.cycles_to_ns("tensor", count * columns_at_least * passes)
-        cost = busy_ns * arch.clocks_ghz["vector"]
+        busy = busy_ns * arch.clocks_ghz["vector"]
+        moves = self._operand_cost(nest, stationary, contract, tiles)
+        moves += self._operand_cost(nest, moving, contract, tiles)
         if not self._is_resident(nest.target.buffer, row_dim(nest.target.index, rows)):
             result = BufferAccess(nest.target.buffer, nest.target.index)
-            cost += self._access_cost(nest, result, rows, tiles)
-        cost += self._reader_costs(nest.target.buffer, nest.target.index, rows)
-        for load in (stationary, moving):
-            cost += self._operand_cost(load, contract)
+            moves += self._access_cost(nest, result, rows, tiles)
+        later = self._reader_costs(nest.target.buffer, nest.target.index, rows)
+        # products run while operands come; what either does besides decides where that is equal
+        cost = max(busy, moves) + later, busy + moves
         return cost, Schedule("tensor", rows, tiles, order, contract, side)
 
-    def _operand_cost(self, load: Load, contract: str) -> float:
-        known = self.rows.get(load.buffer, -1)
-        aligned = known >= 0 and known == row_dim(load.index, contract)
-        return 0.0 if aligned else self.buffers[load.buffer].elements / PARTITIONS
+    def _operand_cost(
+        self, nest: Nest, load: Load, contract: str, tiles: Mapping[str, int]
+    ) -> float:
+        """Vector cycles to bring an operand in with `contract` on the partitions.
+
+        That is what the DMA takes, or transposition on the PE where the runs would be too short.
+        """
+        access = BufferAccess(load.buffer, load.index)
+        moved = self._access_cost(nest, access, contract, tiles)
+        return min(moved, self.buffers[load.buffer].elements / PARTITIONS)
 
     def _pe_order(
         self,

@@ -20,7 +20,7 @@ from glia.machine.ir import Program
 from glia.machine.passes import wait_rules as rules
 from glia.machine.queues import stream_of
 
-FEW_INSTRUCTIONS = 500  # up to so many are faster in Python than compiling the rules
+FEW_INSTRUCTIONS = 200  # up to so many are faster in Python than compiling the rules
 MEMORIES = tuple(Memory)
 LIBRARY = Library(
     rules,

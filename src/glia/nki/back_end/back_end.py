@@ -20,7 +20,7 @@ from glia.nki.session.recorder import Recorder
 from glia.timing.errors import TimingTooLarge
 from glia.timing.simulate import simulate_timing
 
-SURELY_FITS = 0.7  # of a memory: with so little live at one time there are gaps for all tiles
+SURELY_FITS = 0.9  # of a memory: with so little live at one time there are gaps for all tiles
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ class BackEndPlan:
             other = StraightLine(changed, begin, end) if self.changes_tiles else line
             took = line.picoseconds(np.arange(end - begin))
             orders = [np.arange(other.nodes.size)]
-            if not self._is_order_fixed:
+            if not self._is_order_fixed and took - other.least_ps > LEAST_GAIN * took:
                 orders += map(other.schedule, POLICIES)
             times = list(map(other.picoseconds, orders))
             best = int(np.argmin(times))

@@ -75,6 +75,16 @@ class KernelTables:
         return as_words(tables | {"queue": queue})
 
     @cached_property
+    def loads(self) -> Array:
+        """By cost the picoseconds that it keeps each engine, then each lane, busy."""
+        loads = np.zeros((len(self.costs.distinct), len(ENGINES) + LANES), np.int64)
+        for cost in self.costs.distinct:
+            loads[cost.number, cost.engine] = cost.busy
+            for work, lanes in cost.transfer.lanes if cost.transfer else ():
+                loads[cost.number, [len(ENGINES) + lane for lane in lanes]] += work
+        return loads
+
+    @cached_property
     def is_fence(self) -> Array:
         """By instruction, whether nothing moves across it."""
         forms = self.columns.form
@@ -340,6 +350,12 @@ class StraightLine:
         example[tile_of] = np.arange(tile_of.size)
         crosses = (first < self.end) & (last >= self.begin) & ~inside
         return int(size[example[crosses & is_there[example]]].sum())
+
+    @property
+    def least_ps(self) -> int:
+        """What the busiest engine or lane has to do: no order takes less."""
+        counts = np.bincount(self.common["cost"], minlength=len(self.tables.loads))
+        return int((counts @ self.tables.loads).max(initial=0))
 
     def schedule(self, policy: ListPolicy) -> Array:
         """The nodes in the order of a schedule by this policy."""

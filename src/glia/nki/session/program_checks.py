@@ -15,6 +15,7 @@ from glia.base.errors import CompileError, InternalError
 from glia.base.loc import Loc
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Memory, Pattern, Tile, reach
+from glia.machine.columns.table import READS, columns_of
 from glia.machine.ir import Branch, Loop, Program, Statement, While
 from glia.machine.legal import verify
 from glia.nki.names.errors import BrokenRule, IndexNotInTable, NotInNki
@@ -31,23 +32,17 @@ def require_legal(program: Program, target: Target) -> None:
         _refuse_first(program, target)
         raise
     has_banks = not target.arch.capabilities.has_products_across_banks
-    if has_banks and _has_dynamic_products(program.body):
+    if has_banks and _has_dynamic_products(program):
         _refuse_first(program, target)
 
 
-def _has_dynamic_products(body: tuple[Statement, ...]) -> bool:
+def _has_dynamic_products(program: Program) -> bool:
     """Whether products are written at offsets of loop variables, which `verify` leaves open."""
-    return any(
-        _has_dynamic_products(each.body)
-        if isinstance(each, Loop | While)
-        else isinstance(each, Instr) and _is_dynamic_product(each)
-        for each in body
-    )
-
-
-def _is_dynamic_product(instr: Instr) -> bool:
-    written = instr.written_patterns() if instr.runs_on == "tensor" else ()
-    return any(not pattern.offset.is_constant for pattern in written)
+    columns = columns_of(program)
+    patterns = columns.patterns
+    rows = patterns.offset.varying
+    written = patterns.owner[rows[patterns.access[rows] != READS]].tolist()
+    return any(columns.instructions[number].runs_on == "tensor" for number in written)
 
 
 def _refuse_first(program: Program, target: Target) -> None:

@@ -16,7 +16,11 @@ from glia.frontend.hlo import import_hlo
 from glia.frontend.registry import read_module
 from glia.machine.emit import group as emission
 from glia.machine.emit.refusal import Refusal
+from glia.machine.ir import Loop
+from glia.machine.passes import double_buffer
 from glia.options import CompileOptions
+from glia.sim.order.concurrent import run_concurrently, streams_of
+from glia.sim.run import run
 from glia.tile.ir import Program
 from glia.tile.passes import group_nests
 from support.corpus import BY_NAME, PROGRAMS, assert_close, hlo_bytes
@@ -49,12 +53,19 @@ def logsumexp(x: Any) -> Any:
     return jax.nn.logsumexp(x, axis=-1)
 
 
+def halves(x: Any, cosine: Any, sine: Any) -> Any:
+    """Two nests that write the halves of one result (rotary embedding)."""
+    left, right = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([left * cosine - right * sine, right * cosine + left * sine], axis=-1)
+
+
 ROW_PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "softmax": (softmax, ((300, 70),)),
     "batched softmax": (softmax, ((3, 5, 130, 9),)),
     "layernorm": (layernorm, ((260, 33), (33,), (33,))),
     "residual norm": (residual_norm, ((257, 40), (257, 40), (40,))),
     "logsumexp": (logsumexp, ((384, 64),)),
+    "halves": (halves, ((384, 64), (384, 32), (384, 32))),
 }
 
 
@@ -84,6 +95,31 @@ def test_rows_are_computed_block_by_block(name: str, target: str) -> None:
         found = glia.load(neff)(*arguments)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one, np.asarray(other), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("stages", range(1, 5))
+@pytest.mark.parametrize("name", ["softmax", "residual norm", "halves"])
+def test_iterations_overlap_without_races_in_any_number_of_stages(
+    name: str, stages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_nests, "PARTITIONS", 8)
+    monkeypatch.setattr("glia.machine.passes.stages.MOST_STAGES", stages)
+    monkeypatch.setattr(double_buffer, "interval_ns", lambda loop, _: len(loop.body))
+    function, shapes = ROW_PROGRAMS[name]
+    arguments = _arguments(tuple((101, *shape[1:]) if shape[1:] else shape for shape in shapes))
+    lowered = jax.jit(function).lower(*arguments)
+    program = run_pipeline(read_module(lowered), CompileOptions(auto_cast="none"))
+    loops = [each for each in program.body if isinstance(each, Loop)]
+    assert [loop.trips for loop in loops] == [(12 - (stages - 1)) // 4]
+    inputs = {b.name: a for b, a in zip(program.inputs, arguments, strict=True)}
+    expected = run(program, inputs)
+    wanted = jax.tree.leaves(function(*arguments))
+    for binding, value in zip(program.outputs, wanted, strict=True):
+        np.testing.assert_allclose(expected[binding.name], value, rtol=2e-5, atol=2e-5)
+    for seed in range(len(streams_of(program))):
+        found = run_concurrently(program, inputs, seed=seed)
+        for output, value in expected.items():
+            np.testing.assert_array_equal(found[output], value)
 
 
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS if p.name in SMALL])

@@ -11,12 +11,12 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Dims, Memory, Pattern, merged, whole_tile
 from glia.machine.emit.box import storage_dtype
 from glia.machine.emit.covering import strip_widening
-from glia.machine.emit.layout import Env, Point, tile_pattern
+from glia.machine.emit.layout import Env, Point, home_pattern, tile_pattern
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
 from glia.machine.emit.row_sums import sum_row
 from glia.machine.emit.selection import Selector
-from glia.tile.ir import Accumulator
+from glia.tile.ir import Accumulator, Apply
 
 
 class VectorNestEmitter(NestEmitter):
@@ -59,14 +59,35 @@ class VectorNestEmitter(NestEmitter):
         assert reduction is not None
         inner = tuple(a for a in self.order if a in reduction.axes)
         result = self.parallel_point(env)
-        accumulator = self._accumulator(result, reduction.dtype)
+        target = None if inner else self._target_of_total(result)
+        accumulator = target or self._accumulator(result, reduction.dtype)
         if inner:
             self._clear(accumulator)
             self.tile_loops(inner, env, lambda e: self._reduce_point(e, result, accumulator, True))
         else:
             self._reduce_point(env, result, accumulator, False)
-        finish = self.nest.finish or Accumulator(reduction.dtype)
-        self.finish_point(result, accumulator, finish)
+        if target is None:
+            finish = self.nest.finish or Accumulator(reduction.dtype)
+            self.finish_point(result, accumulator, finish)
+
+    def _target_of_total(self, result: Point) -> Pattern | None:
+        """The target in SBUF of a total, where nothing is left to compute; else None.
+
+        A maximum may be rounded to the target's dtype on writing; sums have float32 accumulators.
+        """
+        reduction, finish, target = self.nest.reduction, self.nest.finish, self.nest.target
+        home = self.context.sources[target.buffer].home
+        is_final = finish is None or (
+            isinstance(finish, Apply)
+            and finish.function == "convert"
+            and isinstance(finish.args[0], Accumulator)
+        )
+        if reduction is None or not reduction.dtype.is_float or home is None or not is_final:
+            return None
+        is_chosen = reduction.function in ("maximum", "minimum") and home.tile.dtype.is_float
+        if not is_chosen and home.tile.dtype is not reduction.dtype:
+            return None
+        return home_pattern(home, target.index, result)
 
     def _accumulator(self, point: Point, dtype: DType) -> Pattern:
         count = math.prod(point.extents(point.free))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -202,14 +203,11 @@ class _Finder:
         return (1 + votes) * min(PARTITIONS, chain.extent(position))
 
     def _on_chip(self, chain: _Chain) -> tuple[str, ...] | None:
-        """The buffers that one nest writes and a later one reads; None where several write one."""
-        written: list[str] = []
-        for nest in chain.nests:
-            if nest.target.buffer in written:
-                return None
-            written.append(nest.target.buffer)
+        """The buffers that one nest writes and others read; None where several write such a one."""
+        written = Counter(nest.target.buffer for nest in chain.nests)
         read = {load.buffer for nest in chain.nests for load in data_loads(nest)}
-        return tuple(name for name in written if name in read)
+        found = tuple(name for name in written if name in read)
+        return found if all(written[name] == 1 for name in found) else None
 
     def _saved_bytes(self, chain: _Chain) -> int:
         """The traffic with HBM that the nests have one by one, and not together."""

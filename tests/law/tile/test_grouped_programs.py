@@ -97,8 +97,9 @@ def test_rows_are_computed_block_by_block(name: str, target: str) -> None:
             np.testing.assert_allclose(one, np.asarray(other), rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("stages", range(1, 5))
-@pytest.mark.parametrize("name", ["softmax", "residual norm", "halves"])
+@pytest.mark.parametrize(
+    "name, stages", [("softmax", 1), ("residual norm", 2), ("halves", 3), ("softmax", 4)]
+)
 def test_iterations_overlap_without_races_in_any_number_of_stages(
     name: str, stages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +133,7 @@ def test_small_blocks_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("first", (0,))
 def test_random_programs_compute_the_same_in_small_blocks(
-    first: int, monkeypatch: pytest.MonkeyPatch, count: int = 10
+    first: int, monkeypatch: pytest.MonkeyPatch, count: int = 6
 ) -> None:
     monkeypatch.setattr(group_nests, "PARTITIONS", 4)
     failures = {seed: check(random_case(seed)) for seed in range(first, first + count)}
@@ -140,7 +141,7 @@ def test_random_programs_compute_the_same_in_small_blocks(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("first", range(10, 410, 50))
+@pytest.mark.parametrize("first", range(6, 406, 50))
 def test_more_random_programs_compute_the_same_in_small_blocks(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,8 @@ class _GroupEmitter:
         self.builder = context.builder
         self.group = group
         on_chip = (name for name in group.on_chip if context.sources[name].home is None)
-        self.boxes = SharedBoxes(_staging_depths(group, nests), frozenset(on_chip))
+        shared = min(len(loops) for loops, _ in group.members())
+        self.boxes = SharedBoxes(_staging_depths(group, nests), frozenset(on_chip), shared)
         hoist_bytes = int(context.costs.arch.sbuf_usable_bytes_per_partition * HOIST_SHARE)
         self.entries = {
             member.nest: _Entry(

@@ -226,7 +226,8 @@ class NestEmitter:
         best = depth
         for level in range(depth - 1, -1, -1):
             bytes_at_level, traffic = self._traffic(load, partition, level)
-            is_larger_transfer = traffic == least and bytes_held < GOOD_TRANSFER_BYTES
+            is_small = bytes_held < GOOD_TRANSFER_BYTES and level >= self.shared.loops
+            is_larger_transfer = traffic == least and is_small
             if bytes_at_level <= self.hoist_bytes and (traffic < least or is_larger_transfer):
                 best, bytes_held, least = level, bytes_at_level, traffic
         self._levels[load, partition] = best

@@ -17,11 +17,13 @@ class SharedBoxes:
 
     `depths` has, by buffer that several nests read, the number of loops in which it is staged at
     most: inside of more than the shared ones, each nest would stage pieces of its own. What is
-    `on_chip` is read where the group keeps it.
+    `on_chip` is read where the group keeps it. Each of the outer `loops` of all nests is left only
+    by what is the same in all its iterations.
     """
 
     depths: Mapping[str, int] = field(default_factory=dict)
     on_chip: frozenset[str] = frozenset()
+    loops: int = 0
     scopes: list[dict[Hashable, Home]] = field(default_factory=list)
 
     @contextmanager

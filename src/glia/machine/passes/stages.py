@@ -47,7 +47,8 @@ def find_stages(
     The last is one stage. What iterations share and one of them writes is accessed in one stage.
     """
     tasks = scheduler.tasks(body)
-    starts, end = _earliest_starts(tasks)
+    starts = _earliest_starts(tasks)
+    end = max(starts) + 1
     shared = _shared_accesses(body, private)
     found = []
     for count in range(MOST_STAGES if _may_interleave(body) else 1, 0, -1):
@@ -72,16 +73,14 @@ def _may_interleave(body: Sequence[Instr]) -> bool:
     )
 
 
-def _earliest_starts(tasks: Sequence[Task]) -> tuple[list[float], float]:
-    """When each task can start with engines enough, and when the last one has ended."""
+def _earliest_starts(tasks: Sequence[Task]) -> list[float]:
+    """When each task can start, with engines enough, in nanoseconds."""
     starts = [0.0] * len(tasks)
-    end = 1.0
     for task in tasks:
-        ends = starts[task.position] + min(task.durations) + task.latency
-        end = max(end, ends)
+        end = starts[task.position] + min(task.durations) + task.latency
         for successor in task.successors:
-            starts[successor] = max(starts[successor], ends)
-    return starts, end
+            starts[successor] = max(starts[successor], end)
+    return starts
 
 
 def _shared_accesses(body: Sequence[Instr], private: Set[str]) -> list[list[int]]:

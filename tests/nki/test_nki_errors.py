@@ -29,6 +29,7 @@ from glia.nki.names.errors import (
     NoSuchName,
     NotATensor,
     NotInNki,
+    ParticipantsMissing,
     UnknownWhenTraced,
     WrongArguments,
 )
@@ -219,6 +220,17 @@ def _both_write(x: NkiTensor) -> NkiTensor:
 def test_cores_do_not_both_write_an_argument() -> None:
     with pytest.raises(CoresRace, match="core 1 writes elements of x that core 0 writes"):
         nki.simulate(_both_write)[2](array(8, 4))
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_simulation_of_one_rank_computes_no_collective_of_two(cores: int) -> None:
+    def kernel(x: NkiTensor) -> NkiTensor:
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        collectives.all_reduce([x], [out], collectives.ReplicaGroup([[0, 1]]), nl.add)
+        return out
+
+    with pytest.raises(ParticipantsMissing, match="needs the ranks 0, 1, and this simulation"):
+        nki.simulate(kernel)[cores](array(8, 4))
 
 
 def _both_fill(x: NkiTensor, value: float | None) -> NkiTensor:

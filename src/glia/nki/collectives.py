@@ -8,7 +8,8 @@ from typing import Any
 from glia.base.suggestions import nearest
 from glia.isa.instructions.multicore import CollectivePermuteImplicitCurrentProcessingRankId, RankId
 from glia.nki.issue.functions import make_function
-from glia.nki.issue.instruction import Arguments, attribute, issue
+from glia.nki.issue.instruction import Arguments, attribute
+from glia.nki.issue.register_functions import issue_setting
 from glia.nki.names.errors import NoSuchName, NotInNki
 from glia.nki.session.session import Session, caller, current
 from glia.nki.tensors.nki_object import NKIObject
@@ -127,7 +128,7 @@ def collective_permute_implicit_current_processing_rank_id(
         "groups": _groups({"replica_group": replica_group}, session)["replica_group"],
         "channel_id": channel_id,
     }
-    issue(session, function, CollectivePermuteImplicitCurrentProcessingRankId, fields)
+    issue_setting(session, function, CollectivePermuteImplicitCurrentProcessingRankId, fields)
     return register
 
 
@@ -135,7 +136,7 @@ def rank_id(name: str | None = None) -> VirtualRegister:
     """A register with the rank of this core in the collective group."""
     session = current(f"{MODULE}.rank_id")
     register = VirtualRegister(session.new_register("rank"))
-    issue(session, "rank_id", RankId, {"register": register.writable_name()})
+    issue_setting(session, "rank_id", RankId, {"register": register.writable_name()})
     return register
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from glia.isa.instructions.sync import Barrier, RegisterLoad, RegisterMove, RegisterStore
+from glia.isa.kit import Instr
 from glia.nki.issue.instruction import attribute, issue
 from glia.nki.names.enums import nc_version
 from glia.nki.names.errors import NotInNki
 from glia.nki.names.targets import platform_target
-from glia.nki.session.session import caller, current, is_running
+from glia.nki.session.session import Session, caller, current, is_running
 from glia.nki.tensors.nki_tensor import NkiTensor
 from glia.nki.tensors.registers import VirtualRegister
 
@@ -27,15 +30,14 @@ def register_move(dst: VirtualRegister, src: int | VirtualRegister) -> None:
     if not isinstance(src, int | VirtualRegister) or isinstance(src, bool):
         raise NotInNki(feature=f"register_move from a {type(src).__name__}", loc=caller())
     fields = {"register": _writable_name(dst), "value": attribute(src, caller())}
-    issue(session, "register_move", RegisterMove, fields)
-    session.issue(Barrier(loc=caller()))
+    issue_setting(session, "register_move", RegisterMove, fields)
 
 
 def register_load(dst: VirtualRegister, src: NkiTensor) -> None:
     """Load a 32-bit integer, a tensor of one element in HBM or SBUF, into a register."""
     session = current("nki.isa.register_load")
-    issue(session, "register_load", RegisterLoad, {"src": src, "register": _writable_name(dst)})
-    session.issue(Barrier(loc=caller()))
+    fields = {"src": src, "register": _writable_name(dst)}
+    issue_setting(session, "register_load", RegisterLoad, fields)
 
 
 def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
@@ -44,6 +46,12 @@ def register_store(dst: NkiTensor, src: VirtualRegister) -> None:
     if not isinstance(src, VirtualRegister):
         raise NotInNki(feature=f"register_store of a {type(src).__name__}", loc=caller())
     issue(session, "register_store", RegisterStore, {"dst": dst, "value": src})
+
+
+def issue_setting(session: Session, name: str, kind: type[Instr], fields: dict[str, Any]) -> None:
+    """Issue an instruction that sets a register, which all engines then see."""
+    issue(session, name, kind, fields)
+    session.issue(Barrier(loc=caller()))
 
 
 def _writable_name(register: object) -> str:

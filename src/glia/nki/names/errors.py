@@ -160,6 +160,21 @@ class CoresDisagree(CompileError, RuntimeError):
     help = "both programs must reach the same barriers and exchanges in the same order"
 
 
+class ParticipantsMissing(CompileError, RuntimeError):
+    """A simulated kernel meets cores or ranks that its simulation does not have.
+
+    Cause: nki.simulate runs the cores of one rank; a collective names several ranks, or a barrier
+    two cores where one runs.
+    Fix: launch the kernel on both cores as kernel[2]; compile it for each rank and run the programs
+    together with glia.sim.order.concurrent.run_cores.
+    Example: nki.collectives.all_reduce with ReplicaGroup([[0, 1]]) in nki.simulate(kernel)(x).
+    """
+
+    code = "GLIA616"
+    message = "{call} needs the {among} {all}, and this simulation has {own}"
+    help = "launch on two cores as kernel[2]; compiled programs of several ranks run together"
+
+
 class CoresRace(CompileError, RuntimeError):
     """Two cores of a kernel race: unsynchronised accesses to a shared tensor, one of them a write.
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glia.isa.rendezvous import Participant
-from glia.nki.names.errors import CoresDisagree
+from glia.nki.names.errors import CoresDisagree, ParticipantsMissing
 from glia.nki.session.core_races import CoreRaces
 from glia.nki.session.coroutines import CoroutineScheduler, RendezvousFailed
 
@@ -38,11 +38,20 @@ class Cores:
     def synchronise(self, instr: Any, participant: Participant) -> tuple[Any, ...]:
         """Wait until all participants have reached an instruction; its result for this core.
 
-        CoresDisagree when a participant waits elsewhere or has ended.
+        CoresDisagree when a participant waits elsewhere or has ended, ParticipantsMissing when the
+        launch has it not.
         """
         ranks, compute = instr.ranks(participant.rank), type(instr).compute
-        if instr.among != "cores" or ranks == (participant.rank,):
+        if ranks == (participant.rank,):
             return tuple(compute([participant])[0])
+        if instr.among != "cores" or self.count == 1:
+            raise ParticipantsMissing(
+                call=instr.mnemonic(),
+                among=instr.among,
+                all=", ".join(map(str, ranks)),
+                own=participant.rank,
+                loc=instr.loc,
+            )
         try:
             received = self._scheduler.synchronise(
                 ranks, instr.topic(), participant, compute, instr.loc

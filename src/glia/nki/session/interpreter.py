@@ -88,9 +88,8 @@ class Interpreter(Session):
         program = Program("kernel", target.name, {}, (), (), {}, ())
         self._executor = Executor(program, arch=target.arch)
         self._executor.memories = _TileMemories(target.arch, program)
-        if self._cores.count > 1:
-            self._executor.indices["cores"] = rank
-            self._executor.exchange = self._cores.synchronise
+        self._executor.indices["cores"] = rank
+        self._executor.exchange = self._cores.synchronise
         self._on_chip_bytes: dict[Memory, np.ndarray] = {}
         self._accumulation = AccumulationState()
         self._shared: set[str] = set()  # HBM tiles that all cores share

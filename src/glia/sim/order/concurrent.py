@@ -295,12 +295,16 @@ class ConcurrentMachine:
         return found
 
     def _arrived_participant(self, own: Core, instr: Any, number: int) -> Execution | None:
-        """The execution with which a core has arrived; of several the first in program order."""
+        """The execution with which a core has arrived; of several the first in program order.
+
+        Ranks meet core by core: the first of each, the second of each.
+        """
+        other = "cores" if instr.among == "ranks" else "ranks"
         found = [
             front
             for stream in self.streams
             if (core := self.cores[stream.core]).indices[instr.among] == number
-            and (instr.among == "ranks" or core.indices["ranks"] == own.indices["ranks"])
+            and core.indices[other] == own.indices[other]
             and (front := self._next_execution(stream)) is not None
             and _is_rendezvous(front.instr)
             and front.instr.topic() == instr.topic()  # type: ignore[attr-defined]

@@ -42,12 +42,14 @@ def _missing_participants(cores: Sequence[Core], core: Core, stream: str, front:
     """The cores or ranks that have not arrived at a cross-core instruction."""
     instr: Any = front.instr
     own = core.indices[instr.among]
+    beside = "cores" if instr.among == "ranks" else "ranks"
     others = [rank for rank in instr.ranks(own) if rank != own]
     there = {
         other.indices[instr.among]
         for other in cores
         for each in (*map(other.head, other.engines), *(q[0] for q in other.queues.values() if q))
         if each is not None
+        and other.indices[beside] == core.indices[beside]
         and each.instr.arrives == "participants"
         and each.instr.topic() == instr.topic()  # type: ignore[attr-defined]
     }

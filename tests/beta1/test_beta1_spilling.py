@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glia.cli.profile_text import profile_text
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.nki import beta1 as nki
 from glia.nki.beta1 import compiler as ncc
@@ -84,7 +85,9 @@ def test_what_does_not_fit_is_spilled(kernel: Any, x: np.ndarray, told: str, ord
 
 def test_the_profile_says_what_was_spilled() -> None:
     with pytest.warns(KernelAdvice):
-        notes = profile_of(products(contextlib.nullcontext), SMALL).to_dict()["notes"]
+        profile = profile_of(products(contextlib.nullcontext), SMALL)
+    notes = profile.to_dict()["notes"]
+    assert f"note             {notes[0]}\n" in profile_text(profile)
     assert [each.partition(":")[0] for each in notes] == ["PSUM is full"]
     assert "test_beta1_spilling.py" in notes[0]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glia.arch import get_target
 from glia.base.errors import InternalError
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.operand import Memory, Pattern
@@ -19,6 +20,7 @@ from glia.machine.legal import verify
 from glia.machine.passes import spill as module
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.lifetimes import find_lifetimes
+from glia.machine.passes.on_chip_space import on_chip_capacities
 from glia.machine.passes.pack_intervals import Block, largest_live_set
 from glia.machine.passes.place import place
 from glia.machine.passes.rename_tiles import rename_tiles
@@ -33,7 +35,9 @@ ROWS, COLUMNS, TILES, SUMS = 32, 512, 6, 4
 TILE_BYTES = 4 * COLUMNS  # of a partition: one bank of PSUM
 FEW = {Memory.SBUF: 4 * TILE_BYTES, Memory.PSUM: 2 * TILE_BYTES}
 ENOUGH = {Memory.SBUF: 20 * TILE_BYTES, Memory.PSUM: 8 * TILE_BYTES}
-KINDS = ("load", "fill", "copy", "sum", "store", "begin", "add", "take", "put", "part", "loop")
+KINDS = (
+    "load", "fill", "copy", "sum", "store", "begin", "add", "take", "put", "part", "loop", "inside",
+)  # fmt: skip
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(KINDS), st.integers(0, TILES - 1), st.integers(0, TILES - 1),
@@ -93,10 +97,15 @@ def _take(b: Any, step: Step, tiles: list[Any], sums: list[Any], part: Any, x: A
             b.tensor_copy(total[:, here], one)
         case "part":
             b.tensor_tensor(part, part, tiles[first][:, :128], op="add")
-        case _:
+        case "loop":
             with b.loop(2):
                 b.tensor_tensor(one, one, two, op="add")
                 b.tensor_copy(total[:, here], one)
+        case _:
+            with b.loop(2):
+                own = b.sbuf((ROWS, COLUMNS), name="own")[:, here]
+                b.tensor_copy(own, two)
+                b.tensor_tensor(one, one, own, op="add")
 
 
 def inputs_of(program: Program) -> dict[str, np.ndarray]:
@@ -155,6 +164,18 @@ def test_a_spiller_with_a_fault_is_found_out(name: str, monkeypatch: pytest.Monk
     with pytest.raises((AssertionError, InternalError)):
         verify(small)
         np.testing.assert_array_equal(run(small, inputs_of(small))["y"], expected)
+
+
+def test_tiles_with_addresses_leave_their_bytes_to_no_other() -> None:
+    """Their bytes count once, however many tiles share them."""
+    program = replace(program_of(STEPS_OF_ALL, "trn1"), addresses={"t0": 64, "t1": 64, "t2": 64})
+    found = module._capacities(program, get_target("trn1").arch, 1.0)
+    assert found[Memory.SBUF] == on_chip_capacities(get_target("trn1").arch)[Memory.SBUF] - 2048
+    roomy = {**FEW, Memory.SBUF: FEW[Memory.SBUF] + TILE_BYTES}
+    small, lines = spilled_to(program, roomy)
+    assert lines and not any(name.startswith(("t0'", "t1'", "t2'")) for name in small.tiles)
+    expected = run(program, inputs_of(program))["y"]
+    np.testing.assert_array_equal(run(small, inputs_of(small))["y"], expected)
 
 
 def test_nothing_leaves_where_everything_fits() -> None:

@@ -392,3 +392,20 @@ def test_the_config_of_a_framework_kernel_compiles_in_a_model() -> None:
     )
     found = on_device(lambda a, b: called(a, b * 2, jnp.zeros_like(a)) + 1)(a, b)
     np.testing.assert_allclose(found, a + 2 * b + 1, rtol=1e-6)
+
+
+@beta1.jit(mode="jax")
+def differences(x: Any) -> Any:
+    """Twelve banks of PSUM are live at one time, of which there are eight."""
+    out = nl1.ndarray(x.shape, dtype=x.dtype, buffer=nl1.shared_hbm)
+    held = nl1.ndarray((12, nl1.par_dim(8), 512), dtype=nl1.float32, buffer=nl1.psum)
+    for i in range(12):
+        held[i] = nl1.copy(nl1.load(x[i]))
+    for i in range(12):
+        nl1.store(out[i], nl1.subtract(held[i], nl1.copy(held[11 - i])))
+    return out
+
+
+def test_a_kernel_of_beta1_that_is_larger_than_psum(way: Way) -> None:
+    x = array(12, 8, 512)
+    np.testing.assert_allclose(way(lambda x: differences(x) * 2)(x), 2 * (x - x[::-1]), rtol=1e-6)

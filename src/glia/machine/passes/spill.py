@@ -344,10 +344,13 @@ def _products(program: Program) -> dict[str, list[tuple[int, bool]]]:
 def _capacities(program: Program, arch: Arch, share: float) -> dict[Memory, int]:
     """The bytes of a partition for tiles without an address."""
     found = {memory: int(most * share) for memory, most in on_chip_capacities(arch).items()}
-    for name in program.addresses:
-        tile = program.tiles[name]
-        if tile.memory in found:
-            found[tile.memory] -= tile.bytes_per_partition
+    fixed = [(program.tiles[name], start) for name, start in program.addresses.items()]
+    for memory in ON_CHIP:
+        end = 0  # of the bytes that are taken off
+        for tile, start in sorted(fixed, key=lambda each: each[1]):
+            if tile.memory is memory:
+                found[memory] -= max(0, start + tile.bytes_per_partition - max(end, start))
+                end = max(end, start + tile.bytes_per_partition)
     return found
 
 

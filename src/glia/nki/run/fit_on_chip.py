@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from glia.isa.kit import Instr
+from glia.isa.operand import Memory
 from glia.machine.ir import Program
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.machine.passes.rename_tiles import rename_tiles
@@ -23,23 +24,27 @@ Change = Callable[[Program], Program]
 SHARES = (0.8, 0.65, 0.5, 0.35)
 
 
-def schedule_and_place(program: Program, session: Recorder, place: Change) -> Program:
+def fit_on_chip(
+    program: Program, schedule: Change | None, place: Change, *, spills: bool
+) -> Program:
     """Schedule and place a program; in program order where no schedule fits on chip.
 
-    Instructions may move to an idle engine where the kernel names none, and tiles are renamed as
-    far as they fit. With addresses chosen by the kernel only the order changes, and where the
-    kernel keeps the order nothing does. What does not fit in any way is spilled: notes on the
-    program, and a warning at each source line, say so. OnChipMemoryFull when tiles that cannot
-    leave do not fit.
+    Tiles are renamed as far as they fit. What does not fit in any way is spilled, if it may be:
+    notes on the program, and a warning at each source line, say so. OnChipMemoryFull when tiles
+    that cannot leave do not fit.
     """
-    schedule = _scheduler(program, session)
     if schedule is not None:
         for given in _renaming_candidates(program):
-            with suppress(OnChipMemoryFull):
+            try:
                 return place(schedule(given))
+            except OnChipMemoryFull as full:
+                if full.facts["memory"] == Memory.SBUF.value:
+                    break  # the next leaves more in SBUF
     try:
         in_order = place(program)
     except OnChipMemoryFull:
+        if not spills:
+            raise
         return _spill_and_place(program, schedule, place)
     if schedule is not None:
         with suppress(OnChipMemoryFull):
@@ -47,10 +52,12 @@ def schedule_and_place(program: Program, session: Recorder, place: Change) -> Pr
     return in_order
 
 
-def _scheduler(program: Program, session: Recorder) -> Change | None:
-    """The scheduler of a kernel; None where the kernel keeps the order."""
-    if session.keeps_order or session.orders:
-        return None
+def scheduler_of(program: Program, session: Recorder) -> Change:
+    """The scheduler of a kernel.
+
+    Instructions may move to an idle engine where the kernel names none. With addresses chosen by
+    the kernel only the order changes.
+    """
 
     def moves(instruction: Instr) -> bool:
         return not program.addresses and instruction.loc not in session.engines_chosen

@@ -25,7 +25,7 @@ from glia.nki.back_end.back_end import BackEndChanges, run_back_end
 from glia.nki.names.dtypes import dtype_name
 from glia.nki.names.errors import NotAnOutput
 from glia.nki.names.targets import platform_target
-from glia.nki.run.fit_on_chip import schedule_and_place
+from glia.nki.run.fit_on_chip import fit_on_chip, scheduler_of
 from glia.nki.run.launch import (
     Launch,
     argument_region,
@@ -100,14 +100,15 @@ def trace_launch(
     *,
     synchronises: bool = True,
     reorders: bool = False,
+    spills: bool = False,
     as_written: bool = False,
     change: Callable[[Program], Program] | None = None,
 ) -> Traced:
     """The programs of a launch, one for each core; without semaphores unless it synchronises.
 
-    `reorders` lets instructions that do not depend on each other change places, and tiles that do
-    not fit on chip leave it and return. With `as_written` the back end changes nothing. `change` is
-    made to each program as recorded.
+    `reorders` lets instructions that do not depend on each other change places, `spills` lets tiles
+    that do not fit on chip leave it and return. With `as_written` the back end changes nothing.
+    `change` is made to each program as recorded.
     """
     check_cores(launch, target, ranks)
     check_language(launch.kernel, launch.bound)
@@ -121,15 +122,14 @@ def trace_launch(
         place_program = partial(_place, session=session, shared=shared, others=programs)
         program = change(each.programs[0]) if change else each.programs[0]
         is_fixed = as_written or session.keeps_order or bool(session.orders)
+        fit = partial(fit_on_chip, place=place_program, spills=spills and not as_written)
         if reorders or is_fixed:
-            if reorders and not as_written:
-                program = schedule_and_place(program, session, place_program)
-            else:
-                program = place_program(program)
+            is_free = reorders and not is_fixed
+            program = fit(program, scheduler_of(program, session) if is_free else None)
             after = producers_of(session.orders)
             synchronised = insert_semaphores(program, after=after) if synchronises else program
         else:
-            compiled = run_back_end(program, session, place_program)
+            compiled = run_back_end(program, session, partial(fit, schedule=None))
             program = compiled.placed
             synchronised = compiled.synchronised if synchronises else program
             each = replace(each, changes=(compiled.changes,))

@@ -129,7 +129,7 @@ class Kernel:
         whole = replace(launch, kernel=_as_current_kernel(self, launch))
         place = platform_target(given) if given else target
         return trace_launch(
-            whole, place, 0, synchronises=synchronises, reorders=synchronises, **how
+            whole, place, 0, synchronises=synchronises, reorders=synchronises, spills=True, **how
         )
 
     def check_nested(self) -> None:

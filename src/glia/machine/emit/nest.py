@@ -228,7 +228,9 @@ class NestEmitter:
             bytes_at_level, traffic = self._traffic(load, partition, level)
             is_small = bytes_held < GOOD_TRANSFER_BYTES and level >= self.shared.loops
             is_larger_transfer = traffic == least and is_small
-            if bytes_at_level <= self.hoist_bytes and (traffic < least or is_larger_transfer):
+            # what is read once anyway is worth no more room than leaves the next block some
+            most = self.hoist_bytes if traffic < least else self.context.family.hoist_bytes
+            if bytes_at_level <= most and (traffic < least or is_larger_transfer):
                 best, bytes_held, least = level, bytes_at_level, traffic
         self._levels[load, partition] = best
         return best

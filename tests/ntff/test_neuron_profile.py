@@ -13,10 +13,12 @@ import pyarrow.parquet as parquet
 import pytest
 from click.testing import CliRunner, Result
 
+from glia.base.dtype import BF16
 from glia.cli.neuron_profile import REFUSED, SHORT, main
 from glia.ntff.capture import file_name
 from glia.runtime.model import load
-from ntff.programs import counter
+from glia_dropin.nki.compiled_kernels import CompileKernel
+from ntff.programs import counter, product_of_turned
 from support.neff_programs import SHAPE, example_neff
 
 
@@ -169,3 +171,18 @@ def test_a_state_goes_on_from_execution_to_execution_unless_it_is_written_again(
 def test_files_of_outputs_stay_in_the_folder_whatever_the_neff_calls_them() -> None:
     assert file_name("../../etc/x y") == "_.._etc_x_y"
     assert file_name("...") == "output"
+
+
+def test_a_kernel_that_the_drop_in_compiles_is_captured_and_timed() -> None:
+    """The steps of optimisers of kernels: compile without a device, find the NEFF, time it."""
+    arrays = np.ones((128, 64), BF16.numpy), np.ones((64, 256), BF16.numpy)
+    kernel = CompileKernel(
+        func=product_of_turned.func, artifacts_dir="made", target="trn2", _enable_simulation=True
+    )
+    np.testing.assert_array_equal(kernel(*arrays), np.full((128, 256), 64, np.float32))
+    neff = "made/kernel.neff"
+    succeed("capture", "-n", neff, "-s", "k.ntff")
+    text = succeed("view", "-n", neff, "-s", "k.ntff", "--output-format=summary-json")
+    ((_, metrics),) = json.loads(text).items()
+    assert metrics["total_time"] * 1e6 == pytest.approx(load(neff).profile().latency_us)
+    assert metrics["hardware_flops"] - metrics["transpose_flops"] == 2 * 128 * 64 * 256

@@ -36,19 +36,21 @@ class CompileKernel(Kernel):
     """A kernel whose calls compile it to a NEFF in `artifacts_dir` and run that.
 
     `_executor(compiled, inputs, outputs)` runs it in place of the simulated device, and fills the
-    outputs.
+    outputs. There is no other device: `_enable_simulation`, which asks AWS's for the simulated one,
+    may be left out.
     """
 
     def __init__(
         self,
-        function: Any,
+        func: Any,
         ranks: int = 0,
         cache: Any = None,
         artifacts_dir: str | None = None,
         target: str | None = None,
         _executor: Executor = execute,
+        _enable_simulation: bool = True,
     ) -> None:
-        super().__init__(function, ranks, cache)
+        super().__init__(func, ranks, cache)
         self.artifacts_dir = artifacts_dir
         self.target = target
         self._executor = _executor

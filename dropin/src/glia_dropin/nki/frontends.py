@@ -122,9 +122,7 @@ class NKIFrontend:
     kind: ClassVar[Frontend | None] = None
 
     def __init__(self, enable_backend_opt: bool = False) -> None:
-        self.enable_backend_opt = (
-            enable_backend_opt  # accepted and ignored: glia reorders no instructions
-        )
+        self.enable_backend_opt = enable_backend_opt  # of AWS's back end; glia's always runs
 
     def compile(
         self,

@@ -53,7 +53,7 @@ class CompileOptions:
                 )
 
     def disable_backend_optimizations(self) -> CompileOptions:
-        """These options unchanged: glia reorders no instructions of a kernel."""
+        """These options unchanged: glia's back end has run when a program is compiled."""
         return self
 
     def set_pipeline_options(self, *options: str) -> CompileOptions:

@@ -137,6 +137,33 @@ def test_a_forgotten_accumulate_flag_is_a_fault(target: str) -> None:
     assert cured.passed, str(cured)
 
 
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_lost_products_are_found_on_each_of_two_cores(accumulates: bool) -> None:
+    """The cores hand their tiles over in HBM, whose other readers count."""
+
+    @jit
+    def kernel(a: Any, b: Any) -> Any:
+        out = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+        both = nl.ndarray((2, 128, 512), nl.float32, buffer=nl.shared_hbm)
+        sums = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)
+        core = nl.program_id(0)
+        for k in range(3):
+            x, y = nl.load(a[k]), nl.load(b[k])
+            nisa.nc_matmul(dst=sums, stationary=x, moving=y, accumulate=accumulates and k > 0)
+        total = nl.ndarray((128, 512), nl.float32, buffer=nl.sbuf)
+        nisa.tensor_copy(dst=total, src=sums)
+        nisa.dma_copy(dst=both[core], src=total)
+        nisa.core_barrier(both, (0, 1))
+        nisa.dma_copy(dst=total, src=both[1 - core])
+        nisa.dma_copy(dst=out[core], src=total)
+        return out
+
+    report = check_kernel(kernel[2], A, B, target="trn2")
+    assert [each.name for each in report.failures] == ([] if accumulates else [PRODUCTS])
+    if not accumulates:
+        assert report.failures[0].detail.startswith("4 of 6 products are lost")
+
+
 def test_a_forgotten_sum_of_beta_1_is_a_fault() -> None:
     def kernel_with(adds: bool) -> Any:
         @beta1.jit

@@ -128,8 +128,6 @@ class Executor:
         written = InitializationTracker(self.memories, writers, core)
         self._initialization = written if self.policy.check_initialized else None
         self._uses = uses
-        if uses is not None:
-            uses.start(program)
         follows = any(_accumulates_dynamically(i) for i in walk(program.body))
         follows = follows or self.policy.check_initialized
         self._accumulation = AccumulationShadow(self.memories, program.tiles) if follows else None

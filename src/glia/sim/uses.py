@@ -34,25 +34,21 @@ class InstructionUse:
 
 
 class UseLog:
-    """Follows one run of a program in program order; every execution that writes has a number.
+    """Follows one run of the programs of some cores; every execution that writes has a number.
 
     A result counts as used when an instruction reads one byte of it, or it is in an output at the
     end. An instruction that adds to what it overwrites reads it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *programs: Program) -> None:
         self._instructions: list[Instr] = []
         self._indices: dict[int, int] = {}
         self._instruction = np.zeros(FIRST_SIZE, np.int32)  # by execution
         self._is_read = np.zeros(FIRST_SIZE, bool)
         self._replaced: dict[int, Instr] = {}  # by execution, the product that overwrote it
         self._cells: dict[int, ByteTags] = {}
-        self._granule = 1
+        self._granule = access_granule(programs)
         self._count = 0
-
-    def start(self, program: Program) -> None:
-        """Follow a run of this program."""
-        self._granule = access_granule([program])
 
     def tags(self, region: Region) -> ByteTags:
         """The numbers of the executions that wrote the bytes of a region's buffer last."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Block, Loop, Program, Statement, blocks, walk, with_blocks
 from glia.profile.report import Profile, profile_programs
+from glia.sim.order.concurrent import run_cores
 from glia.sim.run import run
 from glia.sim.uses import InstructionUse, UseLog
 
@@ -54,11 +55,56 @@ def advise(
     """
     recorded: list[Program] = []
     programs = compiles(lambda program: recorded.append(program) or program)  # type: ignore[func-returns-value]
-    uses = UseLog()
-    run(recorded[0], inputs, uses=uses)
-    adviser = _Adviser(recorded[0], uses.uses(), compiles, profile_programs(programs, target))
-    found = [*adviser.overwritten(), *adviser.unused(), *adviser.oversized()]
+    log = UseLog(*recorded)
+    run(recorded[0], inputs, uses=log)
+    uses = log.uses()
+    adviser = _Adviser(recorded[0], uses, compiles, profile_programs(programs, target))
+    found = [*_lost_products(recorded, uses), *adviser.unused(), *adviser.oversized()]
     return [*found, *adviser.crowded()] if chooses_queues else found
+
+
+def lost_products(programs: Sequence[Program], inputs: Mapping[str, np.ndarray]) -> list[Advice]:
+    """The faults among what `advise` finds, in the programs of cores that run together.
+
+    They must be synchronised and as written: the back end gives each product a tile of its own.
+    """
+    log = UseLog(*programs)
+    run_cores(programs, [inputs] * len(programs), uses=log)
+    return list(_lost_products(programs, log.uses()))
+
+
+def _lost_products(
+    programs: Iterable[Program], uses: Mapping[int, InstructionUse]
+) -> Iterator[Advice]:
+    """Products that another product replaced before anything read them, by source line."""
+    lost: dict[Loc, list[InstructionUse]] = {}
+    executions: Counter[Loc] = Counter()
+    for instr, use in _used(programs, uses):
+        executions[instr.loc] += use.executions
+        if use.overwritten_by is not None:
+            lost.setdefault(instr.loc, []).append(use)
+    for loc, found in lost.items():
+        by = found[0].overwritten_by
+        assert by is not None
+        count = sum(use.unused for use in found)
+        yield Advice(
+            f"{count} of {executions[loc]} products are lost: {by.mnemonic()} at {by.loc} "
+            "overwrites them in PSUM before anything reads them\n"
+            f"source: {loc}\nhelp: accumulate onto them (accumulate=True, or += in Beta 1), or "
+            "copy them out before the next product",
+            loc,
+            is_fault=True,
+        )
+
+
+def _used(
+    programs: Iterable[Program], uses: Mapping[int, InstructionUse]
+) -> Iterator[tuple[Instr, InstructionUse]]:
+    """Each instruction that was executed, once."""
+    instructions = (each for program in programs for each in walk(program.body))
+    for instr in {id(each): each for each in instructions}.values():
+        if use := uses.get(id(instr)):
+            yield instr, use
 
 
 @dataclass(frozen=True)
@@ -70,32 +116,11 @@ class _Adviser:
     compiles: Compile
     profile: Profile
 
-    def overwritten(self) -> Iterator[Advice]:
-        """Products that another product replaced before anything read them, by source line."""
-        lost: dict[Loc, list[InstructionUse]] = {}
-        executions: Counter[Loc] = Counter()
-        for instr, use in self._used():
-            executions[instr.loc] += use.executions
-            if use.overwritten_by is not None:
-                lost.setdefault(instr.loc, []).append(use)
-        for loc, uses in lost.items():
-            by = uses[0].overwritten_by
-            assert by is not None
-            count = sum(use.unused for use in uses)
-            yield Advice(
-                f"{count} of {executions[loc]} products are lost: {by.mnemonic()} at {by.loc} "
-                "overwrites them in PSUM before anything reads them\n"
-                f"source: {loc}\nhelp: accumulate onto them (accumulate=True, or += in Beta 1), or "
-                "copy them out before the next product",
-                loc,
-                is_fault=True,
-            )
-
     def unused(self) -> Iterator[Advice]:
         """Instructions of which nothing reads any result, by source line."""
         found: dict[tuple[Loc, str], list[Instr]] = {}
         spared: set[tuple[Loc, str]] = set()
-        for instr, use in self._used():
+        for instr, use in _used([self.program], self.uses):
             key = instr.loc, instr.mnemonic()
             if use.unused == use.executions and _only_writes(instr) and not use.overwritten_by:
                 found.setdefault(key, []).append(instr)
@@ -168,12 +193,6 @@ class _Adviser:
                         moved[0].loc,
                     )
                     return
-
-    def _used(self) -> Iterator[tuple[Instr, InstructionUse]]:
-        """Each instruction that was executed, once."""
-        for instr in {id(each): each for each in walk(self.program.body)}.values():
-            if use := self.uses.get(id(instr)):
-                yield instr, use
 
     def _positions(self, instructions: list[Instr]) -> list[int]:
         """Where instructions stand in the program, and in every other recording of the kernel."""

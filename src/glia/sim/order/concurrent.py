@@ -33,6 +33,7 @@ from glia.sim.order.happens_before import HappensBefore
 from glia.sim.order.race import Race
 from glia.sim.policy import ExecutionFault, Policy
 from glia.sim.run import one_blas_thread, run
+from glia.sim.uses import UseLog
 
 __all__ = [
     "Deadlock",
@@ -119,6 +120,7 @@ def run_cores(
     seed: int = 0,
     policy: Policy | None = None,
     notifications: Notifications | None = None,
+    uses: UseLog | None = None,
 ) -> list[dict[str, Array]]:
     """Run one program on each core, all concurrently, and return each one's named outputs.
 
@@ -128,11 +130,14 @@ def run_cores(
     included.
     """
     programs, inputs = apply_precision(programs, inputs, policy)
-    machine = ConcurrentMachine(programs, lnc=lnc, seed=seed, policy=policy)
+    machine = ConcurrentMachine(programs, lnc=lnc, seed=seed, policy=policy, uses=uses)
     for core, given in zip(machine.cores, inputs, strict=True):
         core.set_inputs(given)
         core.notifications = core.notifications if notifications is None else notifications
     machine.execute()
+    if uses is not None:
+        for core in machine.cores:
+            uses.finish(core.memories, [binding.tile for binding in core.program.outputs])
     return [core.outputs() for core in machine.cores]
 
 
@@ -151,6 +156,7 @@ class ConcurrentMachine:
         lnc: int = 0,
         seed: int = 0,
         policy: Policy | None = None,
+        uses: UseLog | None = None,
     ) -> None:
         numbers, writers = itertools.count(1), WriterTable(programs)
         lnc = lnc or max(1, len(programs))
@@ -161,7 +167,7 @@ class ConcurrentMachine:
         self.cores: list[Core] = []
         self.streams: list[Stream] = []
         for index, program in enumerate(programs):
-            shared = {"hbm": memories[index // lnc], "writers": writers}
+            shared = {"hbm": memories[index // lnc], "writers": writers, "uses": uses}
             core = Core(program, index, len(self.streams), numbers, policy, **shared)
             core.indices = {"cores": index % lnc, "ranks": index // lnc}
             self.cores.append(core)

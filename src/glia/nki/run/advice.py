@@ -154,16 +154,20 @@ class _Adviser:
                         swept = swept.swept(variable, trips)
                     access = instr, instr.access(name), pattern, swept
                     accesses.setdefault(pattern.tile.name, []).append(access)
+        found: dict[tuple[Loc, int, int, str], list[str]] = {}
         for name, touched in accesses.items():
             tile, loc = self.program.tiles[name], touched[0][0].loc
             used = _bytes_used(tile, [each for *_, each in touched])
             narrow = _narrow_dtype([(i, access, p) for i, access, p, _ in touched])
             whole = tile.bytes_per_partition
             if whole - used >= max(whole / 2, SPARE_BYTES):
-                yield _oversized(tile, loc, used, f"only {used} of them are accessed")
+                reason = f"only {used} of them are accessed on these arguments"
+                found.setdefault((loc, whole, used, reason), []).append(name)
             elif narrow and whole / 2 >= SPARE_BYTES:
                 reason = f"each of its values is a {narrow}; give it that dtype"
-                yield _oversized(tile, loc, whole // 2, reason)
+                found.setdefault((loc, whole, whole // 2, reason), []).append(name)
+        for (loc, whole, needed, reason), names in found.items():
+            yield _oversized(loc, names, whole, needed, reason)
 
     def crowded(self) -> Iterator[Advice]:
         """A queue that engines wait for, where moving transfers to another gains time."""
@@ -308,10 +312,12 @@ def _dtype_of(instr: Instr, name: str) -> str:
     return getattr(instr, name).dtype.name if isinstance(instr, TensorCopy) else ""
 
 
-def _oversized(tile: Tile, loc: Loc, bytes_needed: int, reason: str) -> Advice:
-    whole = tile.bytes_per_partition
+def _oversized(loc: Loc, names: list[str], whole: int, needed: int, reason: str) -> Advice:
+    """The advice on tiles that one source line fills alike; sizes in bytes of a partition."""
+    tiles = f"tile {names[0]} has" if len(names) == 1 else f"tiles {', '.join(names)} each have"
+    free = (whole - needed) * len(names)
     return Advice(
-        f"tile {tile.name} has {whole} bytes in each partition of SBUF: {reason}\n"
-        f"source: {loc}\nhelp: {whole - bytes_needed} bytes of each partition become free",
+        f"{tiles} {whole} bytes in each partition of SBUF: {reason}\n"
+        f"source: {loc}\nhelp: {free} bytes of each partition become free",
         loc,
     )

@@ -94,7 +94,8 @@ def _single_small_tiles(program: Program, columns: Columns) -> Array:
         bool,
     )
     written = patterns.tile.number[patterns.access != READS]
-    return is_small & (np.bincount(written, minlength=is_small.size) == 1)
+    is_single: Array = np.bincount(written, minlength=is_small.size) == 1
+    return is_small & is_single
 
 
 def _owners_of_one_result(program: Program, columns: Columns, small: Array) -> Array:

@@ -38,6 +38,7 @@ MOST_COPIES = 4
 GOOD_BLOCK_BYTES = 16 * 1024  # of the largest buffer, per partition and iteration
 WORKING_BYTES = 32 * 1024  # per partition, for the temporaries of one nest
 LEAST_SAVED_BYTES = 256 * 1024  # of HBM traffic
+LEAST_MOVED_BYTES = 4 * 1024 * 1024  # by a nest that is a group of its own
 MOST_MEMBERS = 24
 
 
@@ -156,11 +157,11 @@ class _Finder:
             start += sum(1 for _ in group.members())
 
     def _chains(self, nests: Sequence[Nest]) -> list[_Chain]:
-        """The chains that begin with the first nest, of two nests and more."""
+        """The chains that begin with the first nest, of one nest and more."""
         first = nests[0]
         axes = tuple((axis.name,) for axis in first.parallel_axes if axis.extent > 1)
         chain = _Chain((first,), axes)
-        found: list[_Chain] = []
+        found = [chain]
         for nest in nests[1:]:
             longer = chain.extended(nest)
             if longer is None or _rows(longer) < _rows(chain):
@@ -174,7 +175,7 @@ class _Finder:
     def _group(self, chain: _Chain) -> Group | None:
         """The group of a chain, or None where it is illegal, does not fit or does not pay."""
         on_chip = self._on_chip(chain)
-        if on_chip is None or self._saved_bytes(chain) < LEAST_SAVED_BYTES:
+        if on_chip is None or not self._pays(chain):
             return None
         for rows in sorted(range(len(chain.shared)), key=lambda s: -self._votes(chain, s)):
             plan = _Plan(self, chain, rows, on_chip)
@@ -208,6 +209,13 @@ class _Finder:
         read = {load.buffer for nest in chain.nests for load in data_loads(nest)}
         found = tuple(name for name in written if name in read)
         return found if all(written[name] == 1 for name in found) else None
+
+    def _pays(self, chain: _Chain) -> bool:
+        """Whether a group saves traffic; one nest gains by overlap where it moves much."""
+        if len(chain.nests) > 1:
+            return self._saved_bytes(chain) >= LEAST_SAVED_BYTES
+        names = accessed_buffers(chain.nests[0]) - set(self.layouts)
+        return sum(self.program.buffers[name].bytes for name in names) >= LEAST_MOVED_BYTES
 
     def _saved_bytes(self, chain: _Chain) -> int:
         """The traffic with HBM that the nests have one by one, and not together."""

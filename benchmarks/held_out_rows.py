@@ -204,6 +204,9 @@ SAMPLES: tuple[Sample, ...] = (
     Sample(103, *_POOL, ((8, 64, 32, 32),), "f16", ((4, 4),)),
     Sample(564, *_POOL, ((2, 2048, 32, 32),), "f32", ((3, 3),)),
     Sample(255, *_POOL, ((2, 64, 256, 256),), "f32", (1,)),
+    Sample(
+        4500, "vision", "select_and_scatter_kernel", ((8, 64, 112, 112), (8, 64, 56, 56)), "f32"
+    ),
 )
 
 LEFT_OUT = (
@@ -212,6 +215,5 @@ LEFT_OUT = (
     ("rows of the library given as None, and with bounds said to be timeouts",
      "nothing was measured"),
     ("flash attention forwards of the samples", "its bounds are 10^6 times what is possible"),
-    ("select_and_scatter", "does not fit; how the vendor's compiler splits it is not said"),
     ("resize_nearest", "one program for each image, run one by one or together"),
 )  # fmt: skip

@@ -408,3 +408,15 @@ def test_code_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
         exec(compile("def place():\n    return caller()", f"cell{number}", "exec"), names)
         assert names["place"]().file == f"cell{number}"
         assert len(session._LOCATIONS) <= 3
+
+
+def _scaled_if_given(x: NkiTensor, factors: NkiTensor | None = None) -> NkiTensor:
+    tile = nl.load(x)
+    return stored(nl.multiply(tile, nl.load(factors)) if factors else tile)
+
+
+def test_an_argument_is_true_whatever_it_holds() -> None:
+    x, zeros = normal(8, 4), np.zeros((8, 4), np.float32)
+    for way in (nki.simulate(_scaled_if_given), nki.jit(_scaled_if_given)):
+        np.testing.assert_array_equal(way(x, zeros), zeros)
+        np.testing.assert_array_equal(way(x), x)

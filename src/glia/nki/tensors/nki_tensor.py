@@ -726,8 +726,11 @@ class NkiTensor(RefusedOperators):
         return contents if dtype is None else contents.astype(dtype)
 
     def __bool__(self) -> bool:
-        """Whether every element is true, as in `assert nl.equal(a, b)`."""
-        return truth_of(self.direct_pattern)
+        """Whether every element is true, as in `assert nl.equal(a, b)`; True for one in HBM.
+
+        Kernels ask `if bias:` of an argument that may be None.
+        """
+        return not self.is_on_chip or truth_of(self.direct_pattern)
 
     def __repr__(self) -> str:
         text = f"NkiTensor({self.name}, {self.dtype}{list(self.shape)} in {self.buffer.value}"

@@ -14,7 +14,7 @@ from glia.arch import TARGETS
 from glia.isa.instructions.vector import Memset
 from glia.machine.ir import Program
 from glia.machine.passes import liveness_rules
-from glia.machine.passes.tile_liveness import LIBRARY
+from glia.machine.passes.tile_liveness import LIBRARY, LIVE
 from glia.nki import isa as nisa
 from glia.nki import language as nl
 from glia.nki.back_end import back_end, straight_line
@@ -98,6 +98,25 @@ def test_a_buffer_that_is_written_again_gets_copies_and_takes_less_time(target: 
     times = [profile_programs(each.programs, arch).latency_us for each in (written, changed)]
     assert times[1] < 0.8 * times[0]
     assert changed.programs[0].notes[0].startswith("changed by the back end: tiles renamed: ")
+
+
+def sliced_buffer(x: Any) -> Any:
+    """Rows that one tile takes in four slices and that are stored together."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    tile, row_tile = nl.ndarray((128, 512), nl.float32), nl.ndarray((128, 512), nl.float32)
+    nisa.dma_copy(tile, x[:128])
+    for row in range(0, x.shape[0], 128):
+        for column in range(0, 512, 128):
+            part = slice(column, column + 128)
+            nisa.activation(row_tile[:, part], nl.square, tile[:, part])
+        nisa.dma_copy(out[row : row + 128], row_tile)
+    return out
+
+
+def test_a_buffer_that_is_filled_in_slices_gets_copies() -> None:
+    launch = bind(sliced_buffer, (np.zeros((128 * 16, 512), np.float32),), {})
+    (changes,) = trace_launch(launch, TARGETS["trn2"], 0).changes
+    assert (changes.renamed, changes.copies) == (1, 15)
 
 
 def one_buffer(x: Any) -> Any:
@@ -222,7 +241,7 @@ def test_liveness_is_the_same_as_machine_code_and_in_python(data: st.DataObject)
         "bottom": [a + b for a, b in zip(top, data.draw(column), strict=True)],
         "shape": data.draw(flag), "is_dense": data.draw(flag),
         "width": [1, 4], "step": [0, 0, 1], "step_size": [8], "step_count": [3],
-        "live": [0] * (liveness_rules.MAXIMUM_LIVE + 1), "live_count": [0],
+        **{name: [0] * (liveness_rules.MAXIMUM_LIVE + 1) for name in LIVE}, "live_count": [0],
         "redefines": [0] * count, "is_dead": [0] * count, "is_live_in": [0, 0],
     }  # fmt: skip
     ways = []

@@ -34,6 +34,8 @@ class LivenessRecord(BoxRecord):
     is_read: Words = words("access", "flag", "it reads what it touches")
     is_full: Words = words("access", "flag", "it writes all that it touches and reads none of it")
     live: Words = words("slot", "access", "whose bytes are read later; NONE: all of the tile")
+    live_first: Words = words("slot", "bytes", "the first of them that are still live")
+    live_last: Words = words("slot", "bytes", "the last of them that are still live")
     live_count: Words = words("1", "slots", "how many are in use")
     redefines: Words = words("access", "flag", "no byte of the tile is live before it")
     is_dead: Words = words("access", "flag", "a full write of which nothing is read")
@@ -94,38 +96,55 @@ def is_live(m: LivenessRecord, access: int) -> int:
     """Whether any byte of an access is read later."""
     slot = 0
     while slot < m.live_count[0]:
-        if m.live[slot] == NONE or may_overlap(m, access, m.live[slot]):
+        known = m.live[slot]
+        meets = m.first[access] <= m.live_last[slot] and m.live_first[slot] <= m.last[access]
+        if known == NONE or (meets and may_overlap(m, access, known)):
             return 1
         slot += 1
     return 0
 
 
 def kill(m: LivenessRecord, tile: int, access: int) -> int:
-    """Remove what a full write covers."""
+    """Remove what a full write covers, whole accesses or their bytes at one end."""
     kept = 0
     slot = 0
     while slot < m.live_count[0]:
-        known = m.live[slot]
-        if not covers_live(m, tile, access, known):
-            m.live[kept] = known
+        if not covers_live(m, tile, access, slot):
+            m.live[kept] = m.live[slot]
+            m.live_first[kept] = m.live_first[slot]
+            m.live_last[kept] = m.live_last[slot]
             kept += 1
         slot += 1
     m.live_count[0] = kept
     return 0
 
 
-def covers_live(m: LivenessRecord, tile: int, access: int, known: int) -> int:
-    """Whether an access touches all of what a slot of `live` holds."""
+def covers_live(m: LivenessRecord, tile: int, access: int, slot: int) -> int:
+    """Whether an access touches all of what a slot of `live` holds; what it leaves is trimmed."""
+    known = m.live[slot]
     if known == NONE:
         return covers_tile(m, tile, access)
-    return covers(m, access, known)
+    if covers(m, access, known):
+        return 1
+    is_partial = m.top[access] > m.top[known] or m.bottom[access] < m.bottom[known]
+    if is_partial or not m.is_dense[access]:
+        return 0
+    if m.first[access] <= m.live_first[slot]:
+        m.live_first[slot] = max(m.live_first[slot], m.last[access] + 1)
+    elif m.last[access] >= m.live_last[slot]:
+        m.live_last[slot] = min(m.live_last[slot], m.first[access] - 1)
+    return m.live_first[slot] > m.live_last[slot]
 
 
 def make_live(m: LivenessRecord, access: int) -> int:
     """Add what an access reads, unless it is covered already."""
     slot = 0
     while slot < m.live_count[0]:
-        if m.live[slot] == NONE or covers(m, m.live[slot], access):
+        known = m.live[slot]
+        if known == NONE:
+            return 0
+        is_whole = m.live_first[slot] == m.first[known] and m.live_last[slot] == m.last[known]
+        if is_whole and covers(m, known, access):
             return 0
         slot += 1
     if slot == MAXIMUM_LIVE:
@@ -133,6 +152,8 @@ def make_live(m: LivenessRecord, access: int) -> int:
         m.live[slot] = NONE
     else:
         m.live[slot] = access
+        m.live_first[slot] = m.first[access]
+        m.live_last[slot] = m.last[access]
     m.live_count[0] = slot + 1
     return 0
 

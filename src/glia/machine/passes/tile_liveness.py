@@ -22,6 +22,7 @@ from glia.machine.ir import Block, Program, with_blocks
 from glia.machine.passes import liveness_rules as rules
 
 FEW_ACCESSES = 1000  # up to so many are faster in Python than compiling the rules
+LIVE = ("live", "live_first", "live_last")
 LIBRARY = Library(
     rules,
     rules.FUNCTIONS,
@@ -117,7 +118,8 @@ def _record(columns: Columns, rows: Array, tile: Array, tiles: int) -> dict[str,
         "position": owner, "is_read": access != WRITES,
         "is_full": is_full & (extents.shape[rows] >= 0),
         **extents.boxes(rows),
-        "live": np.zeros(rules.MAXIMUM_LIVE + 1, np.int64), "live_count": np.zeros(1, np.int64),
+        **{name: np.zeros(rules.MAXIMUM_LIVE + 1) for name in LIVE},
+        "live_count": np.zeros(1, np.int64),
         "redefines": nothing, "is_dead": nothing.copy(),
         "is_live_in": np.zeros(tiles, np.int64),
     }  # fmt: skip

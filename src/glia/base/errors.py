@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from glia.base.loc import UNKNOWN, Loc
@@ -54,10 +55,10 @@ class InternalError(Exception):
 class Misfit(InternalError):
     """What an earlier pass chose does not suit a later one.
 
-    `choices` names what was chosen wrong; a recovery of the later pass changes it.
+    `choices` names what was chosen wrong, and why; a recovery of the later pass changes it.
     """
 
-    def __init__(self, message: str, choices: frozenset[str]) -> None:
+    def __init__(self, message: str, choices: Mapping[str, str]) -> None:
         super().__init__(message)
         self.choices = choices
 

@@ -60,7 +60,7 @@ def emit_nest(context: EmitContext, nest: Nest, schedule: Schedule) -> None:
             first = first or refusal
             misfits = {name for name in refusal.buffers if name in context.rows}
             if misfits:
-                context.misfits.update(misfits)
+                context.misfits |= dict.fromkeys(misfits, str(refusal))
                 return
             if not isinstance(refusal, TooLarge):
                 smaller = iter(())

@@ -72,7 +72,7 @@ class ProgramEmitter:
         body = self._block(self.program.body)
         if self.context.misfits:
             listed = ", ".join(sorted(self.context.misfits))
-            raise Misfit(f"{listed} cannot be as chosen", frozenset(self.context.misfits))
+            raise Misfit(f"{listed} cannot be as chosen", self.context.misfits)
         tiles = self._used_tiles(body)
         constants = self.builder.constants | {
             self._tile(name).name: value for name, value in self.program.constants.items()
@@ -150,8 +150,8 @@ class ProgramEmitter:
         try:
             emit_group(self.context, group, nests)
         except Refusal as refusal:
-            self.context.misfits.add(group.name)
-            self.context.misfits.update(n for n in refusal.buffers if n in self.context.rows)
+            names = (n for n in refusal.buffers if n in self.context.rows)
+            self.context.misfits |= dict.fromkeys((group.name, *names), str(refusal))
             return False
         return True
 

@@ -63,7 +63,7 @@ class EmitContext:
     saturates_infinity: bool = False
     family: ModelFamily = FAMILIES["generic"]
     is_checked: bool = False
-    misfits: set[str] = field(default_factory=set)
+    misfits: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     emitted: dict[str, Counter[str]] = field(default_factory=dict)
 

@@ -92,11 +92,12 @@ def evict_misfits(
     program: Program, options: CompileOptions, error: Exception, attempt: int
 ) -> Program | None:
     """The program with the buffers in HBM that a nest cannot use where they are."""
-    misfits = error.choices if isinstance(error, Misfit) else frozenset()
+    misfits = error.choices if isinstance(error, Misfit) else {}
     layouts = {name: at for name, at in program.layouts.items() if name not in misfits}
     if len(layouts) == len(program.layouts):
         return None
-    note = f"{', '.join(sorted(misfits))} go through HBM: a nest cannot use them in SBUF"
+    evicted = sorted(program.layouts.keys() - layouts.keys())
+    note = f"{', '.join(evicted)} go through HBM: a nest cannot use them in SBUF"
     return replace(program, layouts=layouts, notes=(*program.notes, note))
 
 

@@ -53,13 +53,16 @@ def drop_groups(
     program: Program, options: CompileOptions, error: Exception, attempt: int
 ) -> Program | None:
     """The program without the groups that cannot be emitted; None when there are none of those."""
-    misfits = error.choices if isinstance(error, Misfit) else frozenset()
+    misfits = error.choices if isinstance(error, Misfit) else {}
     groups = tuple(each for each in program.groups if each.name not in misfits)
     if len(groups) == len(program.groups):
         return None
-    dropped = sorted(group.name for group in program.groups if group.name in misfits)
-    note = f"the nests of {', '.join(dropped)} run one by one: they do not fit together"
-    return replace(program, groups=groups, notes=(*program.notes, note))
+    notes = tuple(
+        f"the nests of {group.name} run one by one: {misfits[group.name]}"
+        for group in program.groups
+        if group.name in misfits
+    )
+    return replace(program, groups=groups, notes=(*program.notes, *notes))
 
 
 @dataclass(frozen=True)

@@ -228,8 +228,9 @@ class NestEmitter:
             bytes_at_level, traffic = self._traffic(load, partition, level)
             is_small = bytes_held < GOOD_TRANSFER_BYTES and level >= self.shared.loops
             is_larger_transfer = traffic == least and is_small
-            # what is read once anyway is worth no more room than leaves the next block some
-            most = self.hoist_bytes if traffic < least else self.context.family.hoist_bytes
+            # within a loop, what is read once anyway must leave the next iteration's some room
+            is_free = traffic < least or not level
+            most = self.hoist_bytes if is_free else self.context.family.hoist_bytes
             if bytes_at_level <= most and (traffic < least or is_larger_transfer):
                 best, bytes_held, least = level, bytes_at_level, traffic
         self._levels[load, partition] = best

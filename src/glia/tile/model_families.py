@@ -23,6 +23,6 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "generic": ModelFamily(),
     # Nests of a layer are short and depend on each other: more iterations side by side fill engines
     "transformer": ModelFamily(unrolls_more=True),
-    # Activations are large and every row of a window reads them: they are loaded once and kept
-    "unet-inference": ModelFamily(hoist_bytes=64 * 1024),
+    # Besides, what a nest without a contraction reads again is large: it is loaded once and kept
+    "unet-inference": ModelFamily(hoist_bytes=64 * 1024, unrolls_more=True),
 }

@@ -33,6 +33,12 @@ graph "main" (%0 : u8[511,2] "x") {
   return %2, %1
 }
 """,
+    "function of many values at once in a block of rows": """
+graph "main" (%0 : c64[1,5,64,65] "x") {
+  %1 = map function="tan" args=[%0] : c64[1,5,64,65]
+  return %1
+}
+""",
     "gather of one element": """
 graph "main" (%0 : f32[5] "x", %1 : s32[1] "at") {
   %2 = gather x=%0 indices=%1 offset_dims=[] collapsed_dims=[0] x_batch_dims=[]

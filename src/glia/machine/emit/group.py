@@ -163,7 +163,9 @@ class _GroupEmitter:
 
 
 def _schedule_in_loops(member: Member, loops: Sequence[SharedLoop]) -> Schedule:
-    """The schedule of a nest with the shared loops outermost."""
+    """The schedule of a nest with the shared loops outermost; Refusal where it divides a block."""
+    if divided := set(member.axes) & set(member.schedule.order):
+        raise Refusal(f"{member.nest} holds too many values for a block of {min(divided)}")
     blocks = {axis: loop.block for axis, loop in zip(member.axes, loops, strict=True)}
     schedule = member.schedule
     return replace(

@@ -11,15 +11,13 @@ from glia.base.errors import CompileError, Misfit
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS, can_transpose, contraction_operands, row_dim
 from glia.tile.ir import (
-    Branch,
     Buffer,
     Layout,
     Load,
     Nest,
     Program,
     Schedule,
-    While,
-    calls,
+    control_buffers,
     internal_buffers,
     loads,
     schedules_in_groups,
@@ -128,7 +126,7 @@ def _candidate_rows(program: Program) -> dict[str, int]:
     """Buffers that could be resident, with the dimension on their partitions."""
     top = {statement.name for statement in program.body if isinstance(statement, Nest)}
     rows: dict[str, int] = {}
-    excluded: set[str] = _pinned_buffers(program)
+    excluded = control_buffers(program.body)  # they must be in HBM
     for nest in program.nests():
         found = row_dim(nest.target.index, program.schedules[nest.name].partition)
         if rows.setdefault(nest.target.buffer, found) != found:
@@ -141,15 +139,6 @@ def _candidate_rows(program: Program) -> dict[str, int]:
             excluded |= {nest.target.buffer, *(load.buffer for load, _ in _reads(nest, schedule))}
     is_temporary = {n for n, b in program.buffers.items() if b.role == "temporary"}
     return {n: d for n, d in rows.items() if n in is_temporary and n not in excluded}
-
-
-def _pinned_buffers(program: Program) -> set[str]:
-    """Buffers that must be in HBM: those read by control flow, and operands of calls."""
-    found = {name for call in calls(program.body) for name in (*call.inputs, *call.outputs)}
-    for statement in program.body:
-        if isinstance(statement, While | Branch):
-            found.add(getattr(statement, "predicate", "") or getattr(statement, "selector", ""))
-    return found
 
 
 def _reads(nest: Nest, schedule: Schedule) -> list[tuple[Load, str]]:

@@ -14,7 +14,7 @@ import glia
 from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.frontend.registry import read_module
-from glia.machine.emit import group as emission
+from glia.machine.emit.groups import group as emission
 from glia.machine.emit.refusal import Refusal
 from glia.machine.ir import Loop
 from glia.machine.passes import double_buffer

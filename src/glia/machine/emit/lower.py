@@ -15,7 +15,7 @@ from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import storage_dtype
 from glia.machine.emit.covering import InstructionCosts
 from glia.machine.emit.fitting import emit_nest
-from glia.machine.emit.group import emit_group
+from glia.machine.emit.groups.group import emit_group
 from glia.machine.emit.layout import Dim, Home
 from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.refusal import Refusal

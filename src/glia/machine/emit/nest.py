@@ -16,6 +16,7 @@ from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import find_box, storage_dtype
 from glia.machine.emit.covering import InstructionCosts
+from glia.machine.emit.groups.shared_boxes import SharedBoxes, box_key
 from glia.machine.emit.layout import (
     AxisRange,
     Env,
@@ -29,7 +30,6 @@ from glia.machine.emit.layout import (
 from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.runtime_offsets import IndirectAccess, is_varying
 from glia.machine.emit.selection import Selector
-from glia.machine.emit.shared_boxes import SharedBoxes, box_key
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.contraction import PARTITIONS, row_dim

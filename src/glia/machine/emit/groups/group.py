@@ -11,10 +11,10 @@ from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.machine.emit.box import find_box
 from glia.machine.emit.fitting import require_legal, require_room
+from glia.machine.emit.groups.shared_boxes import SharedBoxes
 from glia.machine.emit.layout import AxisRange, home_pattern
 from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.refusal import Refusal
-from glia.machine.emit.shared_boxes import SharedBoxes
 from glia.machine.emit.vector_nest import VectorNestEmitter
 from glia.machine.ir import Loop, Statement
 from glia.machine.passes.on_chip_space import (

@@ -94,6 +94,36 @@ def test_streams_are_those_of_every_core() -> None:
     assert streams_of(one, two) == (*streams_of(one), *streams_of(two))
 
 
+def alike(second: float) -> Pair:
+    """Both cores fill a tensor in HBM, read it and fill it once more, without meeting."""
+    programs = []
+    for rank in (0, 1):
+        b = ProgramBuilder(f"core{rank}")
+        shared, y = b.hbm((32, 2), name="shared", at=4096), b.output("y", (32, 2), at=8192 << rank)
+        t, read = b.sbuf((32, 2), name="t"), b.sbuf((32, 2), name="read")
+        b.memset(t, 3.0, on="vector", signals="filled")
+        b.dma_copy(shared, t, queue="store", waits="filled", signals="stored")
+        b.dma_copy(read, shared, queue="load", waits="stored", signals="loaded")
+        b.memset(t, second, on="vector", waits="stored", signals="filled")
+        waits = {"filled": 2, "loaded": 1}
+        b.dma_copy(shared, t, queue="store", waits=waits, signals="stored")
+        b.dma_copy(y, read, queue="load", waits="loaded")
+        programs.append(b.finish())
+    return programs[0], programs[1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_core_may_rewrite_what_the_other_has_read(seed: int) -> None:
+    for y in results(alike(3.0), [{}, {}], seed):
+        np.testing.assert_array_equal(y, np.full((32, 2), 3.0, np.float32))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_core_may_not_change_what_the_other_has_read(seed: int) -> None:
+    with pytest.raises(Race, match="put a core_barrier between them"):
+        run_cores(alike(4.0), [{}, {}], seed=seed, policy=STRICT)
+
+
 HANDED: list[dict[str, np.ndarray]] = [{"x": X}, {}]
 SWAPPED: list[dict[str, np.ndarray]] = [{"x": X}, {"x": X}]
 FAULTS: dict[str, tuple[Callable[[], Pair], list[dict[str, np.ndarray]], type, str]] = {

@@ -51,6 +51,7 @@ class AccessHistory:
         self._granule = granule
         self._writes = ByteTags(region, granule)
         self._contested: ByteTags | None = None
+        self._changes: ByteTags | None = None
         self._reads: dict[int, ByteTags] = {}
         size = self._writes.pitch
         is_on_chip = region.pitch > 0
@@ -96,6 +97,21 @@ class AccessHistory:
             return None
         numbers: Array = self._contested.at(span.data)[span.index]
         return numbers
+
+    def changes(self, span: AccessSpan) -> Array:
+        """The moments at which the span's bytes last changed, 0 for never."""
+        if self._changes is None:
+            self._changes = ByteTags(self._region, self._granule)
+        moments: Array = self._changes.at(span.data)[span.index]
+        return moments
+
+    def note_change(self, span: AccessSpan, changed: Array, moment: int) -> None:
+        """Record that the elements of a span where `changed` did so at a moment."""
+        moments = self.changes(span)
+        chosen = changed[..., None] if moments.ndim > changed.ndim else changed
+        moments = np.where(chosen, moment, moments)
+        assert self._changes is not None
+        self._changes.at(span.data)[span.index] = moments
 
     def note_write(
         self, span: AccessSpan, stream: int, number: int, contested: Array | None = None

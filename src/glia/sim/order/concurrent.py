@@ -282,6 +282,7 @@ class ConcurrentMachine:
     def _perform(self, core: Core, execution: Execution) -> None:
         """Execute an instruction; the first fault is recorded, not raised."""
         try:
+            self._order.prepare(execution)
             core.perform(execution)
             self._order.perform(execution)
         except (ExecutionFault, InternalError, Unspecified) as fault:
@@ -330,6 +331,8 @@ class ConcurrentMachine:
                 self._order.issue(execution)
         self._order.join_clocks(participants)
         self._order.check_accesses(*participants)
+        for execution in participants:
+            self._order.prepare(execution)
         self._exchange_data(participants)
         for execution in participants:
             self._order.perform(execution)

@@ -35,7 +35,8 @@ class Execution:
     `engine` and `stream` are indices of the streams that issue and complete it. `clock` is its
     vector clock at the start: by stream, the last number known to be complete. `targets` are the
     counts that its stream has added to each semaphore once it signals, `waited` those it waited
-    for. `is_early`: data move when it starts, not when it completes.
+    for. `is_early`: data move when it starts, not when it completes. `began` is the moment of its
+    start, see `Contests`.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Execution:
     environment: Environment = field(default_factory=dict)  # registers too, when it starts
     is_early: bool = False
     is_performed: bool = False
+    began: int = 0
     clock: Clock | None = None
     targets: dict[str, int] = field(default_factory=dict)
     waited: dict[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from glia.isa.kit import is_register
-from glia.isa.operand import Pattern
+from glia.isa.operand import Memory, Pattern
 from glia.machine.ir import Program
 from glia.machine.text import print_instruction
 from glia.sim.byte_tags import access_granule
@@ -114,6 +114,7 @@ class HappensBefore:
         """Check and record the accesses of simultaneous executions."""
         found = []
         for execution in together:
+            self._contests.begin(execution)
             bound = self._visible_clock(execution)
             for access in self._accesses_of(execution):
                 span = _access_span(execution, access)
@@ -122,6 +123,8 @@ class HappensBefore:
         for execution, access, span, contested in found:
             if access.writes:
                 access.shadow.note_write(span, execution.stream, execution.number, contested)
+                if self._is_shared(access):
+                    self._contests.add_write(execution, access.shadow, span)
             if access.reads:
                 access.shadow.note_read(span, execution.stream, execution.number)
 
@@ -138,6 +141,10 @@ class HappensBefore:
             signals.counts.append(before + signal.amount)
             signals.clocks.append(clock.copy())
         execution.clock, execution.environment = None, {}  # kept for messages only
+
+    def prepare(self, execution: Execution) -> None:
+        """Take note that an execution is about to write its results."""
+        self._contests.prepare(execution)
 
     def perform(self, execution: Execution) -> None:
         """Take note that an execution has written its results."""
@@ -200,15 +207,34 @@ class HappensBefore:
         if not access.writes:
             return None
         for stream in shadow.unknown_reads(span, clock):
-            numbers = shadow.reads(span, stream)
-            wrong = numbers > clock[stream]
-            if contested is not None:  # the other core reads what it wrote itself
-                writers = self._core_of_stream[self._execution_streams[contested]]
-                is_own = writers == self._core_of_stream[stream]
-                wrong &= ~((contested > 0) & is_own & (contested < numbers))
-            if wrong.any():
-                self._add_conflict(execution, access, span, numbers, wrong, "reads")
+            self._check_rewrite(execution, access, span, stream, clock)
         return contested
+
+    def _check_rewrite(
+        self,
+        execution: Execution,
+        access: _OperandAccess,
+        span: AccessSpan,
+        stream: int,
+        clock: Clock,
+    ) -> None:
+        """Add a race for a stream's unordered reads; open contests for those of another core."""
+        numbers = access.shadow.reads(span, stream)
+        wrong = numbers > clock[stream]
+        if not wrong.any():
+            return
+        if not self._is_shared(access) or self._core_of_stream[stream] == execution.core:
+            self._add_conflict(execution, access, span, numbers, wrong, "reads")
+            return
+        for number in np.unique(numbers[wrong]).tolist():
+            chosen = wrong & (numbers == number)
+            race = self._conflict(execution, access, span, numbers, chosen, "reads")
+            reader = self._executions[number]
+            self._contests.add_rewrite(race, reader, execution, access.shadow, span, chosen)
+
+    def _is_shared(self, access: _OperandAccess) -> bool:
+        """Whether several cores can reach the memory of an access."""
+        return len(self._memories) > 1 and access.pattern.memory is Memory.HBM
 
     def _check_read(
         self, execution: Execution, access: _OperandAccess, span: AccessSpan, clock: Clock

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 from click.testing import CliRunner, Result
 
@@ -370,6 +371,13 @@ def test_the_real_command_fails_with_status_and_code() -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("[GLIA101] cannot read nope.pb")
+
+
+def test_the_real_command_compiles_stablehlo() -> None:
+    Path("model.mlir").write_text(jax.jit(MATMUL.function).lower(*MATMUL.arguments).as_text())
+    done = run_command("compile", "model.mlir", *BASE[2:], "--auto-cast=none")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert_close(MATMUL, glia.load("file.neff")(*MATMUL.arguments))
 
 
 def test_the_real_command_ends_quietly_when_its_reader_leaves() -> None:

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from glia.base.errors import ERRORS, CompileError
 from glia.base.files import read_file
 from glia.frontend import errors
-from glia.frontend.hlo import import_hlo, load_hlo
+from glia.frontend.hlo import import_hlo
 from glia.frontend.hlo_import import module_context
 from glia.frontend.hlo_import.hlo_proto import messages
+from glia.frontend.registry import read_module_file
 from glia.graph.ir import Graph
 from glia.graph.legal import verify
 from support.corpus import BY_NAME, hlo_bytes
@@ -42,7 +43,7 @@ GOOD = adding_module().SerializeToString()
 
 def test_a_device_without_end_is_refused() -> None:
     with pytest.raises(errors.UnreadableFile, match="it is a device"):
-        load_hlo("/dev/zero")
+        read_module_file("/dev/zero")
 
 
 def test_no_more_is_read_of_a_file_than_it_may_hold(tmp_path: Path) -> None:
@@ -65,17 +66,17 @@ def test_no_more_is_read_of_a_pipe_than_it_may_hold(most_bytes: int) -> None:
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.UnreadableFile, match="no such file"):
-        load_hlo(tmp_path / "missing.pb")
+        read_module_file(tmp_path / "missing.pb")
 
 
 def test_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.UnreadableFile, match="directory"):
-        load_hlo(tmp_path)
+        read_module_file(tmp_path)
 
 
 def test_path_with_a_null_byte_is_refused() -> None:
     with pytest.raises(errors.UnreadableFile, match="null"):
-        load_hlo("a\0b")
+        read_module_file("a\0b")
 
 
 @pytest.mark.parametrize(

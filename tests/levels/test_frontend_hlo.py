@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glia.frontend.hlo import IMPORTERS, import_hlo, load_hlo, operators
+from glia.frontend.hlo import IMPORTERS, import_hlo, operators
 from glia.frontend.hlo_import.hlo_proto import messages
+from glia.frontend.registry import read_module
 from glia.graph import ops
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph
@@ -43,7 +44,7 @@ def test_module_is_read_in_every_container(kind: str, wrap, tmp_path: Path) -> N
         message = messages()["Hlo"](hlo_module=message)
     path = tmp_path / "model.pb"
     path.write_bytes(wrap(message.SerializeToString()))
-    (found,) = evaluate(load_hlo(path), [vector(1, 2, 3, 4)])
+    (found,) = evaluate(read_module(path), [vector(1, 2, 3, 4)])
     np.testing.assert_array_equal(found, vector(2, 4, 6, 8))
 
 

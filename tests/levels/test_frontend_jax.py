@@ -11,9 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from glia.cache.key import canonical_module
 from glia.frontend import conversion
 from glia.frontend.errors import BadStableHlo, UnknownDType
-from glia.frontend.stablehlo import import_lowered, import_stablehlo, parse_module
+from glia.frontend.hlo_import.hlo_proto import messages
+from glia.frontend.registry import read_module, read_module_file, serialized_hlo
+from glia.frontend.stablehlo import (
+    import_lowered,
+    import_stablehlo,
+    is_stablehlo,
+    parse_module,
+)
 from glia.graph.evaluate import evaluate
 
 FRONTEND = Path(conversion.__file__).parent
@@ -39,6 +47,35 @@ LOWERED = jax.jit(_function).lower(X)
 def test_stablehlo_computes_what_jax_computes(form: str | bytes) -> None:
     (found,) = evaluate(import_stablehlo(form), [X])
     np.testing.assert_allclose(found, _function(X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        LOWERED.as_text(),
+        "// a comment\n\n// of two lines\n" + LOWERED.as_text(),
+        LOWERED.compiler_ir().operation.get_asm(print_generic_op_form=True),
+        LOWERED.compiler_ir().operation.get_asm(enable_debug_info=True),
+        jax.export.export(jax.jit(_function))(X).mlir_module_serialized,
+    ],
+    ids=["text", "comments", "generic form", "locations", "portable artifact"],
+)
+def test_a_file_of_stablehlo_is_read_by_its_contents(form: str | bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.of_any_name"
+    path.write_bytes(form if isinstance(form, bytes) else form.encode())
+    graph = read_module(path)
+    np.testing.assert_allclose(evaluate(graph, [X])[0], _function(X), rtol=1e-5, atol=1e-5)
+    assert canonical_module(read_module_file(path)) == canonical_module(serialized_hlo(str(path)))
+
+
+@pytest.mark.parametrize("length", range(6, 40))
+def test_an_hlo_module_of_any_name_is_no_text(length: int) -> None:
+    """The length of a name is a byte of the file, and may be a line feed or a blank."""
+    message = messages()["Module"]()
+    message.ParseFromString(LOWERED.compiler_ir("hlo").as_serialized_hlo_module_proto())
+    message.name = f"{'module @m ':x<{length}}"[:length]
+    assert not is_stablehlo(message.SerializeToString())
+    assert read_module(message.SerializeToString()).name == message.name
 
 
 def test_lowered_names_the_source_line() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 from glia.cache.errors import UnknownEntry
 from glia.cache.key import ENTRY_NAME, canonical_module, compiler_version
 from glia.cache.store import HLO, CompileCache, entry_flags
-from glia.frontend.hlo import read_hlo_file
 from glia.frontend.hlo_import.hlo_proto import message_text
+from glia.frontend.registry import read_module_file
 
 MOST_LINES = 20  # of each kind that are listed
 LONGEST_LINE = 200
@@ -45,7 +45,7 @@ class Differences:
 def find_compilation(cache: CompileCache, name: str) -> Compilation:
     """An entry by its name or the beginning of it, or a model file; UnknownEntry for neither."""
     if Path(name).is_file():
-        return Compilation(name, compiler_version(), None, canonical_module(read_hlo_file(name)))
+        return Compilation(name, compiler_version(), None, canonical_module(read_module_file(name)))
     places = [
         place
         for place in cache.directory.glob("neuronxcc-*/MODULE_*")
@@ -54,7 +54,7 @@ def find_compilation(cache: CompileCache, name: str) -> Compilation:
     if len(places) != 1:
         raise UnknownEntry(count=len(places) or "no", directory=cache.directory, name=name)
     (place,) = places
-    module = canonical_module(read_hlo_file(place / HLO))
+    module = canonical_module(read_module_file(place / HLO))
     version = place.parent.name.removeprefix("neuronxcc-")
     return Compilation(place.name, version, tuple(entry_flags(place)), module)
 

@@ -36,13 +36,13 @@ class NotOneFile(CompileError):
     """The compiler takes exactly one model file.
 
     Cause: No file or several files were given; an unquoted value with spaces counts as several.
-    Fix: Give the path of one serialized HLO module; quote option values that hold spaces.
+    Fix: Give the path of one HLO or StableHLO module; quote option values that hold spaces.
     Example: neuronx-cc compile a.pb b.pb --framework XLA --target trn2
     """
 
     code = "GLIA203"
     message = "expected one model file, got {given}"
-    help = "give the path of one serialized HLO module"
+    help = "give the path of one serialized HLO module, or of one StableHLO module"
 
 
 class CheckFailed(CompileError):

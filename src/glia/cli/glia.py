@@ -465,7 +465,7 @@ def explain(subject: str | None) -> None:
 def show(
     model: str, after: str, target: str | None, auto_cast: str | None, optlevel: int | None
 ) -> None:
-    """Print the IR of FILE, a serialized HLO module, after a compiler pass.
+    """Print the IR of FILE, an HLO or StableHLO module, after a compiler pass.
 
     \b
     Examples:

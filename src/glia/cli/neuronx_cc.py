@@ -104,7 +104,7 @@ def _choice(option: str) -> click.Choice[str]:
 @main.command(
     cls=CompileCommand,
     epilog=EXAMPLES,
-    short_help="Compile a serialized HLO module into a NEFF.",
+    short_help="Compile an HLO module into a NEFF.",
 )
 @click.argument("model_files", nargs=-1, metavar="FILE")
 @click.option("--framework", type=_choice("framework"), required=True, help="Format of the model.")
@@ -233,6 +233,8 @@ def _choice(option: str) -> click.Choice[str]:
 @click.pass_context
 def compile(context: click.Context, /, model_files: Sequence[str], **values: Any) -> None:
     """Compile FILE, one serialized HLO module (HloModuleProto or HloProto, plain or gzip).
+
+    FILE may be StableHLO too, as text or bytecode, which jaxlib converts.
 
     Options may be written `--option value` or `--option=value`; the last of repeated options
     applies. Those in the environment variable NEURON_CC_FLAGS come first.

@@ -54,7 +54,7 @@ def bisect(
     ulps: float | None,
     as_json: bool,
 ) -> None:
-    """Run MODEL, a serialized HLO module, after every pass; print where its values first depart.
+    """Run MODEL, an HLO or StableHLO module, after every pass; print where its values first depart.
 
     Graph passes are followed by the graph's evaluator, tile passes by that of nests, machine passes
     by the simulator, and what the last one made runs in several orders of engines and queues.
@@ -169,7 +169,7 @@ def _pass_line(each: PassValues) -> str:
 @click.option("--seconds", default=120.0, help="Time limit of one run of the command.")
 @AS_JSON
 def reduce(model: str, command: str, output: str, seconds: float, as_json: bool) -> None:
-    """Shrink MODEL, a serialized HLO module, while COMMAND exits with 0 for the smaller module.
+    """Shrink MODEL, an HLO or StableHLO module, while COMMAND exits with 0 for the smaller module.
 
     COMMAND is run by the shell with the file of a candidate in place of {}, or after its last word.
     Exit status 0 says that the candidate still shows what is looked for; every other status, and a
@@ -183,7 +183,7 @@ def reduce(model: str, command: str, output: str, seconds: float, as_json: bool)
       glia reduce model.hlo.pb --keep 'glia show {} --after emit 2>&1 | grep -q GLIA301'
     """
     from glia.base.output_files import writing
-    from glia.frontend.hlo import read_hlo_file
+    from glia.frontend.registry import read_module_file
     from glia.triage.shrink import Shrinking, reduce_module
 
     target = output or f"{model}.reduced.pb"
@@ -202,7 +202,7 @@ def reduce(model: str, command: str, output: str, seconds: float, as_json: bool)
             candidate.write_bytes(data)
             return _holds(command, candidate, seconds)
 
-        found = reduce_module(read_hlo_file(model), is_kept, save)
+        found = reduce_module(read_module_file(model), is_kept, save)
     save(found)
     facts = {
         "output": target, "instructions": found.instructions, "bytes": len(found.module),

@@ -9,13 +9,13 @@ class UnreadableFile(CompileError):
     """The model file cannot be opened.
 
     Cause: The path does not exist, is a directory, or may not be read.
-    Fix: Give the path of one file that holds a serialized HLO module.
+    Fix: Give the path of one file that holds a serialized HLO module, or StableHLO.
     Example: glia.compile("no_such_file.pb")
     """
 
     code = "GLIA101"
     message = "cannot read {path}: {reason}"
-    help = "give the path of one file that holds a serialized HloProto or HloModuleProto"
+    help = "give the path of one file: an HloProto, an HloModuleProto, or StableHLO"
 
 
 class NotAnHloModule(CompileError):

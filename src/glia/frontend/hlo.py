@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from glia.base.files import read_file
-from glia.frontend.errors import MalformedModule, UnreadableFile
+from glia.frontend.errors import MalformedModule
 from glia.frontend.formats import Format
 from glia.frontend.hlo_import.composites import EXPANDED
 from glia.frontend.hlo_import.custom_calls import import_custom_call
@@ -17,7 +14,7 @@ from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
 from glia.frontend.hlo_import.hlo_contraction import CONTRACTION
 from glia.frontend.hlo_import.hlo_control import CONTROL
 from glia.frontend.hlo_import.hlo_elementwise import ELEMENTWISE
-from glia.frontend.hlo_import.hlo_proto import LARGEST_FILE_BYTES, parse_module
+from glia.frontend.hlo_import.hlo_proto import parse_module
 from glia.frontend.hlo_import.hlo_scan import SCAN
 from glia.frontend.hlo_import.module_context import Importer, ModuleImporter
 from glia.frontend.hlo_import.shape_ops import MOVEMENT
@@ -91,22 +88,6 @@ def operator_names(opcode: str) -> tuple[str, ...]:
     return _BUILDER_NAMES.get(opcode, (words,))
 
 
-def load_hlo(path: str | Path) -> Graph:
-    """The graph of the HLO module in a file (HloProto or HloModuleProto, plain or gzip).
-
-    Raises UnreadableFile, and what `import_hlo` raises.
-    """
-    return import_hlo(read_hlo_file(path))
-
-
-def read_hlo_file(path: str | Path) -> bytes:
-    """The bytes of a file; UnreadableFile where they cannot be read."""
-    try:
-        return read_file(Path(path), LARGEST_FILE_BYTES)
-    except OSError as error:
-        raise UnreadableFile(path=path, reason=(error.strerror or str(error)).lower()) from error
-
-
 def import_hlo(data: bytes) -> Graph:
     """The graph of a serialized HLO module; errors are CompileErrors that name the instruction.
 
@@ -126,12 +107,6 @@ def import_hlo(data: bytes) -> Graph:
     )
 
 
-HLO_FILE = Format(
-    "the path of an HLO file",
-    accepts=lambda module: isinstance(module, str | os.PathLike),
-    read=load_hlo,
-    serialize=read_hlo_file,
-)
 HLO_BYTES = Format(
     "HLO bytes",
     accepts=lambda module: isinstance(module, bytes | bytearray | memoryview),

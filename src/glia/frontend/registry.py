@@ -5,22 +5,47 @@ A new front end is a file that declares a `Format`, and its line here.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+from glia.base.files import read_file
 from glia.frontend import hlo, stablehlo
-from glia.frontend.errors import NotAModel
+from glia.frontend.errors import NotAModel, UnreadableFile
 from glia.frontend.formats import Format
+from glia.frontend.hlo_import.hlo_proto import LARGEST_FILE_BYTES
 from glia.graph.ir import Graph
 
 GRAPH = Format(
     "a graph", accepts=lambda module: isinstance(module, Graph), read=lambda graph: graph
 )
 
-# The first that accepts a module reads it; STABLEHLO precedes HLO_FILE, as text may be a path.
+
+def read_module_file(path: str | os.PathLike[str]) -> bytes:
+    """The serialized HLO module of a file, which holds one or StableHLO.
+
+    Raises UnreadableFile, and for StableHLO what `stablehlo_to_hlo` raises.
+    """
+    try:
+        data = read_file(Path(path), LARGEST_FILE_BYTES)
+    except OSError as error:
+        raise UnreadableFile(path=path, reason=(error.strerror or str(error)).lower()) from error
+    return stablehlo.stablehlo_to_hlo(data) if stablehlo.is_stablehlo(data) else data
+
+
+MODEL_FILE = Format(
+    "the path of a file of either",
+    accepts=lambda module: isinstance(module, str | os.PathLike),
+    read=lambda path: hlo.import_hlo(read_module_file(path)),
+    serialize=read_module_file,
+)
+
+# The first that accepts a module reads it; STABLEHLO precedes MODEL_FILE, as text may be a path.
 FORMATS: tuple[Format, ...] = (
     GRAPH,
     stablehlo.STABLEHLO,
     stablehlo.LOWERED,
-    hlo.HLO_FILE,
     hlo.HLO_BYTES,
+    MODEL_FILE,
 )
 
 
@@ -28,8 +53,8 @@ def read_module(module: object) -> Graph:
     """The graph of a model.
 
     `module` is serialized HLO (bytes), StableHLO (text or bytecode, with jaxlib), the path of a
-    file of serialized HLO, a jax `Lowered`, or a graph. Raises the front ends' errors, and
-    NotAModel for anything else.
+    file of either, a jax `Lowered`, or a graph. Raises the front ends' errors, and NotAModel for
+    anything else.
     """
     return _format_of(module).read(module)
 
@@ -64,4 +89,4 @@ def _cure(module: object) -> str:
             "a JAX function is lowered first: jax.jit(f).lower(...), or glia.plugins.jax.on_device;"
             " a kernel has compile() of its own"
         )
-    return "give the path or the bytes of a serialized HLO module"
+    return "give the path or the bytes of a serialized HLO or StableHLO module"

@@ -16,7 +16,10 @@ from glia.graph.ir import Graph
 
 _BYTECODE = b"ML\xefR"
 _UNKNOWN_DTYPE = re.compile(rb"f6E2M3FN|f6E3M2FN")  # of MLIR; jaxlib ends for them
-_LONGEST_MAGIC = 6
+_HEAD_BYTES = 1 << 16  # in which text has no control characters, and a protobuf has
+_CONTROL = re.compile(rb"[^\t\n\f\r\x20-\xff]")
+_COMMENTS = re.compile(rb"(?:\s+|//[^\n]*\n)*")
+_OPENINGS = (b"module", b'"builtin.module"', b"func.func", b"#", b"!")
 
 
 def import_stablehlo(module: str | bytes) -> Graph:
@@ -52,13 +55,25 @@ def _lowered_to_hlo(lowered: Any) -> bytes:
     return serialized
 
 
-def _is_stablehlo(module: object) -> bool:
-    """Whether a value is MLIR: bytecode, or text with a line break or the word it begins with."""
+def is_stablehlo(module: object) -> bool:
+    """Whether a value is MLIR: bytecode, or text; a str with a line break is no path."""
     if isinstance(module, str):
         return "\n" in module or module.lstrip().startswith("module")
     if isinstance(module, bytes | bytearray | memoryview):
-        return bytes(module[:_LONGEST_MAGIC]).startswith((_BYTECODE, b"module"))
+        head = bytes(module[:_HEAD_BYTES])
+        return head.startswith(_BYTECODE) or _begins_as_text(head)
     return False
+
+
+def _begins_as_text(head: bytes) -> bool:
+    """Whether the beginning of a file is that of MLIR text, after comments.
+
+    An HLO protobuf begins with a line feed, the length of its name and the name, which may be
+    `module`; control characters follow.
+    """
+    comments = _COMMENTS.match(head)
+    start = comments.end() if comments else 0
+    return head.startswith(_OPENINGS, start) and not _CONTROL.search(head)
 
 
 def _text_or_bytes(module: Any) -> str | bytes:
@@ -67,7 +82,7 @@ def _text_or_bytes(module: Any) -> str | bytes:
 
 STABLEHLO = Format(
     "StableHLO text or bytecode",
-    accepts=_is_stablehlo,
+    accepts=is_stablehlo,
     read=lambda module: import_stablehlo(_text_or_bytes(module)),
     serialize=lambda module: stablehlo_to_hlo(_text_or_bytes(module)),
 )

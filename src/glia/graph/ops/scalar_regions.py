@@ -72,9 +72,11 @@ def returned_parameter(body: Graph) -> int | None:
 
 def identity(kind: str, dtype: DType) -> Array:
     """The neutral scalar of a monoid, as a 0-d array."""
+    if dtype is PRED:
+        kind = _ON_PRED.get(kind, kind)
     if kind in ("add", "or", "xor"):
         return np.zeros((), dtype.numpy)
-    if kind == "multiply" or dtype is PRED:
+    if kind == "multiply":
         return np.ones((), dtype.numpy)
     if kind == "and":
         return np.asarray(scalar.FUNCTIONS["not"].compute(np.zeros((), dtype.numpy)))

@@ -59,13 +59,18 @@ def draw_program(random: np.random.Generator) -> Program:
 def _draw_nest(random: np.random.Generator, position: int, target: str, filled: list[str]) -> Nest:
     axes = (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", COLUMNS))
     is_reduced = bool(random.integers(3) == 0)
-    count = int(random.integers(1, 3))
+    is_product = is_reduced and bool(random.integers(2))
+    count = 2 if is_product else int(random.integers(1, 3))
     column = "k" if is_reduced else "j"
     args = [
         Load(str(random.choice(filled[-3:])), S32, _draw_index(random, column, is_read=True))
         for _ in range(count)
     ]
-    body: Expr = args[0] if count == 1 else Apply("add", tuple(args), S32)
+    if is_product:  # of the block's rows and what all blocks read, or something else that moves
+        index = Affine.of("k"), Affine.of("j")
+        args[1] = replace(args[1], index=index) if random.integers(4) else args[1]
+    function = "multiply" if is_product else "add"
+    body: Expr = args[0] if count == 1 else Apply(function, tuple(args), S32)
     body = Apply("add", (body, Literal(position + 1, S32)), S32)
     index = _draw_index(random, "j", is_read=False)
     reduction = Reduction(("k",), "add", S32) if is_reduced else None

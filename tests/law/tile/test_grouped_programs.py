@@ -22,7 +22,7 @@ from glia.options import CompileOptions
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
 from glia.tile.ir import Program
-from glia.tile.passes import group_nests
+from glia.tile.passes import group_nests, group_plan
 from support.corpus import BY_NAME, PROGRAMS, assert_close, hlo_bytes
 from support.random_graphs.cases import random_case
 from support.random_graphs.check import check
@@ -104,6 +104,7 @@ def test_iterations_overlap_without_races_in_any_number_of_stages(
     name: str, stages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_nests, "PARTITIONS", 8)
+    monkeypatch.setattr(group_plan, "PARTITIONS", 8)
     monkeypatch.setattr("glia.machine.passes.stages.MOST_STAGES", stages)
     monkeypatch.setattr(double_buffer, "interval_ns", lambda loop, _: len(loop.body))
     function, shapes = ROW_PROGRAMS[name]
@@ -126,6 +127,7 @@ def test_iterations_overlap_without_races_in_any_number_of_stages(
 @pytest.mark.parametrize("name", [p.name for p in PROGRAMS if p.name in SMALL])
 def test_small_blocks_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_nests, "PARTITIONS", 4)
+    monkeypatch.setattr(group_plan, "PARTITIONS", 4)
     program = BY_NAME[name]
     neff = glia.compile(hlo_bytes(program), verify=True, no_cache=True)
     assert_close(program, glia.load(neff)(*program.arguments))
@@ -136,6 +138,7 @@ def test_random_programs_compute_the_same_in_small_blocks(
     first: int, monkeypatch: pytest.MonkeyPatch, count: int = 6
 ) -> None:
     monkeypatch.setattr(group_nests, "PARTITIONS", 4)
+    monkeypatch.setattr(group_plan, "PARTITIONS", 4)
     failures = {seed: check(random_case(seed)) for seed in range(first, first + count)}
     assert not any(failures.values()), failures
 

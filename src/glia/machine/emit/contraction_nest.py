@@ -10,6 +10,7 @@ from glia.base.dtype import F32
 from glia.base.errors import InternalError
 from glia.isa.instructions.tensor import NcMatmul
 from glia.isa.operand import Memory, Pattern
+from glia.machine.emit.groups.shared_boxes import SharedBoxes
 from glia.machine.emit.layout import Env, Point, fold_dims, tile_pattern
 from glia.machine.emit.nest import EmitContext, NestEmitter, data_loads
 from glia.tile.contraction import contraction_operands
@@ -20,9 +21,14 @@ class ContractionEmitter(NestEmitter):
     """Emits one contraction on the PE."""
 
     def __init__(
-        self, context: EmitContext, nest: Nest, schedule: Schedule, hoist_bytes: int
+        self,
+        context: EmitContext,
+        nest: Nest,
+        schedule: Schedule,
+        hoist_bytes: int,
+        shared: SharedBoxes | None = None,
     ) -> None:
-        super().__init__(context, nest, schedule, hoist_bytes)
+        super().__init__(context, nest, schedule, hoist_bytes, shared)
         operands = contraction_operands(self.nest)
         if operands is None:
             raise InternalError(f"{self.nest.name} is not a contraction")
@@ -41,12 +47,11 @@ class ContractionEmitter(NestEmitter):
                 kept.append((load, partition))
         return kept
 
-    def emit(self) -> None:
+    def emit_inside(self, env: Env) -> None:
         self.builder.loc = self.nest.loc
-        self.stage_ready({})
         reduced = self.nest.reduction.axes if self.nest.reduction else ()
-        outer = tuple(a for a in self.order if a not in reduced)
-        self.tile_loops(outer, {}, self._accumulate)
+        outer = tuple(a for a in self.order if a not in reduced and a not in env)
+        self.tile_loops(outer, env, self._accumulate)
 
     def _accumulate(self, env: Env) -> None:
         """Compute one PSUM tile: all contraction steps, then the epilogue."""

@@ -104,7 +104,7 @@ def _attempt(context: EmitContext, nest: Nest, plan: Plan) -> None:
     """Append the nest's statements; Refusal, with nothing appended, when that cannot be done."""
     builder = context.builder
     made = len(builder.tiles)
-    kind = ContractionEmitter if plan.schedule.engine == "tensor" else VectorNestEmitter
+    kind = emitter_of(plan.schedule)
     with builder.attempt() as block, builder.counted() as count:
         kind(context, nest, plan.schedule, plan.hoist_bytes).emit()
         require_room(context, block, made, context.resident_bytes.get(nest.name, 0))
@@ -112,6 +112,11 @@ def _attempt(context: EmitContext, nest: Nest, plan: Plan) -> None:
             require_legal(context, block)
     builder.block.extend(block)
     context.emitted[nest.name] = count
+
+
+def emitter_of(schedule: Schedule) -> type[ContractionEmitter | VectorNestEmitter]:
+    """The kind of emitter that follows a schedule."""
+    return ContractionEmitter if schedule.engine == "tensor" else VectorNestEmitter
 
 
 def require_legal(context: EmitContext, block: Sequence[Statement]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from glia.machine.emit.runtime_offsets import IndirectAccess, is_varying
 from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
-from glia.tile.contraction import PARTITIONS, row_dim
+from glia.tile.contraction import PARTITIONS, can_transpose, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Guard, Load, Nest, Schedule, Store
 from glia.tile.model_families import FAMILIES, ModelFamily
 
@@ -68,7 +69,7 @@ class EmitContext:
     emitted: dict[str, Counter[str]] = field(default_factory=dict)
 
 
-class NestEmitter:
+class NestEmitter(ABC):
     """Emits one nest under a schedule; raises Refusal where that cannot be done.
 
     A load is staged outside of loops over axes that it does not use while it takes no more than
@@ -137,6 +138,21 @@ class NestEmitter:
         """The extent of an axis' tile: the whole axis unless the schedule tiles it."""
         return self.schedule.tiles.get(axis, self.extents[axis])
 
+    def emit(self) -> None:
+        """Emit the whole nest."""
+        self.builder.loc = self.nest.loc
+        self.stage_ready({})
+        self.emit_inside({})
+
+    @abstractmethod
+    def emit_inside(self, env: Env) -> None:
+        """Emit the loops that are not open, and what they hold."""
+
+    def parallel_point(self, env: Env) -> Point:
+        """The point of the elements that the nest writes inside the open loops."""
+        free = (a.name for a in self.nest.parallel_axes if a.name != self.partition)
+        return Point(self.span_all_axes(env), self.partition, tuple(free))
+
     # --- loops ----------------------------------------------------------------------------------
 
     def tile_loops(self, axes: Sequence[str], env: Env, visit: Callable[[Env], None]) -> None:
@@ -191,7 +207,14 @@ class NestEmitter:
         """Stage every load whose level is the number of loops now open."""
         depth = sum(axis in env for axis in self.order)
         for load, partition in self.staged_loads():
-            if self._level(load, partition) == depth:
+            is_there = load.buffer not in self.shared.written
+            if is_there and self._level(load, partition) == depth:
+                self._stage(load, partition, env)
+
+    def stage_written(self, env: Env) -> None:
+        """Stage what other nests of the group have written in the iteration that is open."""
+        for load, partition in self.staged_loads():
+            if load.buffer in self.shared.written:
                 self._stage(load, partition, env)
 
     def staged_loads(self) -> list[tuple[Load, str]]:
@@ -205,10 +228,12 @@ class NestEmitter:
 
     def is_read_in_place(self, load: Load, partition: str) -> bool:
         """A resident buffer that lines up with the partition axis needs no staging."""
-        if load.buffer in self.shared.on_chip:
-            if load.guards or load.dynamic or row_dim(load.index, partition) < 0:
+        rows = self.shared.on_chip.get(load.buffer)
+        if rows is not None:
+            is_in_place = row_dim(load.index, partition) == rows and not load.guards
+            if not is_in_place and not can_transpose(load, partition, rows):
                 raise Refusal(f"{load.buffer} on chip does not line up with {self.nest.name}")
-            return True
+            return is_in_place
         home = self.context.sources[load.buffer].home
         if home is None or load.guards:
             return False

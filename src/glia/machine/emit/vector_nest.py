@@ -22,13 +22,7 @@ from glia.tile.ir import Accumulator, Apply
 class VectorNestEmitter(NestEmitter):
     """Emits elementwise maps and reductions on the Vector, Scalar and GpSimd Engines."""
 
-    def emit(self) -> None:
-        self.builder.loc = self.nest.loc
-        self.stage_ready({})
-        self.emit_inside({})
-
     def emit_inside(self, env: Env) -> None:
-        """Emit the loops that are not open, and what they hold."""
         self.builder.loc = self.nest.loc
         reduction = self.nest.reduction
         closed = tuple(axis for axis in self.order if axis not in env)
@@ -38,17 +32,10 @@ class VectorNestEmitter(NestEmitter):
         outer = tuple(a for a in closed if a not in reduction.axes)
         self.tile_loops(outer, env, self._reduce_block)
 
-    def parallel_point(self, env: Env) -> Point:
-        """The point of the elements that the nest writes inside the open loops."""
-        return self._point(env, reduced=False)
-
-    def _point(self, env: Env, *, reduced: bool = True) -> Point:
-        """The point of all axes, reduced ones innermost; or, not `reduced`, of parallel axes."""
-        spans = self.span_all_axes(env)
-        inner = self.nest.reduction.axes if self.nest.reduction else ()
-        parallel = [a.name for a in self.nest.parallel_axes if a.name != self.partition]
-        sweep = [a.name for a in self.nest.axes if a.name in inner] if reduced else []
-        return Point(spans, self.partition, (*parallel, *sweep))
+    def _point(self, env: Env) -> Point:
+        """The point of all axes, reduced ones innermost."""
+        parallel = self.parallel_point(env)
+        return replace(parallel, free=(*parallel.free, *(a.name for a in self.nest.reduced_axes)))
 
     def _map_point(self, env: Env) -> None:
         self.finish_point(self._point(env), None, self.nest.finish or self.nest.body)

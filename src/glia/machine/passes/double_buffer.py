@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
 
 from glia.arch import get_target
 from glia.base.affine import Affine
@@ -63,7 +62,7 @@ def double_buffer(program: Program, options: CompileOptions) -> Program:
         Scheduler(arch, WINDOWS[options.optlevel]),
         capacity,
     )
-    body = unroller.block(program.body, is_nested=False)
+    body = unroller.block(program.body)
     return replace(program, body=body, tiles=tiles)
 
 
@@ -86,19 +85,23 @@ class _Unroller:
     scheduler: Scheduler
     capacity: dict[Memory, float]  # bytes per partition
 
-    def block(self, body: tuple[Statement, ...], *, is_nested: bool) -> tuple[Statement, ...]:
+    def block(self, body: tuple[Statement, ...], most: int = 0) -> tuple[Statement, ...]:
+        """The statements with their loops unrolled, those of `most` instructions completely."""
         result: list[Statement] = []
         for statement in body:
             if isinstance(statement, Loop):
-                result += self.loop(statement, is_nested=is_nested)
+                result += self.loop(statement, most)
             else:
-                result.append(with_blocks(statement, partial(self.block, is_nested=False)))
+                result.append(with_blocks(statement, self.block))
         return tuple(result)
 
-    def loop(self, loop: Loop, *, is_nested: bool) -> list[Statement]:
+    def loop(self, loop: Loop, most: int) -> list[Statement]:
         if loop.is_fixed:
             return [replace(loop, body=_without_copies(loop.body))]
-        body = self.block(loop.body, is_nested=True)
+        inner = self.limits.inner_instructions
+        if loop.copies and 2 * _unrolled_count(loop.body) <= self.limits.instructions:
+            inner = self.limits.instructions
+        body = self.block(loop.body, inner)
         has_inner = not all(isinstance(each, Instr) for each in body)
         if has_inner or loop.trips < 2 or loop.copies == 1:
             return [Loop(loop.variable, loop.trips, body)]
@@ -108,7 +111,7 @@ class _Unroller:
         if loop.copies and (staged := self._in_stages(loop, copier)):
             return staged
         sets = self._maximum_sets(copier)
-        if is_short or (is_nested and count <= self.limits.inner_instructions):
+        if is_short or count <= most:
             return copier.copies(range(loop.trips), sets)
         return self._unroll_partially(loop, copier, sets)
 
@@ -145,6 +148,16 @@ class _Unroller:
         unrolled = copier.copies((variable * count + i for i in range(count)), sets)
         rest = copier.copies(range(loop.trips // count * count, loop.trips), sets)
         return [replace(loop, trips=loop.trips // count, body=tuple(unrolled)), *rest]
+
+
+def _unrolled_count(body: tuple[Statement, ...]) -> int:
+    """How many instructions a body has when its loops are unrolled."""
+    return sum(
+        each.trips * _unrolled_count(each.body)
+        if isinstance(each, Loop)
+        else sum(1 for _ in walk((each,)))
+        for each in body
+    )
 
 
 class _Copier:

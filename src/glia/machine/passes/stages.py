@@ -44,12 +44,14 @@ def find_stages(
 ) -> list[Stages]:
     """Ways to cut a body whose iterations share no tile but those in `private`, most stages first.
 
-    The last is one stage. What iterations share and one of them writes is accessed in one stage.
+    The last is one stage. What iterations share and one of them writes is accessed in one stage,
+    and so is a tile of PSUM, which has no room for those of several iterations.
     """
     tasks = scheduler.tasks(body)
     starts = _earliest_starts(tasks)
     end = max(starts) + 1
-    shared = _shared_accesses(body, private)
+    on_chip = {name for name in private if tiles[name].memory is not Memory.PSUM}
+    shared = _shared_accesses(body, on_chip)
     found = []
     for count in range(MOST_STAGES if _may_interleave(body) else 1, 0, -1):
         stages = [min(count - 1, int(start * count / end)) for start in starts]

@@ -163,7 +163,14 @@ class NestScheduler:
 
     # --- contractions ---------------------------------------------------------------------------
 
-    def _contraction(self, nest: Nest, operands: tuple[Load, Load]) -> Schedule | None:
+    def contraction_in_rows(self, nest: Nest, rows: str) -> Schedule | None:
+        """The schedule of a nest on the PE with this axis on the partitions of the result."""
+        operands = contraction_operands(nest)
+        return self._contraction(nest, operands, (rows,)) if operands else None
+
+    def _contraction(
+        self, nest: Nest, operands: tuple[Load, Load], allowed: Sequence[str] = ()
+    ) -> Schedule | None:
         left, right = (axes_of(load) for load in operands)
         swept = [
             a.name
@@ -183,9 +190,9 @@ class NestScheduler:
                 if a in stationary_axes and a not in other and nest.extents[a] > 1
             ]
             columns = [a for a in parallel if a in other and a not in stationary_axes]
-            for axis in rows or [""]:
+            for axis in [a for a in rows if a in allowed] if allowed else rows or [""]:
                 choices.append(self._pe_choice(nest, operands, side, axis, columns, contract))
-        return min(choices, key=lambda choice: choice[0])[1]
+        return min(choices, key=lambda choice: choice[0], default=(0, None))[1]
 
     def _pe_choice(
         self,

@@ -10,21 +10,22 @@ from glia.base.affine import Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.machine.emit.box import find_box
-from glia.machine.emit.fitting import require_legal, require_room
+from glia.machine.emit.fitting import emitter_of, require_legal, require_room
 from glia.machine.emit.groups.shared_boxes import SharedBoxes
 from glia.machine.emit.layout import AxisRange, home_pattern
-from glia.machine.emit.nest import EmitContext
+from glia.machine.emit.nest import EmitContext, NestEmitter
 from glia.machine.emit.refusal import Refusal
-from glia.machine.emit.vector_nest import VectorNestEmitter
 from glia.machine.ir import Loop, Statement
 from glia.machine.passes.on_chip_space import (
     ON_CHIP_ALIGNMENT,
     on_chip_capacities,
     round_up,
 )
+from glia.tile.contraction import row_dim
 from glia.tile.group_legal import data_loads
 from glia.tile.ir import Group, Load, Member, Nest, Schedule, SharedLoop
 from glia.tile.passes.group_nests import HOIST_SHARE
+from glia.tile.passes.group_plan import GROUP_SHARE
 
 COPIES_SHARE = 0.85  # of what is left of SBUF, for the tiles of the iterations that overlap
 
@@ -34,7 +35,7 @@ class _Entry:
     """A nest of the group with its emitter, and its axes in the loops that are open."""
 
     member: Member
-    emitter: VectorNestEmitter
+    emitter: NestEmitter
     env: dict[str, AxisRange]
 
 
@@ -63,14 +64,21 @@ class _GroupEmitter:
         self.context = context
         self.builder = context.builder
         self.group = group
-        on_chip = (name for name in group.on_chip if context.sources[name].home is None)
+        targets = {m.nest: nests[m.nest].target for _, m in group.members()}
+        rows = {
+            targets[m.nest].buffer: row_dim(targets[m.nest].index, m.schedule.partition)
+            for _, m in group.members()
+        }
+        on_chip = {n: rows[n] for n in group.on_chip if context.sources[n].home is None}
         shared = min(len(loops) for loops, _ in group.members())
-        self.boxes = SharedBoxes(_staging_depths(group, nests), frozenset(on_chip), shared)
-        hoist_bytes = int(context.costs.arch.sbuf_usable_bytes_per_partition * HOIST_SHARE)
+        self.boxes = SharedBoxes(
+            _staging_depths(group, nests), on_chip, frozenset(group.on_chip), shared
+        )
+        hoist_bytes = int(context.costs.arch.sbuf_usable_bytes_per_partition * _hoist_share(group))
         self.entries = {
             member.nest: _Entry(
                 member,
-                VectorNestEmitter(
+                emitter_of(member.schedule)(
                     context,
                     nests[member.nest],
                     _schedule_in_loops(member, loops),
@@ -121,6 +129,7 @@ class _GroupEmitter:
     def _nest(self, entry: _Entry) -> None:
         emitter, nest = entry.emitter, entry.emitter.nest
         with self.builder.counted() as count:
+            emitter.stage_written(entry.env)
             emitter.emit_inside(entry.env)
             target = nest.target
             source = self.context.sources[target.buffer]
@@ -160,6 +169,12 @@ class _GroupEmitter:
             yield
         finally:
             sources.update(before)
+
+
+def _hoist_share(group: Group) -> float:
+    """Of SBUF, for a load that many iterations read; the operands of products were counted."""
+    has_products = any(m.schedule.engine == "tensor" for _, m in group.members())
+    return GROUP_SHARE if has_products else HOIST_SHARE
 
 
 def _schedule_in_loops(member: Member, loops: Sequence[SharedLoop]) -> Schedule:

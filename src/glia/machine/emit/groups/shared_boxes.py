@@ -17,12 +17,14 @@ class SharedBoxes:
 
     `depths` has, by buffer that several nests read, the number of loops in which it is staged at
     most: inside of more than the shared ones, each nest would stage pieces of its own. What is
-    `on_chip` is read where the group keeps it. Each of the outer `loops` of all nests is left only
-    by what is the same in all its iterations.
+    `on_chip` is read where the group keeps it, with this dimension on the partitions; what nests
+    of the group have `written` can be staged no earlier than where it is read. Each of the outer
+    `loops` of all nests is left only by what is the same in all its iterations.
     """
 
     depths: Mapping[str, int] = field(default_factory=dict)
-    on_chip: frozenset[str] = frozenset()
+    on_chip: Mapping[str, int] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
     loops: int = 0
     scopes: list[dict[Hashable, Home]] = field(default_factory=list)
 

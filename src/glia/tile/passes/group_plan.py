@@ -1,0 +1,322 @@
+"""How the nests of a group would run: blocks of the shared axes, loops, schedules, bytes moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+from glia.base.affine import Affine
+from glia.tile.contraction import PARTITIONS, axes_of, contraction_operands, row_dim
+from glia.tile.group_legal import accesses, data_loads
+from glia.tile.ir import Buffer, Load, Member, Nest, Schedule, SharedLoop, Store, loads
+from glia.tile.passes.schedule import NestScheduler, temporary_bytes
+
+GROUP_SHARE = 0.8  # of SBUF, for the tiles of all iterations of a group that overlap
+MOST_COPIES = 4
+GOOD_BLOCK_BYTES = 16 * 1024  # of the largest buffer, per partition and iteration
+WORKING_BYTES = 32 * 1024  # per partition, for the temporaries of one nest
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Nests that have axes in common: each of `shared` is one axis of every nest."""
+
+    nests: tuple[Nest, ...]
+    shared: tuple[tuple[str, ...], ...]
+
+    def extent(self, position: int) -> int:
+        """The extent of a shared axis."""
+        return self.nests[0].extents[self.shared[position][0]]
+
+    def extended(self, nest: Nest) -> Chain | None:
+        """The chain with one more nest; None where they have no axis in common."""
+        kept: list[tuple[str, ...]] = []
+        for axes in self.shared:
+            axis = self._counterpart(axes, nest)
+            if axis and all(axis != other[-1] for other in kept):
+                kept.append((*axes, axis))
+        return Chain((*self.nests, nest), tuple(kept)) if kept else None
+
+    def _counterpart(self, axes: tuple[str, ...], nest: Nest) -> str:
+        """The axis of a nest that indexes what the chain writes or reads as these axes do."""
+        parallel = {axis.name: axis.extent for axis in nest.parallel_axes}
+        own_loads = data_loads(nest)
+        found: set[str] = set()
+        for writes in (True, False):
+            for member, axis in zip(self.nests, axes, strict=True):
+                for access in [member.target] if writes else data_loads(member):
+                    for load in (*own_loads, *(() if writes else (nest.target,))):
+                        if load.buffer == access.buffer:
+                            found |= _same_place(access.index, load.index, axis)
+            if found:
+                break
+        extent = self.nests[0].extents[axes[0]]
+        return next(iter(found)) if len(found) == 1 and parallel.get(min(found)) == extent else ""
+
+    def on_chip(self) -> tuple[str, ...]:
+        """The buffers that nests of the chain write and others read."""
+        read = {load.buffer for nest in self.nests for load in data_loads(nest)}
+        written = dict.fromkeys(nest.target.buffer for nest in self.nests)
+        return tuple(name for name in written if name in read)
+
+
+def _same_place(here: Sequence[Affine], there: Sequence[Affine], axis: str) -> set[str]:
+    """The axes of another index where the first has `axis` alone."""
+    found = set()
+    for one, other in zip(here, there, strict=True):
+        if one == Affine.of(axis):
+            found.add(other.terms[0][0] if other.terms and not other.constant else "")
+    return found
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """What SBUF holds of a buffer for an access: bytes per partition, and what moves it.
+
+    `total` is what one pass over all blocks of the shared axes that move it reads or writes, in
+    bytes; `moves` are their positions. What stays `on_chip` is not moved from HBM.
+    """
+
+    held: int
+    total: int
+    moves: frozenset[int]
+    on_chip: bool = False
+
+
+class GroupPlan:
+    """The blocks, loops and schedules of a chain with one shared axis on the partitions.
+
+    A contraction keeps what it multiplies with every row whole in a block: its columns are in no
+    shared loop, and what both operands have goes one value at a time.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        rows: int,
+        buffers: Mapping[str, Buffer],
+        products: Mapping[str, Schedule],
+        sbuf_bytes: int,
+    ) -> None:
+        self.chain = chain
+        self.rows = rows
+        self.buffers = buffers
+        self.products = products
+        self.capacity = int(sbuf_bytes * GROUP_SHARE)
+        self.on_chip = chain.on_chip()
+        self.blocks: dict[int, int] = {}
+
+    def lines_up(self) -> bool:
+        """Whether every buffer that the nests touch has a dimension for the rows, or none of them.
+
+        Where that is the innermost one, DMA would move single elements; operands are turned.
+        """
+        for nest, axis in zip(self.chain.nests, self.chain.shared[self.rows], strict=True):
+            operands = self._operands(nest)
+            for access in accesses(nest):
+                if not any(each.coefficient(axis) for each in access.index):
+                    continue
+                dimension = row_dim(access.index, axis)
+                shape = self.buffers[access.buffer].shape
+                is_innermost = math.prod(shape[dimension + 1 :]) == 1 < math.prod(shape[:dimension])
+                is_slow = is_innermost and access.buffer not in self.on_chip
+                if dimension < 0 or (is_slow and access not in operands):
+                    return False
+        return True
+
+    def _operands(self, nest: Nest) -> tuple[Load, ...]:
+        return (contraction_operands(nest) or ()) if nest.name in self.products else ()
+
+    def choose_blocks(self) -> bool:
+        """Choose the block of each shared axis; whether at least the smallest ones fit on chip."""
+        extents = {s: self.chain.extent(s) for s in range(len(self.chain.shared))}
+        blocks = {s: n if self._is_column(s) else 1 for s, n in extents.items()}
+        blocks[self.rows] = min(PARTITIONS, extents[self.rows])
+        self.blocks = blocks
+        own, _, fixed = self._bytes(blocks)
+        if own + fixed > self.capacity:
+            return False
+        for position in reversed([s for s in extents if s != self.rows and not self.products]):
+            for block in _divisors(extents[position]):
+                wider = {**self.blocks, position: block}
+                own, largest, fixed = self._bytes(wider)
+                if 2 * own + fixed > self.capacity or largest > GOOD_BLOCK_BYTES:
+                    break
+                self.blocks = wider
+            if self.blocks[position] < extents[position]:
+                break
+        return True
+
+    def _is_column(self, position: int) -> bool:
+        """Whether one operand of a contraction has a shared axis, and the other has not."""
+        for nest, axis in zip(self.chain.nests, self.chain.shared[position], strict=True):
+            if len({axis in axes_of(load) for load in self._operands(nest)}) == 2:
+                return True
+        return False
+
+    def _extents_in_block(self, blocks: Mapping[int, int], number: int) -> dict[str, int]:
+        """The extents of a nest's axes in one iteration."""
+        nest = self.chain.nests[number]
+        own = {axes[number]: blocks[s] for s, axes in enumerate(self.chain.shared)}
+        return {name: own.get(name, extent) for name, extent in nest.extents.items()}
+
+    def _bytes(self, blocks: Mapping[int, int]) -> tuple[int, int, int]:
+        """(bytes per partition of the tiles of an iteration, of the largest, of what all share)."""
+        tiles = self._tiles(blocks)
+        temporaries = 0
+        for number, nest in enumerate(self.chain.nests):
+            axis = self.chain.shared[self.rows][number]
+            within = self._extents_in_block(blocks, number)
+            if nest.name in self.products:
+                within |= {a: self.products[nest.name].tiles[a] for a in within}
+            swept = math.prod(n for name, n in within.items() if name != axis)
+            working = swept * temporary_bytes(nest, axis)
+            temporaries = max(temporaries, min(working, WORKING_BYTES))
+        moving = [tile.held for tile in tiles if tile.moves]
+        fixed = sum(tile.held for tile in tiles if not tile.moves)
+        return sum(moving) + temporaries, max(moving, default=0), fixed
+
+    def _tiles(self, blocks: Mapping[int, int]) -> list[_Tile]:
+        """What SBUF holds in one iteration, beside temporaries; what nests share once."""
+        found: dict[object, _Tile] = {}
+        for number, nest in enumerate(self.chain.nests):
+            within = self._extents_in_block(blocks, number)
+            for access, partition in self._placed_accesses(number):
+                spans = _spans(access.index, within, partition)
+                key: object = access.buffer, partition in self.chain.shared[self.rows], spans
+                if not access.index or (isinstance(access, Load) and access.guards):
+                    key = key, nest.name
+                found[key] = self._tile(access, partition, number, blocks, spans)
+        return list(found.values())
+
+    def _placed_accesses(self, number: int) -> Iterator[tuple[Load | Store, str]]:
+        """(access, axis on its partitions) of everything that a nest touches."""
+        nest, rows = self.chain.nests[number], self.chain.shared[self.rows][number]
+        operands = self._operands(nest)
+        if not operands:
+            yield from ((access, rows) for access in accesses(nest))
+            return
+        yield from ((load, self.products[nest.name].contract) for load in operands)
+        yield nest.target, rows
+        yield from ((load, rows) for load in loads(nest.finish))
+
+    def _tile(
+        self,
+        access: Load | Store,
+        partition: str,
+        number: int,
+        blocks: Mapping[int, int],
+        spans: Sequence[int],
+    ) -> _Tile:
+        nest, buffer = self.chain.nests[number], self.buffers[access.buffer]
+        within = self._extents_in_block(blocks, number)
+        parts = -(-within[partition] // PARTITIONS) if partition else 1
+        held = math.prod(spans) * parts * buffer.dtype.bytes
+        moves = frozenset(
+            s
+            for s, axes in enumerate(self.chain.shared)
+            if blocks[s] < nest.extents[axes[number]]
+            and any(each.coefficient(axes[number]) for each in access.index)
+        )
+        total = math.prod(_spans(access.index, nest.extents, "")) * buffer.dtype.bytes
+        return _Tile(held, total, moves, access.buffer in self.on_chip)
+
+    def reloaded_bytes(self) -> int:
+        """What is read from HBM more than once, because loops around do not move it."""
+        return self._reloaded(self._order())
+
+    def _reloaded(self, order: Sequence[int]) -> int:
+        again = 0
+        for tile in self._tiles(self.blocks):
+            if tile.on_chip or not tile.moves:
+                continue
+            around = order[: 1 + max(order.index(s) for s in tile.moves)]
+            trips = math.prod(self._trips(s) for s in around if s not in tile.moves)
+            again += tile.total * (trips - 1)
+        return again
+
+    def _trips(self, position: int) -> int:
+        return -(-self.chain.extent(position) // self.blocks[position])
+
+    def _order(self) -> list[int]:
+        """The shared axes that are looped over, outermost first: least traffic, then longest."""
+        looped = [s for s in self.blocks if self._trips(s) > 1]
+        looped.sort(key=self._trips)
+        if not self.products:
+            return looped
+        return min(map(list, permutations(looped)), key=self._reloaded)
+
+    def loop(self) -> SharedLoop | None:
+        """The shared loops with the nests in them; None without any."""
+        order = self._order()
+        if not order:
+            return None
+        copies = min(MOST_COPIES, self._trips(order[-1]))
+        body: tuple[SharedLoop | Member, ...] = tuple(
+            Member(
+                nest.name,
+                tuple(self.chain.shared[s][number] for s in order),
+                self._schedule(number),
+            )
+            for number, nest in enumerate(self.chain.nests)
+        )
+        for s in reversed(order):
+            body = (SharedLoop(self.chain.extent(s), self.blocks[s], body, copies),)
+            copies = 1
+        (loop,) = body
+        assert isinstance(loop, SharedLoop)
+        return loop
+
+    def _schedule(self, number: int) -> Schedule:
+        """The schedule of a nest in one iteration: instructions sweep all of it, if they can."""
+        nest = self.chain.nests[number]
+        rows = self.chain.shared[self.rows][number]
+        within = self._extents_in_block(self.blocks, number)
+        product = self.products.get(nest.name)
+        if product is not None:
+            tiles = {name: min(product.tiles[name], n) for name, n in within.items()}
+            inside = tuple(name for name in product.order if tiles[name] < within[name])
+            return replace(product, tiles=tiles, order=inside)
+        swept = [axis.name for axis in (*nest.parallel_axes, *nest.reduced_axes)]
+        tiles = {name: within[name] for name in swept}
+        most = max(1, WORKING_BYTES // max(1, temporary_bytes(nest, rows)))
+        for name in swept:
+            if name == rows:
+                continue
+            elements = math.prod(n for other, n in tiles.items() if other != rows)
+            if elements > most:
+                tiles[name] = max(1, tiles[name] * most // elements)
+        order = tuple(name for name in swept if tiles[name] < within[name])
+        return Schedule("vector", rows, tiles, order)
+
+
+def products_in_rows(
+    chain: Chain, rows: int, scheduler: NestScheduler, schedules: Mapping[str, Schedule]
+) -> dict[str, Schedule] | None:
+    """The schedules of a chain's contractions with a shared axis on their partitions.
+
+    None where one of them cannot have it there.
+    """
+    found: dict[str, Schedule] = {}
+    for nest, axis in zip(chain.nests, chain.shared[rows], strict=True):
+        if schedules[nest.name].engine == "tensor":
+            schedule = scheduler.contraction_in_rows(nest, axis)
+            if schedule is None:
+                return None
+            found[nest.name] = schedule
+    return found
+
+
+def _spans(index: Sequence[Affine], within: Mapping[str, int], rows: str) -> tuple[int, ...]:
+    """The number of values of each dimension that one partition holds of an access."""
+    found = []
+    for each in index:
+        low, high = each.bounds({**within, rows: 1})
+        found.append(high - low + 1)
+    return tuple(found)
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]

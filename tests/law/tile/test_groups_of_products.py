@@ -1,0 +1,117 @@
+"""Contractions in groups, with what precedes and follows them, compute the same on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import glia
+from glia.compiler import run_pipeline
+from glia.frontend.registry import read_module
+from glia.machine.emit.groups import group as emission
+from glia.machine.emit.refusal import Refusal
+from glia.options import CompileOptions
+from glia.tile.ir import Program
+from glia.tile.passes import group_nests
+
+TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("hqd,hkd->hqk", q, k) * q.shape[-1] ** -0.5
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
+
+
+def causal_attention(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("hqd,hkd->hqk", q, k)
+    mask = jnp.tril(jnp.ones(scores.shape[1:], bool))
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(jnp.where(mask, scores, -1e30), -1), v)
+
+
+def norm_then_product(x: Any, gain: Any, w: Any) -> Any:
+    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * gain @ w
+
+
+def product_then_norm(x: Any, w: Any, y: Any) -> Any:
+    """Two results, of which one is read on the way to the other."""
+    added = x @ w + y
+    return added, added - jnp.mean(added, -1, keepdims=True)
+
+
+def siblings(x: Any, w: Any, v: Any) -> Any:
+    return jax.nn.silu(x @ w) * (x @ v)
+
+
+Shapes = tuple[tuple[int, ...], ...]
+PRODUCTS: dict[str, tuple[Callable[..., Any], Shapes]] = {
+    "attention": (attention, ((3, 200, 24),) * 3),
+    "causal attention": (causal_attention, ((2, 140, 16),) * 3),
+    "norm then product": (norm_then_product, ((260, 140), (140,), (140, 72))),
+    "product then norm": (product_then_norm, ((300, 24), (24, 150), (300, 150))),
+    "siblings": (siblings, ((300, 130), (130, 40), (130, 40))),
+}
+
+
+@pytest.fixture(autouse=True)
+def groups_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups pay however little they save."""
+    monkeypatch.setattr(group_nests, "LEAST_SAVED_BYTES", -1)
+
+
+def _arguments(shapes: Shapes) -> list[Any]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape, np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_are_computed_block_by_block(name: str, target: str) -> None:
+    function, shapes = PRODUCTS[name]
+    arguments = _arguments(shapes)
+    lowered = jax.jit(function).lower(*arguments)
+    options = CompileOptions(target=target, auto_cast="none")
+    grouped = run_pipeline(read_module(lowered), options, stop_after="choose_layouts")
+    assert isinstance(grouped, Program)
+    schedules = [m.schedule for group in grouped.groups for _, m in group.members()]
+    assert any(schedule.engine == "tensor" for schedule in schedules)
+    neff = glia.compile(
+        lowered, target=target, auto_cast="none", verify=True, no_cache=True, optlevel=2
+    )
+    assert not any("run one by one" in note for each in neff.programs for note in each.notes)
+    expected = jax.tree.leaves(function(*arguments))
+    for one, other in zip(glia.load(neff)(*arguments), expected, strict=True):
+        np.testing.assert_allclose(one, np.asarray(other), rtol=2e-4, atol=2e-4)
+
+
+def test_of_a_group_with_products_that_cannot_be_emitted_the_rows_between_are_grouped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emit = emission._GroupEmitter.emit
+
+    def refuse_products(emitter: Any) -> None:
+        if any(m.schedule.engine == "tensor" for _, m in emitter.group.members()):
+            raise Refusal("not today")
+        emit(emitter)
+
+    monkeypatch.setattr(emission._GroupEmitter, "emit", refuse_products)
+    arguments = _arguments(PRODUCTS["attention"][1])
+    lowered = jax.jit(attention).lower(*arguments)
+    programs = run_pipeline(read_module(lowered), CompileOptions(auto_cast="none"))
+    assert any("run one by one" in note for note in programs.notes)
+    groups: list[Any] = []
+
+    def observe(step: Any) -> None:
+        if step.level == "tile":
+            groups[:] = step.ir.groups
+
+    run_pipeline(read_module(lowered), CompileOptions(auto_cast="none"), observe, stop_after="emit")
+    assert groups and all(
+        m.schedule.engine == "vector" for each in groups for _, m in each.members()
+    )
+    found = glia.load(glia.compile(lowered, auto_cast="none", no_cache=True))(*arguments)
+    np.testing.assert_allclose(found[0], attention(*arguments), rtol=2e-4, atol=2e-4)

@@ -30,17 +30,24 @@ def _norm(x: Array, gain: Array, bias: Array) -> Array:
     return (x - mean) / jnp.sqrt(variance + 1e-12) * gain + bias
 
 
-def bert(layers: int = 12, width: int = 768, heads: int = 12, tokens: int = 128) -> tuple:
-    """A BERT-base encoder on embedded tokens, x f32[1, tokens, width]."""
+def bert(
+    layers: int = 12, width: int = 768, heads: int = 12, tokens: int = 128, batch: int = 1,
+    dtype: Any = np.float32,
+) -> tuple[Forward, np.ndarray]:  # fmt: skip
+    """A BERT-base encoder on embedded tokens, x [batch, tokens, width]."""
     generator = np.random.default_rng(0)
-    stack = [_bert_weights(generator, width) for _ in range(layers)]
+    stack = [_cast(_bert_weights(generator, width), dtype) for _ in range(layers)]
 
     def forward(x: Array) -> Array:
         for weights in stack:
             x = _bert_layer(x, weights, heads)
         return x
 
-    return forward, generator.standard_normal((1, tokens, width), np.float32)
+    return forward, generator.standard_normal((batch, tokens, width), np.float32).astype(dtype)
+
+
+def _cast(weights: Any, dtype: Any) -> Any:
+    return jax.tree.map(lambda each: np.asarray(each).astype(dtype), weights)
 
 
 def _bert_weights(generator: np.random.Generator, width: int) -> dict[str, np.ndarray]:
@@ -61,7 +68,7 @@ def _bert_layer(x: Array, w: dict[str, np.ndarray], heads: int) -> Array:
         return y.reshape(batch, tokens, heads, width // heads).transpose(0, 2, 1, 3)
 
     q, k, v = project("q"), project("k"), project("v")
-    scores = q @ k.transpose(0, 1, 3, 2) / np.float32((width // heads) ** 0.5)
+    scores = q @ k.transpose(0, 1, 3, 2) / (width // heads) ** 0.5
     mixed = jax.nn.softmax(scores, axis=-1) @ v
     mixed = mixed.transpose(0, 2, 1, 3).reshape(batch, tokens, width)
     x = _norm(x + mixed @ w["o"] + w["o_bias"], w["gain1"], w["shift1"])
@@ -69,10 +76,14 @@ def _bert_layer(x: Array, w: dict[str, np.ndarray], heads: int) -> Array:
     return _norm(x + hidden @ w["down"] + w["down_bias"], w["gain2"], w["shift2"])
 
 
-def resnet50(classes: int = 1000, pixels: int = 224) -> tuple[Forward, np.ndarray]:
-    """ResNet-50 in inference form (batch norm folded to scale and shift), x f32[1, 3, h, w]."""
+def resnet50(
+    classes: int = 1000, pixels: int = 224, batch: int = 1, dtype: Any = np.float32
+) -> tuple[Forward, np.ndarray]:
+    """ResNet-50 in inference form (batch norm folded to scale and shift), x [batch, 3, h, w]."""
     generator = np.random.default_rng(1)
     weights = _resnet_weights(generator, classes)
+    strides = [block.pop("stride") for block in weights["blocks"]]
+    weights = _cast(weights, dtype)
 
     def forward(x: Array) -> Array:
         x = jax.nn.relu(_conv_norm(x, weights["stem"], 2))
@@ -80,11 +91,11 @@ def resnet50(classes: int = 1000, pixels: int = 224) -> tuple[Forward, np.ndarra
             x, -jnp.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2),
             ((0, 0), (0, 0), (1, 1), (1, 1)),
         )  # fmt: skip
-        for block in weights["blocks"]:
-            x = _bottleneck(x, block)
+        for stride, block in zip(strides, weights["blocks"], strict=True):
+            x = _bottleneck(x, block, stride)
         return x.mean((2, 3)) @ weights["classes"]
 
-    return forward, generator.standard_normal((1, 3, pixels, pixels), np.float32)
+    return forward, generator.standard_normal((batch, 3, pixels, pixels), np.float32).astype(dtype)
 
 
 def _resnet_weights(generator: np.random.Generator, classes: int) -> dict[str, Any]:
@@ -118,11 +129,11 @@ def _conv_norm(x: Array, w: dict[str, Any], stride: int) -> Array:
     return y * w["scale"] + w["shift"]
 
 
-def _bottleneck(x: Array, block: dict[str, Any]) -> Array:
+def _bottleneck(x: Array, block: dict[str, Any], stride: int) -> Array:
     y = jax.nn.relu(_conv_norm(x, block["reduce"], 1))
-    y = jax.nn.relu(_conv_norm(y, block["middle"], block["stride"]))
+    y = jax.nn.relu(_conv_norm(y, block["middle"], stride))
     y = _conv_norm(y, block["expand"], 1)
-    skip = _conv_norm(x, block["skip"], block["stride"]) if "skip" in block else x
+    skip = _conv_norm(x, block["skip"], stride) if "skip" in block else x
     return jax.nn.relu(y + skip)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glia.base.affine import Affine
+from glia.base.affine import ZERO, Affine
 from glia.base.dtype import F32
 from glia.tile.ir import Apply, Expr, Load, Nest
 
@@ -37,14 +37,20 @@ def axes_of(load: Load) -> frozenset[str]:
     return frozenset(v for position in load.index for v in position.variables)
 
 
-def row_dim(index: tuple[Affine, ...], partition: str) -> int:
-    """The only dimension indexed by the partition axis, if by nothing else; -1 if none."""
+def row_dim(index: tuple[Affine, ...], partition: str, block: int = 0) -> int:
+    """The only dimension indexed by the partition axis, if by nothing else; -1 if none.
+
+    Of a dimension in blocks of rows, other axes may choose the block.
+    """
     if not partition:
         return -1
     named = [d for d, e in enumerate(index) if e.coefficient(partition)]
-    if len(named) == 1 and index[named[0]] == Affine.of(partition):
+    if len(named) != 1:
+        return -1
+    others = index[named[0]] - partition
+    if block and not others.constant % block and not any(c % block for _, c in others.terms):
         return named[0]
-    return -1
+    return named[0] if others == ZERO else -1
 
 
 def can_transpose(load: Load, partition: str, rows: int) -> bool:

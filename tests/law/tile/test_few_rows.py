@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import glia
+from glia.arch import Arch
 from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.isa.instructions.dma import DmaCopy
 from glia.machine.ir import walk
 from glia.options import CompileOptions
+from glia.tile.ir import Load, Nest
+from glia.tile.passes import schedule
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 
@@ -25,9 +28,11 @@ def test_weights_move_past_the_few_rows(target: str, rows: int, is_left: bool) -
     lowered = jax.jit(lambda x, w: x @ w if is_left else (w.T @ x.T)).lower(x, w)
     options = CompileOptions(target=target)
     nests = run_pipeline(read_module(lowered), options, stop_after="schedule_nests")
-    (schedule,) = (s for s in nests.schedules.values() if s.engine == "tensor")
-    assert (schedule.stationary == "left") == is_left
-    assert max(schedule.tiles.values()) == 512
+    (found,) = (s for s in nests.schedules.values() if s.engine == "tensor")
+    assert (found.stationary == "left") == is_left
+    columns = nests.buffers[nests.outputs[0]].shape[0 if not is_left else 1]
+    assert max(found.tiles.values()) == columns == 1024
+    assert found.tiles[found.contract] == 128
 
 
 def test_blocks_of_a_product_come_in_one_transfer() -> None:
@@ -38,3 +43,35 @@ def test_blocks_of_a_product_come_in_one_transfer() -> None:
     assert len(sources) == len(set(sources)) == 2
     (found,) = glia.load(neff)(x, w)
     np.testing.assert_array_equal(found, x @ w)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("target", TARGETS)
+def test_tiles_of_any_width_give_the_same_values(
+    target: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tile may be several instructions wide along the rows, the columns and what is summed."""
+    rng = np.random.default_rng(seed)
+    m, k, n = int(rng.choice([1, 3, 70])), int(rng.choice([256, 640])), int(rng.choice([384, 1024]))
+
+    def any_tiles(
+        nest: Nest,
+        tiles: dict[str, int],
+        rows: str,
+        contract: str,
+        operands: tuple[Load, Load],
+        arch: Arch,
+    ) -> dict[str, int]:
+        found = dict(tiles)
+        for axis, extent in nest.extents.items():
+            if extent % 128 == 0 and (axis in (rows, contract) or m == 1 or axis == "n"):
+                most = extent // 128 if axis != "n" or axis == rows else min(extent // 128, 8)
+                found[axis] = 128 * int(rng.integers(1, most + 1))
+        return found
+
+    monkeypatch.setattr(schedule, "wide_tiles", any_tiles)
+    x, w, v = (rng.integers(-4, 5, s).astype(np.float32) for s in ((m, k), (k, n), (n, 256)))
+    bias = rng.integers(-4, 5, n).astype(np.float32)
+    lowered = jax.jit(lambda x, w, b, v: jnp.maximum(x @ w + b, 0) @ v).lower(x, w, bias, v)
+    (found,) = glia.load(glia.compile(lowered, target=target, verify=True))(x, w, bias, v)
+    np.testing.assert_array_equal(found, np.maximum(x @ w + bias, 0) @ v)

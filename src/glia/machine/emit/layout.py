@@ -112,18 +112,27 @@ def home_pattern(home: Home, index: Sequence[Affine], point: Point) -> Pattern |
         return None
     start, block = row
     offset = offset + block * home.block_stride
+    for axis in point.free:
+        steps[axis] += _rows(home, index).coefficient(axis) // home.block * home.block_stride
     dims = [(1, point.partitions), *((steps[a], point.env[a].extent) for a in point.free)]
     return Pattern(home.tile, home.tile.dtype, tuple(dims), offset, Affine.of(start))
 
 
+def _rows(home: Home, index: Sequence[Affine]) -> Affine:
+    """What runs over the partitions of a home, block by block; 0 where each holds the same."""
+    if home.axis:
+        return Affine.of(home.axis)
+    return index[home.partition_dim] if home.partition_dim >= 0 else ZERO
+
+
 def _partition_row(home: Home, index: Sequence[Affine], point: Point) -> tuple[int, Affine] | None:
-    """(start partition, block) of a point in a home; None when other axes run over its rows."""
+    """(start partition, block) of a point in a home; None when other axes run within its blocks."""
     if home.partition_dim < 0 and not home.axis:
         return 0, ZERO
-    along = Affine.of(home.axis) if home.axis else index[home.partition_dim]
+    along = _rows(home, index)
     if point.partition and along.coefficient(point.partition) != 1:
         return None
-    if any(along.coefficient(axis) for axis in point.free):
+    if any(along.coefficient(axis) % home.block for axis in point.free):
         return None
     start = along.substitute(bases(point.env)) - home.low
     if any(coefficient % home.block for _, coefficient in start.terms):

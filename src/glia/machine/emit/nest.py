@@ -33,6 +33,7 @@ from glia.machine.emit.runtime_offsets import IndirectAccess, is_varying
 from glia.machine.emit.selection import Selector
 from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
+from glia.tile.blocking.wide_tiles import split_wide_tiles
 from glia.tile.contraction import PARTITIONS, can_transpose, row_dim
 from glia.tile.ir import Apply, Buffer, Expr, Guard, Load, Nest, Schedule, Store
 from glia.tile.model_families import FAMILIES, ModelFamily
@@ -86,8 +87,10 @@ class NestEmitter(ABC):
     ) -> None:
         self.context = context
         self.builder = context.builder
-        self.nest = nest
-        self.schedule = schedule
+        split = split_wide_tiles(nest, schedule, context.costs.arch.moving_columns)
+        self.nest = nest = split.nest
+        self.schedule = schedule = split.schedule
+        self.blocks = split.blocks
         self.hoist_bytes = hoist_bytes
         self.shared = shared or SharedBoxes()
         self.stager = Stager(
@@ -235,9 +238,9 @@ class NestEmitter(ABC):
                 raise Refusal(f"{load.buffer} on chip does not line up with {self.nest.name}")
             return is_in_place
         home = self.context.sources[load.buffer].home
-        if home is None or load.guards:
+        if home is None or load.guards or load.dynamic:
             return False
-        return row_dim(load.index, partition) == home.partition_dim and not load.dynamic
+        return row_dim(load.index, partition, home.block) == home.partition_dim
 
     def _level(self, load: Load, partition: str) -> int:
         """The loop depth at which a load is staged: least traffic within `hoist_bytes`."""

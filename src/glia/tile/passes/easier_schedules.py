@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from glia.tile.contraction import PARTITIONS
 from glia.tile.ir import Nest, Schedule
 from glia.tile.passes.schedule import partition_candidates, vector_schedule
 
@@ -13,17 +14,18 @@ def smaller_schedules(nest: Nest, schedule: Schedule) -> Iterator[Schedule]:
     """The schedule with ever smaller tiles: the longest free axis halves each time.
 
     The last has one value of every free axis. Tiles along the partitions take no bytes of a
-    partition and keep their extents.
+    partition beyond their first block, and keep that.
     """
-    kept = {schedule.partition, schedule.contract}
     extents = nest.extents
+    rows = {schedule.partition, schedule.contract}
+    least = {axis: min(PARTITIONS, n) if axis in rows else 1 for axis, n in extents.items()}
     tiles = {axis: schedule.tiles.get(axis, extent) for axis, extent in extents.items()}
     while True:
-        free = {axis: tile for axis, tile in tiles.items() if axis not in kept and tile > 1}
-        if not free:
+        blocks = {axis: -(-tile // least[axis]) for axis, tile in tiles.items()}
+        longest = max(blocks, key=lambda axis: blocks[axis], default="")
+        if not longest or blocks[longest] == 1:
             return
-        longest = max(free, key=lambda axis: free[axis])
-        tiles[longest] = -(-tiles[longest] // 2)
+        tiles[longest] = -(-blocks[longest] // 2) * least[longest]
         order = _with_all_tiled(schedule.order, tiles, extents)
         yield replace(schedule, tiles=dict(tiles), order=order)
 

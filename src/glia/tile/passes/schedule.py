@@ -11,6 +11,7 @@ from glia.arch.instances import get_target
 from glia.base.affine import Affine
 from glia.isa.rules import FREE_DIMS
 from glia.options import CompileOptions
+from glia.tile.blocking.few_rows import wide_tiles
 from glia.tile.contraction import PARTITIONS, axes_of, can_transpose, contraction_operands, row_dim
 from glia.tile.ir import (
     Accumulator,
@@ -220,6 +221,7 @@ class NestScheduler:
         count = math.prod(-(-extents[a] // tiles[a]) for a in extents)
         stationary = operands[0] if side == "left" else operands[1]
         moving = operands[1] if side == "left" else operands[0]
+        tiles = wide_tiles(nest, tiles, rows, contract, (stationary, moving), self.arch)
         order = self._pe_order(nest, tiles, rows, columns, stationary, moving)
         arch = self.arch
         # the next weights are loaded behind a multiplication, however few columns that has

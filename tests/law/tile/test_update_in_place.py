@@ -112,3 +112,16 @@ def test_an_output_and_the_input_it_aliases_are_one_tensor_of_the_machine() -> N
     tiles = [[each.tile for each in bindings] for bindings in (neff.inputs, neff.outputs)]
     assert tiles[0][:3] == tiles[1]
     assert len({tile.name for tile in tiles[0]}) == 4
+
+
+def test_a_large_cache_is_not_copied() -> None:
+    """A nest that moves so much that it is a group of its own is a copy like others."""
+    cache = jax.ShapeDtypeStruct((4096, 1024), np.float32)
+    row = jax.ShapeDtypeStruct((1, 1024), np.float32)
+    graph = read_module(jax.jit(_append, donate_argnums=0).lower(cache, row))
+    before = run_pipeline(graph, NO_CASTS, stop_after="choose_layouts")
+    assert any(n.name.startswith("copy") for n in before.nests()) and before.groups
+    after = update_in_place(before)
+    names = {nest.name for nest in after.nests()}
+    assert not any(name.startswith("copy") for name in names)
+    assert names >= {member.nest for group in after.groups for _, member in group.members()}

@@ -96,7 +96,7 @@ class ContractionEmitter(NestEmitter):
             for point, total in totals:
                 for part in _cut(point.env, {rows: 1} if rows else {}):
                     at = Point({**part, **step}, self.partition, point.free)
-                    self._product(at, _within(total, point, at))
+                    self._product(at, _restrict(total, point, at))
 
     def _product(self, point: Point, total: Pattern) -> None:
         """Emit one product; the first contraction step (all step axes at 0) overwrites PSUM."""
@@ -128,7 +128,7 @@ def _cut(spans: Env, widths: Mapping[str, int]) -> Iterator[Env]:
         yield from _cut({**spans, axis: part}, dict(rest))
 
 
-def _within(pattern: Pattern, point: Point, part: Point) -> Pattern:
+def _restrict(pattern: Pattern, point: Point, part: Point) -> Pattern:
     """The elements that a part of a point has in the pattern of the whole."""
     offset, dims = pattern.offset, [pattern.dims[0]]
     for axis, (step, _) in zip(point.free, pattern.dims[1:], strict=True):

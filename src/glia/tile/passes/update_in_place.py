@@ -28,7 +28,7 @@ def update_in_place(program: Program, options: object = None) -> Program:
     """Merge temporaries with the buffers they are copied to, and drop the copies.
 
     What stays in SBUF for other readers is still stored by the copy, its only way to HBM; a group
-    that has the copy among its nests streams through it.
+    that has the copy among other nests streams through it.
     """
     merging = _Merging(program)
     body = merging.block(program.body, frozenset())
@@ -43,6 +43,7 @@ def update_in_place(program: Program, options: object = None) -> Program:
         buffers={n: each for n, each in program.buffers.items() if n not in merging.merged},
         layouts={n: each for n, each in program.layouts.items() if n not in merging.merged},
         schedules={n: each for n, each in program.schedules.items() if n not in dead},
+        groups=tuple(g for g in program.groups if dead.isdisjoint(m.nest for _, m in g.members())),
     )
 
 
@@ -54,7 +55,8 @@ class _Merging:
         self.layouts: Mapping[str, Layout] = program.layouts
         self.sources = dict(program.aliases)
         self.on_chip = {name for group in program.groups for name in group.on_chip}
-        self.grouped = {member.nest for group in program.groups for _, member in group.members()}
+        members = ([member.nest for _, member in group.members()] for group in program.groups)
+        self.grouped = {name for names in members if len(names) > 1 for name in names}
         self.merged: set[str] = set()
 
     def block(self, body: Sequence[Statement], outside: Set[str]) -> tuple[Statement, ...]:

@@ -215,15 +215,6 @@ PIPELINE: tuple[Pass, ...] = (
         },
     ),
     Pass(
-        "fold_windows",
-        f"{_GRAPH}passes.fold_windows:fold_windows",
-        makes="graph",
-        after={
-            "cast_dtypes": "narrow operands multiply faster, which decides whether copies pay",
-            "expand_complex": "a complex convolution is several real ones",
-        },
-    ),
-    Pass(
         "expand_bitcast",
         f"{_GRAPH}expand.bitcast:expand_bitcast",
         makes="graph",
@@ -242,10 +233,7 @@ PIPELINE: tuple[Pass, ...] = (
         "simplify_expanded",
         f"{_GRAPH}passes.simplify:simplify",
         makes="graph",
-        after={
-            "expand_reduce": "expansions leave neutral elements and identities behind",
-            "fold_windows": "rows of a kernel that is constant are folded once",
-        },
+        after={"expand_reduce": "expansions leave neutral elements and identities behind"},
     ),
     Pass(
         "propagate_expanded",

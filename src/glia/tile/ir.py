@@ -241,6 +241,10 @@ class Schedule:
     values of an axis one instruction sweeps (missing: all of them); `order` lists the axes to loop
     over, outermost first. A contraction on the PE (`engine` "tensor") sums over `contract` along
     the partitions of both operands; the operand named by `stationary` carries the partition axis.
+    The tiles of the reduced axes `packed`, outermost first, lie on the partitions as well: all rows
+    of `contract` for each of their values in turn. Of these axes only the first may be split.
+    Of an axis in `coarse` a loop runs over blocks of so many values, and right inside of it the
+    loop over the tiles of a block: what both need is staged between them.
     """
 
     engine: str
@@ -249,6 +253,8 @@ class Schedule:
     order: tuple[str, ...]
     contract: str = ""
     stationary: str = ""  # "left" | "right"
+    packed: tuple[str, ...] = ()
+    coarse: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

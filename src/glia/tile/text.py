@@ -227,6 +227,11 @@ def _schedule(schedule: Schedule) -> str:
         text += f" contract={schedule.contract}"
     if schedule.stationary:
         text += f" stationary={schedule.stationary}"
+    if schedule.packed:
+        text += f" packed=[{' '.join(schedule.packed)}]"
+    if schedule.coarse:
+        blocks = " ".join(f"{axis}:{extent}" for axis, extent in schedule.coarse.items())
+        text += f" coarse=[{blocks}]"
     return text
 
 
@@ -466,7 +471,16 @@ class _Parser:
             key = scan.take()
             scan.expect("=")
             extra[key] = scan.take()
-        return Schedule(engine, partition, tiles, order, **extra)
+        packed: tuple[str, ...] = ()
+        if scan.peek() == "packed":
+            self.key("packed")
+            packed = self.words()
+        coarse: dict[str, int] = {}
+        if scan.peek() == "coarse":
+            self.key("coarse")
+            scan.expect("[")
+            coarse = {axis.name: axis.extent for axis in self.axes()}
+        return Schedule(engine, partition, tiles, order, **extra, packed=packed, coarse=coarse)
 
     def expression(self, depth: int) -> Expr:
         scan = self.scanner

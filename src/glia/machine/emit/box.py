@@ -12,6 +12,8 @@ from glia.machine.emit.layout import AxisRange, Dim, Env
 from glia.tile.contraction import PARTITIONS
 from glia.tile.ir import Load
 
+GAP_BYTES = 128  # a shorter gap is loaded with what is around it: a descriptor would take longer
+
 
 @dataclass(frozen=True)
 class Box:
@@ -32,7 +34,12 @@ class Box:
     @property
     def free(self) -> tuple[str, ...]:
         """The box axes, in the order of the dimensions."""
-        return tuple(_box_axis(dim) for dim in self.dims)
+        return tuple(self.axis_of(dim) for dim in self.dims)
+
+    @staticmethod
+    def axis_of(dim: Dim) -> str:
+        """The box axis that runs over a dimension."""
+        return dim.axis or f"box{dim.dim}"
 
     @property
     def elements(self) -> int:
@@ -45,15 +52,22 @@ class Box:
         return -(-self.rows // self.block)
 
 
-def _box_axis(dim: Dim) -> str:
-    return dim.axis or f"box{dim.dim}"
-
-
 def find_box(
-    load: Load, partition: str, env: Env, extents: Mapping[str, int], block: int = PARTITIONS
+    load: Load,
+    partition: str,
+    env: Env,
+    extents: Mapping[str, int],
+    block: int = PARTITIONS,
+    *,
+    least_gap: int | None = None,
 ) -> Box:
-    """The box of a load inside the loops over the axes in `env`; other axes sweep their extent."""
+    """The box of a load inside the loops over the axes in `env`; other axes sweep their extent.
+
+    A dimension that one axis steps through has the elements of the steps only, where at least
+    `least_gap` bytes lie between them.
+    """
     spans = {a: env.get(a, AxisRange(ZERO, n)) for a, n in extents.items()}
+    stepped = {} if least_gap is None else _stepped_dims(load, partition, spans, least_gap)
     index: list[Affine] = []
     dims: list[Dim] = []
     for position, expression in enumerate(load.index):
@@ -66,6 +80,12 @@ def find_box(
             fixed = {a: spans[a].base for a in expression.variables if a in spans and a not in kept}
             index.append(expression.substitute(fixed))
             continue
+        if position in stepped:
+            axis = stepped[position]
+            dims.append(Dim(0, spans[axis].extent, spans[axis].base, axis=axis))
+            fixed = {a: spans[a].base for a in expression.variables if a in spans and a != axis}
+            index.append(expression.substitute(fixed))
+            continue
         low, extent = _interval(expression, spans)
         if others:
             dims.append(Dim(0, extent, low, dim=position))
@@ -73,7 +93,7 @@ def find_box(
         index.append(low)
     row = spans.get(partition, AxisRange(ZERO, 1))
     found = tuple(_assign_strides(dims))
-    env_of_box = {_box_axis(d): AxisRange(d.low if d.axis else ZERO, d.extent) for d in found}
+    env_of_box = {Box.axis_of(d): AxisRange(d.low if d.axis else ZERO, d.extent) for d in found}
     single = [d for d, e in enumerate(load.index) if e == Affine.of(partition)] if partition else []
     mentions = sum(bool(partition and e.coefficient(partition)) for e in load.index)
     is_plain = len(single) == 1 and mentions == 1
@@ -82,6 +102,23 @@ def find_box(
         tuple(index), env_of_box, found, partition if mentions else "",
         single[0] if is_plain else -1, row.base, row.extent if mentions else size, size,
     )  # fmt: skip
+
+
+def _stepped_dims(load: Load, partition: str, spans: Env, least_gap: int) -> dict[int, str]:
+    """By dimension, the axis whose steps alone are worth loading."""
+    swept = [
+        [a for a in each.variables if a in spans and spans[a].extent > 1] for each in load.index
+    ]
+    found: dict[int, str] = {}
+    run = load.dtype.bytes
+    for position in reversed(range(len(load.index))):
+        axes, expression = swept[position], load.index[position]
+        step = expression.coefficient(axes[0]) if len(axes) == 1 else 1
+        is_alone = sum(axes[0] in each for each in swept) == 1 if axes else False
+        if step > 1 and is_alone and axes[0] != partition and run * (step - 1) >= least_gap:
+            found[position] = axes[0]
+        run *= _interval(expression, spans)[1]
+    return found
 
 
 def _interval(expression: Affine, spans: Mapping[str, AxisRange]) -> tuple[Affine, int]:

@@ -6,6 +6,8 @@ partition then reads one contiguous run, whatever the weight's own layout was.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from glia.base.affine import ZERO, Affine
@@ -18,11 +20,15 @@ from glia.tile.ir import Load
 MAXIMUM_GROWTH = 2  # limit of packed elements over elements: packing repeats overlapping boxes
 
 
-def pack(builder: BlockBuilder, load: Load, box: Box, value: np.ndarray) -> Pattern | None:
+def pack(
+    builder: BlockBuilder, parts: Sequence[tuple[Load, Box]], value: np.ndarray
+) -> Pattern | None:
     """Pack a constant's boxes into a new HBM tile; the pattern of the box in the open loops.
 
-    None when the packed constant would be too large, or when a register selects the box.
+    Boxes of several `parts`, which are alike, follow each other along the rows. None when the
+    packed constant would be too large, or when a register selects the box.
     """
+    load, box = parts[0]
     variables = {v for e in (*box.index, box.low) for v in e.variables}
     loops = [v for v in builder.open_loops if v in variables]
     known = {*loops, *box.env, box.partition}
@@ -31,11 +37,12 @@ def pack(builder: BlockBuilder, load: Load, box: Box, value: np.ndarray) -> Patt
     trips = [builder.open_loops[v] for v in loops]
     rows = box.block if box.partition else 1
     extents = [*trips, rows, box.blocks, *(dim.extent for dim in box.dims)]
-    count = int(np.prod(extents, dtype=np.int64))
+    count = int(np.prod(extents, dtype=np.int64)) * len(parts)
     if count > MAXIMUM_GROWTH * max(value.size, 64):
         return None
     names = [*loops, "row", "block", *box.free]
-    packed = _gather(load, box, value, names, extents)
+    gathered = [_gather(*part, value, names, extents) for part in parts]
+    packed, rows = np.concatenate(gathered, len(trips)).reshape(-1), rows * len(parts)
     dtype = storage_dtype(load.dtype)
     tile = builder.tile(f"{load.buffer}.packed", Memory.HBM, dtype, 1, count)
     builder.constants[tile.name] = packed.astype(np.uint8) if load.dtype is PRED else packed
@@ -50,14 +57,15 @@ def pack(builder: BlockBuilder, load: Load, box: Box, value: np.ndarray) -> Patt
 def _gather(
     load: Load, box: Box, value: np.ndarray, names: list[str], extents: list[int]
 ) -> np.ndarray:
-    """The packed array, flat; rows beyond the last and places outside guards hold the fill."""
+    """The packed array; rows beyond the last and places outside guards hold the fill."""
     grids = {
         name: np.arange(extent).reshape([-1 if i == at else 1 for i in range(len(extents))])
         for at, (name, extent) in enumerate(zip(names, extents, strict=True))
     }
     row = grids.pop("row") + grids.pop("block") * box.block
-    for axis, span in box.env.items():
-        grids[axis] = grids[axis] + _evaluate(span.base, grids)
+    for dim in box.dims:
+        if dim.axis:
+            grids[dim.axis] = grids[dim.axis] + _evaluate(dim.low, grids)
     if box.partition:
         grids[box.partition] = row + _evaluate(box.low, grids)
     inside = row < max(box.rows, 1)
@@ -71,7 +79,7 @@ def _gather(
     values = np.broadcast_to(value[tuple(places)] if places else value, extents)
     if not np.all(inside):
         values = np.where(inside, values, np.asarray(load.fill, value.dtype))
-    return np.ascontiguousarray(values).reshape(-1)
+    return values
 
 
 def _evaluate(expression: Affine, grids: dict[str, np.ndarray]) -> np.ndarray:

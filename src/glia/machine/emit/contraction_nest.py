@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
-from glia.base.affine import ZERO
+from glia.base.affine import ZERO, Affine
 from glia.base.dtype import F32
 from glia.base.errors import InternalError
 from glia.isa.instructions.tensor import NcMatmul
 from glia.isa.operand import Memory, Pattern
+from glia.machine.emit.box import Box
 from glia.machine.emit.groups.shared_boxes import SharedBoxes
 from glia.machine.emit.layout import AxisRange, Env, Point, fold_dims, tile_pattern
 from glia.machine.emit.nest import EmitContext, NestEmitter, data_loads
@@ -38,6 +40,13 @@ class ContractionEmitter(NestEmitter):
             (left, right) if self.schedule.stationary == "left" else (right, left)
         )
         self._reduced = [axis.name for axis in self.nest.reduced_axes]
+        packed = self.schedule.packed
+        split = [axis for axis in packed if self.tile_of(axis) < self.extents[axis]]
+        self.split = split[0] if split else ""
+        self.tile_axis = f"{self.split}.tile"  # counts the tiles of the split axis
+        if self.split:
+            tiles = -(-self.extents[self.split] // self.tile_of(self.split))
+            self.extents = {**self.extents, self.tile_axis: tiles}
 
     def staged_loads(self) -> list[tuple[Load, str]]:
         contract = self.schedule.contract
@@ -45,9 +54,82 @@ class ContractionEmitter(NestEmitter):
         pairs += [(load, self.partition) for load in data_loads(self.nest.finish)]
         kept = []
         for load, partition in dict.fromkeys(pairs):
-            if not self.is_read_in_place(load, partition) and not self.indirect.is_indirect(load):
+            is_ready = self.is_read_in_place(load, partition) or self.indirect.is_indirect(load)
+            if self._is_packed(load, partition) or not is_ready:
                 kept.append((load, partition))
         return kept
+
+    # --- several reduced axes on the partitions ---------------------------------------------------
+
+    def _is_packed(self, load: Load, partition: str) -> bool:
+        """Whether a load is an operand with packed axes on the partitions."""
+        is_operand = load in (self.stationary, self.moving) and partition == self.schedule.contract
+        return is_operand and bool(self.schedule.packed)
+
+    def find_box(self, load: Load, partition: str, env: Env) -> Box:
+        if not self._is_packed(load, partition):
+            return super().find_box(load, partition, env)
+        return self._packed_parts(load, env)[0][1]
+
+    def stage(self, load: Load, partition: str, env: Env) -> None:
+        if not self._is_packed(load, partition):
+            super().stage(load, partition, env)
+            return
+        home = self.stager.stage_packed(
+            self._packed_parts(load, env), self.context.sources[load.buffer]
+        )
+        self.add_home(load, partition, home)
+
+    def _packed_parts(self, load: Load, env: Env) -> list[tuple[Load, Box]]:
+        """For each value in the tiles of the packed axes the load there, and its box.
+
+        Boxes are over the tiles that the open loops leave to be run over. Where the last one is
+        shorter, some values are in no such tile.
+        """
+        spans = self._tile_spans(env)
+        packed = {a: self.tile_of(a) for a in self.schedule.packed}
+        if self.split in env:
+            packed[self.split] = env[self.split].extent
+        parts = []
+        for values in product(*map(range, packed.values())):
+            at = dict(zip(packed, values, strict=True))
+            moved = _shift(self._at_tiles(load), at)
+            box = super().find_box(moved, self.schedule.contract, spans)
+            if self.split not in env and self.split:
+                rest = self.extents[self.split] % self.tile_of(self.split)
+                if 0 < rest <= at[self.split]:
+                    box = _without_last(box, moved, self.tile_axis)
+            parts.append((moved, box))
+        return parts
+
+    def _tile_spans(self, env: Env) -> dict[str, AxisRange]:
+        """`env` with the first values of packed axes, and the tile of the one that has several."""
+        spans = {**env, **dict.fromkeys(self.schedule.packed, AxisRange(ZERO, 1))}
+        if self.split in env:
+            tile, base = self.tile_of(self.split), env[self.split].base
+            terms = tuple((v, c // tile) for v, c in base.terms)
+            spans[self.tile_axis] = AxisRange(Affine(terms, base.constant // tile), 1)
+        return spans
+
+    def _at_tiles(self, load: Load) -> Load:
+        """The load with the split axis as a number of tiles and a value in the tile."""
+        if not self.split:
+            return load
+        value = Affine.of(self.tile_axis) * self.tile_of(self.split) + self.split
+        return _substitute(load, {self.split: value})
+
+    def _read_operand(self, load: Load, point: Point) -> Pattern:
+        if not self.schedule.packed:
+            return self.read(load, point, self.schedule.contract)
+        rows = math.prod(point.env[axis].extent for axis in self.schedule.packed)
+        spans = {**point.env, **self._tile_spans(point.env)}
+        last = spans[self.schedule.contract]
+        spans[self.schedule.contract] = replace(last, extent=last.extent * rows)
+        place = replace(point, env=spans)
+        home = self.home_of(load, self.schedule.contract)
+        return self.read_home(load, home, self._at_tiles(load).index, place)
+
+    # --- products ---------------------------------------------------------------------------------
 
     def emit_inside(self, env: Env) -> None:
         self.builder.loc = self.nest.loc
@@ -90,7 +172,8 @@ class ContractionEmitter(NestEmitter):
         """Emit the products of one contraction step, into every total."""
         spans = self.span_all_axes(env)
         swept = {a: spans[a] for a in self._reduced}
-        steps = {a: 1 for a in self._reduced if a != self.schedule.contract}
+        on_rows = {self.schedule.contract, *self.schedule.packed}
+        steps = {a: 1 for a in self._reduced if a not in on_rows}
         rows = self.blocks.get(self.partition, "")
         for step in _cut(swept, steps):
             for point, total in totals:
@@ -103,8 +186,8 @@ class ContractionEmitter(NestEmitter):
         contract = self.schedule.contract
         step = sum((point.env[a].base for a in self._reduced), ZERO)
         rows = (self.partition,) if self.partition else ()
-        stationary = self.read(self.stationary, Point(point.env, contract, rows), contract)
-        moving = self.read(self.moving, Point(point.env, contract, point.free), contract)
+        stationary = self._read_operand(self.stationary, Point(point.env, contract, rows))
+        moving = self._read_operand(self.moving, Point(point.env, contract, point.free))
         dst, moving = fold_dims((total, moving))
         stationary = fold_dims((stationary,))[0]
         accumulate = bool(step.constant) if step.is_constant else step
@@ -135,3 +218,25 @@ def _restrict(pattern: Pattern, point: Point, part: Point) -> Pattern:
         offset = offset + (part.env[axis].base - point.env[axis].base) * step
         dims.append((step, part.env[axis].extent))
     return replace(pattern, dims=tuple(dims), offset=offset)
+
+
+def _shift(load: Load, values: Mapping[str, int]) -> Load:
+    """The load with these values added to axes."""
+    return _substitute(load, {axis: Affine.of(axis) + value for axis, value in values.items()})
+
+
+def _substitute(load: Load, values: Mapping[str, Affine]) -> Load:
+    index = tuple(each.substitute(values) for each in load.index)
+    guards = tuple(replace(g, expression=g.expression.substitute(values)) for g in load.guards)
+    return replace(load, index=index, guards=guards)
+
+
+def _without_last(box: Box, load: Load, axis: str) -> Box:
+    """A box without the last value of an axis that it spans."""
+    env = dict(box.env)
+    for dim in box.dims:
+        step = int(dim.axis == axis) if dim.axis else load.index[dim.dim].coefficient(axis)
+        span = env[box.axis_of(dim)]
+        base = span.base - step if step < 0 else span.base
+        env[box.axis_of(dim)] = AxisRange(base, span.extent - abs(step))
+    return replace(box, env=env)

@@ -15,7 +15,7 @@ from glia.base.dtype import TF32, DType
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.block_builder import BlockBuilder
-from glia.machine.emit.box import find_box, storage_dtype
+from glia.machine.emit.box import Box, find_box, storage_dtype
 from glia.machine.emit.covering import InstructionCosts
 from glia.machine.emit.groups.shared_boxes import SharedBoxes, box_key
 from glia.machine.emit.layout import (
@@ -100,34 +100,38 @@ class NestEmitter(ABC):
         )
         self.indirect = IndirectAccess(context.builder, context.costs, context.sources, self.read)
         self.extents = nest.extents
-        self.order = tuple(a for a in schedule.order if self.tile_of(a) < self.extents[a])
+        self.order = tuple(
+            axis
+            for axis in schedule.order
+            if self.tile_of(axis) < self.extents[axis]
+            for _ in range(2 if self._is_in_blocks(axis) else 1)
+        )
         self.partition = schedule.partition
         self._levels: dict[tuple[Load, str], int] = {}
         self._scopes: list[dict[tuple[Load, str], Home]] = [{}]
+        self._in_tiles: set[str] = set()  # axes with the loop over tiles of a block open
 
     @cached_property
-    def unrolled(self) -> frozenset[str]:
-        """Axes whose loops are unrolled because a guard clips another part in each iteration."""
-        return frozenset(self._clipping_guards)
+    def _clipping_guards(self) -> dict[int, list[Guard]]:
+        """By position of a loop that is open where a load is staged: the guards that clip the load.
 
-    @cached_property
-    def _clipping_guards(self) -> dict[str, list[Guard]]:
-        """By axis of a loop that is open where a load is staged: the guards that clip the load."""
-        found: dict[str, list[Guard]] = {}
+        Such loops are unrolled, since a guard clips another part in each iteration.
+        """
+        found: dict[int, list[Guard]] = {}
         for load, partition in self.staged_loads():
             opened = self.order[: self._level(load, partition)]
             for guard in load.guards:
                 low, high = guard.expression.bounds(self.extents)
                 if low < 0 or high >= guard.extent:
-                    for axis in guard.expression.variables:
-                        if axis in opened:
-                            found.setdefault(axis, []).append(guard)
+                    for position, axis in enumerate(opened):
+                        if axis in guard.expression.variables:
+                            found.setdefault(position, []).append(guard)
         return found
 
-    def _unclipped_trips(self, axis: str, trips: int) -> range:
-        """The full tiles of an unrolled axis, if many, in which no guard clips anything."""
-        tile, first, last = self.tile_of(axis), 0, trips
-        for guard in self._clipping_guards[axis]:
+    def _unclipped_trips(self, position: int, trips: int) -> range:
+        """The full tiles of an unrolled loop, if many, in which no guard clips anything."""
+        axis, tile, first, last = self.order[position], self._steps[position], 0, trips
+        for guard in self._clipping_guards[position]:
             step = guard.expression.coefficient(axis)
             within = {**self.extents, axis: tile}
             low, high = guard.expression.bounds(within)
@@ -156,6 +160,19 @@ class NestEmitter(ABC):
         free = (a.name for a in self.nest.parallel_axes if a.name != self.partition)
         return Point(self.span_all_axes(env), self.partition, tuple(free))
 
+    def _is_in_blocks(self, axis: str) -> bool:
+        return self.tile_of(axis) < self.schedule.coarse.get(axis, 0) < self.extents[axis]
+
+    @cached_property
+    def _steps(self) -> tuple[int, ...]:
+        """The number of values that each loop of the order advances by."""
+        return tuple(
+            self.schedule.coarse[axis]
+            if self._is_in_blocks(axis) and axis not in self.order[:position]
+            else self.tile_of(axis)
+            for position, axis in enumerate(self.order)
+        )
+
     # --- loops ----------------------------------------------------------------------------------
 
     def tile_loops(self, axes: Sequence[str], env: Env, visit: Callable[[Env], None]) -> None:
@@ -164,19 +181,31 @@ class NestEmitter(ABC):
             visit(env)
             return
         axis, rest = axes[0], axes[1:]
-        tile = self.tile_of(axis)
-        full, left = divmod(self.extents[axis], tile)
-        looped = self._unclipped_trips(axis, full) if axis in self.unrolled else range(full)
+        within = axis in env
+        position = self.order.index(axis) + within
+        tile, span = self._steps[position], env.get(axis, AxisRange(ZERO, self.extents[axis]))
+        full, left = divmod(span.extent, tile)
+        is_unrolled = position in self._clipping_guards and span.base.is_constant
+        looped = range(full)
+        if is_unrolled:
+            looped = range(full, full) if within else self._unclipped_trips(position, full)
+
+        def enter(start: Affine | int, extent: int) -> None:
+            self._enter(rest, {**env, axis: AxisRange(span.base + start, extent)}, visit)
+
+        if within:
+            self._in_tiles.add(axis)
+
         for trip in range(looped.start):
-            self._enter(rest, {**env, axis: AxisRange(Affine((), trip * tile), tile)}, visit)
+            enter(trip * tile, tile)
         if looped:
             with self.builder.loop(len(looped)) as index:
-                start = (index + looped.start) * tile
-                self._enter(rest, {**env, axis: AxisRange(start, tile)}, visit)
+                enter((index + looped.start) * tile, tile)
         for trip in range(looped.stop, full):
-            self._enter(rest, {**env, axis: AxisRange(Affine((), trip * tile), tile)}, visit)
+            enter(trip * tile, tile)
         if left:
-            self._enter(rest, {**env, axis: AxisRange(Affine((), full * tile), left)}, visit)
+            enter(full * tile, left)
+        self._in_tiles.discard(axis)
 
     def _enter(self, rest: Sequence[str], env: Env, visit: Callable[[Env], None]) -> None:
         with self.iteration(env):
@@ -208,17 +237,17 @@ class NestEmitter(ABC):
 
     def stage_ready(self, env: Env) -> None:
         """Stage every load whose level is the number of loops now open."""
-        depth = sum(axis in env for axis in self.order)
+        depth = sum(axis in env for axis in dict.fromkeys(self.order)) + len(self._in_tiles)
         for load, partition in self.staged_loads():
             is_there = load.buffer not in self.shared.written
             if is_there and self._level(load, partition) == depth:
-                self._stage(load, partition, env)
+                self.stage(load, partition, env)
 
     def stage_written(self, env: Env) -> None:
         """Stage what other nests of the group have written in the iteration that is open."""
         for load, partition in self.staged_loads():
             if load.buffer in self.shared.written:
-                self._stage(load, partition, env)
+                self.stage(load, partition, env)
 
     def staged_loads(self) -> list[tuple[Load, str]]:
         """(load, axis on the partitions) of every load that must be copied into SBUF."""
@@ -266,19 +295,30 @@ class NestEmitter(ABC):
 
     def _traffic(self, load: Load, partition: str, level: int) -> tuple[int, int]:
         """(bytes held, total bytes read), per partition, when a load is staged at a level."""
-        env = {axis: AxisRange(ZERO, self.tile_of(axis)) for axis in self.order[:level]}
-        box = find_box(load, partition, env, self.extents, self._block(partition))
+        opened = self.order[:level]
+        env = {a: AxisRange(ZERO, n) for a, n in zip(opened, self._steps, strict=False)}
+        box = self.find_box(load, partition, env)
         bytes_held = box.elements * box.blocks * load.dtype.bytes
-        trips = (-(-self.extents[axis] // self.tile_of(axis)) for axis in self.order[:level])
+        trips = (-(-self.extents[axis] // span.extent) for axis, span in env.items())
         return bytes_held, bytes_held * math.prod(trips)
+
+    def find_box(self, load: Load, partition: str, env: Env) -> Box:
+        """The box of a load inside the loops of `env`."""
+        rows = self._block(partition)
+        box = find_box(load, partition, env, self.extents, rows)
+        least_gap = self.stager.least_gap(load, box, self.context.sources[load.buffer])
+        if least_gap is None:
+            return box
+        return find_box(load, partition, env, self.extents, rows, least_gap=least_gap)
 
     def _block(self, partition: str) -> int:
         return min(PARTITIONS, self.tile_of(partition)) if partition else 1
 
-    def _stage(self, load: Load, partition: str, env: Env) -> None:
+    def stage(self, load: Load, partition: str, env: Env) -> None:
+        """Bring a load into SBUF, where exactly the loops of `env` are open."""
         source = self.context.sources[load.buffer]
         resolved = self._resolve_offsets(load)
-        box = find_box(resolved, partition, env, self.extents, self._block(partition))
+        box = self.find_box(resolved, partition, env)
         rows = self._block(partition)
         is_shared = len(self._scopes) == len(self.shared.scopes)
         key = box_key(resolved, box, rows) if is_shared else None
@@ -286,6 +326,10 @@ class NestEmitter(ABC):
         if home is None:
             home = self.stager.stage(resolved, box, source, rows)
             self.shared.add(key, home)
+        self.add_home(load, partition, home)
+
+    def add_home(self, load: Load, partition: str, home: Home) -> None:
+        """Read a load in this home until the innermost open loop ends."""
         self._scopes[-1][load, partition] = home
 
     def _resolve_offsets(self, load: Load) -> Load:
@@ -311,15 +355,23 @@ class NestEmitter(ABC):
         partition = self.partition if partition is None else partition
         if self.indirect.is_indirect(load):
             return self.indirect.gather(load, point, self.extents)
+        home = self.home_of(load, partition)
+        return self.read_home(load, home, self._resolve_offsets(load).index, point)
+
+    def home_of(self, load: Load, partition: str) -> Home:
+        """The home of a load: where it was staged last, else where its buffer is resident."""
         for scope in reversed(self._scopes):
-            home = scope.get((load, partition))
-            if home is not None:
-                break
-        else:
-            home = self.context.sources[load.buffer].home
+            if (load, partition) in scope:
+                return scope[load, partition]
+        home = self.context.sources[load.buffer].home
         if home is None:
             raise InternalError(f"{load.buffer} was not staged in {self.nest.name}")
-        pattern = home_pattern(home, self._resolve_offsets(load).index, point)
+        return home
+
+    @staticmethod
+    def read_home(load: Load, home: Home, index: Sequence[Affine], point: Point) -> Pattern:
+        """The pattern of a load, at this index, in its home."""
+        pattern = home_pattern(home, index, point)
         if pattern is None:
             raise Refusal(f"{load.buffer} does not line up with it", load.buffer)
         return replace(pattern, dtype=TF32) if load.dtype is TF32 else pattern

@@ -20,8 +20,9 @@ from glia.base.dtype import BF16, F32, U8, float_limits
 from glia.isa.instructions.tensor import NcTranspose
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
+from glia.isa.rules import start_partition_holds
 from glia.machine.emit.block_builder import BlockBuilder
-from glia.machine.emit.box import Box, find_box, storage_dtype
+from glia.machine.emit.box import GAP_BYTES, Box, find_box, storage_dtype
 from glia.machine.emit.constant_order import pack
 from glia.machine.emit.layout import (
     AxisRange,
@@ -67,19 +68,55 @@ class Stager:
         """
         home = self.new_home(load, box, partitions)
         if source.constant is not None:
-            packed = pack(self.builder, load, box, source.constant)
+            packed = pack(self.builder, [(load, box)], source.constant)
             if packed is not None:
                 self._copy_packed(home, packed)
                 return home
         if self._is_clipped(load, box):
-            self._fill(home, load, partitions)
+            self._fill(home, load.fill)
+        self._move(load, box, source, home, partitions)
+        return home
+
+    def stage_packed(self, parts: Sequence[tuple[Load, Box]], source: Source) -> Home:
+        """Copy boxes of one block of rows each to the partitions of a new tile, one after another.
+
+        They are alike but for where they begin. The home returned is that of the first box, with
+        the rows of all.
+        """
+        load, first = parts[0]
+        elements, rows = first.elements, first.block * len(parts)
+        stem, dtype = load.buffer, storage_dtype(load.dtype)
+        tile = self.builder.tile(stem, Memory.SBUF, dtype, rows, elements)
+        axis = first.partition if first.partition_dim < 0 else ""
+        whole = Home(tile, first.dims, axis, first.partition_dim, first.low, rows, elements)
+        if source.constant is not None:
+            packed = pack(self.builder, parts, source.constant)
+            if packed is not None:
+                self._copy_packed(whole, packed)
+                return whole
+        if any(self._is_clipped(*part) for part in parts):
+            self._fill(whole, load.fill)
+        for number, (each, box) in enumerate(parts):
+            low = box.low - number * first.block
+            self._move(each, box, source, replace(whole, dims=box.dims, low=low), first.block)
+        return whole
+
+    def least_gap(self, load: Load, box: Box, source: Source) -> int | None:
+        """The bytes from which on gaps are not loaded; None where only a whole interval can be."""
+        if source.constant is not None:
+            return 0
+        if source.home is not None or self._wants_transpose(load, box, source):
+            return None
+        return GAP_BYTES
+
+    def _move(self, load: Load, box: Box, source: Source, home: Home, partitions: int) -> None:
+        """Bring what is inside the guards of a box into its home."""
         if source.home is not None and not self._is_aligned(source.home, box):
             self._transpose_resident(load, box, source.home, home)
         elif source.home is None and self._wants_transpose(load, box, source):
             self._load_and_transpose(load, box, source, home)
         else:
             self._copy(load, box, source, home, partitions)
-        return home
 
     def new_home(self, load: Load, box: Box, partitions: int) -> Home:
         """A home for a box, in a new tile."""
@@ -97,9 +134,9 @@ class Stager:
         dims = ((packed.dims[0][0], home.tile.partitions), packed.dims[1])
         self.builder.dma(whole_tile(home.tile), replace(packed, dims=dims), "load")
 
-    def _fill(self, home: Home, load: Load, partitions: int) -> None:
+    def _fill(self, home: Home, value: float | int) -> None:
         filled, loc = whole_tile(home.tile), self.builder.loc
-        self.builder.emit(Memset(dst=filled, value=load.fill, on="gpsimd", loc=loc))
+        self.builder.emit(Memset(dst=filled, value=value, on="gpsimd", loc=loc))
 
     def _is_clipped(self, load: Load, box: Box) -> bool:
         return any(True for _ in self._clipped_dims(load, box))
@@ -151,14 +188,22 @@ class Stager:
 
     @staticmethod
     def _unroll_shared_axes(box: Box, clipped: Mapping[int, int]) -> Iterator[dict[str, AxisRange]]:
-        """One environment for each value of the axes that are clipped together with the rows."""
+        """Environments for the axes that are clipped together with the rows.
+
+        A single axis has one for all its values at which no row is clipped; each other value has
+        one of its own.
+        """
         coupled = [
             d.axis for d in box.dims
             if d.axis and any(box.index[c].coefficient(d.axis) for c in clipped)
         ]  # fmt: skip
-        for values in product(*(range(box.env[a].extent) for a in coupled)):
+        choices = [[(v, 1) for v in range(box.env[a].extent)] for a in coupled]
+        if len(coupled) == 1:
+            choices = [_with_joined(choices[0], _values_inside(box, coupled[0], clipped))]
+        for values in product(*choices):
             fixed = {
-                a: AxisRange(box.env[a].base + v, 1) for a, v in zip(coupled, values, strict=True)
+                a: AxisRange(box.env[a].base + v, n)
+                for a, (v, n) in zip(coupled, values, strict=True)
             }
             yield box.env | fixed
 
@@ -178,6 +223,8 @@ class Stager:
         for position, extent in clipped.items():
             expression = box.index[position]
             moving = [a for a in expression.variables if a in spans and spans[a].extent > 1]
+            if len(moving) > 1 and _is_inside(expression, spans, extent):
+                continue
             if not moving:
                 value = expression.substitute({a: s.base for a, s in spans.items()})
                 if not 0 <= value.constant < extent:
@@ -205,6 +252,9 @@ class Stager:
         if found is None:
             raise Refusal(f"{load.buffer} in SBUF does not line up with it", load.buffer)
         pair = fold_dims((dst, found))
+        if not all(start_partition_holds(each) for each in pair):
+            self.builder.dma(pair[0], pair[1], "load")
+            return
         self.builder.emit(TensorCopy(dst=pair[0], src=pair[1], on="gpsimd", loc=self.builder.loc))
 
     def _is_aligned(self, home: Home, box: Box) -> bool:
@@ -217,6 +267,8 @@ class Stager:
     def _wants_transpose(self, load: Load, box: Box, source: Source) -> bool:
         """Whether to load rows and transpose on the PE: a DMA would move short runs."""
         if not box.partition or box.partition_dim < 0 or load.guards or load.dynamic:
+            return False
+        if any(dim.axis for dim in box.dims):
             return False
         if box.rows < 16 or load.dtype.bytes not in TRANSPOSABLE_BYTES:
             return False
@@ -406,6 +458,40 @@ class Stager:
                 turned = _part(dst, column, columns, row, rows)
                 loc = self.builder.loc
                 self.builder.emit(NcTranspose(dst=turned, data=part, on="vector", loc=loc))
+
+
+def _values_inside(box: Box, axis: str, clipped: Mapping[int, int]) -> range:
+    """The values of an axis, from its first, at which no guard clips a row of the box."""
+    first, last = 0, box.env[axis].extent
+    for position, extent in clipped.items():
+        expression = box.index[position]
+        step = expression.coefficient(axis)
+        if not step:
+            continue
+        if step < 0:
+            return range(0)
+        rows = {box.partition: box.rows, axis: 1}
+        lows = {axis: box.env[axis].base + axis, box.partition: box.low + box.partition}
+        low, high = expression.substitute(lows).bounds(rows)
+        first, last = max(first, -(low // step)), min(last, (extent - 1 - high) // step + 1)
+    return range(first, last)
+
+
+def _is_inside(expression: Affine, spans: Mapping[str, AxisRange], extent: int) -> bool:
+    """Whether 0 <= expression < extent for all values of the axes; False where loops decide."""
+    start = expression.substitute({a: s.base for a, s in spans.items()})
+    if not start.is_constant:
+        return False
+    steps = [c * (spans[a].extent - 1) for a, c in expression.terms if a in spans]
+    low, high = (sum(bound(0, step) for step in steps) for bound in (min, max))
+    return start.constant + low >= 0 and start.constant + high < extent
+
+
+def _with_joined(single: list[tuple[int, int]], inside: range) -> list[tuple[int, int]]:
+    """(first, count) of values by themselves, with those of a range joined."""
+    if not inside:
+        return single
+    return [*single[: inside.start], (inside.start, len(inside)), *single[inside.stop :]]
 
 
 def _part(pattern: Pattern, row: int, rows: int, column: int, columns: int) -> Pattern:

@@ -116,8 +116,13 @@ def unreached_buffers(
         if not in_place or not _is_aligned(buffers[target.buffer], target.index, row, aligned):
             found.add(target.buffer)
     for load, partition in _reads(nest, schedule):
-        row = rows.get(load.buffer, -1)
-        if load.buffer in rows and not _can_read(buffers, load, partition, row, aligned):
+        if load.buffer not in rows:
+            continue
+        row = rows[load.buffer]
+        is_packed = bool(schedule.packed) and partition == schedule.contract
+        is_turned = row_dim(load.index, partition) != row
+        can_read = _can_read(buffers, load, partition, row, aligned)
+        if (is_packed and is_turned) or not can_read:
             found.add(load.buffer)
     return found
 

@@ -20,6 +20,7 @@ def smaller_schedules(nest: Nest, schedule: Schedule) -> Iterator[Schedule]:
     rows = {schedule.partition, schedule.contract}
     least = {axis: min(PARTITIONS, n) if axis in rows else 1 for axis, n in extents.items()}
     tiles = {axis: schedule.tiles.get(axis, extent) for axis, extent in extents.items()}
+    least |= {axis: tiles[axis] for axis in schedule.packed}
     while True:
         blocks = {axis: -(-tile // least[axis]) for axis, tile in tiles.items()}
         longest = max(blocks, key=lambda axis: blocks[axis], default="")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from glia.arch import Arch
 from glia.arch.instances import get_target
-from glia.base.affine import Affine
+from glia.base.affine import ZERO, Affine
 from glia.isa.rules import FREE_DIMS
 from glia.options import CompileOptions
 from glia.tile.blocking.few_rows import wide_tiles
@@ -173,15 +174,11 @@ class NestScheduler:
         self, nest: Nest, operands: tuple[Load, Load], allowed: Sequence[str] = ()
     ) -> Schedule | None:
         left, right = (axes_of(load) for load in operands)
-        swept = [
-            a.name
-            for a in nest.reduced_axes
-            if a.extent > 1
-            and all(_is_contractible(load, a.name, left & right) for load in operands)
-        ]
-        if not swept:
+        ways = ways_on_rows(nest, operands)
+        if allowed:
+            ways = [(contract, packed) for contract, packed in ways if not packed]
+        if not ways:
             return None
-        contract = max(swept, key=lambda a: nest.extents[a])
         parallel = [a.name for a in nest.parallel_axes]
         choices = []
         for side, stationary_axes, other in (("left", left, right), ("right", right, left)):
@@ -191,8 +188,12 @@ class NestScheduler:
                 if a in stationary_axes and a not in other and nest.extents[a] > 1
             ]
             columns = [a for a in parallel if a in other and a not in stationary_axes]
-            for axis in [a for a in rows if a in allowed] if allowed else rows or [""]:
-                choices.append(self._pe_choice(nest, operands, side, axis, columns, contract))
+            found = [a for a in rows if a in allowed] if allowed else rows or [""]
+            choices += [
+                self._pe_choice(nest, operands, side, axis, columns, contract, packed)
+                for axis in found
+                for contract, packed in ways
+            ]
         return min(choices, key=lambda choice: choice[0], default=(0, None))[1]
 
     def _pe_choice(
@@ -203,10 +204,11 @@ class NestScheduler:
         rows: str,
         columns: Sequence[str],
         contract: str,
+        packed: Mapping[str, int],
     ) -> tuple[tuple[float, float], Schedule]:
         """(cost, schedule) of one mapping of a contraction to the PE."""
         extents = nest.extents
-        tiles = {axis.name: 1 for axis in nest.axes}
+        tiles = {axis.name: 1 for axis in nest.axes} | dict(packed)
         tiles[contract] = min(PARTITIONS, extents[contract])
         if rows:
             tiles[rows] = min(PARTITIONS, extents[rows])
@@ -221,7 +223,8 @@ class NestScheduler:
         count = math.prod(-(-extents[a] // tiles[a]) for a in extents)
         stationary = operands[0] if side == "left" else operands[1]
         moving = operands[1] if side == "left" else operands[0]
-        tiles = wide_tiles(nest, tiles, rows, contract, (stationary, moving), self.arch)
+        if not packed:
+            tiles = wide_tiles(nest, tiles, rows, contract, (stationary, moving), self.arch)
         order = self._pe_order(nest, tiles, rows, columns, stationary, moving)
         arch = self.arch
         # the next weights are loaded behind a multiplication, however few columns that has
@@ -229,15 +232,20 @@ class NestScheduler:
         passes = arch.tensor_passes.get(moving.dtype.name, 1.0)
         busy_ns = arch.cycles_to_ns("tensor", count * columns_at_least * passes)
         busy = busy_ns * arch.clocks_ghz["vector"]
-        moves = self._operand_cost(nest, stationary, contract, tiles)
-        moves += self._operand_cost(nest, moving, contract, tiles)
+        moves = sum(
+            self._packing_cost(nest, load, contract, packed)
+            if packed
+            else self._operand_cost(nest, load, contract, tiles)
+            for load in (stationary, moving)
+        )
         if not self._is_resident(nest.target.buffer, row_dim(nest.target.index, rows)):
             result = BufferAccess(nest.target.buffer, nest.target.index)
             moves += self._access_cost(nest, result, rows, tiles)
         later = self._reader_costs(nest.target.buffer, nest.target.index, rows)
         # products run while operands come; what either does besides decides where that is equal
         cost = max(busy, moves) + later, busy + moves
-        return cost, Schedule("tensor", rows, tiles, order, contract, side)
+        blocks = self._blocks(nest, moving, contract, tiles, order)
+        return cost, Schedule("tensor", rows, tiles, order, contract, side, tuple(packed), blocks)
 
     def _operand_cost(
         self, nest: Nest, load: Load, contract: str, tiles: Mapping[str, int]
@@ -249,6 +257,74 @@ class NestScheduler:
         access = BufferAccess(load.buffer, load.index)
         moved = self._access_cost(nest, access, contract, tiles)
         return min(moved, self.buffers[load.buffer].elements / PARTITIONS)
+
+    def _blocks(
+        self,
+        nest: Nest,
+        moving: Load,
+        contract: str,
+        tiles: Mapping[str, int],
+        order: Sequence[str],
+    ) -> dict[str, int]:
+        """Blocks of an axis for windows of which tiles share elements, if all are too large.
+
+        The first axis is taken along which the moving operand has so many.
+        """
+        swept = set(nest.reduction.axes) if nest.reduction else set()
+        for position, axis in enumerate(order):
+            expression = next((e for e in moving.index if e.coefficient(axis)), ZERO)
+            if tiles[axis] == nest.extents[axis] or not swept & set(expression.variables):
+                continue
+            spans = nest.extents | {a: tiles[a] for a in (*order[:position], contract)}
+            spans |= {a: 1 for a in swept if tiles[a] > 1}
+            rows = {n: self._swept_bytes(moving, contract, {**spans, axis: n}) for n in (1, 2)}
+            each = max(1, rows[2] - rows[1])
+            fitting = (self.family.hoist_bytes - rows[1]) // each + 1
+            if fitting >= nest.extents[axis] or fitting < 2 * tiles[axis]:
+                return {}
+            count = -(-nest.extents[axis] // (fitting // tiles[axis] * tiles[axis]))
+            return {axis: -(-nest.extents[axis] // (count * tiles[axis])) * tiles[axis]}
+        return {}
+
+    def _swept_bytes(self, load: Load, contract: str, spans: Mapping[str, int]) -> int:
+        """Bytes per partition of what a load sweeps, the contracted axis over the partitions."""
+        elements = 1
+        for expression in load.index:
+            reach = sum(abs(c) * (spans[v] - 1) for v, c in expression.terms if v != contract)
+            elements *= reach + 1
+        return elements * load.dtype.bytes
+
+    def _packing_cost(
+        self, nest: Nest, load: Load, contract: str, packed: Mapping[str, int]
+    ) -> float:
+        """Vector cycles to bring an operand in once for each value of the packed axes.
+
+        A DMA engine serves neighbouring partitions, so that time goes by the bytes of one.
+        """
+        buffer, arch = self.buffers[load.buffer], self.arch
+        copies, rows = math.prod(packed.values()), nest.extents[contract]
+        on_rows = {contract: rows, **packed}
+        elements = buffer.elements / math.prod(
+            extent for axis, extent in on_rows.items() if _is_alone(load, axis)
+        )
+        if buffer.role == "constant":
+            elements = buffer.elements / min(PARTITIONS, copies * rows)
+        elif self.rows.get(load.buffer, -1) == row_dim(load.index, contract) >= 0:
+            return elements * copies
+        run = 1
+        for expression, extent in zip(reversed(load.index), reversed(buffer.shape), strict=True):
+            swept = [a for a in expression.variables if on_rows.get(a, 1) < nest.extents[a]]
+            step = abs(expression.coefficient(swept[0])) if len(swept) == 1 else 1
+            if run > 1:
+                elements /= step
+            run *= extent if run == 1 and contract not in expression.variables else 1
+        run_bytes = run * buffer.dtype.bytes
+        ns_per_run = run_bytes / arch.dma_bytes_per_ns + arch.dma_descriptor_ns
+        together = PARTITIONS // arch.dma_engines
+        moved_ns = elements / run * together * ns_per_run
+        boxes = elements * buffer.dtype.bytes / self.family.hoist_bytes
+        issued_ns = max(1.0, boxes) * copies * arch.dma_issue_ns
+        return (moved_ns + issued_ns) * arch.clocks_ghz["vector"]
 
     def _pe_order(
         self,
@@ -271,6 +347,46 @@ class NestScheduler:
         sides = [*stationary_axes, *columns] if is_heavy else [*columns, *stationary_axes]
         swept = [a.name for a in nest.reduced_axes]
         return (*batch, *rest, *sides, *swept)
+
+
+def ways_on_rows(nest: Nest, operands: tuple[Load, Load]) -> list[tuple[str, dict[str, int]]]:
+    """(contracted axis, packed axes) of the ways to lay reduced axes on the PE's rows."""
+    shared = axes_of(operands[0]) & axes_of(operands[1])
+    swept = [
+        a.name
+        for a in nest.reduced_axes
+        if a.extent > 1 and all(_is_contractible(load, a.name, shared) for load in operands)
+    ]
+    if not swept:
+        return []
+    longest = max(swept, key=lambda a: nest.extents[a])
+    ways = [(longest, packed) for packed in packings(nest, longest)]
+    for axis in nest.reduced_axes:
+        if axis.name not in swept and all(_is_window(load, axis.name) for load in operands):
+            ways += [(axis.name, packed) for packed in packings(nest, axis.name) if packed]
+    return ways
+
+
+def packings(nest: Nest, contract: str) -> list[dict[str, int]]:
+    """The ways to lay reduced axes beside `contract` on the partitions: axis to extent of its tile.
+
+    Any of them are there whole, and one, the first, in part. None is among the ways.
+    """
+    extents = nest.extents
+    others = [a.name for a in nest.reduced_axes if a.name != contract and a.extent > 1]
+    room = PARTITIONS // extents[contract]
+    found: list[dict[str, int]] = []
+    for count in range(len(others) + 1):
+        for whole in combinations(others, count):
+            left = room // math.prod(extents[a] for a in whole)
+            if not left:
+                continue
+            found.append({a: extents[a] for a in whole})
+            for axis in others:
+                tile = -(-extents[axis] // -(-extents[axis] // left))
+                if axis not in whole and 1 < tile < extents[axis]:
+                    found.append({axis: tile, **{a: extents[a] for a in whole}})
+    return found or [{}]
 
 
 def partition_candidates(nest: Nest) -> list[str]:
@@ -340,6 +456,17 @@ def _is_contractible(load: Load, axis: str, shared: frozenset[str]) -> bool:
         and named[0].coefficient(axis) == 1
         and set(named[0].variables) - {axis} <= shared
     )
+
+
+def _is_alone(load: Load, axis: str) -> bool:
+    """Whether an axis is the only index of a dimension."""
+    return any(e.variables == (axis,) for e in load.index)
+
+
+def _is_window(load: Load, axis: str) -> bool:
+    """Whether an operand has this axis with step 1 in one dimension, beside others or alone."""
+    named = [e for e in load.index if e.coefficient(axis)]
+    return len(named) == 1 and named[0].coefficient(axis) == 1
 
 
 def _indirect_axes(nest: Nest) -> set[str]:

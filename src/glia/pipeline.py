@@ -282,6 +282,12 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass("expand_scalars", f"{_TILE}expand_scalars:expand_scalars", makes="tile"),
     Pass(
+        "merge_few_rows",
+        f"{_TILE}merge_few_rows:merge_few_rows",
+        makes="tile",
+        after={"expand_scalars": "it leaves the accesses of nests as they stay"},
+    ),
+    Pass(
         "schedule_nests",
         f"{_TILE}schedule:schedule_nests",
         makes="tile",

@@ -1,0 +1,214 @@
+"""Few rows in several axes become one axis of more rows.
+
+A softmax over [8, 4, 4096] has 8 or 4 values for the 128 partitions, and a DMA engine serves a few
+partitions only. Where all nests that access a temporary sweep two neighbouring dimensions of it by
+two axes of their own, the two dimensions become one, and so do the axes: [32, 4096].
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from glia.base.affine import ZERO, Affine
+from glia.options import CompileOptions
+from glia.tile.contraction import PARTITIONS, contraction_operands
+from glia.tile.ir import (
+    Axis,
+    Expr,
+    Index,
+    Load,
+    Nest,
+    Program,
+    Store,
+    control_buffers,
+    loads,
+)
+from glia.tile.nest_rewriting import map_leaves, map_nests, substitute_axes
+
+Pair = tuple[str, str]  # an axis, and the one inside of it
+
+
+@dataclass
+class _Merge:
+    """By buffer, the first of two dimensions to merge; by nest, the two axes."""
+
+    dims: dict[str, int] = field(default_factory=dict)
+    axes: dict[str, Pair] = field(default_factory=dict)
+
+
+def merge_few_rows(program: Program, options: CompileOptions) -> Program:
+    """Merge dimensions of temporaries, and axes, where a reduction has few rows otherwise."""
+    for name in [nest.name for nest in program.nests() if _has_few_rows(nest)]:
+        nest = next(each for each in program.nests() if each.name == name)
+        rows = [axis.name for axis in nest.parallel_axes if axis.extent > 1]
+        for pair in itertools.pairwise(rows):
+            merge = _Search(program).merge(nest, pair)
+            if merge is not None:
+                program = _apply(program, merge)
+                break
+    return program
+
+
+def _has_few_rows(nest: Nest) -> bool:
+    """Whether a reduction without the PE leaves partitions idle that its other axes could fill."""
+    extents = [axis.extent for axis in nest.parallel_axes if axis.extent > 1]
+    is_reduction = nest.reduction is not None and contraction_operands(nest) is None
+    return is_reduction and len(extents) > 1 and max(extents) < PARTITIONS
+
+
+class _Search:
+    """The search for all that has to be merged together with one pair of axes."""
+
+    def __init__(self, program: Program) -> None:
+        self.buffers = program.buffers
+        self.users: dict[str, list[Nest]] = {}
+        fixed = control_buffers(program.body)
+        for nest in program.nests():
+            accesses = [*_accesses(nest)]
+            fixed |= {o.load.buffer for each in accesses for o in each.dynamic}
+            for name in {access.buffer for access in accesses}:
+                self.users.setdefault(name, []).append(nest)
+        temporaries = {n for n, each in program.buffers.items() if each.role == "temporary"}
+        self.mergeable = temporaries - fixed
+
+    def merge(self, nest: Nest, pair: Pair) -> _Merge | None:
+        """What merges with these axes of a nest; None where some nest cannot follow."""
+        found = _Merge()
+        waiting = [(nest, pair)]
+        while waiting:
+            nest, pair = waiting.pop()
+            if found.axes.setdefault(nest.name, pair) != pair or not _joins_indices(nest, pair):
+                return None
+            for access in _accesses(nest):
+                if self._is_joined(nest, access, pair):
+                    continue
+                first = self._first_dim(nest, access, pair)
+                if first < 0 or found.dims.get(access.buffer, first) != first:
+                    return None
+                if access.buffer in found.dims:
+                    continue
+                found.dims[access.buffer] = first
+                for user in self.users[access.buffer]:
+                    follows = self._pair_of(user, access.buffer, first)
+                    if follows is None:
+                        return None
+                    if follows != ("", "") and found.axes.get(user.name) != follows:
+                        waiting.append((user, follows))
+        return found
+
+    @staticmethod
+    def _is_joined(nest: Nest, access: Load | Store, pair: Pair) -> bool:
+        """Whether an access depends on two axes only as if they were one."""
+        return all(_is_as_one(part, pair, nest.extents) for part in access.index)
+
+    def _first_dim(self, nest: Nest, access: Load | Store, pair: Pair) -> int:
+        """The first of two dimensions of a temporary that two axes sweep whole; -1 if others."""
+        outer, inner = pair
+        first = next(d for d, e in enumerate(access.index) if {*pair} & {*e.variables})
+        shape = self.buffers[access.buffer].shape[first : first + 2]
+        is_whole = shape == (nest.extents[outer], nest.extents[inner])
+        is_plain = access.index[first : first + 2] == (Affine.of(outer), Affine.of(inner))
+        others = (*access.index[:first], *access.index[first + 2 :])
+        is_alone = not any({*pair} & {*each.variables} for each in others)
+        is_own = access.buffer in self.mergeable
+        return first if is_whole and is_plain and is_alone and is_own else -1
+
+    @staticmethod
+    def _pair_of(nest: Nest, buffer: str, first: int) -> Pair | None:
+        """The axes with which a nest sweeps two dimensions of a buffer; None if in another way.
+
+        A contraction, which has no use for them as one, keeps its axes: ("", "").
+        """
+        found: set[tuple[str, ...]] = set()
+        for access in _accesses(nest):
+            if access.buffer != buffer:
+                continue
+            if access.dynamic or (isinstance(access, Load) and access.guards):
+                return None
+            found.add(tuple(n for e in access.index[first : first + 2] for n in e.variables))
+        if contraction_operands(nest) is not None:
+            return "", ""
+        names = found.pop() if len(found) == 1 else ()
+        return (names[0], names[1]) if len(names) == 2 else None
+
+
+def _is_as_one(part: Affine, pair: Pair, extents: dict[str, int]) -> bool:
+    """Whether an expression depends on two axes only as outer * extent of inner + inner."""
+    outer, inner = pair
+    return part.coefficient(outer) == part.coefficient(inner) * extents[inner]
+
+
+def _joins_indices(nest: Nest, pair: Pair) -> bool:
+    """Whether a nest computes with two of its parallel axes only as if they were one."""
+    swept = nest.reduction.axes if nest.reduction else ()
+    indices = [*_indices(nest.body), *_indices(nest.finish)]
+    is_parallel = not {*pair} & {*swept}
+    return is_parallel and all(_is_as_one(each, pair, nest.extents) for each in indices)
+
+
+def _indices(expression: Expr | None) -> list[Affine]:
+    """The affine expressions that are values in an expression."""
+    found: list[Affine] = []
+
+    def enter(leaf: Expr) -> Expr:
+        if isinstance(leaf, Index):
+            found.append(leaf.expression)
+        return leaf
+
+    if expression is not None:
+        map_leaves(expression, enter)
+    return found
+
+
+def _accesses(nest: Nest) -> Iterator[Load | Store]:
+    yield nest.target
+    for offset in nest.target.dynamic:
+        yield from loads(offset.load)
+    for part in (nest.body, nest.finish):
+        yield from loads(part)
+
+
+def _apply(program: Program, merge: _Merge) -> Program:
+    """The program with the dimensions and axes merged."""
+    shapes = {name: program.buffers[name].shape for name in merge.dims}
+
+    def joined(access: Load | Store) -> tuple[Affine, ...]:
+        first = merge.dims.get(access.buffer, -1)
+        if first < 0:
+            return access.index
+        outer, inner = access.index[first : first + 2]
+        whole = outer * shapes[access.buffer][first + 1] + inner
+        return (*access.index[:first], whole, *access.index[first + 2 :])
+
+    def leaf(each: Expr) -> Expr:
+        return replace(each, index=joined(each)) if isinstance(each, Load) else each
+
+    def change(nest: Nest) -> Nest:
+        nest = replace(
+            nest,
+            body=map_leaves(nest.body, leaf),
+            finish=nest.finish and map_leaves(nest.finish, leaf),
+            target=replace(nest.target, index=joined(nest.target)),
+        )
+        return _merge_axes(nest, merge.axes[nest.name]) if nest.name in merge.axes else nest
+
+    buffers = dict(program.buffers)
+    for name, first in merge.dims.items():
+        shape = shapes[name]
+        rows = math.prod(shape[first : first + 2])
+        merged = (*shape[:first], rows, *shape[first + 2 :])
+        buffers[name] = replace(buffers[name], shape=merged)
+    return replace(map_nests(program, change), buffers=buffers)
+
+
+def _merge_axes(nest: Nest, pair: Pair) -> Nest:
+    """The nest with one axis, named as the outer one, for both."""
+    outer, inner = pair
+    rows = nest.extents[outer] * nest.extents[inner]
+    nest = substitute_axes(nest, {outer: ZERO, inner: Affine.of(outer)}, {})
+    kept = (axis for axis in nest.axes if axis.name != inner)
+    axes = tuple(Axis(outer, rows) if axis.name == outer else axis for axis in kept)
+    return replace(nest, axes=axes)

@@ -1,0 +1,75 @@
+"""Dimensions of temporaries, and the axes over them, become one where rows are few; values stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import glia
+from glia.compiler import run_pipeline
+from glia.frontend.registry import read_module
+from glia.options import CompileOptions
+from glia.tile.contraction import contraction_operands
+from glia.tile.evaluate import evaluate
+from glia.tile.legal import verify
+
+TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+
+
+def _grouped_queries(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("grd,kgd->grk", q, k)
+    weights = jax.nn.softmax(jnp.where(jnp.arange(scores.shape[2]) < 50, scores, -1e9), -1)
+    return jnp.einsum("grk,kgd->grd", weights, v)
+
+
+def _turned(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("grd,kgd->grk", q, k)
+    return (scores - scores.max(-1, keepdims=True)).transpose(1, 0, 2) * 2
+
+
+def _counted(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("grd,kgd->grk", q, k)
+    scores = scores + jnp.arange(3)[:, None, None] * 7.0
+    return jnp.exp(scores - scores.max(-1, keepdims=True)).sum(-1)
+
+
+# By name: a function, and how many rows its reductions have
+PROGRAMS: dict[str, tuple[Callable[..., Any], int]] = {
+    "queries of a group": (_grouped_queries, 15),
+    "read with its axes exchanged": (_turned, 3),
+    "numbered along one axis": (_counted, 3),
+}
+
+
+def _arguments() -> list[np.ndarray]:
+    generator = np.random.default_rng(5)
+    shapes = (3, 5, 16), (64, 3, 16), (64, 3, 16)
+    return [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_rows_are_merged_where_every_access_allows_it(name: str) -> None:
+    function, rows = PROGRAMS[name]
+    lowered = jax.jit(function, keep_unused=True).lower(*_arguments())
+    options = CompileOptions(auto_cast="none")
+    nests = run_pipeline(read_module(lowered), options, stop_after="merge_few_rows")
+    verify(nests)
+    reductions = [n for n in nests.nests() if n.reduction and not contraction_operands(n)]
+    assert {max(a.extent for a in nest.parallel_axes) for nest in reductions} == {max(rows, 5)}
+    (found,) = evaluate(nests, _arguments())
+    np.testing.assert_allclose(found, function(*_arguments()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_merged_rows_keep_every_value(name: str, target: str) -> None:
+    lowered = jax.jit(PROGRAMS[name][0], keep_unused=True).lower(*_arguments())
+    neff = glia.compile(lowered, target=target, verify=True, auto_cast="none")
+    (found,) = glia.load(neff)(*_arguments())
+    wanted = PROGRAMS[name][0](*_arguments())
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -33,7 +33,7 @@ class UnrollLimits:
     inner_instructions: int  # of an inner loop that is unrolled so that the loop around it can be
 
 
-LIMITS = {2: UnrollLimits(4, 400, 4, 16), 3: UnrollLimits(8, 1200, 8, 64)}
+LIMITS = {2: UnrollLimits(4, 400, 4, 64), 3: UnrollLimits(8, 1200, 8, 64)}
 
 
 def double_buffer(program: Program, options: CompileOptions) -> Program:

@@ -12,6 +12,7 @@ from glia.base.affine import ZERO, Affine
 from glia.base.dtype import DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.dma_transpose import DmaTranspose
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.isa.rules import MOST_DIMS
@@ -115,6 +116,11 @@ class BlockBuilder:
             return
         with self.loop(dst.dims[1][1]) as index:
             self.dma(_select_outer(dst, index), _select_outer(src, index), queue)
+
+    def dma_transposed(self, dst: Pattern, src: Pattern) -> None:
+        """Copy between patterns of reversed shapes, beside the copies of the other queues."""
+        engine = QUEUE_OWNERS["move"]
+        self.emit(DmaTranspose(dst=dst, src=src, queue="move", on=engine, loc=self.loc))
 
 
 def _select_outer(pattern: Pattern, index: Affine) -> Pattern:

@@ -22,7 +22,7 @@ from glia.isa.instructions.vector import Memset, TensorCopy, TensorScalar
 from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.isa.rules import start_partition_holds
 from glia.machine.emit.block_builder import BlockBuilder
-from glia.machine.emit.box import GAP_BYTES, Box, find_box, storage_dtype
+from glia.machine.emit.box import GAP_BYTES, Box, storage_dtype
 from glia.machine.emit.constant_order import pack
 from glia.machine.emit.layout import (
     AxisRange,
@@ -36,9 +36,10 @@ from glia.machine.emit.refusal import Refusal
 from glia.tile.contraction import PARTITIONS, TRANSPOSABLE_BYTES
 from glia.tile.ir import Load
 
-PIECE_BYTES = 64 * 1024  # per partition: most of what is loaded at once to be transposed
 MERGED_BYTES = 1 << 18  # of one transfer that stands for several
-SHORT_RUN_BYTES = 64  # below this a DMA moves elements one by one and a PE transpose is cheaper
+MOST_PIECES = 64  # of one box, where that takes no larger transfers than a box can be
+SHORT_RUN_BYTES = 64  # below this a DMA copies elements one by one, and one that transposes none
+GOOD_TURNED_RUN_BYTES = 1024  # contiguous in HBM, of a transfer that transposes
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class Stager:
         if source.home is not None and not self._is_aligned(source.home, box):
             self._transpose_resident(load, box, source.home, home)
         elif source.home is None and self._wants_transpose(load, box, source):
-            self._load_and_transpose(load, box, source, home)
+            self._load_transposed(load, box, source, home)
         else:
             self._copy(load, box, source, home, partitions)
 
@@ -183,8 +184,7 @@ class Stager:
             self.builder.dma(dst, src, "load")
 
     def _row_blocks(self, box: Box) -> Iterator[tuple[int, int]]:
-        for start in range(0, box.rows, box.block):
-            yield start, min(box.block, box.rows - start)
+        return _pieces(box.rows, box.block)
 
     @staticmethod
     def _unroll_shared_axes(box: Box, clipped: Mapping[int, int]) -> Iterator[dict[str, AxisRange]]:
@@ -262,10 +262,10 @@ class Stager:
             return False
         return home.partition_dim >= 0 and home.partition_dim == box.partition_dim
 
-    # --- through the PE -------------------------------------------------------------------------
+    # --- transposition --------------------------------------------------------------------------
 
     def _wants_transpose(self, load: Load, box: Box, source: Source) -> bool:
-        """Whether to load rows and transpose on the PE: a DMA would move short runs."""
+        """Whether the transfer shall transpose: one that copies would move short runs."""
         if not box.partition or box.partition_dim < 0 or load.guards or load.dynamic:
             return False
         if any(dim.axis for dim in box.dims):
@@ -288,7 +288,7 @@ class Stager:
 
     @staticmethod
     def _row_axis(load: Load, box: Box) -> int | None:
-        """The buffer dimension to put on the partitions when loading rows: the largest."""
+        """The buffer dimension whose rows a transfer that transposes reads: the largest."""
         plain = [
             d.dim for d in box.dims
             if not d.axis and len(load.index[d.dim].terms) == 1
@@ -296,46 +296,49 @@ class Stager:
         ]  # fmt: skip
         return max(plain, key=lambda d: box.env[f"box{d}"].extent, default=None)
 
-    def _stage_row_major(
-        self, load: Load, box: Box, source: Source, rows: int, part: Mapping[str, AxisRange]
-    ) -> Home:
-        """Load part of a box with dimension `rows` on the partitions: DMA runs are contiguous."""
-        axes = {f"box{d.dim}": d.extent for d in box.dims}
-        axes[box.partition] = box.rows
-        index = tuple(e.substitute({box.partition: box.low + box.partition}) for e in box.index)
-        low = index[rows] - f"box{rows}"
-        index = (*index[:rows], Affine.of(f"box{rows}"), *index[rows + 1 :])
-        moved = Load(load.buffer, load.dtype, index)
-        natural = find_box(moved, f"box{rows}", part, axes)
-        box_of_rows = replace(natural, low=low)
-        home = self.new_home(moved, box_of_rows, PARTITIONS)
-        self._copy(moved, box_of_rows, source, home, PARTITIONS)
-        return home
+    def _load_transposed(self, load: Load, box: Box, source: Source, home: Home) -> None:
+        """Fill `home` from HBM by transfers that transpose, which keeps all engines free.
 
-    def _load_and_transpose(self, load: Load, box: Box, source: Source, home: Home) -> None:
-        """Fill `home` from HBM through the PE, in pieces of at most PIECE_BYTES."""
-        rows = self._row_axis(load, box)
-        assert rows is not None
-        others = [a for a in box.free if a != f"box{rows}"]
-        spans = {a: AxisRange(ZERO, box.env[a].extent) for a in others}
-        most = PIECE_BYTES // load.dtype.bytes
+        Each takes some rows of HBM and enough blocks of columns that its runs there are long.
+        """
+        along = self._row_axis(load, box)
+        assert along is not None and source.tile is not None
+        axis = f"box{along}"
+        others = [a for a in box.free if a != axis]
+        columns = max(GOOD_TURNED_RUN_BYTES // load.dtype.bytes, box.block)
+        rows = max(1, MERGED_BYTES // (columns * load.dtype.bytes))
+        pieces = -(-box.rows // columns) * -(-box.env[axis].extent // rows)
+        pieces *= math.prod(box.env[a].extent for a in others)
+        rows *= -(-pieces // MOST_PIECES)
+        for values in product(*(range(box.env[a].extent) for a in others)):
+            fixed = {
+                a: AxisRange(box.env[a].base + v, 1) for a, v in zip(others, values, strict=True)
+            }
+            for start, count in _pieces(box.env[axis].extent, rows):
+                fixed[axis] = AxisRange(box.env[axis].base + start, count)
+                self._transfer_transposed(box, source, home, axis, fixed, columns)
 
-        def stage(part: Mapping[str, AxisRange], whole: Sequence[str]) -> None:
-            elements = part[box.partition].extent * math.prod(spans[a].extent for a in whole)
-            if elements > most and whole:
-                with self.builder.loop(spans[whole[0]].extent) as index:
-                    stage({**part, whole[0]: AxisRange(index, 1)}, whole[1:])
-                return
-            found = {**part, **{a: spans[a] for a in whole}}
-            natural = self._stage_row_major(load, box, source, rows, found)
-            self._transpose(load, box, natural, home, found)
-
-        block = box.block * math.prod(spans[a].extent for a in others)
-        self._in_blocks(
-            box.rows,
-            box.block * max(1, most // block),
-            lambda start, count: stage({box.partition: AxisRange(start, count)}, others),
-        )
+    def _transfer_transposed(
+        self,
+        box: Box,
+        source: Source,
+        home: Home,
+        axis: str,
+        fixed: Mapping[str, AxisRange],
+        columns: int,
+    ) -> None:
+        """Load some rows of a box transposed, `columns` at most in one transfer."""
+        pairs: list[tuple[Pattern, Pattern]] = []
+        for start, count in self._row_blocks(box):
+            spans = {**fixed, box.partition: AxisRange(box.low + start, count)}
+            assert source.tile is not None
+            point = Point(spans, axis, (box.partition,))
+            src = hbm_pattern(source.tile, box.index, source.shape, point)
+            point = Point(spans, box.partition, (axis,))
+            dst = home_pattern_at_any_row(home, box.index, point)
+            pairs.append((dst, replace(src, dtype=dst.dtype)))
+        for dst, src in merge_transfers(pairs, columns // box.block):
+            self.builder.dma_transposed(dst, src)
 
     def _transpose_resident(self, load: Load, box: Box, source: Home, home: Home) -> None:
         """Fill `home` from a resident buffer that has another dimension on the partitions."""
@@ -404,8 +407,8 @@ class Stager:
 
         The PE does where it moves bits. Where it multiplies by an identity matrix, which makes a
         row of dst NaN for one infinity or NaN of data, and every small negative integer is the
-        pattern of a NaN, the Vector Engine transposes blocks of 32 x 32 instead. Bytes go through
-        the PE as numbers, which bfloat16 holds exactly.
+        pattern of a NaN, DMA transposes what has two bytes, the Vector Engine blocks of 32 x 32 of
+        what has four. Bytes go through the PE as numbers, which bfloat16 holds exactly.
 
         With `saturates_infinity` such a PE transposes floats, whose infinities become the greatest
         finite values before; a NaN still makes a row NaN.
@@ -416,6 +419,8 @@ class Stager:
             self._transpose_on_array(_as_float(dst), _as_float(data))
         elif self.saturates_infinity and data.dtype.is_float:
             self._transpose_on_array(dst, self._saturated(data))
+        elif data.dtype.bytes == 2:
+            self.builder.dma_transposed(dst, data)
         else:
             self._transpose_by_quadrants(dst, data)
 
@@ -528,8 +533,10 @@ def _range_in_bounds(
     return AxisRange(span.base + values[0], values[-1] - values[0] + 1)
 
 
-def merge_transfers(pairs: Sequence[tuple[Pattern, Pattern]]) -> Iterator[tuple[Pattern, Pattern]]:
-    """Transfers at equal distances as one transfer each with one more dimension.
+def merge_transfers(
+    pairs: Sequence[tuple[Pattern, Pattern]], at_most: int = 0
+) -> Iterator[tuple[Pattern, Pattern]]:
+    """Transfers at equal distances, `at_most` if given, as one each with one more dimension.
 
     A transfer costs an issue and its latency, however short; one of more than MERGED_BYTES would
     keep waiting who needs its first bytes only.
@@ -537,7 +544,7 @@ def merge_transfers(pairs: Sequence[tuple[Pattern, Pattern]]) -> Iterator[tuple[
     at = 0
     while at < len(pairs):
         dst, src = pairs[at]
-        most = max(1, MERGED_BYTES // (dst.elements * dst.dtype.bytes))
+        most = at_most or max(1, MERGED_BYTES // (dst.elements * dst.dtype.bytes))
         count, steps = 1, _distance(pairs[at : at + 2])
         while steps and count < most and _distance(pairs[at + count - 1 : at + count + 1]) == steps:
             count += 1
@@ -548,6 +555,12 @@ def merge_transfers(pairs: Sequence[tuple[Pattern, Pattern]]) -> Iterator[tuple[
             )
         yield dst, src
         at += count
+
+
+def _pieces(total: int, size: int) -> Iterator[tuple[int, int]]:
+    """(start, count) of every piece of at most `size`."""
+    for start in range(0, total, size):
+        yield start, min(size, total - start)
 
 
 def _distance(pairs: Sequence[tuple[Pattern, Pattern]]) -> tuple[int, int] | None:

@@ -12,16 +12,22 @@ from glia.compiler import text_of
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from support.hlo_text import entry
 
-DENSE = entry(
-    """
+
+def dense(columns: int) -> bytes:
+    """relu(x @ w) with so many columns, as a module."""
+    return entry(
+        f"""
   x = f32[130,200] parameter(0)
-  w = f32[200,60] parameter(1)
-  product = f32[130,60] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  w = f32[200,{columns}] parameter(1)
+  product = f32[130,{columns}] dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
   zero = f32[] constant(0)
-  zeros = f32[130,60] broadcast(zero), dimensions={}
-  ROOT y = f32[130,60] maximum(product, zeros)
+  zeros = f32[130,{columns}] broadcast(zero), dimensions={{}}
+  ROOT y = f32[130,{columns}] maximum(product, zeros)
 """
-)
+    )
+
+
+DENSE = dense(60)
 
 
 def arrays() -> tuple[np.ndarray, np.ndarray]:
@@ -46,8 +52,9 @@ def test_a_dense_layer_compiles_is_stored_loads_and_runs(target: str, tmp_path: 
 
 
 def test_a_smaller_type_on_the_tensor_engine_is_nearly_as_exact() -> None:
-    x, w = arrays()
-    (y,) = glia.load(glia.compile(DENSE, auto_cast="matmult"))(x, w)
+    x = arrays()[0]
+    w = np.random.default_rng(4).standard_normal((200, 700)).astype(np.float32)  # a cast pays
+    (y,) = glia.load(glia.compile(dense(700), auto_cast="matmult"))(x, w)
     assert 1e-6 < relative_error(y, np.maximum(x @ w, 0)) < 2e-2
 
 

@@ -6,6 +6,7 @@ from glia.isa.kit import Instr
 
 QUEUE_OWNERS = {
     "load": "sync",
+    "reload": "gpsimd",
     "store": "scalar",
     "move": "gpsimd",
 }  # one engine issues each queue, in order

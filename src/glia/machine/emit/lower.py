@@ -101,7 +101,8 @@ class ProgramEmitter:
         if layout is None or layout.memory == "HBM":
             made = self.builder.tile(buffer.name, Memory.HBM, dtype, 1, buffer.elements)
             value = self.program.constants.get(buffer.name)
-            return Source(made, buffer.shape, constant=value)
+            queue = "load" if buffer.role in ("input", "constant") else "reload"
+            return Source(made, buffer.shape, constant=value, queue=queue)
         rows = layout.partition_dim
         dims: list[Dim] = []
         stride = 1

@@ -338,7 +338,7 @@ class NestEmitter(ABC):
             return load
         return replace(
             load,
-            index=self.add_registers(load, QUEUE_OWNERS["load"]),
+            index=self.add_registers(load, QUEUE_OWNERS[self.context.sources[load.buffer].queue]),
             dynamic=(),
         )
 

@@ -44,12 +44,16 @@ GOOD_TURNED_RUN_BYTES = 1024  # contiguous in HBM, of a transfer that transposes
 
 @dataclass(frozen=True)
 class Source:
-    """Where a buffer can be read: its HBM tile and shape, its home in SBUF, its constant value."""
+    """Where a buffer can be read: its HBM tile and shape, its home in SBUF, its constant value.
+
+    `queue` is the one on which it comes from HBM.
+    """
 
     tile: Tile | None
     shape: tuple[int, ...]
     home: Home | None = None
     constant: np.ndarray | None = None
+    queue: str = "load"
 
 
 class Stager:
@@ -181,7 +185,7 @@ class Stager:
                 else:
                     self._copy_on_chip(load, box, source.home, home, point)
         for dst, src in merge_transfers(pairs):
-            self.builder.dma(dst, src, "load")
+            self.builder.dma(dst, src, source.queue)
 
     def _row_blocks(self, box: Box) -> Iterator[tuple[int, int]]:
         return _pieces(box.rows, box.block)

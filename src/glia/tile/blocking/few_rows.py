@@ -14,7 +14,7 @@ from glia.tile.blocking.wide_tiles import can_widen, instruction_width
 from glia.tile.contraction import PARTITIONS, axes_of
 from glia.tile.ir import Load, Nest
 
-TRANSFER_BYTES = 256 * 1024  # of weights, brought in at once
+TRANSFER_BYTES = 1024 * 1024  # of weights, brought in at once
 BANKS = 4  # of PSUM, for the sums of one iteration: as many are left for the next one's
 
 

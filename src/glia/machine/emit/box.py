@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import F32, PRED, TF32, U8, DType
 from glia.machine.emit.layout import AxisRange, Dim, Env
-from glia.tile.contraction import PARTITIONS
+from glia.tile.contraction import PARTITIONS, row_dim
 from glia.tile.ir import Load
 
 GAP_BYTES = 128  # a shorter gap is loaded with what is around it: a descriptor would take longer
@@ -68,9 +68,16 @@ def find_box(
     """
     spans = {a: env.get(a, AxisRange(ZERO, n)) for a, n in extents.items()}
     stepped = {} if least_gap is None else _stepped_dims(load, partition, spans, least_gap)
+    row = spans.get(partition, AxisRange(ZERO, 1))
     index: list[Affine] = []
     dims: list[Dim] = []
+    single = row_dim(load.index, partition, block)
+    in_blocks = _row_blocks(load.index[single], partition, spans, block) if single >= 0 else None
     for position, expression in enumerate(load.index):
+        if position == single and in_blocks is not None:
+            row = in_blocks
+            index.append(Affine.of(partition))
+            continue
         axes = [a for a in expression.variables if a in spans and spans[a].extent > 1]
         others = [a for a in axes if a != partition]
         if partition and expression.coefficient(partition):
@@ -91,16 +98,13 @@ def find_box(
             dims.append(Dim(0, extent, low, dim=position))
             low = low + f"box{position}"
         index.append(low)
-    row = spans.get(partition, AxisRange(ZERO, 1))
     found = tuple(_assign_strides(dims))
     env_of_box = {Box.axis_of(d): AxisRange(d.low if d.axis else ZERO, d.extent) for d in found}
-    single = [d for d, e in enumerate(load.index) if e == Affine.of(partition)] if partition else []
-    mentions = sum(bool(partition and e.coefficient(partition)) for e in load.index)
-    is_plain = len(single) == 1 and mentions == 1
+    mentions = any(partition and e.coefficient(partition) for e in load.index)
     size = min(block, row.extent)
     return Box(
         tuple(index), env_of_box, found, partition if mentions else "",
-        single[0] if is_plain else -1, row.base, row.extent if mentions else size, size,
+        single if in_blocks else -1, row.base, row.extent if mentions else size, size,
     )  # fmt: skip
 
 
@@ -119,6 +123,22 @@ def _stepped_dims(load: Load, partition: str, spans: Env, least_gap: int) -> dic
             found[position] = axes[0]
         run *= _interval(expression, spans)[1]
     return found
+
+
+def _row_blocks(
+    expression: Affine, partition: str, spans: Mapping[str, AxisRange], block: int
+) -> AxisRange | None:
+    """The rows that an index sweeps whose blocks another axis chooses; None if in another order."""
+    blocks = expression - partition
+    row = spans[partition]
+    if not blocks.terms and not blocks.constant:
+        return row
+    moving = [a for a in blocks.variables if a in spans and spans[a].extent > 1]
+    is_whole = row.extent == block and row.base == ZERO
+    if not is_whole or any(blocks.coefficient(a) != block for a in moving) or len(moving) > 1:
+        return None
+    low = blocks.substitute({a: spans[a].base for a in blocks.variables if a in spans})
+    return AxisRange(low, block * (spans[moving[0]].extent if moving else 1))
 
 
 def _interval(expression: Affine, spans: Mapping[str, AxisRange]) -> tuple[Affine, int]:

@@ -310,7 +310,7 @@ class Stager:
         axis = f"box{along}"
         others = [a for a in box.free if a != axis]
         columns = max(GOOD_TURNED_RUN_BYTES // load.dtype.bytes, box.block)
-        rows = max(1, MERGED_BYTES // (columns * load.dtype.bytes))
+        rows = max(columns, MERGED_BYTES // (columns * load.dtype.bytes))
         pieces = -(-box.rows // columns) * -(-box.env[axis].extent // rows)
         pieces *= math.prod(box.env[a].extent for a in others)
         rows *= -(-pieces // MOST_PIECES)

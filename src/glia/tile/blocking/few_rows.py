@@ -36,15 +36,28 @@ def wide_tiles(
         inner = weights.index[-1]
         axis = next(iter(inner.variables), "")
         others = math.prod(extents[a] for a in parallel if a not in axes_of(weights))
-        is_row = inner.terms == ((axis, 1),) and axis in parallel
-        if not is_row or others > PARTITIONS or others >= extents[axis]:
+        own = math.prod(extents[a] for a in parallel if a in axes_of(weights))
+        if inner.terms != ((axis, 1),) or others > PARTITIONS or others >= own:
             continue
         found = dict(tiles)
-        found[axis] = _wide_tile(nest, tiles, axis, axis == rows, weights, arch)
-        if found[axis] > tiles[axis]:
-            found[contract] = _deep_tile(nest, found, axis, contract, weights)
+        if axis == contract:
+            found[axis] = _turned_tile(nest, tiles, axis, weights, arch)
+        elif axis in parallel:
+            found[axis] = _wide_tile(nest, tiles, axis, axis == rows, weights, arch)
+            if found[axis] > tiles[axis]:
+                found[contract] = _deep_tile(nest, found, axis, contract, weights)
+        if found != tiles:
             return found
     return dict(tiles)
+
+
+def _turned_tile(nest: Nest, tiles: Mapping[str, int], axis: str, weights: Load, arch: Arch) -> int:
+    """The extent of a contracted axis along HBM, which is transposed on its way, in packets."""
+    extent = nest.extents[axis]
+    if extent % PARTITIONS or not can_widen(nest, axis):
+        return tiles[axis]
+    run = arch.dma_packet_bytes // weights.dtype.bytes
+    return PARTITIONS * max(1, min(extent, run) // PARTITIONS)
 
 
 def _wide_tile(

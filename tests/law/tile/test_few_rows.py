@@ -32,7 +32,7 @@ def test_weights_move_past_the_few_rows(target: str, rows: int, is_left: bool) -
     assert (found.stationary == "left") == is_left
     columns = nests.buffers[nests.outputs[0]].shape[0 if not is_left else 1]
     assert max(found.tiles.values()) == columns == 1024
-    assert found.tiles[found.contract] == 128
+    assert found.tiles[found.contract] == 512
 
 
 def test_blocks_of_a_product_come_in_one_transfer() -> None:

@@ -276,7 +276,7 @@ class Stager:
             return False
         if box.rows < 16 or load.dtype.bytes not in TRANSPOSABLE_BYTES:
             return False
-        row_axis = self._row_axis(load, box)
+        row_axis = self._row_axis(box)
         if row_axis is None or box.env[f"box{row_axis}"].extent < 8:
             return False
         assert source.tile is not None
@@ -291,13 +291,9 @@ class Stager:
         return is_row_major and run < SHORT_RUN_BYTES
 
     @staticmethod
-    def _row_axis(load: Load, box: Box) -> int | None:
+    def _row_axis(box: Box) -> int | None:
         """The buffer dimension whose rows a transfer that transposes reads: the largest."""
-        plain = [
-            d.dim for d in box.dims
-            if not d.axis and len(load.index[d.dim].terms) == 1
-            and load.index[d.dim].terms[0][1] == 1
-        ]  # fmt: skip
+        plain = [d.dim for d in box.dims if not d.axis]
         return max(plain, key=lambda d: box.env[f"box{d}"].extent, default=None)
 
     def _load_transposed(self, load: Load, box: Box, source: Source, home: Home) -> None:
@@ -305,7 +301,7 @@ class Stager:
 
         Each takes some rows of HBM and enough blocks of columns that its runs there are long.
         """
-        along = self._row_axis(load, box)
+        along = self._row_axis(box)
         assert along is not None and source.tile is not None
         axis = f"box{along}"
         others = [a for a in box.free if a != axis]

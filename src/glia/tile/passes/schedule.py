@@ -31,6 +31,7 @@ from glia.tile.model_families import FAMILIES, ModelFamily
 
 LARGEST_SHARE = 0.3  # of SBUF, for one resident buffer
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
+FINISHING_ENGINES = 2  # the Vector and the Scalar Engine, which read PSUM
 TILES_TO_OVERLAP = 4  # enough for engines and DMA to work on different tiles
 
 
@@ -242,8 +243,12 @@ class NestScheduler:
             result = BufferAccess(nest.target.buffer, nest.target.index)
             moves += self._access_cost(nest, result, rows, tiles)
         later = self._reader_costs(nest.target.buffer, nest.target.index, rows)
-        # products run while operands come; what either does besides decides where that is equal
-        cost = max(busy, moves) + later, busy + moves
+        lanes = min(PARTITIONS, extents.get(rows, 1))
+        results = math.prod(axis.extent for axis in nest.parallel_axes)
+        finish = results / lanes * _operations(nest.finish) / FINISHING_ENGINES
+        # products run while operands come, and are finished while others run; what they take
+        # together decides where the longest is equal
+        cost = max(busy, moves, finish) + later, busy + moves + finish
         blocks = self._blocks(nest, moving, contract, tiles, order)
         return cost, Schedule("tensor", rows, tiles, order, contract, side, tuple(packed), blocks)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from glia.base.dtype import BF16, F16, DType
+from glia.isa.activation import ACTIVATIONS
 from glia.isa.operand import Memory, Pattern
 
 if TYPE_CHECKING:
@@ -29,6 +30,15 @@ def engine_cycles(instr: Instr, arch: Arch) -> float:
     if any(_inner_stride(p) >= arch.strided_access_bytes for p in instr.patterns()):
         return cycles / arch.strided_access_rate
     return cycles
+
+
+def activation_table(instr: Instr) -> str:
+    """The table set an instruction of the Scalar Engine needs loaded, "" for none."""
+    function = getattr(instr, "function", "")
+    if instr.runs_on != "scalar" or function not in ACTIVATIONS:
+        return ""
+    table_set = ACTIVATIONS[function].table_set
+    return "" if table_set == "any" else table_set
 
 
 def _inner_stride(pattern: Pattern) -> int:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from glia.isa.activation import ACTIVATIONS
-from glia.isa.cost import engine_cycles
+from glia.isa.cost import activation_table, engine_cycles
 from glia.isa.instructions.dma import Transfer
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import ENGINES, Instr, is_register
@@ -164,15 +163,6 @@ def _cost_product(cost: Cost, instr: Instr, arch: Arch) -> None:
     part *= arch.tensor_passes.get(stationary.dtype.name, 1.0)
     cost.kind, cost.dtype = "matmul", instr.moving.dtype.name  # type: ignore[attr-defined]
     cost.load = cycles_to_ps(arch.load_stationary_cycles * part, "tensor", arch)
-
-
-def activation_table(instr: Instr) -> str:
-    """The table set an instruction of the Scalar Engine needs loaded, "" for none."""
-    function = getattr(instr, "function", "")
-    if instr.runs_on != "scalar" or function not in ACTIVATIONS:
-        return ""
-    table_set = ACTIVATIONS[function].table_set
-    return "" if table_set == "any" else table_set
 
 
 def cost_transfer(instr: Transfer, arch: Arch) -> TransferCost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from glia.frontend.registry import read_module
 from glia.machine.emit.groups import group as emission
 from glia.machine.emit.refusal import Refusal
 from glia.machine.ir import Loop
-from glia.machine.passes import double_buffer
+from glia.machine.overlap import overlap_plan, reuse_tiles
 from glia.options import CompileOptions
 from glia.sim.order.concurrent import run_concurrently, streams_of
 from glia.sim.run import run
@@ -98,15 +99,36 @@ def test_rows_are_computed_block_by_block(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, stages", [("softmax", 1), ("residual norm", 2), ("halves", 3), ("softmax", 4)]
-)
+    "name, stages, least, room",
+    [
+        ("softmax", 1, 512, 0), ("residual norm", 2, 1, 0), ("halves", 3, 512, 0),
+        ("softmax", 4, 1, 0), ("layernorm", 2, 1, 1400),
+    ],
+)  # fmt: skip
 def test_iterations_overlap_without_races_in_any_number_of_stages(
-    name: str, stages: int, monkeypatch: pytest.MonkeyPatch
+    name: str, stages: int, least: int, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where results take the tiles of operands (from `least` bytes), and in little `room`."""
     monkeypatch.setattr(group_nests, "PARTITIONS", 8)
     monkeypatch.setattr(group_plan, "PARTITIONS", 8)
-    monkeypatch.setattr("glia.machine.passes.stages.MOST_STAGES", stages)
-    monkeypatch.setattr(double_buffer, "interval_ns", lambda loop, _: len(loop.body))
+    monkeypatch.setattr(reuse_tiles, "LEAST_BYTES", least)
+    monkeypatch.setattr(
+        overlap_plan, "_bodies", lambda copier, bodies=overlap_plan._bodies: [*bodies(copier)][-1:]
+    )
+    monkeypatch.setattr(
+        overlap_plan,
+        "find_stages",
+        lambda *of, find=overlap_plan.find_stages: [
+            each for each in find(*of) if each.count == stages
+        ],
+    )
+    monkeypatch.setattr(
+        overlap_plan,
+        "_copies_of",
+        lambda loop, *of, find=overlap_plan._copies_of: find(
+            replace(loop, room=room or loop.room), *of
+        ),
+    )
     function, shapes = ROW_PROGRAMS[name]
     arguments = _arguments(tuple((101, *shape[1:]) if shape[1:] else shape for shape in shapes))
     lowered = jax.jit(function).lower(*arguments)

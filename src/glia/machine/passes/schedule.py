@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from glia.arch import Arch
 from glia.arch.instances import get_target
-from glia.isa.cost import engine_cycles
+from glia.isa.cost import activation_table, engine_cycles
 from glia.isa.instructions.dma import Transfer
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.vector import (
@@ -27,6 +27,7 @@ from glia.isa.operand import Memory, usable_bytes_per_partition
 from glia.machine.footprint import Footprint
 from glia.machine.ir import Loop, Program, Statement, with_blocks
 from glia.machine.legal_instruction import violations
+from glia.machine.overlap.repeated_order import repeated_order
 from glia.machine.queues import stream_of
 from glia.options import CompileOptions
 
@@ -51,7 +52,9 @@ class Task:
     streams: tuple[str, ...]  # the queue or engine of each variant
     durations: tuple[float, ...]  # ns, of each variant
     latency: float  # ns from the end of the instruction to its result being visible
+    table: str = ""  # the activation table that it needs on the Scalar Engine
     successors: list[int] = field(default_factory=list)
+    readers: set[int] = field(default_factory=set)  # the successors that read what it writes
     waiting_for: int = 0
     ready_ns: float = 0.0
     height_ns: float = 0.0  # longest chain of dependents
@@ -60,6 +63,14 @@ class Task:
         """The time at which its operands are ready and one of its engines is free."""
         free = min([free_ns.get(stream, 0.0) for stream in self.streams])
         return free if free > self.ready_ns else self.ready_ns
+
+    def seen_ns(self, follower: Task, stream: str, end: float) -> float:
+        """When a successor may start, if this one ends on a stream at `end`.
+
+        An engine works in order: it only waits for results of its own that it reads.
+        """
+        is_ordered = follower.streams == (stream,) and follower.position not in self.readers
+        return end if is_ordered else end + self.latency
 
 
 def schedule(program: Program, options: CompileOptions) -> Program:
@@ -163,7 +174,11 @@ class Scheduler:
     def _loop_of_copies(self, loop: Loop) -> Loop:
         """A loop of iterations that have tiles of their own."""
         before, self.room = self.room, loop.room
-        body = self.block(loop.body)
+        run = [each for each in loop.body if isinstance(each, Instr)]
+        if len(run) == len(loop.body) <= LONGEST_RUN:
+            body: tuple[Statement, ...] = (*repeated_order(run, loop.variable, self).instructions,)
+        else:
+            body = self.block(loop.body)
         self.room = before
         return replace(loop, body=body, copies=0, room=0)
 
@@ -193,7 +208,9 @@ class Scheduler:
         variants = tuple(self.variants(instruction))
         durations = tuple(self.duration(variant) for variant in variants)
         streams = tuple(map(stream_of, variants))
-        return Task(position, instruction, variants, streams, durations, self.latency(instruction))
+        table = activation_table(instruction)
+        latency = self.latency(instruction)
+        return Task(position, instruction, variants, streams, durations, latency, table)
 
     def duration(self, instruction: Instr) -> float:
         """Nanoseconds for which the instruction occupies its stream."""
@@ -210,6 +227,10 @@ class Scheduler:
         engine = instruction.runs_on
         cycles = arch.latency_cycles.get(engine, 0.0)
         return cycles / arch.clocks_ghz[engine] + arch.semaphore_wake_ns
+
+    def table_load_ns(self, task: Task, table: str) -> float:
+        """Nanoseconds for which the Scalar Engine loads a table before a task, with one loaded."""
+        return self.arch.activation_table_load_ns if task.table not in ("", table) else 0.0
 
     def variants(self, instruction: Instr) -> Iterator[Instr]:
         """The instruction, then its forms on the other engines that give the same result."""
@@ -236,6 +257,7 @@ class Scheduler:
         pressures = [self._pressure(tasks, memory) for memory in RUN_SHARES]
         available = [task.position for task in tasks if not task.waiting_for]
         result = []
+        table = next((task.table for task in tasks if task.table), "")
         while unissued:
             limit = next(iter(unissued)) + self.window
             near = [tasks[position] for position in available if position < limit]
@@ -245,18 +267,25 @@ class Scheduler:
                     fitting = [t for t in fitting if pressure.has_capacity(t.position)]
             task = min(
                 fitting or [tasks[next(iter(unissued))]],  # the oldest: it frees tiles soonest
-                key=lambda t: (t.earliest_start(free_ns), -t.height_ns, t.position),
+                key=lambda t: (
+                    t.earliest_start(free_ns) + self.table_load_ns(t, table),
+                    -t.height_ns,
+                    t.position,
+                ),
             )
             available.remove(task.position)
             for pressure in pressures:
                 pressure.issue(task.position)
             del unissued[task.position]
             chosen, end = _fastest_variant(task, free_ns)
+            end += self.table_load_ns(task, table)
+            table = task.table or table
             free_ns[task.streams[chosen]] = end
             result.append(task.variants[chosen])
             for successor in task.successors:
                 follower = tasks[successor]
-                follower.ready_ns = max(follower.ready_ns, end + task.latency)
+                seen = task.seen_ns(follower, task.streams[chosen], end)
+                follower.ready_ns = max(follower.ready_ns, seen)
                 follower.waiting_for -= 1
                 if not follower.waiting_for:
                     available.append(successor)
@@ -361,6 +390,7 @@ def _add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) -
     last_register_user = -1
     for task in tasks:
         predecessors: set[int] = set()
+        writers: set[int] = set()
         instruction = task.instruction
         if instruction.uses_registers:
             if last_register_user >= 0:
@@ -385,8 +415,16 @@ def _add_dependencies(tasks: list[Task], aliases: Mapping[str, Sequence[str]]) -
                 for position, wrote, _ in accesses.get(name, ())
                 if is_write or wrote
             )
+            if not is_write:
+                writers.update(
+                    position
+                    for position, wrote, other in known
+                    if wrote and position < task.position and footprint.may_overlap(other)
+                )
             known.append((task.position, is_write, footprint))
         predecessors.discard(task.position)
         for position in predecessors:
             tasks[position].successors.append(task.position)
+        for position in writers & predecessors:
+            tasks[position].readers.add(task.position)
         task.waiting_for = len(predecessors)

@@ -3,8 +3,8 @@
 Engines run their instructions in order. Where a loop's body is the whole of an iteration, an engine
 that ends an iteration waits for the first results of the next. So the body is cut into stages by
 the time at which its operands allow an instruction to start: in each step the loop does the first
-stage of one iteration, the second of the one before, and so on. Every tile that an instruction of
-another stage accesses has a copy for each iteration that has begun.
+stage of one iteration, the second of the one before, and so on. A tile that several stages access
+has as many copies as iterations use it at once, or more.
 """
 
 from __future__ import annotations
@@ -13,39 +13,43 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 
-from glia.base.affine import Affine
-from glia.isa.instructions.dma import Transfer
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
-from glia.machine.instruction_rewriting import substitute_instruction
-from glia.machine.ir import Loop
 from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT, round_up
 from glia.machine.passes.schedule import Scheduler, Task
 
-MOST_STAGES = 4
-REPETITIONS = 4  # of a loop's body, after which its iterations follow each other evenly
+MOST_STAGES = 5
 
 
 @dataclass(frozen=True)
 class Stages:
-    """The stage of each instruction, the tiles that instructions of several stages access.
+    """The stage of each instruction of a body, and what its own tiles take of SBUF.
 
-    `copy_bytes` is what an iteration's own tiles take, per partition of SBUF.
+    `spans` is by own tile the number of stages from its first access to its last, `tile_bytes` what
+    one copy of it takes per partition. `within_bytes` is the most that those which one stage
+    accesses take at once.
     """
 
     of: tuple[int, ...]
     count: int
-    crossing: frozenset[str]
-    copy_bytes: int
+    spans: Mapping[str, int]
+    tile_bytes: Mapping[str, int]
+    within_bytes: int
+
+    @property
+    def crossing(self) -> frozenset[str]:
+        """The tiles that several stages access."""
+        return frozenset(name for name, span in self.spans.items() if span)
 
 
 def find_stages(
-    body: Sequence[Instr], private: Set[str], tiles: dict[str, Tile], scheduler: Scheduler
+    body: Sequence[Instr], private: Set[str], tiles: Mapping[str, Tile], scheduler: Scheduler
 ) -> list[Stages]:
-    """Ways to cut a body whose iterations share no tile but those in `private`, most stages first.
+    """Ways to cut a body whose iterations share no tile but those in `private`.
 
-    The last is one stage. What iterations share and one of them writes is accessed in one stage,
-    and so is a tile of PSUM, which has no room for those of several iterations.
+    The first is one stage, the last has the most. What iterations share and one of them writes is
+    accessed in one stage, and so is a tile of PSUM, which has no room for those of several
+    iterations.
     """
     tasks = scheduler.tasks(body)
     starts = _earliest_starts(tasks)
@@ -53,16 +57,11 @@ def find_stages(
     on_chip = {name for name in private if tiles[name].memory is not Memory.PSUM}
     shared = _shared_accesses(body, on_chip)
     found = []
-    for count in range(MOST_STAGES if _may_interleave(body) else 1, 0, -1):
+    for count in range(1, 1 + (MOST_STAGES if _may_interleave(body) else 1)):
         stages = [min(count - 1, int(start * count / end)) for start in starts]
         _unify(stages, shared, tasks)
         if max(stages) == count - 1:
-            uses = _uses(body, private)
-            crossing = frozenset(
-                name for name, at in uses.items() if len({stages[position] for position in at}) > 1
-            )
-            copy_bytes = _copy_bytes(len(body), uses, crossing, tiles)
-            found.append(Stages(tuple(stages), count, crossing, copy_bytes))
+            found.append(_stages(stages, _uses(body, private), tiles))
     return found
 
 
@@ -122,44 +121,18 @@ def _uses(body: Sequence[Instr], private: Set[str]) -> dict[str, list[int]]:
     return uses
 
 
-def _copy_bytes(
-    length: int, uses: Mapping[str, Sequence[int]], crossing: Set[str], tiles: Mapping[str, Tile]
-) -> int:
-    """Bytes of tiles that live across stages, and the most of others that are live at once."""
-    held, changes = 0, [0] * (length + 1)
+def _stages(
+    of: Sequence[int], uses: Mapping[str, Sequence[int]], tiles: Mapping[str, Tile]
+) -> Stages:
+    """The cut with what it needs of SBUF, from the instructions that use each tile."""
+    spans, tile_bytes = dict[str, int](), dict[str, int]()
+    changes = [0] * (len(of) + 1)
     for name, positions in uses.items():
-        if tiles[name].memory is not Memory.SBUF:
-            continue
-        needed = round_up(tiles[name].bytes_per_partition, ON_CHIP_ALIGNMENT)
-        if name in crossing:
-            held += needed
-        else:
+        at = [of[position] for position in positions]
+        in_sbuf = tiles[name].memory is Memory.SBUF
+        needed = round_up(tiles[name].bytes_per_partition, ON_CHIP_ALIGNMENT) if in_sbuf else 0
+        spans[name], tile_bytes[name] = max(at) - min(at), needed
+        if not spans[name]:
             changes[positions[0]] += needed
             changes[positions[-1] + 1] -= needed
-    return held + max(accumulate(changes))
-
-
-def interval_ns(loop: Loop, scheduler: Scheduler) -> float:
-    """The time from one iteration of a loop to the next, once it is under way; an estimate.
-
-    The body is ordered and run a few times, each engine and all of DMA doing one thing at a time.
-    """
-    ordered = scheduler.run([each for each in loop.body if isinstance(each, Instr)])
-    runs = [
-        substitute_instruction(each, {}, {loop.variable: Affine((), run)})
-        for run in range(REPETITIONS)
-        for each in ordered
-    ]
-    tasks = scheduler.tasks(runs)
-    free_ns: dict[str, float] = {}
-    ends = [0.0]
-    for task in tasks:
-        stream = "dma" if isinstance(task.instruction, Transfer) else task.streams[0]
-        end = max(free_ns.get(stream, 0.0), task.ready_ns) + task.durations[0]
-        free_ns[stream] = end
-        for successor in task.successors:
-            after = tasks[successor]
-            after.ready_ns = max(after.ready_ns, end + task.latency)
-        if task.position % len(ordered) == len(ordered) - 1:
-            ends.append(max(free_ns.values()))
-    return ends[-1] - ends[-2]
+    return Stages(tuple(of), max(of) + 1, spans, tile_bytes, max(accumulate(changes)))

@@ -13,6 +13,7 @@ from glia.compiler import compile_graph
 from glia.conformance.stablehlo.compare import ulp_difference
 from glia.graph.ir import Graph, Parameter, TensorType
 from glia.graph.ops import Map
+from glia.graph.rules.constructors import splat
 from glia.options import CompileOptions
 from glia.runtime.model import load
 
@@ -51,6 +52,21 @@ def test_quotients_by_numbers_without_a_finite_reciprocal(target: str) -> None:
     with np.errstate(all="ignore"):
         wanted = arrays[0] / arrays[1]
     assert ulp_difference(found, wanted).max() <= 4
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_quotients_by_roots_that_are_surely_positive(target: str) -> None:
+    sizes = 2.0 ** np.linspace(-140, 127, 96)
+    a, v = np.meshgrid(np.append(sizes, 0.0), np.append(sizes, [0.0, np.inf, np.nan, -1.0]))
+    arrays = [a.astype(np.float32), v.astype(np.float32)]
+    x, y = (Parameter(i, TensorType(F32, a.shape), f"input{i}") for i in range(2))
+    divisor = Map("add", (Map("sqrt", (y,)), splat(1e-8, F32, a.shape)))
+    graph = Graph("quotients", (x, y), (Map("divide", (x, divisor)),))
+    (found,) = run(graph, arrays, target)
+    with np.errstate(all="ignore"):
+        wanted = arrays[0] / (np.sqrt(arrays[1]) + np.float32(1e-8))
+    is_normal = ~(np.abs(wanted) < 2.0**-126)  # the engines' products below are flushed or rounded
+    assert ulp_difference(found[is_normal], wanted[is_normal]).max() <= 5
 
 
 @pytest.mark.parametrize("target", COMPILED_TARGETS)

@@ -16,6 +16,7 @@ from glia.tile.evaluate import evaluate
 from glia.tile.ir import Apply, Axis, Buffer, Expr, Literal, Load, Nest, Program, Store
 from glia.tile.passes.expand_scalars import expand_scalars
 from glia.tile.passes.scalar_terms import EQUATIONS, is_direct
+from glia.tile.passes.value_bounds import value_bounds
 
 Array = np.ndarray[Any, Any]
 INTEGERS = (S32, U32, S16, U16, S8, U8)
@@ -218,3 +219,31 @@ def test_every_function_is_direct_or_has_an_equation(function: str) -> None:
         if dtype.kind in FUNCTIONS[function].kinds and FUNCTIONS[function].result != "complex":
             has_equation = (function, family) in EQUATIONS
             assert has_equation or is_direct(function, dtype) or function in ("real", "imag")
+
+
+BOUNDED = ("square", "abs", "sqrt", "exp", "logistic", "tanh", "erf")
+OF_TWO = ("add", "subtract", "multiply", "maximum", "minimum")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_values_lie_in_their_bounds(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    at = (Affine.of("i"),)
+    parts: list[Expr] = [Load(f"x{n}", F32, at) for n in range(2)]
+    parts += [Literal(float(np.float32(each)), F32) for each in random.normal(0, 3, 3)]
+    for _ in range(8):
+        args = tuple(parts[n] for n in random.integers(0, len(parts), 2))
+        name = str(random.choice([*BOUNDED, *OF_TWO]))
+        parts.append(Apply(name, args[:1] if name in BOUNDED else args, F32))
+    arrays = [floats(3.3e38, seed), np.roll(floats(100.0, seed), 7)]
+    buffers = {f"x{n}": Buffer(f"x{n}", F32, (512,), "input") for n in range(2)}
+    buffers["y"] = Buffer("y", F32, (512,), "output")
+    arrays = [np.nan_to_num(each, posinf=1.0, neginf=-1.0) for each in arrays]
+    is_finite = np.ones(512, bool)
+    for part in parts[5:]:
+        nest = Nest("n", (Axis("i", 512),), part, Store("y", at))
+        value = evaluate(Program("p", buffers, (nest,), ("x0", "x1"), ("y",)), arrays)[0]
+        low, high = value_bounds(part)
+        is_finite &= np.isfinite(value)
+        number = value[is_finite]
+        assert ((low <= number) & (number <= high)).all(), part

@@ -9,12 +9,16 @@ from itertools import pairwise
 import numpy as np
 
 from glia.base.dtype import BF16, F16, F32, S32, U32, DType
+from glia.isa.activation import ACTIVATIONS
 from glia.isa.alu import COMPARISONS
 from glia.tile.ir import Literal
 from glia.tile.passes.scalar_terms import Term, equation
+from glia.tile.passes.value_bounds import value_bounds
 
 WHOLE_FROM = 2.0**23  # every f32 of at least this magnitude is a whole number
 SIGN_BIT = 0x80000000
+LEAST_DIVISOR = 2.0**-100  # of which the reciprocal surely does not overflow
+LEAST_RSQRT, MOST_RSQRT = ACTIVATIONS["rsqrt"].low, ACTIVATIONS["rsqrt"].high
 LARGE_ANGLE = 1e5  # from here on multiples of pi are not taken off by parts
 TURNS = (  # 1 / 2 pi in words of 32 bits, of which the first has weight 2^-24
     0x0028BE60, 0xDB939105, 0x4A7F09D5, 0xF47D4D37, 0x7036D8A5, 0x664F10E4,
@@ -80,12 +84,17 @@ def round_nearest_away(x: Term) -> Term:
 def divide(a: Term, b: Term) -> Term:
     """a * (1 / b): within 1.5 ulp, and one reciprocal for all elements that share b.
 
-    A divisor whose reciprocal would overflow is lifted before and the quotient after.
+    A divisor whose reciprocal could overflow is lifted before and the quotient after. One that is
+    different for each element, and surely in the range of the engines' table of 1 / sqrt(b), is
+    divided by as that squared, within 4 ulp: in float32 a reciprocal takes as long as eight.
     """
-    least = 2.0**-100
-    if isinstance(b.expression, Literal) and abs(b.expression.value) >= least:
+    low, high = value_bounds(b.expression)
+    if b.builder.is_whole(b.expression) and low >= LEAST_RSQRT and high <= MOST_RSQRT:
+        root = b.apply("rsqrt")
+        return a * root.apply("square")
+    if low >= LEAST_DIVISOR or high <= -LEAST_DIVISOR:
         return a * b.apply("reciprocal")
-    lift = (abs(b) < least).to(F32) * (1 / least) + 1.0
+    lift = (abs(b) < LEAST_DIVISOR).to(F32) * (1 / LEAST_DIVISOR) + 1.0
     return (a * (b * lift).apply("reciprocal")) * lift
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from glia.options import CompileOptions
-from glia.tile.ir import Apply, Expr, Nest, Program
+from glia.tile.ir import Apply, Expr, Index, Load, Nest, Program
 from glia.tile.nest_rewriting import map_nests
 from glia.tile.passes import equations_float
 from glia.tile.passes import equations_integer as equations_integer  # registers its equations
@@ -24,17 +26,39 @@ def expand_scalars(program: Program, options: CompileOptions | None = None) -> P
 
 
 def _expand_nest(nest: Nest) -> Nest:
-    expander = _Expander()
+    expander = _Expander(partial(_is_whole, nest))
     body = expander.expand(nest.body).expression
     finish = nest.finish and expander.expand(nest.finish).expression
     return replace(nest, body=body, finish=finish)
 
 
+def _is_whole(nest: Nest, expression: Expr) -> bool:
+    """Whether an expression varies along all axes of a nest, of which there are several."""
+    names = {axis.name for axis in nest.axes if axis.extent > 1}
+    if len(names) < 2:
+        return False
+    seen: set[int] = set()
+    waiting: list[Expr] = [expression]
+    while waiting and names:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Apply):
+            waiting.extend(part.args)
+        elif isinstance(part, Load):
+            for index in part.index:
+                names.difference_update(index.variables)
+        elif isinstance(part, Index):
+            names.difference_update(part.expression.variables)
+    return not names
+
+
 class _Expander:
     """Expands bottom-up, each object once."""
 
-    def __init__(self) -> None:
-        self.builder = TermBuilder()
+    def __init__(self, is_whole: Callable[[Expr], bool]) -> None:
+        self.builder = TermBuilder(is_whole)
         self._done: dict[int, tuple[Expr, Term]] = {}
 
     def expand(self, expression: Expr) -> Term:

@@ -66,9 +66,14 @@ def _instruction_functions() -> frozenset[tuple[str, str]]:
 
 
 class TermBuilder:
-    """Builds expressions of functions that engines have; equal expressions are one object."""
+    """Builds expressions of functions that engines have; equal expressions are one object.
 
-    def __init__(self) -> None:
+    `is_whole` says whether an expression has a value of its own for every element of a large
+    result: a whole tile takes time that a column of a tile does not.
+    """
+
+    def __init__(self, is_whole: Callable[[Expr], bool] = lambda _: False) -> None:
+        self.is_whole = is_whole
         self._known: dict[tuple[object, ...], Expr] = {}
 
     def intern(self, expression: Expr) -> Expr:

@@ -1,0 +1,85 @@
+"""Bounds of what a scalar expression can be, from the functions and constants in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from glia.tile.ir import Apply, Expr, Literal
+
+Bounds = tuple[float, float]
+ANY_NUMBER: Bounds = (-math.inf, math.inf)
+DEEPEST = 24  # functions inside each other that are looked at
+ROUNDING = 2.0**-6  # of a bound: more than any float format here may round it
+
+
+def value_bounds(expression: Expr, depth: int = DEEPEST) -> Bounds:
+    """Numbers between which the values of a float expression lie.
+
+    Of those for which nothing in it is infinite or NaN.
+    """
+    if isinstance(expression, Literal):
+        return float(expression.value), float(expression.value)
+    if not isinstance(expression, Apply) or not depth or not expression.dtype.is_float:
+        return ANY_NUMBER
+    rule = _RULES.get(expression.function)
+    args = expression.args[1:] if expression.function == "select" else expression.args
+    if rule is None or not all(each.dtype.is_float for each in args):
+        return ANY_NUMBER
+    with np.errstate(all="ignore"):
+        low, high = rule(*(value_bounds(each, depth - 1) for each in args))
+    if math.isnan(low) or math.isnan(high):
+        return ANY_NUMBER
+    return low - abs(low) * ROUNDING, high + abs(high) * ROUNDING
+
+
+def _add(a: Bounds, b: Bounds) -> Bounds:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _multiply(a: Bounds, b: Bounds) -> Bounds:
+    corners = [0.0 if 0.0 in (x, y) else x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _square(a: Bounds) -> Bounds:
+    return _nonnegative(a, lambda x: x * x)
+
+
+def _abs(a: Bounds) -> Bounds:
+    return _nonnegative(a, lambda x: x)
+
+
+def _nonnegative(a: Bounds, of_magnitude: Callable[[float], float]) -> Bounds:
+    """An even function that grows with the magnitude."""
+    least = 0.0 if a[0] <= 0 <= a[1] else min(abs(a[0]), abs(a[1]))
+    return of_magnitude(least), of_magnitude(max(abs(a[0]), abs(a[1])))
+
+
+def _sqrt(a: Bounds) -> Bounds:
+    largest = min(max(a[1], 0.0), float(np.finfo(np.float32).max))
+    return math.sqrt(max(a[0], 0.0)), math.sqrt(largest)
+
+
+def _exp(a: Bounds) -> Bounds:
+    return 0.0 if a[0] < -80 else float(np.exp(a[0])), float(np.exp(a[1]))
+
+
+_RULES: dict[str, Callable[..., Bounds]] = {
+    "add": _add,
+    "subtract": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "multiply": _multiply,
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "select": lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
+    "convert": lambda a: a,
+    "square": _square,
+    "abs": _abs,
+    "sqrt": _sqrt,
+    "exp": _exp,
+    "logistic": lambda _: (0.0, 1.0),
+    "tanh": lambda _: (-1.0, 1.0),
+    "erf": lambda _: (-1.0, 1.0),
+}

@@ -108,6 +108,43 @@ def test_a_stem_is_packed_and_rows_that_a_step_skips_are_not_loaded() -> None:
     assert loaded <= x.nbytes * 7 / 2 * 4
 
 
+def test_many_channels_fill_the_rows_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def look(ways: list[tuple[str, dict[str, int]]]) -> list[tuple[str, dict[str, int]]]:
+        seen.extend(ways)
+        return ways
+
+    _compiled(Case((1, 160, 6, 6), (4, 160, 3, 3)), "trn2", look, monkeypatch)
+    assert seen
+    assert all(not packed for _, packed in seen)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_only_the_border_of_an_image_is_filled(target: str) -> None:
+    case = Case((1, 128, 20, 20), (8, 128, 3, 3), padding=((1, 1), (1, 1)))
+    x, kernel = _inputs(case)
+    neff = glia.compile(jax.jit(partial(case, kernel=kernel)).lower(x), target=target)
+    filled = [i.dst for i in neff.programs[0].instructions() if i.mnemonic() == "memset"]
+    assert sum(each.free for each in filled) == 22 * 22 - 20 * 20
+    (found,) = glia.load(neff)(x)
+    np.testing.assert_allclose(found, case(x, kernel), rtol=1e-4, atol=1e-3)
+
+
+def test_a_reshape_of_channels_leaves_the_convolution_whole() -> None:
+    case = Case((1, 64, 5, 5), (64, 64, 1, 1))
+    x, kernel = _inputs(case)
+
+    def grouped(x: Any) -> Any:
+        return case(x, kernel).reshape(1, 16, 100).sum(-1)
+
+    neff = glia.compile(jax.jit(grouped).lower(x), target="trn2")
+    products = [i for i in neff.programs[0].instructions() if i.mnemonic() == "nc_matmul"]
+    assert {each.dst.partitions for each in products} == {64}
+    (found,) = glia.load(neff)(x)
+    np.testing.assert_allclose(found, grouped(x), rtol=1e-4, atol=1e-3)
+
+
 def test_a_box_leaves_out_what_lies_between_steps() -> None:
     load = Load("x", F32, (Affine.of("r") * 4, Affine.of("c")))
     extents = {"r": 8, "c": 32}

@@ -23,6 +23,14 @@ from glia.isa.operand import Memory, Pattern, Tile, whole_tile
 from glia.isa.rules import start_partition_holds
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import GAP_BYTES, Box, storage_dtype
+from glia.machine.emit.clipping import (
+    is_inside,
+    join_values,
+    overlap,
+    parts_around,
+    range_in_bounds,
+    values_inside,
+)
 from glia.machine.emit.constant_order import pack
 from glia.machine.emit.layout import (
     AxisRange,
@@ -36,6 +44,7 @@ from glia.machine.emit.refusal import Refusal
 from glia.tile.contraction import PARTITIONS, TRANSPOSABLE_BYTES
 from glia.tile.ir import Load
 
+MOST_PARTS_AROUND = 4  # boxes in a tile of which only what is outside is filled
 MERGED_BYTES = 1 << 18  # of one transfer that stands for several
 MOST_PIECES = 64  # of one box, where that takes no larger transfers than a box can be
 SHORT_RUN_BYTES = 64  # below this a DMA copies elements one by one, and one that transposes none
@@ -78,7 +87,7 @@ class Stager:
                 self._copy_packed(home, packed)
                 return home
         if self._is_clipped(load, box):
-            self._fill(home, load.fill)
+            self._fill(home, [(load, box)])
         self._move(load, box, source, home, partitions)
         return home
 
@@ -100,7 +109,7 @@ class Stager:
                 self._copy_packed(whole, packed)
                 return whole
         if any(self._is_clipped(*part) for part in parts):
-            self._fill(whole, load.fill)
+            self._fill(whole, parts)
         for number, (each, box) in enumerate(parts):
             low = box.low - number * first.block
             self._move(each, box, source, replace(whole, dims=box.dims, low=low), first.block)
@@ -139,9 +148,49 @@ class Stager:
         dims = ((packed.dims[0][0], home.tile.partitions), packed.dims[1])
         self.builder.dma(whole_tile(home.tile), replace(packed, dims=dims), "load")
 
-    def _fill(self, home: Home, value: float | int) -> None:
-        filled, loc = whole_tile(home.tile), self.builder.loc
-        self.builder.emit(Memset(dst=filled, value=value, on="gpsimd", loc=loc))
+    def _fill(self, home: Home, parts: Sequence[tuple[Load, Box]]) -> None:
+        """Write what loads have outside of their guards, around all that is inside for each part.
+
+        Everything is filled where what is inside is no box, as where rows are clipped.
+        """
+        whole, inside = whole_tile(home.tile), self._inside_of_all(parts)
+        for filled in [whole] if inside is None else parts_around(whole, parts[0][1], inside):
+            fill, loc = parts[0][0].fill, self.builder.loc
+            self.builder.emit(Memset(dst=filled, value=fill, on="gpsimd", loc=loc))
+
+    def _inside_of_all(self, parts: Sequence[tuple[Load, Box]]) -> dict[str, range] | None:
+        """By box axis that a guard clips, the positions inside for all parts; None for no box."""
+        inside: dict[str, range] = {}
+        if len(parts) > MOST_PARTS_AROUND:
+            return None
+        for load, box in parts:
+            found = self._inside_of_dims(load, box)
+            if found is None or box.blocks > 1:
+                return None
+            for axis, values in found.items():
+                inside[axis] = overlap(inside.get(axis, values), values)
+        return inside
+
+    def _inside_of_dims(self, load: Load, box: Box) -> dict[str, range] | None:
+        """By box axis that a guard clips, the positions inside; None where rows are clipped."""
+        found: dict[str, range] = {}
+        dims = {box.axis_of(dim): dim for dim in box.dims}
+        for position, extent in self._clipped_dims(load, box):
+            expression = box.index[position]
+            along = [a for a in expression.variables if a in dims and dims[a].extent > 1]
+            if len(along) != 1:
+                return None
+            axis = along[0]
+            if box.partition and expression.coefficient(box.partition):
+                values = values_inside(box, axis, {position: extent})
+            else:
+                spans = {a: box.env[a] for a in dims}
+                first = AxisRange(box.low, 1)
+                span = range_in_bounds(expression, axis, spans | {box.partition: first}, extent)
+                start = (span.base - box.env[axis].base).constant if span else 0
+                values = range(start, start + span.extent) if span else range(0)
+            found[axis] = overlap(found.get(axis, values), values)
+        return found
 
     def _is_clipped(self, load: Load, box: Box) -> bool:
         return any(True for _ in self._clipped_dims(load, box))
@@ -203,7 +252,7 @@ class Stager:
         ]  # fmt: skip
         choices = [[(v, 1) for v in range(box.env[a].extent)] for a in coupled]
         if len(coupled) == 1:
-            choices = [_with_joined(choices[0], _values_inside(box, coupled[0], clipped))]
+            choices = [join_values(choices[0], values_inside(box, coupled[0], clipped))]
         for values in product(*choices):
             fixed = {
                 a: AxisRange(box.env[a].base + v, n)
@@ -227,7 +276,7 @@ class Stager:
         for position, extent in clipped.items():
             expression = box.index[position]
             moving = [a for a in expression.variables if a in spans and spans[a].extent > 1]
-            if len(moving) > 1 and _is_inside(expression, spans, extent):
+            if len(moving) > 1 and is_inside(expression, spans, extent):
                 continue
             if not moving:
                 value = expression.substitute({a: s.base for a, s in spans.items()})
@@ -236,7 +285,7 @@ class Stager:
                 continue
             if len(moving) != 1:
                 raise Refusal(f"a guard is over several axes at once: {expression}")
-            inside = _range_in_bounds(expression, moving[0], spans, extent)
+            inside = range_in_bounds(expression, moving[0], spans, extent)
             if inside is None:
                 return None
             spans[moving[0]] = inside
@@ -465,40 +514,6 @@ class Stager:
                 self.builder.emit(NcTranspose(dst=turned, data=part, on="vector", loc=loc))
 
 
-def _values_inside(box: Box, axis: str, clipped: Mapping[int, int]) -> range:
-    """The values of an axis, from its first, at which no guard clips a row of the box."""
-    first, last = 0, box.env[axis].extent
-    for position, extent in clipped.items():
-        expression = box.index[position]
-        step = expression.coefficient(axis)
-        if not step:
-            continue
-        if step < 0:
-            return range(0)
-        rows = {box.partition: box.rows, axis: 1}
-        lows = {axis: box.env[axis].base + axis, box.partition: box.low + box.partition}
-        low, high = expression.substitute(lows).bounds(rows)
-        first, last = max(first, -(low // step)), min(last, (extent - 1 - high) // step + 1)
-    return range(first, last)
-
-
-def _is_inside(expression: Affine, spans: Mapping[str, AxisRange], extent: int) -> bool:
-    """Whether 0 <= expression < extent for all values of the axes; False where loops decide."""
-    start = expression.substitute({a: s.base for a, s in spans.items()})
-    if not start.is_constant:
-        return False
-    steps = [c * (spans[a].extent - 1) for a, c in expression.terms if a in spans]
-    low, high = (sum(bound(0, step) for step in steps) for bound in (min, max))
-    return start.constant + low >= 0 and start.constant + high < extent
-
-
-def _with_joined(single: list[tuple[int, int]], inside: range) -> list[tuple[int, int]]:
-    """(first, count) of values by themselves, with those of a range joined."""
-    if not inside:
-        return single
-    return [*single[: inside.start], (inside.start, len(inside)), *single[inside.stop :]]
-
-
 def _part(pattern: Pattern, row: int, rows: int, column: int, columns: int) -> Pattern:
     """The block of a pattern [P, F], which has one free dimension, that begins at (row, column)."""
     (over, _), (step, _) = pattern.dims
@@ -515,22 +530,6 @@ def _as_float(pattern: Pattern) -> Pattern:
     if pattern.dtype.is_float:
         return pattern
     return replace(pattern, dtype=F32 if pattern.dtype.bytes == 4 else BF16)
-
-
-def _range_in_bounds(
-    expression: Affine, axis: str, spans: Mapping[str, AxisRange], extent: int
-) -> AxisRange | None:
-    """The range of `axis` where 0 <= expression < extent; all other axes have one value."""
-    coefficient = expression.coefficient(axis)
-    span = spans[axis]
-    start = expression.substitute({a: s.base for a, s in spans.items()})
-    if not start.is_constant:
-        raise Refusal(f"a guard depends on a loop: {start}")
-    first, count = 0, span.extent
-    values = [v for v in range(first, count) if 0 <= start.constant + coefficient * v < extent]
-    if not values:
-        return None
-    return AxisRange(span.base + values[0], values[-1] - values[0] + 1)
 
 
 def merge_transfers(

@@ -116,6 +116,7 @@ def _remaining_dims(rank: int, *used: tuple[int, ...]) -> list[int]:
 class ConvolutionValue(ReductionValue):
     """sum over features and window of x * kernel, with guards where the window leaves x."""
 
+    keeps_axes = True
     node: ops.Convolution
 
     def __init__(

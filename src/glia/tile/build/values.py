@@ -50,6 +50,7 @@ class DeferredValue:
     is_view = False  # `at` gives a load without guards
     is_work = False  # an engine computes every element
     is_reduction = False  # becomes the nest of its reader
+    keeps_axes = False  # a reduction that is not to be computed over parts of its axes
     needs_buffer = False  # has no expression of its own
     has_several_readers = False
     parts: tuple[DeferredValue, ...] = ()  # the values that `at` reads
@@ -297,7 +298,25 @@ class BroadcastValue(MovementValue):
 
 
 class ReshapeValue(MovementValue):
-    """A reshape; where its index map is not affine, the source is materialised in one dimension."""
+    """A reshape; where its index map is not affine, the source is materialised in one dimension.
+
+    A convolution keeps its own axes: split, its channels would be few rows for the PE.
+    """
+
+    def __init__(self, block: NestBlock, node: Node, source: DeferredValue) -> None:
+        super().__init__(block, node, source)
+        pending = source.pending_reduction
+        if pending is not None and pending.keeps_axes and self._splits_or_joins():
+            source.materialise_work()
+
+    def _splits_or_joins(self) -> bool:
+        """Whether dimensions of several elements are no longer what they were."""
+        groups = reshape_groups(self.source.shape, self.shape)
+        return any(
+            sum(self.source.shape[d] > 1 for d in left) > 1
+            or sum(self.shape[d] > 1 for d in right) > 1
+            for left, right in groups
+        )
 
     def source_index(self, nest: NestBuilder, index: Index) -> Index:
         source, result = self.source.shape, self.shape

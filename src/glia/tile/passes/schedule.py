@@ -217,7 +217,7 @@ class NestScheduler:
         for axis in _innermost_first(columns, nest.target.index):
             if dims == FREE_DIMS - 1 and extents[axis] > 1:
                 break
-            tiles[axis] = max(1, min(extents[axis], capacity))
+            tiles[axis] = -(-extents[axis] // -(-extents[axis] // max(1, capacity)))
             capacity //= tiles[axis]
             dims += extents[axis] > 1
         width = math.prod(tiles[a] for a in columns)
@@ -322,7 +322,8 @@ class NestScheduler:
             step = abs(expression.coefficient(swept[0])) if len(swept) == 1 else 1
             if run > 1:
                 elements /= step
-            run *= extent if run == 1 and contract not in expression.variables else 1
+            is_swept = not on_rows.keys() >= set(expression.variables)
+            run *= extent if run == 1 and is_swept and contract not in expression.variables else 1
         run_bytes = run * buffer.dtype.bytes
         ns_per_run = run_bytes / arch.dma_bytes_per_ns + arch.dma_descriptor_ns
         together = PARTITIONS // arch.dma_engines
@@ -368,7 +369,8 @@ def ways_on_rows(nest: Nest, operands: tuple[Load, Load]) -> list[tuple[str, dic
     ways = [(longest, packed) for packed in packings(nest, longest)]
     for axis in nest.reduced_axes:
         if axis.name not in swept and all(_is_window(load, axis.name) for load in operands):
-            ways += [(axis.name, packed) for packed in packings(nest, axis.name) if packed]
+            found = packings(nest, axis.name)
+            ways += [(axis.name, p) for p in found if p.get(longest) == nest.extents[longest]]
     return ways
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from glia.base.affine import Affine
+from glia.base.dtype import DType
 from glia.tile.ir import (
+    Accumulator,
     Apply,
     Branch,
     Call,
@@ -72,6 +74,27 @@ def map_leaves(expression: Expr, change: Callable[[Expr], Expr]) -> Expr:
         return found
 
     return visit(expression)
+
+
+def rounded_total(finish: Expr, dtype: DType) -> Expr | None:
+    """What is computed of a total rounded to a dtype; None where the exact total is read too."""
+    is_exact_read = False
+
+    def visit(part: Expr) -> Expr:
+        nonlocal is_exact_read
+        if isinstance(part, Apply):
+            is_rounded = part.function == "convert" and part.dtype is dtype
+            if is_rounded and isinstance(part.args[0], Accumulator):
+                return done.setdefault(id(part), Accumulator(dtype))
+            if id(part) not in done:
+                done[id(part)] = replace(part, args=tuple(visit(arg) for arg in part.args))
+            return done[id(part)]
+        is_exact_read |= isinstance(part, Accumulator)
+        return part
+
+    done: dict[int, Expr] = {}
+    rounded = visit(finish)
+    return None if is_exact_read else rounded
 
 
 def _substitute_leaf(expression: Expr, values: Mapping[str, Affine]) -> Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from glia.base.dtype import F32, DType
+from glia.base.dtype import BF16, F32, DType
 from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
 from glia.isa.kit import Instr
 from glia.isa.operand import Dims, Memory, Pattern, merged, whole_tile
@@ -16,7 +16,10 @@ from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
 from glia.machine.emit.row_sums import sum_row
 from glia.machine.emit.selection import Selector
-from glia.tile.ir import Accumulator, Apply
+from glia.tile.ir import Accumulator, Apply, Expr
+from glia.tile.nest_rewriting import rounded_total
+
+FAST_REDUCTIONS = ("add", "maximum")  # of bfloat16 that stay bfloat16
 
 
 class VectorNestEmitter(NestEmitter):
@@ -47,15 +50,35 @@ class VectorNestEmitter(NestEmitter):
         inner = tuple(a for a in self.order if a in reduction.axes)
         result = self.parallel_point(env)
         target = None if inner else self._target_of_total(result)
-        accumulator = target or self._accumulator(result, reduction.dtype)
+        finish: Expr = self.nest.finish or Accumulator(reduction.dtype)
+        dtype = reduction.dtype
+        if not inner and target is None and (rounded := self._rounded_finish(finish)) is not None:
+            finish, dtype = rounded, BF16
+        accumulator = target or self._accumulator(result, dtype)
         if inner:
             self._clear(accumulator)
             self.tile_loops(inner, env, lambda e: self._reduce_point(e, result, accumulator, True))
         else:
             self._reduce_point(env, result, accumulator, False)
         if target is None:
-            finish = self.nest.finish or Accumulator(reduction.dtype)
             self.finish_point(result, accumulator, finish)
+
+    def _rounded_finish(self, finish: Expr) -> Expr | None:
+        """What is left to compute of a total that is rounded to bfloat16 as it is written.
+
+        None where that is not all that is done with it, or where it does not pay: the Vector Engine
+        reduces bfloat16 to bfloat16 at twice its rate, and computes in float32. Sums are left to
+        the Scalar Engine where Vector and GpSimd take turns at SBUF.
+        """
+        reduction = self.nest.reduction
+        assert reduction is not None
+        is_fast = reduction.dtype is F32 and reduction.function in FAST_REDUCTIONS
+        takes_turns = self.context.costs.arch.capabilities.has_shared_sbuf_port
+        if not is_fast or (takes_turns and reduction.function == "add"):
+            return None
+        if strip_widening(self.nest.body).dtype is not BF16:
+            return None
+        return rounded_total(finish, BF16)
 
     def _target_of_total(self, result: Point) -> Pattern | None:
         """The target in SBUF of a total, where nothing is left to compute; else None.
@@ -115,7 +138,7 @@ class VectorNestEmitter(NestEmitter):
         reduction, column = self.nest.reduction, _flat(dst)
         assert reduction is not None
         is_sum = reduction.function == "add" and reduction.dtype is F32
-        if not is_sum or column.free > 1 or not selector.point.free:
+        if not is_sum or column.free > 1 or not selector.point.free or dst.dtype is BF16:
             return False
         costs = self.context.costs
         return sum_row(self.builder, costs, selector, self.nest.body, column)

@@ -35,6 +35,20 @@ def test_weights_move_past_the_few_rows(target: str, rows: int, is_left: bool) -
     assert found.tiles[found.contract] == 512
 
 
+@pytest.mark.parametrize("order", ["kcn", "knc", "ckn", "cnk", "nkc", "nck"])
+@pytest.mark.parametrize("result", ["kn", "nk"])
+def test_weights_of_two_axes_that_stay_are_right_in_every_order(order: str, result: str) -> None:
+    """Only one of the two is on the partitions of the result; the other is none of the columns."""
+    extents = {"k": 128, "c": 8, "n": 3}
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-8, 8, [extents[axis] for axis in order]).astype(np.float32)
+    x = rng.integers(-8, 8, extents["c"]).astype(np.float32)
+    lowered = jax.jit(lambda w, x: jnp.einsum(f"{order},c->{result}", w, x)).lower(weights, x)
+    target = TARGETS[sum(map(ord, order[0] + result[0])) % len(TARGETS)]
+    (found,) = glia.load(glia.compile(lowered, target=target, verify=True))(weights, x)
+    np.testing.assert_array_equal(found, np.einsum(f"{order},c->{result}", weights, x))
+
+
 def test_blocks_of_a_product_come_in_one_transfer() -> None:
     x, w = np.ones((4, 1024), np.float32), np.ones((1024, 64), np.float32)
     neff = glia.compile(jax.jit(lambda x, w: x @ w).lower(x, w))

@@ -28,9 +28,11 @@ def wide_tiles(
 ) -> dict[str, int]:
     """The tiles of a contraction, wider along the rows of weights in HBM that are read once.
 
-    `tiles` are those of single instructions; the axis `rows` lies on the partitions of the result.
+    `tiles` are those of single instructions, and `operands` the stationary and the moving one. The
+    axis `rows` lies on the partitions of the result; another one of the stationary operand that
+    stays takes one value in an instruction.
     """
-    extents = nest.extents
+    extents, fixed = nest.extents, axes_of(operands[0]) - {rows}
     parallel = [axis.name for axis in nest.parallel_axes]
     for weights in operands:
         inner = weights.index[-1]
@@ -42,7 +44,7 @@ def wide_tiles(
         found = dict(tiles)
         if axis == contract:
             found[axis] = _turned_tile(nest, tiles, axis, weights, arch)
-        elif axis in parallel:
+        elif axis in parallel and axis not in fixed:
             found[axis] = _wide_tile(nest, tiles, axis, axis == rows, weights, arch)
             if found[axis] > tiles[axis]:
                 found[contract] = _deep_tile(nest, found, axis, contract, weights)

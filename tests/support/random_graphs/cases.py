@@ -56,6 +56,11 @@ def _options(random: np.random.Generator) -> dict[str, Any]:
         "target": str(random.choice(TARGETS)),
         "optlevel": int(random.integers(1, 4)),
         "auto_cast": str(random.choice(("none", "none", "matmult", "all"))),
+        "model_type": str(random.choice(("generic",) * 8 + ("transformer", "unet-inference"))),
+        "native_int64": str(random.choice(("default", "enabled"))),
+        "saturate_infinity": bool(random.random() < 0.2),
+        "fast_context_switch": bool(random.random() < 0.2),
+        "fast_loading_neuron_binaries": bool(random.random() < 0.5),
     }
     if options["auto_cast"] != "none":
         options["auto_cast_type"] = str(random.choice(("bf16", "bf16", "fp16", "tf32", "fp8_e4m3")))

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from glia.base.dtype import BF16, C64, DTYPES, F16, F32, PRED, S32, S64, DType
+from glia.base.dtype import BF16, C64, DTYPES, F16, F32, PRED, S32, S64, U8, U32, U64, DType
 from glia.graph import ops, scalar
-from glia.graph.ir import Graph, Node, Parameter
+from glia.graph.ir import Graph, Node, Parameter, TensorType
 from support.random_graphs.grow import MOST_ELEMENTS, Family, Grower, Misfit, Shape
 
 FAMILIES: list[Family] = []
@@ -89,9 +89,23 @@ def convert(grow: Grower) -> Node:
     return ops.Convert(x, to)
 
 
+_MOVEMENT = (
+    ops.Broadcast, ops.Reshape, ops.Transpose, ops.Slice, ops.Reverse, ops.Pad, ops.Concatenate,
+    ops.Gather, ops.DynamicSlice, ops.DynamicUpdateSlice, ops.Bitcast,
+)  # fmt: skip
+
+
+def _has_known_bits(node: Node) -> bool:
+    """Whether every machine has the same bits: of a computed float it may have others."""
+    if node.dtype.is_integer or isinstance(node, Parameter | ops.Constant):
+        return True
+    return isinstance(node, _MOVEMENT) and all(map(_has_known_bits, node.operands))
+
+
 @family(1)
 def bitcast(grow: Grower) -> Node:
-    x = grow.any(lambda node: node.dtype is not PRED and not node.dtype.is_complex)
+    x = grow.any(lambda node: node.dtype is not PRED and not node.dtype.is_complex
+                 and _has_known_bits(node))  # fmt: skip
     same = [d for d in DTYPES.values() if d.bits == x.dtype.bits
             and (d.is_integer or d in (F32, BF16, F16))]  # fmt: skip
     return ops.Bitcast(x, grow.one_of(same))
@@ -470,9 +484,54 @@ def fft(grow: Grower) -> Node:
     return ops.Fft(x, kind, x.shape[-1:])
 
 
+_LARGEST_MATRIX = 65  # to solve: programs grow with its logarithm, references with its cube
+
+
+def _well_conditioned(grow: Grower, square: Node) -> Node:
+    """A matrix with enough added to its diagonal that solving for it loses few digits."""
+    extent = square.shape[-1]
+    diagonal = ops.Constant((np.eye(extent) * (2 * extent + 1)).astype(square.dtype.numpy))
+    rank = len(square.shape)
+    return ops.Map("add", (square, ops.Broadcast(diagonal, square.shape, (rank - 2, rank - 1))))
+
+
 @family(1)
 def triangular_solve(grow: Grower) -> Node:
-    b = grow.any(lambda node: node.dtype is F32 and len(node.shape) >= 2 and node.shape[-2] <= 65)
-    extent = b.shape[-2]
-    a = grow.like(F32, (*b.shape[:-2], extent, extent))
-    return ops.TriangularSolve(a, b, True, grow.chance(0.5), True, "no")
+    is_left = grow.chance(0.6)
+    side = -2 if is_left else -1
+    b = grow.any(lambda node: node.dtype in (F32, BF16, C64) and len(node.shape) >= 2
+                 and 1 <= node.shape[side] <= _LARGEST_MATRIX)  # fmt: skip
+    extent = b.shape[side]
+    a = _well_conditioned(grow, grow.parameter(b.dtype, (*b.shape[:-2], extent, extent)))
+    transpose = grow.one_of(("no", "no", "transpose", "adjoint"))
+    return ops.TriangularSolve(a, b, is_left, grow.chance(0.5), grow.chance(0.2), transpose)
+
+
+@family(1)
+def cholesky(grow: Grower) -> Node:
+    """Of x x^H, made positive definite."""
+    dtype = grow.one_of((F32, F32, BF16, C64))
+    batch = grow.one_of(((), (), (1,), (3,)))
+    extent = grow.extent(_LARGEST_MATRIX)
+    x = grow.parameter(dtype, (*batch, extent, min(extent, 3)))
+    other = x if not dtype.is_complex else _conjugate(x)
+    batches, last = tuple(range(len(batch))), len(batch) + 1
+    product = ops.Dot(x, other, batches, batches, (last,), (last,), dtype)
+    return ops.Cholesky(_well_conditioned(grow, product), grow.chance(0.5))
+
+
+def _conjugate(x: Node) -> Node:
+    imaginary = ops.Map("negate", (ops.Map("imag", (x,)),))
+    return ops.Map("complex", (ops.Map("real", (x,)), imaginary))
+
+
+@family(1)
+def random_bits(grow: Grower) -> Node:
+    """Bits of a generator, whose seed is an input; small counts of them as floats."""
+    algorithm = grow.one_of(("default", "three_fry", "philox"))
+    dtype = grow.one_of((U32, U32, S32, U8, DTYPES["u16"], U64))
+    state = grow.parameter(U64, (2 if algorithm == "three_fry" else grow.one_of((2, 3)),))
+    drawn = grow.random.integers(0, 1 << 63, state.shape).astype(np.uint64)
+    grow.arrays[state.index] = drawn
+    shape = grow.shape(grow.one_of((0, 1, 1, 2, 3)), 600)
+    return ops.RngBits(state, TensorType(dtype, shape), algorithm)

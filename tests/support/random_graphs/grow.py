@@ -11,7 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.dtype import BF16, C64, DTYPES, F16, F32, PRED, S8, S32, S64, U8, U32, U64, DType
+from glia.base.dtype import (
+    BF16,
+    C64,
+    DTYPES,
+    F16,
+    F32,
+    PRED,
+    S4,
+    S8,
+    S32,
+    S64,
+    U4,
+    U8,
+    U32,
+    U64,
+    DType,
+)
 from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 
@@ -23,7 +39,7 @@ MOST_ELEMENTS = 24_000
 _EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 130, 160,
             255, 256, 257, 384, 511, 512, 513, 640, 1024, 1025, 2049)  # fmt: skip
 _DTYPES = (F32,) * 9 + (BF16,) * 4 + (F16,) * 2 + (S32,) * 4 + (
-    S64, S64, U64, U32, S8, U8, U8, PRED, PRED, DTYPES["s16"], DTYPES["u16"], C64,
+    S64, S64, U64, U32, S8, U8, U8, PRED, PRED, DTYPES["s16"], DTYPES["u16"], C64, S4, U4,
     DTYPES["f8e4m3fn"], DTYPES["f8e5m2"],
 )  # fmt: skip
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e30, -1e-30, 65504.0)

@@ -174,14 +174,27 @@ def _near_whole_numbers(exponent: Array) -> Array:
 
 
 def _shifted(value: Array, size: Array, directions: _Directions) -> Array:
-    """The value with errors relative to `size`; a NaN that is computed has either sign."""
-    signs = directions.draw(np.shape(value))
+    """The value with errors relative to `size`; a NaN or a zero that is computed has either sign.
+
+    The parts of a complex number have errors relative to the whole.
+    """
     error = relative_error(from_numpy(value.dtype))
     with np.errstate(all="ignore"):
-        shifted = _wide(value) + np.where(np.isfinite(size), signs * size * error, 0.0)
-        if shifted.dtype.kind == "f":
-            shifted = np.where(np.isnan(shifted), np.copysign(np.nan, signs), shifted)
-        return np.asarray(shifted).astype(value.dtype)
+        reach = np.where(np.isfinite(size), size * error, 0.0)
+        if value.dtype.kind != "c":
+            shifted = _shifted_part(value.astype(np.float64), reach, directions)
+            return np.asarray(shifted).astype(value.dtype)
+        moved = np.empty(value.shape, value.dtype)
+        moved.real = _shifted_part(value.real.astype(np.float64), reach, directions)
+        moved.imag = _shifted_part(value.imag.astype(np.float64), reach, directions)
+        return moved
+
+
+def _shifted_part(part: Array, reach: Array, directions: _Directions) -> Array:
+    signs = directions.draw(np.shape(part))
+    shifted = part + signs * reach
+    shifted = np.where(np.isnan(shifted), np.copysign(np.nan, signs), shifted)
+    return np.where((shifted == 0) & (signs != 0), np.copysign(0.0, signs), shifted)
 
 
 def _magnitude(operand: Array) -> Array:

@@ -12,7 +12,11 @@ from glia.graph.ir import Graph, Node, Parameter, TensorType
 from support.random_graphs.cases import Case
 from support.random_graphs.grow import with_live_parameters
 
-_PLAIN = {"optlevel": 1, "auto_cast": "none", "auto_cast_type": "bf16", "target": "trn2"}
+_PLAIN = {
+    "optlevel": 1, "auto_cast": "none", "auto_cast_type": "bf16", "target": "trn2",
+    "model_type": "generic", "native_int64": "default", "saturate_infinity": False,
+    "fast_context_switch": False, "fast_loading_neuron_binaries": False,
+}  # fmt: skip
 
 
 def shrink(case: Case, fails: Callable[[Case], bool]) -> Case:

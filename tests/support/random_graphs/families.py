@@ -27,19 +27,6 @@ MOST_PRODUCTS = 4_000_000  # of a contraction: the reference computes them all
 
 LONGEST_SORT = 640  # a sorting network of more rows takes seconds to compile
 
-_REAL_ONLY = {
-    "atan2",
-    "exp2",
-    "log2",
-    "asin",
-    "acos",
-    "atan",
-    "asinh",
-    "acosh",
-    "atanh",
-    "cbrt",
-}  # refused of complex numbers, by name
-
 _ALGEBRA = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
@@ -49,7 +36,6 @@ def _functions(arity: int, dtype: DType) -> list[str]:
         name for name, function in scalar.FUNCTIONS.items()
         if function.arity == arity and dtype.kind in function.kinds
         and not (function.result == "complex" and dtype is not F32)
-        and not (dtype.is_complex and name in _REAL_ONLY)
     ]  # fmt: skip
 
 

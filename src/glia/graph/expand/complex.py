@@ -164,7 +164,7 @@ def _power(a: Node, b: Node, c: Node, d: Node) -> Parts:
     return real, select(apply("or", nothing, unit), zero, imaginary)
 
 
-def _sqrt(a: Node, b: Node) -> Parts:
+def _sqrt(a: Node, b: Node) -> _Pair:
     """Half the angle: the part of one sign from |z| + |a|, the other from b."""
     x, y, exponent = _scaled(a, b)
     half, zero = splat_like(0.5, a), splat_like(0, a)
@@ -183,25 +183,42 @@ def _sqrt(a: Node, b: Node) -> Parts:
     return real, _with_sign_of(apply("abs", size), b)
 
 
-def _cosh_sinh(a: Node) -> tuple[Node, Node]:
-    return apply("cosh", a), apply("sinh", a)
-
-
-def _damped(x: Node, y: Node) -> Node:
-    """x y, which is 0 where one of them is, whatever the other is."""
+def _damped(x: Node, y: Node, rest: Node) -> Node:
+    """x y rest, which is 0 where x or y is, whatever the others are."""
     vanishes = apply("or", _equals(x, 0), _equals(y, 0))
     sign = apply("xor", _sign_bit(x), _sign_bit(y))
-    return select(vanishes, bitcast(sign, F32), _product(x, y))
+    return select(vanishes, bitcast(sign, F32), _product(_product(x, y), rest))
+
+
+def _hyperbolic(a: Node) -> tuple[Node, Node, Node]:
+    """cosh a and sinh a over a common factor, and the factor: each fits where they overflow."""
+    half = splat_like(0.5, a)
+    is_far = apply("greater", apply("abs", a), splat_like(80.0, a))
+    root = apply("exp", select(is_far, _product(apply("abs", a), half), splat_like(0, a)))
+    cosh = select(is_far, root, apply("cosh", a))
+    sinh = select(is_far, _with_sign_of(root, a), apply("sinh", a))
+    return cosh, sinh, select(is_far, _product(root, half), splat_like(1, a))
+
+
+def _sinh(a: Node, b: Node) -> Parts:
+    cosh, sinh, factor = _hyperbolic(a)
+    return _damped(sinh, apply("cos", b), factor), _damped(cosh, apply("sin", b), factor)
+
+
+def _cosh(a: Node, b: Node) -> Parts:
+    cosh, sinh, factor = _hyperbolic(a)
+    return _damped(cosh, apply("cos", b), factor), _damped(sinh, apply("sin", b), factor)
 
 
 def _sin(a: Node, b: Node) -> Parts:
-    cosh, sinh = _cosh_sinh(b)
-    return _damped(apply("sin", a), cosh), _damped(apply("cos", a), sinh)
+    cosh, sinh, factor = _hyperbolic(b)
+    return _damped(apply("sin", a), cosh, factor), _damped(apply("cos", a), sinh, factor)
 
 
 def _cos(a: Node, b: Node) -> Parts:
-    cosh, sinh = _cosh_sinh(b)
-    return _damped(apply("cos", a), cosh), apply("negate", _damped(apply("sin", a), sinh))
+    cosh, sinh, factor = _hyperbolic(b)
+    imaginary = apply("negate", _damped(apply("sin", a), sinh, factor))
+    return _damped(apply("cos", a), cosh, factor), imaginary
 
 
 def _tanh(a: Node, b: Node) -> Parts:
@@ -215,16 +232,6 @@ def _tan(a: Node, b: Node) -> Parts:
     """-i tanh(i z)"""
     real, imaginary = _tanh(apply("negate", b), a)
     return imaginary, apply("negate", real)
-
-
-def _sinh(a: Node, b: Node) -> Parts:
-    cosh, sinh = _cosh_sinh(a)
-    return _damped(sinh, apply("cos", b)), _damped(cosh, apply("sin", b))
-
-
-def _cosh(a: Node, b: Node) -> Parts:
-    cosh, sinh = _cosh_sinh(a)
-    return _damped(cosh, apply("cos", b)), _damped(sinh, apply("sin", b))
 
 
 def _reciprocal(a: Node, b: Node) -> Parts:
@@ -268,15 +275,99 @@ def _not_equal(a: Node, b: Node, c: Node, d: Node) -> Parts:
 
 
 def _log1p(a: Node, b: Node) -> Parts:
-    return _log(apply("add", a, splat_like(1, a)), b)
+    """log |1 + z| from |1 + z|^2 - 1 = a (2 + a) + b^2 where that is small."""
+    shifted = apply("add", a, splat_like(1, a))
+    real, angle = _log(shifted, b)
+    half, tiny = splat_like(0.5, a), splat_like(2.0**-40, a)
+    excess = apply("add", _product(a, apply("add", a, splat_like(2, a))), _product(b, b))
+    is_near = apply("less", apply("abs", excess), half)
+    near = _product(apply("log1p", select(is_near, excess, splat_like(0, a))), half)
+    # Squares of the least numbers vanish, and so would a against 1
+    is_least = apply("less", apply("maximum", apply("abs", a), apply("abs", b)), tiny)
+    return select(is_near, select(is_least, a, near), real), angle
 
 
 def _expm1(a: Node, b: Node) -> Parts:
-    """expm1(a) cos(b) - 2 sin(b/2)^2 + i exp(a) sin(b)"""
+    """expm1(a) cos(b) - 2 sin(b/2)^2 + i exp(a) sin(b); as exp where 1 is lost"""
+    real, imaginary = _exp(a, b)
     half = apply("sin", _product(b, splat_like(0.5, b)))
     lost = _product(splat_like(2, b), _product(half, half))
-    real = apply("subtract", _product(apply("expm1", a), apply("cos", b)), lost)
-    return real, _product(apply("exp", a), apply("sin", b))
+    near = apply("subtract", _product(apply("expm1", a), apply("cos", b)), lost)
+    is_far = apply("greater", apply("abs", a), splat_like(40, a))
+    far = apply("subtract", real, splat_like(1, a))
+    return select(is_far, far, near), imaginary
+
+
+def _roots_about_one(a: Node, b: Node) -> tuple[_Pair, _Pair]:
+    """sqrt(1 + z) and sqrt(1 - z), on the side of the cuts that signed zeros name."""
+    one = splat_like(1, a)
+    return _sqrt(apply("add", one, a), b), _sqrt(apply("subtract", one, a), apply("negate", b))
+
+
+def _asin(a: Node, b: Node) -> _Pair:
+    """Kahan, "Branch Cuts for Complex Elementary Functions", 1987, as are the inverses below."""
+    (p, q), (r, s) = _roots_about_one(a, b)
+    real = apply("atan2", a, apply("subtract", _product(p, r), _product(q, s)))
+    return real, apply("asinh", apply("subtract", _product(q, r), _product(p, s)))
+
+
+def _acos(a: Node, b: Node) -> _Pair:
+    (p, q), (r, s) = _roots_about_one(a, b)
+    real = _product(splat_like(2, a), apply("atan2", r, p))
+    return real, apply("asinh", apply("subtract", _product(p, s), _product(q, r)))
+
+
+def _acosh(a: Node, b: Node) -> _Pair:
+    one = splat_like(1, a)
+    (p, q), (r, s) = _sqrt(apply("subtract", a, one), b), _sqrt(apply("add", a, one), b)
+    real = apply("asinh", apply("add", _product(p, r), _product(q, s)))
+    return real, _product(splat_like(2, a), apply("atan2", q, r))
+
+
+def _atanh(a: Node, b: Node) -> _Pair:
+    """The angle is that of 1 - z^2 + 2 b i, of which halves do not overflow."""
+    size, one = apply("abs", a), splat_like(1, a)
+    half, quarter = splat_like(0.5, a), splat_like(0.25, a)
+    below, above = apply("subtract", one, size), apply("add", one, size)
+    squares = apply("add", _product(below, below), _product(b, b))
+    real = apply("log1p", apply("divide", size, _product(squares, quarter)))
+    across = apply("subtract", _product(below, above), _product(b, b))
+    angle = apply("atan2", b, _product(across, half))
+    return _with_sign_of(_product(real, quarter), a), _product(angle, half)
+
+
+def _rotation(function: Callable[[Node, Node], _Pair]) -> Callable[[Node, Node], Parts]:
+    """-i f(i z): asinh of asin, atan of atanh"""
+
+    def rotate(a: Node, b: Node) -> Parts:
+        real, imaginary = function(apply("negate", b), a)
+        return imaginary, apply("negate", real)
+
+    return rotate
+
+
+def _atan2(a: Node, b: Node, c: Node, d: Node) -> Parts:
+    """-i log((x + i y) / sqrt(x^2 + y^2)) of (y, x)"""
+    squares = _multiply(a, b, a, b), _multiply(c, d, c, d)
+    total = (apply("add", x, y) for x, y in zip(*squares, strict=True))
+    point = apply("subtract", c, b), apply("add", d, a)
+    real, imaginary = _log(*_divide(*point, *_sqrt(*total)))
+    return imaginary, apply("negate", real)
+
+
+def _scaled_exp(factor: float) -> Callable[[Node, Node], Parts]:
+    """exp(factor z)"""
+    return lambda a, b: _exp(*(_product(x, splat_like(factor, x)) for x in (a, b)))
+
+
+def _log2(a: Node, b: Node) -> Parts:
+    real, angle = _log(a, b)
+    scale = splat_like(1 / math.log(2), a)
+    return _product(real, scale), _product(angle, scale)
+
+
+def _cbrt(a: Node, b: Node) -> Parts:
+    return _power(a, b, splat_like(1 / 3, a), splat_like(0, a))
 
 
 def _logistic(a: Node, b: Node) -> Parts:
@@ -299,10 +390,13 @@ _FUNCTIONS: dict[str, Callable[..., Parts]] = {
     "square": lambda a, b: _multiply(a, b, a, b),
     "reciprocal": _reciprocal,
     "exp": _exp,
+    "exp2": _scaled_exp(math.log(2)),
     "expm1": _expm1,
     "log": _log,
+    "log2": _log2,
     "log1p": _log1p,
     "sqrt": _sqrt,
+    "cbrt": _cbrt,
     "rsqrt": lambda a, b: _reciprocal(*_sqrt(a, b)),
     "sin": _sin,
     "cos": _cos,
@@ -310,6 +404,13 @@ _FUNCTIONS: dict[str, Callable[..., Parts]] = {
     "sinh": _sinh,
     "cosh": _cosh,
     "tanh": _tanh,
+    "asin": _asin,
+    "acos": _acos,
+    "atan": _rotation(_atanh),
+    "asinh": _rotation(_asin),
+    "acosh": _acosh,
+    "atanh": _atanh,
+    "atan2": _atan2,
     "logistic": _logistic,
     "maximum": _extreme("greater"),
     "minimum": _extreme("less"),

@@ -64,6 +64,7 @@ BINARY_INTEGER = [
 PART_OF_OTHERS = {  # pieces of asynchronous operations, which are one operator
     opcode for opcode in IMPORTERS if opcode.endswith(("-start", "-done", "-update"))
 }
+UNLISTED = {"set-dimension-size"}  # compiles only where it sets the size there is
 REGIONS = """HloModule test
 
 add {
@@ -250,12 +251,12 @@ def program_of(opcode: str) -> bytes:
 @pytest.mark.parametrize("opcode", sorted({"parameter", *IMPORTERS} - PART_OF_OTHERS))
 def test_what_is_listed_compiles(opcode: str) -> None:
     assert opcode in BODIES or opcode in {*UNARY, *BINARY, *UNARY_INTEGER, *BINARY_INTEGER}
-    assert set(operator_names(opcode)) <= set(operators())
+    assert (set(operator_names(opcode)) <= set(operators())) is (opcode not in UNLISTED)
     assert glia.compile(program_of(opcode)).programs
 
 
 def test_every_name_in_the_list_is_that_of_an_opcode_above() -> None:
-    opcodes = {"parameter", *IMPORTERS} - PART_OF_OTHERS
+    opcodes = {"parameter", *IMPORTERS} - PART_OF_OTHERS - UNLISTED
     assert {name for opcode in opcodes for name in operator_names(opcode)} == set(operators())
 
 

@@ -93,6 +93,28 @@ def test_thousands_of_blocks_are_looked_at_in_chunks_with_the_same_result(
     assert pack(blocks) == whole
 
 
+def test_of_many_blocks_one_attempt_within_a_tenth_is_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import glia.machine.passes.pack_intervals as module
+
+    fill, attempts = module._Timeline.fill, []
+
+    def count(timeline: module._Timeline, measure: module.Array) -> list[int]:
+        attempts.append(measure.size)
+        return fill(timeline, measure)
+
+    monkeypatch.setattr(module._Timeline, "fill", count)
+    generator = random.Random(0)
+    blocks = [DISTRIBUTIONS["any time"](generator, 400) for _ in range(400)]
+    pack(blocks)
+    assert len(attempts) > 10, "none comes within GOOD_ENOUGH"
+    attempts.clear()
+    monkeypatch.setattr(module, "QUICK_BLOCKS", len(blocks))
+    assert _top(blocks, pack(blocks)) <= module.GOOD_ENOUGH_AFTER * largest_live_set(blocks)
+    assert len(attempts) == 1
+
+
 def _store(to: Tile, of: Tile, row: Affine | int | None, queue: str) -> DmaCopy:
     return _transfer(to, of, row, queue, loads=False)
 

@@ -22,6 +22,8 @@ SHUFFLED_BLOCKS = 1 << 12  # blocks of all such attempts together, at most
 CHUNK = 256  # blocks whose greatest rank is kept, so that most are not looked at
 NEVER = 1 << 62
 GOOD_ENOUGH = 1.02  # times the most that is live at one time: no further attempt
+QUICK_BLOCKS = 1 << 16  # of all attempts together; after them less is good enough
+GOOD_ENOUGH_AFTER = 1.1
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,13 @@ def pack(blocks: Sequence[Block]) -> list[int]:
     bound = largest_live_set(blocks)
     timeline = _Timeline(blocks)
     best: tuple[int, list[int]] | None = None
-    for measure in _measures(blocks):
+    for number, measure in enumerate(_measures(blocks), start=1):
         offsets = timeline.fill(measure)
         top = max(at + each.extent for at, each in zip(offsets, blocks, strict=True))
         if best is None or top < best[0]:
             best = top, offsets
-        if best[0] <= GOOD_ENOUGH * bound:
+        is_quick = number * len(blocks) < QUICK_BLOCKS
+        if best[0] <= (GOOD_ENOUGH if is_quick else GOOD_ENOUGH_AFTER) * bound:
             break
     assert best is not None
     return best[1]

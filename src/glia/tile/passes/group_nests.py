@@ -200,19 +200,17 @@ class _Finder:
         """The traffic with HBM that the nests have one by one, and not together."""
         names = {nest.name for nest in chain.nests}
         written = {nest.target.buffer for nest in chain.nests}
+        readers = Counter(
+            name for nest in chain.nests for name in {load.buffer for load in data_loads(nest)}
+        )
         saved = 0
-        for name, users in self.users.items():
+        for name in (written | readers.keys()) - self.layouts.keys():
             buffer = self.program.buffers[name]
-            if name in self.layouts or not users & names:
-                continue
-            readers = sum(
-                any(load.buffer == name for load in data_loads(nest)) for nest in chain.nests
-            )
             if name in written:
-                is_internal = users <= names and buffer.role == "temporary"
-                saved += buffer.bytes * (readers + is_internal)
+                is_internal = self.users[name] <= names and buffer.role == "temporary"
+                saved += buffer.bytes * (readers[name] + is_internal)
             else:
-                saved += buffer.bytes * max(0, readers - 1)
+                saved += buffer.bytes * max(0, readers[name] - 1)
         return saved
 
 

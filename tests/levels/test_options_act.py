@@ -37,9 +37,9 @@ def time_of(neff: glia.Neff) -> float:
     return found
 
 
-@pytest.mark.parametrize(("target", "rows"), [("trn1", 128), ("trn2", 128), ("trn3", 256)])
-def test_a_transformer_is_unrolled_further(target: str, rows: int) -> None:
-    module = lowered(lambda x, a, b: jax.nn.gelu(x @ a) @ b, floats(rows, 768), *MLP)
+@pytest.mark.parametrize("target", ["trn1", "trn2", "trn3"])
+def test_a_transformer_is_unrolled_further(target: str) -> None:
+    module = lowered(lambda x, a, b: jax.nn.gelu(x @ a) @ b, *MLP)
     generic, transformer = (
         glia.compile(module, target=target, auto_cast="matmult", model_type=kind)
         for kind in ("generic", "transformer")
@@ -49,7 +49,7 @@ def test_a_transformer_is_unrolled_further(target: str, rows: int) -> None:
     assert len(list(transformer.program.instructions())) > len(list(generic.program.instructions()))
 
 
-MLP = (floats(768, 3072), floats(3072, 768))
+MLP = (floats(192, 768), floats(768, 3072), floats(3072, 768))
 
 
 def test_iterations_of_a_unets_blocks_overlap_more() -> None:

@@ -12,6 +12,7 @@ from glia.arch import Arch
 from glia.compiler import run_pipeline
 from glia.frontend.registry import read_module
 from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.dma_transpose import DmaTranspose
 from glia.machine.ir import walk
 from glia.options import CompileOptions
 from glia.tile.ir import Load, Nest
@@ -89,3 +90,14 @@ def test_tiles_of_any_width_give_the_same_values(
     lowered = jax.jit(lambda x, w, b, v: jnp.maximum(x @ w + b, 0) @ v).lower(x, w, bias, v)
     (found,) = glia.load(glia.compile(lowered, target=target, verify=True))(x, w, bias, v)
     np.testing.assert_array_equal(found, np.maximum(x @ w + bias, 0) @ v)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_keys_of_several_heads_are_transposed_in_long_runs(target: str) -> None:
+    q = jax.ShapeDtypeStruct((8, 4, 128), jnp.bfloat16)
+    keys = jax.ShapeDtypeStruct((256, 8, 128), jnp.bfloat16)
+    lowered = jax.jit(lambda q, k: jnp.einsum("grd,kgd->grk", q, k)).lower(q, keys)
+    neff = glia.compile(lowered, target=target)
+    turned = [each for each in walk(neff.program.body) if isinstance(each, DmaTranspose)]
+    runs = [each.dst.contiguous_bytes for each in turned if each.src.tile.name.startswith("input1")]
+    assert runs and min(runs) >= 128

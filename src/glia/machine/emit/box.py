@@ -41,6 +41,11 @@ class Box:
         """The box axis that runs over a dimension."""
         return dim.axis or f"box{dim.dim}"
 
+    def with_innermost(self, axis: str) -> Box:
+        """The box in whose tile neighbours along a box axis lie side by side."""
+        dims = sorted(self.dims, key=lambda dim: self.axis_of(dim) == axis)
+        return replace(self, dims=tuple(_assign_strides(dims)))
+
     @property
     def elements(self) -> int:
         """Elements per partition of one block."""

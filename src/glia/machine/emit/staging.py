@@ -80,6 +80,8 @@ class Stager:
 
         `partitions` is how many partitions a value without a partition axis is replicated to.
         """
+        if source.home is None and self._wants_transpose(load, box, source):
+            box = box.with_innermost(f"box{self._row_axis(box)}")
         home = self.new_home(load, box, partitions)
         if source.constant is not None:
             packed = pack(self.builder, [(load, box)], source.constant)

@@ -35,7 +35,7 @@ from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.blocking.wide_tiles import split_wide_tiles
 from glia.tile.contraction import PARTITIONS, can_transpose, row_dim
-from glia.tile.ir import Apply, Buffer, Expr, Guard, Load, Nest, Schedule, Store
+from glia.tile.ir import Apply, Axis, Buffer, Expr, Guard, Load, Nest, Schedule, Store
 from glia.tile.model_families import FAMILIES, ModelFamily
 
 MAXIMUM_UNROLLED = 256  # iterations; of more, those that no guard clips are a loop
@@ -157,8 +157,13 @@ class NestEmitter(ABC):
 
     def parallel_point(self, env: Env) -> Point:
         """The point of the elements that the nest writes inside the open loops."""
-        free = (a.name for a in self.nest.parallel_axes if a.name != self.partition)
-        return Point(self.span_all_axes(env), self.partition, tuple(free))
+        return self.point_over(self.nest.parallel_axes, env)
+
+    def point_over(self, axes: Sequence[Axis], env: Env) -> Point:
+        """The point that sweeps the axes, innermost last, of which more than one value is left."""
+        spans = self.span_all_axes(env)
+        swept = (a.name for a in axes if a.name != self.partition and spans[a.name].extent > 1)
+        return Point(spans, self.partition, tuple(swept))
 
     def _is_in_blocks(self, axis: str) -> bool:
         return self.tile_of(axis) < self.schedule.coarse.get(axis, 0) < self.extents[axis]

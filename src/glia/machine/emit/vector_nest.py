@@ -37,8 +37,7 @@ class VectorNestEmitter(NestEmitter):
 
     def _point(self, env: Env) -> Point:
         """The point of all axes, reduced ones innermost."""
-        parallel = self.parallel_point(env)
-        return replace(parallel, free=(*parallel.free, *(a.name for a in self.nest.reduced_axes)))
+        return self.point_over((*self.nest.parallel_axes, *self.nest.reduced_axes), env)
 
     def _map_point(self, env: Env) -> None:
         self.finish_point(self._point(env), None, self.nest.finish or self.nest.body)

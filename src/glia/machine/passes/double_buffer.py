@@ -100,11 +100,14 @@ class _Unroller:
         inner = self.limits.inner_instructions
         if loop.copies and 2 * _unrolled_count(loop.body) <= self.limits.instructions:
             inner = self.limits.instructions
-        body = self.block(loop.body, inner)
+        body, kept = self._body(loop, inner)
         has_inner = not all(isinstance(each, Instr) for each in body)
-        if has_inner or loop.trips < 2 or loop.copies == 1:
+        if loop.trips < 2 or loop.copies == 1 or (has_inner and not loop.copies):
             return [Loop(loop.variable, loop.trips, body)]
         copier = LoopCopier(loop.variable, body, self.uses, self.tiles)
+        if has_inner:
+            copier.private = [name for name in copier.private if name not in kept]
+            return self._take_turns(loop, copier)
         count = loop.trips * len(body)
         is_short = loop.trips <= self.limits.full_unroll_trips and count <= self.limits.instructions
         if loop.copies and (staged := self._in_stages(loop, copier)):
@@ -113,6 +116,19 @@ class _Unroller:
         if is_short or count <= most:
             return copier.copies(range(loop.trips), sets)
         return self._unroll_partially(loop, copier, sets)
+
+    def _body(self, loop: Loop, most: int) -> tuple[tuple[Statement, ...], set[str]]:
+        """(a loop's body, unrolled, the tiles in SBUF that the loops with copies in it write)."""
+        body: list[Statement] = []
+        written: set[str] = set()
+        for statement in loop.body:
+            part = self.block((statement,), most)
+            body += part
+            if isinstance(statement, Loop) and statement.copies:
+                loops = tuple(each for each in part if isinstance(each, Loop))
+                tiles = (p.tile for each in walk(loops) for p in each.written_patterns())
+                written |= {tile.name for tile in tiles if tile.memory is not Memory.PSUM}
+        return tuple(body), written
 
     def _in_stages(self, loop: Loop, copier: LoopCopier) -> list[Statement]:
         """The loop with iterations that overlap, in the way that makes it fastest, if any."""
@@ -133,6 +149,17 @@ class _Unroller:
         most = min(sets, self.limits.copies, self.limits.instructions // len(copier.body))
         fitting = range(min(most, loop.trips // 2), 1, -1)
         count = next((f for f in fitting if loop.trips % f == 0), max(fitting, default=1))
+        return self._unroll(loop, copier, count, sets)
+
+    def _take_turns(self, loop: Loop, copier: LoopCopier) -> list[Statement]:
+        """The loop around a loop with copies: iterations take turns at what is loaded around it."""
+        if loop.trips <= loop.copies:
+            return copier.copies(range(loop.trips), loop.copies)
+        return self._unroll(loop, copier, loop.copies, loop.copies)
+
+    @staticmethod
+    def _unroll(loop: Loop, copier: LoopCopier, count: int, sets: int) -> list[Statement]:
+        """Unroll by a factor, with so many sets of tiles."""
         variable = Affine.of(loop.variable)
         unrolled = copier.copies((variable * count + i for i in range(count)), sets)
         rest = copier.copies(range(loop.trips // count * count, loop.trips), sets)

@@ -15,6 +15,7 @@ from glia.tile.passes.schedule import NestScheduler, temporary_bytes
 
 GROUP_SHARE = 0.8  # of SBUF, for the tiles of all iterations of a group that overlap
 MOST_COPIES = 4
+OUTER_COPIES = 2  # of what is loaded around the innermost loop, for the next iteration to begin
 GOOD_BLOCK_BYTES = 16 * 1024  # of the largest buffer, per partition and iteration
 WORKING_BYTES = 32 * 1024  # per partition, for the temporaries of one nest
 
@@ -264,10 +265,15 @@ class GroupPlan:
         )
         for s in reversed(order):
             body = (SharedLoop(self.chain.extent(s), self.blocks[s], body, copies),)
-            copies = 1
+            copies = OUTER_COPIES if self._may_take_turns() else 1
         (loop,) = body
         assert isinstance(loop, SharedLoop)
         return loop
+
+    def _may_take_turns(self) -> bool:
+        """Whether two iterations of the outer loops, and two of the innermost, fit on chip."""
+        own, _, fixed = self._bytes(self.blocks)
+        return bool(self.products) and 2 * own + fixed <= self.capacity
 
     def _schedule(self, number: int) -> Schedule:
         """The schedule of a nest in one iteration: instructions sweep all of it, if they can."""

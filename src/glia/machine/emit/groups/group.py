@@ -207,8 +207,11 @@ def _common_depth(chains: Sequence[tuple[SharedLoop, ...]]) -> int:
 
 
 def _bytes_around(block: Sequence[Statement]) -> int:
-    """Bytes per partition of SBUF of the tiles that are written around the innermost loops."""
-    loops = [each for each in block if isinstance(each, Loop)]
+    """Bytes per partition of SBUF of the tiles that are written around the innermost shared loops.
+
+    Loops over blocks have copies, those inside of one nest have none.
+    """
+    loops = [each for each in block if isinstance(each, Loop) and each.copies]
     if block and not loops:
         return 0
     written = {
@@ -218,7 +221,8 @@ def _bytes_around(block: Sequence[Statement]) -> int:
         for pattern in each.written_patterns()
         if pattern.tile.memory is Memory.SBUF
     }
-    return sum(written.values()) + max((_bytes_around(loop.body) for loop in loops), default=0)
+    inner = (max(1, loop.copies) * _bytes_around(loop.body) for loop in loops)
+    return sum(written.values()) + max(inner, default=0)
 
 
 def _with_room(statement: Statement, room: int) -> Statement:

@@ -280,7 +280,18 @@ PIPELINE: tuple[Pass, ...] = (
         after={"simplify_live": "every remaining operation becomes a nest, live or dead"},
         options=("mixed_precision_accumulation",),
     ),
-    Pass("expand_scalars", f"{_TILE}expand_scalars:expand_scalars", makes="tile"),
+    Pass(
+        "defer_factors",
+        f"{_TILE}defer_factors:defer_factors",
+        makes="tile",
+        after={"build": "what precedes a product is one nest, whose factors are seen"},
+    ),
+    Pass(
+        "expand_scalars",
+        f"{_TILE}expand_scalars:expand_scalars",
+        makes="tile",
+        after={"defer_factors": "a quotient is a factor before it is a reciprocal's product"},
+    ),
     Pass(
         "merge_few_rows",
         f"{_TILE}merge_few_rows:merge_few_rows",

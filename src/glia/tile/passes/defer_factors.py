@@ -1,0 +1,236 @@
+"""Factors of an operand that do not vary along the sum of a product are applied to the sum.
+
+    sum over k of (x[m, k] * s[m]) * y[k, n]  =  s[m] * sum over k of x[m, k] * y[k, n]
+
+Division by the sum of a softmax, or multiplication by a norm's reciprocal root, then costs nothing
+beside what follows the product, and reads no operand once more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from glia.base.affine import ZERO, Affine
+from glia.base.dtype import BF16, F32, DType
+from glia.options import CompileOptions
+from glia.tile.contraction import contraction_operands
+from glia.tile.ir import (
+    Accumulator,
+    Apply,
+    Branch,
+    Expr,
+    Index,
+    Load,
+    Nest,
+    Program,
+    Statement,
+    While,
+    accessed_buffers,
+    control_buffers,
+    loads,
+)
+from glia.tile.nest_rewriting import map_leaves, substitute
+
+WIDE_RANGE = (F32, BF16)  # types with the range of float32: a factor does not decide what fits
+MOST_RESULTS = 4  # for each element of the operand: a factor is applied to as many
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """An expression as a product over a product."""
+
+    over: tuple[Expr, ...]
+    under: tuple[Expr, ...] = ()
+
+    def __mul__(self, other: _Factors) -> _Factors:
+        return _Factors(self.over + other.over, self.under + other.under)
+
+    def inverse(self) -> _Factors:
+        """One over it."""
+        return _Factors(self.under, self.over)
+
+    def those(self, chosen: frozenset[int]) -> _Factors:
+        """Only the factors whose identities are chosen."""
+        return _Factors(
+            tuple(each for each in self.over if id(each) in chosen),
+            tuple(each for each in self.under if id(each) in chosen),
+        )
+
+    def product(self, first: Expr | None = None) -> Expr:
+        """The expression in float32, times another."""
+        value = first
+        for each in self.over:
+            factor = _converted(each, F32)
+            value = factor if value is None else Apply("multiply", (value, factor), F32)
+        for each in self.under:
+            assert value is not None
+            value = Apply("divide", (value, _converted(each, F32)), F32)
+        assert value is not None
+        return value
+
+
+def defer_factors(program: Program, options: CompileOptions | None = None) -> Program:
+    """Apply factors of operands to sums of products, where that is the same but for rounding."""
+    readers, writers = Counter[str](), Counter[str]()
+    for nest in program.nests():
+        readers.update(load.buffer for load in _all_loads(nest))
+        writers[nest.target.buffer] += 1
+    fixed = {*program.outputs, *control_buffers(program.body)}
+    fixed.update(name for pair in program.aliases for name in pair)
+    may_change = {
+        name
+        for name, buffer in program.buffers.items()
+        if buffer.role == "temporary" and name not in fixed
+        if readers[name] == 1 and writers[name] == 1
+    }
+    body = _block(program.body, may_change)
+    used = {name for statement in body for name in accessed_buffers(statement)}
+    buffers = {n: b for n, b in program.buffers.items() if n in used or n not in may_change}
+    return replace(program, body=body, buffers=buffers)
+
+
+def _all_loads(nest: Nest) -> Iterator[Load]:
+    yield from loads(nest.body)
+    yield from loads(nest.finish)
+    for offset in nest.target.dynamic:
+        yield from loads(offset.load)
+
+
+def _block(body: Sequence[Statement], may_change: set[str]) -> tuple[Statement, ...]:
+    """The statements of a block with factors deferred, in inner blocks as well."""
+    found: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, While):
+            condition = _block(statement.condition, may_change)
+            statement = replace(
+                statement, condition=condition, body=_block(statement.body, may_change)
+            )
+        elif isinstance(statement, Branch):
+            arms = tuple(_block(arm, may_change) for arm in statement.arms)
+            statement = replace(statement, arms=arms)
+        elif isinstance(statement, Nest):
+            statement = _deferred(statement, found, may_change)
+        found.append(statement)
+    return tuple(found)
+
+
+def _deferred(reader: Nest, before: list[Statement], may_change: set[str]) -> Nest:
+    """A nest after those `before`; their factors that it can apply to its sum leave them."""
+    for load in contraction_operands(reader) or ():
+        position = next(
+            (
+                at
+                for at, each in enumerate(before)
+                if isinstance(each, Nest) and each.target.buffer == load.buffer
+            ),
+            -1,
+        )
+        if position < 0 or load.buffer not in may_change or load.guards:
+            continue
+        producer = before[position]
+        assert isinstance(producer, Nest)
+        split = _split(producer, reader, load)
+        if split is None:
+            continue
+        kept, factor = split
+        written = {name for each in before[position:] for name in _touched(each)}
+        if any(part.buffer in written for part in loads(factor)):
+            continue
+        if isinstance(kept, Load) and kept.buffer not in written and not kept.guards:
+            del before[position]
+            direct = substitute(kept, _axis_values(producer, load) or {})
+            body = map_leaves(reader.body, lambda e: direct if e == load else e)  # noqa: B023
+            reader = replace(reader, body=body)
+        else:
+            before[position] = replace(producer, body=kept)
+        reader = replace(reader, finish=factor)
+    return reader
+
+
+def _touched(statement: Statement) -> set[str]:
+    """The buffers that a nest writes, or anything else accesses."""
+    if isinstance(statement, Nest):
+        return {statement.target.buffer}
+    return accessed_buffers(statement)
+
+
+def _split(producer: Nest, reader: Nest, load: Load) -> tuple[Expr, Expr] | None:
+    """(body without the factors that can wait, finish of the reader with them); None without."""
+    target, swept = producer.target, reader.reduction
+    is_map = producer.reduction is None and not target.dynamic and not target.combine
+    if swept is None or swept.dtype is not F32 or not is_map or producer.finish is not None:
+        return None
+    if load.dtype not in WIDE_RANGE or producer.body.dtype is not load.dtype:
+        return None
+    results = math.prod(axis.extent for axis in reader.parallel_axes)
+    is_cheap = results <= MOST_RESULTS * math.prod(producer.extents.values())
+    values = _axis_values(producer, load)
+    if values is None or not is_cheap:
+        return None
+    fixed = {a for a, at in values.items() if not set(at.variables) & set(swept.axes)}
+    factors = _factors(producer.body)
+    waits = frozenset(
+        id(each)
+        for each in (*factors.over, *factors.under)
+        if _axes(each) <= fixed and not any(part.dynamic for part in loads(each))
+    )
+    moved = factors.those(waits)
+    kept = factors.those(frozenset(id(e) for e in (*factors.over, *factors.under)) - waits)
+    if not kept.over or not any(True for each in (*moved.over, *moved.under) for _ in loads(each)):
+        return None
+    body = kept.over[0] if len(kept.over) == 1 and not kept.under else kept.product()
+    total = substitute(moved.product(Accumulator(F32)), values)
+    finish = reader.finish or Accumulator(F32)
+    finish = map_leaves(finish, lambda leaf: total if isinstance(leaf, Accumulator) else leaf)
+    return _converted(body, load.dtype), finish
+
+
+def _factors(expression: Expr) -> _Factors:
+    """An expression taken apart at products, quotients and roundings within the same range."""
+    if isinstance(expression, Apply) and expression.dtype in WIDE_RANGE:
+        args = expression.args
+        if all(each.dtype in WIDE_RANGE for each in args):
+            if expression.function == "multiply":
+                return _factors(args[0]) * _factors(args[1])
+            if expression.function == "divide":
+                return _factors(args[0]) * _factors(args[1]).inverse()
+            if expression.function == "convert":
+                inner = _factors(args[0])
+                return inner if len(inner.over) + len(inner.under) > 1 else _Factors((expression,))
+    return _Factors((expression,))
+
+
+def _converted(expression: Expr, dtype: DType) -> Expr:
+    """The expression in a dtype."""
+    return expression if expression.dtype is dtype else Apply("convert", (expression,), dtype)
+
+
+def _axes(expression: Expr) -> set[str]:
+    """The axes that the value of an expression depends on."""
+    found: set[str] = set()
+
+    def see(leaf: Expr) -> Expr:
+        if isinstance(leaf, Load):
+            found.update(v for part in leaf.index for v in part.variables)
+            found.update(v for guard in leaf.guards for v in guard.expression.variables)
+        elif isinstance(leaf, Index):
+            found.update(leaf.expression.variables)
+        return leaf
+
+    map_leaves(expression, see)
+    return found
+
+
+def _axis_values(producer: Nest, load: Load) -> dict[str, Affine] | None:
+    """By axis of the producer, what its value is where a reader reads; None where unknown."""
+    values = {axis.name: ZERO for axis in producer.axes if axis.extent == 1}
+    for written, read in zip(producer.target.index, load.index, strict=True):
+        if written.is_constant and written == read:
+            continue
+        if len(written.terms) != 1 or written.terms[0][1] != 1 or written.constant:
+            return None
+        values[written.terms[0][0]] = read
+    return values if set(values) >= {axis.name for axis in producer.axes} else None

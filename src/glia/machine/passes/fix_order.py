@@ -10,6 +10,7 @@ from glia.machine.ir import Loop, Program, Statement, walk
 from glia.options import CompileOptions
 
 ATTEMPTS_WITH_OVERLAP = 3  # after which nothing is overlapped
+LESS_ROOM = 0.6  # of the room of a shared loop whose iterations overlap too much
 NEAR = 16  # statements; a tile used farther apart outlives its nest, which is not to blame for it
 
 
@@ -19,7 +20,8 @@ def fix_order(
     """The emitted program with statements fixed that hold what overflowed, or None without any.
 
     A fixed statement is neither unrolled nor reordered, so that only the tiles of one nest are live
-    in it, and emission has made sure that those fit.
+    in it, and emission has made sure that those fit. The iterations of shared loops overlap less
+    first.
     """
     live = error.facts.get("live") if isinstance(error, CompileError) else None
     if not isinstance(live, Set):
@@ -28,6 +30,12 @@ def fix_order(
     if not free:
         return None
     blamed = _statements_of(program, live) & free
+    if attempt == 1:
+        calmer = tuple(
+            _with_less_overlap(each) if i in blamed else each for i, each in enumerate(program.body)
+        )
+        if calmer != program.body:
+            return replace(program, body=calmer)
     chosen = blamed if blamed and attempt <= ATTEMPTS_WITH_OVERLAP else free
     body = tuple(
         Loop(f"fixed.{i}", 1, (each,), is_fixed=True) if i in chosen else each
@@ -35,6 +43,16 @@ def fix_order(
     )
     note = f"{len(chosen)} of {len(body)} loops and instructions do not overlap, to fit on chip"
     return replace(program, body=body, notes=(*program.notes, note))
+
+
+def _with_less_overlap(statement: Statement) -> Statement:
+    """The statement with less room for iterations of shared loops, and none for outer ones'."""
+    if not isinstance(statement, Loop) or not statement.copies:
+        return statement
+    body = tuple(map(_with_less_overlap, statement.body))
+    has_inner = any(isinstance(each, Loop) and each.copies for each in body)
+    room = int(statement.room * LESS_ROOM)
+    return replace(statement, body=body, room=room, copies=1 if has_inner else statement.copies)
 
 
 def _is_fixed(statement: Statement) -> bool:

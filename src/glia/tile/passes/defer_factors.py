@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from glia.base.affine import ZERO, Affine
@@ -21,12 +21,15 @@ from glia.tile.ir import (
     Accumulator,
     Apply,
     Branch,
+    Buffer,
     Expr,
     Index,
+    Literal,
     Load,
     Nest,
     Program,
     Statement,
+    Store,
     While,
     accessed_buffers,
     control_buffers,
@@ -52,23 +55,19 @@ class _Factors:
         """One over it."""
         return _Factors(self.under, self.over)
 
-    def those(self, chosen: frozenset[int]) -> _Factors:
-        """Only the factors whose identities are chosen."""
-        return _Factors(
-            tuple(each for each in self.over if id(each) in chosen),
-            tuple(each for each in self.under if id(each) in chosen),
-        )
+    def those(self, is_chosen: Callable[[Expr], bool]) -> _Factors:
+        """Only the factors that are chosen."""
+        return _Factors(tuple(filter(is_chosen, self.over)), tuple(filter(is_chosen, self.under)))
 
-    def product(self, first: Expr | None = None) -> Expr:
-        """The expression in float32, times another."""
-        value = first
-        for each in self.over:
-            factor = _converted(each, F32)
-            value = factor if value is None else Apply("multiply", (value, factor), F32)
+    def product(self) -> Expr:
+        """The expression, in float32 where there is more than one factor."""
+        if len(self.over) == 1 and not self.under:
+            return self.over[0]
+        value: Expr = _converted(self.over[0], F32) if self.over else Literal(1.0, F32)
+        for each in self.over[1:]:
+            value = Apply("multiply", (value, _converted(each, F32)), F32)
         for each in self.under:
-            assert value is not None
             value = Apply("divide", (value, _converted(each, F32)), F32)
-        assert value is not None
         return value
 
 
@@ -86,10 +85,11 @@ def defer_factors(program: Program, options: CompileOptions | None = None) -> Pr
         if buffer.role == "temporary" and name not in fixed
         if readers[name] == 1 and writers[name] == 1
     }
-    body = _block(program.body, may_change)
+    deferrer = _Deferrer(may_change)
+    body = deferrer.block(program.body)
     used = {name for statement in body for name in accessed_buffers(statement)}
     buffers = {n: b for n, b in program.buffers.items() if n in used or n not in may_change}
-    return replace(program, body=body, buffers=buffers)
+    return replace(program, body=body, buffers=buffers | deferrer.made)
 
 
 def _all_loads(nest: Nest) -> Iterator[Load]:
@@ -99,55 +99,70 @@ def _all_loads(nest: Nest) -> Iterator[Load]:
         yield from loads(offset.load)
 
 
-def _block(body: Sequence[Statement], may_change: set[str]) -> tuple[Statement, ...]:
-    """The statements of a block with factors deferred, in inner blocks as well."""
-    found: list[Statement] = []
-    for statement in body:
-        if isinstance(statement, While):
-            condition = _block(statement.condition, may_change)
-            statement = replace(
-                statement, condition=condition, body=_block(statement.body, may_change)
-            )
-        elif isinstance(statement, Branch):
-            arms = tuple(_block(arm, may_change) for arm in statement.arms)
-            statement = replace(statement, arms=arms)
-        elif isinstance(statement, Nest):
-            statement = _deferred(statement, found, may_change)
-        found.append(statement)
-    return tuple(found)
+class _Deferrer:
+    """Defers factors in blocks; `made` are the buffers of factors that have to be computed."""
 
+    def __init__(self, may_change: set[str]) -> None:
+        self.may_change = may_change
+        self.made: dict[str, Buffer] = {}
 
-def _deferred(reader: Nest, before: list[Statement], may_change: set[str]) -> Nest:
-    """A nest after those `before`; their factors that it can apply to its sum leave them."""
-    for load in contraction_operands(reader) or ():
-        position = next(
-            (
-                at
-                for at, each in enumerate(before)
-                if isinstance(each, Nest) and each.target.buffer == load.buffer
-            ),
-            -1,
+    def block(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
+        """The statements of a block with factors deferred, in inner blocks as well."""
+        found: list[Statement] = []
+        for statement in body:
+            if isinstance(statement, While):
+                condition = self.block(statement.condition)
+                statement = replace(statement, condition=condition, body=self.block(statement.body))
+            elif isinstance(statement, Branch):
+                statement = replace(statement, arms=tuple(map(self.block, statement.arms)))
+            elif isinstance(statement, Nest):
+                for load in contraction_operands(statement) or ():
+                    statement = self._defer(statement, load, found)
+            found.append(statement)
+        return tuple(found)
+
+    def _defer(self, reader: Nest, load: Load, before: list[Statement]) -> Nest:
+        """A nest after those `before`; factors of one operand that can wait leave them."""
+        places = (
+            at
+            for at, each in enumerate(before)
+            if isinstance(each, Nest) and each.target.buffer == load.buffer
         )
-        if position < 0 or load.buffer not in may_change or load.guards:
-            continue
+        position = next(places, -1)
+        if position < 0 or load.buffer not in self.may_change or load.guards:
+            return reader
         producer = before[position]
         assert isinstance(producer, Nest)
         split = _split(producer, reader, load)
         if split is None:
-            continue
-        kept, factor = split
+            return reader
+        kept, moved, values = split
         written = {name for each in before[position:] for name in _touched(each)}
-        if any(part.buffer in written for part in loads(factor)):
-            continue
         if isinstance(kept, Load) and kept.buffer not in written and not kept.guards:
             del before[position]
-            direct = substitute(kept, _axis_values(producer, load) or {})
-            body = map_leaves(reader.body, lambda e: direct if e == load else e)  # noqa: B023
+            direct = substitute(kept, values)
+            body = map_leaves(reader.body, lambda each: direct if each == load else each)
             reader = replace(reader, body=body)
         else:
             before[position] = replace(producer, body=kept)
-        reader = replace(reader, finish=factor)
-    return reader
+        if not isinstance(moved, Load) or moved.buffer in written:
+            nest = self._nest_of(moved, producer)
+            before.insert(position, nest)
+            moved = Load(nest.target.buffer, F32, nest.target.index)
+        factor = _converted(substitute(moved, values), F32)
+        total = Apply("multiply", (Accumulator(F32), factor), F32)
+        finish = reader.finish or Accumulator(F32)
+        finish = map_leaves(finish, lambda leaf: total if isinstance(leaf, Accumulator) else leaf)
+        return replace(reader, finish=finish)
+
+    def _nest_of(self, factor: Expr, producer: Nest) -> Nest:
+        """A nest that computes a factor once, for the axes that it depends on."""
+        name = f"{producer.name}.factor"
+        used = _axes(factor)
+        axes = tuple(axis for axis in producer.axes if axis.name in used)
+        self.made[name] = Buffer(name, F32, tuple(axis.extent for axis in axes))
+        target = Store(name, tuple(Affine.of(axis.name) for axis in axes))
+        return Nest(name, axes, _converted(factor, F32), target, loc=producer.loc)
 
 
 def _touched(statement: Statement) -> set[str]:
@@ -157,8 +172,11 @@ def _touched(statement: Statement) -> set[str]:
     return accessed_buffers(statement)
 
 
-def _split(producer: Nest, reader: Nest, load: Load) -> tuple[Expr, Expr] | None:
-    """(body without the factors that can wait, finish of the reader with them); None without."""
+def _split(producer: Nest, reader: Nest, load: Load) -> tuple[Expr, Expr, dict[str, Affine]] | None:
+    """(body without the factors that can wait, their product, axes of the producer for a reader).
+
+    None where no factor can.
+    """
     target, swept = producer.target, reader.reduction
     is_map = producer.reduction is None and not target.dynamic and not target.combine
     if swept is None or swept.dtype is not F32 or not is_map or producer.finish is not None:
@@ -172,20 +190,16 @@ def _split(producer: Nest, reader: Nest, load: Load) -> tuple[Expr, Expr] | None
         return None
     fixed = {a for a, at in values.items() if not set(at.variables) & set(swept.axes)}
     factors = _factors(producer.body)
-    waits = frozenset(
-        id(each)
-        for each in (*factors.over, *factors.under)
-        if _axes(each) <= fixed and not any(part.dynamic for part in loads(each))
-    )
-    moved = factors.those(waits)
-    kept = factors.those(frozenset(id(e) for e in (*factors.over, *factors.under)) - waits)
+
+    def may_wait(factor: Expr) -> bool:
+        return _axes(factor) <= fixed and not any(part.dynamic for part in loads(factor))
+
+    moved = factors.those(may_wait)
+    kept = factors.those(lambda factor: not may_wait(factor))
     if not kept.over or not any(True for each in (*moved.over, *moved.under) for _ in loads(each)):
         return None
-    body = kept.over[0] if len(kept.over) == 1 and not kept.under else kept.product()
-    total = substitute(moved.product(Accumulator(F32)), values)
-    finish = reader.finish or Accumulator(F32)
-    finish = map_leaves(finish, lambda leaf: total if isinstance(leaf, Accumulator) else leaf)
-    return _converted(body, load.dtype), finish
+    body = kept.product()
+    return _converted(body, load.dtype), moved.product(), values
 
 
 def _factors(expression: Expr) -> _Factors:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from glia.arch.instances import get_target
@@ -31,12 +31,14 @@ HOIST_SHARE = 0.2  # of SBUF, for one load that all iterations of a group read
 LEAST_SAVED_BYTES = 256 * 1024  # of HBM traffic
 LEAST_MOVED_BYTES = 4 * 1024 * 1024  # by a nest that is a group of its own
 MOST_MEMBERS = 24
+MOST_INSTRUCTIONS = 128  # in an iteration with products: of more, too few iterations overlap
 
 
 def group_nests(program: Program, options: CompileOptions) -> Program:
     """Group consecutive nests where that saves traffic with HBM and their rows fit on chip."""
     finder = _Finder(program, options)
-    return replace(program, groups=tuple(finder.groups(program.body)))
+    body = finder.block(program.body)
+    return replace(program, body=body, groups=tuple(finder.found))
 
 
 def drop_groups(
@@ -60,7 +62,8 @@ def drop_groups(
     }
     finder = _Finder(program, options, frozenset(names))
     finder.count = len(program.groups)
-    groups += finder.groups(program.body)
+    finder.block(program.body)
+    groups += finder.found
     notes = tuple(
         f"the nests of {group.name} run one by one: {misfits[group.name]}"
         for group in program.groups
@@ -82,27 +85,32 @@ class _Finder:
         self.scheduler = NestScheduler(program, arch, FAMILIES[options.model_type])
         self.sbuf_bytes = arch.sbuf_usable_bytes_per_partition
         self.count = 0
+        self.found: list[Group] = []
         self.users: dict[str, set[str]] = {name: {""} for name in control_buffers(program.body)}
         for nest in program.nests():
             for name in accessed_buffers(nest):
                 self.users.setdefault(name, set()).add(nest.name)
 
-    def groups(self, body: Sequence[Statement]) -> Iterator[Group]:
-        """The groups of a block and of the blocks inside of it."""
+    def block(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
+        """A block whose groups, and those of the blocks inside of it, are entered in `found`.
+
+        Nests that a group does not need to wait for come before it.
+        """
+        result: list[Statement] = []
         run: list[Nest] = []
         for statement in body:
             if isinstance(statement, Nest) and self._is_eligible(statement):
                 run.append(statement)
                 continue
-            yield from self._groups_of_run(run)
+            result += self._run(run)
             run = []
             if isinstance(statement, While):
-                yield from self.groups(statement.condition)
-                yield from self.groups(statement.body)
+                condition = self.block(statement.condition)
+                statement = replace(statement, condition=condition, body=self.block(statement.body))
             elif isinstance(statement, Branch):
-                for arm in statement.arms:
-                    yield from self.groups(arm)
-        yield from self._groups_of_run(run)
+                statement = replace(statement, arms=tuple(map(self.block, statement.arms)))
+            result.append(statement)
+        return (*result, *self._run(run))
 
     def _is_eligible(self, nest: Nest) -> bool:
         schedule = self.program.schedules[nest.name]
@@ -114,38 +122,61 @@ class _Finder:
         is_asked = self.among is None or nest.name in self.among
         return is_asked and is_plain and is_direct and bool(schedule.partition)
 
-    def _groups_of_run(self, run: Sequence[Nest]) -> Iterator[Group]:
-        """Groups of nests that follow each other, each as long as it can be."""
-        start = 0
-        while start < len(run):
-            chains = self._chains(run[start : start + MOST_MEMBERS])
-            best: tuple[int, Group] | None = None
-            for chain in reversed(chains):
+    def _run(self, run: Sequence[Nest]) -> list[Nest]:
+        """Nests that follow each other, in groups that save the most, or are as long as can be."""
+        result: list[Nest] = []
+        while run:
+            best: tuple[int, Group, Chain, list[Nest]] | None = None
+            for chain, skipped in reversed(self._chains(run[:MOST_MEMBERS])):
                 found = self._group(chain)
                 if found and (best is None or found[0] > best[0]):
-                    best = found
+                    best = *found, chain, skipped
                 if best and not self._has_products(chain):
                     break
             if best is None:
-                start += 1
+                result.append(run[0])
+                run = run[1:]
                 continue
+            _, group, chain, skipped = best
             self.count += 1
-            yield best[1]
-            start += sum(1 for _ in best[1].members())
+            result += self._run(skipped)
+            result += chain.nests
+            self.found.append(group)
+            run = run[len(skipped) + len(chain.nests) :]
+        return result
 
-    def _chains(self, nests: Sequence[Nest]) -> list[Chain]:
-        """The chains that begin with the first nest, of one nest and more."""
+    def _chains(self, nests: Sequence[Nest]) -> list[tuple[Chain, list[Nest]]]:
+        """The chains that begin with the first nest, of one nest and more.
+
+        With each the nests in between that have nothing to do with those before them.
+        """
         first = nests[0]
         axes = tuple((axis.name,) for axis in first.parallel_axes if axis.extent > 1)
         chain = Chain((first,), axes)
-        found = [chain]
+        skipped: list[Nest] = []
+        found = [(chain, skipped)]
         for nest in nests[1:]:
             longer = chain.extended(nest)
-            if longer is None or _rows(longer) < _rows(chain):
+            if longer is not None and _rows(longer) >= _rows(chain):
+                chain = longer
+                found.append((chain, list(skipped)))
+            elif self._has_products(chain) and self._may_precede(nest, chain):
+                skipped.append(nest)
+            else:
                 break
-            chain = longer
-            found.append(chain)
         return found
+
+    def _may_precede(self, nest: Nest, chain: Chain) -> bool:
+        """Whether a nest that follows those of a chain may as well come before them."""
+        sources = dict(self.program.aliases)
+        own = {sources.get(name, name) for name in accessed_buffers(nest)}
+        target = sources.get(nest.target.buffer, nest.target.buffer)
+        for other in chain.nests:
+            written = sources.get(other.target.buffer, other.target.buffer)
+            touched = {sources.get(name, name) for name in accessed_buffers(other)}
+            if written in own or target in touched:
+                return False
+        return True
 
     # --- one group --------------------------------------------------------------------------------
 
@@ -155,7 +186,8 @@ class _Finder:
             return None
         for rows in sorted(range(len(chain.shared)), key=lambda s: -self._votes(chain, s)):
             products = products_in_rows(chain, rows, self.scheduler, self.program.schedules)
-            if products is None:
+            is_full = min(PARTITIONS, chain.extent(rows)) == _rows(chain)
+            if products is None or (products and not is_full):
                 continue
             buffers = self.program.buffers
             plan = GroupPlan(chain, rows, buffers, products, self.sbuf_bytes)
@@ -164,6 +196,8 @@ class _Finder:
             saved = self._saved_bytes(chain) - (plan.reloaded_bytes() if products else 0)
             loop = plan.loop()
             if loop is None or (products and saved < LEAST_SAVED_BYTES):
+                continue
+            if products and plan.instructions() > MOST_INSTRUCTIONS:
                 continue
             group = Group(f"rows.{self.count}", loop, plan.on_chip)
             nests = {nest.name: nest for nest in chain.nests}

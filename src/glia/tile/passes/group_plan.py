@@ -15,6 +15,8 @@ from glia.tile.passes.schedule import NestScheduler, temporary_bytes
 
 GROUP_SHARE = 0.8  # of SBUF, for the tiles of all iterations of a group that overlap
 MOST_COPIES = 4
+ELEMENTS_BESIDE_ONE = 64  # of a larger buffer, for one that DMA may move by itself
+VECTOR_INSTRUCTIONS = 2  # for each tile that a nest computes, or so
 OUTER_COPIES = 2  # of what is loaded around the innermost loop, for the next iteration to begin
 GOOD_BLOCK_BYTES = 16 * 1024  # of the largest buffer, per partition and iteration
 WORKING_BYTES = 32 * 1024  # per partition, for the temporaries of one nest
@@ -112,17 +114,28 @@ class GroupPlan:
     def lines_up(self) -> bool:
         """Whether every buffer that the nests touch has a dimension for the rows, or none of them.
 
-        Where that is the innermost one, DMA would move single elements; operands are turned.
+        Where that is the innermost one, DMA would move single elements, of which there may be few;
+        operands are turned, where one axis alone indexes what they are summed over.
         """
+        touched = (self.buffers[a.buffer].elements for n in self.chain.nests for a in accesses(n))
+        most = max(touched) // ELEMENTS_BESIDE_ONE
         for nest, axis in zip(self.chain.nests, self.chain.shared[self.rows], strict=True):
             operands = self._operands(nest)
+            for load in operands:
+                contract = self.products[nest.name].contract
+                is_short = bool(load.index[-1].coefficient(contract))
+                if is_short and row_dim(load.index, contract) < 0:
+                    return False
             for access in accesses(nest):
                 if not any(each.coefficient(axis) for each in access.index):
                     continue
                 dimension = row_dim(access.index, axis)
                 shape = self.buffers[access.buffer].shape
                 is_innermost = math.prod(shape[dimension + 1 :]) == 1 < math.prod(shape[:dimension])
-                is_slow = is_innermost and access.buffer not in self.on_chip
+                is_few = (
+                    access.buffer in self.on_chip or self.buffers[access.buffer].elements <= most
+                )
+                is_slow = is_innermost and not is_few
                 if dimension < 0 or (is_slow and access not in operands):
                     return False
         return True
@@ -137,7 +150,7 @@ class GroupPlan:
         blocks[self.rows] = min(PARTITIONS, extents[self.rows])
         self.blocks = blocks
         own, _, fixed = self._bytes(blocks)
-        if own + fixed > self.capacity:
+        if (2 if self.products else 1) * own + fixed > self.capacity:
             return False
         for position in reversed([s for s in extents if s != self.rows and not self.products]):
             for block in _divisors(extents[position]):
@@ -151,9 +164,11 @@ class GroupPlan:
         return True
 
     def _is_column(self, position: int) -> bool:
-        """Whether one operand of a contraction has a shared axis, and the other has not."""
-        for nest, axis in zip(self.chain.nests, self.chain.shared[position], strict=True):
-            if len({axis in axes_of(load) for load in self._operands(nest)}) == 2:
+        """Whether a contraction has a shared axis in the operand without the rows alone."""
+        nests, shared = self.chain.nests, self.chain.shared
+        for nest, axis, rows in zip(nests, shared[position], shared[self.rows], strict=True):
+            holders = [axes_of(load) for load in self._operands(nest) if axis in axes_of(load)]
+            if len(holders) == 1 and rows not in holders[0]:
                 return True
         return False
 
@@ -223,6 +238,22 @@ class GroupPlan:
         )
         total = math.prod(_spans(access.index, nest.extents, "")) * buffer.dtype.bytes
         return _Tile(held, total, moves, access.buffer in self.on_chip)
+
+    def instructions(self) -> int:
+        """About how many instructions an iteration takes."""
+        count = 0
+        for number, nest in enumerate(self.chain.nests):
+            within = self._extents_in_block(self.blocks, number)
+            schedule = self._schedule(number)
+            trips = {a: -(-n // schedule.tiles[a]) for a, n in within.items()}
+            count += VECTOR_INSTRUCTIONS * math.prod(trips[a.name] for a in nest.parallel_axes)
+            if nest.name in self.products:
+                count += math.prod(trips.values())
+                for load in self._operands(nest):
+                    rows = self.chain.shared[self.rows][number]
+                    if rows in axes_of(load):  # it may have to be turned
+                        count += 2 * math.prod(trips[a] for a in axes_of(load))
+        return count
 
     def reloaded_bytes(self) -> int:
         """What is read from HBM more than once, because loops around do not move it."""

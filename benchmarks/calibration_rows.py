@@ -237,7 +237,8 @@ def example(partitions: int, columns: int, where: Way) -> dict[str, float]:
     timing = time_of(b.finish(), "trn2")
     arch = get_target("trn2").arch
     loaded, act, stored = timing.events
-    computed = act.end_ns + arch.latency_cycles["scalar"] / arch.clocks_ghz["scalar"]
+    visible = arch.latency_cycles["scalar"] - arch.issue_gap_cycles["scalar"]
+    computed = act.end_ns + visible / arch.clocks_ghz["scalar"]
     begun = act.start_ns - arch.activation_table_load_ns
     return {
         "load": loaded.end_ns - loaded.start_ns,
@@ -377,6 +378,33 @@ def act(columns: int, dtype: str = "f32") -> Emit:
     return two("activation", columns, dtype, function="exp")
 
 
+def scalar_copy(columns: int, dtype: str) -> Emit:
+    """A copy of PSUM to float32 in SBUF on Scalar."""
+    return lambda b: b.tensor_copy(
+        b.sbuf((128, columns)), b.psum((128, columns), dtype), on="scalar"
+    )
+
+
+def shifted(in_psum: bool) -> Emit:
+    """The exponential of 512 columns plus a number for each partition."""
+
+    def emit(b: ProgramBuilder) -> Instr:
+        data = b.psum((128, 512)) if in_psum else b.sbuf((128, 512))
+        return b.activation(b.sbuf((128, 512)), data, function="exp", bias=b.sbuf((128, 1)))
+
+    return emit
+
+
+def scaled(b: ProgramBuilder) -> Instr:
+    """512 columns times a number for each partition."""
+    return b.tensor_scalar(b.sbuf((128, 512)), b.sbuf((128, 512)), b.sbuf((128, 1)), "multiply")
+
+
+def greatest(columns: int) -> Emit:
+    """The maximum of a row of PSUM."""
+    return lambda b: b.tensor_reduce(b.sbuf((128, 1)), b.psum((128, columns)), op="maximum")
+
+
 def table_load(emit: Emit, target: str) -> float:
     """Nanoseconds by which another table delays an activation."""
     program = written(emit, target, 3)
@@ -407,6 +435,7 @@ def instruction_rows() -> list[Row]:
     guide, profiler, library = "NKI performance guide", "NKI profiler guide", "NKI library"
     device, overview, mamba = "device profile", "DMA overview", "fused mamba tutorial"
     gemm_page = "kernel optimization tutorial"
+    fusion = "allenkchau/trainium-kernel-fusion, profiles"
     full, mixed = product(512, "f32"), pair(512, in_psum=True)
     copied = two("tensor_copy", 512)
     rows: list[tuple[str, str, float, Callable[[Emit, str], float], Emit, str]] = [
@@ -439,7 +468,16 @@ def instruction_rows() -> list[Row]:
         ("activation exp bf16 N = 128", "trn2", 401, duration, act(128, "bf16"), overview),
         ("activation exp bf16 N = 4096", "trn2", 3712, duration, act(4096, "bf16"), overview),
         ("table load", "trn2", 1285, table_load, act(64), overview),
-    ]
+        ("copy on Scalar fp32 N = 512, interval", "trn2", 477, interval, scalar_copy(512, "f32"),
+         fusion),
+        ("copy on Scalar bf16 N = 128, interval", "trn2", 156.5, interval, scalar_copy(128, "bf16"),
+         fusion),
+        ("exp with a bias, PSUM N = 512, interval", "trn2", 570, interval, shifted(True), fusion),
+        ("exp with a bias, SBUF N = 512, interval", "trn2", 612, interval, shifted(False), fusion),
+        ("times a column fp32 N = 512, interval", "trn2", 396, interval, scaled, fusion),
+        ("maximum PSUM fp32 N = 512, interval", "trn2", 598, interval, greatest(512), fusion),
+        ("maximum PSUM fp32 N = 8, interval", "trn2", 67.5, interval, greatest(8), fusion),
+    ]  # fmt: skip
     return [
         Row("2.6", name, target, published, "ns", partial(measure, emit, target), source)
         for name, target, published, measure, emit, source in rows
@@ -495,6 +533,9 @@ FITS = (
     Fit("trn2", "latency_cycles.tensor", ("matmul fp32, one", "transposition fp32 128")),
     Fit("trn2", "latency_cycles.vector", ("tensor_copy PSUM", "tensor_tensor PSUM")),
     Fit("trn2", "latency_cycles.scalar", ("activation exp", "A[128, 128]: activation")),
+    Fit("trn2", "issue_gap_cycles.scalar", ("copy on Scalar",)),
+    Fit("trn2", "operand_read_cycles.scalar", ("exp with a bias",)),
+    Fit("trn2", "operand_read_cycles.vector", ("times a column",)),
     Fit("trn2", "activation_table_load_ns", ("table load", "A[4, 4096]: table load")),
     Fit("trn2", "dma_descriptor_ns", ("rate of a DMA engine",)),
     Fit("trn2", "dma_start_ns, _ring_skew_ns, _completion_ns", ("A[",)),

@@ -29,6 +29,7 @@ PUBLICATIONS = {  # by how the source of a row begins
     "NKI library": names.LIBRARY,
     "nccom-test guide": names.NCCOM,
     "ucb-bar/autocomp": names.AUTOCOMP,
+    "allenkchau/trainium-kernel-fusion": names.FUSION,
 }
 _TIMES = {"ms": 1e6, "us": 1e3, "ns": 1.0}
 

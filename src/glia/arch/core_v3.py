@@ -13,6 +13,7 @@ _PROFILE = "published profile of the NKI matmul tutorial, Trn2"
 _OVERVIEW = "NKI DMA overview"
 _COLLECTIVES = "intra-node collectives: algorithms by size"
 _GLOSSARY = "Neuron Explorer glossary, dI/dt"
+_FUSION = "allenkchau/trainium-kernel-fusion, eight profiles, Trn2"
 
 CONSTANTS = core_v2.CONSTANTS | {
     "clocks_ghz.tensor": Constant(2.4, "GHz", _GUIDE, "high"),
@@ -24,13 +25,23 @@ CONSTANTS = core_v2.CONSTANTS | {
     "sbuf_bytes_per_partition": Constant(224 * 1024, "bytes", _GUIDE, "high"),
     "sbuf_usable_bytes_per_partition": Constant(212984, "bytes", "NKI tile_size", "high"),
     "transpose_passes.f32": Constant(2.0, "passes", _GUIDE, "high"),
-    "tensor_ramp_ns": Constant(3000, "ns", _GLOSSARY, "high"),
+    "tensor_ramp_ns": Constant(
+        4280, "ns", f"{_FUSION}: windows of 3413 ns from any moment on", "medium"
+    ),
+    "tensor_ramp_part": Constant(0.755, "fraction", _FUSION, "medium"),
+    "tensor_rest_ns": Constant(
+        3890, "ns", f"{_FUSION}: windows of 3413 ns from any moment on", "medium"
+    ),
+    "tensor_rest_part": Constant(0.36, "fraction", _FUSION, "medium"),
     "tensor_ramp_rate": Constant(0.5, "fraction", _GLOSSARY, "high"),
     "vector_modes": Constant(4.0, "elements per cycle", _GUIDE, "high"),
     "issue_gap_cycles.tensor": Constant(
         4, "tensor cycles", f"{_PROFILE}: 1028 cycles for 1024", "medium"
     ),
     "issue_gap_cycles.vector": Constant(67, "vector cycles", _PROFILE, "medium"),
+    "issue_gap_cycles.scalar": Constant(60, "scalar cycles", _FUSION, "medium"),
+    "operand_read_cycles.vector": Constant(60, "vector cycles", _FUSION, "medium"),
+    "operand_read_cycles.scalar": Constant(136, "scalar cycles", _FUSION, "medium"),
     "latency_cycles.tensor": Constant(400, "tensor cycles", _PROFILE, "medium"),
     "latency_cycles.vector": Constant(158, "vector cycles", _PROFILE, "medium"),
     "latency_cycles.scalar": Constant(350, "scalar cycles", f"{_OVERVIEW}, timeline", "medium"),
@@ -54,8 +65,9 @@ CONSTANTS = core_v2.CONSTANTS | {
     ),
     "collective_mesh_bytes": Constant(1 << 20, "bytes", _COLLECTIVES, "high"),
     "collective_doubling_bytes": Constant(56 << 20, "bytes", _COLLECTIVES, "high"),
-    "preamble_ns": Constant(13500, "ns", "not published; the value of v2", "assumed"),
-    "postamble_ns": Constant(4900, "ns", "not published; the value of v2", "assumed"),
+    "preamble_ns": Constant(13500, "ns", _FUSION, "medium"),
+    "postamble_ns": Constant(1750, "ns", _FUSION, "medium"),
+    "unmeasured_ns": Constant(6700, "ns", f"{_FUSION}, less what was measured", "medium"),
     "peak_flops.bf16": Constant(78.64e12, "flop/s", _GUIDE, "high"),
     "peak_flops.f16": Constant(78.64e12, "flop/s", _GUIDE, "high"),
     "peak_flops.f8e4m3": Constant(157.3e12, "flop/s", _GUIDE, "high"),

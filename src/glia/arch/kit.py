@@ -154,13 +154,17 @@ class Arch:
     tensor_passes: Mapping[str, float]  # by dtype: times the cost of a bf16 multiplication
     transpose_passes: Mapping[str, float]  # by dtype: times the cost of a bf16 transposition
     load_stationary_cycles: float  # to load 128 columns of weights, hidden behind a multiplication
-    tensor_ramp_ns: float  # time at half rate after a pause, 0 where there is none
+    tensor_ramp_ns: float  # busy time at a lower rate after a pause, 0 where there is none
     tensor_ramp_rate: float
+    tensor_ramp_part: float  # of the time: an array less busy does not reach its full rate
+    tensor_rest_ns: float  # idle time after which the full rate is lost
+    tensor_rest_part: float  # of the time: an array busier than this keeps it
 
     vector_modes: float  # most elements per cycle and partition in the fast modes
     scalar_half_speedup: float  # elements per cycle and partition of 16-bit copies
     min_issue_cycles: Mapping[str, int]  # by engine: least busy cycles of an instruction
     issue_gap_cycles: Mapping[str, float]  # by engine: between independent instructions
+    operand_read_cycles: Mapping[str, float]  # by engine: for an operand of one element a partition
     latency_cycles: Mapping[str, float]  # by engine: from the last element in to the result visible
     gpsimd_dispatch_cycles: float
     strided_access_bytes: int  # between elements: from here on an access runs at another rate
@@ -197,6 +201,7 @@ class Arch:
 
     preamble_ns: float
     postamble_ns: float
+    unmeasured_ns: float  # of the preamble, before what nki.benchmark measures
     peak_flops: Mapping[str, float]  # by dtype
 
     @property

@@ -26,6 +26,8 @@ NCCOM = "nccom-test guide"
 COLLECTIVES = "intra-node collectives"
 TRNBLAS = "trnsci/trnblas, profile of its energy kernel"
 KERNELS = "two published profiles of float32 kernels, Trn1"
+FUSION = "allenkchau/trainium-kernel-fusion, profiles and nki.benchmark, Trn2"
+COURSE = "CS 149 assignment 4, solutions on Trn1"
 AUTOCOMP = "ucb-bar/autocomp, trn1.2xlarge, p99 of nki.benchmark"
 
 _WAKE = (Reading(OVERVIEW, 19, 24, "timelines: semaphore written to engine started"),)
@@ -79,6 +81,9 @@ READINGS_V2: dict[str, tuple[Reading, ...]] = {
         Reading(NCCOM, 43.7, 56.7, "2 ranks: 32 MiB in 768 us, 1 GiB in 18.93 ms"),
     ),
     "preamble_ns": (Reading(EXPONENTIAL, 13000, 14000, "digitised"),),
+    "unmeasured_ns": (
+        Reading(COURSE, -1000, 1000, "additions of 256000 elements: 30 us measured, 29 profiled"),
+    ),
     "postamble_ns": (
         Reading(EXPONENTIAL, 3700, 5500, "digitised; what the total leaves"),
         Reading(MAMBA, 4300, 4300, "v1: total less the busy time and the preamble"),
@@ -86,12 +91,37 @@ READINGS_V2: dict[str, tuple[Reading, ...]] = {
 }
 
 READINGS_V3: dict[str, tuple[Reading, ...]] = {
+    "tensor_ramp_ns": (
+        Reading(FUSION, 3413, 6827, "a window of 4096 cycles and what precedes it, 18 times"),
+    ),
+    "tensor_ramp_part": (
+        Reading(FUSION, 0.75, 0.76, "busy 0.75 of a window: slow in the next; 0.76: not"),
+    ),
+    "tensor_rest_ns": (Reading(FUSION, 2200, 5550, "what is left of a window, and one more"),),
+    "tensor_rest_part": (
+        Reading(FUSION, 0.33, 0.38, "busy 0.33 of a window: slow in the next; 0.38: not"),
+    ),
+    "issue_gap_cycles.scalar": (
+        Reading(FUSION, 59, 60, "copies from PSUM: 156.5 ns for 128 elements, 477 for 512"),
+    ),
+    "operand_read_cycles.vector": (
+        Reading(
+            FUSION, 57, 63, "multiplications by a column: 268 and 396 ns, 128 and 512 elements"
+        ),
+    ),
+    "operand_read_cycles.scalar": (
+        Reading(FUSION, 112, 161, "exp with a bias: 570 ns from PSUM, 612 from SBUF, 512 elements"),
+    ),
+    "preamble_ns": (Reading(FUSION, 13242, 13991, "first instruction of a kernel"),),
+    "postamble_ns": (Reading(FUSION, 1650, 1850, "from the last signal to the end"),),
+    "unmeasured_ns": (Reading(FUSION, 4300, 9900, "profiled less measured, eight kernels"),),
     "issue_gap_cycles.tensor": (
         Reading(OPTIMIZATION, 4, 4, "1028 cycles from one to the next for 1024"),
     ),
     "issue_gap_cycles.vector": (
         Reading(PROFILER, 67, 70, "604 ns from one to the next, 512 elements"),
         Reading(LIBRARY, 80, 80, "its cost model of top-k: 144 cycles besides the elements"),
+        Reading(FUSION, 61, 67, "598 to 603 ns from one to the next, 512 elements"),
     ),
     "latency_cycles.tensor": (
         Reading(PROFILER, 386, 413, "589 ns long, 428.5 from one to the next"),
@@ -102,7 +132,10 @@ READINGS_V3: dict[str, tuple[Reading, ...]] = {
         Reading(OVERVIEW, 348, 359, "290 to 299 ns beyond the elements"),
         Reading(LIBRARY, 348, 348, "16384 elements in 13.94 us"),
     ),
-    "activation_table_load_ns": (Reading(OVERVIEW, 1284, 1286, "ACT_TABLE_LOAD, timelines"),),
+    "activation_table_load_ns": (
+        Reading(OVERVIEW, 1284, 1286, "ACT_TABLE_LOAD, timelines"),
+        Reading(FUSION, 1283, 1283, "ACT_TABLE_LOAD"),
+    ),
     "reciprocal_cycles": _RECIPROCAL,
     "semaphore_ns": _SEMAPHORE,
     "semaphore_wake_ns": _WAKE,
@@ -117,6 +150,7 @@ READINGS_V3: dict[str, tuple[Reading, ...]] = {
     "dma_issue_ns": (Reading(OVERVIEW, 78, 158, "timelines: 88 and 70 ns"),),
     "dma_hardware_issue_ns": (Reading(GENERATION, 600, 600, "about 600 ns for an instruction"),),
     "dma_software_issue_ns": (
+        Reading(FUSION, 576, 598, "from one DMA_DIRECT2D of GpSimd to the next"),
         Reading(OPTIMIZATION, 598, 608, "65,536 loads in 39.87 ms"),
         Reading(GENERATION, 600, 600, "about 600 ns for an instruction"),
     ),

@@ -28,8 +28,16 @@ def engine_cycles(instr: Instr, arch: Arch) -> float:
         parts = {p.dtype.bytes for p in instr.read_patterns()}
         return cycles + arch.issue_gap_cycles["tensor"] * (2 if 4 in parts else 1)
     if any(_inner_stride(p) >= arch.strided_access_bytes for p in instr.patterns()):
-        return cycles / arch.strided_access_rate
-    return cycles
+        cycles /= arch.strided_access_rate
+    return cycles + _operand_cycles(instr, arch)
+
+
+def _operand_cycles(instr: Instr, arch: Arch) -> float:
+    """Cycles to read operands of one element a partition, before those that are streamed."""
+    read = [p.free for p in instr.read_patterns()]
+    if 1 not in read or max(read) == 1:
+        return 0
+    return arch.operand_read_cycles.get(instr.runs_on, 0)
 
 
 def activation_table(instr: Instr) -> str:
@@ -51,8 +59,8 @@ def _inner_stride(pattern: Pattern) -> int:
 
 def stream_cycles(arch: Arch, engine: str, elements: float) -> int:
     """Cycles of an engine to stream elements of a partition, and to get ready for more."""
-    busy = max(arch.min_issue_cycles[engine], round(elements))
-    return busy + round(arch.issue_gap_cycles[engine])
+    gap = round(arch.issue_gap_cycles[engine])
+    return max(arch.min_issue_cycles[engine], round(elements) + gap)
 
 
 def is_contiguous(pattern: Pattern) -> bool:

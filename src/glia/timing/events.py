@@ -299,24 +299,32 @@ def hold_weights(m: CoreRecord, step: int) -> int:
 def throttle(m: CoreRecord, step: int, start: int) -> int:
     """The picoseconds that an instruction keeps the array busy, longer while it is not warm.
 
-    Busy time fills and idle time empties a store; the array is at its full rate from the moment the
-    store is full to the moment it is empty.
+    Busy time fills and idle time empties a store, at rates that differ as the array is warm or not;
+    it is at its full rate from the moment the store is full to the moment it is empty.
     """
     busy = m.busy[m.cost[step]]
     warm_up = m.parameter[RunParameter.WARM_UP]
     if warm_up == 0:
         m.core[CoreState.TENSOR_END] = start + busy
         return busy
-    heat = max(0, m.core[CoreState.HEAT] - (start - m.core[CoreState.TENSOR_END]))
-    if heat == 0:
-        m.core[CoreState.IS_WARM] = 0
-    if not m.core[CoreState.IS_WARM]:
+    idle = start - m.core[CoreState.TENSOR_END]
+    rest = m.parameter[RunParameter.REST]
+    if m.core[CoreState.IS_WARM]:
+        heat = max(0, m.core[CoreState.HEAT] - idle * m.parameter[RunParameter.REST_DRAIN] // 1000)
+        if heat == 0:
+            m.core[CoreState.IS_WARM] = 0
+    else:
+        heat = max(0, m.core[CoreState.HEAT] - idle * m.parameter[RunParameter.RAMP_DRAIN] // 1000)
+    if m.core[CoreState.IS_WARM]:
+        heat = min(rest, heat + busy)
+    else:
         slow = busy * 1000 // m.parameter[RunParameter.RAMP]
         m.throttled[step] += slow - busy
         busy = slow
-    heat = min(warm_up, heat + busy)
-    if heat == warm_up:
-        m.core[CoreState.IS_WARM] = 1
+        heat += busy
+        if heat >= warm_up:
+            m.core[CoreState.IS_WARM] = 1
+            heat = rest
     m.core[CoreState.HEAT] = heat
     m.core[CoreState.TENSOR_END] = start + busy
     return busy

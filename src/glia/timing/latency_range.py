@@ -20,7 +20,8 @@ GROUPS = {
         "vector_modes", "scalar_half_speedup", "min_issue_cycles", "issue_gap_cycles",
         "latency_cycles", "gpsimd_dispatch_cycles", "accumulator_read_cycles",
         "reciprocal_cycles", "activation_table_load_ns", "register_load_cycles",
-        "sequencer_cycles", "strided_access_rate", "tensor_ramp_ns",
+        "sequencer_cycles", "strided_access_rate", "tensor_ramp_ns", "tensor_ramp_part",
+        "tensor_rest_ns", "tensor_rest_part", "operand_read_cycles",
     ),
     "DMA rates": (
         "hbm_bytes_per_ns", "dma_bytes_per_ns", "dma_descriptor_ns", "dma_transpose_rate",
@@ -31,7 +32,7 @@ GROUPS = {
         "dma_software_issue_ns", "dma_hardware_issue_ns", "semaphore_ns", "semaphore_wake_ns",
     ),
     "collectives": ("collective_hop_ns", "collective_bytes_per_ns"),
-    "launch": ("preamble_ns", "postamble_ns"),
+    "launch": ("preamble_ns", "postamble_ns", "unmeasured_ns"),
 }  # fmt: skip
 _RATES = ("GHz", "bytes/ns", "fraction", "elements per cycle")  # more of them is faster
 

@@ -296,6 +296,11 @@ def core_parameters(arch: Arch, queues: int) -> list[int]:
     values[RunParameter.TABLE_LOAD] = round(arch.activation_table_load_ns * PS)
     values[RunParameter.WARM_UP] = round(arch.tensor_ramp_ns * PS)
     values[RunParameter.RAMP] = round(arch.tensor_ramp_rate * 1000)
+    drain = arch.tensor_rest_part / (1 - arch.tensor_rest_part)
+    values[RunParameter.REST] = round(arch.tensor_rest_ns * drain * PS)
+    values[RunParameter.REST_DRAIN] = round(1000 * drain)
+    drain = arch.tensor_ramp_part / (1 - arch.tensor_ramp_part)
+    values[RunParameter.RAMP_DRAIN] = round(1000 * drain)
     values[RunParameter.UNWATCHED] = NEVER
     values[RunParameter.QUEUES] = queues
     return values

@@ -107,6 +107,9 @@ class RunParameter(Register):
     UNWATCHED = 11, "instructions", "executed before loops are watched"
     QUEUES = 12, "queues", "DMA queues of the program: the stride of a lane in `lane`"
     PAUSE = 13, "instructions", "executed before the run pauses"
+    REST = 14, "ps", "of stored busy time when the array is warm"
+    RAMP_DRAIN = 15, "1/1000", "busy time that an idle one costs while the array is not warm"
+    REST_DRAIN = 16, "1/1000", "busy time that an idle one costs while it is"
 
 
 class CoreState(Register):

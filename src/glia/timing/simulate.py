@@ -60,6 +60,9 @@ TIMED_CONSTANTS = (
     "load_stationary_cycles",
     "tensor_ramp_ns",
     "tensor_ramp_rate",
+    "tensor_ramp_part",
+    "tensor_rest_ns",
+    "tensor_rest_part",
     "vector_modes",
     "scalar_half_speedup",
     "gpsimd_dispatch_cycles",
@@ -75,6 +78,7 @@ TIMED_CONSTANTS = (
     "semaphore_ns",
     "min_issue_cycles",
     "issue_gap_cycles",
+    "operand_read_cycles",
     "latency_cycles",
     "activation_table_load_ns",
     "sequencer_cycles",
@@ -93,6 +97,7 @@ TIMED_CONSTANTS = (
     "collective_doubling_bytes",
     "preamble_ns",
     "postamble_ns",
+    "unmeasured_ns",
 )
 
 

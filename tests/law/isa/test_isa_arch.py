@@ -154,7 +154,7 @@ def test_cycles_grow_with_the_elements_of_a_partition(name: str, rate: float) ->
         return replace(instr, **changes).cycles(V4)
 
     assert abs((cycles(4096) - cycles(2048)) * rate / 2048 - 1) < 0.01
-    assert cycles(1) == cycles(2)
+    assert V4.min_issue_cycles[instr.runs_on] <= cycles(1) <= cycles(2) <= cycles(1) + 2 / rate
 
 
 def test_reading_the_accumulator_costs_64_cycles_more() -> None:

@@ -91,6 +91,7 @@ def by_source() -> list[Found]:
         ("NKI library, one core of Trn2", "NKI library, one core"),
         ("NKI library, two cores of Trn2", "NKI library, two cores"),
         ("NKI Beta 1 samples, Trn1", "NKI Beta 1 samples"),
+        ("trainium-kernel-fusion, one core of Trn2", "trainium-kernel-fusion"),
     ):
         found.append(of_page(kernels[1], name, lambda h, t=title: h.startswith(t), rank=False))
     return found

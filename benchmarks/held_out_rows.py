@@ -209,7 +209,62 @@ SAMPLES: tuple[Sample, ...] = (
     ),
 )
 
+
+@dataclass(frozen=True)
+class Fusion:
+    """A kernel of trainium-kernel-fusion: attention of `sizes` rows, or a product and gelu."""
+
+    us: float  # p50 of nki.benchmark; where there are two kernels, of both
+    kernels: tuple[str, ...]
+    sizes: tuple[int, ...]  # rows; or rows, contracted and columns
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        sizes = " x ".join(map(str, self.sizes))
+        return f"{', '.join(self.kernels)} {self.dtype} {sizes}"
+
+
+def _fusions() -> tuple[Fusion, ...]:
+    attention = {  # rows: without and with fusion
+        "f32": {512: (52, 31), 1024: (107, 69), 2048: (274, 215), 4096: (1137, 839)},
+        "bf16": {512: (48, 28), 1024: (96, 60), 2048: (260, 188), 4096: (1035, 684)},
+    }
+    perceptrons = {  # sizes: without fusion; with gelu by table, and by its series
+        "f32": {
+            (128, 128, 512): (37, 21, 26),
+            (256, 512, 1024): (59, 40, 53),
+            (512, 1024, 2048): (182, 150, 159),
+            (1024, 2048, 4096): (1173, 1074, 1297),
+        },
+        "bf16": {
+            (128, 128, 512): (34, 19, 23),
+            (256, 512, 1024): (48, 28, 40),
+            (512, 1024, 2048): (82, 56, 96),
+            (1024, 2048, 4096): (340, 288, 403),
+        },
+    }
+    kinds = ("gemm_kernel", "gelu_kernel"), ("fused_mlp_pwl",), ("fused_mlp_taylor",)
+    return (
+        *(
+            Fusion(us, (kernel,), (rows,), dtype)
+            for dtype, table in attention.items()
+            for rows, times in table.items()
+            for us, kernel in zip(times, ("baseline_attention", "fused_attention"), strict=True)
+        ),
+        *(
+            Fusion(us, kernels, sizes, dtype)
+            for dtype, by_sizes in perceptrons.items()
+            for sizes, all_us in by_sizes.items()
+            for us, kernels in zip(all_us, kinds, strict=True)
+        ),
+    )
+
+
+FUSIONS = _fusions()
+
 LEFT_OUT = (
+    ("products of 2048 x 4096 x 4096 of trainium-kernel-fusion", "more of the same"),
     ("rows of the library with longer sequences, more heads, caches or context parallelism",
      "the same kernels on more of the same; these are the shorter ones of each table"),
     ("rows of the library given as None, and with bounds said to be timeouts",

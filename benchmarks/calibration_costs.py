@@ -211,8 +211,8 @@ def cycles_of(emit: Emit, target: str) -> float:
     b = ProgramBuilder("cost", target=target)
     emit(b)
     (instr,) = b.finish(synchronise=False, is_checked=False).instructions()
-    own_gap = instr.runs_on in ("vector", "scalar")
-    return instr.cycles(arch) - (round(arch.issue_gap_cycles[instr.runs_on]) if own_gap else 0)
+    gaps = {f"issue_gap_cycles.{engine}": 0 for engine in ("vector", "scalar")}
+    return instr.cycles(arch.with_values(gaps))
 
 
 def cost_lines() -> list[str]:

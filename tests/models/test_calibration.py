@@ -74,8 +74,8 @@ def test_leaving_a_publication_out_changes_constants_and_brings_them_back(benchm
     before = dict(TARGETS)
     with calibration_sources.constants_without(readings.PROFILER) as (alone, others):
         assert "core_v3 latency_cycles.vector" in alone
-        assert "core_v3 issue_gap_cycles.vector 67 -> 80" in others
-        assert TARGETS["trn2"].arch.issue_gap_cycles["vector"] == 80
+        assert "core_v3 latency_cycles.tensor 400 -> 396" in others
+        assert TARGETS["trn2"].arch.latency_cycles["tensor"] == 396
     assert before == TARGETS
 
 

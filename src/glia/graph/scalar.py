@@ -120,7 +120,8 @@ def _declare(
         extra = {"bits": from_numpy(dtype).bits} if bits else {}
         with np.errstate(all="ignore"):
             value = np.asarray(function(*wide, **extra))
-            return narrow(value, dtype) if value.dtype == working_dtype(dtype) else value
+            is_wide = value.dtype == working_dtype(dtype)
+            return np.asarray(narrow(value, dtype)) if is_wide else value
 
     FUNCTIONS[name] = ScalarFunction(name, arity, result, kinds, compute, prose)
 

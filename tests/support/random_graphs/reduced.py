@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 REDUCED = {
+    "function of one integer of four bits": """
+graph "main" (%0 : s4[] "x", %1 : s4[] "y") {
+  %2 = map function="minimum" args=[%0, %1] : s4[]
+  return %2
+}
+""",
     "scatter that adds integers which wrap at 16 bits": """
 graph "main" (%0 : s16[4,3] "x", %1 : s32[32,1] "at", %2 : s16[32,3] "updates") {
   %3 = scatter xs=[%0] indices=%1 updates=[%2] update_window_dims=[1] inserted_window_dims=[0]

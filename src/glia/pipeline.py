@@ -322,6 +322,13 @@ PIPELINE: tuple[Pass, ...] = (
         },
     ),
     Pass(
+        "choose_blocks",
+        "glia.tile.blocking.choose_blocks:choose_blocks",
+        makes="tile",
+        after={"choose_layouts": "blocks share SBUF with what is resident, and need not load it"},
+        options=("target", "optlevel"),
+    ),
+    Pass(
         "update_in_place",
         f"{_TILE}update_in_place:update_in_place",
         makes="tile",

@@ -234,6 +234,20 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class BlockLoop:
+    """A loop over blocks of `extent` values of an axis, around the loops over tiles.
+
+    Each iteration brings in what its block needs of the operands in `loads` ("left", "right"), for
+    all loops inside. `copies` is the number of iterations that have tiles of their own.
+    """
+
+    axis: str
+    extent: int
+    copies: int = 1
+    loads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Schedule:
     """How a nest runs.
 
@@ -245,6 +259,9 @@ class Schedule:
     of `contract` for each of their values in turn. Of these axes only the first may be split.
     Of an axis in `coarse` a loop runs over blocks of so many values, and right inside of it the
     loop over the tiles of a block: what both need is staged between them.
+
+    A contraction may run in `blocks`, outermost first. `order` then lists the loops over the tiles
+    of one block. PSUM holds the sums of all tiles of the blocks around which a reduced axis loops.
     """
 
     engine: str
@@ -255,6 +272,7 @@ class Schedule:
     stationary: str = ""  # "left" | "right"
     packed: tuple[str, ...] = ()
     coarse: Mapping[str, int] = field(default_factory=dict)
+    blocks: tuple[BlockLoop, ...] = ()
 
 
 @dataclass(frozen=True)

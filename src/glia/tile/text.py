@@ -14,6 +14,7 @@ program "main" {
 
 A load may be followed by `where (expression < extent, ...) else value` and by
 `at (dimension: load <= limit, ...)`; `or drop` after a limit means that the offset does not clamp.
+A schedule in blocks goes on with `blocks=[m:512 copies 2 loads [left] k:128]`, outermost first.
 `let %0 = ...` before the store names an expression that occurs several times. Groups stand before
 the first statement:
 
@@ -43,6 +44,7 @@ from glia.tile.ir import (
     Accumulator,
     Apply,
     Axis,
+    BlockLoop,
     Branch,
     Buffer,
     Call,
@@ -232,7 +234,15 @@ def _schedule(schedule: Schedule) -> str:
     if schedule.coarse:
         blocks = " ".join(f"{axis}:{extent}" for axis, extent in schedule.coarse.items())
         text += f" coarse=[{blocks}]"
+    if schedule.blocks:
+        text += f" blocks=[{' '.join(map(_block_loop, schedule.blocks))}]"
     return text
+
+
+def _block_loop(loop: BlockLoop) -> str:
+    copies = f" copies {loop.copies}" if loop.copies > 1 else ""
+    loaded = f" loads [{' '.join(loop.loads)}]" if loop.loads else ""
+    return f"{loop.axis}:{loop.extent}{copies}{loaded}"
 
 
 def _load(load: Load) -> str:
@@ -480,7 +490,26 @@ class _Parser:
             self.key("coarse")
             scan.expect("[")
             coarse = {axis.name: axis.extent for axis in self.axes()}
-        return Schedule(engine, partition, tiles, order, **extra, packed=packed, coarse=coarse)
+        blocks = self.block_loops()
+        return Schedule(
+            engine, partition, tiles, order, **extra, packed=packed, coarse=coarse, blocks=blocks
+        )
+
+    def block_loops(self) -> tuple[BlockLoop, ...]:
+        """What follows `blocks=`, or no loops where that is missing."""
+        scan, found = self.scanner, list[BlockLoop]()
+        if scan.peek() != "blocks":
+            return ()
+        self.key("blocks")
+        scan.expect("[")
+        while not scan.accept("]"):
+            axis = self.name()
+            scan.expect(":")
+            extent = scan.integer()
+            copies = scan.integer() if scan.accept("copies") else 1
+            loads = self.words() if scan.accept("loads") else ()
+            found.append(BlockLoop(axis, extent, copies, loads))
+        return tuple(found)
 
     def expression(self, depth: int) -> Expr:
         scan = self.scanner

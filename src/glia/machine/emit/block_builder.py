@@ -117,10 +117,10 @@ class BlockBuilder:
         with self.loop(dst.dims[1][1]) as index:
             self.dma(_select_outer(dst, index), _select_outer(src, index), queue)
 
-    def dma_transposed(self, dst: Pattern, src: Pattern) -> None:
-        """Copy between patterns of reversed shapes, beside the copies of the other queues."""
-        engine = QUEUE_OWNERS["move"]
-        self.emit(DmaTranspose(dst=dst, src=src, queue="move", on=engine, loc=self.loc))
+    def dma_transposed(self, dst: Pattern, src: Pattern, queue: str) -> None:
+        """Copy between patterns of reversed shapes."""
+        engine = QUEUE_OWNERS[queue]
+        self.emit(DmaTranspose(dst=dst, src=src, queue=queue, on=engine, loc=self.loc))
 
 
 def _select_outer(pattern: Pattern, index: Affine) -> Pattern:

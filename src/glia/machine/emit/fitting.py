@@ -9,12 +9,13 @@ the search ends. Where the layout of a resident buffer is in the way, that buffe
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Tile
 from glia.machine.columns.legal_columns import has_legal_instructions
+from glia.machine.emit.blocked_contraction import BlockedContractionEmitter
 from glia.machine.emit.contraction_nest import ContractionEmitter
 from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.refusal import Refusal, TooLarge
@@ -62,7 +63,7 @@ def emit_nest(context: EmitContext, nest: Nest, schedule: Schedule) -> None:
             if misfits:
                 context.misfits |= dict.fromkeys(misfits, str(refusal))
                 return
-            if not isinstance(refusal, TooLarge):
+            if not isinstance(refusal, TooLarge) and not plan.schedule.blocks:
                 smaller = iter(())
             plan = next(chain(smaller, plainer), None)
         else:
@@ -86,10 +87,13 @@ def _hoist_bytes(context: EmitContext, nest: Nest, schedule: Schedule) -> int:
 
 
 def _smaller_plans(nest: Nest, plan: Plan) -> Iterator[Plan]:
-    """The same schedule with loads staged later, then smaller tiles."""
-    yield Plan(plan.schedule, plan.hoist_bytes // 4)
-    yield Plan(plan.schedule, 0)
-    for smaller in smaller_schedules(nest, plan.schedule):
+    """The schedule without blocks, then with loads staged later, then smaller tiles."""
+    schedule, hoist_bytes = replace(plan.schedule, blocks=()), plan.hoist_bytes
+    if plan.schedule.blocks:
+        yield Plan(schedule, hoist_bytes)
+    yield Plan(schedule, hoist_bytes // 4)
+    yield Plan(schedule, 0)
+    for smaller in smaller_schedules(nest, schedule):
         yield Plan(smaller, 0)
 
 
@@ -116,6 +120,8 @@ def _attempt(context: EmitContext, nest: Nest, plan: Plan) -> None:
 
 def emitter_of(schedule: Schedule) -> type[ContractionEmitter | VectorNestEmitter]:
     """The kind of emitter that follows a schedule."""
+    if schedule.blocks:
+        return BlockedContractionEmitter
     return ContractionEmitter if schedule.engine == "tensor" else VectorNestEmitter
 
 

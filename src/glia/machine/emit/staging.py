@@ -74,6 +74,7 @@ class Stager:
         self.builder = builder
         self.arch = arch
         self.saturates_infinity = saturates_infinity
+        self.queue = ""  # of all transfers, in place of their source's and of the transposing ones'
 
     def stage(self, load: Load, box: Box, source: Source, partitions: int) -> Home:
         """Copy a box into a new SBUF tile and return its home.
@@ -148,7 +149,7 @@ class Stager:
     def _copy_packed(self, home: Home, packed: Pattern) -> None:
         """Load a packed constant: one contiguous run for each partition."""
         dims = ((packed.dims[0][0], home.tile.partitions), packed.dims[1])
-        self.builder.dma(whole_tile(home.tile), replace(packed, dims=dims), "load")
+        self.builder.dma(whole_tile(home.tile), replace(packed, dims=dims), self.queue or "load")
 
     def _fill(self, home: Home, parts: Sequence[tuple[Load, Box]]) -> None:
         """Write what loads have outside of their guards, around all that is inside for each part.
@@ -236,7 +237,7 @@ class Stager:
                 else:
                     self._copy_on_chip(load, box, source.home, home, point)
         for dst, src in merge_transfers(pairs):
-            self.builder.dma(dst, src, source.queue)
+            self.builder.dma(dst, src, self.queue or source.queue)
 
     def _row_blocks(self, box: Box) -> Iterator[tuple[int, int]]:
         return _pieces(box.rows, box.block)
@@ -389,7 +390,7 @@ class Stager:
             dst = home_pattern_at_any_row(home, box.index, point)
             pairs.append((dst, replace(src, dtype=dst.dtype)))
         for dst, src in merge_transfers(pairs, columns // box.block):
-            self.builder.dma_transposed(dst, src)
+            self.builder.dma_transposed(dst, src, self.queue or "move")
 
     def _transpose_resident(self, load: Load, box: Box, source: Home, home: Home) -> None:
         """Fill `home` from a resident buffer that has another dimension on the partitions."""
@@ -471,7 +472,7 @@ class Stager:
         elif self.saturates_infinity and data.dtype.is_float:
             self._transpose_on_array(dst, self._saturated(data))
         elif data.dtype.bytes == 2:
-            self.builder.dma_transposed(dst, data)
+            self.builder.dma_transposed(dst, data, self.queue or "move")
         else:
             self._transpose_by_quadrants(dst, data)
 

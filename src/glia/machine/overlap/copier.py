@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from glia.base.affine import Affine
 from glia.isa.operand import Memory, Tile
-from glia.machine.instruction_rewriting import substitute
+from glia.machine.instruction_rewriting import control_variables, rename_block, substitute
 from glia.machine.ir import Loop, Statement, walk
 
 if TYPE_CHECKING:
@@ -75,8 +75,16 @@ class LoopCopier:
             for name, count in self.inside.items():
                 self.uses[replacements[name].name if name in replacements else name] += count
             at = {self.variable: Affine.of(value)}
-            result += [substitute(statement, replacements, at) for statement in self.body]
+            body = self.body if not number else self._with_own_loops(number)
+            result += [substitute(statement, replacements, at) for statement in body]
         return result
+
+    def _with_own_loops(self, number: int) -> tuple[Statement, ...]:
+        """The body with other variables in its loops than the first copy has."""
+        if not any(isinstance(each, Loop) for each in self.body):
+            return self.body
+        names = {name: f"{name}'{number}" for name in control_variables(self.body)}
+        return rename_block(self.body, {}, names)
 
     def steps(self, loop: Loop, plan: OverlapPlan) -> list[Statement]:
         """The loop in steps: in step t, stage s of iteration t - s, with the tiles of that.

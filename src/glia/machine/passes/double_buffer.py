@@ -100,6 +100,8 @@ class _Unroller:
         inner = self.limits.inner_instructions
         if loop.copies and 2 * _unrolled_count(loop.body) <= self.limits.instructions:
             inner = self.limits.instructions
+        if loop.copies > 1 and not loop.room:
+            return self._in_copies(loop, self.block(loop.body, inner))
         body, kept = self._body(loop, inner)
         has_inner = not all(isinstance(each, Instr) for each in body)
         if loop.trips < 2 or loop.copies == 1 or (has_inner and not loop.copies):
@@ -129,6 +131,21 @@ class _Unroller:
                 tiles = (p.tile for each in walk(loops) for p in each.written_patterns())
                 written |= {tile.name for tile in tiles if tile.memory is not Memory.PSUM}
         return tuple(body), written
+
+    def _in_copies(self, loop: Loop, body: tuple[Statement, ...]) -> list[Statement]:
+        """The loop unrolled by its number of copies, with the loops inside of it."""
+        copier = LoopCopier(loop.variable, body, self.uses, self.tiles)
+        copies, trips = loop.copies, loop.trips
+        count = trips * sum(1 for _ in walk(body))
+        is_short = trips <= self.limits.full_unroll_trips and count <= self.limits.instructions
+        if is_short or trips < 2 * copies:
+            has_inner = not all(isinstance(each, Instr) for each in body)
+            # what follows a loop is no earlier than that: it may have the same addresses
+            return copier.copies(range(trips), trips if has_inner else copies)
+        variable = Affine.of(loop.variable)
+        unrolled = copier.copies((variable * copies + i for i in range(copies)), copies)
+        rest = copier.copies(range(trips // copies * copies, trips), copies)
+        return [Loop(loop.variable, trips // copies, tuple(unrolled)), *rest]
 
     def _in_stages(self, loop: Loop, copier: LoopCopier) -> list[Statement]:
         """The loop with iterations that overlap, in the way that makes it fastest, if any."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.affine import Affine
+from glia.base.affine import ZERO, Affine
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Memory
 from glia.machine.columns.table import WRITES, Columns, InstructionSpan, columns_of
@@ -170,9 +170,9 @@ class _Iterations:
         loops = [n for n, each in enumerate(common) if self.regions.all[each].is_loop]
         if not loops:
             return ()
-        if tile in self.read_first:
-            return common
         rows = self._rows_of(tile)
+        if tile in self.read_first and not self._begins_sum(rows, common):
+            return common
         skips = any(
             not self.regions.all[region].is_loop
             for use in uses
@@ -185,6 +185,23 @@ class _Iterations:
             if not alike and not self._starts_full(rows, depth):
                 return common[depth : depth + 1]
         return ()
+
+    def _begins_sum(self, rows: Array, common: tuple[int, ...]) -> bool:
+        """Whether what comes first in an iteration reads in later ones of inner loops only.
+
+        So it is with a product that adds to a sum in all steps of a loop but the first.
+        """
+        patterns = self.columns.patterns
+        row = int(rows[np.argmin(patterns.owner[rows])])
+        instruction = self.columns.instructions[int(patterns.owner[row])]
+        name = patterns.tile.distinct[patterns.tile.number[row]].name
+        operands = [o for o, _, pattern in instruction.operands() if pattern.tile.name == name]
+        if len(operands) != 1 or operands[0] not in instruction.read_when:
+            return False
+        condition = instruction.read_condition(operands[0])
+        outer = {self.regions.all[region].variable for region in common}
+        inner = {variable: ZERO for variable in condition.variables if variable not in outer}
+        return not condition.is_constant and condition.substitute(inner) == ZERO
 
     def _rows_of(self, tile: int) -> Array:
         low, high = np.searchsorted(self._tiles, [tile, tile + 1])

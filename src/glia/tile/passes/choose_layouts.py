@@ -63,6 +63,17 @@ def choose_layouts(program: Program, options: CompileOptions) -> Program:
     return replace(program, layouts=layouts, notes=notes)
 
 
+def resident_bytes(program: Program) -> dict[str, int]:
+    """By nest: bytes of a partition of the resident buffers that are live while it runs."""
+    scheduled = replace(program, schedules=schedules_in_groups(program))
+    rows = {name: layout.partition_dim for name, layout in program.layouts.items()}
+    live = _lifetimes(scheduled, rows).values()
+    return {
+        nest: sum(each.bytes_per_partition for each in live if each.first <= at <= each.last)
+        for nest, at in _positions(program).items()
+    }
+
+
 def evict(
     program: Program, options: CompileOptions, error: Exception, attempt: int
 ) -> Program | None:
@@ -196,12 +207,21 @@ def _can_read(
     return can_transpose(load, partition, rows) and aligned.issuperset(load.index[rows].variables)
 
 
+def _positions(program: Program) -> dict[str, int]:
+    """By nest, its position among nests; those of a group run at the same time."""
+    group_of = {m.nest: group.name for group in program.groups for _, m in group.members()}
+    found: dict[str, int] = {}
+    return {
+        nest.name: found.setdefault(group_of.get(nest.name, nest.name), len(found))
+        for nest in program.nests()
+    }
+
+
 def _lifetimes(program: Program, rows: Mapping[str, int]) -> dict[str, _BufferLifetime]:
     lifetimes: dict[str, _BufferLifetime] = {}
-    group_of = {m.nest: group.name for group in program.groups for _, m in group.members()}
-    positions: dict[str, int] = {}
+    positions = _positions(program)
     for nest in program.nests():
-        position = positions.setdefault(group_of.get(nest.name, nest.name), len(positions))
+        position = positions[nest.name]
         names = {load.buffer for load, _ in _reads(nest, program.schedules[nest.name])}
         for name in (*names, nest.target.buffer):
             if name not in rows:

@@ -1,0 +1,132 @@
+"""The search for blocks: every way to cut a contraction that may pay, and the fastest by the model.
+
+Axes that both operands have loop around all others, as no block of them is used twice. The others
+come in every order, each in blocks of one, two, four ... tiles, while PSUM holds the sums of a
+block, and the contracted axis innermost, so that no sum leaves PSUM before it is complete. An
+operand is loaded where all the loops over its axes are open, or further out, around loops that it
+does not depend on, where it stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import permutations, product
+
+from glia.arch import Arch
+from glia.arch.instances import get_target
+from glia.tile.blocking.model import BlockedOperand, Blocking, BlockingModel, Contraction
+from glia.tile.contraction import PARTITIONS
+from glia.tile.ir import BlockLoop
+
+MOST_ORDERED_AXES = 3  # of more, those with the fewest tiles loop around the others
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How far the search goes at one optimisation level.
+
+    `copies` are the sets of tiles tried for the loop over the contracted axis; other loops have one
+    or as many as `outer_copies`. The search ends at `good` times the time of the array.
+    """
+
+    instructions: int  # most products in what is unrolled
+    copies: tuple[int, ...]
+    outer_copies: int
+    good: float
+
+
+EFFORTS = {
+    1: Effort(64, (1,), 1, 1.25),
+    2: Effort(640, (2, 4), 2, 0.0),
+    3: Effort(1280, (2, 3, 4, 6), 2, 0.0),
+}
+
+
+@lru_cache(maxsize=1024)
+def find_blocking(facts: Contraction, target: str, optlevel: int) -> Blocking | None:
+    """The blocks that a contraction is fastest in; None where none fit on chip."""
+    arch = get_target(target).arch
+    model, effort = BlockingModel(facts, arch), EFFORTS[optlevel]
+    best: tuple[float, int, Blocking] | None = None
+    for blocking in blockings(facts, arch, effort):
+        found = model.estimate(blocking)
+        if not found.fits(facts, arch) or found.instructions > effort.instructions:
+            continue
+        if best is None or (found.ns, found.instructions) < best[:2]:
+            best = found.ns, found.instructions, blocking
+        if found.ns <= effort.good * model.array_ns:
+            break
+    return best[2] if best else None
+
+
+def blockings(facts: Contraction, arch: Arch, effort: Effort) -> Iterator[Blocking]:
+    """Every order of loops, cut of the axes, place of the loads and number of copies tried."""
+    for loops in _loops(facts, arch, effort):
+        first, second = (_depths(operand, loops) for operand in facts.operands)
+        for depths in product(first, second):
+            yield Blocking(loops, depths)
+
+
+def _loops(facts: Contraction, arch: Arch, effort: Effort) -> Iterator[tuple[BlockLoop, ...]]:
+    extents, tiles = facts.extent_of, facts.tile_of
+    looped = [a for a in extents if extents[a] > tiles[a] and a != facts.contract]
+    shared = [a for a in looped if all(a in each.axes for each in facts.operands)]
+    free = sorted((a for a in looped if a not in shared), key=lambda a: extents[a] // tiles[a])
+    around = [*shared, *free[:-MOST_ORDERED_AXES]]
+    outer = tuple(BlockLoop(a, tiles[a], effort.outer_copies) for a in around)
+    ordered = free[-MOST_ORDERED_AXES:]
+    inner = list(_contracted(facts, effort))
+    for order in permutations(ordered):
+        for counts in product(*(_counts(extents[a], tiles[a]) for a in order)):
+            if math.prod(counts) > arch.psum_banks * max(1, arch.moving_columns // facts.columns):
+                continue
+            cut = [(a, n * tiles[a]) for a, n in zip(order, counts, strict=True)]
+            cut = [(axis, extent) for axis, extent in cut if extent < extents[axis]]
+            for copies in product(range(effort.outer_copies, 0, -1), repeat=len(cut)):
+                loops = [BlockLoop(*each, n) for each, n in zip(cut, copies, strict=True)]
+                for last in inner:
+                    yield (*outer, *loops, *last)
+
+
+def _counts(extent: int, tile: int) -> Iterator[int]:
+    """Tiles in a block: powers of two, and all of them."""
+    most = -(-extent // tile)
+    count = 1
+    while count < most:
+        yield count
+        count *= 2
+    yield most
+
+
+def _contracted(facts: Contraction, effort: Effort) -> Iterator[tuple[BlockLoop, ...]]:
+    """The loop over blocks of the contracted axis: none, or blocks of ever fewer tiles."""
+    extent = facts.extent_of[facts.contract]
+    yield ()
+    blocks = set()
+    parts = 2
+    while extent > PARTITIONS and parts <= 2 * extent // PARTITIONS:
+        blocks.add(-(-extent // (PARTITIONS * parts)) * PARTITIONS)
+        parts *= 2
+    for block in sorted(blocks, reverse=True):
+        for copies in effort.copies:
+            yield (BlockLoop(facts.contract, block, copies),)
+
+
+def _depths(operand: BlockedOperand, loops: Sequence[BlockLoop]) -> list[int]:
+    """In how many of the loops an operand may be loaded."""
+    own = (at for at, loop in enumerate(loops, 1) if loop.axis in operand.axes)
+    deepest = max(own, default=0)
+    return [at for at in range(deepest + 1) if at == deepest or loops[at].axis not in operand.axes]
+
+
+def with_loads(blocking: Blocking, names: tuple[str, str]) -> tuple[BlockLoop, ...]:
+    """The loops, each with the operands that its iterations load; `names` are the operands'."""
+    found = list(blocking.loops)
+    for name, depth in zip(names, blocking.depths, strict=True):
+        if depth:
+            loop = found[depth - 1]
+            found[depth - 1] = replace(loop, loads=(*loop.loads, name))
+    return tuple(found)

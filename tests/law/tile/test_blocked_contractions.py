@@ -1,0 +1,97 @@
+"""A contraction gives the same values in whatever blocks it runs, on every target."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import glia
+import glia.tile.blocking.choose_blocks as module
+from glia.arch import get_target
+from glia.arch.instances import COMPILED_TARGETS
+from glia.tile.blocking.model import Blocking, BlockingModel, Contraction
+from glia.tile.blocking.search import EFFORTS, blockings
+from glia.tile.ir import Program
+from glia.tile.text import parse_program, print_program
+
+BLOCKINGS = 3  # of each case
+TARGETS = [
+    name if name in ("trn1", "trn2") else pytest.param(name, marks=pytest.mark.nightly)
+    for name in COMPILED_TARGETS
+]
+CASES = {
+    "product": ("mk,kn->mn", (300, 400), (400, 1100)),
+    "transposed": ("mk,nk->mn", (384, 256), (1030, 256)),
+    "batch": ("bmk,bkn->bmn", (2, 260, 200), (2, 200, 600)),
+    "heads": ("bsd,hde->bhse", (2, 140, 256), (3, 256, 64)),
+}
+
+
+def some_blockings(facts: Contraction, target: str, count: int) -> list[Blocking]:
+    """Blockings of all orders, cuts and places of loads that fit on chip."""
+    arch, effort = get_target(target).arch, EFFORTS[2]
+    model = BlockingModel(facts, arch)
+    fitting = [
+        each
+        for each in blockings(facts, arch, effort)
+        if model.estimate(each).fits(facts, arch)
+        and model.estimate(each).instructions <= effort.instructions
+    ]
+    return random.Random(count).sample(fitting, min(count, len(fitting)))
+
+
+def compiled_in(
+    blocking: Blocking, lowered: Any, target: str, patch: pytest.MonkeyPatch
+) -> tuple[glia.Neff, Program]:
+    """The product in these blocks, and its tile program."""
+    seen: list[Program] = []
+    patch.setattr(module, "LEAST_ARRAY_NS", 0)
+    patch.setattr(module, "find_blocking", lambda *_: blocking)
+
+    def note(snapshot: Any) -> None:
+        if snapshot.level == "tile":
+            seen.append(snapshot.ir)
+
+    neff = glia.compile(lowered, target=target, auto_cast="none", verify=True, observer=note)
+    return neff, seen[-1]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_change_no_value(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, *shapes = CASES[name]
+    generator = np.random.default_rng(1)
+    a, b = (generator.standard_normal(shape).astype(np.float32) for shape in shapes)
+    bias = generator.standard_normal(np.einsum(spec, a, b).shape).astype(np.float32)
+    lowered = jax.jit(lambda a, b, c: jnp.maximum(jnp.einsum(spec, a, b) + c, 0)).lower(a, b, bias)
+    wanted = np.maximum(np.einsum(spec, a, b) + bias, 0)
+    found: list[Contraction] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "LEAST_ARRAY_NS", 0)
+        patch.setattr(module, "find_blocking", lambda facts, *_: found.append(facts))
+        glia.compile(lowered, target=target, auto_cast="none")
+    tried = some_blockings(found[0], target, BLOCKINGS)
+    assert len(tried) == BLOCKINGS
+    for blocking in tried:
+        with monkeypatch.context() as patch:
+            neff, program = compiled_in(blocking, lowered, target, patch)
+        assert any(schedule.blocks for schedule in program.schedules.values())
+        assert not any("slower way" in note for note in neff.notes), neff.notes
+        assert parse_program(print_program(program)).schedules == program.schedules
+        (result,) = glia.load(neff)(a, b, bias)
+        np.testing.assert_allclose(result, wanted, 1e-4, 1e-3, err_msg=str(blocking))
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_large_products_keep_the_array_busy(target: str) -> None:
+    """The whole of SBUF and PSUM are used, and DMA and the array work at the same time."""
+    x = jax.ShapeDtypeStruct((2048, 2048), jnp.bfloat16)
+    neff = glia.compile(jax.jit(lambda a, b: a @ b).lower(x, x), target=target)
+    timing = glia.load(neff).profile().timing
+    busy = timing.busy_ns["tensor"]
+    assert busy > 0.65 * (timing.end_ns - timing.begin_ns)

@@ -2,8 +2,8 @@
 
 `--auto-cast` allows less precision for speed. Where the program with the casts would be slower, the
 next one on the ladder is taken: casts of contractions only, then none. So it is with `--model-type`
-and programs for generic models. What is compared is the simulated time of complete programs, so
-that neither option ever makes a model slower.
+and programs for generic models, and with `--optlevel` and lower levels. What is compared is the
+simulated time of complete programs, so that none of these options ever makes a model slower.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from glia.arch import get_target
 from glia.base.child_process import ChildProcess, can_fork
-from glia.base.errors import CompileError, InternalError
+from glia.base.errors import CompileError, InternalError, Misfit
 from glia.machine.ir import Program
 from glia.neff.package import Neff
 from glia.options import CompileOptions
@@ -77,6 +77,56 @@ def latency_us(programs: Sequence[Program], target: str) -> float | None:
 
 
 @dataclass(frozen=True)
+class ComparedLevel:
+    """A level of optimisation and its time; None where it does not compile, or has no time."""
+
+    optlevel: int
+    latency_us: float | None
+
+
+def fastest_level(
+    options: CompileOptions, build: Callable[[CompileOptions], tuple[Program, ...]]
+) -> tuple[tuple[Program, ...], int, tuple[ComparedLevel, ...]]:
+    """The fastest programs of the level asked for and of those below, their level, all times.
+
+    The first is `options` itself and may raise. Among equal times the highest level is kept; where
+    what was asked for has no time, it is.
+    """
+    programs = build(options)
+    best, chosen = latency_us(programs, options.target), options.optlevel
+    compared = [ComparedLevel(chosen, _rounded(best))]
+    for level in range(options.optlevel - 1, 0, -1):
+        if best is None:
+            break
+        with _silence():
+            try:
+                tried = build(dataclasses.replace(options, optlevel=level))
+            except (CompileError, Misfit):
+                compared.append(ComparedLevel(level, None))
+                continue
+        us = latency_us(tried, options.target)
+        compared.append(ComparedLevel(level, _rounded(us)))
+        if us is not None and us < best:
+            programs, best, chosen = tried, us, level
+    return programs, chosen, tuple(compared)
+
+
+def _rounded(us: float | None) -> float | None:
+    return None if us is None else round(us, 3)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """No messages of alternatives: those of the first were given already."""
+    level = _GLIA.level
+    _GLIA.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        _GLIA.setLevel(level)
+
+
+@dataclass(frozen=True)
 class _Built:
     """An alternative that was built, here or in another process."""
 
@@ -111,7 +161,7 @@ def fastest(
             Compared(
                 precision_of(options),
                 options.model_type,
-                None if each.us is None else round(each.us, 3),
+                _rounded(each.us),
             )
             for options, each in zip(ladder, found, strict=True)
         )
@@ -140,14 +190,11 @@ def _work(
 
 def _build_quietly(build: Callable[[CompileOptions], Neff], options: CompileOptions) -> _Built:
     """Build without the messages that the first alternative has given already."""
-    level = _GLIA.level
-    _GLIA.setLevel(logging.CRITICAL)
-    try:
-        neff = build(options)
-    except CompileError:
-        return _Built(None, lambda: None)
-    finally:
-        _GLIA.setLevel(level)
+    with _silence():
+        try:
+            neff = build(options)
+        except CompileError:
+            return _Built(None, lambda: None)
     return _Built(latency_us(neff.programs, neff.target), lambda: neff)
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -61,6 +61,7 @@ IMPORT = "import"  # the name of the step before the first pass
 COMPARE = "compare alternatives"  # and of what follows the last
 
 _BEFORE_CASTS = PIPELINE[[each.name for each in PIPELINE].index("cast_dtypes") - 1].name
+_BEFORE_LEVELS = PIPELINE[["optlevel" in each.options for each in PIPELINE].index(True) - 1].name
 
 _RECOVERY_POINTS = {recovery.to for each in PIPELINE for recovery in each.recoveries}
 
@@ -178,8 +179,9 @@ def compile_graph(
 
     `starting` is called when a pass begins in this process, the observer when one has ended.
 
-    Where `--auto-cast` allows several precisions, the program that runs fastest is kept. The
-    observer sees the passes of the first, and of what is kept where that was made in this process.
+    Where `--auto-cast` allows several precisions, the program that runs fastest is kept, and so it
+    is among the levels up to `--optlevel`. The observer sees the passes of the first, and of what
+    is kept where that was made in this process.
     """
     from glia.alternatives import (
         SMALLEST_PARALLEL,
@@ -234,37 +236,82 @@ def _finish(
     starting: Starting | None,
 ) -> Neff:
     """The NEFF of a graph, of which `before` is what passes before the casts have made."""
+    from glia.alternatives import fastest_level
     from glia.compile_report import nest_report
     from glia.graph.flops import count_flops
-    from glia.machine.ir import Program
     from glia.neff.package import Neff
 
-    tiles: list[Any] = []
-    machines: list[Any] = []
+    checkpoints: dict[str, _Checkpoint] = {}
+    shared = _Watched(observer)
+    middle = run_pipeline(
+        before, alternative, shared, stop_after=_BEFORE_LEVELS, start_after=_BEFORE_CASTS,
+        starting=starting, checkpoints=checkpoints,
+    )  # fmt: skip
+    watched: dict[int, _Watched] = {}
 
-    def observe(step: PassResult) -> None:
-        if step.level == "tile":
-            tiles[:] = [step.ir]
-        elif step.level == "machine" and step.ir.emitted:
-            machines[:] = [step.ir]
-        if observer:
+    def build(level: CompileOptions) -> tuple[Program, ...]:
+        is_first = level is alternative
+        watch = _Watched(observer if is_first else None, shared.tile, shared.emitted)
+        watched[level.optlevel] = watch
+        made = run_pipeline(
+            middle, level, watch, start_after=_BEFORE_LEVELS,
+            starting=starting if is_first else None, checkpoints=dict(checkpoints),
+        )  # fmt: skip
+        return _programs(made)
+
+    results, chosen, compared = fastest_level(alternative, build)
+    watch = watched[chosen]
+    if observer and chosen != alternative.optlevel:
+        for step in watch.steps:
             observer(step)
-
-    result = run_pipeline(
-        before, alternative, observe, start_after=_BEFORE_CASTS, starting=starting
-    )
-    results = result if isinstance(result, tuple) else (result,)
-    if not all(isinstance(program, Program) for program in results):
-        raise InternalError("the pipeline did not end in machine programs")
     _check_instruction_count(results, options)
     recorded = dataclasses.asdict(options)
     return Neff(
         programs=tuple(_restore_boundary_types(program, graph) for program in results),
         options={name: value for name, value in recorded.items() if name not in UNRECORDED_OPTIONS},
         statistics={"flops": count_flops(graph)},
-        report={"nests": nest_report(tiles[0], machines[0].emitted if machines else {})},
+        report={
+            "level": {
+                "asked": options.optlevel,
+                "compiled": chosen,
+                "alternatives": [dataclasses.asdict(each) for each in compared],
+            },
+            "nests": nest_report(watch.tile, watch.emitted),
+        },
         is_compressed=not options.fast_loading_neuron_binaries,
     )
+
+
+class _Watched:
+    """Calls an observer, keeps what passes make that the report is of, and steps seen by none."""
+
+    def __init__(
+        self, observer: Observer | None, tile: Any = None, emitted: Mapping[str, Any] | None = None
+    ) -> None:
+        self.observer = observer
+        self.tile = tile
+        self.emitted = emitted or {}
+        self.steps: list[PassResult] = []
+
+    def __call__(self, step: PassResult) -> None:
+        if step.level == "tile":
+            self.tile = step.ir
+        elif step.level == "machine" and step.ir.emitted:
+            self.emitted = step.ir.emitted
+        if self.observer:
+            self.observer(step)
+        else:
+            self.steps.append(step)
+
+
+def _programs(result: Any) -> tuple[Program, ...]:
+    """What the pipeline has made, as one program for each core."""
+    from glia.machine.ir import Program
+
+    results = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(program, Program) for program in results):
+        raise InternalError("the pipeline did not end in machine programs")
+    return results
 
 
 def _check_instruction_count(programs: Sequence[Program], options: CompileOptions) -> None:
@@ -303,15 +350,17 @@ def run_pipeline(
     stop_after: str = "",
     start_after: str = "",
     starting: Starting | None = None,
+    checkpoints: dict[str, _Checkpoint] | None = None,
 ) -> Any:
     """The result of every pass in order, or of those up to and including `stop_after`.
 
-    With `start_after`, `graph` is what the passes up to and including that one have made.
-    `observer` is called when a pass has ended, `starting` when one begins.
+    With `start_after`, `graph` is what the passes up to and including that one have made, and
+    `checkpoints`, by pass, are where a later pass that fails may go back to; those of this run are
+    entered. `observer` is called when a pass has ended, `starting` when one begins.
     """
     ir: Any = graph
     total = len(PIPELINE)
-    checkpoints: dict[str, _Checkpoint] = {}  # by pass
+    checkpoints = {} if checkpoints is None else checkpoints
     index = 0
     if start_after:
         index = 1 + [each.name for each in PIPELINE].index(start_after)

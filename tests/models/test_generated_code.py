@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+import glia
+from glia.alternatives import latency_us
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -70,3 +73,54 @@ def test_a_failed_compilation_is_a_row_and_replaces_only_its_own(benchmark: Any)
     assert [row[0] for row in cells] == ["softmax bf16", "cumsum 2048x8192 fp32"]
     assert cells[0][3] == r"FAILED [X] a \| b" and cells[0][-1] == "no"
     assert cells[1][3:7] == ("20.0", "10.0", "DMA", "0.50")
+
+
+def small(benchmark: Any, *names: str) -> list[Any]:
+    """Workloads by name."""
+    works = {work.name: work for work in benchmark.workloads()}
+    return [works[name] for name in names]
+
+
+def latencies(work: Any, target: str) -> list[float]:
+    """Microseconds at -O1, -O2 and -O3."""
+    found = []
+    for level in (1, 2, 3):
+        neff = glia.compile(work.lowered(), target=target, optlevel=level, auto_cast="none")
+        us = latency_us(neff.programs, target)
+        assert us is not None
+        found.append(us)
+    return found
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_no_level_is_slower_than_the_one_below(benchmark: Any, target: str) -> None:
+    works = small(benchmark, "digits training step fp32", "rotary fp32", "AdamW donated bf16")
+    for work in works:
+        first, second, third = latencies(work, target)
+        assert third <= second <= first, work.name
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["trn1", "trn2"])
+def test_no_level_of_any_small_row_is_slower_than_the_one_below(
+    benchmark: Any, target: str
+) -> None:
+    for work in benchmark.workloads():
+        if not work.heavy and max(work.bounds_us("trn2").values()) < 1000:
+            first, second, third = latencies(work, target)
+            assert third <= second <= first, work.name
+
+
+def test_a_lower_level_is_compiled_where_it_is_faster_and_the_observer_sees_it(
+    benchmark: Any,
+) -> None:
+    (work,) = small(benchmark, "digits training step fp32")
+    steps: list[Any] = []
+    neff = glia.compile(work.lowered(), target="trn2", optlevel=3, observer=steps.append)
+    times = {each["optlevel"]: each["latency_us"] for each in neff.report["level"]["alternatives"]}
+    assert neff.report["level"]["asked"] == 3
+    compiled = neff.report["level"]["compiled"]
+    assert times[compiled] == min(times.values()) < times[3] and compiled != 3
+    assert latency_us(neff.programs, "trn2") == pytest.approx(times[compiled], abs=1e-3)
+    ended = [step.ir for step in steps if step.name == "insert_semaphores"]
+    assert len(ended) == 2 and ended[1].body == neff.program.body != ended[0].body

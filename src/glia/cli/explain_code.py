@@ -18,7 +18,7 @@ def explain_code_text(facts: Mapping[str, Any]) -> str:
     lines = [f"{facts['model']} for {facts['target']}"]
     if "casts" not in facts:
         return f"{lines[0]}\nno report: a kernel, or compiled by another version of glia"
-    for part in (_precision, _casts, _nests):
+    for part in (_precision, _level, _casts, _nests):
         lines += ["", *part(facts)]
     return "\n".join([*lines, *(f"note: {note}" for note in facts["notes"])])
 
@@ -27,11 +27,22 @@ def _precision(facts: Mapping[str, Any]) -> Iterator[str]:
     precision = facts["precision"]
     yield f"precision: {precision['compiled']} (asked for: {precision['asked']})"
     for each in precision["alternatives"]:
-        time = each["latency_us"]
-        text = "does not compile" if time is None else f"{time:.2f} us simulated"
+        text = _time(each["latency_us"])
         chosen = (precision["compiled"], precision["model_type"])
         mark = "  <- compiled" if (each["precision"], each["model_type"]) == chosen else ""
         yield f"  {each['precision']:18} {each['model_type']:14} {text}{mark}"
+
+
+def _level(facts: Mapping[str, Any]) -> Iterator[str]:
+    level = facts["level"]
+    yield f"level: -O{level['compiled']} (asked for: -O{level['asked']})"
+    for each in level["alternatives"]:
+        mark = "  <- compiled" if each["optlevel"] == level["compiled"] else ""
+        yield f"  -O{each['optlevel']:<31} {_time(each['latency_us'])}{mark}"
+
+
+def _time(us: float | None) -> str:
+    return "does not compile" if us is None else f"{us:.2f} us simulated"
 
 
 def _casts(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -185,6 +185,15 @@ PIPELINE: tuple[Pass, ...] = (
         options=("native_int64",),
     ),
     Pass(
+        "recognise_recurrences",
+        f"{_GRAPH}recurrences.recognise_recurrences:recognise_recurrences",
+        makes="graph",
+        after={
+            "narrow_integers": "loops count in 32 bits",
+            "expand_complex": "a complex state is two real ones",
+        },
+    ),
+    Pass(
         "expand_reduce_window",
         f"{_GRAPH}expand.reduce_window:expand_reduce_window",
         makes="graph",

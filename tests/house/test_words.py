@@ -28,7 +28,7 @@ QUAINT = re.compile(
 
 # Classes of one name in several modules: the same concept at neighbouring levels or generations
 PARALLEL = {
-    "Program", "While", "Branch",  # levels
+    "Program", "While", "Branch", "Scan",  # levels
     "Collective", "Constant", "DynamicSlice", "Iota",  # of the graph, of the machine or a kernel
     "Buffer", "Index", "Kernel", "Mask",  # the compiler's and NKI's
     "Participant",  # in a collective, of a graph or of cores

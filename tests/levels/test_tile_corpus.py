@@ -12,7 +12,7 @@ from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.options import CompileOptions
 from glia.tile.evaluate import evaluate
-from glia.tile.ir import Apply, Program
+from glia.tile.ir import SCANS, Apply, Program
 from glia.tile.legal import verify
 from glia.tile.passes.expand_scalars import expand_scalars
 from glia.tile.passes.scalar_terms import is_direct
@@ -72,7 +72,8 @@ def test_engines_have_every_function_after_expansion(program: corpus.Program) ->
             part = stack.pop()
             if isinstance(part, Apply):
                 operand = part.args[-1].dtype
-                known = part.function in ("convert", "sin") or is_direct(part.function, operand)
+                known = part.function in ("convert", "sin", *SCANS)
+                known |= is_direct(part.function, operand)
                 assert known, f"{part.function} on {operand}"
                 stack.extend(part.args)
 

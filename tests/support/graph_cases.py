@@ -257,6 +257,32 @@ _case(
 )  # fmt: skip
 
 
+def _scan(name: str, factor: Array, x: Array, dimension: int, tolerance: float = 2e-5) -> None:
+    functions = {"add": jnp.add, "maximum": jnp.maximum, "minimum": jnp.minimum,
+                 "multiply": jnp.multiply}  # fmt: skip
+    start = {"add": 0, "multiply": 1, "maximum": -np.inf, "minimum": np.inf}[name]
+
+    def expected(factor: Array, x: Array) -> Any:
+        rows = (np.moveaxis(each.astype(np.float32), dimension, 0) for each in (factor, x))
+        states, state = [], jnp.full(np.delete(x.shape, dimension), start, np.float32)
+        for a, b in zip(*rows, strict=True):
+            state = functions[name](a * state, b)
+            states.append(state)
+        return jnp.stack(states, dimension).astype(x.dtype)
+
+    _case(f"scan_{name}_{from_numpy(x.dtype)}_{dimension}",
+          lambda a, b: ops.Scan(a, b, name, dimension), expected, factor, x,
+          tolerance=tolerance)  # fmt: skip
+
+
+_scan("add", f32(3, 20, 5), f32(3, 20, 5), 1)
+_scan("add", f32(9, 130), f32(9, 130), 0)
+_scan("add", f32(3, 11).astype(bf16), f32(3, 11).astype(bf16), 1, 2e-2)
+for _name in ("multiply", "maximum", "minimum"):
+    _scan(_name, np.ones((3, 20), np.float32), f32(3, 20), 1)
+_scan("add", f32(3, 1), f32(3, 1), 1)
+
+
 def _window(name: str, x: Array, init: float, **options: Any) -> None:
     dtype, ones = from_numpy(x.dtype), (1,) * x.ndim
     window, stride = options["window"], options.get("stride", ones)

@@ -16,10 +16,11 @@ from glia.base.dtype import TF32, DType, integer_limits
 from glia.base.errors import InternalError, Unspecified
 from glia.graph import ops, scalar
 from glia.graph.ir import Parameter, TensorType
-from glia.graph.ops.scalar_regions import MONOIDS, identity
+from glia.graph.ops.scalar_regions import MONOIDS, identity, run_scan
 from glia.isa.numerics import narrow, widen
 from glia.tile.build.nest import strides_of
 from glia.tile.ir import (
+    SCANS,
     Accumulator,
     Apply,
     Branch,
@@ -33,9 +34,11 @@ from glia.tile.ir import (
     Nest,
     Program,
     Reduction,
+    Scan,
     Statement,
     Store,
     While,
+    scan_axes,
 )
 
 Array = np.ndarray[Any, Any]
@@ -140,9 +143,10 @@ def _boxes(axes: Sequence[Any], most: int, nest: Nest) -> Iterator[dict[str, ran
     inside = math.prod(axis.extent for axis in nest.reduced_axes)
     is_product = nest.reduction is not None and _factors(nest) is not None
     limit = max(1, most // (1 if is_product else max(1, min(inside, most))))
-    steps = {}
+    steps, whole = {}, scan_axes(nest)
     for axis in axes:
-        steps[axis.name] = axis.extent if count <= limit else max(1, axis.extent * limit // count)
+        is_whole = count <= limit or axis.name in whole
+        steps[axis.name] = axis.extent if is_whole else max(1, axis.extent * limit // count)
         count = count // max(1, axis.extent) * steps[axis.name]
     choices = [
         [range(at, min(at + steps[a.name], a.extent)) for at in range(0, a.extent, steps[a.name])]
@@ -188,6 +192,11 @@ class _PointSpace:
             assert accumulator is not None
             return accumulator
         args = [self._value(argument, accumulator, done) for argument in expression.args]
+        if isinstance(expression, Scan):
+            factor, term = args
+            along = list(self.ranges).index(expression.axis)
+            monoid, extent = SCANS[expression.function], self.shape[along]
+            return run_scan(monoid, factor, term, along, extent)
         return apply(expression, args)
 
     def positions(self, expression: Affine) -> Array:

@@ -113,6 +113,20 @@ class Apply:
 
 
 @dataclass(frozen=True)
+class Scan(Apply):
+    """The states of a recurrence along a parallel axis: args are (factor, term), float32.
+
+    The state at i is factor[i] times the state at i - 1, combined with term[i] by what `function`
+    names: scan_add, scan_multiply, scan_maximum, scan_minimum. Before 0 it is the identity of that.
+    """
+
+    axis: str
+
+
+SCANS = {f"scan_{monoid}": monoid for monoid in ("add", "multiply", "maximum", "minimum")}
+
+
+@dataclass(frozen=True)
 class Accumulator:
     """In `Nest.finish`: the reduced value."""
 
@@ -429,6 +443,21 @@ def accessed_buffers(statement: Statement) -> set[str]:
     else:
         inner, found = sum(statement.arms, ()), {statement.selector}
     return found.union(*map(accessed_buffers, inner))
+
+
+def scan_axes(nest: Nest) -> frozenset[str]:
+    """The axes along which a nest's recurrences run."""
+    found: set[str] = set()
+    stack: list[Expr | None] = [nest.body, nest.finish]
+    seen: set[int] = set()
+    while stack:
+        part = stack.pop()
+        if isinstance(part, Apply) and id(part) not in seen:
+            seen.add(id(part))
+            stack.extend(part.args)
+            if isinstance(part, Scan):
+                found.add(part.axis)
+    return frozenset(found)
 
 
 def loads(expression: Expr | None) -> Iterator[Load]:

@@ -11,6 +11,7 @@ from glia.graph.ops.scalar_regions import MONOIDS
 from glia.graph.scalar import FUNCTIONS
 from glia.tile.group_legal import why_illegal
 from glia.tile.ir import (
+    SCANS,
     Accumulator,
     Apply,
     Buffer,
@@ -22,6 +23,7 @@ from glia.tile.ir import (
     Load,
     Nest,
     Program,
+    Scan,
     Statement,
     Store,
     While,
@@ -150,8 +152,21 @@ def _verify_expression(
             _require(fits and root is nest.finish, "an accumulator without its reduction", nest)
 
 
+def _verify_scan(nest: Nest, scan: Scan) -> None:
+    _require(scan.function in SCANS and len(scan.args) == 2, "no scan is like this", nest)
+    _require(scan.dtype is F32, "the state of a scan is float32", nest)
+    parallel = {axis.name for axis in nest.parallel_axes}
+    _require(scan.axis in parallel, "a scan runs along no axis that stays", nest)
+    _require(nest.reduction is None and not nest.target.combine, "a scan is alone", nest)
+    inner = (part for argument in scan.args for part in _parts(argument))
+    _require(not any(isinstance(part, Scan) for part in inner), "a scan is in a scan", nest)
+
+
 def _verify_apply(nest: Nest, expression: Apply) -> None:
     name = expression.function
+    if isinstance(expression, Scan):
+        _verify_scan(nest, expression)
+        return
     if name in SPECIAL:
         count = 3 if name == "reduce_precision" else 1
         _require(len(expression.args) == count, f"{name} has {len(expression.args)} args", nest)

@@ -21,9 +21,12 @@ from glia.tile.ir import (
     Nest,
     Program,
     Reduction,
+    Scan,
     Statement,
     While,
 )
+
+NO_NAMES: Mapping[str, str] = {}
 
 
 def rename_axes(nest: Nest, names: Mapping[str, str]) -> Nest:
@@ -54,11 +57,17 @@ def substitute_axes(nest: Nest, values: Mapping[str, Affine], names: Mapping[str
 
 def substitute(expression: Expr, values: Mapping[str, Affine]) -> Expr:
     """The expression with axes replaced by affine expressions; shared parts stay shared."""
-    return map_leaves(expression, lambda leaf: _substitute_leaf(leaf, values))
+    names = {old: new.terms[0][0] for old, new in values.items() if len(new.terms) == 1}
+    return map_leaves(expression, lambda leaf: _substitute_leaf(leaf, values), names)
 
 
-def map_leaves(expression: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """The expression with its leaves changed; shared subexpressions stay shared."""
+def map_leaves(
+    expression: Expr, change: Callable[[Expr], Expr], names: Mapping[str, str] = NO_NAMES
+) -> Expr:
+    """The expression with its leaves changed; shared subexpressions stay shared.
+
+    Axes along which recurrences run are renamed by `names`.
+    """
     done: dict[int, Expr] = {}
 
     def visit(part: Expr) -> Expr:
@@ -68,6 +77,8 @@ def map_leaves(expression: Expr, change: Callable[[Expr], Expr]) -> Expr:
                 args = tuple(visit(arg) for arg in part.args)
                 same = all(new is old for new, old in zip(args, part.args, strict=True))
                 found = part if same else replace(part, args=args)
+                if isinstance(found, Scan) and found.axis in names:
+                    found = replace(found, axis=names[found.axis])
             else:
                 found = change(part)
             done[id(part)] = found

@@ -15,6 +15,7 @@ program "main" {
 A load may be followed by `where (expression < extent, ...) else value` and by
 `at (dimension: load <= limit, ...)`; `or drop` after a limit means that the offset does not clamp.
 A schedule in blocks goes on with `blocks=[m:512 copies 2 loads [left] k:128]`, outermost first.
+`scan_add.f32(i1, factor, term)` is a recurrence along the axis i1.
 `let %0 = ...` before the store names an expression that occurs several times. Groups stand before
 the first statement:
 
@@ -41,6 +42,7 @@ from glia.base.dtype import DTYPES, TF32, DType
 from glia.base.loc import UNKNOWN, Loc
 from glia.base.scanner import Scanner
 from glia.tile.ir import (
+    SCANS,
     Accumulator,
     Apply,
     Axis,
@@ -60,6 +62,7 @@ from glia.tile.ir import (
     Nest,
     Program,
     Reduction,
+    Scan,
     Schedule,
     SharedLoop,
     Statement,
@@ -110,6 +113,8 @@ def print_expression(expression: Expr, names: Mapping[int, str] | None = None) -
     if isinstance(expression, Accumulator):
         return f"acc.{expression.dtype}"
     inside = ", ".join(print_expression(argument, names) for argument in expression.args)
+    if isinstance(expression, Scan):
+        inside = f"{expression.axis}, {inside}"
     return f"{expression.function}.{expression.dtype}({inside})"
 
 
@@ -532,10 +537,14 @@ class _Parser:
             value = Index(scan.affine(), dtype)
             scan.expect(")")
             return value
+        axis = scan.take() if function in SCANS else ""
+        scan.accept(",")
         args = []
         while not scan.accept(")"):
             args.append(self.expression(depth + 1))
             scan.accept(",")
+        if axis:
+            return Scan(function, tuple(args), dtype, axis)
         return Apply(function, tuple(args), dtype)
 
     def load(self, buffer: str, depth: int) -> Load:

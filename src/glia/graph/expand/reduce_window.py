@@ -13,13 +13,18 @@ from collections.abc import Sequence
 from glia.base.dtype import PRED
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import ReduceWindow
+from glia.graph.ops.reduce import SCAN_MONOIDS
 from glia.graph.ops.scalar_regions import identity, monoid
 from glia.graph.rules.constructors import (
     apply,
     broadcast,
     constant,
     monoid_region,
+    move_back,
+    move_last,
     pad,
+    reverse,
+    scan,
     select,
     slice_along,
     splat,
@@ -28,6 +33,8 @@ from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
 from glia.graph.rules.facts import is_uniform
 from glia.graph.rules.inline_regions import inline_scalar_graph
 from glia.options import CompileOptions
+
+SHORTEST_SCAN = 8  # elements
 
 DIRECT_WINDOW = 64
 """A monoid's windows of up to this many elements stay windows: each element is read that often."""
@@ -51,6 +58,28 @@ def init_after_windows(op: ReduceWindow) -> Node | None:
     total = ReduceWindow((x,), (neutral,), op.window, op.stride, op.low, op.high, op.x_dilation,
                          op.window_dilation, monoid_region(kind, x.dtype))  # fmt: skip
     return apply(kind, broadcast(op.inits[0], total.shape), total)
+
+
+@rule
+def cumulative_window(op: ReduceWindow) -> Node | None:
+    """reduce_window(x) over all elements up to each = scan(x), for a monoid on floats"""
+    kind, x = monoid(op.body), op.xs[0]
+    long = [d for d, window in enumerate(op.window) if window > 1]
+    is_plain = all(step == 1 for steps in (op.stride, op.x_dilation) for step in steps)
+    if kind not in SCAN_MONOIDS or not x.dtype.is_float or len(long) != 1 or not is_plain:
+        return None
+    (d,) = long
+    window, others = op.window[d], [n for n in range(len(op.low)) if n != d]
+    ends = op.low[d], op.high[d]
+    is_cumulative = ends in ((window - 1, 0), (0, window - 1)) and window == x.shape[d]
+    if any(op.low[n] or op.high[n] for n in others) or op.window_dilation[d] != 1:
+        return None
+    if not is_cumulative or window < SHORTEST_SCAN:
+        return None
+    is_backwards = not op.low[d]
+    operand = move_last(reverse(x, (d,)) if is_backwards else x, d)
+    found = move_back(scan(kind, operand), d)
+    return reverse(found, (d,)) if is_backwards else found
 
 
 @rule

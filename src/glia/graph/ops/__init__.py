@@ -8,7 +8,7 @@ from glia.graph.ops.control import Conditional, CustomCall, Get, While, results_
 from glia.graph.ops.indexed import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
 from glia.graph.ops.numeric import Cholesky, Fft, RngBits, RngUniform, TriangularSolve
 from glia.graph.ops.pointwise import Bitcast, Constant, Convert, Iota, Map, ReducePrecision
-from glia.graph.ops.reduce import Reduce, ReduceWindow, SelectAndScatter, Sort
+from glia.graph.ops.reduce import Reduce, ReduceWindow, Scan, SelectAndScatter, Sort
 from glia.graph.ops.scalar_regions import (
     MONOIDS,
     combiner,
@@ -48,6 +48,7 @@ __all__ = [
     "Reverse",
     "RngBits",
     "RngUniform",
+    "Scan",
     "Scatter",
     "SelectAndScatter",
     "Slice",

@@ -19,6 +19,7 @@ from glia.graph.ops.scalar_regions import (
     identity,
     monoid,
     reduce_monoid,
+    run_scan,
 )
 from glia.graph.ops.shape import pad
 from glia.graph.ops.sort_order import sorted_order
@@ -92,6 +93,35 @@ def _windows(
             slice(i * by, i * by + (count - 1) * step + 1, step) if count else slice(0)
             for i, by, count, step in zip(at, dilation, result, stride, strict=True)
         )
+
+
+SCAN_MONOIDS = ("add", "multiply", "maximum", "minimum")
+
+
+@op
+class Scan(Node):
+    """The states of a recurrence along a dimension: factor[i] * state[i - 1] combined with x[i].
+
+    `function` is the monoid that combines, whose identity is the state before the first element.
+    States are float32, rounded to the type of x where they are results.
+    """
+
+    factor: Node
+    x: Node
+    function: str
+    dimension: int
+    opcode: ClassVar[str] = "scan"
+
+    def infer(self) -> Type:
+        shape = require_one_shape((self.factor, self.x), "scan")
+        require_dimensions((self.dimension,), len(shape), "the dimension of a scan")
+        require(self.function in SCAN_MONOIDS, f"no scan combines by {self.function}")
+        require(self.x.dtype.is_float, "a scan is over floats")
+        return tensor(self.x)
+
+    def compute(self, factor: Array, x: Array) -> Any:
+        states = run_scan(self.function, factor, x, self.dimension, x.shape[self.dimension])
+        return states.astype(x.dtype)
 
 
 @op

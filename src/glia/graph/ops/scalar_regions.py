@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glia.base.dtype import PRED, DType, float_limits, from_numpy, integer_limits
+from glia.base.dtype import F32, PRED, DType, float_limits, from_numpy, integer_limits
 from glia.graph import scalar
 from glia.graph.evaluate import evaluate
 from glia.graph.ir import Graph, Node, Parameter, TensorType
@@ -129,6 +129,22 @@ def reduce_monoid(kind: str, x: Array, axes: tuple[int, ...]) -> Array:
     with np.errstate(all="ignore"):
         reduced = MONOIDS[kind].reduce(wide, axis=axes, initial=start, dtype=wide.dtype)
     return scalar.narrow(np.asarray(reduced), x.dtype)
+
+
+def run_scan(kind: str, factor: Array, term: Array, axis: int, extent: int) -> Array:
+    """State after state of state = kind(factor * state, term) along an axis, in float32."""
+    shape = list(np.broadcast_shapes(factor.shape, term.shape))
+    shape[axis] = extent
+    factors, terms = (
+        np.moveaxis(np.broadcast_to(each.astype(np.float32), shape), axis, 0)
+        for each in (factor, term)
+    )
+    found = np.empty(terms.shape, np.float32)
+    state = np.full(terms.shape[1:], identity(kind, F32), np.float32)
+    for i in range(extent):
+        state = MONOIDS[kind](factors[i] * state, terms[i])
+        found[i] = state
+    return np.moveaxis(found, 0, axis)
 
 
 def fold(body: Graph, inits: Sequence[Array], xs: Sequence[Array]) -> list[Array]:

@@ -25,6 +25,7 @@ from glia.graph.ops import (
     Reduce,
     Reshape,
     Reverse,
+    Scan,
     Slice,
     Transpose,
     While,
@@ -205,6 +206,12 @@ def reduce(function: str, x: Node, init: Any, dimensions: Sequence[int]) -> Node
     """Reduce dimensions of x with a scalar function whose identity is `init`."""
     start = constant(init, x.dtype)
     return Reduce((x,), (start,), tuple(dimensions), monoid_region(function, x.dtype))
+
+
+def scan(function: str, x: Node, factor: Node | None = None) -> Node:
+    """The states of a recurrence along the last dimension; without a factor, running totals."""
+    factor = splat(1, x.dtype, x.shape) if factor is None else factor
+    return Scan(factor, x, function, len(x.shape) - 1)
 
 
 def counted_loop(

@@ -35,7 +35,18 @@ from glia.machine.emit.staging import Source, Stager
 from glia.machine.queues import QUEUE_OWNERS
 from glia.tile.blocking.wide_tiles import split_wide_tiles
 from glia.tile.contraction import PARTITIONS, can_transpose, row_dim
-from glia.tile.ir import Apply, Axis, Buffer, Expr, Guard, Load, Nest, Schedule, Store
+from glia.tile.ir import (
+    Apply,
+    Axis,
+    Buffer,
+    Expr,
+    Guard,
+    Load,
+    Nest,
+    Schedule,
+    Store,
+    scan_axes,
+)
 from glia.tile.model_families import FAMILIES, ModelFamily
 
 MAXIMUM_UNROLLED = 256  # iterations; of more, those that no guard clips are a loop
@@ -100,9 +111,10 @@ class NestEmitter(ABC):
         )
         self.indirect = IndirectAccess(context.builder, context.costs, context.sources, self.read)
         self.extents = nest.extents
+        self.carried = scan_axes(nest)  # their loops are the innermost ones
         self.order = tuple(
             axis
-            for axis in schedule.order
+            for axis in sorted(schedule.order, key=lambda axis: axis in self.carried)
             if self.tile_of(axis) < self.extents[axis]
             for _ in range(2 if self._is_in_blocks(axis) else 1)
         )
@@ -110,6 +122,7 @@ class NestEmitter(ABC):
         self._levels: dict[tuple[Load, str], int] = {}
         self._scopes: list[dict[tuple[Load, str], Home]] = [{}]
         self._in_tiles: set[str] = set()  # axes with the loop over tiles of a block open
+        self.states: dict[int, Pattern] = {}  # by scan: the columns that hold its last states
 
     @cached_property
     def _clipping_guards(self) -> dict[int, list[Guard]]:
@@ -383,7 +396,8 @@ class NestEmitter(ABC):
 
     def selector(self, point: Point, accumulator: Pattern | None = None) -> Selector:
         """An instruction selector for one point of this nest."""
-        return Selector(self.builder, self.context.costs, point, self.read, accumulator)
+        costs = self.context.costs
+        return Selector(self.builder, costs, point, self.read, accumulator, self.states)
 
     # --- stores ---------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ cheapest cover of a tree follows from the covers of its operands, by dynamic pro
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from glia.base.dtype import BF16, F32, S32, U32, DType
 from glia.base.errors import InternalError
 from glia.isa.instructions.gpsimd import Iota
 from glia.isa.instructions.vector import Memset, TensorCopy
+from glia.isa.instructions.vector_statistics import TensorTensorScan
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile, row_major
 from glia.machine.emit.block_builder import BlockBuilder
@@ -35,7 +37,8 @@ from glia.machine.emit.layout import (
     partition_scalar,
     tile_pattern,
 )
-from glia.tile.ir import Accumulator, Apply, Expr, Index, Literal, Load
+from glia.machine.emit.monoids import REDUCE_OPS, identity
+from glia.tile.ir import SCANS, Accumulator, Apply, Expr, Index, Literal, Load, Scan
 
 Value = Pattern | float | int
 
@@ -48,6 +51,8 @@ def free_axes(
     if found is not None:
         return found
     names: set[str] = set()
+    if isinstance(expression, Scan):
+        names.add(expression.axis)
     if isinstance(expression, Load):
         for position in expression.index:
             names.update(position.variables)
@@ -64,6 +69,12 @@ def free_axes(
         names.update(axes)
     memo[id(expression)] = frozenset(names & set(axes))
     return memo[id(expression)]
+
+
+def has_cover(expression: Expr) -> TypeGuard[Apply]:
+    """Whether selection chooses the instruction that computes an expression."""
+    is_apply = isinstance(expression, Apply) and not isinstance(expression, Scan)
+    return is_apply and not is_view(expression)
 
 
 def is_view(expression: Expr) -> TypeGuard[Apply]:
@@ -92,7 +103,8 @@ class Cover:
 class Selector:
     """Emits the instructions that compute expressions at one point.
 
-    `read` gives the pattern of a load at the point; `accumulator` is what `Accumulator` stands for.
+    `read` gives the pattern of a load at the point; `accumulator` is what `Accumulator` stands for,
+    `states` has the columns, by scan, that take its last states from one point to the next.
     """
 
     def __init__(
@@ -102,7 +114,9 @@ class Selector:
         point: Point,
         read: Callable[[Load, Point], Pattern],
         accumulator: Pattern | None = None,
+        states: Mapping[int, Pattern] | None = None,
     ) -> None:
+        self.states = states or {}
         self.builder = builder
         self.costs = costs
         self.point = point
@@ -142,7 +156,13 @@ class Selector:
     def store(self, expression: Expr, dst: Pattern) -> None:
         """Compute an expression straight into `dst`, which covers the whole point."""
         self._count_uses(expression)
-        if self._is_uncomputed(expression) and not is_view(expression):
+        is_new = id(expression) not in self._values
+        if isinstance(expression, Scan) and dst.dtype is F32 and is_new:
+            for argument in expression.args:
+                self._materialise((argument,))
+            self._scan(expression, dst)
+            return
+        if self._is_uncomputed(expression) and has_cover(expression):
             axes = self.axes_of(expression)
             if all(a in axes or self.point.env[a].extent == 1 for a in self.point.free):
                 self._apply(self._cover_into(expression, dst), dst)
@@ -166,7 +186,7 @@ class Selector:
         only ones that add more than `most_ns` to the cost of the expression.
         """
         self._count_uses(expression)
-        if not self._is_uncomputed(expression) or is_view(expression):
+        if not self._is_uncomputed(expression) or not has_cover(expression):
             return False
         axes = self.axes_of(expression)
         if any(a not in axes and self.point.env[a].extent > 1 for a in self.point.free):
@@ -225,8 +245,8 @@ class Selector:
         """The expressions whose values the instruction of an expression reads."""
         if not self._is_uncomputed(expression):
             return []
-        if is_view(expression):
-            return [expression.args[0]]
+        if not has_cover(expression):
+            return list(expression.args)
         return self._operand_expressions(self._cover(expression))
 
     @staticmethod
@@ -247,8 +267,42 @@ class Selector:
         if is_view(expression):
             return self._reinterpret(self._values[id(expression.args[0])][1], expression.dtype)
         dst = self.temporary(expression.dtype, self.axes_of(expression))
-        self._apply(self._cover(expression), drop_replication(dst))
+        if isinstance(expression, Scan):
+            self._scan(expression, dst)
+        else:
+            self._apply(self._cover(expression), drop_replication(dst))
         return dst
+
+    def _scan(self, scan: Scan, dst: Pattern) -> None:
+        """Run a recurrence along its axis, one instruction for each of the other positions."""
+        monoid = SCANS[scan.function]
+        factor, term = (self._values[id(each)][1] for each in scan.args)
+        assert isinstance(factor, Pattern) and isinstance(term, Pattern)
+        along = 1 + self.point.free.index(scan.axis)
+        state = self.states.get(id(scan))
+        with contextlib.ExitStack() as loops:
+            offsets = {
+                position: loops.enter_context(self.builder.loop(count))
+                for position, (step, count) in enumerate(dst.dims)
+                if position not in (0, along) and step and count > 1
+            }
+
+            def row(pattern: Pattern, first: int, count: int) -> Pattern:
+                step = pattern.dims[along][0]
+                offset = pattern.offset + first * step
+                for position, index in offsets.items():
+                    offset = offset + index * pattern.dims[position][0]
+                return replace(pattern, offset=offset, dims=(pattern.dims[0], (step, count)))
+
+            count = dst.dims[along][1]
+            column = None if state is None else row(state, 0, 1)
+            self._emit(
+                TensorTensorScan, "vector", dst=row(dst, 0, count), data0=row(factor, 0, count),
+                data1=row(term, 0, count), op0="multiply", op1=REDUCE_OPS[monoid],
+                initial=identity(monoid, F32) if column is None else column,
+            )  # fmt: skip
+            if column is not None:
+                self._emit(TensorCopy, "vector", dst=column, src=row(dst, count - 1, 1))
 
     @staticmethod
     def _reinterpret(value: Value, dtype: DType) -> Pattern:
@@ -294,7 +348,7 @@ class Selector:
         while waiting:
             part, is_ready = waiting.pop()
             if is_ready:
-                if isinstance(part, Apply) and not is_view(part):
+                if has_cover(part):
                     yield part
             elif (
                 self._is_uncomputed(part) and id(part) not in self._covers and id(part) not in seen
@@ -439,6 +493,8 @@ class Selector:
             expression = expression.args[0]
         if isinstance(expression, Literal):
             return self._copy_cost(self._result_pattern(expression))
+        if isinstance(expression, Scan):
+            return sum(self._cost(argument) for argument in expression.args)
         is_shared = self._uses.get(id(expression), 0) > 1 and not self._is_derived(expression)
         if not self._is_uncomputed(expression) or is_shared:
             return 0.0

@@ -27,6 +27,7 @@ from glia.tile.build.indexed import (
     GatherValue,
     ScatterValue,
 )
+from glia.tile.build.recurrence import ScanValue
 from glia.tile.build.reduction import (
     ConvolutionValue,
     DotValue,
@@ -328,6 +329,7 @@ _LOWERINGS: dict[type[Node], Callable[..., DeferredValue]] = {
     ops.Convolution: _lower_convolution,
     ops.Reduce: _lower_reduce,
     ops.ReduceWindow: _lower_reduce,
+    ops.Scan: lambda block, node, args: ScanValue(block, node, *args),
     ops.Gather: lambda block, node, args: GatherValue(block, node, *args),
     ops.Scatter: lambda block, node, args: ScatterValue(block, node, *args),
     ops.DynamicSlice: _lower_dynamic_slice,

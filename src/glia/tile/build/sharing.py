@@ -45,6 +45,8 @@ def _reads(node: Node, home: Hashable) -> Iterator[tuple[Node, Hashable]]:
     elif isinstance(node, _INLINED):
         for operand in node.operands:
             yield operand, home
+    elif isinstance(node, ops.Scan):
+        yield from ((operand, (node, "body")) for operand in node.operands)
     elif isinstance(node, ops.Reduce):
         yield node.xs[0], (node, "body")
         yield from ((operand, _IN_BUFFER) for operand in node.operands[1:])

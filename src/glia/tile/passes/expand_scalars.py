@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from glia.options import CompileOptions
-from glia.tile.ir import Apply, Expr, Index, Load, Nest, Program
+from glia.tile.ir import Apply, Expr, Index, Load, Nest, Program, Scan
 from glia.tile.nest_rewriting import map_nests
 from glia.tile.passes import equations_float
 from glia.tile.passes import equations_integer as equations_integer  # registers its equations
@@ -46,6 +46,7 @@ def _is_whole(nest: Nest, expression: Expr) -> bool:
         seen.add(id(part))
         if isinstance(part, Apply):
             waiting.extend(part.args)
+            names.discard(part.axis if isinstance(part, Scan) else "")
         elif isinstance(part, Load):
             for index in part.index:
                 names.difference_update(index.variables)
@@ -72,6 +73,9 @@ class _Expander:
     def _expand(self, expression: Expr) -> Term:
         if not isinstance(expression, Apply):
             return self.builder.term(expression)
+        if isinstance(expression, Scan):
+            expanded = tuple(self.expand(arg).expression for arg in expression.args)
+            return self.builder.term(replace(expression, args=expanded))
         if self._takes_whole_part(expression):
             quotient = expression.args[0]
             assert isinstance(quotient, Apply)

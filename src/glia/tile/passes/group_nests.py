@@ -20,6 +20,7 @@ from glia.tile.ir import (
     While,
     accessed_buffers,
     control_buffers,
+    scan_axes,
     schedules_in_groups,
 )
 from glia.tile.model_families import FAMILIES
@@ -151,7 +152,9 @@ class _Finder:
         With each the nests in between that have nothing to do with those before them.
         """
         first = nests[0]
-        axes = tuple((axis.name,) for axis in first.parallel_axes if axis.extent > 1)
+        carried = scan_axes(first)
+        free = [axis.name for axis in first.parallel_axes if axis.name not in carried]
+        axes = tuple((axis,) for axis in free if first.extents[axis] > 1)
         chain = Chain((first,), axes)
         skipped: list[Nest] = []
         found = [(chain, skipped)]

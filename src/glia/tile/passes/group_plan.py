@@ -10,7 +10,7 @@ from itertools import permutations
 from glia.base.affine import Affine
 from glia.tile.contraction import PARTITIONS, axes_of, contraction_operands, row_dim
 from glia.tile.group_legal import accesses, data_loads
-from glia.tile.ir import Buffer, Load, Member, Nest, Schedule, SharedLoop, Store, loads
+from glia.tile.ir import Buffer, Load, Member, Nest, Schedule, SharedLoop, Store, loads, scan_axes
 from glia.tile.passes.schedule import NestScheduler, temporary_bytes
 
 GROUP_SHARE = 0.8  # of SBUF, for the tiles of all iterations of a group that overlap
@@ -44,7 +44,8 @@ class Chain:
 
     def _counterpart(self, axes: tuple[str, ...], nest: Nest) -> str:
         """The axis of a nest that indexes what the chain writes or reads as these axes do."""
-        parallel = {axis.name: axis.extent for axis in nest.parallel_axes}
+        carried = scan_axes(nest)
+        parallel = {a.name: a.extent for a in nest.parallel_axes if a.name not in carried}
         own_loads = data_loads(nest)
         found: set[str] = set()
         for writes in (True, False):
@@ -316,7 +317,9 @@ class GroupPlan:
             tiles = {name: min(product.tiles[name], n) for name, n in within.items()}
             inside = tuple(name for name in product.order if tiles[name] < within[name])
             return replace(product, tiles=tiles, order=inside)
-        swept = [axis.name for axis in (*nest.parallel_axes, *nest.reduced_axes)]
+        carried = scan_axes(nest)  # last, so that they are cut last
+        axes = [*nest.parallel_axes, *nest.reduced_axes]
+        swept = [axis.name for axis in sorted(axes, key=lambda axis: axis.name in carried)]
         tiles = {name: within[name] for name in swept}
         most = max(1, WORKING_BYTES // max(1, temporary_bytes(nest, rows)))
         for name in swept:

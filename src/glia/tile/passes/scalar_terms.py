@@ -81,6 +81,7 @@ class TermBuilder:
         if isinstance(expression, Apply):
             key: tuple[object, ...] = (
                 expression.function, tuple(map(id, expression.args)), expression.dtype,
+                getattr(expression, "axis", ""),
             )  # fmt: skip
         else:
             key = (type(expression), repr(expression))

@@ -26,6 +26,7 @@ from glia.tile.ir import (
     Program,
     Schedule,
     loads,
+    scan_axes,
 )
 from glia.tile.model_families import FAMILIES, ModelFamily
 
@@ -195,7 +196,20 @@ class NestScheduler:
                 for axis in found
                 for contract, packed in ways
             ]
-        return min(choices, key=lambda choice: choice[0], default=(0, None))[1]
+        if not choices:
+            return None
+        (cost, _), chosen = min(choices, key=lambda choice: choice[0])
+        return None if self._is_faster_as_sums(nest, operands, chosen, cost) else chosen
+
+    def _is_faster_as_sums(
+        self, nest: Nest, operands: tuple[Load, Load], chosen: Schedule, cost: float
+    ) -> bool:
+        """Whether products of one column each take the PE longer than the Vector Engine."""
+        left, right = (axes_of(load) for load in operands)
+        moving = right - left if chosen.stationary == "left" else left - right
+        if any(nest.extents[axis] > 1 for axis in moving):
+            return False
+        return min(self._vector_cost(nest, axis) for axis in partition_candidates(nest)) < cost
 
     def _pe_choice(
         self,
@@ -398,7 +412,9 @@ def packings(nest: Nest, contract: str) -> list[dict[str, int]]:
 
 def partition_candidates(nest: Nest) -> list[str]:
     """The axes that a vector schedule may have on the partitions, in order; "" where none may."""
-    candidates = [axis.name for axis in nest.parallel_axes if axis.extent > 1] or [""]
+    along = scan_axes(nest)
+    free = [axis.name for axis in nest.parallel_axes if axis.name not in along]
+    candidates = [axis for axis in free if nest.extents[axis] > 1] or [""]
     varying = _indirect_axes(nest)
     return [a for a in candidates if a in varying] or [""] if varying else candidates
 
@@ -501,7 +517,10 @@ def _vector_tiles(
         tiles[partition] = min(PARTITIONS, extents[partition])
     swept = [a.name for a in nest.reduced_axes]
     parallel = [a.name for a in nest.parallel_axes if a.name != partition]
-    inner = [*reversed(swept), *_innermost_first(parallel, nest.target.index)]
+    carried = scan_axes(nest)
+    along = [a for a in parallel if a in carried]
+    parallel = [a for a in parallel if a not in carried]
+    inner = [*reversed(swept), *along, *_innermost_first(parallel, nest.target.index)]
     dims = 0
     for axis in inner:
         if extents[axis] == 1 or axis in varying:
@@ -512,7 +531,7 @@ def _vector_tiles(
         capacity = max(1, capacity // tiles[axis])
         dims += 1
     first = [partition] if partition else []
-    return tiles, (*first, *parallel, *swept)
+    return tiles, (*first, *parallel, *swept, *along)
 
 
 def _swept_elements(nest: Nest, partition: str) -> int:

@@ -1,0 +1,193 @@
+"""Recurrences become scans by algebra, keep their values on every target, and stay in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import glia
+from glia.base.affine import Affine
+from glia.base.dtype import F32
+from glia.base.errors import InternalError
+from glia.compiler import run_pipeline
+from glia.frontend.registry import read_module
+from glia.graph import ops
+from glia.isa.instructions.vector_statistics import TensorTensorScan
+from glia.options import CompileOptions
+from glia.tile import ir
+from glia.tile.evaluate import evaluate
+from glia.tile.legal import verify
+from glia.tile.nest_rewriting import rename_axes
+from glia.tile.text import parse_program, print_program
+
+TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+RNG = np.random.default_rng(5)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+A, B, START = floats(24, 3, 5) * 0.5, floats(24, 3, 5), floats(3, 5)
+
+
+def linear(*, reverse: bool) -> Callable[..., Any]:
+    def advance(h: Any, now: Any) -> Any:
+        h = now[0] * h + now[1]
+        return h, jnp.tanh(h)
+
+    return lambda a, b, h: lax.scan(advance, h, (a, b), reverse=reverse)
+
+
+def loop(advance: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return lambda b, h: lax.scan(lambda h, x: (advance(h, x), h), h, b)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "cumsum": (lambda x: jnp.cumsum(x, 1), (floats(130, 40),)),
+    "of columns": (lambda x: jnp.cumsum(x, 0), (floats(140, 9),)),
+    "backwards": (lambda x: lax.cumsum(x, 1, reverse=True), (floats(9, 40),)),
+    "cummax": (lambda x: lax.cummax(x, 1), (floats(3, 30, 4),)),
+    "cummin": (lambda x: lax.cummin(x * 2, 0) + 1, (floats(20),)),
+    "cumprod": (lambda x: jnp.cumprod(x, 1), (floats(5, 30),)),
+    "longer than a tile": (lambda x: jnp.cumsum(x * 0.5, 1), (floats(2, 20000),)),
+    "linear": (linear(reverse=False), (A, B, START)),
+    "constant factor": (loop(lambda h, x: 0.9 * h + 0.1 * x), (B, START)),
+    "difference": (loop(lambda h, x: x - h * 0.5), (B, START)),
+    "maximum": (loop(lambda h, x: jnp.maximum(x - 1, h)), (B, START)),
+    "by choice": (loop(lambda h, x: jnp.where(x > 0, h * 0.5 + x, h - x)), (B, START)),
+    "product": (loop(lambda h, x: x * h), (B, START)),
+    "of the counter": (
+        lambda h: lax.fori_loop(0, 20, lambda i, h: h * 0.5 + i.astype(jnp.float32), h),
+        (START,),
+    ),
+}
+
+
+def compiled_scans(function: Callable[..., Any], arrays: Any, target: str) -> glia.Neff:
+    module = jax.jit(function).lower(*arrays)
+    return glia.compile(module, target=target, optlevel=1, auto_cast="none", verify=True)
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    leaves = jax.tree.leaves(expected)
+    assert len(leaves) == len(found)
+    for mine, theirs in zip(found, leaves, strict=True):
+        scale = max(1.0, float(np.abs(theirs).max()))
+        np.testing.assert_allclose(mine / scale, np.asarray(theirs) / scale, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recurrence_is_a_scan_and_keeps_its_values(name: str) -> None:
+    function, arrays = CASES[name]
+    neff = compiled_scans(function, arrays, "trn2")
+    kinds = {type(each) for each in neff.program.instructions()}
+    assert TensorTensorScan in kinds and not _loops_of_control(function, arrays)
+    assert_close(glia.load(neff)(*arrays), jax.jit(function)(*arrays))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["linear", "longer than a tile"])
+def test_scans_are_right_on_every_target(name: str, target: str) -> None:
+    function, arrays = CASES[name]
+    neff = compiled_scans(function, arrays, target)
+    assert_close(glia.load(neff)(*arrays), jax.jit(function)(*arrays))
+
+
+def _loops_of_control(function: Callable[..., Any], arrays: Any) -> list[Any]:
+    graph = read_module(jax.jit(function).lower(*arrays))
+    graph = run_pipeline(graph, CompileOptions(auto_cast="none"), stop_after="simplify_live")
+    return [node for node in graph.nodes if isinstance(node, ops.While)]
+
+
+@pytest.mark.parametrize(
+    "advance",
+    [
+        lambda h, x: h * h * 0.1 + x,
+        lambda h, x: jnp.where(h > 0, h * 0.5, h) + x,
+        lambda h, x: jnp.maximum(h, x * h),
+        lambda h, x: h[::-1] + x,
+    ],
+    ids=["a square", "a choice by the state", "a maximum with itself", "another element"],
+)
+def test_what_is_not_linear_in_its_own_element_stays_a_loop(advance: Any) -> None:
+    function = loop(advance)
+    assert len(_loops_of_control(function, (B, START))) == 1
+    neff = compiled_scans(function, (B, START), "trn2")
+    assert_close(glia.load(neff)(B, START), jax.jit(function)(B, START))
+
+
+def test_an_infinite_factor_meets_the_first_state_only() -> None:
+    a = A.copy()
+    a[0, 0, 0], a[3, 1, 1] = np.inf, 0.0
+    function = linear(reverse=False)
+    neff = compiled_scans(function, (a, B, START), "trn2")
+    for mine, theirs in zip(
+        glia.load(neff)(a, B, START), jax.tree.leaves(jax.jit(function)(a, B, START)), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=2e-6)
+
+
+def tile_program() -> ir.Program:
+    """Running sums of 4 rows of 6."""
+    index = Affine.of("i"), Affine.of("j")
+    body = ir.Scan("scan_add", (ir.Literal(1.0, F32), ir.Load("x", F32, index)), F32, "j")
+    axes = ir.Axis("i", 4), ir.Axis("j", 6)
+    nest = ir.Nest("sums", axes, body, ir.Store("y", index))
+    buffers = {
+        "x": ir.Buffer("x", F32, (4, 6), "input"),
+        "y": ir.Buffer("y", F32, (4, 6), "output"),
+    }
+    return ir.Program("sums", buffers, (nest,), ("x",), ("y",))
+
+
+def test_a_scan_is_printed_parsed_renamed_and_evaluated() -> None:
+    program, x = tile_program(), floats(4, 6)
+    text = print_program(program)
+    assert "y[i, j] = scan_add.f32(j, 1.0:f32, x[i, j])" in text
+    assert print_program(parse_program(text)) == text
+    verify(parse_program(text))
+    (nest,) = program.nests()
+    renamed = rename_axes(nest, {"j": "time"})
+    assert ir.scan_axes(renamed) == {"time"}
+    (found,) = evaluate(ir.Program("sums", program.buffers, (renamed,), ("x",), ("y",)), [x])
+    np.testing.assert_allclose(found, np.cumsum(x, 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("axis", "dtype", "function"),
+    [("k", F32, "scan_add"), ("j", F32, "scan_xor")],
+    ids=["an axis that is missing", "a monoid without a scan"],
+)
+def test_the_law_refuses_what_is_no_scan(axis: str, dtype: Any, function: str) -> None:
+    program = tile_program()
+    (nest,) = program.nests()
+    body = ir.Scan(function, nest.body.args, dtype, axis)  # type: ignore[union-attr]
+    wrong = ir.Nest(nest.name, nest.axes, body, nest.target)
+    with pytest.raises(InternalError):
+        verify(ir.Program("sums", program.buffers, (wrong,), ("x",), ("y",)))
+
+
+@pytest.mark.parametrize(("axis", "is_legal"), [("i", True), ("j", False)])
+def test_no_group_cuts_a_recurrence_into_blocks(axis: str, is_legal: bool) -> None:
+    program = tile_program()
+    (nest,) = program.nests()
+    schedule = ir.Schedule("vector", "i", {"i": 4, "j": 6}, ())
+    member = ir.Member("sums", (axis,), schedule)
+    loop_of_blocks = ir.SharedLoop(nest.extents[axis], 2, (member,))
+    group = ir.Group("rows.0", loop_of_blocks)
+    grouped = ir.Program(
+        "sums", program.buffers, program.body, ("x",), ("y",), schedules={"sums": schedule},
+        groups=(group,),
+    )  # fmt: skip
+    if is_legal:
+        verify(grouped)
+        return
+    with pytest.raises(InternalError, match="has a recurrence along j"):
+        verify(grouped)

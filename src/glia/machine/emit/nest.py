@@ -173,9 +173,13 @@ class NestEmitter(ABC):
         return self.point_over(self.nest.parallel_axes, env)
 
     def point_over(self, axes: Sequence[Axis], env: Env) -> Point:
-        """The point that sweeps the axes, innermost last, of which more than one value is left."""
+        """The point that sweeps the axes, innermost last, of which more than one value is left.
+
+        Those of recurrences are always among them.
+        """
         spans = self.span_all_axes(env)
-        swept = (a.name for a in axes if a.name != self.partition and spans[a.name].extent > 1)
+        free = [axis.name for axis in axes if axis.name != self.partition]
+        swept = (name for name in free if spans[name].extent > 1 or name in self.carried)
         return Point(spans, self.partition, tuple(swept))
 
     def _is_in_blocks(self, axis: str) -> bool:

@@ -447,7 +447,12 @@ def accessed_buffers(statement: Statement) -> set[str]:
 
 def scan_axes(nest: Nest) -> frozenset[str]:
     """The axes along which a nest's recurrences run."""
-    found: set[str] = set()
+    return frozenset(scan.axis for scan in scans(nest))
+
+
+def scans(nest: Nest) -> tuple[Scan, ...]:
+    """The recurrences of a nest, equal ones once."""
+    found: dict[Scan, None] = {}
     stack: list[Expr | None] = [nest.body, nest.finish]
     seen: set[int] = set()
     while stack:
@@ -456,8 +461,8 @@ def scan_axes(nest: Nest) -> frozenset[str]:
             seen.add(id(part))
             stack.extend(part.args)
             if isinstance(part, Scan):
-                found.add(part.axis)
-    return frozenset(found)
+                found[part] = None
+    return tuple(found)
 
 
 def loads(expression: Expr | None) -> Iterator[Load]:

@@ -43,6 +43,7 @@ from glia.tile.ir import (
     Guard,
     Load,
     Nest,
+    Scan,
     Schedule,
     Store,
     scan_axes,
@@ -122,7 +123,7 @@ class NestEmitter(ABC):
         self._levels: dict[tuple[Load, str], int] = {}
         self._scopes: list[dict[tuple[Load, str], Home]] = [{}]
         self._in_tiles: set[str] = set()  # axes with the loop over tiles of a block open
-        self.states: dict[int, Pattern] = {}  # by scan: the columns that hold its last states
+        self.states: dict[Scan, Pattern] = {}  # by scan: the columns that hold its last states
 
     @cached_property
     def _clipping_guards(self) -> dict[int, list[Guard]]:

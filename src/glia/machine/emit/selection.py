@@ -114,7 +114,7 @@ class Selector:
         point: Point,
         read: Callable[[Load, Point], Pattern],
         accumulator: Pattern | None = None,
-        states: Mapping[int, Pattern] | None = None,
+        states: Mapping[Scan, Pattern] | None = None,
     ) -> None:
         self.states = states or {}
         self.builder = builder
@@ -279,7 +279,7 @@ class Selector:
         factor, term = (self._values[id(each)][1] for each in scan.args)
         assert isinstance(factor, Pattern) and isinstance(term, Pattern)
         along = 1 + self.point.free.index(scan.axis)
-        state = self.states.get(id(scan))
+        state = self.states.get(scan)
         with contextlib.ExitStack() as loops:
             offsets = {
                 position: loops.enter_context(self.builder.loop(count))

@@ -16,7 +16,7 @@ from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
 from glia.machine.emit.row_sums import sum_row
 from glia.machine.emit.selection import Selector
-from glia.tile.ir import SCANS, Accumulator, Apply, Expr, Scan
+from glia.tile.ir import SCANS, Accumulator, Apply, Expr, scans
 from glia.tile.nest_rewriting import rounded_total
 
 FAST_REDUCTIONS = ("add", "maximum")  # of bfloat16 that stay bfloat16
@@ -47,14 +47,14 @@ class VectorNestEmitter(NestEmitter):
     def _carry(self, env: Env, along: tuple[str, ...]) -> None:
         """The loops over recurrences' axes; states go from tile to tile in columns of SBUF."""
         point = self._point(env)
-        for scan in _scans(self.nest.finish or self.nest.body):
+        for scan in scans(self.nest):
             axes = [axis for axis in point.free if axis not in self.carried]
             count = math.prod(point.extents(axes))
             tile = self.builder.tile("state", Memory.SBUF, F32, point.partitions, count)
             value = identity(SCANS[scan.function], F32)
             columns = whole_tile(tile)
             self._emit(Memset(dst=columns, value=value, on="vector", loc=self.builder.loc))
-            self.states[id(scan)] = tile_pattern(tile, point, axes)
+            self.states[scan] = tile_pattern(tile, point, axes)
         self.tile_loops(along, env, self._map_point)
         self.states.clear()
 
@@ -202,21 +202,6 @@ class VectorNestEmitter(NestEmitter):
             count -= half
         first = Pattern(work, work.dtype, (*rows, (1, 1)))
         self._emit(TensorCopy(dst=_flat(dst), src=first, on="gpsimd", loc=loc))
-
-
-def _scans(root: Expr) -> list[Scan]:
-    """The recurrences of an expression, each once."""
-    found: dict[int, Scan] = {}
-    seen: set[int] = set()
-    waiting = [root]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Apply) and id(part) not in seen:
-            seen.add(id(part))
-            waiting.extend(part.args)
-            if isinstance(part, Scan):
-                found[id(part)] = part
-    return list(found.values())
 
 
 def _flat(pattern: Pattern) -> Pattern:

@@ -93,11 +93,11 @@ def narrow(value: Array, dtype: np.dtype[Any]) -> Array:
 
 def wrap(value: Array, bits: int, *, signed: bool) -> Array:
     """The low `bits` of integers as bytes, with their sign if `signed`."""
-    low = value.astype(np.uint8) & np.uint8((1 << bits) - 1)
+    low = np.asarray(value.astype(np.uint8) & np.uint8((1 << bits) - 1))
     if not signed:
         return low
     sign = np.int8(1 << (bits - 1))
-    return (low.view(np.int8) ^ sign) - sign
+    return np.asarray((low.view(np.int8) ^ sign) - sign)
 
 
 def _declare(
@@ -120,8 +120,7 @@ def _declare(
         extra = {"bits": from_numpy(dtype).bits} if bits else {}
         with np.errstate(all="ignore"):
             value = np.asarray(function(*wide, **extra))
-            is_wide = value.dtype == working_dtype(dtype)
-            return np.asarray(narrow(value, dtype)) if is_wide else value
+            return narrow(value, dtype) if value.dtype == working_dtype(dtype) else value
 
     FUNCTIONS[name] = ScalarFunction(name, arity, result, kinds, compute, prose)
 

@@ -9,6 +9,12 @@ graph "main" (%0 : s4[] "x", %1 : s4[] "y") {
   return %2
 }
 """,
+    "conversion of one number to an integer of four bits": """
+graph "main" (%0 : s32[] "x") {
+  %1 = convert x=%0 to=u4 : u4[]
+  return %1
+}
+""",
     "scatter that adds integers which wrap at 16 bits": """
 graph "main" (%0 : s16[4,3] "x", %1 : s32[32,1] "at", %2 : s16[32,3] "updates") {
   %3 = scatter xs=[%0] indices=%1 updates=[%2] update_window_dims=[1] inserted_window_dims=[0]

@@ -21,7 +21,7 @@ def engine_cycles(instr: Instr, arch: Arch) -> float:
 
     The Tensor Engine multiplies float32 in two instructions, each with a gap of its own.
     """
-    cycles = instr.cycles(arch)
+    cycles: float = instr.cycles(arch)
     if instr.arrives_by_dma:
         return cycles
     if instr.runs_on == "tensor":

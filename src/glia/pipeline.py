@@ -388,6 +388,7 @@ PIPELINE: tuple[Pass, ...] = (
         recoveries=(
             Recovery("emit", f"{_MACHINE}fix_order:fix_order"),
             Recovery("choose_layouts", f"{_TILE}choose_layouts:evict"),
+            Recovery("group_nests", f"{_TILE}group_nests:ungroup"),
         ),
     ),
     Pass(

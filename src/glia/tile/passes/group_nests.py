@@ -73,6 +73,16 @@ def drop_groups(
     return replace(program, groups=tuple(groups), notes=(*program.notes, *notes))
 
 
+def ungroup(
+    program: Program, options: CompileOptions, error: Exception, attempt: int
+) -> Program | None:
+    """The program without groups, whose blocks do not fit beside each other; None without any."""
+    if not program.groups:
+        return None
+    note = f"the nests of {len(program.groups)} groups run one by one, to fit on chip"
+    return replace(program, groups=(), notes=(*program.notes, note))
+
+
 class _Finder:
     """Finds the groups of a program, or without products those of the nests that are `among`."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import held_out
+import kernel_table
 import ml_dtypes
 import numpy as np
 from held_out_rows import LIBRARY
@@ -24,7 +25,6 @@ from nki_speed import WHOLE
 import glia.nki as nki
 import glia.nki.isa as nisa
 import glia.nki.language as nl
-import kernels
 from glia.arch import get_target
 from glia.nki.run.launch import bind
 from glia.nki.run.testing import profile_kernel
@@ -120,7 +120,7 @@ def products() -> Iterator[Row]:
 
 def own_library() -> Iterator[Row]:
     """The kernels of glia.kernels."""
-    for case in kernels.cases():
+    for case in kernel_table.cases():
         name = f"{case.kernel.__name__} {case.shape}"
         for target in case.targets:
             yield profiled(name, case.kernel, case.arguments, target, **case.constants)

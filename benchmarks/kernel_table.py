@@ -1,6 +1,6 @@
 """Simulated times of the kernels in `glia.kernels`, each beside its own roofline.
 
-    python benchmarks/kernels.py [TEXT]         the table of kernels whose name holds TEXT
+    python benchmarks/kernel_table.py [TEXT]         the table of kernels whose name holds TEXT
 
 `kernel_rows` gives the same as data.
 """

@@ -8,11 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import kernel_table
 from jax import lax
 from ml_dtypes import bfloat16
 from workload import BOTH, Arguments, Array, Kernel, Workload, shaped
-
-import kernels
 
 DTYPES = {"bf16": bfloat16, "fp32": jnp.float32}
 ROWS = 4096  # and columns of what works on rows
@@ -26,8 +25,8 @@ def products() -> Iterator[Workload]:
     for name, dtype in DTYPES.items():
         for (m, k, n), goal in goals.items():
             arguments = shaped(m, k, dtype=dtype), shaped(k, n, dtype=dtype)
-            squared = kernels.zeros(2048, 2048, dtype=dtype)
-            kernel = Kernel(kernels.matmul_fully_blocked, (squared, squared))
+            squared = kernel_table.zeros(2048, 2048, dtype=dtype)
+            kernel = Kernel(kernel_table.matmul_fully_blocked, (squared, squared))
             yield Workload(
                 f"matmul {m}x{k}x{n} {name}", jnp.matmul, arguments,
                 0.9 if name == "fp32" else goal, kernel if m == 2048 else None,
@@ -72,15 +71,15 @@ def adamw(w: Array, m: Array, v: Array, g: Array) -> tuple[Array, Array, Array]:
 def rows() -> Iterator[Workload]:
     for name, dtype in DTYPES.items():
         x, row = (shaped(*s, dtype=dtype) for s in ((ROWS, ROWS), (ROWS,)))
-        example, line = (kernels.zeros(*s.shape, dtype=dtype) for s in (x, row))
+        example, line = (kernel_table.zeros(*s.shape, dtype=dtype) for s in (x, row))
         heads, angles = (shaped(*s, dtype=dtype) for s in ((ROWS, 32, 128), (ROWS, 64)))
-        turned, table = (kernels.zeros(*s.shape, dtype=dtype) for s in (heads, angles))
-        rope = Kernel(kernels.rope, (turned, table, table))
+        turned, table = (kernel_table.zeros(*s.shape, dtype=dtype) for s in (heads, angles))
+        rope = Kernel(kernel_table.rope, (turned, table, table))
         functions: tuple[tuple[str, Any, Arguments, Kernel | None], ...] = (
-            ("softmax", jax.nn.softmax, (x,), Kernel(kernels.softmax, (example,))),
+            ("softmax", jax.nn.softmax, (x,), Kernel(kernel_table.softmax, (example,))),
             ("layernorm", layer_norm, (x, row, row),
-             Kernel(kernels.layernorm, (example, line, line))),
-            ("RMSnorm", rms_norm, (x, row), Kernel(kernels.rmsnorm, (example, line))),
+             Kernel(kernel_table.layernorm, (example, line, line))),
+            ("RMSnorm", rms_norm, (x, row), Kernel(kernel_table.rmsnorm, (example, line))),
             ("GELU(tanh) + bias", lambda x, b: jax.nn.gelu(x + b), (x, row), None),
             ("GELU(erf) + bias", lambda x, b: jax.nn.gelu(x + b, approximate=False), (x, row),
              None),
@@ -112,14 +111,14 @@ def attentions() -> Iterator[Workload]:
               (16, 16, 2048, False))  # fmt: skip
     for heads, groups, size, is_causal in shapes:
         q, k = shaped(heads, size, 128), shaped(groups, size, 128)
-        turned = (kernels.zeros(1, n, 128, size) for n in (heads, groups))
-        arguments = (*turned, kernels.zeros(1, groups, size, 128))
+        turned = (kernel_table.zeros(1, n, 128, size) for n in (heads, groups))
+        arguments = (*turned, kernel_table.zeros(1, groups, size, 128))
         needed = 4.0 * heads * size * size * 128 / (2 if is_causal else 1)
         title = f"{'causal' if is_causal else 'full'} attention {heads}/{groups} x {size} x 128"
         yield Workload(
             title, functools.partial(attention, is_causal=is_causal), (q, k, k),
             0.55 if size == 16384 else 1.0,
-            Kernel(kernels.flash_attention, arguments, {"causal": is_causal}),
+            Kernel(kernel_table.flash_attention, arguments, {"causal": is_causal}),
             is_against_kernel=size != 16384, flops=needed, heavy=size == 16384,
         )  # fmt: skip
 
@@ -131,10 +130,10 @@ def swiglu(x: Array, gate: Array, up: Array, down: Array) -> Array:
 
 def products_with_neighbours() -> Iterator[Workload]:
     width, inner = 2048, 8192
-    wide, narrow = kernels.zeros(width, inner), kernels.zeros(inner, width)
+    wide, narrow = kernel_table.zeros(width, inner), kernel_table.zeros(inner, width)
     for rows in (512, 2048):
         arguments = shaped(rows, width), shaped(width, inner), shaped(width, inner)
-        kernel = Kernel(kernels.swiglu, (kernels.zeros(rows, width), wide, wide, narrow))
+        kernel = Kernel(kernel_table.swiglu, (kernel_table.zeros(rows, width), wide, wide, narrow))
         yield Workload(f"SwiGLU {rows}", swiglu, (*arguments, shaped(inner, width)), 0.85, kernel)
     x, w, row = shaped(2048, 4096), shaped(4096, 4096), shaped(4096)
     low, high = shaped(4096, 16), shaped(16, 4096)

@@ -8,10 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import kernel_table
 from jax import lax
 from workload import BOTH, Array, Kernel, Workload, shaped
-
-import kernels
 
 
 def mamba(delta: Array, u: Array, a: Array, b: Array, c: Array, *, scan: Any) -> Array:
@@ -47,14 +46,14 @@ def recurrences() -> Iterator[Workload]:
     shapes = (1, channels, time), (1, channels, time), (channels, states), (1, states, time)
     shapes = (*shapes, shapes[-1])
     arguments = tuple(shaped(*shape, dtype=jnp.float32) for shape in shapes)
-    examples = tuple(kernels.zeros(*shape, dtype=jnp.float32) for shape in shapes)
+    examples = tuple(kernel_table.zeros(*shape, dtype=jnp.float32) for shape in shapes)
     cycles = {"vector": 2 * states * 2 * time}  # of the scan alone
     for title, scan in (
         ("lax.scan", recurrence_by_scan),
         ("associative_scan", recurrence_by_association),
     ):
         function = functools.partial(mamba, scan=scan)
-        kernel = Kernel(kernels.mamba, examples)
+        kernel = Kernel(kernel_table.mamba, examples)
         yield Workload(
             f"mamba by {title} fp32", function, arguments, 0.75, kernel, is_against_kernel=True,
             targets=BOTH, cycles=cycles,
@@ -87,27 +86,27 @@ def cross_entropy(logits: Array, targets: Array) -> Array:
 
 
 def selections() -> Iterator[Workload]:
-    case = next(kernels._experts())
+    case = next(kernel_table._experts())
     count, size, tokens = 8, 1024, 2048
     weights = shaped(count, size, size)
     arguments = shaped(tokens, size), shaped(size, count), weights, weights, weights
     kernel = Kernel(case.kernel, case.arguments, case.constants)
     yield Workload("MoE top-2 of 8", experts, arguments, 0.75, kernel, is_against_kernel=True)
     logits, targets = shaped(512, 32768), shaped(512, dtype=jnp.int32)
-    examples = kernels.zeros(512, 32768), kernels.zeros(512, dtype=jnp.int32)
-    kernel = Kernel(kernels.cross_entropy_forward, examples)
+    examples = kernel_table.zeros(512, 32768), kernel_table.zeros(512, dtype=jnp.int32)
+    kernel = Kernel(kernel_table.cross_entropy_forward, examples)
     yield Workload(
         "cross-entropy 512x32k", cross_entropy, (logits, targets), 0.75, kernel,
         is_against_kernel=True,
     )  # fmt: skip
     x = shaped(128, 8192, dtype=jnp.float32)
-    kernel = Kernel(kernels.top_k, (kernels.zeros(*x.shape, dtype=x.dtype),), {"k": 64})
+    kernel = Kernel(kernel_table.top_k, (kernel_table.zeros(*x.shape, dtype=x.dtype),), {"k": 64})
     yield Workload(
         "top-64 of 128x8192 fp32", lambda x: lax.top_k(x, 64), (x,), 0.75, kernel,
         is_against_kernel=True,
     )  # fmt: skip
     x = shaped(2048, 8192, dtype=jnp.float32)
-    kernel = Kernel(kernels.cumsum, (kernels.zeros(*x.shape, dtype=x.dtype),))
+    kernel = Kernel(kernel_table.cumsum, (kernel_table.zeros(*x.shape, dtype=x.dtype),))
     yield Workload(
         "cumsum 2048x8192 fp32", lambda x: jnp.cumsum(x, -1), (x,), 0.75, kernel,
         is_against_kernel=True, targets=BOTH,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-TABLE = Path(__file__).parents[2] / "benchmarks" / "kernels.py"
+TABLE = Path(__file__).parents[2] / "benchmarks" / "kernel_table.py"
 
 
 @pytest.fixture(scope="module")
 def table() -> Any:
-    """benchmarks/kernels.py, which is in no package."""
+    """benchmarks/kernel_table.py, which is in no package."""
     spec = importlib.util.spec_from_file_location("kernel_table", TABLE)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -31,7 +31,8 @@ def test_kernels_are_near_their_roofline_and_never_above(table: Any, name: str) 
     assert rows
     for row in rows:
         assert row.roofline <= row.span < row.latency
-        assert 0.65 <= row.fraction <= 1, row
+        # A roofline has no gaps between instructions of Scalar, which shorten rows of causal masks
+        assert 0.62 <= row.fraction <= 1, row
 
 
 def test_a_row_names_what_bounds_it(table: Any) -> None:

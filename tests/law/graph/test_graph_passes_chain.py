@@ -53,7 +53,7 @@ ORDER = (
 REMAINING = frozenset({
     "parameter", "constant", "map", "convert", "bitcast", "reduce_precision", "iota", "broadcast",
     "reshape", "transpose", "slice", "reverse", "pad", "concatenate", "dot", "convolution",
-    "reduce", "reduce_window", "gather", "scatter", "dynamic_slice", "dynamic_update_slice",
+    "reduce", "reduce_window", "scan", "gather", "scatter", "dynamic_slice", "dynamic_update_slice",
     "while", "conditional", "get",
 })  # fmt: skip
 

@@ -133,7 +133,7 @@ def _kernel_cases() -> list[tuple[str, Any, tuple[np.ndarray, ...], dict[str, An
     small = [(k.__name__, k, arguments, constants) for k, arguments, constants in CASES]
     large = [
         (c.kernel.__name__, c.kernel, c.arguments, dict(c.constants))
-        for c in _benchmark("kernels").cases()
+        for c in _benchmark("kernel_table").cases()
     ]
     return [*small, *large]
 

@@ -69,13 +69,7 @@ class BlockedContractionEmitter(ContractionEmitter):
 
     def staged_loads(self) -> list[tuple[Load, str]]:
         """What the epilogue reads; operands are staged as the schedule says."""
-        found = dict.fromkeys(data_loads(self.nest.finish))
-        return [
-            (load, self.partition)
-            for load in found
-            if not self.is_read_in_place(load, self.partition)
-            and not self.indirect.is_indirect(load)
-        ]
+        return self.copied_of(dict.fromkeys(data_loads(self.nest.finish)))
 
     def emit_inside(self, env: Env) -> None:
         self.builder.loc = self.nest.loc

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -274,9 +274,13 @@ class NestEmitter(ABC):
 
     def staged_loads(self) -> list[tuple[Load, str]]:
         """(load, axis on the partitions) of every load that must be copied into SBUF."""
+        return self.copied_of(self._all_loads())
+
+    def copied_of(self, found: Iterable[Load]) -> list[tuple[Load, str]]:
+        """Those of some loads that are read neither in place nor where data says."""
         return [
             (load, self.partition)
-            for load in self._all_loads()
+            for load in found
             if not self.indirect.is_indirect(load)
             and not self.is_read_in_place(load, self.partition)
         ]

@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 
 from glia.tile.blocking.model import BlockedOperand, Contraction
-from glia.tile.contraction import contraction_operands, row_dim
+from glia.tile.contraction import PARTITIONS, contraction_operands, row_dim
 from glia.tile.ir import Buffer, Layout, Load, Nest, Schedule, loads
 
 SBUF_SHARE = 0.92  # of what residents leave, for the tiles of a nest: packing wastes the rest
-FEW_ROWS = 128  # with so many, or fewer, one block of the stationary operand is all there is
 TEMPORARY_BYTES = 4  # of an element of the result, that an epilogue holds beside what it reads
 
 
@@ -74,7 +73,7 @@ def _has_few_rows(nest: Nest, left: Load, right: Load) -> bool:
     """Whether one of the operands has so few rows that it is one tile."""
     used = [{v for position in load.index for v in position.variables} for load in (left, right)]
     sides = (used[0] - used[1], used[1] - used[0])
-    return min(math.prod(nest.extents[a] for a in side) for side in sides) <= FEW_ROWS
+    return min(math.prod(nest.extents[a] for a in side) for side in sides) <= PARTITIONS
 
 
 def _operand(

@@ -153,13 +153,14 @@ def written_out(body: tuple[Statement, ...], values: dict[str, int]) -> tuple[St
 
 def bert(layers: int) -> Program:
     """The program of an encoder of BERT-base with so many layers, for Trn2."""
-    import models
+    import networks
+
     from glia.cli.demo.digits import hlo
     from glia.compiler import compile_graph
     from glia.frontend.registry import read_module
     from glia.options import CompileOptions
 
-    forward, example = models.bert(layers=layers)
+    forward, example = networks.bert(layers=layers)
     options = CompileOptions(target="trn2", auto_cast="matmult", auto_cast_type="bf16")
     return compile_graph(read_module(hlo(forward, example)), options).program
 

@@ -32,9 +32,9 @@ REPETITIONS = 3
 def model(name: str) -> tuple[Callable[[Any], Any], np.ndarray]:
     """The forward function and an input of a benchmark model: digits, bert or resnet50."""
     if name != "digits":
-        import models
+        import networks
 
-        return {"bert": models.bert, "resnet50": models.resnet50}[name]()
+        return {"bert": networks.bert, "resnet50": networks.resnet50}[name]()
     from glia.cli.demo import digits
 
     data = digits.load()

@@ -8,12 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import networks
 from jax import lax
 from ml_dtypes import bfloat16
 from workload import Array, Workload, shaped
 from workload_parts import adamw, attention, layer_norm, rms_norm, rotate, swiglu
-
-import models
 
 Weights = dict[str, Any]
 
@@ -153,7 +152,7 @@ def unet_block(x: Array, time: Array, w: Weights) -> Array:
 
 def _images() -> Iterator[Workload]:
     for batch, goal in ((1, 0.35), (8, 0.60)):
-        forward, x = models.resnet50(batch=batch, dtype=bfloat16)
+        forward, x = networks.resnet50(batch=batch, dtype=bfloat16)
         yield Workload(f"ResNet-50 batch {batch}", forward, (shaped(*x.shape),), goal)
     window = shaped(320, 320, 3, 3)
     weights = {"first": window, "second": window, "time": shaped(1280, 320)}
@@ -216,7 +215,7 @@ def vit(x: Array, w: Weights) -> Array:
 
 def _encoders() -> Iterator[Workload]:
     for batch, tokens, goal in ((1, 128, 0.60), (8, 384, 0.70)):
-        forward, x = models.bert(tokens=tokens, batch=batch, dtype=bfloat16)
+        forward, x = networks.bert(tokens=tokens, batch=batch, dtype=bfloat16)
         yield Workload(f"BERT-base {batch}x{tokens}", forward, (shaped(*x.shape),), goal)
     for batch, goal in ((1, 0.55), (8, 0.65)):
         yield Workload(f"ViT-base {batch}", vit, (shaped(batch, 3, 224, 224), vit_weights()), goal)

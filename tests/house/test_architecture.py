@@ -69,3 +69,10 @@ def test_a_file_name_says_which_file() -> None:
     counted = Counter(path.name for path in python_files(PACKAGE))
     wrong = {n: c for n, c in counted.items() if c > MOST_OF_ONE_NAME and n not in PARALLEL_FILES}
     assert wrong == {}
+
+
+def test_no_module_of_benchmarks_or_tools_hides_a_package_of_the_tests() -> None:
+    # Tests import both by bare name: one of a name hides the other, by which is imported first.
+    ours = {path.stem for path in TESTS.iterdir() if path.is_dir() or path.suffix == ".py"}
+    scripts = [*(REPOSITORY / "benchmarks").glob("*.py"), *(REPOSITORY / "tools").glob("*.py")]
+    assert [path.name for path in scripts if path.stem in ours] == []

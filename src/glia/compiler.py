@@ -417,7 +417,8 @@ def _recover(
 def _run_pass(each: Pass, ir: Any, options: CompileOptions) -> Any:
     try:
         result = each(ir, options)
-        if options.verify and each.makes in _VERIFIERS:
+        is_new = result is not ir or each is PIPELINE[0]
+        if options.verify and is_new and each.makes in _VERIFIERS:
             resolve(_VERIFIERS[each.makes])(result)
         return result
     except CompileError:

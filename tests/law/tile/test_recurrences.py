@@ -49,6 +49,40 @@ def loop(advance: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return lambda b, h: lax.scan(lambda h, x: (advance(h, x), h), h, b)
 
 
+def associative(combine: Callable[..., Any], axis: int = 0, **options: Any) -> Callable[..., Any]:
+    return lambda *xs: lax.associative_scan(combine, xs, axis=axis, **options)
+
+
+def compose(left: Any, right: Any) -> tuple[Any, Any]:
+    return right[0] * left[0], right[0] * left[1] + right[1]
+
+
+def by_shifts(x: Any) -> Any:
+    """Running sums along the last dimension by log2(n) additions of the row to itself."""
+    reach = 1
+    while reach < x.shape[-1]:
+        x = x + jnp.pad(x[:, :-reach], ((0, 0), (reach, 0)))
+        reach *= 2
+    return x
+
+
+NETWORKS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "linear": (lambda a, b: associative(compose)(a, b)[1], (A, B)),
+    "with its products": (associative(compose), (A, B)),
+    "of an odd number": (lambda a, b: associative(compose)(a, b)[1], (A[:23], B[:23])),
+    "of a prime number backwards": (
+        lambda a, b: associative(compose, axis=1, reverse=True)(a, b)[1],
+        (floats(3, 37, 2), floats(3, 37, 2)),
+    ),
+    "of computed terms": (
+        lambda a, b: associative(compose)(jnp.exp(-(a**2)), jnp.tanh(b) * 2)[1] + b, (A, B)),
+    "sums": (lambda x: associative(lambda a, b: (a[0] + b[0],), 1)(x)[0], (floats(5, 33),)),
+    "extremes": (
+        lambda x: associative(lambda a, b: (jnp.maximum(a[0], b[0]),), 1)(x)[0], (floats(5, 40),)),
+    "products": (lambda x: associative(lambda a, b: (a[0] * b[0],), 1)(x)[0], (floats(5, 12),)),
+    "sums by shifts": (by_shifts, (floats(3, 50),)),
+}  # fmt: skip
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "cumsum": (lambda x: jnp.cumsum(x, 1), (floats(130, 40),)),
     "of columns": (lambda x: jnp.cumsum(x, 0), (floats(140, 9),)),
@@ -90,6 +124,42 @@ def test_a_recurrence_is_a_scan_and_keeps_its_values(name: str) -> None:
     kinds = {type(each) for each in neff.program.instructions()}
     assert TensorTensorScan in kinds and not _loops_of_control(function, arrays)
     assert_close(glia.load(neff)(*arrays), jax.jit(function)(*arrays))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_of_prefixes_is_a_scan_and_keeps_its_values(name: str) -> None:
+    function, arrays = NETWORKS[name]
+    graph = read_module(jax.jit(function).lower(*arrays))
+    graph = run_pipeline(graph, CompileOptions(auto_cast="none"), stop_after="simplify_live")
+    kinds = {type(node) for node in graph.nodes}
+    assert ops.Scan in kinds and not kinds & {ops.Concatenate, ops.Pad}
+    neff = compiled_scans(function, arrays, "trn2")
+    assert_close(glia.load(neff)(*arrays), jax.jit(function)(*arrays))
+
+
+@pytest.mark.parametrize(
+    "combine",
+    [
+        lambda a, b: (b[0] * a[0], a[0] * a[1] + b[1]),
+        lambda a, b: (b[0] + a[0], b[0] * a[1] + b[1]),
+        lambda a, b: (b[0] * a[0], b[0] * a[1] - b[1]),
+        lambda a, b: (b[0] * a[0], a[0] * b[1] + a[1]),
+        lambda a, b: (b[0] * a[0], jnp.maximum(b[0] * a[1], b[1])),
+    ],
+    ids=["earlier factor", "sum of factors", "difference", "other way round", "maximum"],
+)
+def test_a_network_that_is_no_recurrence_keeps_its_values(combine: Any) -> None:
+    function, arrays = associative(combine), (A, B)
+    neff = compiled_scans(function, arrays, "trn2")
+    assert_close(glia.load(neff)(*arrays), jax.jit(function)(*arrays))
+
+
+def test_the_factor_of_the_first_element_is_not_applied_in_a_network() -> None:
+    a = A.copy()
+    a[0, 0, 0], a[0, 1, 1] = np.inf, np.nan
+    function, _ = NETWORKS["linear"]
+    (found,) = glia.load(compiled_scans(function, (a, B), "trn1"))(a, B)
+    np.testing.assert_allclose(found, jax.jit(function)(a, B), rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("target", TARGETS)

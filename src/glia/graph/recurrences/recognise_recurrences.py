@@ -16,6 +16,7 @@ from glia.graph.ir import Graph, Node, Parameter
 from glia.graph.ops import DynamicUpdateSlice, Map, While
 from glia.graph.recurrences.all_iterations import AllIterations, NotSeparable, is_counter
 from glia.graph.recurrences.linear import NotLinear, Recurrence, recurrence_of
+from glia.graph.recurrences.prefix_networks import prefix_rule
 from glia.graph.rules.constructors import (
     apply,
     broadcast,
@@ -39,8 +40,8 @@ MOST_ELEMENTS = 1 << 28  # of a state at all iterations
 
 
 def recognise_recurrences(graph: Graph, options: CompileOptions) -> Graph:
-    """The graph with scans in place of loops that are recurrences; no option changes it."""
-    return apply_rules(graph, RULES)
+    """The graph with scans in place of what computes recurrences; no option changes it."""
+    return apply_rules(graph, (*RULES, prefix_rule()))
 
 
 @rule

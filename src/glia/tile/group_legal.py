@@ -19,6 +19,7 @@ from glia.tile.ir import (
     loads,
     scan_axes,
 )
+from glia.tile.pieces import filled_box
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def why_illegal_together(
             if reason := _why_not_in_blocks(first, second, program):
                 return reason
     for name in on_chip:
-        if reason := _why_not_on_chip(name, grouped, program):
+        if reason := why_not_on_chip(name, grouped, program):
             return reason
     return ""
 
@@ -190,7 +191,7 @@ def _rest(index: Affine, grouped: GroupedNest, depth: int) -> tuple[int, int, in
 # --- on chip --------------------------------------------------------------------------------------
 
 
-def _why_not_on_chip(name: str, grouped: Sequence[GroupedNest], program: Program) -> str:
+def why_not_on_chip(name: str, grouped: Sequence[GroupedNest], program: Program) -> str:
     """Why what one iteration writes of a buffer does not hold all that it reads of it."""
     buffer = program.buffers.get(name)
     if buffer is None or buffer.role not in ("temporary", "output"):
@@ -198,31 +199,61 @@ def _why_not_on_chip(name: str, grouped: Sequence[GroupedNest], program: Program
     if any(name in pair for pair in program.aliases):
         return f"{name} shares its bytes with another buffer"
     writers = [each for each in grouped if each.nest.target.buffer == name]
-    if len(writers) != 1:
-        return f"{name} has {len(writers)} writers in the group"
-    writer = writers[0]
-    is_written = False
+    if not writers:
+        return f"{name} has no writer in the group"
+    most = max(len(each.loops) for each in writers)
+    if any(len(_common(each, writers[0])) < most for each in writers):
+        return f"{name} has writers in different loops"
+    box = written_box(writers)
+    if box is None:
+        return f"what the writers of {name} write in an iteration is no box"
+    missing = len(writers)
     for each in grouped:
         for load in data_loads(each.nest):
             if load.buffer != name:
                 continue
-            if not is_written:
+            if missing:
                 return f"{each.nest.name} reads {name} before it is written"
-            if load.dynamic or not _is_inside(load, each, writer):
+            if load.dynamic or not _is_inside(load, each, writers[0], box):
                 return f"{each.nest.name} reads more of {name} than an iteration writes"
-        is_written |= each is writer
+        missing -= each.nest.target.buffer == name
     return ""
 
 
-def _is_inside(load: Load, reader: GroupedNest, writer: GroupedNest) -> bool:
+def written_box(writers: Sequence[GroupedNest]) -> list[tuple[int, int]] | None:
+    """(least value, number of values), by dimension, that nests in the same loops write together.
+
+    Those of the first iteration. Several nests write pieces that fill the box; None otherwise.
+    """
+    first = writers[0]
+    depth = len(first.loops)
+    boxes = [[_box(e, each, depth) for e in each.nest.target.index] for each in writers]
+    if len(writers) == 1:
+        return [(low, high - low + 1) for _, low, high in boxes[0]]
+    steps = [[of_axes for of_axes, _, _ in box] for box in boxes]
+    if any(each != steps[0] for each in steps):
+        return None
+    pieces = []
+    for each in writers:
+        within = _block_extents(each, depth)
+        swept = {axis.name: within[axis.name] for axis in each.nest.parallel_axes}
+        pieces.append((each.nest.target.index, swept))
+    return filled_box(pieces)
+
+
+def _is_inside(
+    load: Load, reader: GroupedNest, writer: GroupedNest, box: Sequence[tuple[int, int]]
+) -> bool:
     """Whether the box of a load lies in that of what is written, in every common iteration."""
     depth = len(_common(reader, writer))
     if depth < len(writer.loops):
         return False
-    for read, written in zip(load.index, writer.nest.target.index, strict=True):
+    for read, written, (least, count) in zip(
+        load.index, writer.nest.target.index, box, strict=True
+    ):
         steps, low, high = _box(read, reader, depth)
-        written_steps, least, most = _box(written, writer, depth)
-        if steps != written_steps or low < least or high > most:
+        written_steps, _, _ = _box(written, writer, depth)
+        if steps != written_steps or low < least or high >= least + count:
             return False
     return True
 
@@ -232,10 +263,14 @@ def _box(index: Affine, grouped: GroupedNest, depth: int) -> tuple[tuple[int, ..
 
     The bounds are those of the first iteration, in which every axis begins at 0.
     """
+    steps = tuple(index.coefficient(axis) for axis in grouped.axes[:depth])
+    return steps, *index.bounds(_block_extents(grouped, depth))
+
+
+def _block_extents(grouped: GroupedNest, depth: int) -> dict[str, int]:
+    """The extents of a nest's parallel and reduced axes in one iteration of the outer loops."""
     loops = dict(zip(grouped.axes[:depth], grouped.loops, strict=False))
-    within = {
+    return {
         axis: min(loops[axis].block, extent) if axis in loops else extent
         for axis, extent in grouped.nest.extents.items()
     }
-    steps = tuple(index.coefficient(axis) for axis in loops)
-    return steps, *index.bounds(within)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -106,6 +107,36 @@ def _draw_group(random: np.random.Generator, nests: list[Nest], outputs: tuple[s
     return Group("g", SharedLoop(ROWS, block, tuple(body)), on_chip)
 
 
+def draw_pieces(random: np.random.Generator) -> Program:
+    """Nests that write pieces of one buffer, which may overlap or leave gaps, and one that reads.
+
+    The pieces lie side by side along the columns, or take turns.
+    """
+    takes_turns = bool(random.integers(2))
+    step, count = (2, 2) if takes_turns else (1, int(random.integers(1, 4)))
+    nests, low = [], 0
+    for position in range(2):
+        axes = Axis("i", ROWS), Axis("j", count)
+        read = Load("x", S32, (Affine.of("i"), Affine.of("j") + int(random.integers(2))))
+        body = Apply("add", (read, Literal(position + 1, S32)), S32)
+        start = (position if takes_turns else low) + int(random.choice((0, 0, 0, 1)))
+        row = Affine.of("i") + int(random.integers(8) == 0)
+        index = row, Affine.of("j") * step + start
+        nests.append(Nest(f"n{position}", axes, body, Store("t0", index)))
+        low += count
+        count = count if takes_turns else SHAPE[1] - 1 - low
+    read = Load("t0", S32, (Affine.of("i"), Affine.of("j")))
+    axes = Axis("i", ROWS), Axis("j", COLUMNS)
+    nests.append(Nest("n2", axes, read, Store("t1", read.index)))
+    outputs = ("t0", "t1")
+    buffers = {"x": Buffer("x", S32, SHAPE, "input")}
+    buffers |= {name: Buffer(name, S32, SHAPE, "output") for name in outputs}
+    schedule = Schedule("vector", "i", {}, ())
+    body_of_loop = tuple(Member(nest.name, ("i",), schedule) for nest in nests)
+    group = Group("g", SharedLoop(ROWS, int(random.choice((1, 2, 4))), body_of_loop), ("t0",))
+    return Program("p", buffers, tuple(nests), ("x",), outputs, groups=(group,))
+
+
 def evaluate_by_blocks(program: Program, inputs: list[Array]) -> list[Array]:
     """The outputs of a program of which all nests are in one group, run block by block.
 
@@ -128,9 +159,9 @@ def _run_loop(
 ) -> None:
     """Run a loop; `around` has (start, count) of the open loops, by depth."""
     inside = {m.nest for m in loop.body if isinstance(m, Member)}
-    own = {nests[name].target.buffer for name in inside}
+    own = Counter(nests[name].target.buffer for name in inside)
     for start in range(0, loop.extent, loop.block):
-        for name in own & set(chip):
+        for name in own.keys() & set(chip):
             chip[name][...] = POISON
         ranges = {**around, len(around): (start, min(loop.block, loop.extent - start))}
         for each in loop.body:
@@ -138,6 +169,16 @@ def _run_loop(
                 _run_loop(each, nests, memory, chip, ranges)
             else:
                 _run_part(_part(nests[each.nest], each, ranges), memory, chip)
+        for name in own.keys() & set(chip):
+            if own[name] > 1:
+                _store_box(memory[name], chip[name])
+
+
+def _store_box(memory: Array, chip: Array) -> None:
+    """Store the box around what nests have written, as a group does that has it in pieces."""
+    at = np.nonzero(chip != POISON)
+    box = tuple(slice(values.min(), values.max() + 1) for values in at)
+    memory[box] = chip[box]
 
 
 def _run_part(nest: Nest, memory: Memory, chip: Memory) -> None:

@@ -15,9 +15,10 @@ import glia
 from glia.compiler import run_pipeline
 from glia.frontend.hlo import import_hlo
 from glia.frontend.registry import read_module
+from glia.isa.instructions.dma import DmaCopy
 from glia.machine.emit.groups import group as emission
 from glia.machine.emit.refusal import Refusal
-from glia.machine.ir import Loop
+from glia.machine.ir import Loop, walk
 from glia.machine.overlap import overlap_plan, reuse_tiles
 from glia.options import CompileOptions
 from glia.sim.order.concurrent import run_concurrently, streams_of
@@ -60,6 +61,19 @@ def halves(x: Any, cosine: Any, sine: Any) -> Any:
     return jnp.concatenate([left * cosine - right * sine, right * cosine + left * sine], axis=-1)
 
 
+def pairs(x: Any, cosine: Any, sine: Any) -> Any:
+    """As `halves`, with the two features of a pair beside each other."""
+    left, right = x[:, ::2], x[:, 1::2]
+    turned = [left * cosine - right * sine, right * cosine + left * sine]
+    return jnp.stack(turned, axis=-1).reshape(x.shape)
+
+
+def shifted(x: Any, gain: Any) -> Any:
+    """Nests that read overlapping parts, and a maximum over what two of them have written."""
+    y = jnp.concatenate([(x[:, 1:] - x[:, :-1]) * gain, x[:, 2:] + x[:, 1:-1] * x[:, :-2]], axis=-1)
+    return y - y.max(-1, keepdims=True)
+
+
 ROW_PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "softmax": (softmax, ((300, 70),)),
     "batched softmax": (softmax, ((3, 5, 130, 9),)),
@@ -67,6 +81,8 @@ ROW_PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] 
     "residual norm": (residual_norm, ((257, 40), (257, 40), (40,))),
     "logsumexp": (logsumexp, ((384, 64),)),
     "halves": (halves, ((384, 64), (384, 32), (384, 32))),
+    "pairs": (pairs, ((384, 64), (384, 32), (384, 32))),
+    "shifted": (shifted, ((300, 40), (39,))),
 }
 
 
@@ -96,6 +112,15 @@ def test_rows_are_computed_block_by_block(name: str, target: str) -> None:
         found = glia.load(neff)(*arguments)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one, np.asarray(other), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["halves", "pairs"])
+def test_results_in_pieces_are_stored_at_once(name: str) -> None:
+    function, shapes = ROW_PROGRAMS[name]
+    module = read_module(jax.jit(function).lower(*_arguments(shapes)))
+    emitted = run_pipeline(module, CompileOptions(auto_cast="none"), stop_after="emit")
+    copies = [each for each in walk(emitted.body) if isinstance(each, DmaCopy)]
+    assert len(copies) == 4  # x, cosine, sine, the result
 
 
 @pytest.mark.parametrize(

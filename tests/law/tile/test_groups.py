@@ -12,7 +12,13 @@ from glia.base.scanner import TextError
 from glia.tile.group_legal import why_illegal
 from glia.tile.legal import verify
 from glia.tile.text import parse_program, print_program
-from law.tile.grouped_nests import SHAPE, draw_program, evaluate_by_blocks, evaluate_plain
+from law.tile.grouped_nests import (
+    SHAPE,
+    draw_pieces,
+    draw_program,
+    evaluate_by_blocks,
+    evaluate_plain,
+)
 
 SEEDS = 300
 
@@ -62,6 +68,23 @@ def test_legal_groups_compute_the_same_by_blocks_and_others_are_refused_for_a_re
     assert legal > SEEDS / 10 and differing > SEEDS / 10
 
 
+def test_pieces_that_are_kept_together_make_a_box_without_gaps() -> None:
+    legal = differing = 0
+    for seed in range(SEEDS):
+        random = np.random.default_rng(seed)
+        program = draw_pieces(random)
+        inputs = [random.integers(0, 99, SHAPE, np.int32)]
+        plain = evaluate_plain(program, inputs)
+        blocked = evaluate_by_blocks(program, inputs)
+        is_equal = all(map(np.array_equal, plain, blocked))
+        if why_illegal(program.groups[0], program):
+            differing += not is_equal
+        else:
+            legal += 1
+            assert is_equal, print_program(program)
+    assert legal > SEEDS / 10 and differing > SEEDS / 10
+
+
 def test_group_is_legal_and_reads_back() -> None:
     program = parse_program(SOFTMAX)
     verify(program)
@@ -81,6 +104,13 @@ EARLY = swapped("x[a, b], t[a]", "x[a, b], s[a]")().replace(
     "nest max.0", "nest zero.0 [i:300]\n    s[i] = 0.0:f32\n  nest max.0"
 )
 
+TWICE = (
+    swapped("s[i] = e[i, k]", "t[i] = e[i, k]")()
+    .replace(", s[i])", ", t[i])")
+    .replace("  temporary s f32[300]\n", "")
+    .replace("[t e s]", "[t e]")
+)
+
 BROKEN = {
     "names a nest that is missing": swapped("member sum.0", "member sum.1"),
     "is in another group": swapped("group g", "group h on_chip [] { for 300 by 1 copies 1 { "
@@ -94,7 +124,9 @@ BROKEN = {
     "touch the same elements of t": swapped("x[a, b], t[a]", "x[a, b], t[0]"),
     "touch the same elements of e": swapped("s[i] = e[i, k]", "s[i] = e[-1*i + 299, k]"),
     "x is no buffer that a group may keep": swapped("on_chip [t e s]", "on_chip [t e s x]"),
-    "e has 2 writers": swapped("y[i, j] = divide.f32(e[i, j], s[i])", "e[i, j] = s[i]"),
+    "e has writers in different loops": swapped(
+        "y[i, j] = divide.f32(e[i, j], s[i])", "e[i, j] = s[i]"),
+    "the writers of t write in an iteration is no box": lambda: TWICE,
     "reads s before it is written": lambda: EARLY,
 }  # fmt: skip
 

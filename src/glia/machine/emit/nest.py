@@ -49,6 +49,7 @@ from glia.tile.ir import (
     scan_axes,
 )
 from glia.tile.model_families import FAMILIES, ModelFamily
+from glia.tile.pieces import common_box
 
 MAXIMUM_UNROLLED = 256  # iterations; of more, those that no guard clips are a loop
 GOOD_RUN_BYTES = 512  # contiguous: shorter pieces cost more in descriptors than an engine's copy
@@ -121,6 +122,7 @@ class NestEmitter(ABC):
         )
         self.partition = schedule.partition
         self._levels: dict[tuple[Load, str], int] = {}
+        self._plain: dict[tuple[str, str], list[Load]] = {}
         self._scopes: list[dict[tuple[Load, str], Home]] = [{}]
         self._in_tiles: set[str] = set()  # axes with the loop over tiles of a block open
         self.states: dict[Scan, Pattern] = {}  # by scan: the columns that hold its last states
@@ -263,7 +265,8 @@ class NestEmitter(ABC):
         depth = sum(axis in env for axis in dict.fromkeys(self.order)) + len(self._in_tiles)
         for load, partition in self.staged_loads():
             is_there = load.buffer not in self.shared.written
-            if is_there and self._level(load, partition) == depth:
+            is_needed = is_there and (load, partition) not in self._scopes[-1]
+            if is_needed and self._level(load, partition) == depth:
                 self.stage(load, partition, env)
 
     def stage_written(self, env: Env) -> None:
@@ -332,11 +335,57 @@ class NestEmitter(ABC):
     def find_box(self, load: Load, partition: str, env: Env) -> Box:
         """The box of a load inside the loops of `env`."""
         rows = self._block(partition)
-        box = find_box(load, partition, env, self.extents, rows)
+        load, extents = self._joined(load, partition, env)
+        box = find_box(load, partition, env, extents, rows)
         least_gap = self.stager.least_gap(load, box, self.context.sources[load.buffer])
         if least_gap is None:
             return box
-        return find_box(load, partition, env, self.extents, rows, least_gap=least_gap)
+        return find_box(load, partition, env, extents, rows, least_gap=least_gap)
+
+    def _joined(self, load: Load, partition: str, env: Env) -> tuple[Load, dict[str, int]]:
+        """(the load that stands for a load and its neighbours, the extents of its axes)."""
+        beside = self._neighbours(load, partition)
+        spans = self.span_all_axes(env)
+        pieces = [
+            (each.index, {v: spans[v].extent for e in each.index for v in e.variables})
+            for each in beside
+        ]
+        box = common_box(pieces) if len(beside) > 1 else None
+        if box is None:
+            return load, self.extents
+        index, extents = list(load.index), dict(self.extents)
+        for position, (low, count) in enumerate(box):
+            own = load.index[position]
+            if any(each.index[position] != own for each in beside):
+                if own.coefficient(partition):
+                    return load, self.extents
+                start = own.substitute({v: spans[v].base for v in own.variables})
+                axis = f"@{position}"
+                index[position] = start - own.constant + low + axis
+                extents[axis] = count
+        return replace(load, index=tuple(index)), extents
+
+    def _neighbours(self, load: Load, partition: str) -> list[Load]:
+        """The staged loads of a buffer, with a load itself, that differ in where they begin."""
+
+        found = self._plain_loads(load.buffer, partition)
+        if load not in found or self.context.sources[load.buffer].home is not None:
+            return []
+        return [
+            each
+            for each in found
+            if all(a.terms == b.terms for a, b in zip(each.index, load.index, strict=True))
+        ]
+
+    def _plain_loads(self, buffer: str, partition: str) -> list[Load]:
+        """The staged loads of a buffer that have neither guards nor offsets."""
+        if (buffer, partition) not in self._plain:
+            self._plain[buffer, partition] = [
+                load
+                for load, rows in self.staged_loads()
+                if (load.buffer, rows) == (buffer, partition) and not (load.guards or load.dynamic)
+            ]
+        return self._plain[buffer, partition]
 
     def _block(self, partition: str) -> int:
         return min(PARTITIONS, self.tile_of(partition)) if partition else 1
@@ -354,6 +403,9 @@ class NestEmitter(ABC):
             home = self.stager.stage(resolved, box, source, rows)
             self.shared.add(key, home)
         self.add_home(load, partition, home)
+        if self._joined(load, partition, env)[0] is not load:
+            for each in self._neighbours(load, partition):
+                self.add_home(each, partition, home)
 
     def add_home(self, load: Load, partition: str, home: Home) -> None:
         """Read a load in this home until the innermost open loop ends."""
@@ -450,13 +502,13 @@ class NestEmitter(ABC):
         assert source.tile is not None
         return replace(hbm_pattern(source.tile, index, source.shape, point), dtype=dtype)
 
-    def write(self, value: Pattern, point: Point) -> None:
-        """DMA a computed pattern to the target in HBM."""
+    def write(self, value: Pattern, point: Point, index: tuple[Affine, ...] | None = None) -> None:
+        """DMA a computed pattern to the target in HBM, at `index` in place of the nest's own."""
         target = self.nest.target
         if self.indirect.is_scatter(target):
             self.indirect.scatter(target, value, point, self.extents)
             return
-        index = self.add_registers(target, QUEUE_OWNERS["store"])
+        index = index or self.add_registers(target, QUEUE_OWNERS["store"])
         self.builder.dma(self._target_pattern(index, value.dtype, point), value, "store")
 
 

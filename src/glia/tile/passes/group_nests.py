@@ -10,7 +10,12 @@ from glia.arch.instances import get_target
 from glia.base.errors import Misfit
 from glia.options import CompileOptions
 from glia.tile.contraction import PARTITIONS
-from glia.tile.group_legal import GroupedNest, data_loads, why_illegal_together
+from glia.tile.group_legal import (
+    GroupedNest,
+    data_loads,
+    why_illegal_together,
+    why_not_on_chip,
+)
 from glia.tile.ir import (
     Branch,
     Group,
@@ -195,7 +200,7 @@ class _Finder:
 
     def _group(self, chain: Chain) -> tuple[int, Group] | None:
         """(bytes saved, the group of a chain); None where illegal, too large or without gain."""
-        if not self._has_one_writer_each(chain) or not self._pays(chain):
+        if not self._pays(chain):
             return None
         for rows in sorted(range(len(chain.shared)), key=lambda s: -self._votes(chain, s)):
             products = products_in_rows(chain, rows, self.scheduler, self.program.schedules)
@@ -212,12 +217,25 @@ class _Finder:
                 continue
             if products and plan.instructions() > MOST_INSTRUCTIONS:
                 continue
-            group = Group(f"rows.{self.count}", loop, plan.on_chip)
+            group = Group(f"rows.{self.count}", loop)
             nests = {nest.name: nest for nest in chain.nests}
             grouped = [GroupedNest(nests[m.nest], around, m.axes) for around, m in group.members()]
-            if not why_illegal_together(grouped, plan.on_chip, self.program):
-                return saved, group
+            on_chip = self._on_chip(plan.on_chip, grouped)
+            if not why_illegal_together(grouped, on_chip, self.program):
+                return saved, replace(group, on_chip=on_chip)
         return None
+
+    def _on_chip(self, names: Sequence[str], grouped: Sequence[GroupedNest]) -> tuple[str, ...]:
+        """Of buffers that could stay on chip, those that nests read, or write pieces of as a whole.
+
+        What no nest of the group reads is stored at once instead of piece by piece.
+        """
+        read = {load.buffer for each in grouped for load in data_loads(each.nest)}
+        return tuple(
+            name
+            for name in names
+            if name in read or not why_not_on_chip(name, grouped, self.program)
+        )
 
     def _has_products(self, chain: Chain) -> bool:
         return any(self.program.schedules[n.name].engine == "tensor" for n in chain.nests)
@@ -228,11 +246,6 @@ class _Finder:
         axes = zip(chain.nests, chain.shared[position], strict=True)
         votes = sum(schedules[nest.name].partition == axis for nest, axis in axes)
         return (1 + votes) * min(PARTITIONS, chain.extent(position))
-
-    def _has_one_writer_each(self, chain: Chain) -> bool:
-        """Whether no buffer that nests of the chain write and read is written by several."""
-        written = Counter(nest.target.buffer for nest in chain.nests)
-        return all(written[name] == 1 for name in chain.on_chip())
 
     def _pays(self, chain: Chain) -> bool:
         """Whether a group saves traffic; one nest gains by overlap where it moves much."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -46,24 +47,24 @@ class Chain:
         """The axis of a nest that indexes what the chain writes or reads as these axes do."""
         carried = scan_axes(nest)
         parallel = {a.name: a.extent for a in nest.parallel_axes if a.name not in carried}
-        own_loads = data_loads(nest)
+        own = accesses(nest)
         found: set[str] = set()
         for writes in (True, False):
             for member, axis in zip(self.nests, axes, strict=True):
                 for access in [member.target] if writes else data_loads(member):
-                    for load in (*own_loads, *(() if writes else (nest.target,))):
-                        if load.buffer == access.buffer:
-                            found |= _same_place(access.index, load.index, axis)
+                    for other in own:
+                        if other.buffer == access.buffer:
+                            found |= _same_place(access.index, other.index, axis)
             if found:
                 break
         extent = self.nests[0].extents[axes[0]]
         return next(iter(found)) if len(found) == 1 and parallel.get(min(found)) == extent else ""
 
     def on_chip(self) -> tuple[str, ...]:
-        """The buffers that nests of the chain write and others read."""
+        """The buffers that nests of the chain write and others read, or write pieces of."""
         read = {load.buffer for nest in self.nests for load in data_loads(nest)}
-        written = dict.fromkeys(nest.target.buffer for nest in self.nests)
-        return tuple(name for name in written if name in read)
+        written = Counter(nest.target.buffer for nest in self.nests)
+        return tuple(name for name, count in written.items() if name in read or count > 1)
 
 
 def _same_place(here: Sequence[Affine], there: Sequence[Affine], axis: str) -> set[str]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from glia.base.affine import Affine
+from glia.base.affine import ZERO, Affine
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.machine.emit.box import find_box
 from glia.machine.emit.fitting import emitter_of, require_legal, require_room
 from glia.machine.emit.groups.shared_boxes import SharedBoxes
-from glia.machine.emit.layout import AxisRange, home_pattern
+from glia.machine.emit.layout import AxisRange, Point, home_pattern
 from glia.machine.emit.nest import EmitContext, NestEmitter
 from glia.machine.emit.refusal import Refusal
 from glia.machine.ir import Loop, Statement
@@ -26,6 +26,7 @@ from glia.tile.group_legal import data_loads
 from glia.tile.ir import Group, Load, Member, Nest, Schedule, SharedLoop
 from glia.tile.passes.group_nests import HOIST_SHARE
 from glia.tile.passes.group_plan import GROUP_SHARE
+from glia.tile.pieces import filled_box
 
 COPIES_SHARE = 0.85  # of what is left of SBUF, for the tiles of the iterations that overlap
 
@@ -37,6 +38,47 @@ class _Entry:
     member: Member
     emitter: NestEmitter
     env: dict[str, AxisRange]
+
+
+@dataclass(frozen=True)
+class _Region:
+    """What nests write of a buffer in one iteration: an index over a point; extents of its axes."""
+
+    index: tuple[Affine, ...]
+    point: Point
+    extents: Mapping[str, int]
+
+
+def _region(writers: Sequence[_Entry]) -> _Region:
+    """What nests of the group write of a buffer in the iteration that is open, all together."""
+    first = writers[0]
+    emitter, index = first.emitter, first.emitter.nest.target.index
+    point = emitter.parallel_point(first.env)
+    axes = [axis.name for axis in emitter.nest.parallel_axes]
+    if len(writers) == 1:
+        return _Region(index, point, {a: emitter.extents[a] for a in axes})
+    box = filled_box([_piece(each) for each in writers])
+    if box is None:
+        raise Refusal(f"{emitter.nest.target.buffer} is not written as a whole")
+    start = {a: first.env[a].base if a in first.env else ZERO for a in axes}
+    spans, whole = dict(point.env), list(index)
+    for dimension, (expression, (low, count)) in enumerate(zip(index, box, strict=True)):
+        if not expression.coefficient(emitter.partition):
+            axis = f"@{dimension}"
+            own = expression.substitute(start)
+            least = expression.substitute(dict.fromkeys(axes, 0))
+            spans[axis] = AxisRange(ZERO, count)
+            whole[dimension] = own - least + low + axis
+    free = tuple(a for a, span in spans.items() if a.startswith("@") and span.extent > 1)
+    extents = {a: spans[a].extent for a in (emitter.partition, *free)}
+    return _Region(tuple(whole), Point(spans, emitter.partition, free), extents)
+
+
+def _piece(entry: _Entry) -> tuple[tuple[Affine, ...], dict[str, int]]:
+    """The index that a nest writes, with the extents of its axes in the iteration that is open."""
+    nest = entry.emitter.nest
+    spans = entry.emitter.span_all_axes(entry.env)
+    return nest.target.index, {a.name: spans[a.name].extent for a in nest.parallel_axes}
 
 
 def emit_group(context: EmitContext, group: Group, nests: Mapping[str, Nest]) -> None:
@@ -89,6 +131,9 @@ class _GroupEmitter:
             )
             for loops, member in group.members()
         }
+        self.writers: dict[str, list[_Entry]] = {}
+        for entry in self.entries.values():
+            self.writers.setdefault(entry.emitter.nest.target.buffer, []).append(entry)
 
     def emit(self) -> None:
         with self.boxes.iteration():
@@ -131,17 +176,25 @@ class _GroupEmitter:
         with self.builder.counted() as count:
             emitter.stage_written(entry.env)
             emitter.emit_inside(entry.env)
-            target = nest.target
-            source = self.context.sources[target.buffer]
-            if source.tile is not None and source.home is not None:
-                point = emitter.parallel_point(entry.env)
-                value = home_pattern(source.home, target.index, point)
-                if value is None:
-                    raise Refusal(f"{target.buffer} does not line up with it")
-                if target.buffer in self.context.needed_outside:
-                    emitter.write(value, point)
+            self._store(nest.target.buffer, entry)
         emitted = self.context.emitted
         emitted[nest.name] = emitted[nest.name] + count if nest.name in emitted else count
+
+    def _store(self, name: str, entry: _Entry) -> None:
+        """Store what is on chip of a buffer that is needed outside, after the last of its writers.
+
+        It is what they write together, which is more than a piece.
+        """
+        source = self.context.sources[name]
+        writers = self.writers[name]
+        if source.tile is None or source.home is None or entry is not writers[-1]:
+            return
+        region = _region(writers)
+        value = home_pattern(source.home, region.index, region.point)
+        if value is None:
+            raise Refusal(f"{name} does not line up with it")
+        if name in self.context.needed_outside:
+            entry.emitter.write(value, region.point, region.index)
 
     @contextmanager
     def _homes(self, writers: Sequence[_Entry]) -> Iterator[None]:
@@ -150,21 +203,19 @@ class _GroupEmitter:
         A buffer that is resident for its whole life stays where it is.
         """
         sources, before = self.context.sources, {}
-        for entry in writers:
-            target = entry.emitter.nest.target
-            source = sources[target.buffer]
-            if target.buffer not in self.group.on_chip or source.home is not None:
+        for name in dict.fromkeys(each.emitter.nest.target.buffer for each in writers):
+            source = sources[name]
+            if name not in self.group.on_chip or source.home is not None:
                 continue
-            before[target.buffer] = source
-            dtype = self.context.buffers[target.buffer].dtype
-            written = Load(target.buffer, dtype, target.index)
-            partition = entry.emitter.partition
-            extents = {axis.name: axis.extent for axis in entry.emitter.nest.parallel_axes}
-            box = find_box(written, partition, entry.env, extents)
+            before[name] = source
+            region = _region(self.writers[name])
+            written = Load(name, self.context.buffers[name].dtype, region.index)
+            partition = region.point.partition
+            box = find_box(written, partition, region.point.env, region.extents)
             if not box.partition or box.partition_dim < 0:
-                raise Refusal(f"{target.buffer} has no rows of {partition}")
-            home = entry.emitter.stager.new_home(written, box, box.block)
-            sources[target.buffer] = replace(source, home=home)
+                raise Refusal(f"{name} has no rows of {partition}")
+            home = writers[0].emitter.stager.new_home(written, box, box.block)
+            sources[name] = replace(source, home=home)
         try:
             yield
         finally:

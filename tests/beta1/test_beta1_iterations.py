@@ -12,6 +12,7 @@ from glia.nki import beta1 as nki
 from glia.nki.beta1 import isa as nisa
 from glia.nki.beta1 import language as nl
 from glia.nki.beta1.run.launch import trace_call
+from glia.nki.run.testing import profile_kernel
 from support.beta1_ways import both
 
 X = np.random.default_rng(3).random((128, 66), np.float32)
@@ -125,3 +126,33 @@ def test_loops_keep_their_values(kernel: Any, merges: bool, target: str) -> None
     known = nki.jit(kernel, platform_target=target)
     both(known, X)
     assert bool(compiled(known, X).notes) == merges
+
+
+def test_loads_that_do_not_depend_on_a_loop_leave_it() -> None:
+    """Of an outer sum, one operand depends on each loop; as written it loads both in every turn."""
+
+    @nki.jit
+    def kernel(left, right):
+        out = nl.ndarray((3 * 128, 2 * 64), dtype=left.dtype, buffer=nl.shared_hbm)
+        for m in nl.affine_range(3):
+            for n in nl.affine_range(2):
+                one = nl.load(left[m * 128 : (m + 1) * 128, 0:64])
+                two = nl.load(right[0:128, n * 64 : (n + 1) * 64])
+                nl.store(out[m * 128 : (m + 1) * 128, n * 64 : (n + 1) * 64], nl.add(one, two))
+        return out
+
+    left = np.random.default_rng(5).random((384, 64), np.float32)
+    right = np.random.default_rng(6).random((128, 128), np.float32)
+    wanted = np.tile(left, (1, 2)) + np.tile(right, (3, 1))
+    np.testing.assert_array_equal(both(kernel, left, right), wanted)
+    written = profile_kernel(kernel, left, right, target="trn2", as_written=True).program
+    changed = compiled(kernel, left, right)
+    transfers = [
+        sum(instr.mnemonic() == "dma_copy" for instr in program.instructions())
+        for program in (written, changed)
+    ]
+    assert transfers == [6 * 3, 3 + 2 + 6]
+    assert sorted(note.split(": ")[1] for note in changed.notes) == [
+        "3 loads of what SBUF holds already are left out",
+        "4 loads of what SBUF holds already are left out",
+    ]

@@ -19,6 +19,7 @@ from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.machine.passes.rename_tiles import rename_tiles
 from glia.machine.passes.schedule import schedule_keeping_engines
+from glia.machine.passes.share_loads import share_loads
 from glia.machine.passes.share_results import share_results
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.run import run
@@ -32,8 +33,11 @@ STEPS = st.tuples(
 )  # fmt: skip
 
 
-def program_of(steps: list[Step]) -> Program:
-    """A program that takes the steps on a few tiles, all of them filled before."""
+def program_of(steps: list[Step], blocks: int = 0) -> Program:
+    """A program that takes the steps on a few tiles, all of them filled before.
+
+    Loads take turns among so many blocks of rows of x; 0: every step has its own.
+    """
     b = ProgramBuilder("steps", target="trn1")
     x = b.input("x", (ROWS * len(steps), COLUMNS))
     y = b.output("y", (ROWS * (len(steps) + TILES), COLUMNS))
@@ -42,7 +46,8 @@ def program_of(steps: list[Step]) -> Program:
     for tile in (*tiles, total):
         b.memset(tile, 1.0)
     for number, step in enumerate(steps):
-        _take(b, step, tiles, total, x[ds(ROWS * number, ROWS)], y[ds(ROWS * number, ROWS)])
+        block = number % (blocks or len(steps))
+        _take(b, step, tiles, total, x[ds(ROWS * block, ROWS)], y[ds(ROWS * number, ROWS)])
     for number, tile in enumerate(tiles):
         b.dma_copy(y[ds(ROWS * (len(steps) + number), ROWS)], tile)
     return replace(b.finish(synchronise=False), addresses={})
@@ -137,6 +142,79 @@ def test_large_results_are_computed_again() -> None:
     b.dma_copy(y[8:], second)
     program = replace(b.finish(synchronise=False), addresses={})
     assert share_results(program) is program
+
+
+def products_of(turns: int, rows: int, *, target: str = "trn1", columns: int = 512) -> Program:
+    """In each turn, the sum of each of some rows of blocks of x and a block of z, all loaded."""
+    b = ProgramBuilder("products", target=target)
+    x, z = b.input("x", (ROWS * rows, columns)), b.input("z", (ROWS * turns, columns))
+    y = b.output("y", (ROWS * turns * rows, columns))
+    tiles = [b.sbuf((ROWS, columns), name=name) for name in ("left", "right", "sum")]
+    for turn in range(turns):
+        for row in range(rows):
+            b.dma_copy(tiles[0], x[ds(ROWS * row, ROWS)])
+            b.dma_copy(tiles[1], z[ds(ROWS * turn, ROWS)])
+            b.tensor_tensor(tiles[2], tiles[0], tiles[1], op="add")
+            b.dma_copy(y[ds(ROWS * (turn * rows + row), ROWS)], tiles[2])
+    return rename_tiles(replace(b.finish(synchronise=False), addresses={}))
+
+
+def loads_of(program: Program) -> int:
+    """How many transfers read an input."""
+    names = {each.tile.name for each in program.inputs}
+    patterns = [p for i in program.instructions() for _, _, p in i.operands()]
+    return sum(pattern.tile.name in names for pattern in patterns)
+
+
+def check_shared_loads(program: Program, shared: Program, seed: int = 3) -> None:
+    """Both give the same, in program order and in a hostile one."""
+    values = np.random.default_rng(seed)
+    inputs = {each.name: values.standard_normal(each.shape, np.float32) for each in program.inputs}
+    expected = run(program, inputs)["y"]
+    np.testing.assert_array_equal(run(shared, inputs)["y"], expected)
+    ordered = insert_semaphores(place(schedule_keeping_engines(shared, lambda _: True)))
+    np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(STEPS, min_size=2, max_size=14), blocks=st.integers(1, 3))
+def test_sharing_loads_keeps_every_value(steps: list[Step], blocks: int) -> None:
+    """Loads of few blocks of x, so that many are equal."""
+    program = program_of(steps, blocks)
+    renamed = rename_tiles(program)
+    check_shared_loads(program, share_loads(renamed))
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn1n", "inf2", "trn2", "trn3"])
+def test_loads_that_a_loop_repeats_are_made_once(target: str) -> None:
+    program = products_of(3, 4, target=target)
+    shared = share_loads(program)
+    assert (loads_of(program), loads_of(shared)) == (24, 4 + 3)
+    assert sorted(note.split(": ")[1].split(" of")[0] for note in shared.notes) == [
+        "8 loads", "9 loads",
+    ]  # fmt: skip
+    check_shared_loads(program, shared)
+
+
+def test_the_loads_of_a_line_leave_their_loop_together_or_not_at_all() -> None:
+    """All blocks of x fill more than SBUF, one of z does not: only those of z are loaded once."""
+    program = products_of(2, 5, columns=8192)
+    shared = share_loads(program)
+    assert (loads_of(program), loads_of(shared)) == (20, 10 + 2)
+    check_shared_loads(program, shared)
+
+
+def test_what_the_program_writes_is_loaded_again() -> None:
+    b = ProgramBuilder("updated", target="trn2")
+    x, y = b.input("x", (8, 4)), b.output("y", (16, 4))
+    first, second = (b.sbuf((8, 4)) for _ in range(2))
+    b.dma_copy(first, x)
+    b.dma_copy(x, first)
+    b.dma_copy(second, x)
+    b.dma_copy(y[:8], first)
+    b.dma_copy(y[8:], second)
+    program = replace(b.finish(synchronise=False), addresses={})
+    assert share_loads(program) is program
 
 
 TURNS: list[Step] = [("load", 0, 0, 0, 12), ("copy", 1, 0, 0, 12), ("store", 1, 0, 0, 12)] * 3

@@ -6,7 +6,7 @@ results of a few bytes are shared, as they live on until their last use.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,25 +33,46 @@ def share_results(program: Program) -> Program:
         known = _equal_results(program)
         if not known:
             break
-        columns = columns_of(program)
-        dead = {number for number, _ in known.values()}
-        tiles = {name: tile for name, (_, tile) in known.items()}
-        changes: dict[int, Instr | None] = {**_readers(columns, tiles), **dict.fromkeys(dead)}
-        body = replace_instructions(program.body, changes)
-        kept = {name: tile for name, tile in program.tiles.items() if name not in tiles}
-        program = replace(program, body=body, tiles=kept)
+        program = use_earlier(program, known)
     return program
+
+
+def use_earlier(program: Program, known: Mapping[str, tuple[int, Tile]]) -> Program:
+    """The program without these tiles and the instructions that write them; others take over."""
+    columns = columns_of(program)
+    dead = {number for number, _ in known.values()}
+    tiles = {name: tile for name, (_, tile) in known.items()}
+    changes: dict[int, Instr | None] = {**_readers(columns, tiles), **dict.fromkeys(dead)}
+    body = replace_instructions(program.body, changes)
+    kept = {name: tile for name, tile in program.tiles.items() if name not in tiles}
+    return replace(program, body=body, tiles=kept)
 
 
 def _equal_results(program: Program) -> dict[str, tuple[int, Tile]]:
     """By tile to leave out, the instruction that writes it and the tile that has its contents."""
     columns = columns_of(program)
+    single = tiles_written_once(program, columns)
+    small = columns.patterns.tile.distinct
+    single &= np.array([tile.bytes_per_partition <= MOST_BYTES for tile in small], bool)
+    owners = [
+        number
+        for number in owners_of_one_result(program, columns, single)
+        if not isinstance(columns.instructions[number], Transfer)
+    ]
+    return equal_results(columns, single, owners)
+
+
+def equal_results(
+    columns: Columns, single: Array, owners: Sequence[int]
+) -> dict[str, tuple[int, Tile]]:
+    """Of instructions that write one of the `single` tiles, those that repeat an earlier one.
+
+    By tile that they write: the instruction, and the tile that the first of its kind writes.
+    """
     patterns = columns.patterns
-    small = _single_small_tiles(program, columns)
-    owners = _owners_of_one_result(program, columns, small)
-    if owners.size < 2:
+    if len(owners) < 2:
         return {}
-    is_result = (patterns.access == WRITES) & small[patterns.tile.number]
+    is_result = (patterns.access == WRITES) & single[patterns.tile.number]
     known: dict[tuple[object, ...], int] = {}
     kinds = patterns.tile.map(
         lambda t: known.setdefault((t.memory, t.dtype, t.partitions, t.elements), len(known))
@@ -71,7 +92,7 @@ def _equal_results(program: Program) -> dict[str, tuple[int, Tile]]:
     row_of = {int(patterns.owner[row]): row for row in np.flatnonzero(is_result).tolist()}
     first: dict[int, Tile] = {}
     found: dict[str, tuple[int, Tile]] = {}
-    for number in owners.tolist():
+    for number in owners:
         tile = patterns.tile.distinct[patterns.tile.number[row_of[number]]]
         earlier = first.setdefault(int(group[number]), tile)
         if earlier is not tile:
@@ -79,50 +100,41 @@ def _equal_results(program: Program) -> dict[str, tuple[int, Tile]]:
     return found
 
 
-def _single_small_tiles(program: Program, columns: Columns) -> Array:
-    """By number, whether a tile is small, on chip, free of an address, and written once."""
+def tiles_written_once(program: Program, columns: Columns) -> Array:
+    """By number, whether a tile is on chip, free of an address, and written once."""
     patterns = columns.patterns
     bound = {b.tile.name for b in (*program.inputs, *program.outputs)} | set(program.addresses)
     bound |= set(program.constants)
-    is_small = np.array(
+    is_free = np.array(
         [
-            tile.memory is not Memory.HBM
-            and tile.bytes_per_partition <= MOST_BYTES
-            and tile.name not in bound
+            tile.memory is not Memory.HBM and tile.name not in bound
             for tile in patterns.tile.distinct
         ],
         bool,
     )
     written = patterns.tile.number[patterns.access != READS]
-    is_single: Array = np.bincount(written, minlength=is_small.size) == 1
-    return is_small & is_single
+    is_single: Array = np.bincount(written, minlength=is_free.size) == 1
+    return is_free & is_single
 
 
-def _owners_of_one_result(program: Program, columns: Columns, small: Array) -> Array:
-    """Top-level instructions of which only such a tile, and nothing else, keeps a trace."""
+def owners_of_one_result(program: Program, columns: Columns, single: Array) -> list[int]:
+    """Top-level instructions of which only one of the `single` tiles keeps a trace."""
     patterns = columns.patterns
     changes = patterns.access != READS
-    results = changes & (patterns.access == WRITES) & small[patterns.tile.number]
+    results = changes & (patterns.access == WRITES) & single[patterns.tile.number]
     count = len(columns.instructions)
     is_one = np.bincount(patterns.owner[results], minlength=count) == 1
     is_one &= np.bincount(patterns.owner[changes], minlength=count) == 1
     top = _top_level(program)
-    return np.array(
-        [
-            number
-            for number in np.flatnonzero(is_one).tolist()
-            if number in top and _has_value_alone(columns.instructions[number])
-        ],
-        np.int64,
-    )
+    return [
+        number
+        for number in np.flatnonzero(is_one).tolist()
+        if number in top and _has_value_alone(columns.instructions[number])
+    ]
 
 
 def _has_value_alone(instruction: Instr) -> bool:
-    return not (
-        isinstance(instruction, Transfer)
-        or instruction.uses_registers
-        or any(True for _ in instruction.states_touched())
-    )
+    return not (instruction.uses_registers or any(True for _ in instruction.states_touched()))
 
 
 def _top_level(program: Program) -> set[int]:

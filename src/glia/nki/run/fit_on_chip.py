@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from glia.machine.ir import Program
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.machine.passes.rename_tiles import rename_tiles
 from glia.machine.passes.schedule import schedule_keeping_engines
+from glia.machine.passes.share_loads import share_loads
 from glia.machine.passes.share_results import share_results
 from glia.machine.passes.spill import SpilledLine, spill
 from glia.machine.passes.spread_operands import use_both_memories
@@ -33,13 +34,10 @@ def fit_on_chip(
     notes on the program, and a warning at each source line, say so. OnChipMemoryFull when tiles
     that cannot leave do not fit.
     """
-    if schedule is not None:
-        for given in _renaming_candidates(program):
-            try:
-                return place(schedule(given))
-            except OnChipMemoryFull as full:
-                if full.facts["memory"] == Memory.SBUF.value:
-                    break  # the next leaves more in SBUF
+    if schedule is not None and not program.addresses:
+        fitted = _fit_renamed(program, schedule, place)
+        if fitted is not None:
+            return fitted
     try:
         in_order = place(program)
     except OnChipMemoryFull:
@@ -65,12 +63,24 @@ def scheduler_of(program: Program, session: Recorder) -> Change:
     return partial(schedule_keeping_engines, may_move=moves)
 
 
-def _renaming_candidates(program: Program) -> Iterator[Program]:
-    """The program with renamed tiles in both memories, then in one; results are shared in both."""
-    if not program.addresses:
-        renamed = share_results(rename_tiles(program))
-        yield use_both_memories(renamed)
-        yield renamed
+def _fit_renamed(program: Program, schedule: Change, place: Change) -> Program | None:
+    """The program with renamed tiles and shared results, placed; None where they do not fit.
+
+    What is loaded again is loaded once, if the kernel fits then. Tiles are renamed in both
+    memories, else in one.
+    """
+    renamed = share_results(rename_tiles(program))
+    shared = share_loads(renamed)
+    if shared is not renamed:
+        with suppress(OnChipMemoryFull):
+            return place(schedule(use_both_memories(shared)))
+    for given in (use_both_memories(renamed), renamed):
+        try:
+            return place(schedule(given))
+        except OnChipMemoryFull as full:
+            if full.facts["memory"] == Memory.SBUF.value:
+                break  # the next leaves more in SBUF
+    return None
 
 
 def _spill_and_place(program: Program, schedule: Change | None, place: Change) -> Program:

@@ -307,6 +307,19 @@ def test_python_cannot_ask_for_values_of_a_compiled_kernel() -> None:
         nki.jit(kernel)(array(4, 4))
 
 
+def test_a_tensor_that_no_comparison_made_is_true_whatever_it_holds() -> None:
+    """Kernels ask `if bias:` of what may be None, be it in HBM or on chip."""
+
+    def kernel(x: NkiTensor) -> NkiTensor:
+        tile = nl.zeros((4, 4), nl.float32, buffer=nl.sbuf)
+        assert x and tile and nl.add(tile, tile)
+        return stored(nl.load(x))
+
+    zeros = np.zeros((4, 4), np.float32)
+    for run in (nki.simulate(kernel), nki.jit(kernel)):
+        np.testing.assert_array_equal(run(zeros), zeros)
+
+
 def test_a_loop_on_the_device_cannot_be_left_by_break() -> None:
     def kernel(x: NkiTensor) -> NkiTensor:
         for _ in nl.dynamic_range(4):

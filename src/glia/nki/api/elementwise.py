@@ -170,6 +170,20 @@ def _unary(name: str, text: str, compute: Callable[[NkiTensor, NkiTensor], Any])
     )
 
 
+def _comparison(op: str, text: str) -> Callable[..., NkiTensor]:
+    """A binary function whose result is a condition that Python may ask for."""
+    compute = _binary(op, text)
+
+    def function(x: Operand, y: Operand, dtype: str | None = None) -> NkiTensor:
+        result = compute(x, y, dtype)
+        current(op).truths.add(result.tile.name)
+        return result
+
+    return names_operator(op)(
+        with_metadata(function, op, "nki.language", _signature("x", "y"), text)
+    )
+
+
 def _table(name: str, text: str) -> Callable[..., NkiTensor]:
     """A function of the Scalar Engine's tables."""
     return _unary(name, text, lambda dst, x: activate(dst, x, name))
@@ -195,15 +209,15 @@ abs_min = _binary("abs_min", "x or y, of lesser magnitude; y if equal. From gene
 power = _binary("power", "x to the power y, element by element, on GpSimd.")
 mod = _binary("mod", "The remainder of x / y with the sign of y, on GpSimd.")
 fmod = _binary("fmod", "The remainder of x / y with the sign of x, on GpSimd.")
-equal = _binary("equal", "1 where x == y, else 0.")
-not_equal = _binary("not_equal", "1 where x != y, else 0.")
-less = _binary("less", "1 where x < y, else 0.")
-less_equal = _binary("less_equal", "1 where x <= y, else 0.")
-greater = _binary("greater", "1 where x > y, else 0.")
-greater_equal = _binary("greater_equal", "1 where x >= y, else 0.")
-logical_and = _binary("logical_and", "1 where neither x nor y is 0, else 0.")
-logical_or = _binary("logical_or", "1 where x or y is not 0, else 0.")
-logical_xor = _binary("logical_xor", "1 where one of x and y is 0, else 0.")
+equal = _comparison("equal", "1 where x == y, else 0.")
+not_equal = _comparison("not_equal", "1 where x != y, else 0.")
+less = _comparison("less", "1 where x < y, else 0.")
+less_equal = _comparison("less_equal", "1 where x <= y, else 0.")
+greater = _comparison("greater", "1 where x > y, else 0.")
+greater_equal = _comparison("greater_equal", "1 where x >= y, else 0.")
+logical_and = _comparison("logical_and", "1 where neither x nor y is 0, else 0.")
+logical_or = _comparison("logical_or", "1 where x or y is not 0, else 0.")
+logical_xor = _comparison("logical_xor", "1 where one of x and y is 0, else 0.")
 bitwise_and = _binary("bitwise_and", "The bits that x and y both have.")
 bitwise_or = _binary("bitwise_or", "The bits that x or y has.")
 bitwise_xor = _binary("bitwise_xor", "The bits that one of x and y has.")

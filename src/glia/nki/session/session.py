@@ -96,6 +96,7 @@ class Session(ABC):
         self.engines_chosen: set[Loc] = set()  # lines that name the engine of an instruction
         self.instructions_by_name: dict[str, list[Instr]] = {}
         self.orders: list[OrderEdge] = []  # besides those of data
+        self.truths: set[str] = set()  # tiles that comparisons made: `if` asks for their contents
         self.scattered_tiles: set[str] = set()  # PSUM tiles with products at run-time offsets
         self._name_counts: dict[str, int] = {}
         # Tiles allocated in running bodies of nl.fori_loop and nl.while_loop, and in ended ones.

@@ -726,11 +726,13 @@ class NkiTensor(RefusedOperators):
         return contents if dtype is None else contents.astype(dtype)
 
     def __bool__(self) -> bool:
-        """Whether every element is true, as in `assert nl.equal(a, b)`; True for one in HBM.
+        """Whether every element is true, of what a comparison made; True of any other tensor.
 
-        Kernels ask `if bias:` of an argument that may be None.
+        `assert nl.equal(a, b)` asks for contents; `if bias:` whether an argument is None.
         """
-        return not self.is_on_chip or truth_of(self.direct_pattern)
+        session = session_or_none()
+        is_truth = session is not None and self.tile.name in session.truths
+        return truth_of(self.direct_pattern) if is_truth else True
 
     def __repr__(self) -> str:
         text = f"NkiTensor({self.name}, {self.dtype}{list(self.shape)} in {self.buffer.value}"

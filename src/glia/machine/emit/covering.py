@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from glia.arch import Arch
-from glia.base.dtype import F32, PRED
+from glia.base.dtype import BF16, F32, PRED
 from glia.base.loc import UNKNOWN, Loc
 from glia.isa import INSTRUCTIONS
 from glia.isa.alu import COMPARISONS
@@ -23,6 +23,13 @@ from glia.tile.ir import Apply, Expr
 EXACT_IN_FLOAT32 = 16  # bits of the widest integers that arithmetic in float32 compares exactly
 _KEEPS_RANGE = frozenset((*COMPARISONS, "maximum", "minimum"))
 _MOVES = frozenset(("convert", "select"))
+# not subtract, whose result may be what rounding left, as in compensated sums
+_SMOOTH = frozenset(
+    (
+        "abs", "add", "erf", "exp", "gelu", "gelu_tanh", "logistic", "maximum", "minimum",
+        "multiply", "silu", "softplus", "square", "tanh",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -166,16 +173,23 @@ def _bind_argument(
 def is_faithful(match: Match, instruction: Instr) -> bool:
     """Whether the instruction's arithmetic equals that of the functions it covers.
 
-    Exact instructions keep dtypes; all others compute in float32 and round once, on writing.
+    Exact instructions keep dtypes; all others compute in float32 and round once, on writing, also
+    where bfloat16 arithmetic rounds between its steps.
     """
     root, *inner = match.steps
     if instruction.is_exact:
         keeps_dtype = all(step.dtype is root.dtype for step in inner)
         return keeps_dtype and (root.function in _MOVES or not root.args[-1].dtype.is_float)
-    if any(step.dtype not in (F32, PRED) for step in inner):
+    is_rounded = any(step.dtype not in (F32, PRED) for step in inner)
+    if is_rounded and not all(map(is_smooth, match.steps)):
         return False
     numbers = (v for n in match.operands if isinstance(v := getattr(instruction, n), int | float))
     return all(map(_is_exact_in_float32, match.steps)) and all(map(fits_float32, numbers))
+
+
+def is_smooth(step: Apply) -> bool:
+    """Whether bfloat16 operands with float32's precision change a result no more than rounding."""
+    return step.dtype is BF16 and step.function in _SMOOTH
 
 
 def _is_exact_in_float32(step: Apply) -> bool:

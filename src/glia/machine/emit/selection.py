@@ -26,6 +26,7 @@ from glia.machine.emit.covering import (
     InstructionCosts,
     Match,
     build_instruction,
+    is_smooth,
     matches,
     strip_widening,
 )
@@ -224,7 +225,7 @@ class Selector:
         """Whether an expression is a function that has no value yet."""
         return isinstance(expression, Apply) and id(expression) not in self._values
 
-    def _can_absorb(self, expression: Expr) -> bool:
+    def _can_absorb(self, expression: Expr) -> TypeGuard[Apply]:
         """Whether a function may be fused into the instruction that uses it: its only user."""
         return self._is_uncomputed(expression) and self._uses.get(id(expression), 0) <= 1
 
@@ -407,8 +408,17 @@ class Selector:
                     return None
                 operands[name] = self._column(expression, name in match.negated)
             else:
-                operands[name] = expression if declared.is_raw else strip_widening(expression)
+                operands[name] = expression if declared.is_raw else self._source(match, expression)
         return operands
+
+    def _source(self, match: Match, expression: Expr) -> Expr:
+        """What an operand is read from: conversions that take an instruction are left out."""
+        source = strip_widening(expression)
+        if not self._can_absorb(source) or source.function != "convert" or source.dtype is not BF16:
+            return source
+        inner = source.args[0]
+        is_there = isinstance(inner, Accumulator | Load) and inner.dtype is F32
+        return inner if is_there and is_smooth(match.steps[-1]) else source
 
     def _column(self, expression: Expr, is_negated: bool) -> Expr:
         """A column operand: floats widened to float32, negated with `is_negated`."""

@@ -54,7 +54,7 @@ def looped(*body: Statement, trips: int = 1 << 30) -> Neff:
     return replace(neff, programs=(program,))
 
 
-@pytest.mark.parametrize("device", ["reference", "adversarial"])
+@pytest.mark.parametrize("device", ["reference", "adversarial", "host"])
 @pytest.mark.parametrize("body", [(), (Memset(dst=rows(B), value=0.0),)])
 def test_a_run_of_hours_is_refused(device: str, body: tuple[Statement, ...]) -> None:
     with pytest.raises(RunTooLarge, match="NEURON_SIM_MOST_INSTRUCTIONS"):
@@ -84,7 +84,7 @@ def test_a_value_that_is_no_array_names_the_input(value: object) -> None:
         glia.load(example_neff())(value)
 
 
-@pytest.mark.parametrize("device", ["reference", "adversarial"])
+@pytest.mark.parametrize("device", ["reference", "adversarial", "host"])
 def test_a_run_ends_at_its_timeout(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog.time, "monotonic", iter(range(0, 1000, 3)).__next__)
     monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "5")

@@ -11,6 +11,7 @@ from jax import lax
 import glia
 from glia.arch.instances import TARGETS
 from support.corpus import PROGRAMS, Program, assert_close, hlo_bytes
+from support.isa_bench import CHAINED, assert_agree
 
 COMPILED_TARGETS = [name for name in TARGETS if name != "inf1"]
 
@@ -18,6 +19,32 @@ COMPILED_TARGETS = [name for name in TARGETS if name != "inf1"]
 def _run(program: Program, target: str, **options: Any) -> list[np.ndarray]:
     neff = glia.compile(hlo_bytes(program), target=target, verify=True, **options)
     return glia.load(neff)(*(np.asarray(argument) for argument in program.arguments))
+
+
+def _assert_host_agrees(program: Program, target: str) -> None:
+    neff = glia.compile(hlo_bytes(program), target=target)
+    arguments = [np.asarray(argument) for argument in program.arguments]
+    results, by_host = (glia.load(neff, device=d)(*arguments) for d in ("reference", "host"))
+    names = [binding.name for binding in neff.outputs]
+    wanted = dict(zip(names, results, strict=True))
+    assert_agree(dict(zip(names, by_host, strict=True)), wanted, CHAINED)
+
+
+HOST_SAMPLE = PROGRAMS[::8]
+
+
+@pytest.mark.parametrize("number", range(len(HOST_SAMPLE)))
+def test_the_host_gives_what_the_reference_gives(number: int) -> None:
+    targets = COMPILED_TARGETS
+    _assert_host_agrees(HOST_SAMPLE[number], targets[number % len(targets)])
+
+
+@pytest.mark.nightly
+@pytest.mark.filterwarnings("ignore::glia.runtime.model.OutOfBoundAccess")
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_the_host_gives_the_same_on_every_target(program: Program, target: str) -> None:
+    _assert_host_agrees(program, target)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

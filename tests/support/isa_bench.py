@@ -7,32 +7,41 @@ executor's views.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from glia.base.affine import Affine
-from glia.base.dtype import BF16, F8E8M0FNU, F16, F32, TF32, DType
+from glia.base.dtype import BF16, F8E8M0FNU, F16, F32, TF32, DType, from_numpy
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.kit import Instr
+from glia.isa.numerics import widen
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Program
 from glia.machine.legal import verify
+from glia.sim.host.host_program import HostProgram
 from glia.sim.policy import Policy
 from glia.sim.run import run
 
 Array = np.ndarray[Any, Any]
 FLOATS = (F32, BF16, F16)
+ULPS = 4.0  # of functions by polynomials, whose two sides may each be off by 2
+OF_SUMS = 4e-6  # of the greatest value, where sums are made in another order
+CHAINED = 0.02  # the same after many instructions, some of which round to bfloat16
 
 
 class Bench:
     """Builds a program of instructions around random memory contents and runs it.
 
-    Small patterns on chip start at one of the partitions `starts`.
+    Small patterns on chip start at one of the partitions `starts`. `is_on_host`: what runs must
+    give the same as machine code of the host.
     """
 
-    def __init__(self, seed: int, starts: tuple[int, ...] = (0, 32)) -> None:
-        self.starts = starts
+    def __init__(
+        self, seed: int, starts: tuple[int, ...] = (0, 32), is_on_host: bool = True
+    ) -> None:
+        self.starts, self.is_on_host = starts, is_on_host
         self.random = np.random.default_rng(seed)
         self.contents: dict[str, Array] = {}
         self.tiles: dict[str, Tile] = {}
@@ -83,8 +92,15 @@ class Bench:
     def run(
         self, instr: Instr | tuple[Instr, ...], policy: Policy | None = None, target: str = "trn3"
     ) -> dict[str, Array]:
-        """Every tile's contents after the instruction, or several of them."""
-        return run(self.program(instr, target), self.contents, policy=policy)
+        """Every tile's contents after the instruction, or several of them.
+
+        The host executor must give the same.
+        """
+        program = self.program(instr, target)
+        after = run(program, self.contents, policy=policy)
+        if policy is None and self.is_on_host:
+            assert_agree(HostProgram(program).run(self.contents), after)
+        return after
 
     def program(self, instr: Instr | tuple[Instr, ...], target: str = "trn3") -> Program:
         """A program that loads every tile, runs the instructions, and stores every tile."""
@@ -214,3 +230,46 @@ def elementwise(op: str, a: Array, b: Array) -> Array:
     meaning = SCALAR_MEANING[op]
     values = [meaning(float(x), float(y)) for x, y in zip(a.flat, b.flat, strict=True)]
     return np.array(values, np.float64).astype(np.float32).reshape(a.shape)
+
+
+def assert_agree(
+    found: Mapping[str, Array], wanted: Mapping[str, Array], of_sums: float = OF_SUMS
+) -> None:
+    """Integers, predicates and NaN are the same; floats are within a few steps of their dtype.
+
+    `of_sums` is what they may differ by besides, in parts of the greatest value.
+    """
+    assert found.keys() == wanted.keys()
+    for name, goal in wanted.items():
+        wrong = disagreements(found[name], goal, of_sums)
+        assert not wrong.any(), _first_difference(name, found[name], goal, wrong)
+
+
+def disagreements(found: Array, wanted: Array, of_sums: float) -> Array:
+    """Where two arrays differ by more than the rounding of functions and sums."""
+    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    if wanted.dtype.kind == "c":
+        return disagreements(_parts(found), _parts(wanted), of_sums)
+    dtype = from_numpy(wanted.dtype)
+    if dtype.packs is not None or not dtype.is_float:
+        return np.asarray(found != wanted)
+    with np.errstate(all="ignore"):
+        value, goal = (widen(each).astype(np.float64) for each in (found, wanted))
+        step = 2.0 ** -(_mantissa_bits(dtype.name))
+        size = np.abs(goal[np.isfinite(goal)]).max(initial=0.0)
+        allowed = np.abs(goal) * max(ULPS * 2.0**-23, step) + of_sums * size
+        is_same = (value == goal) | (np.isnan(value) & np.isnan(goal))
+        return np.asarray(~(is_same | (np.abs(value - goal) <= allowed)))
+
+
+def _parts(array: Array) -> Array:
+    return np.stack([array.real, array.imag], axis=-1)
+
+
+def _mantissa_bits(name: str) -> int:
+    return {"f32": 23, "tf32": 10, "f16": 10, "bf16": 7, "f64": 52}.get(name, 2)
+
+
+def _first_difference(name: str, found: Array, wanted: Array, wrong: Array) -> str:
+    at = tuple(map(int, np.argwhere(wrong)[0]))[: found.ndim]
+    return f"{name}{at}: {found[at]} by the host, {wanted[at]} by the reference"

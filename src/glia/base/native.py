@@ -3,9 +3,10 @@
 A function takes a record of integer arrays and integers, and returns an integer. Its body may use
 assignments, if, while, break, continue, return, arithmetic (+ - * // % >> & |), comparisons, `in`
 a tuple, and, or, not, `min`, `max`, conditional expressions, integer constants of the module,
-members of its integer enumerations, elements of the record's arrays (`m.name[i]`) and calls of the
-functions compiled with it. The same function runs in Python too: one text is both what is meant and
-what is fast. Integers wrap at 64 bits; indices are not checked.
+members of its integer enumerations, elements of the record's arrays (`m.name[i]`), calls of the
+functions compiled with it and, by `invoke`, of other machine code. The same function runs in Python
+too: one text is both what is meant and what is fast. Integers wrap at 64 bits; indices are not
+checked.
 
 Optimising takes LLVM five times as long as translating. What is not optimised is half as fast, and
 still tens of times as fast as Python: enough for what runs for milliseconds.
@@ -38,6 +39,12 @@ _OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.RShift: "ashr", ast.BitAnd: "and_",
     ast.BitOr: "or_",
 }  # fmt: skip
+
+
+def invoke(function: int, argument: int) -> int:
+    """Call machine code at an address, int64 function(int64), and return what it returns."""
+    result: int = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(function)(argument)
+    return result
 
 
 class Library:
@@ -295,6 +302,10 @@ class _FunctionWriter:
             sign = "<" if name == "min" else ">"
             is_first = self.builder.icmp_signed(sign, first, second)
             return self.builder.select(is_first, first, second)
+        if name == "invoke":
+            function, argument = (self._value(each) for each in arguments)
+            kind = ir.FunctionType(self.word, [self.word])
+            return self.builder.call(self.builder.inttoptr(function, kind.as_pointer()), [argument])
         if name not in self.writer.functions:
             raise InternalError(f"{self.tree.name} calls {name}, which is not compiled with it")
         given = [self.record, *(self._value(argument) for argument in arguments[1:])]

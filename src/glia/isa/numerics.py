@@ -89,7 +89,8 @@ def narrow(array: Array, dtype: DType) -> Array:
     if dtype is TF32:
         return _round_to_tf32(widen(array)).view(TF32.numpy)
     if dtype is PRED:
-        return np.asarray(array != 0)
+        is_set: Array = array != 0
+        return is_set
     if dtype.is_integer:
         return _saturate(array, dtype)
     if array.dtype != np.float32:

@@ -34,6 +34,7 @@ from glia.sim.policy import ExecutionFault
 
 if TYPE_CHECKING:
     from glia.profile.report import Profile
+    from glia.sim.host.host_program import HostReport
 
 
 class OutOfBoundAccess(UserWarning):
@@ -44,11 +45,14 @@ Arrays = Mapping[str, np.ndarray]
 Executor = Callable[[Sequence[Program], Arrays, Notifications], Arrays]
 
 _PROFILER = "glia.profile.report:profile_programs"
+_HOST_REPORT = "glia.sim.host.host_program:host_report"
 # How a program can be executed, the default first: in program order, or with engines and queues
-# running ahead as far as semaphores let them, which exposes missing synchronisation.
+# running ahead as far as semaphores let them, which exposes missing synchronisation; "host" runs in
+# program order as machine code.
 DEVICES = {
     "reference": "glia.sim.order.concurrent:run_programs",
     "adversarial": "glia.sim.order.concurrent:run_strictly",
+    "host": "glia.sim.host.host_program:run_on_host",
 }
 
 
@@ -88,6 +92,12 @@ class Model:
     def not_modelled(self) -> tuple[str, ...]:
         """Assumptions behind the results; for those behind times see `profile`."""
         return not_modelled(*self.neff.programs)
+
+    @property
+    def host_report(self) -> HostReport:
+        """What device "host" runs as machine code, and what by NumPy and why."""
+        report: HostReport = import_object(_HOST_REPORT)(self.neff.programs)
+        return report
 
     @property
     def deferred_bytes(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from glia.arch import Arch
+from glia.base.affine import ZERO, Affine
 from glia.isa.kit import Instr, State, StateUse
 from glia.isa.operand import Pattern
 from glia.sim.memory import Environment, evaluator
@@ -33,6 +34,7 @@ class EngineStates:
         self._lanes = arch.partitions
         self._poison = 0 if poison is None else poison
         self._registers: dict[tuple[str, str], _RegisterFile] = {}
+        self._states: dict[str, State] = {}
 
     def fetch(self, instr: Instr, kept: StateUse) -> Callable[[Environment], Array]:
         """A function that returns the values of the instruction's lanes, [lanes, words]."""
@@ -78,9 +80,25 @@ class EngineStates:
         )
         return lambda environment: int(np.count_nonzero(~registers.known[rows(environment)]))
 
+    def lanes(self, instr: Instr, kept: StateUse) -> tuple[Array, Affine, int]:
+        """(values of all lanes, the instruction's first lane, how many it uses)."""
+        values = self._register_file(instr.runs_on, kept.state).values
+        if not kept.lanes:
+            return values, ZERO, len(values)
+        pattern: Pattern = getattr(instr, kept.lanes)
+        return values, pattern.partition, pattern.partitions
+
+    def reset(self) -> None:
+        """Give all registers their initial values, in place."""
+        for (_, name), registers in self._registers.items():
+            initial = self._initial_registers(self._states[name], registers.values.shape[1])
+            registers.values.view(np.uint8)[...] = initial.values.view(np.uint8)
+            registers.known[...] = initial.known
+
     def _register_file(self, engine: str, state: State) -> _RegisterFile:
         key = (engine, state.name)
         if key not in self._registers:
+            self._states[state.name] = state
             self._registers[key] = self._initial_registers(state, state.words[engine])
         return self._registers[key]
 

@@ -144,15 +144,18 @@ class Executor:
                 raise InternalError(f"input {binding.name} is missing")
             self.set_input(binding, arrays[binding.name])
 
-    def set_input(self, binding: Binding, array: Array) -> None:
-        """Set one input; InternalError when its shape or dtype differs from the binding's."""
+    def set_input(self, binding: Binding, array: Array, *, is_copied: bool = False) -> None:
+        """Set one input; InternalError when its shape or dtype differs from the binding's.
+
+        Its tile stays where it is with `is_copied`, else it may become the array itself.
+        """
         array = np.asarray(array)
         if array.shape != binding.shape or from_numpy(array.dtype) is not binding.dtype:
             raise InternalError(
                 f"input {binding.name} is {array.dtype}{array.shape}, "
                 f"not {binding.dtype}{binding.shape}"
             )
-        self._bind(binding.tile, array)
+        self._bind(binding.tile, array, is_copied=is_copied)
 
     def execute(self) -> None:
         """Run the program once, from its first instruction."""
@@ -169,10 +172,11 @@ class Executor:
 
     def step(self, instr: Instr, environment: Environment) -> None:
         """Execute one instruction by itself, with these registers and loop variables."""
-        self._reporting_step(instr)(environment)
+        self.reporting_step(instr)(environment)
 
-    def _bind(self, tile: Any, array: Array) -> None:
-        self.memories.bind(tile, array, is_shared=tile.name not in self._written_tiles)
+    def _bind(self, tile: Any, array: Array, *, is_copied: bool = False) -> None:
+        is_shared = not is_copied and tile.name not in self._written_tiles
+        self.memories.bind(tile, array, is_shared=is_shared)
         if self._initialization is not None:
             self._initialization.mark_tile(tile)
 
@@ -192,7 +196,7 @@ class Executor:
             return self._while_step(statement)
         if isinstance(statement, Branch):
             return self._branch_step(statement)
-        return self._reporting_step(statement)
+        return self.reporting_step(statement)
 
     def _loop_step(self, loop: Loop) -> Step:
         steps = [self._statement_step(statement) for statement in loop.body]
@@ -233,7 +237,7 @@ class Executor:
 
         return run_branch
 
-    def _reporting_step(self, instr: Instr) -> Step:
+    def reporting_step(self, instr: Instr) -> Step:
         """The instruction's step; its exceptions name the instruction and its source line."""
         try:
             step = self._instruction_step(instr)
@@ -365,14 +369,14 @@ class Executor:
                 if declared.access != "writes":
                     fetches[name] = self._fetch(instr, name, declared, value)
             elif declared.access != "writes":
-                fetches[name] = _constant_fetch(_immediate_operand(instr, value))
+                fetches[name] = _constant_fetch(immediate_operand(instr, value))
         return fetches
 
     def _fetch(self, instr: Instr, name: str, declared: Operand, pattern: Pattern) -> Fetch:
         if instr.access(name) == "writes":
             return _constant_fetch(None)  # declared as updated, but this instruction overwrites it
         view = self.memories.viewer(pattern)
-        shape = _arrival_shape(instr, declared, pattern)
+        shape = arrival_shape(instr, declared, pattern)
         is_exact = declared.is_raw or instr.is_exact or pattern.dtype.name == "f32"
         if is_exact and shape == pattern.shape:
             return view
@@ -426,7 +430,7 @@ class Executor:
             if isinstance(value, np.ndarray):
                 target[...] = narrow(value, dtype).reshape(shape)
             else:
-                target[...] = _fill_value(value, dtype)
+                target[...] = fill_value(value, dtype)
             for mark in marks:
                 mark(environment)
 
@@ -599,7 +603,7 @@ def _store_each(
     return store
 
 
-def _immediate_operand(instr: Instr, value: float | None) -> Any:
+def immediate_operand(instr: Instr, value: float | None) -> Any:
     """An immediate operand as a scalar of the dtype in which `compute` takes the others."""
     if value is None:
         return None
@@ -609,14 +613,15 @@ def _immediate_operand(instr: Instr, value: float | None) -> Any:
     return bits_of(value, storage_dtype(pattern.dtype))
 
 
-def _fill_value(value: Any, dtype: DType) -> Any:
+def fill_value(value: Any, dtype: DType) -> Any:
     """A scalar result as stored to every element: integers wrap to the dtype's width."""
     if dtype is PRED:
         return value != 0
     return bits_of(value, dtype.numpy)
 
 
-def _arrival_shape(instr: Instr, declared: Operand, pattern: Pattern) -> tuple[int, ...]:
+def arrival_shape(instr: Instr, declared: Operand, pattern: Pattern) -> tuple[int, ...]:
+    """The shape in which `compute` takes an operand."""
     if instr.arrives == "natural":
         return pattern.shape
     if instr.arrives == "flat":

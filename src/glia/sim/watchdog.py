@@ -64,7 +64,7 @@ class Watchdog:
         self._left -= 1
         if self._left < 0:
             raise EndlessLoop(
-                register=self._loop.register, limit=self._limit, loc=_condition_loc(self._loop)
+                register=self._loop.register, limit=self._limit, loc=condition_loc(self._loop)
             )
 
 
@@ -110,7 +110,7 @@ def _fewest_of_statement(statement: object) -> int:
     return 1
 
 
-def _condition_loc(loop: While) -> Loc:
+def condition_loc(loop: While) -> Loc:
     """The source line of the instruction that sets the loop's register."""
     variable = register_variable(loop.register)
     setters = [i for i in walk(loop.condition) if i.sets_register == variable]

@@ -106,8 +106,8 @@ class NumberedRun(Executor):
             self._tags[tile.name] = next(alike, None) or ByteTags(region, self._granule)
         return self._tags[tile.name]
 
-    def _reporting_step(self, instr: Instr) -> Step:
-        execute, marks = super()._reporting_step(instr), [*self._marks(instr)]
+    def reporting_step(self, instr: Instr) -> Step:
+        execute, marks = super().reporting_step(instr), [*self._marks(instr)]
 
         def step(environment: Environment) -> None:
             self.executions.append(instr)
@@ -237,8 +237,8 @@ class _RecordedRun(Executor):
         self.set_inputs(inputs)
         self.execute()
 
-    def _reporting_step(self, instr: Instr) -> Step:
-        execute = super()._reporting_step(instr)
+    def reporting_step(self, instr: Instr) -> Step:
+        execute = super().reporting_step(instr)
         plain = replace(instr, loc=UNKNOWN, on="", queue="", waits=(), signals=())
         text, variables = print_instruction(plain), instr.variables()
         views = [
@@ -266,8 +266,8 @@ class _CheckedRun(Executor):
         except _NextIsReached:
             return
 
-    def _reporting_step(self, instr: Instr) -> Step:
-        execute = super()._reporting_step(instr)
+    def reporting_step(self, instr: Instr) -> Step:
+        execute = super().reporting_step(instr)
         if not isinstance(instr, MOVERS) or not _keeps_dtype(instr):
             return execute
         source, target = (self.memories.viewer(each) for each in _moved(instr))

@@ -106,7 +106,7 @@ def _depth(step: Step) -> int:
 
 
 def _compare(kind: type[Instr], engine: str, expression: Apply, match: Any, arch: Any, seed: int):
-    bench, operands, contents = Bench(seed), {}, {}
+    bench, operands, contents = Bench(seed, is_on_host=False), {}, {}
     used = functions(expression)
     for name, load in match.operands.items():
         declared = kind.operand_declarations[name]

@@ -104,7 +104,7 @@ class DmaTranspose(DescribedTransfer):
 
     @staticmethod
     def compute(src: Array, axes: tuple[int, ...]) -> Array:
-        return np.ascontiguousarray(src.transpose(AXES[src.ndim]))
+        return src.transpose(AXES[src.ndim])
 
     @classmethod
     def example(cls) -> Self:

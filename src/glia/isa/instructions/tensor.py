@@ -413,10 +413,10 @@ class NcTranspose(Instr, engine="tensor", engines=("tensor", "vector")):
     @staticmethod
     def compute(data: Array, on_array: bool, has_bit_exact_transpose: bool) -> Array:
         if not on_array or has_bit_exact_transpose:
-            return np.ascontiguousarray(data.T)
+            return data.T
         wide = widen(data)
         if np.isfinite(wide).all():
-            return np.ascontiguousarray(data.T)
+            return data.T
         return narrow(wide.T @ np.eye(len(wide), dtype=np.float32), from_numpy(data.dtype))
 
     def cycles(self, arch: Arch) -> int:

@@ -75,7 +75,7 @@ class Core(Executor):
         """Compile every instruction to its step, once the run is within the policy's limits."""
         self.limits = RunLimits(self.policy)
         self.limits.spend(CONCURRENT_COST * fewest_executions(self.program.body))
-        self._steps = {id(i): self._reporting_step(i) for i in self.program.instructions()}
+        self._steps = {id(i): self.reporting_step(i) for i in self.program.instructions()}
 
     def head(self, engine: str) -> Execution | None:
         """The engine's next execution; None when there is none before a branch or the end."""

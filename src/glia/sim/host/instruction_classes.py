@@ -1,0 +1,435 @@
+"""From a class of instructions to calls of machine code, by tracing its declared meaning once.
+
+A class is everything that an instruction says but where its operands begin: its kind, engine,
+attributes, and each operand's dtype, dimensions and pitch. Instructions of one class share the
+trace; those whose loops differ in extents only share code as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Arch
+from glia.base.affine import Affine
+from glia.base.dtype import from_numpy
+from glia.base.errors import Unspecified
+from glia.isa.kit import Instr
+from glia.isa.numerics import narrow, widen
+from glia.isa.operand import Memory, Pattern
+from glia.sim.host.library import Code, host_library
+from glia.sim.host.loop_nest import Destination, Slot, build_nest, simplified
+from glia.sim.host.nest_code import nest_code
+from glia.sim.host.product_code import ProductCode, scratch_bytes
+from glia.sim.host.scalar_code import item_bytes
+from glia.sim.host.traced import (
+    ArrayTerm,
+    CastTerm,
+    ConstantTerm,
+    LoadTerm,
+    NotTraceable,
+    ProductTerm,
+    Shape,
+    TracedArray,
+    UfuncTerm,
+)
+from glia.sim.memory import storage_dtype
+from glia.sim.run import arrival_shape, fill_value, immediate_operand
+
+POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
+
+
+@dataclass(frozen=True)
+class OperandPlace:
+    """What an operand number stands for: a pattern, a number, a state of the engine, or scratch."""
+
+    kind: str  # "pattern" | "immediate" | "state" | "scratch"
+    name: str = ""
+    number: int = 0  # which of several patterns; bytes from the start of scratch
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """One call: code, its words, and which words take the address of which place."""
+
+    code: Code
+    words: tuple[int, ...]
+    addresses: tuple[tuple[int, OperandPlace], ...]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The calls of a class, in order, and the bytes of scratch that they need."""
+
+    calls: tuple[HostCall, ...]
+    scratch: int
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Steps of the patterns of one instruction in the memories of this run."""
+
+    pitches: tuple[tuple[str, int], ...]  # bytes from partition to partition, by operand
+
+    def steps(self, name: str, pattern: Pattern) -> Shape:
+        """Bytes that each dimension steps by."""
+        width = pattern.dtype.bytes
+        if pattern.memory is Memory.HBM:
+            return tuple(step * width for step, _ in pattern.dims)
+        (first, _), *free = pattern.dims
+        return (first * dict(self.pitches)[name], *(step * width for step, _ in free))
+
+
+def class_key(instr: Instr, operands: Operands) -> tuple[Any, ...]:
+    """What instructions of one class have in common."""
+    parts: list[Any] = [type(instr), instr.runs_on, operands.pitches]
+    for name in instr.operand_declarations:
+        value = getattr(instr, name)
+        several = value if isinstance(value, tuple) else (value,)
+        parts += [(name, *map(_operand_key, several))]
+    parts += [
+        (name, _attribute_key(value))
+        for name, value in instr.attributes().items()
+        if name not in instr.hints
+    ]
+    return tuple(parts)
+
+
+def _operand_key(value: Any) -> Any:
+    if isinstance(value, Pattern):
+        return value.memory, value.dtype.name, value.dims
+    return None if value is None else "number"
+
+
+def _attribute_key(value: Any) -> Any:
+    if isinstance(value, Affine):
+        return value.constant if value.is_constant else "varies"
+    return type(value), value
+
+
+def lower(
+    instr: Instr, arch: Arch, operands: Operands, sums: bool | None, is_staged: bool
+) -> Lowered:
+    """The calls of an instruction's class; NotTraceable or NotLowered where there are none.
+
+    `sums` is the value of the attribute that says whether an operand is added to, where that
+    varies. `is_staged` writes results by way of scratch, for operands that overlap others.
+    """
+    return _ClassLowering(instr, arch, operands, sums).lower(is_staged)
+
+
+class _ClassLowering:
+    def __init__(self, instr: Instr, arch: Arch, operands: Operands, sums: bool | None) -> None:
+        self.instr, self.arch, self.operands, self.sums = instr, arch, operands, sums
+        self.places: list[OperandPlace] = []
+        self.scratch = 0
+
+    def lower(self, is_staged: bool) -> Lowered:
+        with np.errstate(all="ignore"):
+            writes = self._writes()
+        calls: list[HostCall] = []
+        if len(writes) == 1 and _product_in(writes[0][1]) is not None:
+            calls = self._product_calls(*writes[0])
+        elif is_staged:
+            staged = [(self._scratch_store(store), node) for store, node in writes]
+            calls = [self._nest_call(staged)]
+            for (store, _), (inside, _) in zip(writes, staged, strict=True):
+                calls.append(self._nest_call([(store, _load(inside))]))
+        elif writes:
+            calls = [self._nest_call(writes)]
+        for name, kept, access in self.instr.states_touched():
+            if access == "forgets":
+                calls.append(self._forgetting_call(name, kept))
+        return Lowered(tuple(calls), self.scratch)
+
+    def _forgetting_call(self, name: str, kept: Any) -> HostCall:
+        """Fill a state that is no longer known with the bits of uninitialized memory."""
+        store = self._state_store(name, kept)
+        poison = np.full(store.dtype.itemsize, POISON, np.uint8).view(store.dtype)[0]
+        return self._nest_call([(store, ConstantTerm((), store.dtype, poison))])
+
+    def _place(self, place: OperandPlace) -> int:
+        if place not in self.places:
+            self.places.append(place)
+        return self.places.index(place)
+
+    def _scratch(self, count: int) -> OperandPlace:
+        place = OperandPlace("scratch", number=self.scratch)
+        self.scratch += -(-count // 64) * 64
+        return place
+
+    def _scratch_store(self, store: Destination) -> Destination:
+        count = math.prod(store.shape) * store.dtype.itemsize
+        steps = _row_major(store.shape, store.dtype.itemsize)
+        return Destination(self._place(self._scratch(count)), store.shape, steps, store.dtype)
+
+    def _writes(self) -> list[tuple[Destination, ArrayTerm]]:
+        """What `compute` returns for each operand and state that the instruction writes."""
+        instr = self.instr
+        if instr.arrives in ("memory", "participants"):
+            raise NotTraceable("it reads and writes memory by itself")
+        if instr.sets_register is not None:
+            raise NotTraceable("it sets a register")
+        given = self._operand_values() | self._attribute_values() | self._state_values()
+        try:
+            result = type(instr).compute(**given)
+        except (Unspecified, TypeError, ValueError, AttributeError, IndexError) as problem:
+            raise NotTraceable(str(problem)) from problem
+        results = result if isinstance(result, tuple) else (result,)
+        stores = list(self._stores())
+        if not stores and result is None:
+            return []
+        return [
+            (store, _stored(value, store, pattern))
+            for (store, pattern), value in zip(stores, results, strict=True)
+            if store is not None and value is not None
+        ]
+
+    def _operand_values(self) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, declared in self.instr.operand_declarations.items():
+            value = getattr(self.instr, name)
+            if declared.is_several:
+                each = [self._pattern_value(name, declared, p, i) for i, p in enumerate(value)]
+                values[name] = tuple(each)
+            elif isinstance(value, Pattern):
+                if declared.access != "writes":
+                    values[name] = self._pattern_value(name, declared, value, 0)
+            elif declared.access != "writes":
+                values[name] = self._number_value(name, value)
+        return values
+
+    def _pattern_value(self, name: str, declared: Any, pattern: Pattern, number: int) -> Any:
+        instr = self.instr
+        if instr.access(name) == "writes" or (self.sums is False and name in instr.read_when):
+            return None
+        dtype = storage_dtype(pattern.dtype)
+        if dtype.names:
+            raise NotTraceable(f"{pattern.dtype} operands")
+        steps = self.operands.steps(name, pattern)
+        place = self._place(OperandPlace("pattern", name, number))
+        array = TracedArray(LoadTerm(pattern.shape, dtype, place, steps))
+        shape = arrival_shape(instr, declared, pattern)
+        is_exact = declared.is_raw or instr.is_exact or pattern.dtype.name == "f32"
+        wide: Any = array if is_exact else widen(array)  # type: ignore[arg-type]
+        return wide.reshape(shape)
+
+    def _number_value(self, name: str, value: float | None) -> Any:
+        number = immediate_operand(self.instr, value)
+        if number is None:
+            return None
+        dtype = np.asarray(number).dtype
+        if dtype.names:
+            raise NotTraceable(f"{dtype} numbers")
+        return TracedArray(LoadTerm((), dtype, self._place(OperandPlace("immediate", name)), ()))
+
+    def _attribute_values(self) -> dict[str, Any]:
+        instr = self.instr
+        values: dict[str, Any] = {}
+        for name, value in instr.attributes().items():
+            if name in instr.hints:
+                continue
+            if name in instr.sums.values() and value is None:
+                raise NotTraceable("sums that only a run tells apart")
+            if isinstance(value, Affine):
+                if name in instr.read_when.values() and self.sums is not None:
+                    value = self.sums
+                elif value.is_constant:
+                    value = value.constant
+                else:
+                    raise NotTraceable(f"{name} varies with loops or registers")
+            values[name] = value
+        for name in instr.takes_capabilities:
+            values[name] = getattr(self.arch.capabilities, name)
+        return values
+
+    def _state_values(self) -> dict[str, Any]:
+        values: dict[str, Any] = dict.fromkeys(self.instr.states)
+        for name, kept, access in self.instr.states_touched():
+            if access in ("reads", "updates"):
+                store = self._state_store(name, kept)
+                values[name] = TracedArray(
+                    LoadTerm(store.shape, store.dtype, store.operand, store.steps)
+                )
+        return values
+
+    def _state_store(self, name: str, kept: Any) -> Destination:
+        lanes = self.arch.partitions
+        if kept.lanes:
+            lanes = getattr(self.instr, kept.lanes).partitions
+        shape = (lanes, kept.state.words[self.instr.runs_on])
+        dtype = kept.state.dtype.numpy
+        place = self._place(OperandPlace("state", name))
+        return Destination(place, shape, _row_major(shape, dtype.itemsize), dtype)
+
+    def _stores(self) -> Iterator[tuple[Destination | None, Pattern | None]]:
+        """Where each result goes, in the order in which `compute` returns them."""
+        instr = self.instr
+        for name, declared in instr.operand_declarations.items():
+            value = getattr(instr, name)
+            if declared.access == "reads":
+                continue
+            if declared.is_several:
+                raise NotTraceable("several written operands")
+            if not isinstance(value, Pattern):
+                yield None, None
+                continue
+            dtype = storage_dtype(value.dtype)
+            if dtype.names:
+                raise NotTraceable(f"{value.dtype} operands")
+            place = self._place(OperandPlace("pattern", name))
+            yield Destination(place, value.shape, self.operands.steps(name, value), dtype), value
+        for name, kept in instr.states.items():
+            is_set = instr.state_access(name) in ("writes", "updates")
+            yield (self._state_store(name, kept) if is_set else None), None
+
+    def _nest_call(self, writes: Sequence[tuple[Destination, ArrayTerm]]) -> HostCall:
+        nest = simplified(build_nest(writes))
+        words = [*nest.outer, *nest.inner]
+        addresses = []
+        for slot in nest.slots:
+            addresses.append((len(words), self.places[slot.operand]))
+            words += [0, *slot.steps]
+        return HostCall(nest_code(nest), tuple(words), tuple(addresses))
+
+    def _product_calls(self, store: Destination, node: ArrayTerm) -> list[HostCall]:
+        """A product straight into its destination, or through scratch and what follows it."""
+        product = _product_in(node)
+        assert product is not None
+        m, n = product.shape
+        sides = [self._side(product.left, turned=True), self._side(product.right, turned=False)]
+        calls = [call for _, made in sides for call in made]
+        target, sums = self._direct_target(store, node, product)
+        if target is None:
+            count = 4 * m * n
+            place, step = self._place(self._scratch(count)), 4 * n
+        else:
+            place, step = target
+        (left, _), (right, _) = sides
+        k = product.left.shape[1]
+        scratch = self._scratch(scratch_bytes(m, n, k))
+        words = (m, n, k, int(sums), 0, 0, *left.steps, 0, *right.steps, 0, step)
+        where = (
+            (4, scratch), (5, self.places[left.operand]), (8, self.places[right.operand]),
+            (11, self.places[place]),
+        )  # fmt: skip
+        code = ProductCode(_side_code(left), _side_code(right))
+        calls.append(HostCall(code, words, where))
+        if target is None:
+            result = LoadTerm((m, n), product.dtype, place, (step, 4))
+            calls.append(self._nest_call([(store, _replaced(node, product, result))]))
+        return calls
+
+    def _side(self, node: ArrayTerm, *, turned: bool) -> tuple[Slot, list[HostCall]]:
+        """An operand of a product, [k, columns], as steps; packed first where it is not affine."""
+        shape = tuple(reversed(node.shape)) if turned else node.shape
+        matrix = TracedArray(node).T.term if turned else node
+        dtype = np.dtype(np.float32)
+        inside = self._scratch_store(Destination(0, shape, (), dtype))
+        nest = build_nest([(inside, matrix)])
+        value = nest.stores[0][1]
+        if value[0] == "cast" and value[3][0] == "load":
+            value = value[3]
+        extents = nest.outer
+        if value[0] == "load" and len(extents) == sum(extent > 1 for extent in shape):
+            slot = nest.slots[value[1]]
+            steps = iter(slot.steps)
+            found = tuple(next(steps) if extent > 1 else 0 for extent in shape)
+            return Slot(slot.operand, slot.dtype, found), []
+        return Slot(inside.operand, "float32", inside.steps), [self._nest_call([(inside, matrix)])]
+
+    def _direct_target(
+        self, store: Destination, node: ArrayTerm, product: ProductTerm
+    ) -> tuple[tuple[int, int] | None, bool]:
+        """(operand and step of rows) of a destination that holds sums as they are; or None."""
+        sums = False
+        if node is not product:
+            match node:
+                case UfuncTerm(function="add", arguments=(LoadTerm() as before, last)) if (
+                    last is product
+                ):
+                    same = (before.operand, before.steps) == (store.operand, store.steps)
+                    sums = same and before.dtype == store.dtype
+                case _:
+                    pass
+            if not sums:
+                return None, False
+        if store.dtype != np.float32:
+            return None, False
+        inside = LoadTerm(store.shape, store.dtype, store.operand, store.steps)
+        flat = TracedArray(inside).reshape(product.shape).term
+        nest = build_nest([(Destination(0, product.shape, (0, 0), store.dtype), flat)])
+        slot = nest.slots[nest.stores[0][1][1]]
+        if len(nest.outer) != sum(extent > 1 for extent in product.shape):
+            return None, False
+        steps = iter(slot.steps)
+        rows, columns = (next(steps) if extent > 1 else 4 for extent in product.shape)
+        return ((store.operand, rows), sums) if columns == 4 else (None, False)
+
+
+def _stored(value: Any, store: Destination, pattern: Pattern | None) -> ArrayTerm:
+    """A result in the dtype of where it goes, as the executor stores it."""
+    if pattern is None:
+        dtype = from_numpy(store.dtype)
+    else:
+        dtype = pattern.dtype
+        if not isinstance(value, TracedArray | np.ndarray):
+            value = np.asarray(fill_value(value, dtype), storage_dtype(dtype))
+            return ConstantTerm((), value.dtype, value[()])
+    if not isinstance(value, TracedArray):
+        raise NotTraceable("a result that does not depend on operands")
+    narrowed: Any = narrow(value, dtype)  # type: ignore[arg-type]
+    node: ArrayTerm = narrowed.term
+    if node.dtype == np.bool_ and store.dtype == np.uint8:
+        node = CastTerm(node.shape, store.dtype, node)
+    if node.dtype != store.dtype:
+        raise NotTraceable(f"{node.dtype} stored as {store.dtype}")
+    return node
+
+
+def _load(store: Destination) -> LoadTerm:
+    return LoadTerm(store.shape, store.dtype, store.operand, store.steps)
+
+
+def _row_major(shape: Shape, width: int) -> Shape:
+    return tuple(width * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _product_in(node: ArrayTerm) -> ProductTerm | None:
+    """The one product that an expression has, or None."""
+    if isinstance(node, ProductTerm):
+        return node
+    inside = [*getattr(node, "arguments", ()), getattr(node, "argument", None)]
+    found = [each for part in inside if part is not None and (each := _product_in(part))]
+    if len(set(map(id, found))) > 1:
+        raise NotTraceable("several products")
+    return found[0] if found else None
+
+
+def _replaced(node: ArrayTerm, product: ProductTerm, result: ArrayTerm) -> ArrayTerm:
+    """The expression with a product's result in its place."""
+    if node is product:
+        return result
+    match node:
+        case UfuncTerm(shape, dtype, function, arguments):
+            parts = tuple(_replaced(each, product, result) for each in arguments)
+            return UfuncTerm(shape, dtype, function, parts)
+        case CastTerm(shape, dtype, argument):
+            return CastTerm(shape, dtype, _replaced(argument, product, result))
+    if _product_in(node) is not None:
+        raise NotTraceable(f"{type(node).__name__} of a product")
+    return node
+
+
+def _side_code(slot: Slot) -> tuple[str, bool]:
+    return slot.dtype, slot.steps[-1] == item_bytes(slot.dtype)
+
+
+def refusal(lowered: Lowered) -> str:
+    """Why some of the calls have no machine code; "" where all have."""
+    library = host_library()
+    return next((found for call in lowered.calls if (found := library.refusal(call.code))), "")

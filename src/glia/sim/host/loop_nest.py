@@ -1,0 +1,281 @@
+"""Loop nests of traced expressions: which element of which operand each scalar value comes from.
+
+A traced array is read at an index: for every axis the loop variables, outermost first, whose
+mixed-radix number is the position on it. Changes of shape regroup variables, so that every load has
+a step in bytes for each variable and nothing is copied on the way. Where an axis would need a part
+of a variable, the variable is split and the nest built again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glia.sim.host.traced import (
+    ArrayTerm,
+    CastTerm,
+    ConstantTerm,
+    LoadTerm,
+    NotTraceable,
+    ProductTerm,
+    ReduceTerm,
+    ReshapeTerm,
+    Shape,
+    TransposeTerm,
+    UfuncTerm,
+)
+
+Index = tuple[tuple[int, ...], ...]  # for each axis its loop variables, outermost first
+Scalar = tuple[Any, ...]  # of what one iteration computes; hashable, equal where it is the same
+
+
+@dataclass(frozen=True)
+class Destination:
+    """An operand to be written: its shape and steps in bytes, as the pattern says, and dtype."""
+
+    operand: int
+    shape: Shape
+    steps: Shape
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What is read or written along the loops: an operand's dtype, and steps for each variable."""
+
+    operand: int
+    dtype: str
+    steps: Shape
+
+
+@dataclass(frozen=True)
+class NestReduction:
+    """A sum over the inner variables, by a ufunc's name, of a value of this dtype."""
+
+    function: str
+    dtype: str
+    value: Scalar
+
+
+@dataclass(frozen=True)
+class LoopNest:
+    """Loops over `outer`; in each, over `inner`, stores and reductions; then `results`.
+
+    `slots` have a step for every variable, outer ones first. `stores` and `results` are pairs of a
+    slot's number and a value, which names slots and reductions by number.
+    """
+
+    outer: Shape
+    inner: Shape
+    slots: tuple[Slot, ...]
+    stores: tuple[tuple[int, Scalar], ...]
+    reductions: tuple[NestReduction, ...]
+    results: tuple[tuple[int, Scalar], ...]
+
+
+class _Split(Exception):
+    """A variable has to become two; the inner one of this extent."""
+
+    def __init__(self, variable: int, extent: int) -> None:
+        self.variable, self.extent = variable, extent
+
+
+def build_nest(writes: Sequence[tuple[Destination, ArrayTerm]]) -> LoopNest:
+    """One nest for everything that an instruction writes; NotTraceable where there is none."""
+    folds = [reduction for _, node in writes for reduction in _reductions_of(node)]
+    inner = [_folded_extents(fold) for fold in folds]
+    if any(extents != inner[0] for extents in inner):
+        raise NotTraceable("reductions over different extents")
+    columns = [store.shape for store, node in writes if any(_reductions_of(node))]
+    outer = [n for n in (columns[0] if columns else writes[0][0].shape) if n > 1]
+    reduced = [n for n in inner[0] if n > 1] or [1] if inner else []
+    for _ in range(64):
+        try:
+            return _Builder(outer, reduced).build(writes)
+        except _Split as split:
+            extents, at = outer, split.variable
+            if at >= len(outer):
+                extents, at = reduced, at - len(outer)
+            extents[at : at + 1] = [extents[at] // split.extent, split.extent]
+    raise NotTraceable("shapes that do not divide each other")
+
+
+def _reductions_of(node: ArrayTerm) -> list[ReduceTerm]:
+    match node:
+        case ReduceTerm(argument=argument):
+            if _reductions_of(argument):
+                raise NotTraceable("a reduction of reductions")
+            return [node]
+        case UfuncTerm(arguments=arguments):
+            return [each for argument in arguments for each in _reductions_of(argument)]
+        case (
+            CastTerm(argument=argument)
+            | ReshapeTerm(argument=argument)
+            | TransposeTerm(argument=argument)
+        ):
+            return _reductions_of(argument)
+        case ProductTerm():
+            raise NotTraceable("a matrix product inside an expression")
+    return []
+
+
+def _folded_extents(fold: ReduceTerm) -> tuple[int, ...]:
+    return tuple(fold.argument.shape[axis] for axis in fold.axes)
+
+
+class _Builder:
+    def __init__(self, outer: Sequence[int], inner: Sequence[int]) -> None:
+        self.outer, self.inner = tuple(outer), tuple(inner)
+        self.extents = (*self.outer, *self.inner)
+        self.slots: dict[Slot, int] = {}
+        self.reductions: dict[NestReduction, int] = {}
+        self._values: dict[tuple[int, Index], Scalar] = {}
+
+    def build(self, writes: Sequence[tuple[Destination, ArrayTerm]]) -> LoopNest:
+        stores: list[tuple[int, Scalar]] = []
+        results: list[tuple[int, Scalar]] = []
+        outer = tuple(range(len(self.outer)))
+        every = tuple(range(len(self.extents)))
+        for store, node in writes:
+            is_result = bool(self.inner) and math.prod(store.shape) == math.prod(self.outer)
+            index = self._grouped(outer if is_result else every, store.shape)
+            variables = outer if is_result else every
+            is_uniform = math.prod(node.shape) == 1
+            at = ((),) * len(node.shape) if is_uniform else self._grouped(variables, node.shape)
+            value = self._at(node, at)
+            slot = self._slot(store.operand, store.dtype, store.shape, store.steps, index)
+            (results if is_result else stores).append((slot, value))
+        found = tuple(self.reductions)
+        return LoopNest(
+            self.outer, self.inner, tuple(self.slots), tuple(stores), found, tuple(results)
+        )
+
+    def _grouped(self, variables: Sequence[int], shape: Shape) -> Index:
+        """Variables, outermost first, as an index of an array with as many elements."""
+        left = [v for v in variables if self.extents[v] != 1]
+        index = []
+        for extent in reversed(shape):
+            group: list[int] = []
+            while extent > 1:
+                if not left:
+                    raise NotTraceable("a result with more elements than what is written")
+                have = self.extents[left[-1]]
+                if extent % have:
+                    if have % extent:
+                        common = math.gcd(have, extent)
+                        if common == 1:
+                            raise NotTraceable("shapes that do not divide each other")
+                        raise _Split(left[-1], common)
+                    raise _Split(left[-1], extent)
+                group.insert(0, left.pop())
+                extent //= have
+            index.append(tuple(group))
+        if left:
+            raise NotTraceable("a result with fewer elements than what is written")
+        return tuple(reversed(index))
+
+    def _at(self, node: ArrayTerm, index: Index) -> Scalar:
+        key = (id(node), index)
+        if key not in self._values:
+            self._values[key] = self._value(node, index)
+        return self._values[key]
+
+    def _value(self, node: ArrayTerm, index: Index) -> Scalar:
+        match node:
+            case LoadTerm(operand=operand, steps=steps):
+                return "load", self._slot(operand, node.dtype, node.shape, steps, index)
+            case ConstantTerm(value=value):
+                return "constant", node.dtype.name, np.asarray(value, node.dtype).tobytes()
+            case UfuncTerm(function=function, arguments=arguments):
+                values = tuple(self._at(each, self._broadcast(each, index)) for each in arguments)
+                return "apply", function, node.dtype.name, *values
+            case CastTerm(argument=argument):
+                return "cast", argument.dtype.name, node.dtype.name, self._at(argument, index)
+            case ReshapeTerm(argument=argument):
+                flat = [variable for group in index for variable in group]
+                return self._at(argument, self._grouped(flat, argument.shape))
+            case TransposeTerm(argument=argument, axes=axes):
+                turned = dict(zip(axes, index, strict=True))
+                return self._at(argument, tuple(turned[i] for i in range(len(axes))))
+            case ReduceTerm():
+                return "reduced", self._reduction(node, index)
+        raise NotTraceable(type(node).__name__)
+
+    def _broadcast(self, argument: ArrayTerm, index: Index) -> Index:
+        """The index of an argument with fewer axes, or with extents of 1."""
+        own = index[len(index) - len(argument.shape) :]
+        return tuple(() if n == 1 else g for g, n in zip(own, argument.shape, strict=True))
+
+    def _reduction(self, node: ReduceTerm, index: Index) -> int:
+        inner = tuple(range(len(self.outer), len(self.extents)))
+        if any(variable in inner for group in index for variable in group):
+            raise NotTraceable("a reduction that is needed for every element")
+        folded = iter(self._grouped(inner, _folded_extents(node)))
+        kept = iter(index)
+        axes = range(len(node.argument.shape))
+        full = tuple(next(folded) if axis in node.axes else next(kept) for axis in axes)
+        value = self._at(node.argument, full)
+        reduction = NestReduction(node.function, node.dtype.name, value)
+        return self.reductions.setdefault(reduction, len(self.reductions))
+
+    def _slot(
+        self, operand: int, dtype: np.dtype[Any], shape: Shape, steps: Shape, index: Index
+    ) -> int:
+        each = [0] * len(self.extents)
+        for group, step in zip(index, steps, strict=True):
+            for variable in reversed(group):
+                each[variable] = step
+                step *= self.extents[variable]
+        slot = Slot(operand, dtype.name, tuple(each))
+        return self.slots.setdefault(slot, len(self.slots))
+
+
+def simplified(nest: LoopNest) -> LoopNest:
+    """The nest without variables of one iteration, neighbours that step evenly made one.
+
+    Without reductions the last loop is the inner one.
+    """
+    has_inner = bool(nest.reductions)
+    split = len(nest.outer) if has_inner else len(nest.outer) + len(nest.inner)
+    extents = (*nest.outer, *nest.inner)
+    columns = [
+        (extent, tuple(slot.steps[v] for slot in nest.slots)) for v, extent in enumerate(extents)
+    ]
+    outer, inner = _merged(columns[:split]), _merged(columns[split:])
+    if not has_inner:
+        outer, inner = outer[:-1], outer[-1:]
+    if not inner:
+        inner = [(1, (0,) * len(nest.slots))]
+    variables = [*outer, *inner]
+    slots = tuple(
+        Slot(slot.operand, slot.dtype, tuple(steps[number] for _, steps in variables))
+        for number, slot in enumerate(nest.slots)
+    )
+    return LoopNest(
+        tuple(e for e, _ in outer), tuple(e for e, _ in inner), slots, nest.stores,
+        nest.reductions, nest.results,
+    )  # fmt: skip
+
+
+def _merged(columns: Sequence[tuple[int, Shape]]) -> list[tuple[int, Shape]]:
+    joined: list[tuple[int, Shape]] = []
+    for extent, steps in columns:
+        if extent == 1:
+            continue
+        if joined and joined[-1][1] == tuple(step * extent for step in steps):
+            joined[-1] = joined[-1][0] * extent, steps
+        else:
+            joined.append((extent, steps))
+    return joined
+
+
+def walk_scalar(value: Scalar, visit: Callable[[Scalar], None]) -> None:
+    """Call `visit` for every value inside one, arguments first."""
+    for part in value:
+        if isinstance(part, tuple):
+            walk_scalar(part, visit)
+    visit(value)

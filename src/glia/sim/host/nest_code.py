@@ -1,0 +1,314 @@
+"""Machine code for nests: loops over operands with run-time extents and steps.
+
+Code depends on what is computed, on dtypes, the number of loops and how each operand steps in the
+innermost one (by its own width, not at all, or otherwise); extents, addresses and steps are its
+arguments. So instructions of many shapes share it. The innermost loop computes whole vectors and
+then the rest one by one, with the same instructions, so that no lane's result depends on its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from glia.sim.host.functions import IDENTITIES, apply
+from glia.sim.host.loop_nest import LoopNest, NestReduction, Scalar
+from glia.sim.host.loops import BYTES, counted_loop, pointer, word_at
+from glia.sim.host.scalar_code import (
+    WORD,
+    Lanes,
+    NotLowered,
+    Value,
+    is_float,
+    item_bytes,
+    memory_type,
+    register_type,
+)
+
+VECTOR = 16  # lanes; several registers of most hosts, so that long latencies overlap
+
+
+@dataclass(frozen=True)
+class NestCode:
+    """All that the code of a nest depends on; equal keys share code."""
+
+    loops: tuple[int, int]  # outer, inner
+    slots: tuple[tuple[str, str], ...]  # (dtype, how it steps in the innermost loop)
+    stores: tuple[tuple[int, Scalar], ...]
+    reductions: tuple[NestReduction, ...]
+    results: tuple[tuple[int, Scalar], ...]
+
+    @property
+    def name(self) -> str:
+        """A name of the function, the same in every process."""
+        return "nest_" + hashlib.sha256(repr(self).encode()).hexdigest()[:24]
+
+    def write(self, module: Any) -> None:
+        """Add the function to a module; NotLowered where something has no code."""
+        _NestWriter(self, module).write()
+
+
+def nest_code(nest: LoopNest) -> NestCode:
+    """The code that runs a simplified nest."""
+    slots = tuple((slot.dtype, _stepping(slot.dtype, slot.steps[-1])) for slot in nest.slots)
+    loops = (len(nest.outer), len(nest.inner))
+    return NestCode(loops, slots, nest.stores, nest.reductions, nest.results)
+
+
+def _stepping(dtype: str, step: int) -> str:
+    if step == 0:
+        return "none"
+    return "unit" if step == item_bytes(dtype) else "any"
+
+
+class _NestWriter:
+    """Writes the function of one nest: `void name(words)`.
+
+    The words are the extents of all loops, then for each slot its address and its steps.
+    """
+
+    def __init__(self, code: NestCode, module: Any) -> None:
+        self.code, self.module = code, module
+        kind = ir.FunctionType(WORD, [BYTES])
+        self.function = ir.Function(module, kind, code.name)
+        self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.count = sum(code.loops)
+        self.extents = [self._word(i) for i in range(self.count)]
+        each = 1 + self.count
+        starts = [self.count + each * number for number in range(len(code.slots))]
+        self.addresses = [self._word(start) for start in starts]
+        self.steps = [[self._word(start + 1 + v) for v in range(self.count)] for start in starts]
+        self.sums: list[tuple[Value, Value]] = []  # per reduction: places of vector and single sum
+
+    def write(self) -> None:
+        for reduction in self.code.reductions:
+            kinds = [register_type(reduction.dtype)]
+            kinds.append(ir.VectorType(kinds[0], VECTOR))
+            self.sums.append((self.builder.alloca(kinds[1]), self.builder.alloca(kinds[0])))
+        self._outer_loops(0, self.addresses)
+        self.builder.ret(WORD(0))
+
+    def _word(self, number: int) -> Value:
+        return word_at(self.builder, self.function.args[0], number)
+
+    def _outer_loops(self, depth: int, addresses: Sequence[Value]) -> None:
+        if depth < self.code.loops[0]:
+            self._loop_over(depth, addresses, self._outer_loops)
+            return
+        if self.code.reductions:
+            self._start_sums()
+        self._inner_loops(depth, addresses)
+        if self.code.results:
+            self._store_results(addresses)
+
+    def _inner_loops(self, depth: int, addresses: Sequence[Value]) -> None:
+        if depth < self.count - 1:
+            self._loop_over(depth, addresses, self._inner_loops)
+            return
+        fixed = {
+            number: self.builder.load(
+                pointer(self.builder, addresses[number]), typ=memory_type(dtype), align=1
+            )
+            for number, (dtype, stepping) in enumerate(self.code.slots)
+            if stepping == "none" and number in self._inner_loads()
+        }
+        builder, extent = self.builder, self.extents[-1]
+        whole = builder.and_(extent, WORD(-VECTOR))
+        counted_loop(
+            builder, WORD(0), whole, VECTOR, lambda i: self._iteration(i, VECTOR, addresses, fixed)
+        )
+        counted_loop(builder, whole, extent, 1, lambda i: self._iteration(i, 1, addresses, fixed))
+
+    def _loop_over(
+        self, depth: int, addresses: Sequence[Value], body: Callable[[int, list[Value]], None]
+    ) -> None:
+        def iteration(i: Value) -> None:
+            moved = [
+                self.builder.add(address, self.builder.mul(i, steps[depth]))
+                for address, steps in zip(addresses, self.steps, strict=True)
+            ]
+            body(depth + 1, moved)
+
+        counted_loop(self.builder, WORD(0), self.extents[depth], 1, iteration)
+
+    def _inner_loads(self) -> set[int]:
+        values = [value for _, value in self.code.stores]
+        values += [reduction.value for reduction in self.code.reductions]
+        return set().union(*map(_loaded, values))
+
+    def _iteration(
+        self, i: Value, count: int, addresses: Sequence[Value], fixed: dict[int, Value]
+    ) -> None:
+        lanes = Lanes(self.builder, count)
+        values: dict[Scalar, tuple[Value, str]] = {}
+
+        def load(number: int) -> Value:
+            if number in fixed:
+                return _from_memory(lanes, self._dtype(number), lanes.splat(fixed[number]))
+            place = self._places(lanes, number, addresses[number], i)
+            return _from_memory(lanes, self._dtype(number), self._load(lanes, number, place))
+
+        stored = [
+            (n, _in_memory(lanes, self._dtype(n), self._value(lanes, value, values, load)))
+            for n, value in self.code.stores
+        ]
+        for number, value in stored:
+            self._store(lanes, number, self._places(lanes, number, addresses[number], i), value)
+        for reduction, places in zip(self.code.reductions, self.sums, strict=True):
+            place = places[0] if count > 1 else places[1]
+            value = self._value(lanes, reduction.value, values, load)
+            kind = lanes.of(register_type(reduction.dtype))
+            before = self.builder.load(place, typ=kind)
+            after = apply(lanes, reduction.function, reduction.dtype, (before, value))
+            self.builder.store(after, place)
+
+    def _dtype(self, number: int) -> str:
+        return self.code.slots[number][0]
+
+    def _places(self, lanes: Lanes, number: int, address: Value, i: Value) -> list[Value]:
+        """The address of the first lane, or of each where they do not follow each other."""
+        dtype, stepping = self.code.slots[number]
+        builder = self.builder
+        step = WORD(item_bytes(dtype)) if stepping == "unit" else self.steps[number][-1]
+        first = builder.add(address, builder.mul(i, step))
+        if stepping == "unit" or lanes.count == 1:
+            return [pointer(builder, first)]
+        steps = [builder.mul(step, WORD(lane)) for lane in range(lanes.count)]
+        return [pointer(builder, builder.add(first, each)) for each in steps]
+
+    def _load(self, lanes: Lanes, number: int, places: list[Value]) -> Value:
+        kind = memory_type(self._dtype(number))
+        if len(places) == 1:
+            return self.builder.load(places[0], typ=lanes.of(kind), align=1)
+        vector = ir.Constant(ir.VectorType(kind, lanes.count), ir.Undefined)
+        for lane, place in enumerate(places):
+            one = self.builder.load(place, typ=kind, align=1)
+            vector = self.builder.insert_element(vector, one, ir.IntType(32)(lane))
+        return vector
+
+    def _store(self, lanes: Lanes, number: int, places: list[Value], value: Value) -> None:
+        if len(places) == 1:
+            self.builder.store(value, places[0], align=1)
+            return
+        for lane, place in enumerate(places):
+            one = self.builder.extract_element(value, ir.IntType(32)(lane))
+            self.builder.store(one, place, align=1)
+
+    def _value(
+        self,
+        lanes: Lanes,
+        value: Scalar,
+        known: dict[Scalar, tuple[Value, str]],
+        load: Callable[[int], Value],
+    ) -> Value:
+        return self._typed(lanes, value, known, load)[0]
+
+    def _typed(
+        self,
+        lanes: Lanes,
+        value: Scalar,
+        known: dict[Scalar, tuple[Value, str]],
+        load: Callable[[int], Value],
+    ) -> tuple[Value, str]:
+        """The value and its dtype, computed once where it is used several times."""
+        if value in known:
+            return known[value]
+        match value:
+            case ("load", number):
+                found = load(number), self._dtype(number)
+            case ("constant", dtype, data):
+                found = lanes.literal(dtype, data), dtype
+            case ("cast", source, target, argument):
+                wide = self._value(lanes, argument, known, load)
+                found = lanes.cast(source, target, wide), target
+            case ("reduced", number):
+                found = self._reduced(number), self.code.reductions[number].dtype
+            case ("apply", function, dtype, *arguments):
+                typed = [self._typed(lanes, each, known, load) for each in arguments]
+                given = [each for each, _ in typed]
+                found = apply(lanes, function, typed[-1][1], given), dtype
+            case _:
+                raise NotLowered(str(value[0]))
+        known[value] = found
+        return found
+
+    def _start_sums(self) -> None:
+        for reduction, places in zip(self.code.reductions, self.sums, strict=True):
+            for count, place in zip((VECTOR, 1), places, strict=True):
+                lanes = Lanes(self.builder, count)
+                start = lanes.constant(reduction.dtype, identity(reduction))
+                self.builder.store(start, place)
+
+    def _reduced(self, number: int) -> Value:
+        """The sum over all lanes, halves onto each other, and over the rest."""
+        reduction, (place, single) = self.code.reductions[number], self.sums[number]
+        builder, kind = self.builder, register_type(reduction.dtype)
+        vector = builder.load(place, typ=ir.VectorType(kind, VECTOR))
+        count = VECTOR
+        while count > 1:
+            count //= 2
+            halves = [_lanes_of(builder, vector, first, count) for first in (0, count)]
+            vector = apply(Lanes(builder, count), reduction.function, reduction.dtype, halves)
+        rest = builder.load(single, typ=kind)
+        return apply(Lanes(builder, 1), reduction.function, reduction.dtype, (vector, rest))
+
+    def _store_results(self, addresses: Sequence[Value]) -> None:
+        lanes = Lanes(self.builder, 1)
+        values: dict[Scalar, tuple[Value, str]] = {}
+
+        def load(number: int) -> Value:
+            dtype = self._dtype(number)
+            place = pointer(self.builder, addresses[number])
+            one = self.builder.load(place, typ=memory_type(dtype), align=1)
+            return _from_memory(lanes, dtype, one)
+
+        stored = [
+            (n, _in_memory(lanes, self._dtype(n), self._value(lanes, value, values, load)))
+            for n, value in self.code.results
+        ]
+        for number, value in stored:
+            place = pointer(self.builder, addresses[number])
+            self.builder.store(value, place, align=1)
+
+
+def identity(reduction: NestReduction) -> Any:
+    """What a reduction starts with; NotLowered for a function without an identity."""
+    if reduction.function not in IDENTITIES:
+        raise NotLowered(f"a reduction by {reduction.function}")
+    start = IDENTITIES[reduction.function]
+    if not isinstance(start, str):
+        return start
+    sign = 1 if start == "greatest" else -1
+    if is_float(reduction.dtype):
+        return sign * float("inf")
+    limits = np.iinfo(reduction.dtype)
+    return limits.max if sign > 0 else limits.min
+
+
+def _lanes_of(builder: Any, vector: Value, first: int, count: int) -> Value:
+    if count == 1:
+        return builder.extract_element(vector, ir.IntType(32)(first))
+    lanes = [ir.IntType(32)(first + lane) for lane in range(count)]
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), count), lanes)
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+
+def _from_memory(lanes: Lanes, dtype: str, value: Value) -> Value:
+    if dtype != "bool":
+        return value
+    return lanes.builder.icmp_unsigned("!=", value, lanes.constant("uint8", 0))
+
+
+def _in_memory(lanes: Lanes, dtype: str, value: Value) -> Value:
+    return lanes.builder.zext(value, lanes.of(ir.IntType(8))) if dtype == "bool" else value
+
+
+def _loaded(value: Scalar) -> set[int]:
+    if value[0] == "load":
+        return {value[1]}
+    return set().union(*(_loaded(part) for part in value if isinstance(part, tuple)), set())

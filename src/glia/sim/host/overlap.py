@@ -1,0 +1,75 @@
+"""Whether what an instruction writes may overlap what it reads, other than element by element."""
+
+from __future__ import annotations
+
+from glia.isa.kit import Instr
+from glia.isa.operand import Memory, Pattern, reach
+from glia.machine.ir import Program
+from glia.sim.memory import Memories
+
+
+def must_stage(instr: Instr, memories: Memories, program: Program) -> bool:
+    """Whether results have to wait until all operands are read."""
+    writes = list(instr.written_patterns())
+    reads = list(instr.read_patterns())
+    by_element = instr.arrives == "elementwise"
+
+    def conflict(written: Pattern, other: Pattern) -> bool:
+        if written.memory is not other.memory:
+            return False
+        if by_element and _elements(written) == _elements(other):
+            return False
+        return _may_meet(written, other, memories, program)
+
+    for number, written in enumerate(writes):
+        if any(conflict(written, other) for other in (*reads, *writes[number + 1 :])):
+            return True
+    return False
+
+
+def _may_meet(written: Pattern, read: Pattern, memories: Memories, program: Program) -> bool:
+    if memories.region(written.tile).buffer is not memories.region(read.tile).buffer:
+        return False
+    return _overlap(written, read, program)
+
+
+def _elements(pattern: Pattern) -> tuple[object, ...]:
+    """What is equal of patterns that name the same elements in the same order."""
+    dims = tuple((step, count) for step, count in pattern.dims if count > 1)
+    return pattern.tile.name, pattern.dtype, dims, pattern.offset, pattern.partition
+
+
+def _overlap(one: Pattern, other: Pattern, program: Program) -> bool:
+    """Whether two patterns of a memory may touch a byte in common."""
+    spans = []
+    for pattern in (one, other):
+        address = program.addresses.get(pattern.tile.name, 0)
+        free = pattern.dims if pattern.memory is Memory.HBM else pattern.dims[1:]
+        low, high = reach(free)
+        width = pattern.dtype.bytes
+        spans.append((address + low * width, address + (high + 1) * width, pattern.offset * width))
+    (low, high, at), (other_low, other_high, other_at) = spans
+    between = at - other_at
+    if between.is_constant:
+        distance = between.constant
+        if low + distance >= other_high or other_low >= high + distance:
+            return False
+    elif one.tile.name != other.tile.name and not _tiles_meet(one, other, program):
+        return False
+    if one.memory is Memory.HBM:
+        return True
+    between = one.partition - other.partition
+    if not between.is_constant:
+        return True
+    first, last = reach(one.dims[:1])
+    other_first, other_last = reach(other.dims[:1])
+    distance = between.constant
+    return first + distance <= other_last and other_first <= last + distance
+
+
+def _tiles_meet(one: Pattern, other: Pattern, program: Program) -> bool:
+    starts = [program.addresses.get(p.tile.name, 0) for p in (one, other)]
+    sizes = [
+        p.tile.bytes if p.memory is Memory.HBM else p.tile.bytes_per_partition for p in (one, other)
+    ]
+    return starts[0] < starts[1] + sizes[1] and starts[1] < starts[0] + sizes[0]

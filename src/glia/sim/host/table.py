@@ -1,0 +1,325 @@
+"""A program as a table: operations for `steps.run`, words of calls, what has no machine code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from glia.arch import Arch
+from glia.base.affine import Affine
+from glia.isa.kit import Instr, register_variable
+from glia.isa.operand import Memory, Pattern, Tile, reach
+from glia.machine.ir import Block, Branch, Loop, Statement, While, walk
+from glia.sim.host.instruction_classes import (
+    Lowered,
+    OperandPlace,
+    Operands,
+    class_key,
+    lower,
+    refusal,
+)
+from glia.sim.host.library import host_library
+from glia.sim.host.overlap import must_stage
+from glia.sim.host.scalar_code import NotLowered
+from glia.sim.host.steps import Op
+from glia.sim.host.traced import NotTraceable
+from glia.sim.memory import Region
+from glia.sim.run import Executor, immediate_operand
+from glia.sim.watchdog import fewest_executions
+
+ANYTHING = (-(2**61), 2**61)  # limits of an expression that needs none
+
+
+@dataclass(frozen=True)
+class Variants:
+    """The calls of an instruction, by whether it adds to what its destination holds.
+
+    None is the key where that does not vary.
+    """
+
+    calls: dict[bool | None, Lowered]
+    condition: Affine | None = None
+
+
+@dataclass
+class Table:
+    """A program that can run, and the places in it that each run sets."""
+
+    code: list[int] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
+    variables: dict[str, int] = field(default_factory=dict)
+    tiles: list[Tile] = field(default_factory=list)  # by number of base
+    fixed: list[tuple[int, int, int]] = field(default_factory=list)  # word, base, bytes
+    scratch_words: list[tuple[int, int]] = field(default_factory=list)  # word, bytes
+    call_words: list[tuple[int, int]] = field(default_factory=list)  # place in code, word
+    instructions: list[Instr] = field(default_factory=list)
+    loops: list[While] = field(default_factory=list)
+    numbers: list[Any] = field(default_factory=list)  # immediates, kept where words point
+    scratch: int = 0
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)  # (mnemonic, why) in Python
+    native: Counter[str] = field(default_factory=Counter)
+    in_python: list[Instr] = field(default_factory=list)
+
+
+_CLASSES: dict[tuple[Any, ...], Lowered | str] = {}
+
+
+class TableBuilder:
+    """Decodes a program once; machine code is compiled for all its classes together."""
+
+    def __init__(self, executor: Executor, arch: Arch) -> None:
+        self.executor, self.program, self.arch = executor, executor.program, arch
+        self.table = Table()
+        self._numbers: dict[int, int] = {}
+        self._bases: dict[str, int] = {}
+        self._variants: dict[int, Variants | str] = {}
+        self._follows_sums = any(
+            getattr(i, name) is None for i in walk(self.program.body) for name in i.sums.values()
+        )
+
+    def build(self) -> Table:
+        """The table of the program."""
+        for instr in walk(self.program.body):
+            if id(instr) not in self._variants:
+                self._variants[id(instr)] = self._lowered(instr)
+        found = [each for each in self._variants.values() if isinstance(each, Variants)]
+        calls = [call for each in found for made in each.calls.values() for call in made.calls]
+        host_library().load(call.code for call in calls)
+        self._block(self.program.body)
+        self.table.code += [Op.END]
+        return self.table
+
+    def _lowered(self, instr: Instr) -> Variants | str:
+        """The calls of an instruction, or why its meaning runs in Python."""
+        if self._follows_sums and any(p.memory is Memory.PSUM for p in instr.written_patterns()):
+            return "PSUM of a program whose sums only a run tells apart"
+        if instr.index_checks():
+            return "it reports indices"
+        condition, choices = _condition(instr)
+        operands = self._operands(instr)
+        calls = {}
+        for sums in choices:
+            is_staged = must_stage(instr, self.executor.memories, self.program)
+            made = _class_calls(instr, self.arch, operands, sums, is_staged)
+            if isinstance(made, str):
+                return made
+            calls[sums] = made
+        return Variants(calls, condition)
+
+    def _operands(self, instr: Instr) -> Operands:
+        pitches = {
+            name: self._region(pattern.tile).pitch
+            for name, _, pattern in instr.operands()
+            if name not in instr.hints and pattern.memory is not Memory.HBM
+        }
+        return Operands(tuple(pitches.items()))
+
+    def _region(self, tile: Tile) -> Region:
+        return self.executor.memories.region(tile)
+
+    def _block(self, body: Block) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, statement: Statement) -> None:
+        code = self.table.code
+        if isinstance(statement, Loop):
+            variable = self._variable(statement.variable)
+            code += [Op.LOOP, variable, statement.trips, 0]
+            end = len(code) - 1
+            self._block(statement.body)
+            code += [Op.NEXT, variable, statement.trips, end + 1]
+            code[end] = len(code)
+        elif isinstance(statement, While):
+            self._while(statement)
+        elif isinstance(statement, Branch):
+            self._branch(statement)
+        else:
+            self._instruction(statement)
+
+    def _while(self, loop: While) -> None:
+        table, code = self.table, self.table.code
+        number = len(table.loops)
+        table.loops.append(loop)
+        most = self.executor.policy.most_iterations
+        executions = fewest_executions((*loop.condition, *loop.body))
+        code += [Op.CLEAR, number]
+        start = len(code)
+        self._block(loop.condition)
+        variable = self._variable(register_variable(loop.register))
+        code += [Op.WHILE, variable, 0, number, most, executions]
+        end = len(code) - 4
+        self._block(loop.body)
+        code += [Op.JUMP, start]
+        code[end] = len(code)
+
+    def _branch(self, branch: Branch) -> None:
+        code = self.table.code
+        variable = self._variable(register_variable(branch.register))
+        code += [Op.BRANCH, variable, len(branch.arms), *(0 for _ in branch.arms)]
+        starts = len(code) - len(branch.arms)
+        ends = []
+        for number, arm in enumerate(branch.arms):
+            code[starts + number] = len(code)
+            self._block(arm)
+            code += [Op.JUMP, 0]
+            ends.append(len(code) - 1)
+        for end in ends:
+            code[end] = len(code)
+
+    def _variable(self, name: str) -> int:
+        return self.table.variables.setdefault(name, len(self.table.variables))
+
+    def _instruction(self, instr: Instr) -> None:
+        table, code = self.table, self.table.code
+        number = self._numbers.setdefault(id(instr), len(table.instructions))
+        if number == len(table.instructions):
+            table.instructions.append(instr)
+        found = self._variants[id(instr)]
+        if isinstance(found, str) or not self._is_in_range(instr):
+            why = found if isinstance(found, str) else "an access outside its tile"
+            table.reasons[instr.mnemonic(), why] += 1
+            table.in_python.append(instr)
+            code += [Op.PYTHON, number]
+            return
+        table.native[instr.mnemonic()] += 1
+        ends: list[int] = []
+        if found.condition is None:
+            for lowered in found.calls.values():
+                self._calls(instr, number, lowered, ends)
+        else:
+            code += [Op.UNLESS, 0, number, 0, *ANYTHING, *self._terms(found.condition)]
+            target, end = (len(code) - 8 - 2 * len(found.condition.terms) + i for i in (1, 3))
+            ends.append(end)
+            self._calls(instr, number, found.calls[True], ends)
+            code += [Op.JUMP, 0]
+            ends.append(len(code) - 1)
+            code[target] = len(code)
+            self._calls(instr, number, found.calls[False], ends)
+        for end in ends:
+            code[end] = len(code)
+
+    def _calls(self, instr: Instr, number: int, lowered: Lowered, ends: list[int]) -> None:
+        table, code = self.table, self.table.code
+        table.scratch = max(table.scratch, lowered.scratch)
+        for call in lowered.calls:
+            start = len(table.words)
+            table.words += call.words
+            code += [Op.CALL, host_library().address(call.code), 0, number, 0, 0]
+            head = len(code) - 5
+            table.call_words.append((head + 1, start))
+            ends.append(head + 3)
+            for word, place in call.addresses:
+                self._address(instr, start + word, place)
+            code[head + 4] = len(code) - head - 5
+
+    def _address(self, instr: Instr, word: int, place: OperandPlace) -> None:
+        """Code that sets a word to the address of a place, or the word where that is constant."""
+        table = self.table
+        if place.kind == "scratch":
+            table.scratch_words.append((word, place.number))
+        elif place.kind == "immediate":
+            number = np.asarray(immediate_operand(instr, getattr(instr, place.name))).reshape(1)
+            table.numbers.append(number)
+            table.words[word] = address_of(number)
+        elif place.kind == "state":
+            kept = instr.states[place.name]
+            values, partition, count = self.executor.states.lanes(instr, kept)
+            limits = (0, len(values) - count)
+            self._sum(word, ("", values), [(values.strides[0], limits, partition)])
+        else:
+            value = getattr(instr, place.name)
+            pattern = value[place.number] if isinstance(value, tuple) else value
+            parts = list(_pattern_parts(pattern, self._region(pattern.tile)))
+            self._sum(word, (pattern.tile.name, pattern.tile), parts)
+
+    def _sum(
+        self, word: int, base: tuple[str, Any], parts: list[tuple[int, tuple[int, int], Affine]]
+    ) -> None:
+        """A base and expressions, each with the bytes that it counts and its limits."""
+        table, code = self.table, self.table.code
+        offset = sum(scale * each.constant for scale, _, each in parts if each.is_constant)
+        varying = [part for part in parts if not part[2].is_constant]
+        if not base[0]:
+            number, start = -1, address_of(base[1])
+            if not varying:
+                table.words[word] = start + offset
+                return
+        number = self._base(base[0], base[1])
+        if not varying:
+            table.fixed.append((word, number, offset))
+            return
+        code += [word, number, len(varying) + 1, offset, 1, 1, 1, 0]
+        for scale, limits, each in varying:
+            code += [scale, *limits, *self._terms(each)]
+
+    def _base(self, name: str, tile: Any) -> int:
+        if not name:
+            name = f"state.{id(tile)}"
+        if name not in self._bases:
+            self._bases[name] = len(self.table.tiles)
+            self.table.tiles.append(tile)
+        return self._bases[name]
+
+    def _terms(self, expression: Affine) -> list[int]:
+        terms = [(self._variable(name), factor) for name, factor in expression.terms]
+        return [expression.constant, len(terms), *(word for term in terms for word in term)]
+
+    def _is_in_range(self, instr: Instr) -> bool:
+        """Whether every operand whose place is constant lies within its tile."""
+        return all(
+            low <= each.constant <= high
+            for _, _, pattern in instr.operands()
+            for _, (low, high), each in _pattern_parts(pattern, self._region(pattern.tile))
+            if each.is_constant
+        )
+
+
+def _class_calls(
+    instr: Instr, arch: Arch, operands: Operands, sums: bool | None, is_staged: bool
+) -> Lowered | str:
+    """The calls of the instruction's class, or why there are none; each class is traced once."""
+    key = (class_key(instr, operands), arch.name, sums, is_staged)
+    if key not in _CLASSES:
+        try:
+            found: Lowered | str = lower(instr, arch, operands, sums, is_staged)
+            if isinstance(found, Lowered) and (why := refusal(found)):
+                found = why
+        except (NotTraceable, NotLowered) as problem:
+            found = str(problem)
+        _CLASSES[key] = found
+    return _CLASSES[key]
+
+
+def _condition(instr: Instr) -> tuple[Affine | None, tuple[bool | None, ...]]:
+    """The expression that says whether a destination is added to, where it varies."""
+    for name in instr.read_when.values():
+        value = getattr(instr, name)
+        if isinstance(value, Affine):
+            if value.is_constant:
+                return None, (value.constant != 0,)
+            return value, (True, False)
+    return None, (None,)
+
+
+def _pattern_parts(
+    pattern: Pattern, region: Region
+) -> Iterator[tuple[int, tuple[int, int], Affine]]:
+    """(bytes, limits, expression) whose sum is where a pattern begins in its tile."""
+    tile, width = pattern.tile, pattern.dtype.bytes
+    is_hbm = tile.memory is Memory.HBM
+    low, high = reach(pattern.dims if is_hbm else pattern.dims[1:])
+    limit = tile.bytes if is_hbm else tile.bytes_per_partition
+    yield width, (-low, limit // width - 1 - high), pattern.offset
+    if not is_hbm:
+        first, last = reach(pattern.dims[:1])
+        yield region.pitch, (-first, tile.partitions - 1 - last), pattern.partition
+
+
+def address_of(array: Any) -> int:
+    """Where the elements of an array begin."""
+    return int(array.__array_interface__["data"][0])

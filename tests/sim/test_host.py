@@ -1,0 +1,240 @@
+"""The host executor: machine code made of declared meanings gives what the reference gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glia
+from glia.base.affine import Affine
+from glia.base.dtype import BF16, F32
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.sync import RegisterMove
+from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.instructions.vector import Memset, TensorTensor
+from glia.isa.kit import INSTRUCTIONS, Instr, reads, writes
+from glia.isa.operand import Memory, Pattern, Tile
+from glia.machine.ir import Binding, Loop, Program, While
+from glia.neff.package import Neff
+from glia.sim.host.host_program import HostProgram, host_report
+from glia.sim.policy import AccessOutOfBounds, MalformedProgram
+from glia.sim.run import run
+from glia.sim.watchdog import EndlessLoop
+from support import machine_programs
+from support.clean_programs import Clean, clean
+from support.isa_bench import Bench, assert_agree
+
+CLEAN = clean()
+
+
+@pytest.mark.parametrize("given", CLEAN.values(), ids=CLEAN.keys())
+def test_a_program_gives_what_the_reference_gives(given: Clean) -> None:
+    host = HostProgram(given.program)
+    wanted = run(given.program, given.inputs)
+    assert_agree(host.run(given.inputs), wanted)
+    assert_agree(host.run(given.inputs), wanted)
+
+
+def test_loops_branches_and_registers_are_followed() -> None:
+    program = machine_programs.doubling()
+    for start in (1.5, 60.0, 100.0, 0.2):
+        inputs = {b.name: np.full(b.shape, start, b.dtype.numpy) for b in program.inputs}
+        assert_agree(HostProgram(program).run(inputs), run(program, inputs))
+
+
+def test_inputs_of_another_run_are_those_of_that_run() -> None:
+    program = machine_programs.matmul(150, 130, 20)
+    host, random = HostProgram(program), np.random.default_rng(1)
+    for _ in range(3):
+        inputs = {b.name: random.standard_normal(b.shape, np.float32) for b in program.inputs}
+        assert_agree(host.run(inputs), run(program, inputs))
+
+
+ULPS = {"exp": 1.5, "log": 2.0, "tanh": 2.0}
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 1e-38, -1e-38, 3.4e38, -3.4e38, 1.0, -1.0]
+
+
+@pytest.mark.parametrize("function", ULPS)
+def test_a_function_is_within_the_stated_steps_of_its_value(function: str) -> None:
+    """Dense where functions bend, and at every power of two; the value is that of float64."""
+    powers = np.ldexp(1.0 + np.arange(16) / 16, np.arange(-149, 128)[:, None]).reshape(-1)
+    dense = np.concatenate([np.linspace(-105, 90, 60000), np.linspace(-2, 2, 60000)])
+    points = np.concatenate([SPECIAL, powers, -powers, dense]).astype(np.float32)
+    points = np.pad(points, (0, -points.size % 128)).reshape(128, -1)
+    found = _activation(function, points)
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, function)(points.astype(np.float64))
+        rounded = wanted.astype(np.float32)
+        step = np.maximum(np.spacing(np.abs(rounded)).astype(np.float64), 2.0**-149)
+        inside = np.isfinite(rounded)
+        error = np.abs(found.astype(np.float64) - wanted)[inside] / step[inside]
+    np.testing.assert_array_equal(found[~inside], rounded[~inside])
+    normal = np.abs(rounded[inside]) > 2.0**-126
+    assert error[normal].max() <= ULPS[function]
+    assert error.max() <= 2.0
+
+
+def _activation(function: str, values: np.ndarray) -> np.ndarray:
+    bench = Bench(0, starts=(0,), is_on_host=False)
+    data = bench.pattern(values.shape, plain=True, values=values)
+    dst = bench.pattern(values.shape, plain=True)
+    host = HostProgram(bench.program(Activation(dst=dst, data=data, function=function)))
+    assert not host.table.in_python
+    return host.run(bench.contents)[dst.tile.name].reshape(values.shape)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 5, 3), (128, 17, 33), (100, 512, 128)])
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_a_product_of_any_extents_is_that_of_its_operands(
+    shape: tuple[int, int, int], dtype: Any
+) -> None:
+    m, n, k = shape
+    bench = Bench(3, starts=(0,))
+    left, right = bench.pattern((k, m), dtype), bench.pattern((k, n), dtype)
+    sums = bench.pattern((m, n), F32, "PSUM")
+    first = NcMatmul(dst=sums, stationary=left, moving=right)
+    second = NcMatmul(dst=sums, stationary=left, moving=right, accumulate=True)
+    bench.run((first, second))
+
+
+def test_results_that_overlap_operands_wait_until_these_are_read() -> None:
+    """NumPy computes a whole result before it stores any of it."""
+    bench = Bench(5, starts=(0,))
+    tile = bench.pattern((8, 40), plain=True)
+    shifted = Pattern(tile.tile, F32, ((1, 8), (1, 30)), Affine.of(3))
+    back = Pattern(tile.tile, F32, ((1, 8), (1, 30)), Affine.of(0))
+    above = Pattern(tile.tile, F32, ((1, 7), (1, 40)))
+    below = Pattern(tile.tile, F32, ((1, 7), (1, 40)), Affine.of(0), Affine.of(1))
+    bench.run(TensorTensor(dst=shifted, data1=back, data2=shifted, op="add"))
+    bench.run(TensorTensor(dst=back, data1=back, data2=shifted, op="add"))
+    bench.run(DmaCopy(dst=below, src=above, queue="q"))
+
+
+class Strange(Instr, engine="vector", is_abstract=True):
+    """What no lowering knows: the greatest element of every partition goes first."""
+
+    dst: Pattern = writes("SBUF")
+    data: Pattern = reads("SBUF")
+
+    @staticmethod
+    def compute(data: np.ndarray) -> np.ndarray:
+        return np.sort(data, axis=-1)[..., ::-1]
+
+
+def test_an_instruction_without_machine_code_runs_by_its_meaning_and_is_counted() -> None:
+    bench = Bench(6, starts=(0,), is_on_host=False)
+    data, dst = bench.pattern((4, 9)), bench.pattern((4, 9))
+    program = _around(bench, Strange(dst=dst, data=data))
+    host = HostProgram(program)
+    assert dict(host.table.reasons) == {("strange", "numpy.sort"): 1}
+    assert_agree(host.run(bench.contents), run(program, bench.contents))
+
+
+def _around(bench: Bench, instr: Instr) -> Program:
+    plain = bench.program(Memset(dst=getattr(instr, "dst"), value=0.0))  # noqa: B009
+    body = tuple(instr if isinstance(each, Memset) else each for each in plain.body)
+    return replace(plain, body=body)
+
+
+def test_the_instructions_that_compiled_models_are_made_of_have_machine_code() -> None:
+    def layer(x: Any, w: Any) -> Any:
+        import jax
+
+        return jax.nn.softmax(jax.nn.gelu(x @ w), axis=-1)
+
+    import jax
+
+    arguments = [np.ones((64, 96), np.float32), np.ones((96, 200), np.float32)]
+    model = glia.load(glia.compile(jax.jit(layer).lower(*arguments)), device="host")
+    assert model.host_report.in_python == {}
+    assert model.host_report.native_share == 1
+
+
+def test_several_cores_are_reported_as_run_by_the_reference() -> None:
+    program = machine_programs.matmul(8, 8, 8)
+    report = host_report([program, program])
+    assert report.native_share == 0
+    assert "several cores" in str(report)
+
+
+def _stored_at(offset: Affine, *before: Any) -> Program:
+    x = Tile("x", Memory.HBM, F32, 1, 64)
+    t = Tile("t", Memory.SBUF, F32, 128, 8)
+    copy = DmaCopy(
+        dst=Pattern(t, F32, ((1, 1), (1, 4))), src=Pattern(x, F32, ((1, 4),), offset), queue="q"
+    )
+    bound = Binding("x", x, (64,), F32)
+    return Program("p", "trn2", {"x": x, "t": t}, (bound,), (), {}, (*before, copy))
+
+
+X = {"x": np.arange(64, dtype=np.float32)}
+
+
+@pytest.mark.parametrize("at", [-1, 61, 1 << 40])
+@pytest.mark.parametrize("kind", ["constant", "loop", "register"])
+def test_an_access_outside_a_tile_is_refused_before_it_is_made(at: int, kind: str) -> None:
+    if kind == "constant":
+        program = _stored_at(Affine.of(at))
+    elif kind == "loop":
+        inner = _stored_at(Affine.build({"i": at}, 0))
+        program = replace(inner, body=(Loop("i", 2, inner.body),))
+    else:
+        program = _stored_at(Affine.of("$r"), RegisterMove(register="r", value=at))
+    with pytest.raises(AccessOutOfBounds, match="elements"):
+        HostProgram(program).run(X)
+
+
+def test_an_unset_register_is_a_fault_of_the_program() -> None:
+    with pytest.raises(MalformedProgram, match="not set"):
+        HostProgram(_stored_at(Affine.of("$r"))).run(X)
+    endless = While((), "r", ())
+    program = replace(_stored_at(Affine.of(0)), body=(endless,))
+    with pytest.raises(MalformedProgram, match="not set"):
+        HostProgram(program).run(X)
+
+
+def test_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURON_SIM_MOST_ITERATIONS", "1000")
+    program = _stored_at(Affine.of(0))
+    start = RegisterMove(register="r", value=1)
+    program = replace(program, body=(start, While((), "r", program.body)))
+    with pytest.raises(EndlessLoop, match="1000 iterations"):
+        HostProgram(program).run(X)
+
+
+def test_a_time_limit_ends_a_run_between_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "1")
+    t = Tile("t", Memory.SBUF, F32, 128, 8)
+    clear = Memset(dst=Pattern(t, F32, ((1, 128), (1, 8))), value=0.0)
+    body = (Loop("i", 10_000, (Loop("j", 9_000, (clear,)),)),)
+    program = Program("p", "trn2", {"t": t}, (), (), {}, body)
+    with pytest.raises(Exception, match="execution timeout"):
+        HostProgram(program).run({})
+
+
+def test_a_model_names_the_device_and_keeps_what_it_has_compiled() -> None:
+    program = machine_programs.matmul(8, 8, 8)
+    model = glia.load(Neff((program,)), device="host")
+    inputs = [np.ones(b.shape, np.float32) for b in program.inputs]
+    wanted = glia.load(Neff((program,)))(*inputs)
+    for _ in range(2):
+        np.testing.assert_allclose(model(*inputs)[0], wanted[0])
+
+
+@pytest.mark.parametrize("name", sorted(INSTRUCTIONS))
+def test_tracing_an_instruction_changes_nothing(name: str) -> None:
+    """Every example either has calls or says why not."""
+    kind = INSTRUCTIONS[name]
+    if "example" not in vars(kind):
+        pytest.skip("no example of its own")
+    report = _report_of(kind.example())
+    assert sum(report.native.values()) + sum(report.in_python.values()) == 1
+
+
+def _report_of(instr: Instr) -> Any:
+    tiles = {pattern.tile.name: pattern.tile for pattern in instr.patterns()}
+    return host_report([Program("p", "trn3", tiles, (), (), {}, (instr,))])

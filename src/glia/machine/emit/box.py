@@ -65,18 +65,20 @@ def find_box(
     block: int = PARTITIONS,
     *,
     least_gap: int | None = None,
+    is_one_block: bool = False,
 ) -> Box:
     """The box of a load inside the loops over the axes in `env`; other axes sweep their extent.
 
     A dimension that one axis steps through has the elements of the steps only, where at least
-    `least_gap` bytes lie between them.
+    `least_gap` bytes lie between them. What chooses blocks of rows is a free dimension of the box
+    where that `is_one_block`.
     """
     spans = {a: env.get(a, AxisRange(ZERO, n)) for a, n in extents.items()}
     stepped = {} if least_gap is None else _stepped_dims(load, partition, spans, least_gap)
     row = spans.get(partition, AxisRange(ZERO, 1))
     index: list[Affine] = []
     dims: list[Dim] = []
-    single = row_dim(load.index, partition, block)
+    single = row_dim(load.index, partition, 0 if is_one_block else block)
     in_blocks = _row_blocks(load.index[single], partition, spans, block) if single >= 0 else None
     for position, expression in enumerate(load.index):
         if position == single and in_blocks is not None:

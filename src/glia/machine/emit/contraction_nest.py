@@ -66,9 +66,9 @@ class ContractionEmitter(NestEmitter):
         is_operand = load in (self.stationary, self.moving) and partition == self.schedule.contract
         return is_operand and bool(self.schedule.packed)
 
-    def find_box(self, load: Load, partition: str, env: Env) -> Box:
+    def find_box(self, load: Load, partition: str, env: Env, *, is_one_block: bool = False) -> Box:
         if not self._is_packed(load, partition):
-            return super().find_box(load, partition, env)
+            return super().find_box(load, partition, env, is_one_block=is_one_block)
         return self._packed_parts(load, env)[0][1]
 
     def stage(self, load: Load, partition: str, env: Env) -> None:
@@ -94,7 +94,7 @@ class ContractionEmitter(NestEmitter):
         for values in product(*map(range, packed.values())):
             at = dict(zip(packed, values, strict=True))
             moved = _shift(self._at_tiles(load), at)
-            box = super().find_box(moved, self.schedule.contract, spans)
+            box = super().find_box(moved, self.schedule.contract, spans, is_one_block=True)
             if self.split not in env and self.split:
                 rest = self.extents[self.split] % self.tile_of(self.split)
                 if 0 < rest <= at[self.split]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import TF32, DType
@@ -332,15 +332,16 @@ class NestEmitter(ABC):
         trips = (-(-self.extents[axis] // span.extent) for axis, span in env.items())
         return bytes_held, bytes_held * math.prod(trips)
 
-    def find_box(self, load: Load, partition: str, env: Env) -> Box:
+    def find_box(self, load: Load, partition: str, env: Env, *, is_one_block: bool = False) -> Box:
         """The box of a load inside the loops of `env`."""
-        rows = self._block(partition)
         load, extents = self._joined(load, partition, env)
-        box = find_box(load, partition, env, extents, rows)
+        find = partial(
+            find_box, load, partition, env, extents, self._block(partition),
+            is_one_block=is_one_block,
+        )  # fmt: skip
+        box = find()
         least_gap = self.stager.least_gap(load, box, self.context.sources[load.buffer])
-        if least_gap is None:
-            return box
-        return find_box(load, partition, env, extents, rows, least_gap=least_gap)
+        return box if least_gap is None else find(least_gap=least_gap)
 
     def _joined(self, load: Load, partition: str, env: Env) -> tuple[Load, dict[str, int]]:
         """(the load that stands for a load and its neighbours, the extents of its axes)."""

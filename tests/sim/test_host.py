@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import glia
+import glia.sim.host.product_code as product_code
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
+from glia.base.native import invoke
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.sync import RegisterMove
@@ -21,6 +23,8 @@ from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.ir import Binding, Loop, Program, While
 from glia.neff.package import Neff
 from glia.sim.host.host_program import HostProgram, host_report
+from glia.sim.host.library import CodeLibrary
+from glia.sim.host.product_code import ProductCode, block_shape
 from glia.sim.policy import AccessOutOfBounds, MalformedProgram
 from glia.sim.run import run
 from glia.sim.watchdog import EndlessLoop
@@ -99,6 +103,29 @@ def test_a_product_of_any_extents_is_that_of_its_operands(
     first = NcMatmul(dst=sums, stationary=left, moving=right)
     second = NcMatmul(dst=sums, stationary=left, moving=right, accumulate=True)
     bench.run((first, second))
+
+
+@pytest.mark.parametrize("features", [{}, {"neon": True}, {"avx": True}, {"avx512f": True}])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (13, 40, 17), (25, 96, 5)])
+def test_every_shape_of_block_gives_the_product(
+    features: dict[str, bool], shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks for other processors run here too, as vectors of the width of theirs."""
+    monkeypatch.setattr(product_code, "host_block", lambda: block_shape(features))
+    code = ProductCode(("float32", True), ("float32", True))
+    library = CodeLibrary()
+    library.load([code])
+    m, n, k = shape
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((k, m), np.float32), random.standard_normal((k, n), np.float32)
+    c = np.ones((m, n), np.float32)
+    wanted = a.T @ b + c
+    scratch = np.zeros(product_code.scratch_bytes(m, k), np.uint8)
+    places = [each.ctypes.data for each in (scratch, a, b, c)]
+    sizes = [m, n, k, 1, places[0], places[1], 4 * m, 4, places[2], 4 * n, 4, places[3], 4 * n]
+    words = np.array(sizes, np.int64)
+    invoke(library.address(code), words.ctypes.data)
+    np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_results_that_overlap_operands_wait_until_these_are_read() -> None:

@@ -311,7 +311,7 @@ class _ClassLowering:
             place, step = target
         (left, _), (right, _) = sides
         k = product.left.shape[1]
-        scratch = self._scratch(scratch_bytes(m, n, k))
+        scratch = self._scratch(scratch_bytes(m, k))
         words = (m, n, k, int(sums), 0, 0, *left.steps, 0, *right.steps, 0, step)
         where = (
             (4, scratch), (5, self.places[left.operand]), (8, self.places[right.operand]),

@@ -1,36 +1,62 @@
-"""Machine code for matrix products: both operands packed as float32, then blocks in registers.
+"""Machine code for matrix products: operands packed as float32, then blocks in registers.
 
 C [m, n] = A.T @ B, or C += A.T @ B, with A [k, m] and B [k, n] of any dtype that widens to float32.
-A block of C stays in registers over all of k: `ROWS` rows of `VECTORS` vectors, which is what hides
-the latency of fused multiply-adds with the registers of the host. The right operand is packed in
-columns of one block's width, zeros where it ends; the rows left over run in smaller blocks.
+A block of C stays in registers over all of k: rows times vectors of columns, as many as the host
+has registers for, which is what hides the latency of fused multiply-adds. Columns of one block's
+width are packed just before they are used, so that they are in the first cache, zeros where the
+operand ends. Rows are shared evenly: of 13 rows, where a block has 12, there are 7 and 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 
 from glia.sim.host.loops import BYTES, counted_loop, pointer, word_at
 from glia.sim.host.scalar_code import WORD, Lanes, Value, item_bytes, memory_type
 
-LANES = 8  # float32 values of a vector register
-VECTORS = 2
-ROWS = 6
-WIDTH = LANES * VECTORS  # columns of a block
 PADDING = 16  # floats between packed rows, so that they do not share cache sets
 FLOAT = ir.FloatType()
 FLOAT_BYTES = 4
 
 
-def scratch_bytes(m: int, n: int, k: int) -> int:
+@dataclass(frozen=True)
+class BlockShape:
+    """A block of C in registers: rows, and vectors of so many columns in each."""
+
+    lanes: int
+    vectors: int
+    rows: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a block."""
+        return self.lanes * self.vectors
+
+
+def block_shape(features: Mapping[str, bool]) -> BlockShape:
+    """The block for a processor's features: all registers but those that operands pass through."""
+    if features.get("avx512f"):
+        return BlockShape(16, 2, 12)  # 24 of 32 registers
+    if features.get("avx"):
+        return BlockShape(8, 2, 6)  # 12 of 16
+    return BlockShape(4, 3, 8) if features.get("neon") else BlockShape(4, 2, 6)
+
+
+@cache
+def host_block() -> BlockShape:
+    """The block for this processor."""
+    return block_shape(binding.get_host_cpu_features())
+
+
+def scratch_bytes(m: int, k: int) -> int:
     """Bytes that a product needs beside its operands."""
-    left = k * (m + PADDING)
-    right = k * -(-n // WIDTH) * WIDTH
-    return FLOAT_BYTES * (left + right + ROWS * WIDTH)
+    block = host_block()
+    return FLOAT_BYTES * (k * (m + PADDING) + k * block.width + block.rows * block.width)
 
 
 @dataclass(frozen=True)
@@ -59,30 +85,28 @@ WORDS = ("m", "n", "k", "sums", "scratch", "a", "ak", "am", "b", "bk", "bn", "c"
 
 class _ProductWriter:
     def __init__(self, code: ProductCode, module: Any) -> None:
-        self.code, self.module = code, module
+        self.code, self.module, self.block = code, module, host_block()
         self.function = ir.Function(module, ir.FunctionType(WORD, [BYTES]), code.name)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         words = self.function.args[0]
         self.words = {name: word_at(self.builder, words, i) for i, name in enumerate(WORDS)}
 
     def write(self) -> None:
-        builder, words = self.builder, self.words
+        builder, words, width = self.builder, self.words, self.block.width
         pitch = builder.add(words["m"], WORD(PADDING))
         left = words["scratch"]
         right = builder.add(left, self._floats(builder.mul(words["k"], pitch)))
-        blocks = builder.sdiv(builder.add(words["n"], WORD(WIDTH - 1)), WORD(WIDTH))
-        packed = self._floats(builder.mul(builder.mul(words["k"], blocks), WORD(WIDTH)))
-        edge = builder.add(right, packed)
+        edge = builder.add(right, self._floats(builder.mul(words["k"], WORD(width))))
         self._pack_left(left, pitch)
-        self._pack_right(right)
-        column_bytes = self._floats(builder.mul(words["k"], WORD(WIDTH)))
 
-        def block_of_columns(j: Value) -> None:
-            columns = builder.add(right, builder.mul(j, column_bytes))
-            start = builder.mul(j, WORD(WIDTH))
-            self._rows(left, pitch, columns, start, edge)
+        def block_of_columns(start: Value) -> None:
+            rest = builder.sub(words["n"], start)
+            is_whole = builder.icmp_signed(">=", rest, WORD(width))
+            columns = builder.select(is_whole, WORD(width), rest)
+            self._pack_right(right, start, columns, is_whole)
+            self._rows(_Columns(right, start, columns, is_whole), left, pitch, edge)
 
-        counted_loop(builder, WORD(0), blocks, 1, block_of_columns)
+        counted_loop(builder, WORD(0), words["n"], width, block_of_columns)
         builder.ret(WORD(0))
 
     def _floats(self, count: Value) -> Value:
@@ -98,36 +122,34 @@ class _ProductWriter:
 
         counted_loop(builder, WORD(0), words["k"], 1, row)
 
-    def _pack_right(self, target: Value) -> None:
-        words, builder = self.words, self.builder
-        blocks = builder.sdiv(builder.add(words["n"], WORD(WIDTH - 1)), WORD(WIDTH))
+    def _pack_right(self, target: Value, start: Value, columns: Value, is_whole: Value) -> None:
+        """A block of columns from `start` on, beside each other for each k."""
+        words, builder, width = self.words, self.builder, self.block.width
+        base = builder.add(words["b"], builder.mul(start, words["bn"]))
 
-        def block(j: Value) -> None:
-            start = builder.mul(j, WORD(WIDTH))
-            left = builder.sub(words["n"], start)
-            is_whole = builder.icmp_signed(">=", left, WORD(WIDTH))
-            width = builder.select(is_whole, WORD(WIDTH), left)
-            base = builder.add(words["b"], builder.mul(start, words["bn"]))
+        def row(k: Value, count: Value) -> None:
+            source = builder.add(base, builder.mul(k, words["bk"]))
+            place = builder.add(target, self._floats(builder.mul(k, WORD(width))))
+            self._widen(self.code.right, source, words["bn"], count, place)
 
-            def row(k: Value) -> None:
-                source = builder.add(base, builder.mul(k, words["bk"]))
-                number = builder.add(builder.mul(j, words["k"]), k)
-                place = builder.add(target, self._floats(builder.mul(number, WORD(WIDTH))))
-                with builder.if_then(builder.not_(is_whole)):
-                    zeros = ir.VectorType(FLOAT, WIDTH)([FLOAT(0.0)] * WIDTH)
-                    builder.store(zeros, pointer(builder, place), align=4)
-                self._widen(self.code.right, source, words["bn"], width, place)
+        def cut_row(k: Value) -> None:
+            place = builder.add(target, self._floats(builder.mul(k, WORD(width))))
+            zeros = ir.VectorType(FLOAT, width)([FLOAT(0.0)] * width)
+            builder.store(zeros, pointer(builder, place), align=4)
+            row(k, columns)
 
-            counted_loop(builder, WORD(0), words["k"], 1, row)
-
-        counted_loop(builder, WORD(0), blocks, 1, block)
+        with builder.if_else(is_whole) as (inside, otherwise):
+            with inside:
+                counted_loop(builder, WORD(0), words["k"], 1, lambda k: row(k, WORD(width)))
+            with otherwise:
+                counted_loop(builder, WORD(0), words["k"], 1, cut_row)
 
     def _widen(
         self, side: tuple[str, bool], source: Value, step: Value, count: Value, target: Value
     ) -> None:
         """Write `count` elements in float32 from a target address on."""
-        builder, (dtype, is_unit) = self.builder, side
-        whole = builder.and_(count, WORD(-WIDTH)) if is_unit else WORD(0)
+        builder, (dtype, is_unit), width = self.builder, side, self.block.lanes
+        whole = builder.and_(count, WORD(-width)) if is_unit else WORD(0)
 
         def convert(lanes: int, i: Value) -> None:
             stride = WORD(item_bytes(dtype)) if is_unit else step
@@ -138,39 +160,53 @@ class _ProductWriter:
             to = builder.add(target, self._floats(i))
             builder.store(wide, pointer(builder, to), align=4)
 
-        counted_loop(builder, WORD(0), whole, WIDTH, lambda i: convert(WIDTH, i))
+        counted_loop(builder, WORD(0), whole, width, lambda i: convert(width, i))
         counted_loop(builder, whole, count, 1, lambda i: convert(1, i))
 
-    def _rows(self, left: Value, pitch: Value, columns: Value, start: Value, edge: Value) -> None:
+    def _rows(self, columns: _Columns, left: Value, pitch: Value, edge: Value) -> None:
         """All rows of one block of columns; narrower than a block, by way of a block of scratch."""
-        words, builder = self.words, self.builder
-        rest = builder.sub(words["n"], start)
-        is_whole = builder.icmp_signed(">=", rest, WORD(WIDTH))
-        count = words["m"]
-        whole = builder.mul(builder.sdiv(count, WORD(ROWS)), WORD(ROWS))
+        words, builder, most = self.words, self.builder, self.block.rows
+        blocks = builder.sdiv(builder.add(words["m"], WORD(most - 1)), WORD(most))
+        fewer = builder.sdiv(words["m"], blocks)
+        longer = builder.sub(words["m"], builder.mul(fewer, blocks))
+        edge_step = WORD(FLOAT_BYTES * self.block.width)
 
-        def block(rows: int, i: Value) -> None:
+        def block(rows: Value, i: Value) -> None:
             at = builder.add(words["c"], builder.mul(i, words["cm"]))
-            at = builder.add(at, self._floats(start))
+            at = builder.add(at, self._floats(columns.start))
             values = builder.add(left, self._floats(i))
-            given = (values, self._floats(pitch), columns, words["k"], words["sums"])
-            micro = self._micro_kernel(rows)
-            with builder.if_else(is_whole) as (inside, otherwise):
+            given = (values, self._floats(pitch), columns.packed, words["k"], words["sums"])
+            with builder.if_else(columns.is_whole) as (inside, otherwise):
                 with inside:
-                    builder.call(micro, [*given, at, words["cm"]])
+                    self._call(rows, [*given, at, words["cm"]])
                 with otherwise:
-                    self._copy(rows, rest, at, words["cm"], edge, WORD(FLOAT_BYTES * WIDTH))
-                    builder.call(micro, [*given, edge, WORD(FLOAT_BYTES * WIDTH)])
-                    self._copy(rows, rest, edge, WORD(FLOAT_BYTES * WIDTH), at, words["cm"])
+                    self._copy(rows, columns.count, at, words["cm"], edge, edge_step)
+                    self._call(rows, [*given, edge, edge_step])
+                    self._copy(rows, columns.count, edge, edge_step, at, words["cm"])
 
-        counted_loop(builder, WORD(0), whole, ROWS, lambda i: block(ROWS, i))
-        remaining = builder.sub(count, whole)
-        for rows in range(1, ROWS):
-            with builder.if_then(builder.icmp_signed("==", remaining, WORD(rows))):
-                block(rows, whole)
+        def evenly(number: Value) -> None:
+            is_longer = builder.icmp_signed("<", number, longer)
+            before = builder.select(is_longer, number, longer)
+            rows = builder.add(fewer, builder.zext(is_longer, WORD))
+            block(rows, builder.add(builder.mul(number, fewer), before))
+
+        counted_loop(builder, WORD(0), blocks, 1, evenly)
+
+    def _call(self, rows: Value, given: Sequence[Value]) -> None:
+        """The block of so many rows."""
+        builder = self.builder
+        after = builder.append_basic_block("called")
+        choice = builder.switch(rows, after)
+        for count in range(1, self.block.rows + 1):
+            case = builder.append_basic_block(f"rows_{count}")
+            choice.add_case(WORD(count), case)
+            builder.position_at_end(case)
+            builder.call(self._micro_kernel(count), given)
+            builder.branch(after)
+        builder.position_at_end(after)
 
     def _copy(
-        self, rows: int, columns: Value, source: Value, ss: Value, target: Value, ts: Value
+        self, rows: Value, columns: Value, source: Value, ss: Value, target: Value, ts: Value
     ) -> None:
         builder = self.builder
 
@@ -185,56 +221,67 @@ class _ProductWriter:
         def row(i: Value) -> None:
             counted_loop(builder, WORD(0), columns, 1, lambda j: element(i, j))
 
-        counted_loop(builder, WORD(0), WORD(rows), 1, row)
+        counted_loop(builder, WORD(0), rows, 1, row)
 
     def _micro_kernel(self, rows: int) -> Any:
         name = f"block_{rows}"
         found = self.module.globals.get(name)
-        return found or _write_block(self.module, name, rows)
+        return found or _write_block(self.module, name, self.block, rows)
 
 
-def _write_block(module: Any, name: str, rows: int) -> Any:
+@dataclass(frozen=True)
+class _Columns:
+    """A block of columns: where they are packed, where they begin in C, how many."""
+
+    packed: Value
+    start: Value
+    count: Value
+    is_whole: Value
+
+
+def _write_block(module: Any, name: str, block: BlockShape, rows: int) -> Any:
     """A block of `rows` rows: sums over k of packed rows and columns, from 0 or from what C has."""
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD] * 7), name)
     function.linkage = "internal"
     left, pitch, right, depth, sums, c, c_step = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    vector = ir.VectorType(FLOAT, LANES)
-    sums_at = [[builder.alloca(vector) for _ in range(VECTORS)] for _ in range(rows)]
-    zero = vector([FLOAT(0.0)] * LANES)
+    vector = ir.VectorType(FLOAT, block.lanes)
+    sums_at = [[builder.alloca(vector) for _ in range(block.vectors)] for _ in range(rows)]
+    pairs = [(row, number) for row in range(rows) for number in range(block.vectors)]
+    zero = vector([FLOAT(0.0)] * block.lanes)
 
     def place(row: int, number: int) -> Value:
         at = builder.add(c, builder.mul(c_step, WORD(row)))
-        return pointer(builder, builder.add(at, WORD(FLOAT_BYTES * LANES * number)))
+        return pointer(builder, builder.add(at, WORD(FLOAT_BYTES * block.lanes * number)))
 
     with builder.if_else(builder.icmp_signed("!=", sums, WORD(0))) as (goes_on, begins):
-        for block, is_loaded in ((goes_on, True), (begins, False)):
-            with block:
-                for row, number in _pairs(rows):
+        for branch, is_loaded in ((goes_on, True), (begins, False)):
+            with branch:
+                for row, number in pairs:
                     start = zero
                     if is_loaded:
                         start = builder.load(place(row, number), typ=vector, align=4)
                     builder.store(start, sums_at[row][number])
 
     def step(k: Value) -> None:
-        at = builder.add(right, builder.mul(k, WORD(FLOAT_BYTES * WIDTH)))
+        at = builder.add(right, builder.mul(k, WORD(FLOAT_BYTES * block.width)))
         columns = [
             builder.load(
-                pointer(builder, builder.add(at, WORD(FLOAT_BYTES * LANES * n))),
+                pointer(builder, builder.add(at, WORD(FLOAT_BYTES * block.lanes * n))),
                 typ=vector,
                 align=4,
             )
-            for n in range(VECTORS)
+            for n in range(block.vectors)
         ]
         row_at = builder.add(left, builder.mul(k, pitch))
-        lanes = Lanes(builder, LANES)
+        lanes = Lanes(builder, block.lanes)
         for row in range(rows):
             place = pointer(builder, builder.add(row_at, WORD(FLOAT_BYTES * row)))
             value = lanes.splat(builder.load(place, typ=FLOAT, align=4))
             _multiply_row(lanes, value, columns, sums_at[row])
 
     counted_loop(builder, WORD(0), depth, 1, step)
-    for row, number in _pairs(rows):
+    for row, number in pairs:
         builder.store(builder.load(sums_at[row][number], typ=vector), place(row, number), align=4)
     builder.ret_void()
     return function
@@ -247,7 +294,3 @@ def _multiply_row(
     for column, at in zip(columns, sums_at, strict=True):
         before = builder.load(at, typ=column.type)
         builder.store(lanes.call("llvm.fma", value, column, before), at)
-
-
-def _pairs(rows: int) -> list[tuple[int, int]]:
-    return [(row, number) for row in range(rows) for number in range(VECTORS)]

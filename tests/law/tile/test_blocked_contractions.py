@@ -14,7 +14,7 @@ import glia
 import glia.tile.blocking.choose_blocks as module
 from glia.arch import get_target
 from glia.arch.instances import COMPILED_TARGETS
-from glia.tile.blocking.model import Blocking, BlockingModel, Contraction
+from glia.tile.blocking.model import BlockedOperand, Blocking, BlockingModel, Contraction
 from glia.tile.blocking.search import EFFORTS, blockings
 from glia.tile.ir import Program
 from glia.tile.text import parse_program, print_program
@@ -95,3 +95,23 @@ def test_large_products_keep_the_array_busy(target: str) -> None:
     timing = glia.load(neff).profile().timing
     busy = timing.busy_ns["tensor"]
     assert busy > 0.65 * (timing.end_ns - timing.begin_ns)
+
+
+@pytest.mark.parametrize("rows", ["m", "n"])
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+def test_transfers_have_runs_along_what_is_not_on_the_partitions(target: str, rows: str) -> None:
+    """Those of operands have the contracted axis there, those of the result its rows."""
+    extents = {"m": 512, "n": 512, "k": 512}
+    left, right = BlockedOperand(("m", "k"), 2, "resident"), BlockedOperand(("k", "n"), 2, "hbm")
+    stationary, moving = (left, right) if rows == "m" else (right, left)
+    stored = BlockedOperand(("m", "n"), 2, "hbm")
+    tiles = {"m": 512, "n": 512, "k": 128} | {rows: 128}
+    facts = Contraction(
+        tuple(extents.items()), tuple(tiles.items()), rows, "k", stationary, moving, "bf16",
+        stored, 0, 1 << 17,
+    )  # fmt: skip
+    model = BlockingModel(facts, get_target(target).arch)
+    plain_ns = 2 * 512 * 512 / model.dma_bytes_per_ns
+    assert model.load_ns(right, extents) < 1.5 * plain_ns
+    stored_ns = model.load_ns(stored, extents, rows)
+    assert (stored_ns < 1.5 * plain_ns) == (rows == "m")

@@ -122,8 +122,13 @@ class BlockingModel:
         """The time of a blocking, and what it holds."""
         return _Timing(self, blocking).estimate()
 
-    def load_ns(self, operand: BlockedOperand, spans: Mapping[str, int]) -> float:
-        """Nanoseconds of DMA or of an engine to bring in the part of an operand over `spans`."""
+    def load_ns(
+        self, operand: BlockedOperand, spans: Mapping[str, int], partition: str = ""
+    ) -> float:
+        """Nanoseconds of DMA or of an engine to bring in the part of an operand over `spans`.
+
+        `partition` is the axis on the partitions, that of the contraction if not given.
+        """
         if operand.place == "resident":
             return 0.0
         elements = math.prod(spans[axis] for axis in operand.axes)
@@ -134,15 +139,15 @@ class BlockingModel:
             rate *= self.arch.dma_transpose_rate
             run = TURNED_RUN_BYTES
         else:
-            run = self.run_bytes(operand, spans)
+            run = self.run_bytes(operand, spans, partition or self.facts.contract)
         count = elements * operand.bytes
         return count / rate + count / run * self.arch.dma_descriptor_ns / self.arch.dma_engines
 
-    def run_bytes(self, operand: BlockedOperand, spans: Mapping[str, int]) -> int:
+    def run_bytes(self, operand: BlockedOperand, spans: Mapping[str, int], partition: str) -> int:
         """Bytes of the contiguous runs in HBM of a part of an operand, as rows are in it."""
         run = 1
         for axis in reversed(operand.axes):
-            if axis in (self.facts.contract, self.facts.rows):
+            if axis == partition:
                 break
             run *= spans[axis]
             if spans[axis] < self.facts.extent_of[axis]:
@@ -173,7 +178,7 @@ class _Timing:
         pairs = zip(facts.operands, self.depths, strict=True)
         loads = [(self._iterations(at), model.load_ns(o, self.spans[at])) for o, at in pairs]
         blocks = self._iterations(self.sums_at)
-        store_ns = blocks * model.load_ns(facts.stored, self.spans[self.sums_at])
+        store_ns = blocks * model.load_ns(facts.stored, self.spans[self.sums_at], facts.rows)
         dma_ns = sum(count * each for count, each in loads) + store_ns
         evacuation_ns = model.evacuation_ns * self.sums * blocks / 2
         each_ns = [each for _, each in loads]
@@ -250,7 +255,8 @@ class _Timing:
         """From the last product to the last byte of the result."""
         model = self.model
         tile = {a: min(t, self.facts.extent_of[a]) for a, t in self.facts.tiles}
-        stored_ns = model.load_ns(self.facts.stored, {**self.spans[self.sums_at], **tile})
+        spans = {**self.spans[self.sums_at], **tile}
+        stored_ns = model.load_ns(self.facts.stored, spans, self.facts.rows)
         return self._latency_ns() + model.evacuation_ns + model.transfer_ns + stored_ns
 
     # --- room -----------------------------------------------------------------------------------

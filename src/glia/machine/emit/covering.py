@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeGuard
@@ -15,10 +15,13 @@ from glia.base.loc import UNKNOWN, Loc
 from glia.isa import INSTRUCTIONS
 from glia.isa.alu import COMPARISONS
 from glia.isa.form import ORDER_FREE, Choice, Form, Negative, Step, family_of
+from glia.isa.instructions.gpsimd import AffineSelect
 from glia.isa.kit import Instr
 from glia.isa.operand import Pattern
+from glia.machine.emit.layout import Point, bases
 from glia.machine.legal_instruction import violations
-from glia.tile.ir import Apply, Expr
+from glia.tile.affine_predicates import AffineCondition, masked
+from glia.tile.ir import Apply, Expr, Literal
 
 EXACT_IN_FLOAT32 = 16  # bits of the widest integers that arithmetic in float32 compares exactly
 _KEEPS_RANGE = frozenset((*COMPARISONS, "maximum", "minimum"))
@@ -168,6 +171,49 @@ def _bind_argument(
             inner = inner.args[0]  # a comparison's 0 or 1 is a number to the next step
         if isinstance(inner, Apply) and absorbs(inner):
             yield from _bind(part, inner, absorbs)
+
+
+def mask_matches(
+    expression: Apply,
+    axes: Sequence[str],
+    point: Point,
+    extents: Mapping[str, int],
+    derive: Callable[[Expr, str, Callable[[Expr], Expr]], Expr],
+) -> Iterator[Match]:
+    """A float where affine conditions hold, and a number elsewhere: an instruction for each.
+
+    The value varies along these free `axes`; nest axes have these `extents`. `derive` memoises
+    what is derived from an expression.
+    """
+    root = expression
+    steps: tuple[Apply, ...] = (expression,)
+    inner = expression.args[0]
+    if expression.function == "convert" and isinstance(inner, Apply) and inner.dtype.is_float:
+        root, steps = inner, (expression, inner)
+    found = masked(root, extents) if root.dtype.is_float else None
+    if found is None:
+        return
+    (first, *rest), value, number = found
+    if rest:
+        value = derive(root, "masked", lambda _: _selections(rest, value, number))
+    difference = first.difference.substitute(bases(point.env))
+    along = first.difference.coefficient
+    attributes = {
+        "offset": difference,
+        "channel_multiplier": along(point.partition),
+        "steps": tuple(along(axis) for axis in axes) or (0,),
+        "counts": point.extents(axes) or (1,),
+        "compare_op": first.comparison,
+        "false_value": number.value,
+    }
+    yield Match(AffineSelect, {"data": value}, attributes, steps)
+
+
+def _selections(conditions: Sequence[AffineCondition], value: Expr, number: Literal) -> Expr:
+    """A value where conditions hold, a number elsewhere: one choice after the other."""
+    for each in conditions:
+        value = Apply("select", (each.predicate, value, number), value.dtype)
+    return value
 
 
 def is_faithful(match: Match, instruction: Instr) -> bool:

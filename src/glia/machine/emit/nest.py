@@ -459,7 +459,9 @@ class NestEmitter(ABC):
     def selector(self, point: Point, accumulator: Pattern | None = None) -> Selector:
         """An instruction selector for one point of this nest."""
         costs = self.context.costs
-        return Selector(self.builder, costs, point, self.read, accumulator, self.states)
+        return Selector(
+            self.builder, costs, point, self.read, accumulator, self.states, self.extents
+        )
 
     # --- stores ---------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from glia.machine.emit.covering import (
     Match,
     build_instruction,
     is_smooth,
+    mask_matches,
     matches,
     strip_widening,
 )
@@ -105,7 +106,8 @@ class Selector:
     """Emits the instructions that compute expressions at one point.
 
     `read` gives the pattern of a load at the point; `accumulator` is what `Accumulator` stands for,
-    `states` has the columns, by scan, that take its last states from one point to the next.
+    `states` has the columns, by scan, that take its last states from one point to the next;
+    `extents` are those of the nest's axes.
     """
 
     def __init__(
@@ -116,7 +118,9 @@ class Selector:
         read: Callable[[Load, Point], Pattern],
         accumulator: Pattern | None = None,
         states: Mapping[Scan, Pattern] | None = None,
+        extents: Mapping[str, int] | None = None,
     ) -> None:
+        self.extents = extents or {}
         self.states = states or {}
         self.builder = builder
         self.costs = costs
@@ -371,13 +375,21 @@ class Selector:
     ) -> Cover | None:
         """The cheapest cover whose instruction is of a class, if there is one."""
         best: Cover | None = None
-        for match in matches(expression, self._can_absorb):
+        for match in self._matches(expression):
             if not issubclass(match.instruction, kind):
                 continue
             for cover in self._candidates(match, dst):
                 if best is None or cover.nanoseconds < best.nanoseconds:
                     best = cover
         return best
+
+    def _matches(self, expression: Apply) -> Iterator[Match]:
+        """Every way to compute an expression with one instruction of its operands' values."""
+        yield from matches(expression, self._can_absorb)
+        inner = expression.args[0]
+        if expression.function == "select" or self._can_absorb(inner):
+            axes = self.axes_of(expression)
+            yield from mask_matches(expression, axes, self.point, self.extents, self._derive)
 
     def _candidates(self, match: Match, dst: Pattern) -> Iterator[Cover]:
         """The first legal cover of a match, if any.

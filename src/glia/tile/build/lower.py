@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from glia.base.dtype import F32, PRED, S32, TF32_BITS
+from glia.base.dtype import F32, PRED, S32, TF32_BITS, U32, DType
 from glia.frontend.errors import UnsupportedOperator
 from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType
@@ -45,6 +45,7 @@ from glia.tile.build.values import (
     FillValue,
     IotaValue,
     PadValue,
+    ProgressionValue,
     ReshapeValue,
     ReverseValue,
     RoundedValue,
@@ -196,9 +197,27 @@ def _lower_constant(block: NestBlock, node: ops.Constant, _: list[DeferredValue]
         value = flat[0].item()
         number = value if node.dtype.is_float else int(value)
         return ScalarValue(block, node, number, _tensor_type(node))
+    if (found := _progression(array, node.dtype)) is not None:
+        return ProgressionValue(block, node, *found)
     name = block.names.buffer(block.names.unique_name("c"), node.dtype, node.shape, "constant")
     block.names.constants[name] = array
     return BufferValue(block, node, name)
+
+
+def _progression(array: np.ndarray, dtype: DType) -> tuple[int, tuple[int, ...]] | None:
+    """(first, step along each dimension) of 32-bit integers that grow evenly; else None."""
+    if dtype not in (S32, U32):
+        return None
+    start = int(array.flat[0])
+    steps = []
+    rest = np.full(array.shape, start, np.int64)
+    for dimension, extent in enumerate(array.shape):
+        second = tuple(int(d == dimension) for d in range(array.ndim))
+        step = int(array[second]) - start if extent > 1 else 0
+        steps.append(step)
+        along = [extent if d == dimension else 1 for d in range(array.ndim)]
+        rest += step * np.arange(extent).reshape(along)
+    return (start, tuple(steps)) if np.array_equal(rest, array) else None
 
 
 def _lower_map(block: NestBlock, node: ops.Map, args: list[DeferredValue]) -> DeferredValue:

@@ -190,6 +190,19 @@ class IotaValue(DeferredValue):
         return IndexValue(position, self.dtype)
 
 
+class ProgressionValue(DeferredValue):
+    """A constant of 32-bit integers: `start`, and a step for each index."""
+
+    def __init__(self, block: NestBlock, node: Node, start: int, steps: tuple[int, ...]) -> None:
+        super().__init__(block, node)
+        self.start = start
+        self.steps = steps
+
+    def compute(self, nest: NestBuilder, index: Index) -> Expr:
+        value = sum((i * step for i, step in zip(index, self.steps, strict=True)), ZERO)
+        return IndexValue(value + self.start, self.dtype)
+
+
 class ElementwiseValue(DeferredValue):
     """A scalar function of values of one shape; `extra` literals follow the operands."""
 

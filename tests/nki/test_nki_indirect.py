@@ -320,10 +320,17 @@ def test_earlier_generations_have_no_indirect_operands(monkeypatch: pytest.Monke
         nki.simulate(kernel)(normal(32, COLUMNS), offsets(32, 16))
 
 
-@pytest.mark.parametrize("read", [np.asarray, bool, lambda t: nl.device_print("t", t)])
-def test_contents_at_an_index_are_not_those_at_the_start(read: Callable[[Any], Any]) -> None:
+READS: dict[str, Callable[[NkiTensor, NkiTensor], Any]] = {
+    "array": lambda t, i: np.asarray(t.indirect(i, CHOSEN)),
+    "truth": lambda t, i: bool(nl.equal(t, t).indirect(i, CHOSEN)),
+    "print": lambda t, i: nl.device_print("t", t.indirect(i, CHOSEN)),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_contents_at_an_index_are_not_those_at_the_start(read: str) -> None:
     def kernel(x: NkiTensor, i: NkiTensor) -> None:
-        read(nl.load(x).indirect(nl.load(i), CHOSEN))
+        READS[read](nl.load(x), nl.load(i))
 
     with pytest.raises(ImpossibleTensor, match="copy it to a tile first"):
         nki.simulate(kernel)(normal(32, COLUMNS), offsets(32, 16))

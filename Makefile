@@ -16,8 +16,8 @@ help:  ## show this list
 demo: $(READY)  ## train, compile, run and explain a digits classifier; files go to demo-out/
 	$(BIN)/glia demo --output demo-out
 
-test: $(READY)  ## the test suite, in six minutes on two cores
-	$(BIN)/python -m pytest
+test: $(READY)  ## the test suite, a process for each core
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 nightly: $(READY)  ## the tests that take longer
 	$(BIN)/python -m pytest -m nightly

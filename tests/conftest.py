@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from support import exercised
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -29,14 +32,39 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
-LAST = "test_exercised.py"  # asks what the tests before it have exercised
+WORKERS_OUTPUT = "exercised"  # what a process of a parallel run tells the one that started it
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run LAST after everything else; in a run of the whole suite, watch what it exercises."""
-    items.sort(key=lambda item: item.path.name == LAST)
+    """In a run of the whole suite, watch what it exercises."""
     collected = {item.path for item in items}
     if collected == set(Path(__file__).parent.rglob("test_*.py")) and not config.option.keyword:
-        from support import exercised
-
         exercised.watch()
+
+
+def pytest_testnodedown(node: Any) -> None:
+    """Add up what a process of a parallel run has exercised."""
+    seen = getattr(node, "workeroutput", {}).get(WORKERS_OUTPUT)
+    if seen is not None:
+        exercised.IS_WATCHING[0] = True
+        exercised.EXERCISED.update(seen)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run of the whole suite that left a declared meaning or error out."""
+    if not exercised.IS_WATCHING[0]:
+        return
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[WORKERS_OUTPUT] = sorted(exercised.EXERCISED)
+    elif session.exitstatus == pytest.ExitCode.OK and exercised.missing():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name what no test has exercised."""
+    if exercised.IS_WATCHING[0] and exercised.missing():
+        terminalreporter.section("exercised by no test", red=True)
+        for label in exercised.missing():
+            terminalreporter.line(label)

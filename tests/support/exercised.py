@@ -1,7 +1,8 @@
 """What the suite has exercised while it ran: errors made, instructions and functions computed.
 
 Functions are watched by wrappers that take themselves away at the first call, so that watching
-costs nothing after it. A class of errors stays watched: making one is rare.
+costs nothing after it. A class of errors stays watched: making one is rare. Each process of a
+parallel run watches for itself; the one that started them adds up what they saw.
 """
 
 from __future__ import annotations
@@ -10,29 +11,44 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from glia.base.error_catalogue import declared_errors
 from glia.base.errors import CompileError
 from glia.graph.ir import OPS
 from glia.graph.scalar import FUNCTIONS
 from glia.isa.kit import INSTRUCTIONS
 
-ERRORS_MADE: set[str] = set()
-COMPUTED: set[str] = set()  # "instruction X", "operation X", "function X"
-
+EXERCISED: set[str] = set()  # "error GLIA301", "instruction X", "operation X", "function X"
 IS_WATCHING = [False]
+
+OTHERWISE_REACHED = {
+    "operation parameter": "an input has no meaning of its own",
+}
 
 
 def watch() -> None:
     """Watch everything from here on; done once, before the first test of a whole run."""
     IS_WATCHING[0] = True
     _watch_errors()
-    for name, instruction in INSTRUCTIONS.items():
-        if "compute" in vars(instruction):
-            _watch_method(instruction, f"instruction {name}")
-    for name, operation in OPS.items():
-        if "compute" in vars(operation):
-            _watch_method(operation, f"operation {name}")
+    for label, owner in _methods().items():
+        _watch_method(owner, label)
     for name, function in FUNCTIONS.items():
         _watch_function(function, f"function {name}")
+
+
+def missing() -> list[str]:
+    """What a run of the whole suite has to exercise and did not."""
+    wanted = {f"error {code}" for code in declared_errors()}
+    wanted |= _methods().keys() | {f"function {name}" for name in FUNCTIONS}
+    return sorted(wanted - EXERCISED - OTHERWISE_REACHED.keys())
+
+
+def _methods() -> dict[str, type]:
+    """The classes with a meaning of their own, by label."""
+    instructions = {f"instruction {name}": i for name, i in INSTRUCTIONS.items()}
+    operations = {f"operation {name}": o for name, o in OPS.items()}
+    return {
+        n: owner for n, owner in (instructions | operations).items() if "compute" in vars(owner)
+    }
 
 
 def _watch_errors() -> None:
@@ -40,7 +56,7 @@ def _watch_errors() -> None:
 
     @functools.wraps(make)
     def recorded(self: CompileError, **facts: Any) -> None:
-        ERRORS_MADE.add(type(self).code)
+        EXERCISED.add(f"error {type(self).code}")
         make(self, **facts)
 
     CompileError.__init__ = recorded  # type: ignore[method-assign]
@@ -70,7 +86,7 @@ def _watch_function(owner: Any, label: str) -> None:
 def _once(plain: Callable[..., Any], label: str, restore: Callable[[], None]) -> Any:
     @functools.wraps(plain)
     def once(*args: Any, **kwargs: Any) -> Any:
-        COMPUTED.add(label)
+        EXERCISED.add(label)
         restore()
         return plain(*args, **kwargs)
 

@@ -240,7 +240,9 @@ def test_a_contraction_with_two_readers_is_computed_once() -> None:
     assert swap_contraction_operands(graph, PLAIN) is graph
 
 
-@pytest.mark.parametrize("each", [canonicalize, simplify, eliminate_dead_code], ids=repr)
+@pytest.mark.parametrize(
+    "each", [canonicalize, simplify, eliminate_dead_code], ids=lambda each: each.__name__
+)
 def test_passes_are_idempotent(each: Callable[[Graph, CompileOptions], Graph]) -> None:
     for program in PROGRAMS[::7]:
         once = each(import_hlo(hlo_bytes(program)), PLAIN)

@@ -86,6 +86,12 @@ NETWORKS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "cumsum": (lambda x: jnp.cumsum(x, 1), (floats(130, 40),)),
     "of columns": (lambda x: jnp.cumsum(x, 0), (floats(140, 9),)),
+    "of flags": (lambda x: jnp.cumsum((x > 0).astype(np.int32), 0), (floats(140, 9),)),
+    "of ranges": (
+        lambda x: lax.cumsum(jnp.clip(x.astype(np.int32), -900, 900), 1, reverse=True),
+        (floats(9, 30) * 1000,),
+    ),
+    "greatest flag": (lambda x: lax.cummax((x > 0).astype(np.int8), 1), (floats(9, 40),)),
     "backwards": (lambda x: lax.cumsum(x, 1, reverse=True), (floats(9, 40),)),
     "cummax": (lambda x: lax.cummax(x, 1), (floats(3, 30, 4),)),
     "cummin": (lambda x: lax.cummin(x * 2, 0) + 1, (floats(20),)),
@@ -162,8 +168,25 @@ def test_the_factor_of_the_first_element_is_not_applied_in_a_network() -> None:
     np.testing.assert_allclose(found, jax.jit(function)(a, B), rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: jnp.cumsum(x, 1),  # nothing known
+        lambda x: jnp.cumsum(jnp.clip(x, 0, 1 << 20), 1),  # more than float32 counts
+        lambda x: jnp.cumsum((x & 15).astype(np.int8), 1),  # more than the type holds
+        lambda x: jnp.cumprod(jnp.clip(x, 1, 2), 1),
+    ],
+    ids=["any", "large", "wrapped", "products"],
+)
+def test_totals_that_float32_may_round_are_counted_exactly(function: Any) -> None:
+    x = np.random.default_rng(3).integers(-(1 << 31), 1 << 31, (4, 50)).astype(np.int32)
+    neff = compiled_scans(function, (x,), "trn2")
+    assert TensorTensorScan not in {type(each) for each in neff.program.instructions()}
+    np.testing.assert_array_equal(glia.load(neff)(x)[0], jax.jit(function)(x))
+
+
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["linear", "longer than a tile"])
+@pytest.mark.parametrize("name", ["linear", "longer than a tile", "of flags"])
 def test_scans_are_right_on_every_target(name: str, target: str) -> None:
     function, arrays = CASES[name]
     neff = compiled_scans(function, arrays, target)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from glia.base.dtype import PRED
+from glia.base.dtype import F32, PRED
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import ReduceWindow
 from glia.graph.ops.reduce import SCAN_MONOIDS
@@ -19,6 +19,7 @@ from glia.graph.rules.constructors import (
     apply,
     broadcast,
     constant,
+    convert,
     monoid_region,
     move_back,
     move_last,
@@ -32,9 +33,12 @@ from glia.graph.rules.constructors import (
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
 from glia.graph.rules.facts import is_uniform
 from glia.graph.rules.inline_regions import inline_scalar_graph
+from glia.graph.rules.interval import limits_of
+from glia.graph.rules.ranges import range_of
 from glia.options import CompileOptions
 
 SHORTEST_SCAN = 8  # elements
+EXACT_IN_FLOAT32 = 1 << 24  # every integer up to here is a float32
 
 DIRECT_WINDOW = 64
 """A monoid's windows of up to this many elements stay windows: each element is read that often."""
@@ -62,11 +66,11 @@ def init_after_windows(op: ReduceWindow) -> Node | None:
 
 @rule
 def cumulative_window(op: ReduceWindow) -> Node | None:
-    """reduce_window(x) over all elements up to each = scan(x), for a monoid on floats"""
+    """reduce_window(x) over all elements up to each = scan(x), for a monoid in float32"""
     kind, x = monoid(op.body), op.xs[0]
     long = [d for d, window in enumerate(op.window) if window > 1]
     is_plain = all(step == 1 for steps in (op.stride, op.x_dilation) for step in steps)
-    if kind not in SCAN_MONOIDS or not x.dtype.is_float or len(long) != 1 or not is_plain:
+    if kind not in SCAN_MONOIDS or len(long) != 1 or not is_plain:
         return None
     (d,) = long
     window, others = op.window[d], [n for n in range(len(op.low)) if n != d]
@@ -76,10 +80,23 @@ def cumulative_window(op: ReduceWindow) -> Node | None:
         return None
     if not is_cumulative or window < SHORTEST_SCAN:
         return None
+    if not (x.dtype.is_float or _has_exact_totals(kind, x, window)):
+        return None
     is_backwards = not op.low[d]
-    operand = move_last(reverse(x, (d,)) if is_backwards else x, d)
-    found = move_back(scan(kind, operand), d)
+    terms = x if x.dtype.is_float else convert(x, F32)
+    operand = move_last(reverse(terms, (d,)) if is_backwards else terms, d)
+    found = convert(move_back(scan(kind, operand), d), x.dtype)
     return reverse(found, (d,)) if is_backwards else found
+
+
+def _has_exact_totals(kind: str, x: Node, terms: int) -> bool:
+    """Whether float32 counts every total of so many of these integers, going by their range."""
+    found = range_of(x)
+    limits = limits_of(x.dtype)
+    if found is None or limits is None or kind == "multiply":
+        return False
+    largest = max(abs(found.low), abs(found.high)) * (terms if kind == "add" else 1)
+    return largest <= min(EXACT_IN_FLOAT32, limits.high)
 
 
 @rule

@@ -129,6 +129,16 @@ class RangeAnalysis:
         return limits if handler is None else handler(self, node, known)
 
 
+def range_of(x: Node) -> Found:
+    """The interval of one tensor by itself, whose parameters may have any value of their dtypes."""
+    inner = Graph("range", (), (x,))
+    parameters = [node for node in inner.nodes if isinstance(node, Parameter)]
+    limits: list[Found] = [None] * (1 + max((node.index for node in parameters), default=-1))
+    for node in parameters:
+        limits[node.index] = limits_of(node.dtype)
+    return RangeAnalysis().facts(inner, limits)[x][0]
+
+
 def constraints(predicate: Node, holds: bool, known: Facts) -> list[tuple[Node, Interval]]:
     """What follows for compared nodes where a predicate holds, or where it does not."""
     if not isinstance(predicate, Map):

@@ -478,8 +478,8 @@ class NestEmitter(ABC):
             return
         dtype = self.context.buffers[target.buffer].dtype
         value = selector.value(result)
-        axes = selector.axes_of(result)
         if not isinstance(value, Pattern) or not self._is_storable(value, dtype, point):
+            axes = _stored_axes(selector.axes_of(result), point)
             tile = self.builder.tile(
                 target.buffer, Memory.SBUF, storage_dtype(dtype), point.partitions,
                 math.prod(point.extents(axes)),
@@ -497,7 +497,8 @@ class NestEmitter(ABC):
             return True
         dst = self._target_pattern(self.nest.target.index, value.dtype, point)
         dst, src = fold_dims((dst, value))
-        return src.contiguous_bytes >= min(GOOD_RUN_BYTES, dst.contiguous_bytes)
+        row = replace(dst, dims=dst.dims[1:])  # no copy on chip joins what lies on two partitions
+        return src.contiguous_bytes >= min(GOOD_RUN_BYTES, row.contiguous_bytes)
 
     def _target_pattern(self, index: tuple[Affine, ...], dtype: DType, point: Point) -> Pattern:
         """The access pattern of the nest's target in HBM, at an index over a point."""
@@ -513,6 +514,15 @@ class NestEmitter(ABC):
             return
         index = index or self.add_registers(target, QUEUE_OWNERS["store"])
         self.builder.dma(self._target_pattern(index, value.dtype, point), value, "store")
+
+
+def _stored_axes(axes: tuple[str, ...], point: Point) -> tuple[str, ...]:
+    """The axes to lay a value out over before a transfer, which moves single elements that repeat.
+
+    All of them where the value does not vary along the innermost one.
+    """
+    inner = [axis for axis in point.free if point.env[axis].extent > 1][-1:]
+    return axes if set(inner) <= set(axes) else tuple(point.free)
 
 
 def data_loads(*expressions: Expr | None) -> Iterator[Load]:

@@ -11,6 +11,7 @@ from glia.base.dtype import S32, TF32, DType, integer_limits
 from glia.base.loc import Loc
 from glia.graph import ops
 from glia.graph.ir import Node, TensorType
+from glia.isa.alu import COMPARISONS
 from glia.tile.build.nest import (
     Index,
     NestBuilder,
@@ -32,7 +33,9 @@ MAXIMUM_LOADS = 6  # buffers read by one nest
 CHEAP_APPLIES = (
     6  # an expression without loads and with no more functions is recomputed, not stored
 )
-CHEAP_FUNCTIONS = ("add", "subtract", "multiply", "negate", "maximum", "minimum", "abs")
+CHEAP_FUNCTIONS = frozenset(
+    {"add", "subtract", "multiply", "negate", "maximum", "minimum", "abs", *COMPARISONS}
+)
 
 
 @dataclass(frozen=True)

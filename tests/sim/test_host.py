@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +27,7 @@ from glia.machine.ir import Binding, Loop, Program, While
 from glia.neff.package import Neff
 from glia.sim.host.host_program import HostProgram, host_report
 from glia.sim.host.library import CodeLibrary
+from glia.sim.host.pool import PoolCode
 from glia.sim.host.product_code import ProductCode, block_shape
 from glia.sim.policy import AccessOutOfBounds, MalformedProgram
 from glia.sim.run import run
@@ -114,7 +118,7 @@ def test_every_shape_of_block_gives_the_product(
     monkeypatch.setattr(product_code, "host_block", lambda: block_shape(features))
     code = ProductCode(("float32", True), ("float32", True))
     library = CodeLibrary()
-    library.load([code])
+    library.load([code, PoolCode()])
     m, n, k = shape
     random = np.random.default_rng(0)
     a, b = random.standard_normal((k, m), np.float32), random.standard_normal((k, n), np.float32)
@@ -122,10 +126,56 @@ def test_every_shape_of_block_gives_the_product(
     wanted = a.T @ b + c
     scratch = np.zeros(product_code.scratch_bytes(m, k), np.uint8)
     places = [each.ctypes.data for each in (scratch, a, b, c)]
-    sizes = [m, n, k, 1, places[0], places[1], 4 * m, 4, places[2], 4 * n, 4, places[3], 4 * n]
-    words = np.array(sizes, np.int64)
-    invoke(library.address(code), words.ctypes.data)
+    blocks = -(-n // block_shape(features).width)
+    words = np.array(
+        [library.address(code), blocks, blocks, 0, m, n, k, 1, places[0], 0, places[1], 4 * m, 4,
+         places[2], 4 * n, 4, places[3], 4 * n], np.int64,
+    )  # fmt: skip
+    invoke(library.address(PoolCode()), words.ctypes.data)
     np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-5)
+
+
+SHARING = """
+import hashlib, os, sys, threading
+import numpy as np
+from support import machine_programs
+from glia.sim.host.host_program import HostProgram
+from glia.sim.host.pool import lanes
+
+programs = [machine_programs.matmul(256, 700, 300), machine_programs.matmul(130, 512, 128)]
+def run(program):
+    random = np.random.default_rng(2)
+    inputs = {b.name: random.standard_normal(b.shape, np.float32) for b in program.inputs}
+    host = HostProgram(program)
+    assert bool(host.table.pool_words) == (lanes() > 1)
+    for _ in range(20):
+        (found,) = host.run(inputs).values()
+    return hashlib.sha256(found.tobytes()).hexdigest()
+alone = [run(program) for program in programs]
+together = {}
+def keep(number):
+    together[number] = run(programs[number])
+threads = [threading.Thread(target=keep, args=[number]) for number in (0, 1)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert together == dict(enumerate(alone))
+child = os.fork()
+if not child:
+    os._exit(int([run(program) for program in programs] != alone))
+assert os.waitpid(child, 0)[1] == 0
+print(*alone)
+"""
+
+
+def test_any_number_of_threads_gives_the_same_bits_also_together_and_after_a_fork() -> None:
+    found = set()
+    for threads in "1", "2", "5":
+        environment = os.environ | {"GLIA_NUM_THREADS": threads}
+        command = [sys.executable, "-c", SHARING]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        found.add(done.stdout)
+    assert len(found) == 1
 
 
 def test_results_that_overlap_operands_wait_until_these_are_read() -> None:

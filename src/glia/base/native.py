@@ -47,6 +47,11 @@ def invoke(function: int, argument: int) -> int:
     return result
 
 
+def address_of(array: Any) -> int:
+    """Where the elements of an array begin."""
+    return int(array.__array_interface__["data"][0])
+
+
 class Library:
     """Functions of one module, compiled together; `call` runs one on a record."""
 

@@ -8,7 +8,8 @@ not written is found by the other executors, not here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -17,11 +18,12 @@ import numpy as np
 
 import glia.sim.host.steps as steps
 from glia.arch import get_target
-from glia.base.native import Library
+from glia.base.native import Library, address_of
 from glia.isa.kit import Instr, is_register
 from glia.machine.ir import Program
+from glia.sim.host.pool import host_pool
 from glia.sim.host.steps import RunState, Stop
-from glia.sim.host.table import Table, TableBuilder, address_of
+from glia.sim.host.table import Table, TableBuilder
 from glia.sim.memory import DeviceMemory, Environment
 from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent import run_logical_core
@@ -122,13 +124,23 @@ class HostProgram:
             is_copied = binding.name in self._copied_inputs
             executor.set_input(binding, inputs[binding.name], is_copied=is_copied)
         self._begin()
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), self._threads():
             if self.table.in_python:
                 with one_blas_thread():
                     self._execute(limits)
             else:
                 self._execute(limits)
         return executor.outputs()
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """The pool for this run, where some call is long enough to be shared."""
+        if not self.table.pool_words:
+            yield
+            return
+        with host_pool().for_one_run() as address:
+            self._record["pool"][0] = address
+            yield
 
     def _begin(self) -> None:
         """Set what depends on where inputs lie, and go to the first operation."""
@@ -187,6 +199,8 @@ def _record(table: Table) -> dict[str, Any]:
     scratch = np.zeros(table.scratch + 64, np.uint8)
     for word, offset in table.scratch_words:
         words[word] = address_of(scratch) + offset
+    pool = np.zeros(1, np.int64)
+    words[table.pool_words] = address_of(pool)
     code = np.array(table.code, np.int64)
     for place, word in table.call_words:
         code[place] = address_of(words) + 8 * word
@@ -201,4 +215,5 @@ def _record(table: Table) -> dict[str, Any]:
         "state": np.zeros(len(RunState), np.int64),
         "fixed": tuple(fixed),
         "scratch": scratch,
+        "pool": pool,
     }

@@ -22,9 +22,17 @@ from glia.isa.kit import Instr
 from glia.isa.numerics import narrow, widen
 from glia.isa.operand import Memory, Pattern
 from glia.sim.host.library import Code, host_library
-from glia.sim.host.loop_nest import Destination, Slot, build_nest, simplified
+from glia.sim.host.loop_nest import (
+    Destination,
+    Slot,
+    build_nest,
+    is_parallel,
+    nest_nanoseconds,
+    simplified,
+)
 from glia.sim.host.nest_code import nest_code
-from glia.sim.host.product_code import ProductCode, scratch_bytes
+from glia.sim.host.pool import lanes
+from glia.sim.host.product_code import ProductCode, host_block, scratch_bytes
 from glia.sim.host.scalar_code import item_bytes
 from glia.sim.host.traced import (
     ArrayTerm,
@@ -40,6 +48,7 @@ from glia.sim.host.traced import (
 from glia.sim.memory import storage_dtype
 from glia.sim.run import arrival_shape, fill_value, immediate_operand
 
+PRODUCT_NANOSECONDS = 1 / 64  # of a multiplication and addition, in one thread
 POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
 
 
@@ -54,11 +63,17 @@ class OperandPlace:
 
 @dataclass(frozen=True)
 class HostCall:
-    """One call: code, its words, and which words take the address of which place."""
+    """One call: code, its words, and which words take the address of which place.
+
+    It has `parts` iterations, which may run at once; all take about `nanoseconds` in one thread, 0
+    where one has to run after the other.
+    """
 
     code: Code
     words: tuple[int, ...]
     addresses: tuple[tuple[int, OperandPlace], ...]
+    parts: int
+    nanoseconds: float
 
 
 @dataclass(frozen=True)
@@ -133,7 +148,7 @@ class _ClassLowering:
             writes = self._writes()
         calls: list[HostCall] = []
         if len(writes) == 1 and _product_in(writes[0][1]) is not None:
-            calls = self._product_calls(*writes[0])
+            calls = self._product_calls(*writes[0], is_staged=is_staged)
         elif is_staged:
             staged = [(self._scratch_store(store), node) for store, node in writes]
             calls = [self._nest_call(staged)]
@@ -294,9 +309,13 @@ class _ClassLowering:
         for slot in nest.slots:
             addresses.append((len(words), self.places[slot.operand]))
             words += [0, *slot.steps]
-        return HostCall(nest_code(nest), tuple(words), tuple(addresses))
+        parts = nest.outer[0] if nest.outer else 1
+        nanoseconds = nest_nanoseconds(nest) if is_parallel(nest) else 0
+        return HostCall(nest_code(nest), tuple(words), tuple(addresses), parts, nanoseconds)
 
-    def _product_calls(self, store: Destination, node: ArrayTerm) -> list[HostCall]:
+    def _product_calls(
+        self, store: Destination, node: ArrayTerm, *, is_staged: bool
+    ) -> list[HostCall]:
         """A product straight into its destination, or through scratch and what follows it."""
         product = _product_in(node)
         assert product is not None
@@ -304,25 +323,35 @@ class _ClassLowering:
         sides = [self._side(product.left, turned=True), self._side(product.right, turned=False)]
         calls = [call for _, made in sides for call in made]
         target, sums = self._direct_target(store, node, product)
+        (left, _), (right, _) = sides
+        if is_staged and self._share_memory(store.operand, left.operand, right.operand):
+            target, sums = None, False
         if target is None:
             count = 4 * m * n
             place, step = self._place(self._scratch(count)), 4 * n
         else:
             place, step = target
-        (left, _), (right, _) = sides
         k = product.left.shape[1]
-        scratch = self._scratch(scratch_bytes(m, k))
-        words = (m, n, k, int(sums), 0, 0, *left.steps, 0, *right.steps, 0, step)
+        own = scratch_bytes(m, k)
+        scratch = self._scratch(own * lanes())
+        words = (m, n, k, int(sums), 0, own, 0, *left.steps, 0, *right.steps, 0, step)
         where = (
-            (4, scratch), (5, self.places[left.operand]), (8, self.places[right.operand]),
-            (11, self.places[place]),
+            (4, scratch), (6, self.places[left.operand]), (9, self.places[right.operand]),
+            (12, self.places[place]),
         )  # fmt: skip
         code = ProductCode(_side_code(left), _side_code(right))
-        calls.append(HostCall(code, words, where))
+        blocks = -(-n // host_block().width)
+        calls.append(HostCall(code, words, where, blocks, m * n * k * PRODUCT_NANOSECONDS))
         if target is None:
             result = LoadTerm((m, n), product.dtype, place, (step, 4))
             calls.append(self._nest_call([(store, _replaced(node, product, result))]))
         return calls
+
+    def _share_memory(self, written: int, *read: int) -> bool:
+        """Whether a written operand lies in a memory of those that are read."""
+        patterns = [getattr(self.instr, self.places[n].name, None) for n in (written, *read)]
+        memories = [getattr(each, "memory", None) for each in patterns]
+        return memories[0] in memories[1:]
 
     def _side(self, node: ArrayTerm, *, turned: bool) -> tuple[Slot, list[HostCall]]:
         """An operand of a product, [k, columns], as steps; packed first where it is not affine."""

@@ -57,6 +57,11 @@ class CodeLibrary:
         """Where a loaded function begins."""
         return self._addresses[code.name]
 
+    def function(self, name: str) -> int:
+        """Where another function begins that some loaded code has written."""
+        found = (engine.get_function_address(name) for engine in self._engines)
+        return int(next(filter(None, found)))
+
 
 def _compiled(module: Any) -> Any:
     """A module as machine code; the code is in its final shape but for stack slots and repeats."""

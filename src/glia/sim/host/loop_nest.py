@@ -29,6 +29,8 @@ from glia.sim.host.traced import (
     UfuncTerm,
 )
 
+LONG_LOOP = 1 << 14  # iterations; threads share longer ones
+STEP_NANOSECONDS = 0.08  # of one element loaded, stored or computed with
 Index = tuple[tuple[int, ...], ...]  # for each axis its loop variables, outermost first
 Scalar = tuple[Any, ...]  # of what one iteration computes; hashable, equal where it is the same
 
@@ -250,6 +252,8 @@ def simplified(nest: LoopNest) -> LoopNest:
         outer, inner = outer[:-1], outer[-1:]
     if not inner:
         inner = [(1, (0,) * len(nest.slots))]
+    if not outer and not has_inner:
+        outer, inner = _divided(inner[0])
     variables = [*outer, *inner]
     slots = tuple(
         Slot(slot.operand, slot.dtype, tuple(steps[number] for _, steps in variables))
@@ -259,6 +263,45 @@ def simplified(nest: LoopNest) -> LoopNest:
         tuple(e for e, _ in outer), tuple(e for e, _ in inner), slots, nest.stores,
         nest.reductions, nest.results,
     )  # fmt: skip
+
+
+def _divided(column: tuple[int, Shape]) -> tuple[list[tuple[int, Shape]], list[tuple[int, Shape]]]:
+    """A long loop as two, so that threads can share it; any other as it is."""
+    extent, steps = column
+    for inner in range(LONG_LOOP // 4, LONG_LOOP // 8, -1) if extent >= LONG_LOOP else ():
+        if extent % inner == 0:
+            return [(extent // inner, tuple(s * inner for s in steps))], [(inner, steps)]
+    return [], [column]
+
+
+def is_parallel(nest: LoopNest) -> bool:
+    """Whether no two iterations of the first outer loop write to one place."""
+    if not nest.outer:
+        return False
+    loops = list(
+        zip((*nest.outer, *nest.inner), range(len(nest.outer) + len(nest.inner)), strict=True)
+    )
+    for number, _ in (*nest.stores, *nest.results):
+        slot = nest.slots[number]
+        span = sum(abs(slot.steps[v]) * (extent - 1) for extent, v in loops[1:])
+        if abs(slot.steps[0]) < span + np.dtype(slot.dtype).itemsize:
+            return False
+    return True
+
+
+def nest_nanoseconds(nest: LoopNest) -> float:
+    """About how long a nest takes in one thread: by its loads, stores and functions."""
+    work = len(nest.slots)
+
+    def count(value: Scalar) -> None:
+        nonlocal work
+        work += value[0] == "apply"
+
+    for _, value in nest.stores:
+        walk_scalar(value, count)
+    for reduction in nest.reductions:
+        walk_scalar(reduction.value, count)
+    return STEP_NANOSECONDS * work * math.prod((*nest.outer, *nest.inner))
 
 
 def _merged(columns: Sequence[tuple[int, Shape]]) -> list[tuple[int, Shape]]:

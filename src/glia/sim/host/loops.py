@@ -10,6 +10,8 @@ from llvmlite import ir
 from glia.sim.host.scalar_code import WORD, Value
 
 BYTES = ir.PointerType()
+PART = ir.FunctionType(WORD, [BYTES, WORD, WORD, WORD])
+"""A call: its words, its first iteration, where these end, and the number of the thread."""
 
 
 def counted_loop(

@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from glia.sim.host.functions import IDENTITIES, apply
 from glia.sim.host.loop_nest import LoopNest, NestReduction, Scalar
-from glia.sim.host.loops import BYTES, counted_loop, pointer, word_at
+from glia.sim.host.loops import PART, counted_loop, pointer, word_at
 from glia.sim.host.scalar_code import (
     WORD,
     Lanes,
@@ -67,15 +67,14 @@ def _stepping(dtype: str, step: int) -> str:
 
 
 class _NestWriter:
-    """Writes the function of one nest: `void name(words)`.
+    """Writes the function of one nest, a part of which is some iterations of its first outer loop.
 
     The words are the extents of all loops, then for each slot its address and its steps.
     """
 
     def __init__(self, code: NestCode, module: Any) -> None:
         self.code, self.module = code, module
-        kind = ir.FunctionType(WORD, [BYTES])
-        self.function = ir.Function(module, kind, code.name)
+        self.function = ir.Function(module, PART, code.name)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.count = sum(code.loops)
         self.extents = [self._word(i) for i in range(self.count)]
@@ -134,7 +133,10 @@ class _NestWriter:
             ]
             body(depth + 1, moved)
 
-        counted_loop(self.builder, WORD(0), self.extents[depth], 1, iteration)
+        start, end = WORD(0), self.extents[depth]
+        if depth == 0 and self.code.loops[0]:
+            _, start, end, _ = self.function.args
+        counted_loop(self.builder, start, end, 1, iteration)
 
     def _inner_loads(self) -> set[int]:
         values = [value for _, value in self.code.stores]

@@ -5,6 +5,7 @@ A block of C stays in registers over all of k: rows times vectors of columns, as
 has registers for, which is what hides the latency of fused multiply-adds. Columns of one block's
 width are packed just before they are used, so that they are in the first cache, zeros where the
 operand ends. Rows are shared evenly: of 13 rows, where a block has 12, there are 7 and 6.
+A part of a call is some blocks of columns.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from glia.sim.host.loops import BYTES, counted_loop, pointer, word_at
+from glia.sim.host.loops import PART, counted_loop, pointer, word_at
 from glia.sim.host.scalar_code import WORD, Lanes, Value, item_bytes, memory_type
 
 PADDING = 16  # floats between packed rows, so that they do not share cache sets
@@ -54,9 +55,10 @@ def host_block() -> BlockShape:
 
 
 def scratch_bytes(m: int, k: int) -> int:
-    """Bytes that a product needs beside its operands."""
+    """Bytes that a thread needs beside a product's operands, in whole cache lines."""
     block = host_block()
-    return FLOAT_BYTES * (k * (m + PADDING) + k * block.width + block.rows * block.width)
+    floats = k * (m + PADDING) + k * block.width + block.rows * block.width
+    return -(-FLOAT_BYTES * floats // 64) * 64
 
 
 @dataclass(frozen=True)
@@ -78,35 +80,36 @@ class ProductCode:
         _ProductWriter(self, module).write()
 
 
-# m, n, k, whether C accumulates, scratch, then A's address and steps along k and m, B's address and
-# steps along k and n, and C's address and step along m
-WORDS = ("m", "n", "k", "sums", "scratch", "a", "ak", "am", "b", "bk", "bn", "c", "cm")
+# m, n, k, whether C accumulates, scratch and its bytes for each thread, then A's address and steps
+# along k and m, B's address and steps along k and n, and C's address and step along m
+WORDS = ("m", "n", "k", "sums", "scratch", "own", "a", "ak", "am", "b", "bk", "bn", "c", "cm")
 
 
 class _ProductWriter:
     def __init__(self, code: ProductCode, module: Any) -> None:
         self.code, self.module, self.block = code, module, host_block()
-        self.function = ir.Function(module, ir.FunctionType(WORD, [BYTES]), code.name)
+        self.function = ir.Function(module, PART, code.name)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
-        words = self.function.args[0]
+        words, self.first, self.end, self.lane = self.function.args
         self.words = {name: word_at(self.builder, words, i) for i, name in enumerate(WORDS)}
 
     def write(self) -> None:
         builder, words, width = self.builder, self.words, self.block.width
         pitch = builder.add(words["m"], WORD(PADDING))
-        left = words["scratch"]
+        left = builder.add(words["scratch"], builder.mul(words["own"], self.lane))
         right = builder.add(left, self._floats(builder.mul(words["k"], pitch)))
         edge = builder.add(right, self._floats(builder.mul(words["k"], WORD(width))))
         self._pack_left(left, pitch)
 
-        def block_of_columns(start: Value) -> None:
+        def block_of_columns(number: Value) -> None:
+            start = builder.mul(number, WORD(width))
             rest = builder.sub(words["n"], start)
             is_whole = builder.icmp_signed(">=", rest, WORD(width))
             columns = builder.select(is_whole, WORD(width), rest)
             self._pack_right(right, start, columns, is_whole)
             self._rows(_Columns(right, start, columns, is_whole), left, pitch, edge)
 
-        counted_loop(builder, WORD(0), words["n"], width, block_of_columns)
+        counted_loop(builder, self.first, self.end, 1, block_of_columns)
         builder.ret(WORD(0))
 
     def _floats(self, count: Value) -> Value:

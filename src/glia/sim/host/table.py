@@ -11,10 +11,12 @@ import numpy as np
 
 from glia.arch import Arch
 from glia.base.affine import Affine
+from glia.base.native import address_of
 from glia.isa.kit import Instr, register_variable
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Block, Branch, Loop, Statement, While, walk
 from glia.sim.host.instruction_classes import (
+    HostCall,
     Lowered,
     OperandPlace,
     Operands,
@@ -24,6 +26,7 @@ from glia.sim.host.instruction_classes import (
 )
 from glia.sim.host.library import host_library
 from glia.sim.host.overlap import must_stage
+from glia.sim.host.pool import HEADER, MOST_ITERATIONS, PoolCode, lanes
 from glia.sim.host.scalar_code import NotLowered
 from glia.sim.host.steps import Op
 from glia.sim.host.traced import NotTraceable
@@ -31,6 +34,9 @@ from glia.sim.memory import Region
 from glia.sim.run import Executor, immediate_operand
 from glia.sim.watchdog import fewest_executions
 
+SHARED_NANOSECONDS = 10_000  # a call that takes as long is shared among threads
+PIECE_NANOSECONDS = 2_500  # of the least piece of it
+PIECES = 4  # for each thread, so that all end at about the same time
 ANYTHING = (-(2**61), 2**61)  # limits of an expression that needs none
 
 
@@ -58,6 +64,7 @@ class Table:
     call_words: list[tuple[int, int]] = field(default_factory=list)  # place in code, word
     instructions: list[Instr] = field(default_factory=list)
     loops: list[While] = field(default_factory=list)
+    pool_words: list[int] = field(default_factory=list)  # words that point to the pool's address
     numbers: list[Any] = field(default_factory=list)  # immediates, kept where words point
     scratch: int = 0
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)  # (mnemonic, why) in Python
@@ -88,7 +95,8 @@ class TableBuilder:
                 self._variants[id(instr)] = self._lowered(instr)
         found = [each for each in self._variants.values() if isinstance(each, Variants)]
         calls = [call for each in found for made in each.calls.values() for call in made.calls]
-        host_library().load(call.code for call in calls)
+        host_library().load([PoolCode(), *(call.code for call in calls)])
+        self._entry = host_library().address(PoolCode())
         self._block(self.program.body)
         self.table.code += [Op.END]
         return self.table
@@ -208,13 +216,16 @@ class TableBuilder:
         table.scratch = max(table.scratch, lowered.scratch)
         for call in lowered.calls:
             start = len(table.words)
-            table.words += call.words
-            code += [Op.CALL, host_library().address(call.code), 0, number, 0, 0]
+            function, grain = host_library().address(call.code), _grain(call)
+            table.words += [function, call.parts, grain, 0, *call.words]
+            if grain < call.parts:
+                table.pool_words.append(start + HEADER - 1)
+            code += [Op.CALL, self._entry, 0, number, 0, 0]
             head = len(code) - 5
             table.call_words.append((head + 1, start))
             ends.append(head + 3)
             for word, place in call.addresses:
-                self._address(instr, start + word, place)
+                self._address(instr, start + HEADER + word, place)
             code[head + 4] = len(code) - head - 5
 
     def _address(self, instr: Instr, word: int, place: OperandPlace) -> None:
@@ -320,6 +331,9 @@ def _pattern_parts(
         yield region.pitch, (-first, tile.partitions - 1 - last), pattern.partition
 
 
-def address_of(array: Any) -> int:
-    """Where the elements of an array begin."""
-    return int(array.__array_interface__["data"][0])
+def _grain(call: HostCall) -> int:
+    """How many iterations a thread takes at once; all, where sharing them would not be faster."""
+    if lanes() == 1 or call.nanoseconds < SHARED_NANOSECONDS or call.parts > MOST_ITERATIONS:
+        return call.parts
+    pieces = min(PIECES * lanes(), int(call.nanoseconds / PIECE_NANOSECONDS))
+    return -(-call.parts // pieces)

@@ -1,0 +1,237 @@
+"""Threads that share the iterations of one call: handed out by a counter, in machine code.
+
+One pool serves all models of the process, one run at a time; a run that finds it lent runs by
+itself, with the same results. Its threads wait in Python and are woken when a run begins; then they
+look for work until there has been none for about a millisecond. A process that was forked makes its
+own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+
+from glia.base.native import address_of, invoke
+from glia.sim.host.library import host_library
+from glia.sim.host.loops import BYTES, PART, pointer, word_at
+from glia.sim.host.scalar_code import WORD, Value
+
+VARIABLE = "GLIA_NUM_THREADS"
+LINE = 8  # words of a cache line
+# Words of a pool. The ticket counts jobs in its upper half and the iterations that are taken in its
+# lower half; all of that is set while a job is described, so that nobody takes an iteration then.
+TICKET, DONE, JOB = 0, LINE, 2 * LINE
+LANE = 4 * LINE  # from here on a line for each thread: 1 while it looks for work
+CLOSED = (1 << 32) - 1
+MOST_ITERATIONS = 1 << 30
+SPINS = 20_000  # looks for work before a thread goes to sleep
+YIELDS = 255  # looks between offers of the processor to others: all bits below a power of two
+HEADER = 4  # words before those of a call: function, iterations, grain, where the pool's address is
+
+
+@cache
+def lanes() -> int:
+    """How many threads work on a call: GLIA_NUM_THREADS, or what this process may run on."""
+    given = os.environ.get(VARIABLE, "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+class Pool:
+    """The threads beside the one that runs a program."""
+
+    def __init__(self, work: int, threads: int) -> None:
+        self._work, self._threads = work, threads
+        space = np.zeros(LANE + LINE * (threads + 2), np.int64)
+        self._words = space[-(address_of(space) // 8) % LINE :]
+        self._lent = threading.Lock()
+        self._calls = [threading.Semaphore(0) for _ in range(threads)]
+        self._is_started = False
+
+    @contextmanager
+    def for_one_run(self) -> Iterator[int]:
+        """The pool's address for one run; 0 where another run has it."""
+        if not self._threads or not self._lent.acquire(blocking=False):
+            yield 0
+            return
+        try:
+            self._wake()
+            yield address_of(self._words)
+        finally:
+            self._lent.release()
+
+    def _wake(self) -> None:
+        if not self._is_started:
+            self._is_started = True
+            for number in range(self._threads):
+                name = f"glia host {number + 1}"
+                threading.Thread(target=self._serve, args=[number], name=name, daemon=True).start()
+        for number, call in enumerate(self._calls):
+            if not self._words[LANE + LINE * number]:
+                self._words[LANE + LINE * number] = 1
+                call.release()
+
+    def _serve(self, number: int) -> None:
+        given = np.array([address_of(self._words), number + 1], np.int64)
+        while True:
+            self._calls[number].acquire()
+            invoke(self._work, address_of(given))
+            self._words[LANE + LINE * number] = 0
+
+
+class PoolCode:
+    """`call(header)` runs a call with all threads; `work(pool and lane)` is what the others do."""
+
+    name = "pool_call"
+
+    def write(self, module: Any) -> None:
+        """Add both functions to a module."""
+        claim = _write_claim(module)
+        _write_work(module, claim)
+        _write_call(module, claim)
+
+
+WORK = "pool_work"
+
+
+@cache
+def host_pool() -> Pool:
+    """The pool of this process."""
+    library = host_library()
+    library.load([PoolCode()])
+    return Pool(library.function(WORK), lanes() - 1)
+
+
+os.register_at_fork(after_in_child=host_pool.cache_clear)
+
+
+def _atomic(builder: Any, words: Value, number: int) -> Value:
+    return builder.load_atomic(_at(builder, words, number), "acquire", 8)
+
+
+def _set(builder: Any, words: Value, number: int, value: Value) -> None:
+    builder.store_atomic(value, _at(builder, words, number), "release", 8)
+
+
+def _at(builder: Any, words: Value, number: int) -> Value:
+    address = builder.add(builder.ptrtoint(words, WORD), WORD(8 * number))
+    return builder.inttoptr(address, WORD.as_pointer())
+
+
+def _write_claim(module: Any) -> Any:
+    """`claim(pool, lane)`: take some iterations and run them; 0 where there are none to take."""
+    function = ir.Function(module, ir.FunctionType(WORD, [BYTES, WORD]), "pool_claim")
+    function.linkage = "internal"
+    pool, lane = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    ticket = _atomic(builder, pool, TICKET)
+    target, words, count, grain = (_atomic(builder, pool, JOB + i) for i in range(4))
+    first = builder.and_(ticket, WORD(CLOSED))
+    with builder.if_then(builder.icmp_unsigned(">=", first, count)):
+        builder.ret(WORD(0))
+    taken = builder.cmpxchg(
+        _at(builder, pool, TICKET), ticket, builder.add(ticket, grain), "acq_rel", "acquire"
+    )
+    with builder.if_then(builder.extract_value(taken, 1)):
+        end = builder.add(first, grain)
+        is_last = builder.icmp_unsigned(">", end, count)
+        end = builder.select(is_last, count, end)
+        called = builder.inttoptr(target, PART.as_pointer())
+        builder.call(called, [pointer(builder, words), first, end, lane])
+        builder.atomic_rmw("add", _at(builder, pool, DONE), builder.sub(end, first), "release")
+    builder.ret(WORD(1))
+    return function
+
+
+def _write_work(module: Any, claim: Any) -> None:
+    """`work(words)`, the pool's address and a lane: claim until there has been nothing for long."""
+    function = ir.Function(module, ir.FunctionType(WORD, [BYTES]), WORK)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    address, lane = (word_at(builder, function.args[0], i) for i in range(2))
+    pool = pointer(builder, address)
+    _spin(builder, lambda: builder.call(claim, [pool, lane]), SPINS)
+    builder.ret(WORD(0))
+
+
+def _spin(builder: Any, found: Any, most: int | None = None) -> None:
+    """Until `most` calls after each other found 0; without a limit, until one finds 1."""
+    start = builder.block
+    loop, idle, ask, after = (builder.append_basic_block(n) for n in ("spin", "idle", "ask", "end"))
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    count = builder.phi(WORD)
+    count.add_incoming(WORD(0), start)
+    is_found = builder.icmp_signed("!=", found(), WORD(0))
+    builder.cbranch(is_found, loop if most is not None else after, idle)
+    if most is not None:
+        count.add_incoming(WORD(0), builder.block)
+    builder.position_at_end(idle)
+    _pause(builder)
+    more = builder.add(count, WORD(1))
+    limit = WORD(most if most is not None else 2**62)
+    builder.cbranch(builder.icmp_signed("<", more, limit), ask, after)
+    builder.position_at_end(ask)
+    is_long = builder.icmp_signed("==", builder.and_(more, WORD(YIELDS)), WORD(0))
+    with builder.if_then(is_long):
+        _yield(builder)
+    count.add_incoming(more, builder.block)
+    builder.branch(loop)
+    builder.position_at_end(after)
+
+
+def _pause(builder: Any) -> None:
+    """Tell the processor that this is a loop that waits."""
+    name = "llvm.x86.sse2.pause"
+    if not binding.get_process_triple().startswith("x86_64"):
+        return
+    found = builder.module.globals.get(name)
+    builder.call(found or ir.Function(builder.module, ir.FunctionType(ir.VoidType(), []), name), [])
+
+
+def _yield(builder: Any) -> None:
+    name = "sched_yield"
+    if binding.address_of_symbol(name) is None:
+        return
+    kind = ir.FunctionType(ir.IntType(32), [])
+    found = builder.module.globals.get(name)
+    builder.call(found or ir.Function(builder.module, kind, name), [])
+
+
+def _write_call(module: Any, claim: Any) -> None:
+    """`call(header)`: describe the job, open it, take part in it, wait for the others."""
+    function = ir.Function(module, ir.FunctionType(WORD, [BYTES]), PoolCode.name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    header = function.args[0]
+    target, count, grain, place = (word_at(builder, header, i) for i in range(HEADER))
+    words = builder.gep(header, [WORD(HEADER)], source_etype=WORD)
+    called = builder.inttoptr(target, PART.as_pointer())
+    with builder.if_then(builder.icmp_signed(">=", grain, count)):
+        builder.ret(builder.call(called, [words, WORD(0), count, WORD(0)]))
+    address = word_at(builder, pointer(builder, place), 0)
+    with builder.if_then(builder.icmp_signed("==", address, WORD(0))):
+        builder.ret(builder.call(called, [words, WORD(0), count, WORD(0)]))
+    pool = pointer(builder, address)
+    ticket = builder.or_(_atomic(builder, pool, TICKET), WORD(CLOSED))
+    _set(builder, pool, TICKET, ticket)
+    job = (target, builder.ptrtoint(words, WORD), count, grain)
+    for number, value in enumerate(job):
+        _set(builder, pool, JOB + number, value)
+    _set(builder, pool, DONE, WORD(0))
+    _set(builder, pool, TICKET, builder.add(ticket, WORD(1)))
+
+    def is_done() -> Value:
+        builder.call(claim, [pool, WORD(0)])
+        all_done = builder.icmp_signed("==", _atomic(builder, pool, DONE), count)
+        return builder.zext(all_done, WORD)
+
+    _spin(builder, is_done)
+    builder.ret(WORD(0))

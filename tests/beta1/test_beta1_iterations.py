@@ -156,3 +156,23 @@ def test_loads_that_do_not_depend_on_a_loop_leave_it() -> None:
         "3 loads of what SBUF holds already are left out",
         "4 loads of what SBUF holds already are left out",
     ]
+
+
+def test_loads_that_nothing_waits_for_stay_in_their_loop() -> None:
+    """Between two loads of the same block Scalar has far more to do than one takes."""
+
+    @nki.jit
+    def kernel(x):
+        out = nl.ndarray((3 * 128, 512), dtype=x.dtype, buffer=nl.shared_hbm)
+        for m in nl.affine_range(3):
+            tile = nl.load(x[0:128, 0:512])
+            for _ in nl.static_range(8):
+                tile = nl.sigmoid(tile)
+            nl.store(out[m * 128 : (m + 1) * 128, 0:512], nl.add(tile, float(m)))
+        return out
+
+    changed = compiled(kernel, np.random.default_rng(7).random((128, 512), np.float32))
+    names = {each.tile.name for each in changed.inputs}
+    patterns = [p for instr in changed.instructions() for p in instr.patterns()]
+    assert sum(pattern.tile.name in names for pattern in patterns) == 3
+    assert not changed.notes

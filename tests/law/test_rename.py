@@ -196,12 +196,29 @@ def test_loads_that_a_loop_repeats_are_made_once(target: str) -> None:
     check_shared_loads(program, shared)
 
 
-def test_the_loads_of_a_line_leave_their_loop_together_or_not_at_all() -> None:
+def test_the_loads_of_an_argument_leave_their_loop_together_or_not_at_all() -> None:
     """All blocks of x fill more than SBUF, one of z does not: only those of z are loaded once."""
     program = products_of(2, 5, columns=8192)
     shared = share_loads(program)
     assert (loads_of(program), loads_of(shared)) == (20, 10 + 2)
     check_shared_loads(program, shared)
+
+
+def test_lines_that_share_an_argument_share_its_room() -> None:
+    """One line loads the left halves of x, another the right ones: either fits, both do not."""
+    b = ProgramBuilder("halves", target="trn1")
+    half = 16384
+    x, y = b.input("x", (2 * ROWS, 2 * half)), b.output("y", (4 * ROWS, 2 * half))
+    tile = b.sbuf((ROWS, half))
+    for turn in range(2):
+        for row in range(2):
+            to = y[ds(ROWS * (2 * turn + row), ROWS)]
+            b.dma_copy(tile, x[ds(ROWS * row, ROWS), :half])
+            b.dma_copy(to[:, :half], tile)
+            b.dma_copy(tile, x[ds(ROWS * row, ROWS), half:])
+            b.dma_copy(to[:, half:], tile)
+    program = rename_tiles(replace(b.finish(synchronise=False), addresses={}))
+    assert share_loads(program) is program
 
 
 def test_what_the_program_writes_is_loaded_again() -> None:

@@ -1,8 +1,8 @@
 """Loads that a loop repeats: what a kernel loads again stays in SBUF where all of it fits.
 
 Loops are unrolled here, so a load that does not depend on a loop stands in the program once for
-each of its turns, the same in all. What a source line loads is kept, from its first load on, all
-through the kernel or not at all; that which needs least of SBUF first.
+each of its turns, the same in all. What is loaded of an argument is kept, each part from its first
+load on, all through the kernel or not at all; the argument that needs least of SBUF first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from glia.arch import get_target
 from glia.base.loc import Loc
 from glia.isa.instructions.dma import Transfer
+from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Tile
 from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.columns.table import READS, Columns, columns_of
@@ -76,19 +77,24 @@ def _repeated_loads(program: Program, columns: Columns) -> Repeats:
 
 
 def _those_that_fit(program: Program, columns: Columns, repeats: Repeats) -> Repeats:
-    """The repeats of source lines all of whose tiles fit in SBUF, with what is live at any time."""
-    by_line: dict[Loc, Repeats] = defaultdict(dict)
+    """The repeats of arguments all of whose tiles fit in SBUF, with what is live at any time."""
+    by_argument: dict[str, Repeats] = defaultdict(dict)
     for name, (number, tile) in repeats.items():
-        by_line[columns.instructions[number].loc][name] = number, tile
+        by_argument[_argument_of(columns.instructions[number])][name] = number, tile
     room = on_chip_capacities(get_target(program.target).arch)[Memory.SBUF]
     room -= _most_used(program, columns)
     kept: Repeats = {}
-    for each in sorted(by_line.values(), key=_bytes_kept):
+    for each in sorted(by_argument.values(), key=_bytes_kept):
         room -= _bytes_kept(each)
         if room < 0:
             break
         kept |= each
     return kept
+
+
+def _argument_of(load: Instr) -> str:
+    """The name of the tensor that a load of one operand reads."""
+    return next(p.tile.name for name, _, p in load.operands() if load.access(name) == "reads")
 
 
 def _bytes_kept(repeats: Repeats) -> int:

@@ -7,9 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from glia.arch import get_target
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
+from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.machine.passes.rename_tiles import rename_tiles
 from glia.machine.passes.schedule import schedule_keeping_engines
@@ -19,6 +21,8 @@ from glia.machine.passes.spill import SpilledLine, spill
 from glia.machine.passes.spread_operands import use_both_memories
 from glia.nki.names.language_errors import advise
 from glia.nki.session.recorder import Recorder
+from glia.timing.errors import TimingTooLarge
+from glia.timing.simulate import simulate_timing
 
 Change = Callable[[Program], Program]
 # Of each memory, for live tiles: gaps between tiles, and instructions that change places, take more
@@ -66,21 +70,30 @@ def scheduler_of(program: Program, session: Recorder) -> Change:
 def _fit_renamed(program: Program, schedule: Change, place: Change) -> Program | None:
     """The program with renamed tiles and shared results, placed; None where they do not fit.
 
-    What is loaded again is loaded once, if the kernel fits then. Tiles are renamed in both
-    memories, else in one.
+    What is loaded again is loaded once, if the kernel fits then and ends sooner. Tiles are renamed
+    in both memories, else in one.
     """
     renamed = share_results(rename_tiles(program))
-    shared = share_loads(renamed)
-    if shared is not renamed:
-        with suppress(OnChipMemoryFull):
-            return place(schedule(use_both_memories(shared)))
+    fitted = None
     for given in (use_both_memories(renamed), renamed):
         try:
-            return place(schedule(given))
+            fitted = place(schedule(given))
+            break
         except OnChipMemoryFull as full:
             if full.facts["memory"] == Memory.SBUF.value:
                 break  # the next leaves more in SBUF
-    return None
+    shared = share_loads(renamed)
+    if shared is not renamed:
+        with suppress(OnChipMemoryFull, TimingTooLarge):
+            changed = place(schedule(use_both_memories(shared)))
+            if fitted is None or _nanoseconds(changed) < _nanoseconds(fitted):
+                return changed
+    return fitted
+
+
+def _nanoseconds(placed: Program) -> float:
+    arch = get_target(placed.target).arch
+    return simulate_timing(insert_semaphores(placed), arch, trace=False).latency_ns
 
 
 def _spill_and_place(program: Program, schedule: Change | None, place: Change) -> Program:

@@ -17,6 +17,7 @@ from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.base.native import invoke
 from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.gpsimd import Iota
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.sync import RegisterMove
 from glia.isa.instructions.tensor import NcMatmul
@@ -208,6 +209,19 @@ def test_an_instruction_without_machine_code_runs_by_its_meaning_and_is_counted(
     program = _around(bench, Strange(dst=dst, data=data))
     host = HostProgram(program)
     assert dict(host.table.reasons) == {("strange", "numpy.sort"): 1}
+    assert_agree(host.run(bench.contents), run(program, bench.contents))
+
+
+def test_what_is_summed_and_arrays_that_a_meaning_makes_have_machine_code() -> None:
+    bench = Bench(7, starts=(0,), is_on_host=False)
+    data, reduced = bench.pattern((128, 40)), bench.pattern((128, 1))
+    parts = [Activation(dst=bench.pattern((128, 40)), data=data, function="exp", command=command,
+                        reduced=reduced if command == "reduce" else None)
+             for command in ("reset_reduce", "reduce")]  # fmt: skip
+    rows = Iota(dst=bench.pattern((128, 40)), steps=(3,), counts=(40,), channel_multiplier=7)
+    program = bench.program((*parts, rows))
+    host = HostProgram(program)
+    assert not host.table.in_python
     assert_agree(host.run(bench.contents), run(program, bench.contents))
 
 

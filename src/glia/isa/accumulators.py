@@ -72,8 +72,8 @@ def accumulate(
     lanes = len(values)
     start: Any = before
     if command != "reduce":
-        start = ALU_OPS[op].identity if initial is None else initial
-    start = np.broadcast_to(np.float32(start).reshape(-1, 1), (lanes, 1))
+        start = np.float32(ALU_OPS[op].identity) if initial is None else initial
+    start = np.broadcast_to(start.astype(np.float32, copy=False).reshape(-1, 1), (lanes, 1))
     if command == "reset":
         return start, start
     rows = reduce_along(op, values.reshape(lanes, -1), 1).reshape(lanes, 1)

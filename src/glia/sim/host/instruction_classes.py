@@ -38,12 +38,14 @@ from glia.sim.host.traced import (
     ArrayTerm,
     CastTerm,
     ConstantTerm,
+    HeldArray,
     LoadTerm,
     NotTraceable,
     ProductTerm,
     Shape,
     TracedArray,
     UfuncTerm,
+    term_of,
 )
 from glia.sim.memory import storage_dtype
 from glia.sim.run import arrival_shape, fill_value, immediate_operand
@@ -54,11 +56,12 @@ POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
 
 @dataclass(frozen=True)
 class OperandPlace:
-    """What an operand number stands for: a pattern, a number, a state of the engine, or scratch."""
+    """What an operand stands for: a pattern, a number, an engine's state, scratch or an array."""
 
-    kind: str  # "pattern" | "immediate" | "state" | "scratch"
+    kind: str  # "pattern" | "immediate" | "state" | "scratch" | "array"
     name: str = ""
     number: int = 0  # which of several patterns; bytes from the start of scratch
+    held: HeldArray | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,11 @@ class _ClassLowering:
         store = self._state_store(name, kept)
         poison = np.full(store.dtype.itemsize, POISON, np.uint8).view(store.dtype)[0]
         return self._nest_call([(store, ConstantTerm((), store.dtype, poison))])
+
+    def _place_of_slot(self, slot: Slot) -> OperandPlace:
+        if isinstance(slot.operand, HeldArray):
+            return OperandPlace("array", held=slot.operand)
+        return self.places[slot.operand]
 
     def _place(self, place: OperandPlace) -> int:
         if place not in self.places:
@@ -307,7 +315,7 @@ class _ClassLowering:
         words = [*nest.outer, *nest.inner]
         addresses = []
         for slot in nest.slots:
-            addresses.append((len(words), self.places[slot.operand]))
+            addresses.append((len(words), self._place_of_slot(slot)))
             words += [0, *slot.steps]
         parts = nest.outer[0] if nest.outer else 1
         nanoseconds = nest_nanoseconds(nest) if is_parallel(nest) else 0
@@ -324,7 +332,7 @@ class _ClassLowering:
         calls = [call for _, made in sides for call in made]
         target, sums = self._direct_target(store, node, product)
         (left, _), (right, _) = sides
-        if is_staged and self._share_memory(store.operand, left.operand, right.operand):
+        if is_staged and self._share_memory(store, left, right):
             target, sums = None, False
         if target is None:
             count = 4 * m * n
@@ -336,7 +344,7 @@ class _ClassLowering:
         scratch = self._scratch(own * lanes())
         words = (m, n, k, int(sums), 0, own, 0, *left.steps, 0, *right.steps, 0, step)
         where = (
-            (4, scratch), (6, self.places[left.operand]), (9, self.places[right.operand]),
+            (4, scratch), (6, self._place_of_slot(left)), (9, self._place_of_slot(right)),
             (12, self.places[place]),
         )  # fmt: skip
         code = ProductCode(_side_code(left), _side_code(right))
@@ -347,9 +355,10 @@ class _ClassLowering:
             calls.append(self._nest_call([(store, _replaced(node, product, result))]))
         return calls
 
-    def _share_memory(self, written: int, *read: int) -> bool:
+    def _share_memory(self, written: Destination, *read: Slot) -> bool:
         """Whether a written operand lies in a memory of those that are read."""
-        patterns = [getattr(self.instr, self.places[n].name, None) for n in (written, *read)]
+        places = [self.places[written.operand], *map(self._place_of_slot, read)]
+        patterns = [getattr(self.instr, place.name, None) for place in places]
         memories = [getattr(each, "memory", None) for each in patterns]
         return memories[0] in memories[1:]
 
@@ -410,8 +419,8 @@ def _stored(value: Any, store: Destination, pattern: Pattern | None) -> ArrayTer
             value = np.asarray(fill_value(value, dtype), storage_dtype(dtype))
             return ConstantTerm((), value.dtype, value[()])
     if not isinstance(value, TracedArray):
-        raise NotTraceable("a result that does not depend on operands")
-    narrowed: Any = narrow(value, dtype)  # type: ignore[arg-type]
+        value = TracedArray(term_of(value))
+    narrowed: Any = narrow(value, dtype)
     node: ArrayTerm = narrowed.term
     if node.dtype == np.bool_ and store.dtype == np.uint8:
         node = CastTerm(node.shape, store.dtype, node)

@@ -19,6 +19,7 @@ from glia.sim.host.traced import (
     ArrayTerm,
     CastTerm,
     ConstantTerm,
+    HeldArray,
     LoadTerm,
     NotTraceable,
     ProductTerm,
@@ -49,7 +50,7 @@ class Destination:
 class Slot:
     """What is read or written along the loops: an operand's dtype, and steps for each variable."""
 
-    operand: int
+    operand: int | HeldArray
     dtype: str
     steps: Shape
 
@@ -225,7 +226,12 @@ class _Builder:
         return self.reductions.setdefault(reduction, len(self.reductions))
 
     def _slot(
-        self, operand: int, dtype: np.dtype[Any], shape: Shape, steps: Shape, index: Index
+        self,
+        operand: int | HeldArray,
+        dtype: np.dtype[Any],
+        shape: Shape,
+        steps: Shape,
+        index: Index,
     ) -> int:
         each = [0] * len(self.extents)
         for group, step in zip(index, steps, strict=True):

@@ -38,6 +38,16 @@ def word_at(builder: Any, words: Value, number: int) -> Value:
     return builder.load(at, typ=WORD)
 
 
+def prefetch(builder: Any, address: Value, *, is_written: bool = False) -> None:
+    """Ask for a cache line that is needed soon; any address will do."""
+    number = ir.IntType(32)
+    name = "llvm.prefetch.p0"
+    kind = ir.FunctionType(ir.VoidType(), [BYTES, number, number, number])
+    found = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    near, data = number(3), number(1)
+    builder.call(found, [pointer(builder, address), number(int(is_written)), near, data])
+
+
 def pointer(builder: Any, address: Value) -> Value:
     """An address as a pointer."""
     return builder.inttoptr(address, BYTES)

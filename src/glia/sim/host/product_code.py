@@ -17,10 +17,12 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from glia.sim.host.loops import PART, counted_loop, pointer, word_at
+from glia.sim.host.loops import PART, counted_loop, pointer, prefetch, word_at
 from glia.sim.host.scalar_code import WORD, Lanes, Value, item_bytes, memory_type
 
 PADDING = 16  # floats between packed rows, so that they do not share cache sets
+ROWS_AHEAD = 4  # of the left operand, when the next rows are asked for
+LINE_BYTES = 64
 FLOAT = ir.FloatType()
 FLOAT_BYTES = 4
 
@@ -121,7 +123,8 @@ class _ProductWriter:
         def row(k: Value) -> None:
             source = builder.add(words["a"], builder.mul(k, words["ak"]))
             row_at = builder.add(target, self._floats(builder.mul(k, pitch)))
-            self._widen(self.code.left, source, words["am"], words["m"], row_at)
+            ahead = builder.mul(words["ak"], WORD(ROWS_AHEAD))
+            self._widen(self.code.left, source, words["am"], words["m"], row_at, ahead)
 
         counted_loop(builder, WORD(0), words["k"], 1, row)
 
@@ -148,15 +151,27 @@ class _ProductWriter:
                 counted_loop(builder, WORD(0), words["k"], 1, cut_row)
 
     def _widen(
-        self, side: tuple[str, bool], source: Value, step: Value, count: Value, target: Value
+        self,
+        side: tuple[str, bool],
+        source: Value,
+        step: Value,
+        count: Value,
+        target: Value,
+        ahead: Value | None = None,
     ) -> None:
-        """Write `count` elements in float32 from a target address on."""
+        """Write `count` elements in float32 from a target address on.
+
+        What lies `ahead` bytes on is asked for meanwhile.
+        """
         builder, (dtype, is_unit), width = self.builder, side, self.block.lanes
         whole = builder.and_(count, WORD(-width)) if is_unit else WORD(0)
 
         def convert(lanes: int, i: Value) -> None:
             stride = WORD(item_bytes(dtype)) if is_unit else step
-            place = pointer(builder, builder.add(source, builder.mul(i, stride)))
+            address = builder.add(source, builder.mul(i, stride))
+            place = pointer(builder, address)
+            if ahead is not None:
+                prefetch(builder, builder.add(address, ahead))
             writer = Lanes(builder, lanes)
             value = builder.load(place, typ=writer.of(memory_type(dtype)), align=1)
             wide = writer.cast(dtype, "float32", value)
@@ -191,9 +206,27 @@ class _ProductWriter:
             is_longer = builder.icmp_signed("<", number, longer)
             before = builder.select(is_longer, number, longer)
             rows = builder.add(fewer, builder.zext(is_longer, WORD))
+            if self.code.right[1]:
+                self._prefetch_columns(columns, number, blocks)
             block(rows, builder.add(builder.mul(number, fewer), before))
 
         counted_loop(builder, WORD(0), blocks, 1, evenly)
+
+    def _prefetch_columns(self, columns: _Columns, number: Value, blocks: Value) -> None:
+        """Ask for this block of rows' share of the next block of columns."""
+        words, builder, width = self.words, self.builder, self.block.width
+        bytes_each = item_bytes(self.code.right[0])
+        after = builder.mul(builder.add(columns.start, WORD(width)), WORD(bytes_each))
+        base = builder.add(words["b"], after)
+        share = builder.add(builder.sdiv(words["k"], blocks), WORD(1))
+        first = builder.mul(number, share)
+
+        def row(k: Value) -> None:
+            address = builder.add(base, builder.mul(k, words["bk"]))
+            for line in range(0, width * bytes_each, LINE_BYTES):
+                prefetch(builder, builder.add(address, WORD(line)))
+
+        counted_loop(builder, first, builder.add(first, share), 1, row)
 
     def _call(self, rows: Value, given: Sequence[Value]) -> None:
         """The block of so many rows."""
@@ -243,7 +276,10 @@ class _Columns:
 
 
 def _write_block(module: Any, name: str, block: BlockShape, rows: int) -> Any:
-    """A block of `rows` rows: sums over k of packed rows and columns, from 0 or from what C has."""
+    """A block of `rows` rows: sums over k of packed rows and columns, added to what C has or not.
+
+    C is asked for first, so that it has come when the sums are made.
+    """
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD] * 7), name)
     function.linkage = "internal"
     left, pitch, right, depth, sums, c, c_step = function.args
@@ -257,14 +293,10 @@ def _write_block(module: Any, name: str, block: BlockShape, rows: int) -> Any:
         at = builder.add(c, builder.mul(c_step, WORD(row)))
         return pointer(builder, builder.add(at, WORD(FLOAT_BYTES * block.lanes * number)))
 
-    with builder.if_else(builder.icmp_signed("!=", sums, WORD(0))) as (goes_on, begins):
-        for branch, is_loaded in ((goes_on, True), (begins, False)):
-            with branch:
-                for row, number in pairs:
-                    start = zero
-                    if is_loaded:
-                        start = builder.load(place(row, number), typ=vector, align=4)
-                    builder.store(start, sums_at[row][number])
+    for row, number in pairs:
+        builder.store(zero, sums_at[row][number])
+        at = builder.add(builder.mul(c_step, WORD(row)), WORD(FLOAT_BYTES * block.lanes * number))
+        prefetch(builder, builder.add(c, at), is_written=True)
 
     def step(k: Value) -> None:
         at = builder.add(right, builder.mul(k, WORD(FLOAT_BYTES * block.width)))
@@ -284,6 +316,11 @@ def _write_block(module: Any, name: str, block: BlockShape, rows: int) -> Any:
             _multiply_row(lanes, value, columns, sums_at[row])
 
     counted_loop(builder, WORD(0), depth, 1, step)
+    with builder.if_then(builder.icmp_signed("!=", sums, WORD(0))):
+        for row, number in pairs:
+            before = builder.load(place(row, number), typ=vector, align=4)
+            total = builder.fadd(before, builder.load(sums_at[row][number], typ=vector))
+            builder.store(total, sums_at[row][number])
     for row, number in pairs:
         builder.store(builder.load(sums_at[row][number], typ=vector), place(row, number), align=4)
     builder.ret_void()

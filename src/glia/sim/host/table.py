@@ -237,6 +237,9 @@ class TableBuilder:
             number = np.asarray(immediate_operand(instr, getattr(instr, place.name))).reshape(1)
             table.numbers.append(number)
             table.words[word] = address_of(number)
+        elif place.held is not None:
+            table.numbers.append(place.held.array)
+            table.words[word] = address_of(place.held.array)
         elif place.kind == "state":
             kept = instr.states[place.name]
             values, partition, count = self.executor.states.lanes(instr, kept)

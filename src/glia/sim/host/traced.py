@@ -32,10 +32,17 @@ class ArrayTerm:
 
 
 @dataclass(frozen=True, eq=False)
+class HeldArray:
+    """An array that the meaning made by itself, in row-major order."""
+
+    array: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
 class LoadTerm(ArrayTerm):
     """The elements of an operand as its pattern lists them; steps in bytes for each dimension."""
 
-    operand: int
+    operand: int | HeldArray
     steps: Shape
 
 
@@ -181,14 +188,17 @@ class TracedArray(NDArrayOperatorsMixin):
 
 
 def term_of(value: Any) -> ArrayTerm:
-    """The term of what a meaning passes to NumPy: traced arrays, numbers, uniform arrays."""
+    """The term of what a meaning passes to NumPy: traced arrays, numbers, arrays of its own."""
     if isinstance(value, TracedArray):
         return value.term
     if isinstance(value, bool | int | float):
         raise NotTraceable("a Python number without a dtype")
     array = np.asarray(value)
-    if array.dtype.kind not in "biuf" or array.size == 0 or (array != array.flat[0]).any():
-        raise NotTraceable("a constant array")
+    if array.dtype.kind not in "biuf" or array.size == 0:
+        raise NotTraceable("a constant array without numbers")
+    if (array != array.flat[0]).any():
+        kept = np.ascontiguousarray(array)
+        return LoadTerm(kept.shape, kept.dtype, HeldArray(kept), kept.strides)
     # an array of one value has its extents for broadcasting, and that value everywhere
     scalar = ConstantTerm((), array.dtype, array.flat[0])
     return scalar if array.ndim == 0 else _broadcast(scalar, array.shape)

@@ -308,10 +308,20 @@ PIPELINE: tuple[Pass, ...] = (
         after={"expand_scalars": "it leaves the accesses of nests as they stay"},
     ),
     Pass(
+        "put_channels_first",
+        f"{_TILE}put_channels_first:put_channels_first",
+        makes="tile",
+        after={"merge_few_rows": "it merges dimensions that are neighbours"},
+        options=("target",),
+    ),
+    Pass(
         "schedule_nests",
         f"{_TILE}schedule:schedule_nests",
         makes="tile",
-        after={"expand_scalars": "tile extents follow from how many values a body holds at once"},
+        after={
+            "expand_scalars": "tile extents follow from how many values a body holds at once",
+            "put_channels_first": "which axis lies on the partitions follows from the order in HBM",
+        },
         options=("target", "model_type"),
     ),
     Pass(

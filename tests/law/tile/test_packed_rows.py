@@ -108,6 +108,18 @@ def test_a_stem_is_packed_and_rows_that_a_step_skips_are_not_loaded() -> None:
     assert loaded <= x.nbytes * 7 / 2 * 4
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_weights_that_are_arguments_come_in_runs(target: str) -> None:
+    case = Case((1, 3, 112, 112), (384, 3, 16, 16), (16, 16), is_constant=False)
+    neff = glia.compile(jax.jit(case).lower(*_inputs(case)), target=target, auto_cast="none")
+    loads = [
+        i for i in neff.programs[0].instructions()
+        if i.mnemonic() == "dma_copy" and i.src.tile.name.startswith("input1")
+    ]  # fmt: skip
+    assert loads
+    assert min(each.src.contiguous_bytes for each in loads) >= 16 * 4
+
+
 def test_many_channels_fill_the_rows_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

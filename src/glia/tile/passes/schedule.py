@@ -322,22 +322,12 @@ class NestScheduler:
         """
         buffer, arch = self.buffers[load.buffer], self.arch
         copies, rows = math.prod(packed.values()), nest.extents[contract]
-        on_rows = {contract: rows, **packed}
-        elements = buffer.elements / math.prod(
-            extent for axis, extent in on_rows.items() if _is_alone(load, axis)
-        )
         if buffer.role == "constant":
-            elements = buffer.elements / min(PARTITIONS, copies * rows)
+            run = elements = buffer.elements / min(PARTITIONS, copies * rows)
         elif self.rows.get(load.buffer, -1) == row_dim(load.index, contract) >= 0:
-            return elements * copies
-        run = 1
-        for expression, extent in zip(reversed(load.index), reversed(buffer.shape), strict=True):
-            swept = [a for a in expression.variables if on_rows.get(a, 1) < nest.extents[a]]
-            step = abs(expression.coefficient(swept[0])) if len(swept) == 1 else 1
-            if run > 1:
-                elements /= step
-            is_swept = not on_rows.keys() >= set(expression.variables)
-            run *= extent if run == 1 and is_swept and contract not in expression.variables else 1
+            return buffer.elements / (rows if _is_alone(load, contract) else 1) * copies
+        else:
+            run, elements = self._packed_run(nest, load, contract, {contract: rows, **packed})
         run_bytes = run * buffer.dtype.bytes
         ns_per_run = run_bytes / arch.dma_bytes_per_ns + arch.dma_descriptor_ns
         together = PARTITIONS // arch.dma_engines
@@ -345,6 +335,25 @@ class NestScheduler:
         boxes = elements * buffer.dtype.bytes / self.family.hoist_bytes
         issued_ns = max(1.0, boxes) * copies * arch.dma_issue_ns
         return (moved_ns + issued_ns) * arch.clocks_ghz["vector"]
+
+    def _packed_run(
+        self, nest: Nest, load: Load, contract: str, on_rows: Mapping[str, int]
+    ) -> tuple[float, float]:
+        """(neighbours in HBM, elements) of an operand that each partition has, with these rows."""
+        buffer, run = self.buffers[load.buffer], 1
+        elements = buffer.elements / math.prod(
+            extent for axis, extent in on_rows.items() if _is_alone(load, axis)
+        )
+        dims = zip(reversed(load.index), reversed(buffer.shape), strict=True)
+        for position, (expression, extent) in enumerate(each for each in dims if each[1] > 1):
+            swept = [a for a in expression.variables if on_rows.get(a, 1) < nest.extents[a]]
+            step = abs(expression.coefficient(swept[0])) if len(swept) == 1 else 1
+            if run > 1:
+                elements /= step
+            is_swept = not on_rows.keys() >= set(expression.variables)
+            if not position and is_swept and contract not in expression.variables:
+                run = extent
+        return run, elements
 
     def _pe_order(
         self,

@@ -56,7 +56,7 @@ def test_loops_branches_and_registers_are_followed() -> None:
 
 
 def test_inputs_of_another_run_are_those_of_that_run() -> None:
-    program = machine_programs.matmul(150, 130, 20)
+    program = machine_programs.matmul(256, 128, 512)
     host, random = HostProgram(program), np.random.default_rng(1)
     for _ in range(3):
         inputs = {b.name: random.standard_normal(b.shape, np.float32) for b in program.inputs}
@@ -143,7 +143,7 @@ from support import machine_programs
 from glia.sim.host.host_program import HostProgram
 from glia.sim.host.pool import lanes
 
-programs = [machine_programs.matmul(256, 700, 300), machine_programs.matmul(130, 512, 128)]
+programs = [machine_programs.matmul(256, 256, 512), machine_programs.matmul(128, 384, 1024)]
 def run(program):
     random = np.random.default_rng(2)
     inputs = {b.name: random.standard_normal(b.shape, np.float32) for b in program.inputs}
@@ -151,6 +151,7 @@ def run(program):
     assert bool(host.table.pool_words) == (lanes() > 1)
     for _ in range(20):
         (found,) = host.run(inputs).values()
+    assert np.abs(found - inputs["x"] @ inputs["w"]).max() < 1e-3
     return hashlib.sha256(found.tobytes()).hexdigest()
 alone = [run(program) for program in programs]
 together = {}
@@ -308,7 +309,7 @@ def test_a_time_limit_ends_a_run_between_instructions(monkeypatch: pytest.Monkey
 
 
 def test_a_model_names_the_device_and_keeps_what_it_has_compiled() -> None:
-    program = machine_programs.matmul(8, 8, 8)
+    program = machine_programs.matmul(128, 128, 512)
     model = glia.load(Neff((program,)), device="host")
     inputs = [np.ones(b.shape, np.float32) for b in program.inputs]
     wanted = glia.load(Neff((program,)))(*inputs)

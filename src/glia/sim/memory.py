@@ -101,15 +101,28 @@ class Memories:
         contents = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if contents.size != tile.bytes:
             raise InternalError(f"{tile.name} has {tile.bytes} bytes, not {contents.size}")
-        address = self._program.addresses.get(tile.name)
-        if is_shared and (address is None or self.hbm.is_exclusive(address)):
+        if is_shared and self.is_alone(tile):
             contents = contents[:]
             contents.flags.writeable = False
-            self._regions[tile.name] = Region(contents, 0, 0, address or 0)
+            self.place(tile, contents)
             return
         region = self.region(tile)
         assert region.backing is not None
         region.backing.overwrite(region.start, contents)
+
+    def is_alone(self, tile: Tile) -> bool:
+        """Whether no other tensor shares bytes with an HBM tile."""
+        address = self._program.addresses.get(tile.name)
+        return address is None or self.hbm.is_exclusive(address)
+
+    def place(self, tile: Tile, array: Array) -> None:
+        """Let an HBM tile that is alone be this array, row-major and as long, until `forget`."""
+        contents = array.reshape(-1).view(np.uint8)
+        self._regions[tile.name] = Region(contents, 0, 0, self.address(tile) or 0)
+
+    def forget(self, tile: Tile) -> None:
+        """Let a tile be its own memory again."""
+        self._regions.pop(tile.name, None)
 
     def address(self, tile: Tile) -> int | None:
         """The tile's address; None before placement."""

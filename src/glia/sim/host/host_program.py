@@ -18,9 +18,10 @@ import numpy as np
 
 import glia.sim.host.steps as steps
 from glia.arch import get_target
+from glia.base.dtype import PRED
 from glia.base.native import Library, address_of
 from glia.isa.kit import Instr, is_register
-from glia.machine.ir import Program
+from glia.machine.ir import Binding, Program
 from glia.sim.host.pool import host_pool
 from glia.sim.host.steps import RunState, Stop
 from glia.sim.host.table import Table, TableBuilder
@@ -104,10 +105,22 @@ class HostProgram:
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}
         touched = {p.tile.name for i in self.table.in_python for p in i.patterns()}
+        self._given_outputs = self._outputs_by_themselves(touched)
         self._copied_inputs = {b.name for b in program.inputs if b.tile.name in touched}
         self._names = {number: name for name, number in self.table.variables.items()}
         self._record = _record(self.table)
         self._call = _LOOP.bind(self._record)
+
+    def _outputs_by_themselves(self, touched: set[str]) -> tuple[Binding, ...]:
+        """Outputs that can be written where they are returned: no copy, no other tensor there."""
+        others = {*touched, *self.program.constants, *(b.tile.name for b in self.program.inputs)}
+        return tuple(
+            binding
+            for binding in self.program.outputs
+            if binding.tile.name not in others
+            and binding.dtype is not PRED
+            and self.executor.memories.is_alone(binding.tile)
+        )
 
     def run(self, inputs: Arrays, notifications: Notifications | None = None) -> dict[str, Array]:
         """Run once on named inputs; the outputs by name. Other threads wait."""
@@ -123,6 +136,9 @@ class HostProgram:
         for binding in self.program.inputs:
             is_copied = binding.name in self._copied_inputs
             executor.set_input(binding, inputs[binding.name], is_copied=is_copied)
+        results = {b.name: np.zeros(b.shape, b.dtype.numpy) for b in self._given_outputs}
+        for binding in self._given_outputs:
+            executor.memories.place(binding.tile, results[binding.name])
         self._begin()
         with np.errstate(all="ignore"), self._threads():
             if self.table.in_python:
@@ -130,7 +146,16 @@ class HostProgram:
                     self._execute(limits)
             else:
                 self._execute(limits)
-        return executor.outputs()
+        for binding in self._given_outputs:
+            executor.memories.forget(binding.tile)
+        return {
+            b.name: results[b.name] if b.name in results else self._kept_output(b)
+            for b in self.program.outputs
+        }
+
+    def _kept_output(self, binding: Binding) -> Array:
+        """A copy of an output that lies in the program's own memory."""
+        return self.executor.memories.read(binding.tile, binding.dtype, binding.shape)
 
     @contextmanager
     def _threads(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ demo: $(READY)  ## train, compile, run and explain a digits classifier; files go
 	$(BIN)/glia demo --output demo-out
 
 test: $(READY)  ## the test suite, a process for each core
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 nightly: $(READY)  ## the tests that take longer
 	$(BIN)/python -m pytest -m nightly

@@ -56,7 +56,7 @@ def test_iterations_of_a_unets_blocks_overlap_more() -> None:
     def attention(pixels: Any) -> Any:
         return jax.nn.softmax(pixels @ pixels.T, -1) @ pixels
 
-    module = lowered(attention, floats(1024, 64))
+    module = lowered(attention, floats(1024, 40))
     generic, unet = (
         glia.compile(module, target="trn2", model_type=kind)
         for kind in ("generic", "unet-inference")
@@ -105,11 +105,11 @@ def test_sums_of_low_precision_accumulate_as_asked() -> None:
     ]
     assert "f32" in dtypes[0]
     assert "f32" not in dtypes[1]
-    exact = floats(4, 5000).astype(ml_dtypes.bfloat16)
+    exact = floats(64, 5000).astype(ml_dtypes.bfloat16)
     module = lowered(lambda x: jax.lax.reduce(x, jnp.bfloat16(0), jax.lax.add, (1,)), exact)
     errors = [
         np.abs(glia.load(glia.compile(module, mixed_precision_accumulation=on))(exact)[0]
-               .astype(np.float64) - exact.astype(np.float64).sum(1)).max()
+               .astype(np.float64) - exact.astype(np.float64).sum(1)).mean()
         for on in (True, False)
     ]  # fmt: skip
     assert errors[0] < errors[1]

@@ -168,21 +168,28 @@ def test_the_factor_of_the_first_element_is_not_applied_in_a_network() -> None:
     np.testing.assert_allclose(found, jax.jit(function)(a, B), rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: jnp.cumsum(x, 1),  # nothing known
-        lambda x: jnp.cumsum(jnp.clip(x, 0, 1 << 20), 1),  # more than float32 counts
-        lambda x: jnp.cumsum((x & 15).astype(np.int8), 1),  # more than the type holds
-        lambda x: jnp.cumprod(jnp.clip(x, 1, 2), 1),
-    ],
-    ids=["any", "large", "wrapped", "products"],
-)
-def test_totals_that_float32_may_round_are_counted_exactly(function: Any) -> None:
-    x = np.random.default_rng(3).integers(-(1 << 31), 1 << 31, (4, 50)).astype(np.int32)
-    neff = compiled_scans(function, (x,), "trn2")
-    assert TensorTensorScan not in {type(each) for each in neff.program.instructions()}
-    np.testing.assert_array_equal(glia.load(neff)(x)[0], jax.jit(function)(x))
+TOTALS: dict[str, Callable[[Any], Any]] = {
+    "any": lambda x: jnp.cumsum(x, 1),
+    "not negative": lambda x: jnp.cumsum(jnp.clip(x, 0, 1 << 20), 1),
+    "wrapped": lambda x: jnp.cumsum((x & 15).astype(np.int8), 1),
+    "unsigned": lambda x: jnp.cumsum(x.astype(np.uint32), 0),
+    "of 16 bits": lambda x: lax.cumsum(x.astype(np.int16), 1, reverse=True),
+    "of 64 bits": lambda x: jnp.cumsum(x.astype(np.int64) * 0x10001, 1),
+    "extremes": lambda x: lax.cummax(x, 1),
+    "products": lambda x: jnp.cumprod(jnp.clip(x, 1, 2), 1),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", TOTALS)
+def test_totals_beyond_float32_are_counted_exactly(name: str, target: str) -> None:
+    x = np.random.default_rng(3).integers(-(1 << 31), 1 << 31, (12, 50)).astype(np.int32)
+    with jax.enable_x64(True):
+        neff = compiled_scans(TOTALS[name], (x,), target)
+        expected = np.asarray(jax.jit(TOTALS[name])(x))
+    scans = sum(isinstance(each, TensorTensorScan) for each in neff.program.instructions())
+    assert bool(scans) == (name not in ("extremes", "products"))
+    np.testing.assert_array_equal(glia.load(neff)(x)[0], expected)
 
 
 @pytest.mark.parametrize("target", TARGETS)

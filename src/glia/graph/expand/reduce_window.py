@@ -2,7 +2,10 @@
 
 Windows combine one dimension after the other. Along a dimension, spans of 1, 2, 4, ... elements are
 built by combining a tensor with itself shifted, so that a window of n elements takes about
-2 log2(n) steps; cumulative sums and maxima are windows as long as the dimension.
+2 log2(n) steps; cumulative sums and maxima are windows as long as the dimension, and scans.
+
+Scans count in float32. Where totals of integers may be more than it counts exactly, the integers
+are cut into parts of a few bits: the totals of each part are exact, and add up modulo 2^32.
 """
 
 from __future__ import annotations
@@ -10,13 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from glia.base.dtype import F32, PRED
+from glia.base.dtype import F32, PRED, S32, U32
 from glia.graph.ir import Graph, Node
 from glia.graph.ops import ReduceWindow
 from glia.graph.ops.reduce import SCAN_MONOIDS
 from glia.graph.ops.scalar_regions import identity, monoid
 from glia.graph.rules.constructors import (
     apply,
+    bitcast,
     broadcast,
     constant,
     convert,
@@ -29,16 +33,18 @@ from glia.graph.rules.constructors import (
     select,
     slice_along,
     splat,
+    splat_like,
 )
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
 from glia.graph.rules.facts import is_uniform
 from glia.graph.rules.inline_regions import inline_scalar_graph
-from glia.graph.rules.interval import limits_of
 from glia.graph.rules.ranges import range_of
 from glia.options import CompileOptions
 
 SHORTEST_SCAN = 8  # elements
 EXACT_IN_FLOAT32 = 1 << 24  # every integer up to here is a float32
+WORD = 32  # bits
+MOST_PARTS = 6  # of an integer: more would take longer than additions of shifted rows
 
 DIRECT_WINDOW = 64
 """A monoid's windows of up to this many elements stay windows: each element is read that often."""
@@ -66,7 +72,7 @@ def init_after_windows(op: ReduceWindow) -> Node | None:
 
 @rule
 def cumulative_window(op: ReduceWindow) -> Node | None:
-    """reduce_window(x) over all elements up to each = scan(x), for a monoid in float32"""
+    """reduce_window(x) over all elements up to each = scan(x), for a monoid of scans"""
     kind, x = monoid(op.body), op.xs[0]
     long = [d for d, window in enumerate(op.window) if window > 1]
     is_plain = all(step == 1 for steps in (op.stride, op.x_dilation) for step in steps)
@@ -80,23 +86,48 @@ def cumulative_window(op: ReduceWindow) -> Node | None:
         return None
     if not is_cumulative or window < SHORTEST_SCAN:
         return None
-    if not (x.dtype.is_float or _has_exact_totals(kind, x, window)):
-        return None
     is_backwards = not op.low[d]
-    terms = x if x.dtype.is_float else convert(x, F32)
-    operand = move_last(reverse(terms, (d,)) if is_backwards else terms, d)
-    found = convert(move_back(scan(kind, operand), d), x.dtype)
+    operand = move_last(reverse(x, (d,)) if is_backwards else x, d)
+    found = scan(kind, operand) if x.dtype.is_float else _integer_totals(kind, operand)
+    if found is None:
+        return None
+    found = move_back(found, d)
     return reverse(found, (d,)) if is_backwards else found
 
 
-def _has_exact_totals(kind: str, x: Node, terms: int) -> bool:
-    """Whether float32 counts every total of so many of these integers, going by their range."""
+def _integer_totals(kind: str, x: Node) -> Node | None:
+    """Totals by a monoid along the last dimension of integers; None where no scan gives them."""
     found = range_of(x)
-    limits = limits_of(x.dtype)
-    if found is None or limits is None or kind == "multiply":
-        return False
-    largest = max(abs(found.low), abs(found.high)) * (terms if kind == "add" else 1)
-    return largest <= min(EXACT_IN_FLOAT32, limits.high)
+    if kind not in SCAN_MONOIDS or kind == "multiply" or found is None or x.dtype.bits > WORD:
+        return None
+    terms = x.shape[-1] if kind == "add" else 1
+    if max(abs(found.low), abs(found.high)) * terms <= EXACT_IN_FLOAT32:
+        return convert(_exact_totals(kind, x), x.dtype)
+    bits = found.high.bit_length() if found.low >= 0 else WORD
+    width = (EXACT_IN_FLOAT32 // terms).bit_length() - 1
+    if kind != "add" or width < 1 or -(-bits // width) > MOST_PARTS:
+        return None
+    return _totals_of_parts(x, width, bits)
+
+
+def _exact_totals(kind: str, x: Node) -> Node:
+    """The totals of integers whose every total is a float32, as s32."""
+    return convert(scan(kind, convert(x, F32)), S32)
+
+
+def _totals_of_parts(x: Node, width: int, bits: int) -> Node:
+    """The sums of integers modulo their dtype, from those of parts of `width` of their bits."""
+    words = x if x.dtype is U32 else bitcast(convert(x, S32), U32)
+    mask = splat_like((1 << width) - 1, words)
+    total: Node | None = None
+    for first in range(0, bits, width):
+        place = splat_like(first, words)
+        part = words if first == 0 else apply("shift_right_logical", words, place)
+        found = bitcast(_exact_totals("add", apply("and", part, mask)), U32)
+        found = found if first == 0 else apply("shift_left", found, place)
+        total = found if total is None else apply("add", total, found)
+    assert total is not None
+    return total if x.dtype is U32 else convert(bitcast(total, S32), x.dtype)
 
 
 @rule

@@ -152,7 +152,7 @@ def _copies(
         }
         least |= {name: 1 for name in least if name in unread}
         least |= {name: steps for name, needed in stages.tile_bytes.items() if not needed}  # PSUM
-        if max(least.values()) > steps:
+        if max(least.values(), default=1) > steps:
             continue
         copies = {name: next(d for d in divisors if d >= n) for name, n in least.items()}
         if _bytes(stages, copies) <= room:

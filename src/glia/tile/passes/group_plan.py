@@ -360,4 +360,7 @@ def _spans(index: Sequence[Affine], within: Mapping[str, int], rows: str) -> tup
 
 
 def _divisors(number: int) -> list[int]:
-    return [each for each in range(1, number + 1) if number % each == 0]
+    """The divisors of a number in ascending order."""
+    low = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    high = [number // each for each in reversed(low) if each * each != number]
+    return low + high

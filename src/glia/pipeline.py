@@ -332,6 +332,12 @@ PIPELINE: tuple[Pass, ...] = (
         options=("target",),
     ),
     Pass(
+        "skip_masked_blocks",
+        f"{_TILE}skip_masked_blocks:skip_masked_blocks",
+        makes="tile",
+        after={"group_nests": "a group says which rows are computed together"},
+    ),
+    Pass(
         "choose_layouts",
         f"{_TILE}choose_layouts:choose_layouts",
         makes="tile",
@@ -370,6 +376,7 @@ PIPELINE: tuple[Pass, ...] = (
         },
         options=("target", "saturate_infinity", "model_type"),
         recoveries=(
+            Recovery("group_nests", f"{_TILE}skip_masked_blocks:keep_masked_blocks"),
             Recovery("group_nests", f"{_TILE}group_nests:drop_groups"),
             Recovery("choose_layouts", f"{_TILE}choose_layouts:evict_misfits"),
         ),

@@ -167,11 +167,13 @@ def _is_separated(
 ) -> bool:
     """Whether different blocks of a loop touch different elements, as some dimension shows.
 
-    With equal steps s of the loop's axes and a distance between the rest of both indices of less
-    than s, equal elements have equal values of the axes.
+    Or that they never touch the same. With equal steps s of the loop's axes and a distance between
+    the rest of both indices of less than s, equal elements have equal values of the axes.
     """
     moved = {offset.dimension for access in (one, other) for offset in access.dynamic}
     for d, (here, there) in enumerate(zip(one.index, other.index, strict=True)):
+        if d not in moved and _are_apart(here, there, first.nest, second.nest):
+            return True
         step, low, high = _rest(here, first, depth)
         other_step, other_low, other_high = _rest(there, second, depth)
         if d in moved or step != other_step or not step:
@@ -179,6 +181,13 @@ def _is_separated(
         if high - other_low < abs(step) and other_high - low < abs(step):
             return True
     return False
+
+
+def _are_apart(here: Affine, there: Affine, first: Nest, second: Nest) -> bool:
+    """Whether an index of one nest and one of another never have the same value."""
+    low, high = here.bounds(first.extents)
+    other_low, other_high = there.bounds(second.extents)
+    return high < other_low or other_high < low
 
 
 def _rest(index: Affine, grouped: GroupedNest, depth: int) -> tuple[int, int, int]:

@@ -319,12 +319,14 @@ class Group:
     """How several consecutive nests run in common loops.
 
     Of the buffers `on_chip`, SBUF holds what one iteration writes; those that are needed outside of
-    the group are stored to HBM as well.
+    the group are stored to HBM as well. In a group that `is_whole` what masks make constant is
+    computed too.
     """
 
     name: str
     loop: SharedLoop
     on_chip: tuple[str, ...] = ()
+    is_whole: bool = False
 
     def members(self) -> Iterator[tuple[tuple[SharedLoop, ...], Member]]:
         """Every nest in order, with the loops around it, outermost first."""

@@ -74,7 +74,7 @@ ROLES = ("input", "output", "constant", "temporary")
 KEYWORDS = (
     *ROLES, "acc", "alias", "as", "at", "branch", "by", "call", "copies", "dim", "else", "finish",
     "for", "group", "in", "index", "inf", "let", "loc", "member", "nan", "nest", "note", "on_chip",
-    "schedule", "where", "while",
+    "schedule", "where", "while", "whole",
 )  # fmt: skip
 MAXIMUM_NESTING = 200
 
@@ -149,7 +149,8 @@ def _declaration(program: Program, buffer: Buffer) -> str:
 
 
 def _group(group: Group) -> Iterator[str]:
-    yield f"  group {group.name} on_chip [{' '.join(group.on_chip)}] {{"
+    whole = " whole" if group.is_whole else ""
+    yield f"  group {group.name}{whole} on_chip [{' '.join(group.on_chip)}] {{"
     yield from _shared_loop(group.loop, "    ")
     yield "  }"
 
@@ -339,13 +340,14 @@ class _Parser:
 
     def group(self) -> Group:
         scan, name = self.scanner, self.name()
+        is_whole = scan.accept("whole")
         scan.expect("on_chip")
         on_chip = self.words()
         scan.expect("{")
         scan.expect("for")
         loop = self.shared_loop(0)
         scan.expect("}")
-        return Group(name, loop, on_chip)
+        return Group(name, loop, on_chip, is_whole)
 
     def shared_loop(self, depth: int) -> SharedLoop:
         """A loop after `for`, up to and with the closing brace."""

@@ -17,7 +17,7 @@ from glia.isa.operand import Memory, Pattern
 from glia.machine.emit.block_builder import BlockBuilder
 from glia.machine.emit.box import Box, find_box, storage_dtype
 from glia.machine.emit.covering import InstructionCosts
-from glia.machine.emit.groups.shared_boxes import SharedBoxes, box_key
+from glia.machine.emit.groups.shared_boxes import SharedBoxes, shared_box
 from glia.machine.emit.layout import (
     AxisRange,
     Env,
@@ -398,11 +398,11 @@ class NestEmitter(ABC):
         box = self.find_box(resolved, partition, env)
         rows = self._block(partition)
         is_shared = len(self._scopes) == len(self.shared.scopes)
-        key = box_key(resolved, box, rows) if is_shared else None
-        home = self.shared.find(key)
+        part = shared_box(resolved, box, rows) if is_shared else None
+        home = self.shared.find(part)
         if home is None:
             home = self.stager.stage(resolved, box, source, rows)
-            self.shared.add(key, home)
+            self.shared.add(part, home)
         self.add_home(load, partition, home)
         if self._joined(load, partition, env)[0] is not load:
             for each in self._neighbours(load, partition):

@@ -13,6 +13,8 @@ import pytest
 
 import glia
 import glia.sim.host.product_code as product_code
+from glia.arch import get_target
+from glia.arch.instances import TARGETS
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
 from glia.base.native import invoke
@@ -20,7 +22,7 @@ from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.gpsimd import Iota
 from glia.isa.instructions.scalar import Activation
 from glia.isa.instructions.sync import RegisterMove
-from glia.isa.instructions.tensor import NcMatmul
+from glia.isa.instructions.tensor import NcMatmul, NcTranspose
 from glia.isa.instructions.vector import Memset, TensorTensor
 from glia.isa.kit import INSTRUCTIONS, Instr, reads, writes
 from glia.isa.operand import Memory, Pattern, Tile
@@ -223,6 +225,41 @@ def test_what_is_summed_and_arrays_that_a_meaning_makes_have_machine_code() -> N
     program = bench.program((*parts, rows))
     host = HostProgram(program)
     assert not host.table.in_python
+    assert_agree(host.run(bench.contents), run(program, bench.contents))
+
+
+@pytest.mark.parametrize("target", [name for name in TARGETS if name != "inf1"])
+def test_a_decision_that_depends_on_data_is_made_for_each_run(target: str) -> None:
+    """Before generation 3 a transpose spreads infinities over a row, which is decided by data."""
+    bench = Bench(8, starts=(0,), is_on_host=False)
+    data, turned = bench.pattern((100, 60)), bench.pattern((60, 100), F32, "PSUM")
+    program = bench.program(NcTranspose(dst=turned, data=data), target=target)
+    host = HostProgram(program)
+    assert not host.table.in_python
+    assert len(host.table.guarded) == (
+        not get_target(target).arch.capabilities.has_bit_exact_transpose
+    )
+    for value in (1.0, np.inf, 2.0, np.nan):
+        inputs = bench.contents | {data.tile.name: bench.contents[data.tile.name].copy()}
+        inputs[data.tile.name].reshape(-1)[data.offset.constant + 3] = value
+        assert_agree(host.run(inputs), run(program, inputs))
+
+
+class Endless(Strange, is_abstract=True):
+    """A meaning that asks until it is told no."""
+
+    @staticmethod
+    def compute(data: np.ndarray) -> np.ndarray:
+        while (data > 0).any():
+            data = data - 1
+        return data
+
+
+def test_a_loop_that_data_ends_is_not_traced_for_ever() -> None:
+    bench = Bench(6, starts=(0,), is_on_host=False)
+    program = _around(bench, Endless(dst=bench.pattern((4, 9)), data=bench.pattern((4, 9))))
+    host = HostProgram(program)
+    assert dict(host.table.reasons) == {("endless", "a decision that depends on data"): 1}
     assert_agree(host.run(bench.contents), run(program, bench.contents))
 
 

@@ -104,7 +104,8 @@ class HostProgram:
         self.table = TableBuilder(self.executor, arch).build()
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}
-        touched = {p.tile.name for i in self.table.in_python for p in i.patterns()}
+        slow = [*self.table.in_python, *self.table.guarded]
+        touched = {p.tile.name for i in slow for p in i.patterns()}
         self._given_outputs = self._outputs_by_themselves(touched)
         self._copied_inputs = {b.name for b in program.inputs if b.tile.name in touched}
         self._names = {number: name for name, number in self.table.variables.items()}
@@ -141,7 +142,7 @@ class HostProgram:
             executor.memories.place(binding.tile, results[binding.name])
         self._begin()
         with np.errstate(all="ignore"), self._threads():
-            if self.table.in_python:
+            if self.table.in_python or self.table.guarded:
                 with one_blas_thread():
                     self._execute(limits)
             else:
@@ -227,6 +228,8 @@ def _record(table: Table) -> dict[str, Any]:
     pool = np.zeros(1, np.int64)
     words[table.pool_words] = address_of(pool)
     code = np.array(table.code, np.int64)
+    for word, decision in table.decision_words:
+        words[word] = address_of(words) + 8 * decision
     for place, word in table.call_words:
         code[place] = address_of(words) + 8 * word
     fixed = np.array(table.fixed, np.int64).reshape(-1, 3).T

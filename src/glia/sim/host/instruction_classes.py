@@ -45,6 +45,7 @@ from glia.sim.host.traced import (
     Shape,
     TracedArray,
     UfuncTerm,
+    recorded_decisions,
     term_of,
 )
 from glia.sim.memory import storage_dtype
@@ -58,7 +59,7 @@ POISON = 0xFF  # of uninitialized memory, as `Policy` has it by default
 class OperandPlace:
     """What an operand stands for: a pattern, a number, an engine's state, scratch or an array."""
 
-    kind: str  # "pattern" | "immediate" | "state" | "scratch" | "array"
+    kind: str  # "pattern" | "immediate" | "state" | "scratch" | "array" | "decision"
     name: str = ""
     number: int = 0  # which of several patterns; bytes from the start of scratch
     held: HeldArray | None = None
@@ -81,10 +82,19 @@ class HostCall:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The calls of a class, in order, and the bytes of scratch that they need."""
+    """The calls of a class, in order, and the bytes of scratch that they need.
+
+    Each of `guards` sets a word; where one sets 0, the meaning decides otherwise than the calls do.
+    """
 
     calls: tuple[HostCall, ...]
     scratch: int
+    guards: tuple[HostCall, ...] = ()
+
+    @property
+    def all_calls(self) -> tuple[HostCall, ...]:
+        """Guards and calls."""
+        return (*self.guards, *self.calls)
 
 
 @dataclass(frozen=True)
@@ -147,7 +157,7 @@ class _ClassLowering:
         self.scratch = 0
 
     def lower(self, is_staged: bool) -> Lowered:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), recorded_decisions() as decisions:
             writes = self._writes()
         calls: list[HostCall] = []
         if len(writes) == 1 and _product_in(writes[0][1]) is not None:
@@ -162,7 +172,14 @@ class _ClassLowering:
         for name, kept, access in self.instr.states_touched():
             if access == "forgets":
                 calls.append(self._forgetting_call(name, kept))
-        return Lowered(tuple(calls), self.scratch)
+        guards = tuple(self._guard(term) for term in decisions)
+        return Lowered(tuple(calls), self.scratch, guards)
+
+    def _guard(self, decision: ArrayTerm) -> HostCall:
+        place = self._place(OperandPlace("decision"))
+        word = np.dtype(np.int64)
+        store = Destination(place, decision.shape, (0,) * len(decision.shape), word)
+        return self._nest_call([(store, CastTerm(decision.shape, word, decision))])
 
     def _forgetting_call(self, name: str, kept: Any) -> HostCall:
         """Fill a state that is no longer known with the bits of uninitialized memory."""
@@ -470,4 +487,4 @@ def _side_code(slot: Slot) -> tuple[str, bool]:
 def refusal(lowered: Lowered) -> str:
     """Why some of the calls have no machine code; "" where all have."""
     library = host_library()
-    return next((found for call in lowered.calls if (found := library.refusal(call.code))), "")
+    return next((found for call in lowered.all_calls if (found := library.refusal(call.code))), "")

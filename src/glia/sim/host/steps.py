@@ -29,6 +29,7 @@ class Op(IntEnum):
     JUMP = 7  # where
     BRANCH = 8  # variable, count of arms, where each begins
     UNLESS = 9  # where to go if an expression is 0, instruction, where that ends, expression
+    GUARD = 10  # word, instruction, where that ends: executed in Python if the word is 0
 
 
 class RunState(IntEnum):
@@ -112,6 +113,10 @@ def _control(m: Record, pc: int, op: int) -> int:
         return pc + 4 if m.code[pc + 2] > 0 else m.code[pc + 3]
     if op == Op.PYTHON:
         return _hand_over(m, m.code[pc + 1], pc + 2)
+    if op == Op.GUARD:
+        if m.words[m.code[pc + 1]] == 0:
+            return _hand_over(m, m.code[pc + 2], m.code[pc + 3])
+        return pc + 4
     if op == Op.UNLESS:
         value = _affine(m, pc + 4)
         if value == OUT_OF_RANGE:

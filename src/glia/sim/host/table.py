@@ -64,6 +64,8 @@ class Table:
     call_words: list[tuple[int, int]] = field(default_factory=list)  # place in code, word
     instructions: list[Instr] = field(default_factory=list)
     loops: list[While] = field(default_factory=list)
+    decision_words: list[tuple[int, int]] = field(default_factory=list)  # word, and what it is of
+    guarded: list[Instr] = field(default_factory=list)  # may be executed in Python
     pool_words: list[int] = field(default_factory=list)  # words that point to the pool's address
     numbers: list[Any] = field(default_factory=list)  # immediates, kept where words point
     scratch: int = 0
@@ -94,7 +96,7 @@ class TableBuilder:
             if id(instr) not in self._variants:
                 self._variants[id(instr)] = self._lowered(instr)
         found = [each for each in self._variants.values() if isinstance(each, Variants)]
-        calls = [call for each in found for made in each.calls.values() for call in made.calls]
+        calls = [call for each in found for made in each.calls.values() for call in made.all_calls]
         host_library().load([PoolCode(), *(call.code for call in calls)])
         self._entry = host_library().address(PoolCode())
         self._block(self.program.body)
@@ -214,7 +216,7 @@ class TableBuilder:
     def _calls(self, instr: Instr, number: int, lowered: Lowered, ends: list[int]) -> None:
         table, code = self.table, self.table.code
         table.scratch = max(table.scratch, lowered.scratch)
-        for call in lowered.calls:
+        for position, call in enumerate(lowered.all_calls):
             start = len(table.words)
             function, grain = host_library().address(call.code), _grain(call)
             table.words += [function, call.parts, grain, 0, *call.words]
@@ -227,6 +229,10 @@ class TableBuilder:
             for word, place in call.addresses:
                 self._address(instr, start + HEADER + word, place)
             code[head + 4] = len(code) - head - 5
+            if position < len(lowered.guards):
+                table.guarded.append(instr)
+                code += [Op.GUARD, table.decision_words[-1][1], number, 0]
+                ends.append(len(code) - 1)
 
     def _address(self, instr: Instr, word: int, place: OperandPlace) -> None:
         """Code that sets a word to the address of a place, or the word where that is constant."""
@@ -237,6 +243,9 @@ class TableBuilder:
             number = np.asarray(immediate_operand(instr, getattr(instr, place.name))).reshape(1)
             table.numbers.append(number)
             table.words[word] = address_of(number)
+        elif place.kind == "decision":
+            table.decision_words.append((word, len(table.words)))
+            table.words.append(0)
         elif place.held is not None:
             table.numbers.append(place.held.array)
             table.words[word] = address_of(place.held.array)

@@ -9,7 +9,9 @@ raises NotTraceable, and the instruction keeps its NumPy meaning.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +102,21 @@ class ProductTerm(ArrayTerm):
     right: ArrayTerm
 
 
+MOST_DECISIONS = 4  # a meaning that asks more often may be in a loop that has no other end
+_DECISIONS: ContextVar[list[ArrayTerm] | None] = ContextVar("decisions", default=None)
+
+
+@contextmanager
+def recorded_decisions() -> Iterator[list[ArrayTerm]]:
+    """What a meaning decides by, each a bool: the trace holds where all of them are true."""
+    found: list[ArrayTerm] = []
+    token = _DECISIONS.set(found)
+    try:
+        yield found
+    finally:
+        _DECISIONS.reset(token)
+
+
 class TracedArray(NDArrayOperatorsMixin):
     """Stands for an array in a call of `compute`; records into `term`."""
 
@@ -132,7 +149,22 @@ class TracedArray(NDArrayOperatorsMixin):
         return self.term.shape[0]
 
     def __bool__(self) -> bool:
-        raise NotTraceable("a decision that depends on data")
+        """True: the trace is what the meaning does then, and this is among its decisions."""
+        decisions = _DECISIONS.get()
+        if decisions is None or self.size != 1 or len(decisions) == MOST_DECISIONS:
+            raise NotTraceable("a decision that depends on data")
+        decisions.append(cast(self.term, np.dtype(np.bool_)))
+        return True
+
+    def all(self, axis: Any = None) -> TracedArray:
+        """Whether all elements are true, along an axis or altogether."""
+        axes = tuple(range(self.ndim)) if axis is None else axis
+        return TracedArray(_reduction(np.logical_and, self, axis=axes))
+
+    def any(self, axis: Any = None) -> TracedArray:
+        """Whether an element is true, along an axis or altogether."""
+        axes = tuple(range(self.ndim)) if axis is None else axis
+        return TracedArray(_reduction(np.logical_or, self, axis=axes))
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise NotTraceable("elements by themselves")

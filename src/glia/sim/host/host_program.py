@@ -21,6 +21,7 @@ from glia.arch import get_target
 from glia.base.dtype import PRED
 from glia.base.native import Library, address_of
 from glia.isa.kit import Instr, is_register
+from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
 from glia.sim.host.pool import host_pool
 from glia.sim.host.steps import RunState, Stop
@@ -109,7 +110,12 @@ class HostProgram:
         self._given_outputs = self._outputs_by_themselves(touched)
         self._copied_inputs = {b.name for b in program.inputs if b.tile.name in touched}
         self._names = {number: name for name, number in self.table.variables.items()}
+        self._fewest_executions = fewest_executions(program.body)
         self._record = _record(self.table)
+        moving = {b.tile.name for b in (*program.inputs, *program.outputs)}
+        numbered = list(enumerate(self.table.tiles))
+        self._moving = [(n, t) for n, t in numbered if getattr(t, "name", "") in moving]
+        self._record["bases"][: len(numbered)] = [self._base(tile) for _, tile in numbered]
         self._call = _LOOP.bind(self._record)
 
     def _outputs_by_themselves(self, touched: set[str]) -> tuple[Binding, ...]:
@@ -132,7 +138,7 @@ class HostProgram:
         executor, policy = self.executor, Policy()
         executor.policy, executor.notifications = policy, notifications
         executor.limits = limits = RunLimits(policy)
-        limits.spend(fewest_executions(self.program.body))
+        limits.spend(self._fewest_executions)
         executor.states.reset()
         for binding in self.program.inputs:
             is_copied = binding.name in self._copied_inputs
@@ -169,19 +175,22 @@ class HostProgram:
             yield
 
     def _begin(self) -> None:
-        """Set what depends on where inputs lie, and go to the first operation."""
-        record, memories = self._record, self.executor.memories
-        for number, tile in enumerate(self.table.tiles):
-            if isinstance(tile, np.ndarray):
-                record["bases"][number] = address_of(tile)
-                continue
-            region = memories.region(tile)
-            record["bases"][number] = address_of(region.buffer) + region.start
+        """Set what depends on where inputs and outputs lie, and go to the first operation."""
+        record = self._record
+        for number, tile in self._moving:
+            record["bases"][number] = self._base(tile)
         words, bases, offsets = record["fixed"]
         record["words"][words] = record["bases"][bases] + offsets
         self._registers.clear()
         record["known"][:] = 0
         record["state"][:] = 0
+
+    def _base(self, tile: Tile | Array) -> int:
+        """Where a tile, or the lanes of a state, begin."""
+        if isinstance(tile, np.ndarray):
+            return address_of(tile)
+        region = self.executor.memories.region(tile)
+        return address_of(region.buffer) + region.start
 
     def _execute(self, limits: RunLimits) -> None:
         state = self._record["state"]

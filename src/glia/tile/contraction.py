@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from glia.base.affine import ZERO, Affine
 from glia.base.dtype import F32
 from glia.tile.ir import Apply, Expr, Load, Nest
 
 PARTITIONS = 128  # rows of SBUF and PSUM, of every generation
+BANK_COLUMNS = 512  # float32 elements of a bank of PSUM in each partition, of every generation
+LEAST_SUMMED_COLUMNS = 64  # of fewer, an instruction for each factor spends its time beginning
+MOST_FACTORS = 128  # of one sum, each an instruction of its own
 TRANSPOSABLE_BYTES = (1, 2, 4)  # element widths of tiles that can be transposed
 
 
@@ -21,6 +27,46 @@ def contraction_operands(nest: Nest) -> tuple[Load, Load] | None:
     if isinstance(left, Load) and isinstance(right, Load):
         return (left, right) if not left.dynamic and not right.dynamic else None
     return None
+
+
+def columns_and_factors(nest: Nest, partition: str) -> tuple[Load, Load] | None:
+    """The operands of a sum of columns, each times one value in every partition; None for others.
+
+    So are windows of images whose channels have a filter each, with channels on the partitions.
+    """
+    operands, reduction = contraction_operands(nest), nest.reduction
+    if operands is None or reduction is None or reduction.dtype is not F32 or not partition:
+        return None
+    extents = nest.extents
+    if math.prod(extents[axis] for axis in reduction.axes) > MOST_FACTORS:
+        return None
+    parallel = {axis.name for axis in nest.parallel_axes}
+    for columns, factors in (operands, operands[::-1]):
+        fixed = {partition} | (axes_of(factors) & parallel)
+        swept = axes_of(columns) & parallel - fixed
+        if swept == parallel - fixed and (
+            math.prod(extents[axis] for axis in swept) >= LEAST_SUMMED_COLUMNS
+        ):
+            return columns, factors
+    return None
+
+
+def column_tiles(nest: Nest, partition: str, columns: Load, factors: Load) -> Mapping[str, int]:
+    """The values of each axis that a sum of columns sweeps: as many as a bank of PSUM holds."""
+    extents = nest.extents
+    found = {axis.name: 1 for axis in nest.parallel_axes} | {
+        a.name: a.extent for a in nest.reduced_axes
+    }
+    found[partition] = min(PARTITIONS, extents[partition])
+    room = BANK_COLUMNS
+    for expression in reversed(nest.target.index):
+        for axis in expression.variables:
+            if axis == partition or axis in axes_of(factors) or axis not in axes_of(columns):
+                continue
+            count = -(-extents[axis] // max(1, min(extents[axis], room)))
+            found[axis] = -(-extents[axis] // count)
+            room //= found[axis]
+    return found
 
 
 def _strip_widening(expression: Expr) -> Expr:

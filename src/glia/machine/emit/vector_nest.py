@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import product
 
+from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32, DType
-from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
+from glia.isa.cost import dispatched_cycles, stream_cycles
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.vector import (
+    Memset,
+    ScalarTensorTensor,
+    TensorCopy,
+    TensorReduce,
+    TensorTensor,
+)
 from glia.isa.kit import Instr
-from glia.isa.operand import Dims, Memory, Pattern, merged, whole_tile
+from glia.isa.operand import Dims, Memory, Pattern, merged, row_major, whole_tile
 from glia.machine.emit.box import storage_dtype
 from glia.machine.emit.covering import strip_widening
-from glia.machine.emit.layout import Env, Point, home_pattern, tile_pattern
+from glia.machine.emit.layout import AxisRange, Env, Point, home_pattern, tile_pattern
 from glia.machine.emit.monoids import exact_engine, identity, reduce_op
 from glia.machine.emit.nest import NestEmitter
 from glia.machine.emit.row_sums import sum_row
 from glia.machine.emit.selection import Selector
-from glia.tile.ir import SCANS, Accumulator, Apply, Expr, scans
+from glia.tile.contraction import column_tiles, columns_and_factors
+from glia.tile.ir import SCANS, Accumulator, Apply, Expr, Load, scans
 from glia.tile.nest_rewriting import rounded_total
 
 FAST_REDUCTIONS = ("add", "maximum")  # of bfloat16 that stay bfloat16
@@ -67,6 +80,8 @@ class VectorNestEmitter(NestEmitter):
         assert reduction is not None
         inner = tuple(a for a in self.order if a in reduction.axes)
         result = self.parallel_point(env)
+        if not inner and self._sum_columns(result):
+            return
         target = None if inner else self._target_of_total(result)
         finish: Expr = self.nest.finish or Accumulator(reduction.dtype)
         dtype = reduction.dtype
@@ -80,6 +95,134 @@ class VectorNestEmitter(NestEmitter):
             self._reduce_point(env, result, accumulator, False)
         if target is None:
             self.finish_point(result, accumulator, finish)
+
+    # --- columns times factors --------------------------------------------------------------------
+
+    @cached_property
+    def _summed(self) -> tuple[Load, Load] | None:
+        """The columns and the factors of a sum of columns that a bank of PSUM holds."""
+        found = columns_and_factors(self.nest, self.partition)
+        if found is None:
+            return None
+        tiles = column_tiles(self.nest, self.partition, *found)
+        is_as_chosen = all(self.tile_of(axis) <= tile for axis, tile in tiles.items())
+        return found if is_as_chosen else None
+
+    def stage(self, load: Load, partition: str, env: Env) -> None:
+        """Stage a load; factors of columns become float32, as the engines take them."""
+        super().stage(load, partition, env)
+        if self._summed is None or load != self._summed[1]:
+            return
+        home = self.home_of(load, partition)
+        if home.tile.dtype is not F32:
+            wide = self.builder.tile(
+                "factors", Memory.SBUF, F32, home.tile.partitions, home.tile.elements
+            )
+            self.add_home(load, partition, replace(home, tile=wide))
+            source = whole_tile(home.tile)
+            loc = self.builder.loc
+            self._emit(TensorCopy(dst=whole_tile(wide), src=source, on="vector", loc=loc))
+
+    def _sum_columns(self, result: Point) -> bool:
+        """Add up columns, each times its factor, in PSUM, and finish the sums; False if not such.
+
+        The Scalar Engine multiplies the first one, and those that GpSimd adds up. The Vector Engine
+        multiplies and adds the others to what PSUM holds, which it reads beside SBUF at full rate.
+        """
+        if self._summed is None or self.nest.reduction is None:
+            return False
+        count, loc = math.prod(result.extents(result.free)), self.builder.loc
+        terms = self._terms(result)
+        total = self._columns_of(result, Memory.PSUM, count)
+        aside = self._summed_aside(len(terms), count)
+        self._multiply(total, *terms[0])
+        for data, factor in terms[1 : len(terms) - aside]:
+            self._emit(
+                ScalarTensorTensor(
+                    dst=total, data=data, operand0=factor, op0="multiply", operand1=total,
+                    op1="add", on="vector", loc=loc,
+                )
+            )  # fmt: skip
+        if aside:
+            other = self._sum_aside(result, count, terms[len(terms) - aside :])
+            self._add(total, other, total, "vector")
+        self.finish_point(result, total, self.nest.finish or Accumulator(F32))
+        return True
+
+    def _terms(self, result: Point) -> list[tuple[Pattern, Pattern]]:
+        """(columns, their factor) of every term of the sums over a point."""
+        assert self._summed is not None and self.nest.reduction is not None
+        columns, factors = self._summed
+        swept = self.nest.reduction.axes
+        values = self._as_float32(self.read(factors, replace(result, free=swept)))
+        found = []
+        for at in product(*(range(self.extents[axis]) for axis in swept)):
+            spans = {a: AxisRange(Affine((), v), 1) for a, v in zip(swept, at, strict=True)}
+            data = self.read(columns, replace(result, env={**result.env, **spans}))
+            steps = sum(v * step for v, (step, _) in zip(at, values.dims[1:], strict=True))
+            factor = replace(values, dims=(values.dims[0], (1, 1)), offset=values.offset + steps)
+            found.append((data, factor))
+        return found
+
+    def _as_float32(self, values: Pattern) -> Pattern:
+        """Values that an engine takes beside a tensor, copied where they are of another dtype."""
+        if values.dtype is F32:
+            return values
+        tile = self.builder.tile("factors", Memory.SBUF, F32, values.partitions, values.free)
+        dims = (values.dims[0], *row_major(values.shape[1:]))
+        dst = Pattern(tile, F32, dims)
+        loc = self.builder.loc
+        self._emit(TensorCopy(dst=dst, src=values, on="vector", loc=loc))
+        return dst
+
+    def _sum_aside(
+        self, result: Point, count: int, terms: Sequence[tuple[Pattern, Pattern]]
+    ) -> Pattern:
+        """What GpSimd adds up of columns that the Scalar Engine has multiplied."""
+        total: Pattern | None = None
+        for data, factor in terms:
+            term = self._columns_of(result, Memory.SBUF, count)
+            self._multiply(term, data, factor)
+            if total is not None:
+                self._add(term, total, term, "gpsimd")
+            total = term
+        assert total is not None
+        return total
+
+    def _summed_aside(self, factors: int, count: int) -> int:
+        """How many terms the Scalar Engine and GpSimd take, so that all engines end together."""
+        arch = self.context.costs.arch
+        if arch.capabilities.has_shared_sbuf_port:
+            return 0
+
+        def longest_ns(aside: int) -> float:
+            column = {e: stream_cycles(arch, e, count) for e in ("vector", "scalar")}
+            cycles = {
+                "vector": (factors - 1 - aside + bool(aside)) * column["vector"],
+                "scalar": (2 + aside) * column["scalar"],
+                "gpsimd": max(0, aside - 1) * dispatched_cycles(arch, 2 * count),
+            }
+            return max(n / arch.clocks_ghz[engine] for engine, n in cycles.items())
+
+        choices: list[int] = [0, *range(2, factors)]
+        return min(choices, key=longest_ns)
+
+    def _columns_of(self, point: Point, memory: Memory, count: int) -> Pattern:
+        tile = self.builder.tile("sum", memory, F32, point.partitions, count)
+        return tile_pattern(tile, point, point.free)
+
+    def _multiply(self, dst: Pattern, data: Pattern, factor: Pattern) -> None:
+        self._emit(
+            Activation(
+                dst=dst, data=data, function="copy", scale=factor, on="scalar",
+                loc=self.builder.loc,
+            )
+        )  # fmt: skip
+
+    def _add(self, dst: Pattern, first: Pattern, second: Pattern, engine: str) -> None:
+        first, second, dst = _flat(first), _flat(second), _flat(dst)
+        loc = self.builder.loc
+        self._emit(TensorTensor(dst=dst, data1=first, data2=second, op="add", on=engine, loc=loc))
 
     def _rounded_finish(self, finish: Expr) -> Expr | None:
         """What is left to compute of a total that is rounded to bfloat16 as it is written.

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from glia.base.affine import Affine
-from glia.tile.contraction import PARTITIONS, axes_of, contraction_operands, row_dim
+from glia.tile.contraction import (
+    PARTITIONS,
+    axes_of,
+    column_tiles,
+    columns_and_factors,
+    contraction_operands,
+    row_dim,
+)
 from glia.tile.group_legal import accesses, data_loads
 from glia.tile.ir import Buffer, Load, Member, Nest, Schedule, SharedLoop, Store, loads, scan_axes
 from glia.tile.passes.schedule import NestScheduler, temporary_bytes
@@ -156,9 +163,12 @@ class GroupPlan:
             return False
         for position in reversed([s for s in extents if s != self.rows and not self.products]):
             for block in _divisors(extents[position]):
+                if block > self._most_in_block(position):
+                    break
                 wider = {**self.blocks, position: block}
                 own, largest, fixed = self._bytes(wider)
-                if 2 * own + fixed > self.capacity or largest > GOOD_BLOCK_BYTES:
+                is_good = largest <= GOOD_BLOCK_BYTES or self._is_windowed(position)
+                if 2 * own + fixed > self.capacity or not is_good:
                     break
                 self.blocks = wider
             if self.blocks[position] < extents[position]:
@@ -173,6 +183,28 @@ class GroupPlan:
             if len(holders) == 1 and rows not in holders[0]:
                 return True
         return False
+
+    def _is_windowed(self, position: int) -> bool:
+        """Whether neighbours along a shared axis read the same, which blocks would read again."""
+        for nest, axis in zip(self.chain.nests, self.chain.shared[position], strict=True):
+            swept = {*nest.reduction.axes} if nest.reduction else set()
+            for load in data_loads(nest):
+                if any(e.coefficient(axis) and swept & {*e.variables} for e in load.index):
+                    return True
+        return False
+
+    def _most_in_block(self, position: int) -> int:
+        """The values of a shared axis in a block at most: no nest cuts a block further."""
+        most = self.chain.extent(position)
+        if self._is_windowed(position):
+            return most
+        for number, nest in enumerate(self.chain.nests):
+            rows = self.chain.shared[self.rows][number]
+            summed = columns_and_factors(nest, rows)
+            if summed is not None:
+                tiles = column_tiles(nest, rows, *summed)
+                most = min(most, tiles[self.chain.shared[position][number]])
+        return most
 
     def _extents_in_block(self, blocks: Mapping[int, int], number: int) -> dict[str, int]:
         """The extents of a nest's axes in one iteration."""
@@ -320,6 +352,10 @@ class GroupPlan:
             return replace(product, tiles=tiles, order=inside)
         carried = scan_axes(nest)  # last, so that they are cut last
         axes = [*nest.parallel_axes, *nest.reduced_axes]
+        summed = columns_and_factors(nest, rows)
+        if summed is not None:
+            tiles = {a: min(t, within[a]) for a, t in column_tiles(nest, rows, *summed).items()}
+            return Schedule("vector", rows, tiles, tuple(a for a in tiles if tiles[a] < within[a]))
         swept = [axis.name for axis in sorted(axes, key=lambda axis: axis.name in carried)]
         tiles = {name: within[name] for name in swept}
         most = max(1, WORKING_BYTES // max(1, temporary_bytes(nest, rows)))

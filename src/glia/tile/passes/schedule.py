@@ -13,7 +13,15 @@ from glia.base.affine import ZERO, Affine
 from glia.isa.rules import FREE_DIMS
 from glia.options import CompileOptions
 from glia.tile.blocking.few_rows import wide_tiles
-from glia.tile.contraction import PARTITIONS, axes_of, can_transpose, contraction_operands, row_dim
+from glia.tile.contraction import (
+    PARTITIONS,
+    axes_of,
+    can_transpose,
+    column_tiles,
+    columns_and_factors,
+    contraction_operands,
+    row_dim,
+)
 from glia.tile.ir import (
     Accumulator,
     Apply,
@@ -434,6 +442,9 @@ def vector_schedule(
     """The schedule without the PE that has this axis on the partitions."""
     varying = _indirect_axes(nest)
     tiles, order = _vector_tiles(nest, partition, varying, family)
+    summed = columns_and_factors(nest, partition)
+    if summed is not None:
+        tiles = dict(column_tiles(nest, partition, *summed))
     if nest.target.combine not in ("", "add") or _adds_integers(nest):
         tiles |= dict.fromkeys(varying, 1)
     return Schedule("vector", partition, tiles, order)

@@ -15,6 +15,7 @@ from glia.machine import ProgramBuilder, ds
 from glia.machine.builder.program_builder import View
 from glia.machine.ir import Program
 from glia.machine.passes import liveness_rules
+from glia.machine.passes.delay_fills import NOTE, delay_fills
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.place import place
 from glia.machine.passes.rename_tiles import rename_tiles
@@ -277,3 +278,40 @@ def test_tiles_with_addresses_and_of_loops_stay() -> None:
     program = replace(program_of([*TURNS, ("loop", 2, 1, 0, 12)]), addresses={"t0": 64})
     found = versions(rename_tiles(program))
     assert (found["t0"], found["t1"]) == (1, 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(STEPS, min_size=2, max_size=14))
+def test_waiting_fills_keep_every_value(steps: list[Step]) -> None:
+    program = program_of(steps)
+    inputs = inputs_of(program)
+    delayed = delay_fills(program)
+    expected = run(program, inputs)["y"]
+    np.testing.assert_array_equal(run(delayed, inputs)["y"], expected)
+    ordered = insert_semaphores(place(delayed))
+    np.testing.assert_array_equal(run_concurrently(ordered, inputs, seed=1)["y"], expected)
+
+
+@pytest.mark.parametrize("target", ["trn1", "trn1n", "inf2", "trn2", "trn3"])
+@pytest.mark.parametrize("has_addresses", [False, True])
+def test_a_fill_stands_before_the_next_use_of_its_tile(target: str, has_addresses: bool) -> None:
+    b = ProgramBuilder("fills", target=target)
+    y = b.output("y", (8, 4))
+    first, second, third = (b.sbuf((8, 4)) for _ in range(3))
+    b.memset(first, 0.0)
+    b.memset(second, 1.0)
+    with b.loop(2):
+        b.tensor_copy(third, second)
+    b.tensor_tensor(first, first, third, op="add")
+    b.dma_copy(y, first)
+    program = b.finish(synchronise=False)
+    if not has_addresses:
+        program = replace(program, addresses={})
+    delayed = delay_fills(program)
+    names = [each.mnemonic() for each in delayed.instructions()]
+    if has_addresses:
+        assert delayed is program
+        return
+    assert names == ["memset", "tensor_copy", "memset", "tensor_tensor", "dma_copy"]
+    assert delayed.notes == (NOTE,)
+    assert delay_fills(delayed) is delayed

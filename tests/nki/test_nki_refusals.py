@@ -259,10 +259,41 @@ def _keeps(count: int, columns: int, buffer: nl.MemoryRegion) -> Kernel:
         tiles = [nl.ndarray((128, columns), nl.float32, buffer) for _ in range(count)]
         for tile in tiles:
             nisa.memset(tile, 0.0)
-        for tile in tiles:
+        for tile in (*tiles, *tiles):
             nisa.reciprocal(tile, tile)
 
     return kernel
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_fills_wait_for_the_first_use_of_their_tiles(is_strict: bool, trn2: None) -> None:
+    """All tiles are filled, then used one by one: they fit where the author leaves order open."""
+
+    def fill_all(tiles: list[NkiTensor]) -> None:
+        for number, tile in enumerate(tiles):
+            nisa.memset(tile, number + 1.0)
+
+    def kernel(x: NkiTensor) -> NkiTensor:
+        out = nl.ndarray((4, 128, 16384), nl.float32, buffer=nl.shared_hbm)
+        tiles = [nl.ndarray((128, 16384), nl.float32, buffer=nl.sbuf) for _ in range(4)]
+        if is_strict:
+            with nl.no_reorder():
+                fill_all(tiles)
+        else:
+            fill_all(tiles)
+        for number, tile in enumerate(tiles):
+            nisa.reciprocal(tile, tile)
+            nisa.dma_copy(out[number], tile)
+        return out
+
+    x = normal(128, 16)
+    if is_strict:
+        refusal(kernel, OnChipMemoryFull, x)
+        return
+    wanted = np.broadcast_to(1 / np.arange(1, 5, dtype=np.float32)[:, None, None], (4, 128, 16384))
+    np.testing.assert_array_equal(both(kernel, x), wanted)
+    notes = nki.jit(kernel).compile(x).programs[0].notes
+    assert any("memsets wait for the first use of their tiles" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ def turns(x: NkiTensor) -> NkiTensor:
     doubled = nl.multiply(own_half(x), 2.0)
     nl.store(shared[rows], doubled)
     nisa.core_barrier(shared, (0, 1))
+    nisa.core_barrier(doubled, (0, 1))
     other = nl.load(shared[(1 - rank) * HALF : (2 - rank) * HALF])
     nl.store(out[rows], nl.add(doubled, other))
     return out

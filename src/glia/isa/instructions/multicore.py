@@ -122,10 +122,11 @@ def _same_shape(i: Sendrecv) -> bool:
 class CoreBarrier(CrossCoreInstr, Instr, engine="gpsimd", engines=SEQUENCERS):
     """Cores wait for each other: what each wrote to `data` before is seen by all of them after.
 
-    Only the engine that runs it waits. `data` lies in HBM that the cores share.
+    Only the engine that runs it waits. `data` lies in HBM that the cores share, or in SBUF, which
+    they do not: then it only orders what this core does with it.
     """
 
-    data: Pattern = updates("HBM", raw=True)
+    data: Pattern = updates("HBM", "SBUF", raw=True)
     cores: tuple[int, ...] = PAIR
 
     among: ClassVar = "cores"

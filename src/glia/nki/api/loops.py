@@ -116,6 +116,7 @@ def _reorderable_session(function: str) -> Session:
 def _program_order() -> Iterator[None]:
     session = current("nl.no_reorder")
     before, session.orders_strictly = session.orders_strictly, True
+    session.has_strict_blocks = True
     try:
         yield
     finally:

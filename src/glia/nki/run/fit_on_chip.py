@@ -11,6 +11,7 @@ from glia.arch import get_target
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory
 from glia.machine.ir import Program
+from glia.machine.passes.delay_fills import delay_fills
 from glia.machine.passes.insert_semaphores import insert_semaphores
 from glia.machine.passes.on_chip_space import OnChipMemoryFull
 from glia.machine.passes.rename_tiles import rename_tiles
@@ -30,11 +31,12 @@ SHARES = (0.8, 0.65, 0.5, 0.35)
 
 
 def fit_on_chip(
-    program: Program, schedule: Change | None, place: Change, *, spills: bool
+    program: Program, schedule: Change | None, place: Change, *, spills: bool, moves_fills: bool
 ) -> Program:
     """Schedule and place a program; in program order where no schedule fits on chip.
 
-    Tiles are renamed as far as they fit. What does not fit in any way is spilled, if it may be:
+    Tiles are renamed as far as they fit. Fills that may move wait for the first use of their tile
+    where a program does not fit otherwise. What does not fit in any way is spilled, if it may be:
     notes on the program, and a warning at each source line, say so. OnChipMemoryFull when tiles
     that cannot leave do not fit.
     """
@@ -45,6 +47,9 @@ def fit_on_chip(
     try:
         in_order = place(program)
     except OnChipMemoryFull:
+        if moves_fills:
+            with suppress(OnChipMemoryFull):
+                return place(delay_fills(program))
         if not spills:
             raise
         return _spill_and_place(program, schedule, place)

@@ -122,7 +122,10 @@ def trace_launch(
         place_program = partial(_place, session=session, shared=shared, others=programs)
         program = change(each.programs[0]) if change else each.programs[0]
         is_fixed = as_written or session.keeps_order or bool(session.orders)
-        fit = partial(fit_on_chip, place=place_program, spills=spills and not as_written)
+        fit = partial(
+            fit_on_chip, place=place_program, spills=spills and not as_written,
+            moves_fills=not session.fixes_order,
+        )  # fmt: skip
         if reorders or is_fixed:
             is_free = reorders and not is_fixed
             program = fit(program, scheduler_of(program, session) if is_free else None)

@@ -11,6 +11,7 @@ from typing import Any
 from glia.arch import Arch
 from glia.base.fast_objects import fields_of
 from glia.base.loc import UNKNOWN, Loc
+from glia.isa.instructions.vector import Memset
 from glia.isa.kit import Instr
 from glia.isa.operand import Memory, Pattern, Tile
 from glia.machine.passes.lifetimes import Lifetime
@@ -25,12 +26,15 @@ _OPERANDS: dict[type[Instr], tuple[str, ...]] = {}  # names of the operands
 
 
 class UseInterval:
-    """The numbers of the first and last instruction that use a tile; -1 while none has."""
+    """The numbers of the first and last instruction that use a tile; -1 while none has.
 
-    __slots__ = ("first", "last", "loc")
+    `needed` is the first that is no fill: fills may wait for it.
+    """
+
+    __slots__ = ("first", "last", "loc", "needed")
 
     def __init__(self) -> None:
-        self.first = self.last = -1
+        self.first = self.last = self.needed = -1
         self.loc: Loc = UNKNOWN
 
 
@@ -69,18 +73,23 @@ class OnChipUsage:
                     use.last = number
                     if use.first < 0:
                         use.first, use.loc = number, instr.loc
+                    if use.needed < 0 and kind is not Memset:
+                        use.needed = number
 
-    def require_fit(self) -> None:
-        """OnChipMemoryFull when the tiles live at one time do not fit."""
+    def require_fit(self, *, moves_fills: bool) -> None:
+        """OnChipMemoryFull when the tiles live at one time do not fit, nor when fills wait."""
         capacities = on_chip_capacities(self._arch)
         is_little = all(n <= capacities[memory] // 2 for memory, n in self._bytes.items())
         if is_little and not self._has_addresses:
             return
         used = [each for each in self._tiles.values() if each[1].first >= 0]
         fixed = [(tile, address) for tile, _, address in used if address is not None]
-        wanted = [
-            (tile, Lifetime(use.first, use.last)) for tile, use, place in used if place is None
-        ]
-        _, overflows = assign_addresses(wanted, fixed, capacities, self._arch)
+        free = [(tile, use) for tile, use, place in used if place is None]
+        lives = [(tile, Lifetime(use.first, use.last)) for tile, use in free]
+        _, overflows = assign_addresses(lives, fixed, capacities, self._arch)
+        if overflows and moves_fills:
+            later = [(tile, Lifetime(max(use.first, use.needed), use.last)) for tile, use in free]
+            if not assign_addresses(later, fixed, capacities, self._arch)[1]:
+                return
         if overflows:
             raise memory_full(overflows, lambda name: self._tiles[name][1].loc)

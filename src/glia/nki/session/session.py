@@ -91,6 +91,7 @@ class Session(ABC):
         self.rank = rank
         self.ranks = ranks
         self.orders_strictly = False  # inside nl.no_reorder()
+        self.has_strict_blocks = False  # has had such a block
         self.in_order: list[Instr] = []  # issued inside nl.no_reorder()
         self.keeps_order = False  # part of the kernel requires program order
         self.engines_chosen: set[Loc] = set()  # lines that name the engine of an instruction
@@ -104,6 +105,11 @@ class Session(ABC):
         self.expired_tiles = self.new_scope()
         self.has_expired_tiles = False
         self.left_early: list[Loc] = []  # loops on the device that Python left by break or return
+
+    @property
+    def fixes_order(self) -> bool:
+        """Whether the kernel's author fixes the order of some instructions."""
+        return self.keeps_order or self.has_strict_blocks or bool(self.orders)
 
     @property
     def arch(self) -> Arch:

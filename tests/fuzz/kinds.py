@@ -42,6 +42,7 @@ from glia.tile.text import parse_program as parse_tile
 from support.neff_programs import example_neff
 
 MOST_INPUT_BYTES = 16 << 20
+DEVICES = ("reference", "adversarial", "host", "host")
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,11 @@ def change_gzip(random: Random, data: bytes) -> bytes:
 
 
 def use_neff(data: bytes, random: Random) -> str:
-    """Read a NEFF, describe it, load it on either device, run it and time it."""
+    """Read a NEFF, describe it, load it on a device, run it and time it."""
     describe_neff(data)
     neff = Neff.from_bytes(data)
     repr(neff)
-    return run_and_profile(load(neff, device=random.choice(("reference", "adversarial"))))
+    return run_and_profile(load(neff, device=random.choice(DEVICES)))
 
 
 # --- texts ---------------------------------------------------------------------------------------
@@ -137,7 +138,7 @@ def use_machine_text(data: bytes, random: Random) -> str:
         return "refused"
     if next(program_violations(program, get_target(program.target)), None):
         return "illegal"
-    return run_and_profile(load(program))
+    return run_and_profile(load(program, device=random.choice(DEVICES)))
 
 
 def _parsed(parse: Callable[[str], object], data: bytes) -> object:

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import glia
+import glia.sim.host.library as library
 import glia.sim.host.product_code as product_code
 from glia.arch import get_target
 from glia.arch.instances import TARGETS
@@ -30,6 +32,7 @@ from glia.machine.ir import Binding, Loop, Program, While
 from glia.neff.package import Neff
 from glia.sim.host.host_program import HostProgram, host_report
 from glia.sim.host.library import CodeLibrary
+from glia.sim.host.object_cache import ObjectCache
 from glia.sim.host.pool import PoolCode
 from glia.sim.host.product_code import ProductCode, block_shape
 from glia.sim.policy import AccessOutOfBounds, MalformedProgram
@@ -120,8 +123,8 @@ def test_every_shape_of_block_gives_the_product(
     """Blocks for other processors run here too, as vectors of the width of theirs."""
     monkeypatch.setattr(product_code, "host_block", lambda: block_shape(features))
     code = ProductCode(("float32", True), ("float32", True))
-    library = CodeLibrary()
-    library.load([code, PoolCode()])
+    functions = CodeLibrary()
+    functions.load([code, PoolCode()])
     m, n, k = shape
     random = np.random.default_rng(0)
     a, b = random.standard_normal((k, m), np.float32), random.standard_normal((k, n), np.float32)
@@ -131,11 +134,44 @@ def test_every_shape_of_block_gives_the_product(
     places = [each.ctypes.data for each in (scratch, a, b, c)]
     blocks = -(-n // block_shape(features).width)
     words = np.array(
-        [library.address(code), blocks, blocks, 0, m, n, k, 1, places[0], 0, places[1], 4 * m, 4,
+        [functions.address(code), blocks, blocks, 0, m, n, k, 1, places[0], 0, places[1], 4 * m, 4,
          places[2], 4 * n, 4, places[3], 4 * n], np.int64,
     )  # fmt: skip
-    invoke(library.address(PoolCode()), words.ctypes.data)
+    invoke(functions.address(PoolCode()), words.ctypes.data)
     np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_object_code_on_disk_is_used_unless_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    compile_text = library._compiled
+
+    def counted(text: str) -> bytes:
+        compiled.append(text)
+        return compile_text(text)
+
+    monkeypatch.setattr(library, "_compiled", counted)
+    code = ProductCode(("float32", True), ("bfloat16", False))
+    for change, count in (("", 1), ("", 1), ("cut", 2), ("flip", 3), ("", 3)):
+        (path,) = tmp_path.glob("*.o") if compiled else [tmp_path / "none"]
+        if change == "cut":
+            path.write_bytes(path.read_bytes()[:-1])
+        elif change == "flip":
+            data = path.read_bytes()
+            path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+        functions = CodeLibrary(ObjectCache(tmp_path))
+        assert functions.refusal(code) == ""
+        functions.load([code])
+        assert functions.address(code)
+        assert len(compiled) == count
+
+
+def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    kept = ObjectCache(tmp_path / "file" / "folder")
+    kept.store("x", b"y")
+    assert kept.find("x") is None
 
 
 SHARING = """
@@ -143,6 +179,7 @@ import hashlib, os, sys, threading
 import numpy as np
 from support import machine_programs
 from glia.sim.host.host_program import HostProgram
+from glia.sim.host.object_cache import ObjectCache
 from glia.sim.host.pool import lanes
 
 programs = [machine_programs.matmul(256, 256, 512), machine_programs.matmul(128, 384, 1024)]

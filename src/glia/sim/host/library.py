@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from llvmlite import binding, ir
 
+from glia.sim.host.object_cache import ObjectCache, cache_folder
 from glia.sim.host.scalar_code import NotLowered
 
 
@@ -22,22 +23,38 @@ class Code(Protocol):
 
 
 class CodeLibrary:
-    """The functions of this process; those of one call of `load` are compiled together."""
+    """The functions of this process; those of one call of `load` are loaded together."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: ObjectCache | None = None) -> None:
+        self._kept = kept or ObjectCache(None)
         self._addresses: dict[str, int] = {}
         self._refused: dict[str, str] = {}
+        self._objects: dict[str, bytes] = {}  # not yet loaded
+        self._written: dict[str, str] = {}  # not yet compiled
         self._engines: list[Any] = []
         self._lock = Lock()
 
     def refusal(self, code: Code) -> str:
         """Why there is no machine code for this; "" where there is."""
-        if code.name not in self._addresses and code.name not in self._refused:
+        name = code.name
+        if name not in self._addresses and name not in self._refused:
             try:
-                code.write(ir.Module("trial"))
+                self._write(code)
             except NotLowered as problem:
-                self._refused[code.name] = str(problem)
-        return self._refused.get(code.name, "")
+                self._refused[name] = str(problem)
+        return self._refused.get(name, "")
+
+    def _write(self, code: Code) -> None:
+        """Find object code on disk or write the function's text."""
+        name = code.name
+        if name in self._objects or name in self._written:
+            return
+        if (found := self._kept.find(name)) is not None:
+            self._objects[name] = found
+            return
+        module = ir.Module(name)
+        code.write(module)
+        self._written[name] = str(module)
 
     def load(self, codes: Iterable[Code]) -> None:
         """Compile what is not yet there."""
@@ -45,13 +62,24 @@ class CodeLibrary:
             new = {code.name: code for code in codes if code.name not in self._addresses}
             if not new:
                 return
-            module = ir.Module("host")
-            for code in new.values():
-                code.write(module)
-            engine = _compiled(module)
+            machine = _target_machine()
+            engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+            contents = []  # alive until they are loaded
+            for name, code in new.items():
+                self._write(code)
+                contents.append(self._object(name))
+                engine.add_object_file(binding.ObjectFileRef.from_data(contents[-1]))
+            engine.finalize_object()
             self._engines.append(engine)
             for name in new:
                 self._addresses[name] = engine.get_function_address(name)
+
+    def _object(self, name: str) -> bytes:
+        """The object code of what was found or written."""
+        if name not in self._objects:
+            self._objects[name] = _compiled(self._written.pop(name))
+            self._kept.store(name, self._objects[name])
+        return self._objects.pop(name)
 
     def address(self, code: Code) -> int:
         """Where a loaded function begins."""
@@ -63,19 +91,18 @@ class CodeLibrary:
         return int(next(filter(None, found)))
 
 
-def _compiled(module: Any) -> Any:
-    """A module as machine code; the code is in its final shape but for stack slots and repeats."""
+def _compiled(text: str) -> bytes:
+    """A module as object code; it is in its final shape but for stack slots and repeats."""
     machine = _target_machine()
-    parsed = binding.parse_assembly(str(module))
+    parsed = binding.parse_assembly(text)
     passes = binding.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
     passes.add_instruction_combine_pass()
     tuning = binding.create_pipeline_tuning_options(speed_level=1)
     passes.run(parsed, binding.create_pass_builder(machine, tuning))
-    engine = binding.create_mcjit_compiler(parsed, machine)
-    engine.finalize_object()
-    return engine
+    found: bytes = machine.emit_object(parsed)
+    return found
 
 
 @cache
@@ -96,4 +123,4 @@ def _target_machine() -> Any:
 @cache
 def host_library() -> CodeLibrary:
     """The library of this process."""
-    return CodeLibrary()
+    return CodeLibrary(ObjectCache(cache_folder()))

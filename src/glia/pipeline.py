@@ -347,17 +347,30 @@ PIPELINE: tuple[Pass, ...] = (
         },
     ),
     Pass(
-        "choose_blocks",
-        "glia.tile.blocking.choose_blocks:choose_blocks",
-        makes="tile",
-        after={"choose_layouts": "blocks share SBUF with what is resident, and need not load it"},
-        options=("target", "optlevel"),
-    ),
-    Pass(
         "update_in_place",
         f"{_TILE}update_in_place:update_in_place",
         makes="tile",
         after={"choose_layouts": "what stays in SBUF for its readers needs the copy to HBM"},
+    ),
+    Pass(
+        "order_dimensions",
+        f"{_TILE}order_dimensions:order_dimensions",
+        makes="tile",
+        after={
+            "choose_layouts": "what stays in SBUF has no order in HBM",
+            "update_in_place": "what is computed in an output has the order given",
+        },
+        options=("target",),
+    ),
+    Pass(
+        "choose_blocks",
+        "glia.tile.blocking.choose_blocks:choose_blocks",
+        makes="tile",
+        after={
+            "choose_layouts": "blocks share SBUF with what is resident, and need not load it",
+            "order_dimensions": "what a block takes to load depends on the order in HBM",
+        },
+        options=("target", "optlevel"),
     ),
     Pass(
         "read_kernels",

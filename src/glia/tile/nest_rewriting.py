@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from glia.base.affine import Affine
 from glia.base.dtype import DType
@@ -23,8 +24,12 @@ from glia.tile.ir import (
     Reduction,
     Scan,
     Statement,
+    Store,
     While,
 )
+
+T = TypeVar("T")
+Move = tuple[int, int]  # a dimension, and the place where it goes
 
 NO_NAMES: Mapping[str, str] = {}
 
@@ -128,6 +133,45 @@ def _substitute_dynamic(offset: Dynamic, values: Mapping[str, Affine]) -> Dynami
     load = substitute(offset.load, values)
     assert isinstance(load, Load)
     return replace(offset, load=load)
+
+
+def map_loads(nest: Nest, change: Callable[[Load], Load]) -> Nest:
+    """The nest with its loads changed, but for those of run-time offsets."""
+
+    def leaf(each: Expr) -> Expr:
+        return change(each) if isinstance(each, Load) else each
+
+    return replace(
+        nest,
+        body=map_leaves(nest.body, leaf),
+        finish=nest.finish and map_leaves(nest.finish, leaf),
+    )
+
+
+def moved(items: tuple[T, ...], move: Move) -> tuple[T, ...]:
+    """The items with one of them at another place."""
+    dim, place = move
+    rest = (*items[:dim], *items[dim + 1 :])
+    return (*rest[:place], items[dim], *rest[place:])
+
+
+def with_moved_dimensions(program: Program, moves: Mapping[str, Move]) -> Program:
+    """The program with a dimension of some temporaries at another place, in every access."""
+    if not moves:
+        return program
+
+    def order(access: Load | Store) -> tuple[Affine, ...]:
+        move = moves.get(access.buffer)
+        return moved(access.index, move) if move else access.index
+
+    def change(nest: Nest) -> Nest:
+        changed = map_loads(nest, lambda each: replace(each, index=order(each)))
+        return replace(changed, target=replace(nest.target, index=order(nest.target)))
+
+    buffers = dict(program.buffers)
+    for name, move in moves.items():
+        buffers[name] = replace(buffers[name], shape=moved(buffers[name].shape, move))
+    return replace(map_nests(program, change), buffers=buffers)
 
 
 def rename_buffer(statement: Statement, old: str, new: str) -> Statement:

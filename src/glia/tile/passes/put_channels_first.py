@@ -9,21 +9,20 @@ of the DMA, instead of single elements for each tap of the window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 from glia.arch import Arch
 from glia.arch.instances import get_target
 from glia.base.affine import Affine
 from glia.options import CompileOptions
 from glia.tile.contraction import axes_of, contraction_operands
+from glia.tile.group_legal import accesses
 from glia.tile.ir import (
     Axis,
     Branch,
     Buffer,
-    Expr,
     Load,
     Nest,
     Program,
@@ -31,12 +30,8 @@ from glia.tile.ir import (
     Store,
     While,
     control_buffers,
-    loads,
 )
-from glia.tile.nest_rewriting import map_leaves, map_nests
-
-T = TypeVar("T")
-Move = tuple[int, int]  # a dimension, and the place where it goes
+from glia.tile.nest_rewriting import Move, map_loads, moved, with_moved_dimensions
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ def put_channels_first(program: Program, options: CompileOptions) -> Program:
             copies.read.setdefault(wish.nest, {})[wish.access.buffer] = wish.move
         elif not wish.access.combine:
             copies.written[wish.nest] = wish.move
-    return _with_copies(_with_moves(program, moves), copies)
+    return _with_copies(with_moved_dimensions(program, moves), copies)
 
 
 def _least_elements(arch: Arch) -> int:
@@ -139,57 +134,13 @@ def _free_moves(program: Program, wishes: list[_Wish]) -> dict[str, Move]:
     for nest in program.nests():
         swept = {*nest.reduction.axes} if nest.reduction else set()
         is_product = contraction_operands(nest) is not None
-        for access in _accesses(nest):
+        for access in accesses(nest):
             if access.buffer in moves:
                 channels = access.index[moves[access.buffer][0]]
                 is_summed = bool(swept & {*channels.variables}) and not is_product
                 if access.dynamic or is_summed:
                     del moves[access.buffer]
     return moves
-
-
-def _accesses(nest: Nest) -> list[Load | Store]:
-    found: list[Load | Store] = [nest.target, *loads(nest.body), *loads(nest.finish)]
-    for offset in nest.target.dynamic:
-        found += loads(offset.load)
-    return found
-
-
-def _moved(items: tuple[T, ...], move: Move) -> tuple[T, ...]:
-    """The items with one of them at another place."""
-    dim, place = move
-    rest = (*items[:dim], *items[dim + 1 :])
-    return (*rest[:place], items[dim], *rest[place:])
-
-
-def _with_moves(program: Program, moves: Mapping[str, Move]) -> Program:
-    """The program with dimensions of temporaries in another order, in every access."""
-    if not moves:
-        return program
-
-    def change(nest: Nest) -> Nest:
-        def order(access: Load | Store) -> tuple[Affine, ...]:
-            move = moves.get(access.buffer)
-            return _moved(access.index, move) if move else access.index
-
-        changed = _map_loads(nest, lambda each: replace(each, index=order(each)))
-        return replace(changed, target=replace(nest.target, index=order(nest.target)))
-
-    buffers = dict(program.buffers)
-    for name, move in moves.items():
-        buffers[name] = replace(buffers[name], shape=_moved(buffers[name].shape, move))
-    return replace(map_nests(program, change), buffers=buffers)
-
-
-def _map_loads(nest: Nest, change: Callable[[Load], Load]) -> Nest:
-    def leaf(each: Expr) -> Expr:
-        return change(each) if isinstance(each, Load) else each
-
-    return replace(
-        nest,
-        body=map_leaves(nest.body, leaf),
-        finish=nest.finish and map_leaves(nest.finish, leaf),
-    )
 
 
 # --- copies ---------------------------------------------------------------------------------------
@@ -201,7 +152,7 @@ def _with_copies(program: Program, copies: _Copies) -> Program:
 
     def moved_buffer(name: str, nest: str, move: Move) -> Buffer:
         old = buffers[name]
-        shape = _moved(old.shape, move)
+        shape = moved(old.shape, move)
         made = Buffer(f"{name}.{nest}.channels_first", old.dtype, shape)
         buffers[made.name] = made
         return made
@@ -211,13 +162,13 @@ def _with_copies(program: Program, copies: _Copies) -> Program:
         for name, move in copies.read.get(nest.name, {}).items():
             made = moved_buffer(name, nest.name, move)
             before.append(_copy(buffers[name], made, move, nest))
-            nest = _map_loads(nest, partial(_moved_load, name=name, move=move, made=made))
+            nest = map_loads(nest, partial(_moved_load, name=name, move=move, made=made))
         if nest.name not in copies.written:
             return [*before, nest]
         target, move = nest.target, copies.written[nest.name]
         made = moved_buffer(target.buffer, nest.name, move)
         back = _copy(made, buffers[target.buffer], move[::-1], nest)
-        index = _moved(target.index, move)
+        index = moved(target.index, move)
         changed = replace(nest, target=replace(target, buffer=made.name, index=index))
         return [*before, changed, back]
 
@@ -242,13 +193,13 @@ def _with_copies(program: Program, copies: _Copies) -> Program:
 def _moved_load(load: Load, name: str, move: Move, made: Buffer) -> Load:
     if load.buffer != name:
         return load
-    return replace(load, buffer=made.name, index=_moved(load.index, move))
+    return replace(load, buffer=made.name, index=moved(load.index, move))
 
 
 def _copy(source: Buffer, target: Buffer, move: Move, nest: Nest) -> Nest:
     """The nest that copies a buffer to one in which a dimension has moved."""
     axes = tuple(Axis(f"i{d}", extent) for d, extent in enumerate(target.shape))
     index = tuple(Affine.of(axis.name) for axis in axes)
-    load = Load(source.name, source.dtype, _moved(index, move[::-1]))
+    load = Load(source.name, source.dtype, moved(index, move[::-1]))
     name = f"{nest.name}.{min(source.name, target.name, key=len)}.copy"
     return Nest(name, axes, load, Store(target.name, index), loc=nest.loc)

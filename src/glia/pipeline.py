@@ -395,6 +395,12 @@ PIPELINE: tuple[Pass, ...] = (
         ),
     ),
     Pass(
+        "convert_where_written",
+        "glia.machine.emit.groups.convert_where_written:convert_where_written",
+        makes="machine",
+        after={"emit": "a value that several nests read is written once, and copied for some"},
+    ),
+    Pass(
         "double_buffer",
         f"{_MACHINE}double_buffer:double_buffer",
         makes="machine",

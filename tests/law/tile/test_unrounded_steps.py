@@ -80,3 +80,16 @@ def test_differences_see_what_is_rounded() -> None:
     found = run(lambda a, b: b - ((a + b) - a), a, b)
     np.testing.assert_array_equal(found, b - ((a + b) - a))
     assert np.any(found)
+
+
+def test_sums_that_are_only_widened_and_scaled_are_not_rounded() -> None:
+    exact = X.astype(np.float64) @ W.astype(np.float64) * 0.3
+    found = run(lambda x, w: (x @ w).astype(jnp.float32) * 0.3, X, W)
+    assert np.abs(found - exact).max() < 1e-4 < np.abs(exact).max() * 2**-9
+
+
+def test_sums_that_are_widened_and_subtracted_are_rounded_before() -> None:
+    one = np.float32(1)
+    found = run(lambda x, w: (x @ w).astype(jnp.float32) - one, X, W)
+    rounded = np.asarray(X.astype(np.float32) @ W.astype(np.float32)).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(found, rounded.astype(np.float32) - one)

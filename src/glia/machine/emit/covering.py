@@ -238,6 +238,11 @@ def is_smooth(step: Apply) -> bool:
     return step.dtype is BF16 and step.function in _SMOOTH
 
 
+def has_smooth_function(step: Apply) -> bool:
+    """Whether operands of more precision change a result of float32 no more than they differ."""
+    return step.dtype is F32 and step.function in _SMOOTH
+
+
 def _is_exact_in_float32(step: Apply) -> bool:
     narrow = all(a.dtype.bits <= EXACT_IN_FLOAT32 for a in step.args)
     return (

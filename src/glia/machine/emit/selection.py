@@ -26,6 +26,7 @@ from glia.machine.emit.covering import (
     InstructionCosts,
     Match,
     build_instruction,
+    has_smooth_function,
     is_smooth,
     mask_matches,
     matches,
@@ -430,7 +431,8 @@ class Selector:
             return source
         inner = source.args[0]
         is_there = isinstance(inner, Accumulator | Load) and inner.dtype is F32
-        return inner if is_there and is_smooth(match.steps[-1]) else source
+        widens = isinstance(inner, Accumulator) and has_smooth_function(match.steps[-1])
+        return inner if is_there and (widens or is_smooth(match.steps[-1])) else source
 
     def _column(self, expression: Expr, is_negated: bool) -> Expr:
         """A column operand: floats widened to float32, negated with `is_negated`."""

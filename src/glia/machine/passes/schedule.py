@@ -40,6 +40,8 @@ LONGEST_RUN = 1500  # instructions ordered together
 # By -O level, the reordering distance: how far ahead of the oldest unissued instruction another may
 # be issued, which bounds the tiles that are live together
 WINDOWS = {2: 64, 3: 192}
+LONG_BODY = 4  # windows, of a loop's body for which a wider one is tried
+WIDER_WINDOW = 2
 
 
 @dataclass
@@ -176,11 +178,24 @@ class Scheduler:
         before, self.room = self.room, loop.room
         run = [each for each in loop.body if isinstance(each, Instr)]
         if len(run) == len(loop.body) <= LONGEST_RUN:
-            body: tuple[Statement, ...] = (*repeated_order(run, loop.variable, self).instructions,)
+            body: tuple[Statement, ...] = (*self._body_in_order(run, loop.variable),)
         else:
             body = self.block(loop.body)
         self.room = before
         return replace(loop, body=body, copies=0, room=0)
+
+    def _body_in_order(self, run: Sequence[Instr], variable: str) -> Sequence[Instr]:
+        """A loop's body in order; a long one with a wider window, where that repeats sooner.
+
+        The loop's room bounds the tiles that are live together, as the window does elsewhere.
+        """
+        found = repeated_order(run, variable, self)
+        if len(run) > LONG_BODY * self.window:
+            self.window *= WIDER_WINDOW
+            wider = repeated_order(run, variable, self)
+            self.window //= WIDER_WINDOW
+            found = min(found, wider, key=lambda order: order.interval_ns)
+        return found.instructions
 
     def run(self, instructions: Sequence[Instr]) -> list[Instr]:
         """The instructions in scheduled order."""

@@ -230,6 +230,18 @@ def structure_examples() -> None:
         start,
     )
     example(
+        "lookup_of_conversion",
+        lambda x, i: DynamicSlice(Convert(x, F32), (i,), (3,)),
+        t(4, dtype=BF16),
+        start,
+    )
+    example(
+        "lookup_of_conversion",
+        lambda x, i: Gather(Convert(x, F32), i, (1,), (0,), (), (), (0,), 1, (1, 5)),
+        t(4, 5, dtype=S32),
+        t(3, 1, dtype=S32),
+    )
+    example(
         "gather_of_one_slice",
         lambda x, i: Gather(x, i, (0,), (0,), (), (), (1, 0), 0, (1, 2)),
         t(4, 5),

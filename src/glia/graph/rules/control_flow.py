@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -112,6 +113,15 @@ def dynamic_slice_of_everything(op: DynamicSlice) -> Node | None:
 def dynamic_update_of_everything(op: DynamicUpdateSlice) -> Node | None:
     """dynamic_update_slice(x, u, anywhere) = u when u covers x"""
     return op.update if op.update.shape == op.x.shape else None
+
+
+@rule
+def lookup_of_conversion(op: Gather | DynamicSlice) -> Node | None:
+    """gather(convert(x)) = convert(gather(x)) when no more elements are taken than x has"""
+    match op.x:
+        case Convert(x, dtype) if math.prod(op.shape) <= math.prod(x.shape):
+            return Convert(dataclasses.replace(op, x=x), dtype, loc=op.x.loc)
+    return None
 
 
 @rule

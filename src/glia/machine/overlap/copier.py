@@ -90,9 +90,12 @@ class LoopCopier:
         """The loop in steps: in step t, stage s of iteration t - s, with the tiles of that.
 
         The loop has as many steps as the plan says; those in which some stages have no iteration
-        stand around it.
+        stand around it. A loop of fewer than two trips becomes one of all steps, and one trip.
         """
         stages, sets = plan.stages, plan.steps
+        first = stages.count - 1  # the first step in which every stage has an iteration
+        trips = (loop.trips - first) // sets
+        is_loop = trips > 1
         parts: list[list[Statement]] = [[] for _ in range(stages.count)]
         for statement, stage in zip(self.body, stages.of, strict=True):
             parts[stage].append(statement)
@@ -105,13 +108,14 @@ class LoopCopier:
                 if is_outside and not 0 <= iteration.constant < loop.trips:
                     continue
                 tiles = self._tiles_of(number - stage, plan.copies)
-                if is_outside:
+                if is_outside and is_loop:
                     tiles = self._tiles_around(tiles, stages.crossing)
                 found += self._instance(parts[stage], iteration, tiles)
             return found
 
-        first = stages.count - 1  # the first step in which every stage has an iteration
-        trips = (loop.trips - first) // sets
+        if not is_loop:
+            whole = [each for t in range(loop.trips + first) for each in step(Affine((), t), t)]
+            return [replace(loop, trips=1, body=tuple(whole))]
         variable = Affine.of(loop.variable)
         result = [each for t in range(first) for each in step(Affine((), t), t)]
         unrolled = [step(variable * sets + (first + u), first + u) for u in range(sets)]

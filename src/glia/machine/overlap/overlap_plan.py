@@ -38,9 +38,17 @@ class OverlapPlan:
 
 
 def best_plan(
-    loop: Loop, copier: LoopCopier, most: int, instructions: int, scheduler: Scheduler
+    loop: Loop,
+    copier: LoopCopier,
+    most: int,
+    instructions: int,
+    scheduler: Scheduler,
+    *,
+    may_be_whole: bool = False,
 ) -> OverlapPlan | None:
     """The plan of the shortest time, if there is one; its body has at most so many instructions.
+
+    Where all of the loop may be its body, it need not run twice.
 
     It has `most` steps, more where that pays, or fewer where no more fit.
     Bodies in which results take the tiles of operands are tried where nothing else is good.
@@ -51,14 +59,16 @@ def best_plan(
     for body in _bodies(copier):
         own = copier.trial(body)
         least_ns = least_interval_ns([e for e in body if isinstance(e, Instr)], scheduler)
-        search.run(_plans(loop, own, range(most, 1, -1), scheduler), least_ns)
+        search.run(
+            _plans(loop, own, range(most, 1, -1), scheduler, may_be_whole=may_be_whole), least_ns
+        )
     if search.best is not None:
         found = search.best
         for factor in MORE_STEPS:
             steps = factor * found.steps // 2
             if steps * len(found.copier.body) > instructions:
                 break
-            copies = _copies_of(loop, found.copier, found.stages, steps)
+            copies = _copies_of(loop, found.copier, found.stages, steps, may_be_whole=False)
             if copies is not None:
                 search.run([OverlapPlan(found.copier, found.stages, steps, copies)], least_ns)
     scheduler.room = before
@@ -84,7 +94,10 @@ class _Search:
         for plan in plans:
             if self.best_ns * GOOD_SHARE <= self._total_ns(plan, least_ns):
                 break
-            trial = plan.copier.trial(plan.copier.body).steps(self.loop, plan)
+            long = replace(
+                self.loop, trips=max(self.loop.trips, _least_trips(plan.stages, plan.steps))
+            )
+            trial = plan.copier.trial(plan.copier.body).steps(long, plan)
             steps = next(each for each in trial if isinstance(each, Loop))
             unrolled = [each for each in steps.body if isinstance(each, Instr)]
             order = repeated_order(unrolled, steps.variable, self.scheduler)
@@ -109,26 +122,36 @@ def _bodies(copier: LoopCopier) -> Iterator[tuple[Statement, ...]]:
 
 
 def _plans(
-    loop: Loop, copier: LoopCopier, steps: Iterable[int], scheduler: Scheduler
+    loop: Loop,
+    copier: LoopCopier,
+    steps: Iterable[int],
+    scheduler: Scheduler,
+    *,
+    may_be_whole: bool,
 ) -> Iterator[OverlapPlan]:
     """What fits in the loop's room: the fewest stages first, of each the first number of steps."""
     body = [each for each in copier.body if isinstance(each, Instr)]
     for stages in find_stages(body, frozenset(copier.private), copier.tiles, scheduler):
         for count in steps:
-            copies = _copies_of(loop, copier, stages, count)
+            copies = _copies_of(loop, copier, stages, count, may_be_whole=may_be_whole)
             if copies is not None:
                 yield OverlapPlan(copier, stages, count, copies)
                 break
 
 
 def _copies_of(
-    loop: Loop, copier: LoopCopier, stages: Stages, steps: int
+    loop: Loop, copier: LoopCopier, stages: Stages, steps: int, *, may_be_whole: bool
 ) -> Mapping[str, int] | None:
     """The copies of each tile where so many steps fit the loop's trips and room; else None."""
-    if loop.trips < stages.count + 2 * steps:
+    if loop.trips < (steps if may_be_whole else _least_trips(stages, steps)):
         return None
     body = [each for each in copier.body if isinstance(each, Instr)]
     return _copies(stages, steps, _loaded(body), unread_tiles(body), loop.room)
+
+
+def _least_trips(stages: Stages, steps: int) -> int:
+    """The trips from which on a loop of so many steps runs at least twice."""
+    return stages.count + 2 * steps
 
 
 def _loaded(body: Sequence[Instr]) -> set[str]:

@@ -112,7 +112,8 @@ class _Unroller:
             return self._take_turns(loop, copier)
         count = loop.trips * len(body)
         is_short = loop.trips <= self.limits.full_unroll_trips and count <= self.limits.instructions
-        if loop.copies and (staged := self._in_stages(loop, copier)):
+        may_be_whole = not most  # no loop around it, for which all of it is a body to overlap
+        if loop.copies and (staged := self._in_stages(loop, copier, may_be_whole=may_be_whole)):
             return staged
         sets = self._maximum_sets(copier)
         if is_short or count <= most:
@@ -147,10 +148,12 @@ class _Unroller:
         rest = copier.copies(range(trips // copies * copies, trips), copies)
         return [Loop(loop.variable, trips // copies, tuple(unrolled)), *rest]
 
-    def _in_stages(self, loop: Loop, copier: LoopCopier) -> list[Statement]:
+    def _in_stages(self, loop: Loop, copier: LoopCopier, *, may_be_whole: bool) -> list[Statement]:
         """The loop with iterations that overlap, in the way that makes it fastest, if any."""
         most = min(loop.copies, self.limits.copies)
-        plan = best_plan(loop, copier, most, self.limits.instructions, self.scheduler)
+        instructions = self.limits.instructions
+        is_whole = may_be_whole and loop.trips * len(copier.body) <= instructions
+        plan = best_plan(loop, copier, most, instructions, self.scheduler, may_be_whole=is_whole)
         return plan.copier.steps(loop, plan) if plan else []
 
     def _maximum_sets(self, copier: LoopCopier) -> int:

@@ -167,11 +167,20 @@ class Scheduler:
             run = []
             if isinstance(statement, Loop) and statement.is_fixed:
                 result += statement.body
+            elif isinstance(statement, Loop) and statement.copies and statement.trips == 1:
+                result += self._in_room(statement)
             elif isinstance(statement, Loop) and statement.copies:
                 result.append(self._loop_of_copies(statement))
             else:
                 result.append(with_blocks(statement, self.block))
         return (*result, *self.run(run))
+
+    def _in_room(self, loop: Loop) -> tuple[Statement, ...]:
+        """The body of a loop of one trip, in the room that the loop has for its tiles."""
+        before, self.room = self.room, loop.room
+        body = self.block(loop.body)
+        self.room = before
+        return body
 
     def _loop_of_copies(self, loop: Loop) -> Loop:
         """A loop of iterations that have tiles of their own."""

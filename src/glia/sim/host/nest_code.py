@@ -30,6 +30,7 @@ from glia.sim.host.scalar_code import (
     register_type,
 )
 
+SHORT_VECTOR = 4  # lanes of what is left, and of loops of a window's width
 VECTOR = 16  # lanes; several registers of most hosts, so that long latencies overlap
 
 
@@ -117,11 +118,25 @@ class _NestWriter:
             if stepping == "none" and number in self._inner_loads()
         }
         builder, extent = self.builder, self.extents[-1]
-        whole = builder.and_(extent, WORD(-VECTOR))
+        start = WORD(0)
+        for count in (VECTOR, 1) if self.code.reductions else (VECTOR, SHORT_VECTOR, 1):
+            end = builder.and_(extent, WORD(-count))
+            self._counted_iterations(start, end, count, addresses, fixed)
+            start = end
+
+    def _counted_iterations(
+        self,
+        start: Value,
+        end: Value,
+        count: int,
+        addresses: Sequence[Value],
+        fixed: dict[int, Value],
+    ) -> None:
+        """The innermost loop over a range, `count` lanes at a time."""
         counted_loop(
-            builder, WORD(0), whole, VECTOR, lambda i: self._iteration(i, VECTOR, addresses, fixed)
-        )
-        counted_loop(builder, whole, extent, 1, lambda i: self._iteration(i, 1, addresses, fixed))
+            self.builder, start, end, count,
+            lambda i: self._iteration(i, count, addresses, fixed),
+        )  # fmt: skip
 
     def _loop_over(
         self, depth: int, addresses: Sequence[Value], body: Callable[[int, list[Value]], None]

@@ -112,3 +112,14 @@ def test_large_images_move_in_runs(target: str) -> None:
     moved = [i for i in neff.programs[0].instructions() if i.mnemonic() == "dma_copy"]
     assert moved
     assert min(min(i.src.contiguous_bytes, i.dst.contiguous_bytes) for i in moved) >= 32
+
+
+@pytest.mark.parametrize("target", COMPILED_TARGETS)
+@pytest.mark.parametrize("extents", [(32, 32), (24, 40), (40, 24)])
+def test_what_is_transposed_on_its_way_lands_in_runs(extents: tuple[int, int], target: str) -> None:
+    shape = jax.ShapeDtypeStruct((2, *extents, 256), jnp.bfloat16)
+    window = jax.ShapeDtypeStruct((1, 1, 256, 128), jnp.bfloat16)
+    neff, _ = compiled(convolve, (shape, window), target)
+    turned = [i for i in neff.programs[0].instructions() if i.mnemonic() == "dma_transpose"]
+    assert turned
+    assert {each.dst.dims[-1][0] for each in turned} == {1}

@@ -344,9 +344,12 @@ class Stager:
 
     @staticmethod
     def _row_axis(box: Box) -> int | None:
-        """The buffer dimension whose rows a transfer that transposes reads: the largest."""
+        """The buffer dimension whose rows a transfer that transposes reads: the largest.
+
+        Of several the innermost, in whatever order the box has them.
+        """
         plain = [d.dim for d in box.dims if not d.axis]
-        return max(plain, key=lambda d: box.env[f"box{d}"].extent, default=None)
+        return max(plain, key=lambda d: (box.env[f"box{d}"].extent, d), default=None)
 
     def _load_transposed(self, load: Load, box: Box, source: Source, home: Home) -> None:
         """Fill `home` from HBM by transfers that transpose, which keeps all engines free.

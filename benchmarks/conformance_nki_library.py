@@ -31,7 +31,7 @@ Written by `python benchmarks/conformance_nki_library.py`, from `glia conformanc
 CLONE --json` with a clone of aws-neuron/nki-library at {commit}, unchanged. Its own harness runs
 its tests and compares with their references in PyTorch; two cores run together where a test says
 LNC 2. Of {total} tests marked `fast` the table counts {count}: of most files all, of others the
-first ones, run over several releases. Those of a file that is not in it were not run.
+first ones, on several days. Those of a file that is not in it were not run.
 
 * **pass**: the harness accepts the result. **mismatch**: it does not. **refused**: an error with a
   code. **error**: any other exception.

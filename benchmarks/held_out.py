@@ -49,7 +49,7 @@ pooling loops share a tile; here each has one of its own, and they end sooner th
 20 us for what is not a turn, those times are 0.5 us a transfer and 14 ns for each descriptor of a
 DMA engine, where 9 ns for each descriptor are predicted. No document charges a transfer of Trn1 so.
 Of the MLP of 578 rows two cores took what one took (66.4 and 65.6, 81.6 and 81.2 us), though each
-has half the work; of 14 of them 564 and 351 us. What the second core waits for is not documented."""
+has half the work; of 14 of them 564 and 351 us. Why the second core waits is not documented."""
 OPTIONS: dict[str, Any] = {}  # of trace_launch, for every kernel of the current generation
 Found = tuple[str, str, float, float]  # name, target, published and predicted microseconds
 

@@ -20,7 +20,7 @@ from glia.sim.memory import DeviceMemory, Memories
 from glia.sim.order.concurrent import run_concurrently
 from glia.sim.policy import AccessOutOfBounds, Policy
 from glia.sim.run import Executor, run
-from glia.sim.sparse_buffer import CHUNK_BYTES, Backing, zeros
+from glia.sim.sparse_buffer import CHUNK_BYTES, Backing, dense_zeros, zeros
 
 GIB = 1 << 30
 STRICT = Policy(check_initialized=True)
@@ -197,3 +197,12 @@ def test_a_negative_address_is_refused() -> None:
     b.memset(b.sbuf((32, 8), name="t", at=-32), 0.0)
     with pytest.raises(BrokenProgram, match="tile t ends at byte 0 of"):
         b.finish()
+
+
+@pytest.mark.parametrize("count", [1, (1 << 21) - 1, 1 << 21, (5 << 20) + 3])
+def test_memory_in_huge_pages_is_of_zeros_and_of_its_own(count: int) -> None:
+    one, other = dense_zeros(count), dense_zeros(count)
+    assert one.shape == (count,)
+    assert not one.any()
+    one[:] = 7
+    assert not other.any()

@@ -15,7 +15,7 @@ from glia.base.errors import InternalError
 from glia.isa.operand import Memory, Pattern, Tile, reach
 from glia.machine.ir import Program
 from glia.sim.policy import Policy
-from glia.sim.sparse_buffer import Backing
+from glia.sim.sparse_buffer import Backing, dense_zeros
 
 Array = np.ndarray[Any, Any]
 Environment = dict[str, int]
@@ -168,9 +168,10 @@ class Memories:
         return Region(self._on_chip_buffers[tile.memory], address, self._pitches[tile.memory])
 
     def _poisoned_bytes(self, count: int) -> Array:
-        if self._policy.poison is None:
-            return np.zeros(count, np.uint8)
-        return np.full(count, self._policy.poison, np.uint8)
+        contents = dense_zeros(count)
+        if self._policy.poison:
+            contents.fill(self._policy.poison)
+        return contents
 
     def _pitch(self, memory: Memory) -> int:
         """Host bytes from one partition to the next: those in use, not a power of two."""

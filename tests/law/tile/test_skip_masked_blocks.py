@@ -261,3 +261,28 @@ def test_a_group_that_cannot_be_divided_stays_whole(
     assert parse_program(print_program(programs[-1])).groups == programs[-1].groups
     found = glia.load(neff)(*arguments)[0]
     np.testing.assert_allclose(found, function(*arguments), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_iterations_that_do_not_overlap_have_to_save_more_than_they_take(
+    is_causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long rows of scores fit SBUF once: what a mask leaves of them is worth it, all is not."""
+    monkeypatch.setattr(group_nests, "LEAST_SAVED_BYTES", 256 * 1024)
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("hqd,hkd->hqk", q, k).astype(jnp.float32)
+        i, j = (jax.lax.broadcasted_iota(jnp.int32, scores.shape, d) for d in (1, 2))
+        scores = jnp.where(i >= j, scores, -1e30) if is_causal else scores
+        return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, -1).astype(q.dtype), v)
+
+    shapes = [jax.ShapeDtypeStruct((1, 8192, 128), jnp.bfloat16)] * 3
+    lowered = jax.jit(function).lower(*shapes)
+    options = CompileOptions(target="trn2", auto_cast="none")
+    program = run_pipeline(read_module(lowered), options, stop_after="group_nests")
+    assert isinstance(program, Program)
+    products = [
+        sum(member.schedule.engine == "tensor" for _, member in group.members())
+        for group in program.groups
+    ]
+    assert (max(products) == 2) == is_causal

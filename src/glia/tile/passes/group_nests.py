@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,12 +33,14 @@ from glia.tile.model_families import FAMILIES
 from glia.tile.passes.choose_layouts import choose_layouts
 from glia.tile.passes.group_plan import Chain, GroupPlan, products_in_rows
 from glia.tile.passes.schedule import NestScheduler
+from glia.tile.passes.skip_masked_blocks import kept_share
 
 HOIST_SHARE = 0.2  # of SBUF, for one load that all iterations of a group read
 LEAST_SAVED_BYTES = 256 * 1024  # of HBM traffic
 LEAST_MOVED_BYTES = 4 * 1024 * 1024  # by a nest that is a group of its own
 MOST_MEMBERS = 24
 MOST_INSTRUCTIONS = 128  # in an iteration with products: of more, too few iterations overlap
+MOST_OF_ONE = 1024  # where iterations that do not overlap are worth their traffic
 
 
 def group_nests(program: Program, options: CompileOptions) -> Program:
@@ -94,7 +97,7 @@ class _Finder:
     def __init__(
         self, program: Program, options: CompileOptions, among: frozenset[str] | None = None
     ) -> None:
-        arch = get_target(options.target).arch
+        self.arch = arch = get_target(options.target).arch
         self.program = program
         self.among = among
         self.layouts = choose_layouts(program, options).layouts  # resident without any groups
@@ -209,21 +212,45 @@ class _Finder:
                 continue
             buffers = self.program.buffers
             plan = GroupPlan(chain, rows, buffers, products, self.sbuf_bytes)
-            if not plan.lines_up() or not plan.choose_blocks():
+            if not plan.lines_up():
+                continue
+            overlaps = plan.choose_blocks(2 if products else 1)
+            if not overlaps and not (products and plan.choose_blocks(1)):
                 continue
             saved = self._saved_bytes(chain) - (plan.reloaded_bytes() if products else 0)
             loop = plan.loop()
             if loop is None or (products and saved < LEAST_SAVED_BYTES):
                 continue
-            if products and plan.instructions() > MOST_INSTRUCTIONS:
+            overlaps &= not products or plan.instructions() <= MOST_INSTRUCTIONS
+            if not overlaps and plan.instructions() > MOST_OF_ONE:
                 continue
             group = Group(f"rows.{self.count}", loop)
             nests = {nest.name: nest for nest in chain.nests}
             grouped = [GroupedNest(nests[m.nest], around, m.axes) for around, m in group.members()]
             on_chip = self._on_chip(plan.on_chip, grouped)
+            group = replace(group, on_chip=on_chip)
+            if not overlaps and not self._outweighs(chain, group):
+                continue
             if not why_illegal_together(grouped, on_chip, self.program):
-                return saved, replace(group, on_chip=on_chip)
+                return saved, group
         return None
+
+    def _outweighs(self, chain: Chain, group: Group) -> bool:
+        """Whether a group takes less, one thing at a time, than DMA for what it saves.
+
+        That is what its products exchange with all others, which could be a group without them.
+        """
+        ns, exchanged = 0.0, set[str]()
+        for nest in chain.nests:
+            rows = math.prod(nest.extents.values()) / PARTITIONS
+            if self.program.schedules[nest.name].engine == "tensor":
+                exchanged |= accessed_buffers(nest)
+                ns += self.arch.cycles_to_ns("tensor", rows / PARTITIONS)
+                rows = math.prod(axis.extent for axis in nest.parallel_axes) / PARTITIONS
+            ns += self.arch.cycles_to_ns("vector", rows)
+        saved = sum(2 * self.program.buffers[name].bytes for name in exchanged & {*group.on_chip})
+        share = kept_share(replace(self.program, groups=(group,)), group)
+        return saved / (self.arch.dma_bytes_per_ns * self.arch.dma_engines) > ns * share
 
     def _on_chip(self, names: Sequence[str], grouped: Sequence[GroupedNest]) -> tuple[str, ...]:
         """Of buffers that could stay on chip, those that nests read, or write pieces of as a whole.

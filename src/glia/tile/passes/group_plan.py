@@ -152,14 +152,17 @@ class GroupPlan:
     def _operands(self, nest: Nest) -> tuple[Load, ...]:
         return (contraction_operands(nest) or ()) if nest.name in self.products else ()
 
-    def choose_blocks(self) -> bool:
-        """Choose the block of each shared axis; whether at least the smallest ones fit on chip."""
+    def choose_blocks(self, iterations: int) -> bool:
+        """Choose the block of each shared axis; whether at least the smallest ones fit on chip.
+
+        So many iterations have to fit beside each other.
+        """
         extents = {s: self.chain.extent(s) for s in range(len(self.chain.shared))}
         blocks = {s: n if self._is_column(s) else 1 for s, n in extents.items()}
         blocks[self.rows] = min(PARTITIONS, extents[self.rows])
         self.blocks = blocks
         own, _, fixed = self._bytes(blocks)
-        if (2 if self.products else 1) * own + fixed > self.capacity:
+        if iterations * own + fixed > self.capacity:
             return False
         for position in reversed([s for s in extents if s != self.rows and not self.products]):
             for block in _divisors(extents[position]):

@@ -57,6 +57,12 @@ def skip_masked_blocks(program: Program, options: CompileOptions) -> Program:
     return program
 
 
+def kept_share(program: Program, group: Group) -> float:
+    """The part of its columns that a group of a program computes once it is divided."""
+    share = _GroupInRanges(program, group).share()
+    return share if share <= WORTH_SHARE else 1.0
+
+
 def keep_masked_blocks(
     program: Program, options: CompileOptions, error: Exception, attempt: int
 ) -> Program | None:
@@ -114,17 +120,30 @@ class _GroupInRanges:
 
     def divided(self) -> Program | None:
         """The program with the group in ranges; None where that gains nothing."""
+        found = self.ranges()
+        if found is None or self.share() > WORTH_SHARE:
+            return None
+        return self._built(*found)
+
+    def share(self) -> float:
+        """The part of all columns of all rows that ranges leave."""
+        found = self.ranges()
+        if found is None:
+            return 1.0
+        mask, _, ranges = found
+        left = sum((each.last - each.first) * (each.some[1] - each.some[0]) for each in ranges)
+        return left / (self.members[0][0][-1].extent * mask.kept.columns)
+
+    def ranges(self) -> tuple[_Mask, dict[str, _Columns], list[_Range]] | None:
+        """(the mask, by nest the masked columns, ranges of rows); None where none can be."""
         loops = self.members[0][0]
         if any(around != loops for around, _ in self.members) or loops[-1].block != PARTITIONS:
             return None
         mask = next((m for _, each in self.members if (m := self._mask(each))), None)
-        if mask is None:
+        columns = None if mask is None else self._columns(mask)
+        if mask is None or columns is None:
             return None
-        columns = self._columns(mask)
-        ranges = self._ranges(mask, loops[-1])
-        if columns is None or not self._pays(ranges, loops[-1].extent, mask.kept.columns):
-            return None
-        return self._built(mask, columns, ranges)
+        return mask, columns, self._ranges(mask, loops[-1])
 
     def _mask(self, member: Member) -> _Mask | None:
         """What a nest masks along one of its axes, if anything."""
@@ -221,11 +240,6 @@ class _GroupInRanges:
                 each = replace(each, first=found.pop().first)
             found.append(each)
         return found
-
-    @staticmethod
-    def _pays(ranges: Sequence[_Range], rows: int, columns: int) -> bool:
-        left = sum((each.last - each.first) * (each.some[1] - each.some[0]) for each in ranges)
-        return left <= WORTH_SHARE * rows * columns
 
     # --- the program ------------------------------------------------------------------------------
 

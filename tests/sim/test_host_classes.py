@@ -1,0 +1,142 @@
+"""Classes of instructions drawn at random: the host executor gives what the reference gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from glia.arch.instances import TARGETS
+from glia.base.dtype import BF16, F16, F32, S32, DType
+from glia.isa.instructions.dma import DmaCopy
+from glia.isa.instructions.scalar import Activation
+from glia.isa.instructions.tensor import NcMatmul, NcTranspose
+from glia.isa.instructions.vector import Memset, TensorCopy, TensorReduce, TensorTensor
+from glia.isa.kit import Instr
+from glia.sim.host.host_program import HostProgram
+from glia.sim.run import run
+from support.isa_bench import Bench, assert_agree
+
+EACH = 25  # classes in a program: machine code is made for all together
+PROGRAMS, NIGHTLY = 12, 400  # 300 classes of every run of the suite, 10,000 nightly
+FLOATS = (F32, BF16, F16)
+MEMORIES = ("SBUF", "PSUM")
+
+
+class Draw:
+    """Random choices, and patterns of a bench."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.bench = np.random.default_rng(seed), Bench(seed)
+
+    def shape(self) -> tuple[int, ...]:
+        """Partitions and one to three free dimensions."""
+        free = self.random.integers(1, 7, self.random.integers(1, 4))
+        return int(self.random.integers(1, 33)), *map(int, free)
+
+    def dtype(self) -> DType:
+        return FLOATS[self.random.integers(len(FLOATS))]
+
+    def operand(self, shape: tuple[int, ...], dtype: DType, memory: str = "") -> object:
+        where = memory or MEMORIES[self.random.integers(len(MEMORIES))]
+        return self.bench.pattern(shape, dtype, where)
+
+    def among(self, *names: str) -> str:
+        return names[self.random.integers(len(names))]
+
+
+def _copy(draw: Draw) -> Instr:
+    shape = draw.shape()
+    return TensorCopy(
+        dst=draw.operand(shape, draw.dtype()), src=draw.operand(shape, draw.dtype()), on="vector"
+    )
+
+
+def _transfer(draw: Draw) -> Instr:
+    shape, dtype = draw.shape(), draw.dtype()
+    away, here = draw.operand(shape, dtype, "HBM"), draw.operand(shape, dtype, "SBUF")
+    both = {"dst": away, "src": here} if draw.random.integers(2) else {"dst": here, "src": away}
+    return DmaCopy(**both, queue="q")
+
+
+def _pairwise(draw: Draw) -> Instr:
+    shape = draw.shape()
+    op = draw.among("add", "subtract", "multiply", "maximum", "minimum")
+    data = [draw.operand(shape, draw.dtype(), "SBUF") for _ in range(3)]
+    return TensorTensor(dst=data[0], data1=data[1], data2=data[2], op=op)
+
+
+def _of_integers(draw: Draw) -> Instr:
+    shape = draw.shape()
+    op = draw.among("bitwise_and", "bitwise_or", "bitwise_xor")
+    data = [draw.operand(shape, S32, "SBUF") for _ in range(3)]
+    return TensorTensor(dst=data[0], data1=data[1], data2=data[2], op=op)
+
+
+def _fill(draw: Draw) -> Instr:
+    return Memset(dst=draw.operand(draw.shape(), draw.dtype()), value=draw.random.normal())
+
+
+def _turn(draw: Draw) -> Instr:
+    p, f, dtype = *map(int, draw.random.integers(1, 33, 2)), draw.dtype()
+    dst, data = draw.operand((f, p), dtype, "PSUM"), draw.operand((p, f), dtype, "SBUF")
+    return NcTranspose(dst=dst, data=data)
+
+
+def _function(draw: Draw) -> Instr:
+    shape = draw.shape()
+    function = draw.among("exp", "tanh", "gelu", "relu", "square", "sigmoid", "silu")
+    dst, data = (draw.operand(shape, draw.dtype()) for _ in range(2))
+    return Activation(dst=dst, data=data, function=function, scale=0.5)
+
+
+def _reduction(draw: Draw) -> Instr:
+    shape = draw.shape()
+    op = draw.among("add", "maximum", "minimum")
+    dst = draw.operand((shape[0], *shape[1:-1], 1), F32)
+    return TensorReduce(dst=dst, data=draw.operand(shape, draw.dtype()), op=op)
+
+
+def _product(draw: Draw) -> Instr:
+    (m, n, k), dtype = map(int, draw.random.integers(1, 129, 3)), draw.dtype()
+    left, right = draw.operand((k, m), dtype, "SBUF"), draw.operand((k, n), dtype, "SBUF")
+    total = draw.operand((m, n), F32, "PSUM")
+    accumulate = bool(draw.random.integers(2))
+    return NcMatmul(dst=total, stationary=left, moving=right, accumulate=accumulate)
+
+
+EXACT = (_copy, _transfer, _pairwise, _of_integers, _fill, _turn)
+ROUNDED = (_function, _reduction, _product)
+
+
+def _check(makers: tuple[Callable[[Draw], Instr], ...], seed: int, *, is_exact: bool) -> None:
+    draw = Draw(seed)
+    instructions = tuple(makers[i % len(makers)](draw) for i in range(EACH))
+    targets = [name for name in TARGETS if name != "inf1"]
+    program = draw.bench.program(instructions, targets[seed % len(targets)])
+    host = HostProgram(program)
+    assert not host.table.in_python, host.table.reasons
+    found, wanted = host.run(draw.bench.contents), run(program, draw.bench.contents)
+    if not is_exact:
+        assert_agree(found, wanted)
+        return
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name].view(np.uint8), array.view(np.uint8), name)
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS // 2))
+def test_exact_classes_agree_bit_for_bit(seed: int) -> None:
+    _check(EXACT, seed, is_exact=True)
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS // 2))
+def test_rounded_classes_agree_within_steps(seed: int) -> None:
+    _check(ROUNDED, seed, is_exact=False)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(PROGRAMS, NIGHTLY))
+def test_many_classes_agree(seed: int) -> None:
+    is_exact = seed % 2 == 0
+    _check(EXACT if is_exact else ROUNDED, seed, is_exact=is_exact)

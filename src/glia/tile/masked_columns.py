@@ -11,7 +11,7 @@ import numpy as np
 from glia.tile.affine_predicates import AffineCondition
 from glia.tile.ir import Apply, Expr, Literal, Load
 
-MASKED = -1e4  # scores no greater are taken to be masked: less than what is computed by far
+MASKED = -9e8  # numbers no greater stand for minus infinity: less than any score by far
 _FLIPPED = {
     "less": "greater",
     "less_equal": "greater_equal",

@@ -157,6 +157,7 @@ SKIPPED: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }
 KEPT: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "scores may be less": (masked_by(lambda i, j: i >= j, -3.0), (2, 300, 300, 24)),
+    "large scores may be less": (masked_by(lambda i, j: i >= j, -1e4), (2, 300, 300, 24)),
     "rows without keys": (masked_by(lambda i, j: i > j + 290), (2, 300, 300, 24)),
     "no interval": (masked_by(lambda i, j: i != j), (2, 300, 300, 24)),
 }
@@ -203,6 +204,7 @@ def test_less_is_computed_to_the_same_values(
     arguments = arguments_of(sizes, np.float32)
     before, after = both_programs(function, arguments)
     assert columns_of(after) <= skip_masked_blocks.WORTH_SHARE * columns_of(before)
+    assert after.notes == (*before.notes, skip_masked_blocks.NOTE)
     assert not [why for group in after.groups if (why := why_illegal(group, after))]
     expected, found = (evaluate(program, arguments)[0] for program in (before, after))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

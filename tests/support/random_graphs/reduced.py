@@ -93,6 +93,13 @@ graph "main" (%0 : s64[5,3] "x", %1 : u64[] "at", %2 : s64[] "column") {
   return %3
 }
 """,
+    "constant of negative 64-bit integers": """
+graph "main" () {
+  %0 = constant value=-61 : s64[]
+  %1 = broadcast x=%0 result_shape=[3, 5] dimensions=[] : s64[3,5]
+  return %1
+}
+""",
     "triangular solve with infinities on its diagonal": """
 graph "main" (%0 : f32[8,5,2] "b", %1 : f32[8,5,5] "a") {
   %2 = triangular_solve a=%1 b=%0 left_side=true lower=true unit_diagonal=true transpose="no"

@@ -205,8 +205,11 @@ def _lower_constant(block: NestBlock, node: ops.Constant, _: list[DeferredValue]
 
 
 def _progression(array: np.ndarray, dtype: DType) -> tuple[int, tuple[int, ...]] | None:
-    """(first, step along each dimension) of 32-bit integers that grow evenly; else None."""
-    if dtype not in (S32, U32):
+    """(first, step along each dimension) of 32-bit integers that grow evenly; else None.
+
+    What is unsigned and has the uppermost bit is no offset of an index, which has a sign.
+    """
+    if dtype not in (S32, U32) or int(array.max(initial=0)) > np.iinfo(np.int32).max:
         return None
     start = int(array.flat[0])
     steps = []

@@ -36,6 +36,7 @@ from glia.tile.ir import (
     buffers_across_groups,
 )
 from glia.tile.masked_columns import (
+    MASKED,
     KeptColumns,
     kept_columns,
     masked_number,
@@ -46,15 +47,20 @@ from glia.tile.nest_rewriting import NO_NAMES, map_leaves, substitute_axes
 
 MOST_RANGES = 16  # of the rows of a group, each with instructions of its own
 WORTH_SHARE = 0.9  # of all columns of all rows: with more, nothing is gained
+NOTE = (
+    "what a mask by affine conditions hides is not computed; where the mask is a number of "
+    f"{MASKED:.0e} or less, it stands for minus infinity"
+)
 
 
 def skip_masked_blocks(program: Program, options: CompileOptions) -> Program:
     """The program with what masks make constant left out of groups, where nothing depends on it."""
+    is_divided = False
     for group in program.groups:
         found = None if group.is_whole else _GroupInRanges(program, group).divided()
         if found is not None:
-            program = found
-    return program
+            program, is_divided = found, True
+    return replace(program, notes=(*program.notes, NOTE)) if is_divided else program
 
 
 def kept_share(program: Program, group: Group) -> float:

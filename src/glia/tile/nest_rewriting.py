@@ -29,6 +29,7 @@ from glia.tile.ir import (
 )
 
 T = TypeVar("T")
+A = TypeVar("A", Load, Store)
 Move = tuple[int, int]  # a dimension, and the place where it goes
 
 NO_NAMES: Mapping[str, str] = {}
@@ -160,13 +161,22 @@ def with_moved_dimensions(program: Program, moves: Mapping[str, Move]) -> Progra
     if not moves:
         return program
 
-    def order(access: Load | Store) -> tuple[Affine, ...]:
+    def offsets(access: Load | Store) -> tuple[Dynamic, ...]:
+        places = range(len(access.index))
         move = moves.get(access.buffer)
-        return moved(access.index, move) if move else access.index
+        order = moved(tuple(places), move) if move else tuple(places)
+        return tuple(
+            replace(each, dimension=order.index(each.dimension), load=reordered(each.load))
+            for each in access.dynamic
+        )
+
+    def reordered(access: A) -> A:
+        move = moves.get(access.buffer)
+        index = moved(access.index, move) if move else access.index
+        return replace(access, index=index, dynamic=offsets(access))
 
     def change(nest: Nest) -> Nest:
-        changed = map_loads(nest, lambda each: replace(each, index=order(each)))
-        return replace(changed, target=replace(nest.target, index=order(nest.target)))
+        return replace(map_loads(nest, reordered), target=reordered(nest.target))
 
     buffers = dict(program.buffers)
     for name, move in moves.items():

@@ -49,7 +49,14 @@ def updated(x: Any, w: Any) -> Any:
     return lax.dynamic_update_slice_in_dim(y, y[:, :1] * 2, start, 1)
 
 
-FUNCTIONS = (heads, transposed, windows, looped, updated)
+def looked_up(x: Any, w: Any) -> Any:
+    """Rows and columns that computed indices name, from a table and back into one."""
+    rows, columns = ((jnp.abs(each[0]) * 9).astype(jnp.int32).T % 20 for each in (x, w))
+    y = jnp.tanh(x)[1][rows[:7, :4], columns[:7, :4]]
+    return y, jnp.zeros((20, 20)).at[columns[:4, :7].T, rows[:7, :4]].add(y)
+
+
+FUNCTIONS = (heads, transposed, windows, looped, updated, looked_up)
 
 
 def compiled(function: Any, arguments: Any, target: str) -> tuple[glia.Neff, Program, Program]:

@@ -293,7 +293,7 @@ class Mask:
             if not rest:
                 yield inner
                 continue
-            axis = next(i for i, (first, end) in enumerate(inner) if end > first + 1)
+            axis = max(range(len(inner)), key=lambda i: inner[i][1] - inner[i][0])
             for at in range(*inner[axis]):
                 yield from Mask((conditions,)).boxes(
                     (*inner[:axis], (at, at + 1), *inner[axis + 1 :])

@@ -117,10 +117,11 @@ def dynamic_update_of_everything(op: DynamicUpdateSlice) -> Node | None:
 
 @rule
 def lookup_of_conversion(op: Gather | DynamicSlice) -> Node | None:
-    """gather(convert(x)) = convert(gather(x)) when no more elements are taken than x has"""
+    """gather(convert(x)) = convert(gather(x)) when x is not wider and no more elements are taken"""
     match op.x:
-        case Convert(x, dtype) if math.prod(op.shape) <= math.prod(x.shape):
-            return Convert(dataclasses.replace(op, x=x), dtype, loc=op.x.loc)
+        case Convert(x, dtype) if x.dtype.bytes <= dtype.bytes:
+            if math.prod(op.shape) <= math.prod(x.shape):
+                return Convert(dataclasses.replace(op, x=x), dtype, loc=op.x.loc)
     return None
 
 

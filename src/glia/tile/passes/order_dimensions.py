@@ -113,6 +113,7 @@ def _transfer_ns(
     is_load = isinstance(transfer.access, Load) and not transfer.access.guards
     if not is_load or width not in TRANSPOSABLE_BYTES or row_dim(index, partition) < 0:
         return plain_ns
-    # blocks of 128 x 128 are turned on chip or on their way, a column in a cycle
-    turned_ns = arch.cycles_to_ns("vector", 2 * transfer.elements / PARTITIONS)
+    # blocks of 128 rows are turned on chip or on their way, an element of each row in a cycle
+    rows = min(PARTITIONS, transfer.spans[partition])
+    turned_ns = arch.cycles_to_ns("vector", 2 * transfer.elements / rows)
     return min(plain_ns, count / arch.dma_bytes_per_ns / engines + turned_ns)

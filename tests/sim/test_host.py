@@ -209,9 +209,9 @@ print(*alone)
 
 
 def test_any_number_of_threads_gives_the_same_bits_also_together_and_after_a_fork() -> None:
-    found = set()
+    found, paths = set(), os.pathsep.join(sys.path)
     for threads in "1", "2", "5":
-        environment = os.environ | {"GLIA_NUM_THREADS": threads}
+        environment = os.environ | {"GLIA_NUM_THREADS": threads, "PYTHONPATH": paths}
         command = [sys.executable, "-c", SHARING]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr

@@ -383,6 +383,22 @@ _COMPARISONS: dict[str, tuple[np.ufunc, str, frozenset[Kind]]] = {
     "greater": (np.greater, ">", REAL),
     "greater_equal": (np.greater_equal, ">=", REAL),
 }
+OPPOSITE = {  # what holds of integers where a comparison does not
+    "equal": "not_equal",
+    "not_equal": "equal",
+    "less": "greater_equal",
+    "less_equal": "greater",
+    "greater": "less_equal",
+    "greater_equal": "less",
+}
+MIRRORED = {  # the comparison of b with a that holds where one of a with b does
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
 for _name, (_compare, _sign_text, _kinds) in _COMPARISONS.items():
     _declare(_name, 2, _kinds, _compare, f"a {_sign_text} b; a NaN equals nothing", result="pred")
     _declare(f"{_name}_total_order", 2, REAL, _compare_in_total_order(_compare),

@@ -7,16 +7,9 @@ from dataclasses import dataclass
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F16, F32, PRED, DType, Kind
+from glia.graph.scalar import OPPOSITE
 from glia.tile.ir import Apply, Expr, Index, Literal
 
-OPPOSITE = {
-    "less": "greater_equal",
-    "less_equal": "greater",
-    "greater": "less_equal",
-    "greater_equal": "less",
-    "equal": "not_equal",
-    "not_equal": "equal",
-}
 _EXACT_BITS = {F32: 24, F16: 11, BF16: 8}  # of integers that a float holds
 
 

@@ -8,17 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from glia.graph.scalar import MIRRORED
 from glia.tile.affine_predicates import AffineCondition
 from glia.tile.ir import Apply, Expr, Literal, Load
 
 MASKED = -9e8  # numbers no greater stand for minus infinity: less than any score by far
-_FLIPPED = {
-    "less": "greater",
-    "less_equal": "greater_equal",
-    "greater": "less",
-    "greater_equal": "less_equal",
-    "equal": "equal",
-}
 
 
 @dataclass(frozen=True)
@@ -46,14 +40,14 @@ def kept_columns(
     low, high = np.zeros(rows, np.int64), np.full(rows, columns, np.int64)
     for each in conditions:
         difference, comparison = each.difference, each.comparison
-        if comparison not in _FLIPPED or set(difference.variables) - {row, column}:
+        if comparison == "not_equal" or set(difference.variables) - {row, column}:
             return None
         step = difference.coefficient(column)
         rest = difference.coefficient(row) * np.arange(rows, dtype=np.int64) + difference.constant
         if not step:
             return None
         if step < 0:
-            step, rest, comparison = -step, -rest, _FLIPPED[comparison]
+            step, rest, comparison = -step, -rest, MIRRORED[comparison]
         least = -(rest // step)  # the first column with step * column + rest >= 0
         beyond = -rest // step + 1  # the first with step * column + rest > 0
         if comparison in ("greater_equal", "equal"):

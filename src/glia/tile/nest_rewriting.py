@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -12,7 +12,6 @@ from glia.base.dtype import DType
 from glia.tile.ir import (
     Accumulator,
     Apply,
-    Branch,
     Call,
     Dynamic,
     Expr,
@@ -240,16 +239,21 @@ def map_calls(program: Program, change: Callable[[Call], Call]) -> Program:
 
 def _map(program: Program, change: Callable[[Nest | Call], Nest | Call]) -> Program:
     """The program with every nest and call changed in place."""
+    return replace(program, body=with_replacements(program.body, lambda each: (change(each),)))
 
-    def block(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        return tuple(statement(each) for each in body)
 
-    def statement(each: Statement) -> Statement:
+def with_replacements(
+    body: Sequence[Statement], change: Callable[[Nest | Call], Iterable[Statement]]
+) -> tuple[Statement, ...]:
+    """The statements with others in place of every nest and call."""
+    found: list[Statement] = []
+    for each in body:
         if isinstance(each, Nest | Call):
-            return change(each)
-        if isinstance(each, While):
-            return replace(each, condition=block(each.condition), body=block(each.body))
-        assert isinstance(each, Branch)
-        return replace(each, arms=tuple(block(arm) for arm in each.arms))
-
-    return replace(program, body=block(program.body))
+            found += change(each)
+        elif isinstance(each, While):
+            condition, inner = (with_replacements(b, change) for b in (each.condition, each.body))
+            found.append(replace(each, condition=condition, body=inner))
+        else:
+            arms = tuple(with_replacements(arm, change) for arm in each.arms)
+            found.append(replace(each, arms=arms))
+    return tuple(found)

@@ -14,9 +14,10 @@ import glia
 from glia.arch.instances import COMPILED_TARGETS
 from glia.base.affine import Affine
 from glia.base.dtype import F32, PRED, S8, S32, U32, DType
+from glia.graph.scalar import OPPOSITE
 from glia.isa.instructions.gpsimd import AffineSelect, Iota
 from glia.machine.ir import walk
-from glia.tile.affine_predicates import OPPOSITE, masked
+from glia.tile.affine_predicates import masked
 from glia.tile.evaluate import evaluate
 from glia.tile.ir import (
     Apply,

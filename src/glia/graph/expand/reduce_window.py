@@ -98,7 +98,7 @@ def cumulative_window(op: ReduceWindow) -> Node | None:
 def _integer_totals(kind: str, x: Node) -> Node | None:
     """Totals by a monoid along the last dimension of integers; None where no scan gives them."""
     found = range_of(x)
-    if kind not in SCAN_MONOIDS or kind == "multiply" or found is None or x.dtype.bits > WORD:
+    if kind == "multiply" or found is None or x.dtype.bits > WORD:
         return None
     terms = x.shape[-1] if kind == "add" else 1
     if max(abs(found.low), abs(found.high)) * terms <= EXACT_IN_FLOAT32:

@@ -22,19 +22,11 @@ from glia.graph.rules.constructors import (
 )
 from glia.graph.rules.driver import rule, rules_of
 from glia.graph.rules.facts import holds_exactly, is_uniform, squeezed, uniform
-from glia.graph.scalar import FUNCTIONS
+from glia.graph.scalar import FUNCTIONS, OPPOSITE
 
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 _IDEMPOTENT = frozenset({"maximum", "minimum", "and", "or"})
 _INVOLUTIONS = frozenset({"negate", "not"})
-_OPPOSITE = {
-    "equal": "not_equal",
-    "not_equal": "equal",
-    "less": "greater_equal",
-    "less_equal": "greater",
-    "greater": "less_equal",
-    "greater_equal": "less",
-}
 _REFLEXIVE = {
     "equal": True,
     "less_equal": True,
@@ -186,9 +178,9 @@ def add_of_negation(op: Map) -> Node | None:
 def not_of_comparison(op: Map) -> Node | None:
     """not (x < y) = x >= y for integers; not (x == y) = x != y always"""
     match op:
-        case Map("not", (Map(f, (x, y)),)) if f in _OPPOSITE:
+        case Map("not", (Map(f, (x, y)),)) if f in OPPOSITE:
             if _is_exact(x.dtype) or f in ("equal", "not_equal"):
-                return apply(_OPPOSITE[f], x, y)
+                return apply(OPPOSITE[f], x, y)
     return None
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from glia.base.dtype import PRED, DType, Kind
+from glia.graph.scalar import OPPOSITE
 
 
 class Interval(NamedTuple):
@@ -152,14 +153,6 @@ _ALWAYS: dict[str, Comparison] = {
     "greater_equal": lambda a, b: a.low >= b.high,
     "equal": lambda a, b: a.low == a.high == b.low == b.high,
     "not_equal": lambda a, b: intersect(a, b) is None,
-}
-OPPOSITE = {
-    "less": "greater_equal",
-    "less_equal": "greater",
-    "greater": "less_equal",
-    "greater_equal": "less",
-    "equal": "not_equal",
-    "not_equal": "equal",
 }
 
 

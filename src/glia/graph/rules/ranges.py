@@ -43,7 +43,6 @@ from glia.graph.ops import (
     returned_parameter,
 )
 from glia.graph.rules.interval import (
-    OPPOSITE,
     Interval,
     bits_of,
     compared_with,
@@ -57,6 +56,7 @@ from glia.graph.rules.interval import (
     wrapped,
 )
 from glia.graph.rules.regions import tensor_types
+from glia.graph.scalar import MIRRORED, OPPOSITE
 
 Found = Interval | None
 """What is known of a tensor; None where it does not hold integers."""
@@ -152,10 +152,8 @@ def constraints(predicate: Node, holds: bool, known: Facts) -> list[tuple[Node, 
         return []
     function = function if holds else OPPOSITE[function]
     a, b = predicate.args
-    mirrored = {"less": "greater", "greater": "less", "less_equal": "greater_equal",
-                "greater_equal": "less_equal"}  # fmt: skip
     found = []
-    for name, node, other in ((function, a, b), (mirrored.get(function, function), b, a)):
+    for name, node, other in ((function, a, b), (MIRRORED[function], b, a)):
         (bound,) = known[other]
         limit = compared_with(name, bound) if bound is not None else None
         if limit is not None:

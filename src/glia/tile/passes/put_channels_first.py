@@ -21,17 +21,22 @@ from glia.tile.contraction import axes_of, contraction_operands
 from glia.tile.group_legal import accesses
 from glia.tile.ir import (
     Axis,
-    Branch,
     Buffer,
+    Call,
     Load,
     Nest,
     Program,
     Statement,
     Store,
-    While,
     control_buffers,
 )
-from glia.tile.nest_rewriting import Move, map_loads, moved, with_moved_dimensions
+from glia.tile.nest_rewriting import (
+    Move,
+    map_loads,
+    moved,
+    with_moved_dimensions,
+    with_replacements,
+)
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,9 @@ def _with_copies(program: Program, copies: _Copies) -> Program:
         buffers[made.name] = made
         return made
 
-    def nests_with_copies(nest: Nest) -> list[Statement]:
+    def statements_with_copies(nest: Nest | Call) -> list[Statement]:
+        if isinstance(nest, Call):
+            return [nest]
         before: list[Statement] = []
         for name, move in copies.read.get(nest.name, {}).items():
             made = moved_buffer(name, nest.name, move)
@@ -172,21 +179,7 @@ def _with_copies(program: Program, copies: _Copies) -> Program:
         changed = replace(nest, target=replace(target, buffer=made.name, index=index))
         return [*before, changed, back]
 
-    def block(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        found: list[Statement] = []
-        for each in body:
-            if isinstance(each, Nest):
-                found += nests_with_copies(each)
-            elif isinstance(each, While):
-                inner = (block(each.condition), block(each.body))
-                found.append(replace(each, condition=inner[0], body=inner[1]))
-            elif isinstance(each, Branch):
-                found.append(replace(each, arms=tuple(block(arm) for arm in each.arms)))
-            else:
-                found.append(each)
-        return tuple(found)
-
-    body = block(program.body)
+    body = with_replacements(program.body, statements_with_copies)
     return replace(program, body=body, buffers=buffers)
 
 

@@ -21,7 +21,6 @@ from glia.tile.group_legal import accesses, data_loads, why_illegal
 from glia.tile.ir import (
     Apply,
     Axis,
-    Branch,
     Buffer,
     Expr,
     Group,
@@ -32,7 +31,6 @@ from glia.tile.ir import (
     Schedule,
     SharedLoop,
     Statement,
-    While,
     buffers_across_groups,
 )
 from glia.tile.masked_columns import (
@@ -43,7 +41,12 @@ from glia.tile.masked_columns import (
     number_elsewhere,
     parts,
 )
-from glia.tile.nest_rewriting import NO_NAMES, map_leaves, substitute_axes
+from glia.tile.nest_rewriting import (
+    NO_NAMES,
+    map_leaves,
+    substitute_axes,
+    with_replacements,
+)
 
 MOST_RANGES = 16  # of the rows of a group, each with instructions of its own
 WORTH_SHARE = 0.9  # of all columns of all rows: with more, nothing is gained
@@ -451,20 +454,7 @@ def _replaced(
     body: tuple[Statement, ...], names: Container[str], nests: Sequence[Nest]
 ) -> tuple[Statement, ...]:
     """The statements with nests in place of the first of those that are named."""
-    found: list[Statement] = []
-    is_new = True
-    for statement in body:
-        if isinstance(statement, While):
-            condition = _replaced(statement.condition, names, nests)
-            statement = replace(
-                statement, condition=condition, body=_replaced(statement.body, names, nests)
-            )
-        elif isinstance(statement, Branch):
-            arms = tuple(_replaced(arm, names, nests) for arm in statement.arms)
-            statement = replace(statement, arms=arms)
-        elif statement.name in names:
-            found += nests if is_new else []
-            is_new = False
-            continue
-        found.append(statement)
-    return tuple(found)
+    waiting = iter([nests])
+    return with_replacements(
+        body, lambda each: next(waiting, ()) if each.name in names else (each,)
+    )

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F16, F32, PRED, DType, Kind
+from glia.graph.rules.facts import magnitude_bits
 from glia.graph.scalar import OPPOSITE
 from glia.tile.ir import Apply, Expr, Index, Literal
 
-_EXACT_BITS = {F32: 24, F16: 11, BF16: 8}  # of integers that a float holds
+_FLOATS = (F32, F16, BF16)
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,9 @@ def _combined(function: str, parts: list[Affine]) -> Affine | None:
 def _holds(dtype: DType, value: Affine, extents: Mapping[str, int]) -> bool:
     """Whether a dtype represents every value of an expression."""
     low, high = value.bounds(extents)
-    if dtype in _EXACT_BITS:
-        most = 1 << _EXACT_BITS[dtype]
-        return -most <= low <= high <= most
-    if not dtype.is_integer:
+    if not dtype.is_integer and dtype not in _FLOATS:
         return False
-    bits = dtype.bits - (dtype.kind is Kind.SIGNED)
-    least = -(1 << bits) if dtype.kind is Kind.SIGNED else 0
-    return least <= low and high < 1 << bits
+    most = 1 << magnitude_bits(dtype)
+    if dtype in _FLOATS:
+        return -most <= low <= high <= most
+    return (-most if dtype.kind is Kind.SIGNED else 0) <= low and high < most

@@ -36,13 +36,13 @@ from glia.graph.rules.constructors import (
     splat_like,
 )
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
-from glia.graph.rules.facts import is_uniform
+from glia.graph.rules.facts import is_uniform, magnitude_bits
 from glia.graph.rules.inline_regions import inline_scalar_graph
 from glia.graph.rules.ranges import range_of
 from glia.options import CompileOptions
 
 SHORTEST_SCAN = 8  # elements
-EXACT_IN_FLOAT32 = 1 << 24  # every integer up to here is a float32
+LARGEST_TOTAL = 1 << magnitude_bits(F32)  # float32 holds every integer up to here
 WORD = 32  # bits
 MOST_PARTS = 6  # of an integer: more would take longer than additions of shifted rows
 
@@ -101,10 +101,10 @@ def _integer_totals(kind: str, x: Node) -> Node | None:
     if kind == "multiply" or found is None or x.dtype.bits > WORD:
         return None
     terms = x.shape[-1] if kind == "add" else 1
-    if max(abs(found.low), abs(found.high)) * terms <= EXACT_IN_FLOAT32:
+    if max(abs(found.low), abs(found.high)) * terms <= LARGEST_TOTAL:
         return convert(_exact_totals(kind, x), x.dtype)
     bits = found.high.bit_length() if found.low >= 0 else WORD
-    width = (EXACT_IN_FLOAT32 // terms).bit_length() - 1
+    width = (LARGEST_TOTAL // terms).bit_length() - 1
     if kind != "add" or width < 1 or -(-bits // width) > MOST_PARTS:
         return None
     return _totals_of_parts(x, width, bits)

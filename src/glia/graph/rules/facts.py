@@ -67,11 +67,11 @@ def holds_exactly(wide: DType, narrow: DType) -> bool:
     if wide is PRED or narrow.is_complex or wide.is_complex:
         return False
     if narrow.is_integer:
-        return _magnitude_bits(narrow) <= _magnitude_bits(wide) and _sign_fits(wide, narrow)
+        return magnitude_bits(narrow) <= magnitude_bits(wide) and _sign_fits(wide, narrow)
     return wide.is_float and _float_fits(wide, narrow)
 
 
-def _magnitude_bits(dtype: DType) -> int:
+def magnitude_bits(dtype: DType) -> int:
     """The most bits every magnitude of which the dtype holds."""
     if dtype.is_float:
         finite = float_limits(dtype.numpy)

@@ -41,6 +41,11 @@ def nearest_magnitude(size: Term) -> Term:
     return (size < WHOLE_FROM).where((size + WHOLE_FROM) - WHOLE_FROM, size)
 
 
+def nearest_whole(x: Term) -> Term:
+    """A number of at most 2^22 in magnitude rounded to the nearest whole one, ties to even."""
+    return (x + 1.5 * WHOLE_FROM) - 1.5 * WHOLE_FROM
+
+
 def truncate_magnitude(size: Term) -> Term:
     """The whole part of a non-negative number."""
     nearest = nearest_magnitude(size)
@@ -108,26 +113,6 @@ def divide_exactly(a: Term, b: Term) -> Term:
     product, error = exact_product(quotient, b)
     better = quotient + ((a - product) - error) * inverse
     return is_finite(better).where(better, quotient)
-
-
-@equation("remainder", "float")
-def remainder(a: Term, b: Term) -> Term:
-    """|a| less whole multiples of |b|, each product kept exactly, with the sign of a.
-
-    Two rounds are exact for quotients below 2^44; beyond, where the neighbours of a lie more
-    than b apart by far, the result is 0.
-    """
-    by = abs(b)
-    rest = abs(a)
-    inverse = by.apply("reciprocal")
-    for _ in range(2):
-        product, error = exact_product(truncate(rest * inverse), by)
-        rest = (rest - product) - error
-    rest = (rest < 0.0).where(rest + by, rest)
-    rest = (rest >= by).where(rest - by, rest)
-    rest = (abs(rest) < by).where(rest, (abs(a) * 0.0) * inverse)
-    rest = (by > float(np.finfo(np.float32).max)).where(abs(a) + abs(a) * 0.0, rest)
-    return with_sign_of(abs(rest), a)
 
 
 def exact_product(a: Term, b: Term) -> tuple[Term, Term]:

@@ -11,6 +11,7 @@ from glia.tile.ir import Apply, Expr, Index, Load, Nest, Program, Scan
 from glia.tile.nest_rewriting import map_nests
 from glia.tile.passes import equations_float
 from glia.tile.passes import equations_integer as equations_integer  # registers its equations
+from glia.tile.passes import equations_remainder as equations_remainder
 from glia.tile.passes.scalar_terms import Term, TermBuilder
 
 _ROUNDS = ("floor", "ceil", "round_nearest_even", "round_nearest_away")

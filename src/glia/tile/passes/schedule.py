@@ -23,11 +23,9 @@ from glia.tile.contraction import (
     row_dim,
 )
 from glia.tile.ir import (
-    Accumulator,
     Apply,
     Buffer,
     Expr,
-    Index,
     Literal,
     Load,
     Nest,
@@ -37,6 +35,7 @@ from glia.tile.ir import (
     scan_axes,
 )
 from glia.tile.model_families import FAMILIES, ModelFamily
+from glia.tile.passes.live_values import live_bytes
 
 LARGEST_SHARE = 0.3  # of SBUF, for one resident buffer
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
@@ -597,29 +596,8 @@ def _sethi_ullman_number(expression: Expr | None) -> int:
 
 
 def temporary_bytes(nest: Nest, rows: str) -> int:
-    """Bytes for each swept element of tiles that are live at once, beside buffers; an estimate.
-
-    An instruction takes a function of one swept value, and what is scaled or shifted before it.
-    """
-    known: dict[int, tuple[bool, int]] = {}  # whether a value is swept, bytes to compute it
-
-    def visit(part: Expr | None) -> tuple[bool, int]:
-        if part is None or isinstance(part, Literal):
-            return False, 0
-        if isinstance(part, Load):
-            return any(each.variables not in ((), (rows,)) for each in part.index), 0
-        if isinstance(part, Accumulator):
-            return True, 0
-        if isinstance(part, Index):
-            return True, part.dtype.bytes
-        if id(part) not in known:
-            args = [visit(argument) for argument in part.args]
-            swept = sorted((held for is_swept, held in args if is_swept), reverse=True)
-            result = part.dtype.bytes if len(swept) > 1 else 0
-            known[id(part)] = bool(swept), sum(swept[:2]) + result
-        return known[id(part)]
-
-    body, finish = visit(nest.body)[1], visit(nest.finish)[1]
+    """Bytes for each swept element of tiles that are live at once, beside buffers; an estimate."""
+    body, finish = live_bytes(nest.body, rows), live_bytes(nest.finish, rows)
     return max(body, finish, _dtype_bytes(nest.body) if nest.reduction else 0)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from glia.base.dtype import PRED, DType, float_limits, integer_limits
 from glia.tile.ir import Apply, Expr, Literal
 
 Bounds = tuple[float, float]
@@ -23,9 +24,11 @@ def value_bounds(expression: Expr, depth: int = DEEPEST) -> Bounds:
     if isinstance(expression, Literal):
         return float(expression.value), float(expression.value)
     if not isinstance(expression, Apply) or not depth or not expression.dtype.is_float:
-        return ANY_NUMBER
+        return _of_dtype(expression.dtype)
     rule = _RULES.get(expression.function)
     args = expression.args[1:] if expression.function == "select" else expression.args
+    if expression.function == "convert" and not args[0].dtype.is_float:
+        return _of_dtype(args[0].dtype)
     if rule is None or not all(each.dtype.is_float for each in args):
         return ANY_NUMBER
     with np.errstate(all="ignore"):
@@ -33,6 +36,16 @@ def value_bounds(expression: Expr, depth: int = DEEPEST) -> Bounds:
     if math.isnan(low) or math.isnan(high):
         return ANY_NUMBER
     return low - abs(low) * ROUNDING, high + abs(high) * ROUNDING
+
+
+def _of_dtype(dtype: DType) -> Bounds:
+    """What the finite numbers of a dtype lie between; any where float32 has no greater ones."""
+    if dtype is PRED:
+        return 0.0, 1.0
+    limits = integer_limits(dtype.numpy) if dtype.is_integer else float_limits(dtype.numpy)
+    if float(limits.max) >= float(np.finfo(np.float32).max) / 2:
+        return ANY_NUMBER
+    return float(limits.min), float(limits.max)
 
 
 def _add(a: Bounds, b: Bounds) -> Bounds:

@@ -35,6 +35,7 @@ from glia.sim.host.library import CodeLibrary
 from glia.sim.host.object_cache import ObjectCache
 from glia.sim.host.pool import PoolCode
 from glia.sim.host.product_code import ProductCode, block_shape
+from glia.sim.host.support import HostUnsupported
 from glia.sim.policy import AccessOutOfBounds, MalformedProgram
 from glia.sim.run import run
 from glia.sim.watchdog import EndlessLoop
@@ -404,3 +405,17 @@ def test_tracing_an_instruction_changes_nothing(name: str) -> None:
 def _report_of(instr: Instr) -> Any:
     tiles = {pattern.tile.name: pattern.tile for pattern in instr.patterns()}
     return host_report([Program("p", "trn3", tiles, (), (), {}, (instr,))])
+
+
+def test_an_unsupported_host_runs_the_reference_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("glia.sim.host.host_program.why_unsupported", lambda: "it has no LLVM")
+    program = machine_programs.matmul(8, 8, 8)
+    inputs = [np.ones(b.shape, np.float32) for b in program.inputs]
+    model = glia.load(program)
+    with pytest.warns(HostUnsupported, match="it has no LLVM") as caught:
+        (found,) = model(*inputs)
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(found, glia.load(program, device="reference")(*inputs)[0])
+    assert "it has no LLVM" in str(model.host_report)

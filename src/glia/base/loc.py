@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 
@@ -19,3 +20,15 @@ class Loc:
 
 
 UNKNOWN = Loc()
+
+
+def stacklevel_of_caller() -> int:
+    """The `stacklevel` with which `warnings.warn`, called here, names the caller of glia."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith("glia.") or module == "contextlib"

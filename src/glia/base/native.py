@@ -18,6 +18,7 @@ import ast
 import ctypes
 import functools
 import inspect
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -50,6 +51,17 @@ def invoke(function: int, argument: int) -> int:
 def address_of(array: Any) -> int:
     """Where the elements of an array begin."""
     return int(array.__array_interface__["data"][0])
+
+
+def copy_bytes(source: int, target: int, count: int) -> None:
+    """Copy bytes from address to address; they may overlap."""
+    ctypes.memmove(target, source, count)
+
+
+def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """The memory from an address on as an array, which keeps nothing alive."""
+    count = math.prod(shape) * dtype.itemsize
+    return np.ndarray(shape, dtype, memoryview((ctypes.c_uint8 * count).from_address(address)))
 
 
 class Library:

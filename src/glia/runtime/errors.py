@@ -51,6 +51,21 @@ class WrongDType(CompileError):
     help = "convert the array: numpy.asarray(x).astype({expected_numpy})"
 
 
+class UnusableInput(CompileError):
+    """An array cannot be read, or written to, where it lies.
+
+    Cause: It lies on another device, has a dtype that NumPy does not know or needs gradients; or it
+        is donated and cannot be updated in place, since it is read-only or not row-major.
+    Fix: Give an array of the CPU without gradients, and donate arrays that may be written to.
+    Example: model(torch.zeros(3, requires_grad=True))
+    """
+
+    status: ClassVar[Status] = Status.NRT_INVALID
+    code = "GLIA519"
+    message = "NRT_INVALID(2): input {name!r} cannot be used: {reason}"
+    help = "give a plain array of the CPU; donate only arrays that may be written to"
+
+
 class UnknownDevice(CompileError):
     """`glia.load` was asked for a device that does not exist.
 

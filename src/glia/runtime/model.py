@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,19 @@ import numpy as np
 
 from glia.arch import get_target
 from glia.base.errors import Unspecified
+from glia.base.loc import stacklevel_of_caller
 from glia.isa.operand import Memory
 from glia.machine.ir import Binding, Program
 from glia.neff.metadata import deferred_constants
 from glia.neff.package import Neff
+from glia.runtime.borrowed import borrowed, is_array
 from glia.runtime.errors import (
     DeviceMemoryExhausted,
     NotEnoughCores,
     ProgramFault,
     UndocumentedResult,
     UnknownDevice,
+    UnusableInput,
     WrongDType,
     WrongInputs,
     WrongShape,
@@ -34,6 +37,7 @@ from glia.sim.policy import ExecutionFault
 
 if TYPE_CHECKING:
     from glia.profile.report import Profile
+    from glia.runtime.bound import BoundModel
     from glia.sim.host.host_program import HostReport
 
 
@@ -45,14 +49,15 @@ Arrays = Mapping[str, np.ndarray]
 Executor = Callable[[Sequence[Program], Arrays, Notifications], Arrays]
 
 _PROFILER = "glia.profile.report:profile_programs"
+_BOUND = "glia.runtime.bound:BoundModel"
 _HOST_REPORT = "glia.sim.host.host_program:host_report"
-# How a program can be executed, the default first: in program order, or with engines and queues
-# running ahead as far as semaphores let them, which exposes missing synchronisation; "host" runs in
-# program order as machine code.
+# How a program can be executed, the default first: in program order, as machine code of the host
+# or by the declared meanings; or with engines and queues running ahead as far as semaphores let
+# them, which exposes missing synchronisation.
 DEVICES = {
+    "host": "glia.sim.host.host_program:run_on_host",
     "reference": "glia.sim.order.concurrent:run_programs",
     "adversarial": "glia.sim.order.concurrent:run_strictly",
-    "host": "glia.sim.host.host_program:run_on_host",
 }
 
 
@@ -94,6 +99,12 @@ class Model:
         return not_modelled(*self.neff.programs)
 
     @property
+    def aliases(self) -> dict[str, str]:
+        """Inputs that an output is computed in the place of, if they are donated: name to name."""
+        places = {binding.tile.name: binding.name for binding in reversed(self.outputs)}
+        return {b.name: places[b.tile.name] for b in self.inputs if b.tile.name in places}
+
+    @property
     def host_report(self) -> HostReport:
         """What device "host" runs as machine code, and what by NumPy and why."""
         report: HostReport = import_object(_HOST_REPORT)(self.neff.programs)
@@ -115,28 +126,47 @@ class Model:
         weights = sum(array.nbytes for each in programs for array in each.constants.values())
         return weights - self.deferred_bytes
 
-    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+    def __call__(self, *arrays: Any) -> list[np.ndarray]:
         """Run on arrays in the order of `inputs`; the outputs in the order of `outputs`.
 
-        An index outside its table does not stop the run: it is in `notifications`, and an
-        OutOfBoundAccess warns of it. Raises WrongInputs, WrongShape, WrongDType or
-        DeviceMemoryExhausted.
+        Arrays of NumPy, JAX, PyTorch and others are read where they lie if they are row-major on
+        the host; the outputs are new NumPy arrays. An index outside its table does not stop the
+        run: it is in `notifications`, and an OutOfBoundAccess warns of it. Raises WrongInputs,
+        WrongShape, WrongDType, UnusableInput or DeviceMemoryExhausted.
         """
-        results = self._run(self._by_name(arrays))
-        return [results[binding.name] for binding in self.outputs]
+        results = self.run(self._by_name(arrays))
+        return list(results.values())
 
-    def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run on arrays by input name; the outputs by name. Errors and warnings as for a call."""
-        return self._run(arrays)
-
-    def _run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         checked = self._check(arrays)
-        executor: Executor = import_object(DEVICES[self.device])
-        self.notifications = Notifications()
-        with _coded_failures(self.neff):
-            results = executor(self.neff.programs, checked, self.notifications)
-        warn_of(self.notifications)
+        with self.running() as notifications:
+            results = self.execute(checked, notifications)
         return {binding.name: results[binding.name] for binding in self.outputs}
+
+    def bind(self, *, donated: Collection[str] = (), reuses_outputs: bool = False) -> BoundModel:
+        """A callable for many calls, with a few microseconds beside the run itself.
+
+        `donated` names inputs of `aliases` that are updated in place: the caller's array becomes
+        the output. With `reuses_outputs`, outputs are the same arrays in every call. Raises
+        WrongInputs for a donated input that is not among `aliases`.
+        """
+        bound: type[BoundModel] = import_object(_BOUND)
+        return bound(self, donated, reuses_outputs=reuses_outputs)
+
+    def execute(self, arrays: Arrays, notifications: Notifications) -> Arrays:
+        """Run on arrays that have been checked, by the executor of the device."""
+        executor: Executor = import_object(DEVICES[self.device])
+        return executor(self.neff.programs, arrays, notifications)
+
+    @contextmanager
+    def running(self) -> Iterator[Notifications]:
+        """Around a run: what it reports; its failures get codes, and indices a warning."""
+        self.notifications = notifications = Notifications()
+        with _coded_failures(self.neff):
+            yield notifications
+        if notifications.total:
+            warn_of(notifications)
 
     def profile(self, *arrays: np.ndarray, events: int | None = None) -> Profile:
         """The simulated time of one execution on all cores; `arrays` are checked if given.
@@ -161,20 +191,21 @@ class Model:
 
     def _by_name(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         if len(arrays) != len(self.inputs):
-            self._reject(f"{len(arrays)} arrays were given")
+            self.reject(f"{len(arrays)} arrays were given")
         return {binding.name: a for binding, a in zip(self.inputs, arrays, strict=True)}
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         expected = {binding.name for binding in self.inputs}
         if missing := [binding.name for binding in self.inputs if binding.name not in arrays]:
-            self._reject(f"input {missing[0]!r} is missing")
+            self.reject(f"input {missing[0]!r} is missing")
         if unknown := [name for name in arrays if name not in expected]:
-            self._reject(f"there is no input {unknown[0]!r}")
+            self.reject(f"there is no input {unknown[0]!r}")
         return {
             binding.name: convert_input(binding, arrays[binding.name]) for binding in self.inputs
         }
 
-    def _reject(self, problem: str) -> None:
+    def reject(self, problem: str) -> None:
+        """Raise WrongInputs."""
         raise WrongInputs(problem=problem, expected=describe_tensors(self.inputs))
 
 
@@ -195,9 +226,10 @@ def _coded_failures(neff: Neff) -> Iterator[None]:
 
 def warn_of(notifications: Notifications) -> None:
     """One warning for each source line that has notifications, at the caller of the model."""
+    level = stacklevel_of_caller()
     for first, count in notifications.by_source():
         others = f"\n  and {count - 1} more from this line" if count > 1 else ""
-        warnings.warn(f"{first}{others}", OutOfBoundAccess, stacklevel=4)
+        warnings.warn(f"{first}{others}", OutOfBoundAccess, stacklevel=level)
 
 
 def load(
@@ -225,7 +257,8 @@ def load(
 def convert_input(binding: Binding, value: object) -> np.ndarray:
     """`value` as an array of the input's dtype and shape; numbers and lists are converted.
 
-    Raises WrongDType or WrongShape for an array that does not match.
+    Raises WrongDType or WrongShape for an array that does not match, and UnusableInput for one that
+    cannot be read.
     """
     wanted = binding.dtype.numpy
     array = value if isinstance(value, np.ndarray) else _as_array(binding, value)
@@ -239,6 +272,11 @@ def convert_input(binding: Binding, value: object) -> np.ndarray:
 
 
 def _as_array(binding: Binding, value: object) -> np.ndarray:
+    if is_array(value):
+        try:
+            return borrowed(value)
+        except ValueError as problem:
+            raise UnusableInput(name=binding.name, reason=problem) from problem
     try:
         return np.asarray(value, dtype=binding.dtype.numpy)
     except (TypeError, ValueError, OverflowError) as problem:

@@ -8,8 +8,7 @@ not written is found by the other executors, not here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -18,17 +17,20 @@ import numpy as np
 
 import glia.sim.host.steps as steps
 from glia.arch import get_target
-from glia.base.dtype import PRED
+from glia.base.dtype import from_numpy
+from glia.base.errors import InternalError
 from glia.base.native import Library, address_of
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
 from glia.sim.host.pool import host_pool
 from glia.sim.host.steps import RunState, Stop
+from glia.sim.host.support import warn_unsupported, why_unsupported
 from glia.sim.host.table import Table, TableBuilder
+from glia.sim.host.tensor_places import planned_places
 from glia.sim.memory import DeviceMemory, Environment
 from glia.sim.notifications import Notifications
-from glia.sim.order.concurrent import run_logical_core
+from glia.sim.order.concurrent import run_programs
 from glia.sim.policy import MalformedProgram, Policy
 from glia.sim.run import Executor, Step, one_blas_thread
 from glia.sim.watchdog import EndlessLoop, RunLimits, condition_loc, fewest_executions
@@ -36,8 +38,9 @@ from glia.sim.watchdog import EndlessLoop, RunLimits, condition_loc, fewest_exec
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
-BUDGET = 2000  # operations between looks at signals
+BUDGET = 50_000  # operations, or microseconds of calls, between looks at signals
 TIMED_BUDGET = 20  # and at the time, where that is limited
+MOST_COUNTED = 1 << 62  # iterations
 _LOOP = Library(steps, steps.NAMES, steps.ARRAYS)
 
 
@@ -66,18 +69,35 @@ def run_on_host(
 ) -> dict[str, Array]:
     """Run one program as machine code; several (one for each core) by the reference executor.
 
-    Raises the errors of `glia.sim.run.run` and `run_cores`.
+    It also runs where the host is not supported, with a HostUnsupported warning. Raises the errors
+    of `glia.sim.run.run` and `run_cores`.
+    """
+    host = supported_program(programs)
+    if host is None:
+        return run_programs(programs, inputs, notifications)
+    return host.run(inputs, notifications)
+
+
+def supported_program(programs: Sequence[Program]) -> HostProgram | None:
+    """The program made ready for the host; None where the reference executor runs it.
+
+    That is for several cores, and with a HostUnsupported warning on hosts that are not supported.
     """
     if len(programs) != 1:
-        return run_logical_core(programs, inputs, notifications)
-    return host_program(programs[0]).run(inputs, notifications)
+        return None
+    if why := why_unsupported():
+        warn_unsupported(why)
+        return None
+    return host_program(programs[0])
 
 
 def host_report(programs: Sequence[Program]) -> HostReport:
     """How the host executor runs these programs."""
+    why = why_unsupported()
     if len(programs) != 1:
-        counts = Counter(i.mnemonic() for each in programs for i in each.instructions())
         why = "several cores run by the reference executor"
+    if why:
+        counts = Counter(i.mnemonic() for each in programs for i in each.instructions())
         return HostReport({}, {(name, why): count for name, count in counts.items()})
     table = host_program(programs[0]).table
     return HostReport(dict(table.native), dict(table.reasons))
@@ -99,91 +119,95 @@ class HostProgram:
         self.program = program
         self._lock = Lock()
         arch = get_target(program.target).arch
-        policy = Policy()
         memory = DeviceMemory([program], Policy(poison=None))
-        self.executor = Executor(program, arch=arch, policy=policy, hbm=memory)
+        self.executor = Executor(program, arch=arch, policy=Policy(), hbm=memory)
         self.table = TableBuilder(self.executor, arch).build()
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}
-        slow = [*self.table.in_python, *self.table.guarded]
-        touched = {p.tile.name for i in slow for p in i.patterns()}
-        self._given_outputs = self._outputs_by_themselves(touched)
-        self._copied_inputs = {b.name for b in program.inputs if b.tile.name in touched}
         self._names = {number: name for name, number in self.table.variables.items()}
         self._fewest_executions = fewest_executions(program.body)
-        self._record = _record(self.table)
-        moving = {b.tile.name for b in (*program.inputs, *program.outputs)}
-        numbered = list(enumerate(self.table.tiles))
-        self._moving = [(n, t) for n, t in numbered if getattr(t, "name", "") in moving]
-        self._record["bases"][: len(numbered)] = [self._base(tile) for _, tile in numbered]
+        slow = [*self.table.in_python, *self.table.guarded]
+        self._is_all_native = not slow
+        touched = {p.tile.name for i in slow for p in i.patterns()}
+        self._places = planned_places(program, self.executor.memories, touched)
+        self._record = self._prepared_record()
+        self._bases, self._state = self._record["bases"], self._record["state"]
+        numbers = {getattr(t, "name", ""): n for n, t in enumerate(self.table.tiles)}
+        self._placed = [
+            (numbers[tile], is_output, index)
+            for tile, is_output, index in self._places.placed
+            if tile in numbers
+        ]
         self._call = _LOOP.bind(self._record)
 
-    def _outputs_by_themselves(self, touched: set[str]) -> tuple[Binding, ...]:
-        """Outputs that can be written where they are returned: no copy, no other tensor there."""
-        others = {*touched, *self.program.constants, *(b.tile.name for b in self.program.inputs)}
-        return tuple(
-            binding
-            for binding in self.program.outputs
-            if binding.tile.name not in others
-            and binding.dtype is not PRED
-            and self.executor.memories.is_alone(binding.tile)
-        )
+    def _prepared_record(self) -> dict[str, Any]:
+        """The record, with the addresses of what stays where it is."""
+        record = _record(self.table)
+        moving = {tile for tile, _, _ in self._places.placed}
+        for number, tile in enumerate(self.table.tiles):
+            if getattr(tile, "name", "") not in moving:
+                record["bases"][number] = self._base(tile)
+        words, bases, offsets = np.array(self.table.fixed, np.int64).reshape(-1, 3).T
+        record["words"][words] = record["bases"][bases] + offsets
+        is_moving = np.array([getattr(t, "name", "") in moving for t in self.table.tiles], bool)
+        triples = [t for t in self.table.fixed if is_moving[t[1]]]
+        head = [len(self.table.variables), len(triples)]
+        flat = [number for triple in triples for number in triple]
+        return record | {"moving": np.array(head + flat, np.int64)}
 
     def run(self, inputs: Arrays, notifications: Notifications | None = None) -> dict[str, Array]:
         """Run once on named inputs; the outputs by name. Other threads wait."""
-        with self._lock:
-            return self._run(inputs, notifications or Notifications())
+        arrays = [_checked_input(binding, inputs) for binding in self.program.inputs]
+        results = [np.zeros(b.shape, b.dtype.numpy) for b in self.program.outputs]
+        self.run_at(list(map(address_of, arrays)), list(map(address_of, results)), notifications)
+        return {b.name: each for b, each in zip(self.program.outputs, results, strict=True)}
 
-    def _run(self, inputs: Arrays, notifications: Notifications) -> dict[str, Array]:
-        executor, policy = self.executor, Policy()
-        executor.policy, executor.notifications = policy, notifications
-        executor.limits = limits = RunLimits(policy)
+    def run_at(
+        self,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        notifications: Notifications | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        """Run once on tensors at these addresses, row-major, as the program's bindings say.
+
+        An output that is an input's tensor may have its address; others overlap nothing. What the
+        program does not write of an output stays as it is. Nothing is checked.
+        """
+        policy = policy or Policy()
+        limits = RunLimits(policy)
         limits.spend(self._fewest_executions)
-        executor.states.reset()
-        for binding in self.program.inputs:
-            is_copied = binding.name in self._copied_inputs
-            executor.set_input(binding, inputs[binding.name], is_copied=is_copied)
-        results = {b.name: np.zeros(b.shape, b.dtype.numpy) for b in self._given_outputs}
-        for binding in self._given_outputs:
-            executor.memories.place(binding.tile, results[binding.name])
-        self._begin()
-        with np.errstate(all="ignore"), self._threads():
-            if self.table.in_python or self.table.guarded:
-                with one_blas_thread():
-                    self._execute(limits)
+        with self._lock:
+            self.executor.states.reset()
+            self._places.copy_before_run(inputs, outputs)
+            for number, is_output, index in self._placed:
+                self._bases[number] = outputs[index] if is_output else inputs[index]
+            self._state[RunState.PC] = self._state[RunState.SPENT] = 0
+            self._state[RunState.MOST] = min(policy.most_iterations, MOST_COUNTED)
+            if self._is_all_native:
+                self._execute_with_threads(limits)
             else:
-                self._execute(limits)
-        for binding in self._given_outputs:
-            executor.memories.forget(binding.tile)
-        return {
-            b.name: results[b.name] if b.name in results else self._kept_output(b)
-            for b in self.program.outputs
-        }
+                self._execute_partly_in_python(limits, policy, notifications)
+            self._places.copy_after_run(outputs)
 
-    def _kept_output(self, binding: Binding) -> Array:
-        """A copy of an output that lies in the program's own memory."""
-        return self.executor.memories.read(binding.tile, binding.dtype, binding.shape)
+    def _execute_partly_in_python(
+        self, limits: RunLimits, policy: Policy, notifications: Notifications | None
+    ) -> None:
+        executor = self.executor
+        executor.policy, executor.limits = policy, limits
+        executor.notifications = Notifications() if notifications is None else notifications
+        self._registers.clear()
+        with np.errstate(all="ignore"), one_blas_thread():
+            self._execute_with_threads(limits)
 
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
-        """The pool for this run, where some call is long enough to be shared."""
+    def _execute_with_threads(self, limits: RunLimits) -> None:
+        """Execute, with the pool where some call is long enough to be shared."""
         if not self.table.pool_words:
-            yield
+            self._execute(limits)
             return
         with host_pool().for_one_run() as address:
             self._record["pool"][0] = address
-            yield
-
-    def _begin(self) -> None:
-        """Set what depends on where inputs and outputs lie, and go to the first operation."""
-        record = self._record
-        for number, tile in self._moving:
-            record["bases"][number] = self._base(tile)
-        words, bases, offsets = record["fixed"]
-        record["words"][words] = record["bases"][bases] + offsets
-        self._registers.clear()
-        record["known"][:] = 0
-        record["state"][:] = 0
+            self._execute(limits)
 
     def _base(self, tile: Tile | Array) -> int:
         """Where a tile, or the lanes of a state, begin."""
@@ -193,7 +217,7 @@ class HostProgram:
         return address_of(region.buffer) + region.start
 
     def _execute(self, limits: RunLimits) -> None:
-        state = self._record["state"]
+        state = self._state
         while True:
             state[RunState.BUDGET] = BUDGET if not limits.has_deadline else TIMED_BUDGET
             reason = self._call("run")
@@ -209,7 +233,7 @@ class HostProgram:
                 name = self._names[subject]
                 raise MalformedProgram(f"register {name} is not set before it is read")
             else:
-                loop, most = self.table.loops[subject], self.executor.policy.most_iterations
+                loop, most = self.table.loops[subject], int(state[RunState.MOST])
                 raise EndlessLoop(register=loop.register, limit=most, loc=condition_loc(loop))
 
     def _execute_in_python(self, instr: Instr) -> None:
@@ -228,6 +252,16 @@ class HostProgram:
             record["known"][numbers[register]] = 1
 
 
+def _checked_input(binding: Binding, inputs: Arrays) -> Array:
+    """An input's array, row-major; InternalError when it is missing or not what is bound."""
+    if binding.name not in inputs:
+        raise InternalError(f"input {binding.name} is missing")
+    array = np.ascontiguousarray(inputs[binding.name]).reshape(binding.shape)
+    if from_numpy(array.dtype) is not binding.dtype:
+        raise InternalError(f"input {binding.name} is {array.dtype}, not {binding.dtype}")
+    return array
+
+
 def _record(table: Table) -> dict[str, Any]:
     """The arrays that `steps.run` works on, with addresses of words and scratch in place."""
     words = np.array([*table.words, 0], np.int64)
@@ -241,7 +275,6 @@ def _record(table: Table) -> dict[str, Any]:
         words[word] = address_of(words) + 8 * decision
     for place, word in table.call_words:
         code[place] = address_of(words) + 8 * word
-    fixed = np.array(table.fixed, np.int64).reshape(-1, 3).T
     return {
         "code": code,
         "words": words,
@@ -250,7 +283,6 @@ def _record(table: Table) -> dict[str, Any]:
         "bases": np.zeros(len(table.tiles) + 1, np.int64),
         "iterations": np.zeros(len(table.loops) + 1, np.int64),
         "state": np.zeros(len(RunState), np.int64),
-        "fixed": tuple(fixed),
         "scratch": scratch,
         "pool": pool,
     }

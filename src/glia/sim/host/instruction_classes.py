@@ -69,8 +69,8 @@ class OperandPlace:
 class HostCall:
     """One call: code, its words, and which words take the address of which place.
 
-    It has `parts` iterations, which may run at once; all take about `nanoseconds` in one thread, 0
-    where one has to run after the other.
+    It has `parts` iterations, which take about `nanoseconds` together in one thread and may run at
+    once if it `is_parallel`.
     """
 
     code: Code
@@ -78,6 +78,7 @@ class HostCall:
     addresses: tuple[tuple[int, OperandPlace], ...]
     parts: int
     nanoseconds: float
+    is_parallel: bool = True
 
 
 @dataclass(frozen=True)
@@ -335,8 +336,10 @@ class _ClassLowering:
             addresses.append((len(words), self._place_of_slot(slot)))
             words += [0, *slot.steps]
         parts = nest.outer[0] if nest.outer else 1
-        nanoseconds = nest_nanoseconds(nest) if is_parallel(nest) else 0
-        return HostCall(nest_code(nest), tuple(words), tuple(addresses), parts, nanoseconds)
+        return HostCall(
+            nest_code(nest), tuple(words), tuple(addresses), parts, nest_nanoseconds(nest),
+            is_parallel=is_parallel(nest),
+        )  # fmt: skip
 
     def _product_calls(
         self, store: Destination, node: ArrayTerm, *, is_staged: bool

@@ -12,33 +12,36 @@ from typing import Protocol
 
 from glia.base.native import invoke
 
-NAMES = ("run", "_call", "_hand_over", "_control", "_while", "_affine", "_addresses")
-ARRAYS = ("code", "variables", "known", "words", "bases", "iterations", "state")
+NAMES = ("run", "_begin", "_call", "_hand_over", "_control", "_while", "_affine", "_addresses")
+ARRAYS = ("code", "variables", "known", "words", "bases", "iterations", "state", "moving")
 
 
 class Op(IntEnum):
     """Operations, with what follows the kind in `code`."""
 
     END = 0
-    CALL = 1  # function, address of its words, instruction, where that ends, length, addresses
+    # function, address of its words, instruction, where that ends, budget, length, addresses
+    CALL = 1
     PYTHON = 2  # instruction
     LOOP = 3  # variable, trips, where it ends
     NEXT = 4  # variable, trips, where the body begins
     CLEAR = 5  # loop: a while loop begins
-    WHILE = 6  # variable, where it ends, loop, most iterations, instructions in each
+    WHILE = 6  # variable, where it ends, loop, instructions in each iteration
     JUMP = 7  # where
     BRANCH = 8  # variable, count of arms, where each begins
     UNLESS = 9  # where to go if an expression is 0, instruction, where that ends, expression
     GUARD = 10  # word, instruction, where that ends: executed in Python if the word is 0
+    BEGIN = 11  # a run begins: no register is set, what lies elsewhere than before is looked up
 
 
 class RunState(IntEnum):
     """Words of `state`."""
 
     PC = 0
-    BUDGET = 1  # operations until Python is asked whether to go on
+    BUDGET = 1  # what operations may spend until Python is asked whether to go on
     SUBJECT = 2  # what a stop is about
     SPENT = 3  # instructions that while loops executed since Python was asked last
+    MOST = 4  # iterations of a while loop
 
 
 class Stop(IntEnum):
@@ -64,6 +67,7 @@ class Record(Protocol):
     bases: list[int]  # addresses of tiles
     iterations: list[int]  # of while loops
     state: list[int]
+    moving: list[int]  # count of variables, of triples; triples: word, base, bytes from there
 
 
 def run(m: Record) -> int:
@@ -89,11 +93,26 @@ def run(m: Record) -> int:
             return -pc
 
 
+def _begin(m: Record) -> int:
+    """Forget registers, and set the words that depend on where this run's tensors lie."""
+    number = 0
+    while number < m.moving[0]:
+        m.known[number] = 0
+        number = number + 1
+    at = 2
+    end = 2 + 3 * m.moving[1]
+    while at < end:
+        m.words[m.moving[at]] = m.bases[m.moving[at + 1]] + m.moving[at + 2]
+        at = at + 3
+    return 0
+
+
 def _call(m: Record, pc: int) -> int:
     """Call machine code; its address words first. Where the run goes on, or minus a Stop."""
-    after = pc + 6 + m.code[pc + 5]
-    if _addresses(m, pc + 6, after) == 0:
+    after = pc + 7 + m.code[pc + 6]
+    if _addresses(m, pc + 7, after) == 0:
         return _hand_over(m, m.code[pc + 3], m.code[pc + 4])
+    m.state[RunState.BUDGET] = m.state[RunState.BUDGET] - m.code[pc + 5]
     invoke(m.code[pc + 1], m.code[pc + 2])
     return after
 
@@ -113,6 +132,8 @@ def _control(m: Record, pc: int, op: int) -> int:
         return pc + 4 if m.code[pc + 2] > 0 else m.code[pc + 3]
     if op == Op.PYTHON:
         return _hand_over(m, m.code[pc + 1], pc + 2)
+    if op == Op.BEGIN:
+        return pc + 1 + _begin(m)
     if op == Op.GUARD:
         if m.words[m.code[pc + 1]] == 0:
             return _hand_over(m, m.code[pc + 2], m.code[pc + 3])
@@ -141,11 +162,11 @@ def _while(m: Record, pc: int) -> int:
     """Count an iteration and go into the body."""
     loop = m.code[pc + 3]
     m.iterations[loop] = m.iterations[loop] + 1
-    m.state[RunState.SPENT] = m.state[RunState.SPENT] + m.code[pc + 5]
-    if m.iterations[loop] > m.code[pc + 4]:
+    m.state[RunState.SPENT] = m.state[RunState.SPENT] + m.code[pc + 4]
+    if m.iterations[loop] > m.state[RunState.MOST]:
         m.state[RunState.SUBJECT] = loop
         return -Stop.ENDLESS
-    return pc + 6
+    return pc + 5
 
 
 def _affine(m: Record, at: int) -> int:

@@ -37,6 +37,7 @@ from glia.sim.watchdog import fewest_executions
 SHARED_NANOSECONDS = 10_000  # a call that takes as long is shared among threads
 PIECE_NANOSECONDS = 2_500  # of the least piece of it
 PIECES = 4  # for each thread, so that all end at about the same time
+UNIT = 1000  # nanoseconds, of what operations spend
 ANYTHING = (-(2**61), 2**61)  # limits of an expression that needs none
 
 
@@ -99,6 +100,7 @@ class TableBuilder:
         calls = [call for each in found for made in each.calls.values() for call in made.all_calls]
         host_library().load([PoolCode(), *(call.code for call in calls)])
         self._entry = host_library().address(PoolCode())
+        self.table.code += [Op.BEGIN]
         self._block(self.program.body)
         self.table.code += [Op.END]
         return self.table
@@ -155,14 +157,13 @@ class TableBuilder:
         table, code = self.table, self.table.code
         number = len(table.loops)
         table.loops.append(loop)
-        most = self.executor.policy.most_iterations
         executions = fewest_executions((*loop.condition, *loop.body))
         code += [Op.CLEAR, number]
         start = len(code)
         self._block(loop.condition)
         variable = self._variable(register_variable(loop.register))
-        code += [Op.WHILE, variable, 0, number, most, executions]
-        end = len(code) - 4
+        code += [Op.WHILE, variable, 0, number, executions]
+        end = len(code) - 3
         self._block(loop.body)
         code += [Op.JUMP, start]
         code[end] = len(code)
@@ -222,13 +223,13 @@ class TableBuilder:
             table.words += [function, call.parts, grain, 0, *call.words]
             if grain < call.parts:
                 table.pool_words.append(start + HEADER - 1)
-            code += [Op.CALL, self._entry, 0, number, 0, 0]
-            head = len(code) - 5
+            code += [Op.CALL, self._entry, 0, number, 0, int(call.nanoseconds) // UNIT, 0]
+            head = len(code) - 6
             table.call_words.append((head + 1, start))
             ends.append(head + 3)
             for word, place in call.addresses:
                 self._address(instr, start + HEADER + word, place)
-            code[head + 4] = len(code) - head - 5
+            code[head + 5] = len(code) - head - 6
             if position < len(lowered.guards):
                 table.guarded.append(instr)
                 code += [Op.GUARD, table.decision_words[-1][1], number, 0]
@@ -345,7 +346,8 @@ def _pattern_parts(
 
 def _grain(call: HostCall) -> int:
     """How many iterations a thread takes at once; all, where sharing them would not be faster."""
-    if lanes() == 1 or call.nanoseconds < SHARED_NANOSECONDS or call.parts > MOST_ITERATIONS:
+    is_short = lanes() == 1 or call.nanoseconds < SHARED_NANOSECONDS
+    if is_short or not call.is_parallel or call.parts > MOST_ITERATIONS:
         return call.parts
     pieces = min(PIECES * lanes(), int(call.nanoseconds / PIECE_NANOSECONDS))
     return -(-call.parts // pieces)

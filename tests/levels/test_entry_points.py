@@ -250,9 +250,9 @@ def test_a_missing_jax_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -
             raise ModuleNotFoundError("No module named 'jax'", name="jax")
         return real(name, *rest)
 
-    monkeypatch.delitem(sys.modules, "glia.plugins.jax")
+    monkeypatch.delitem(sys.modules, "glia.plugins.jax.compiled_functions")
     monkeypatch.setattr(builtins, "__import__", without_jax)
     with pytest.raises(FrameworkMissing, match='pip install "glia\\[jax\\]"') as caught:
-        import glia.plugins.jax  # noqa: F401
+        from glia.plugins.jax import OnDevice  # noqa: F401
     assert isinstance(caught.value, ImportError)
     assert isinstance(caught.value, CompileError)

@@ -12,7 +12,7 @@ import pytest
 
 import glia
 from glia.frontend.errors import UnknownCustomCall
-from glia.plugins import jax as plugin
+from glia.plugins.jax import compiled_functions as plugin
 from glia.plugins.jax import on_device
 
 X = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)

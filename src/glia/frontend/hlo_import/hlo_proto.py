@@ -96,6 +96,11 @@ _OPTIONAL, _REPEATED = 1, 3
 @cache
 def messages() -> dict[str, Any]:
     """The message classes by our names; built on first use, so that importing glia stays fast."""
+    return message_classes("hlo", _SCHEMA)
+
+
+def message_classes(package: str, schema: str) -> dict[str, Any]:
+    """The classes of a table of messages, by name; `package` tells it from other tables."""
     from google.protobuf import (  # type: ignore[import-untyped]  # protobuf declares no types
         descriptor_pb2,
         descriptor_pool,
@@ -103,9 +108,10 @@ def messages() -> dict[str, Any]:
     )
 
     file = descriptor_pb2.FileDescriptorProto(
-        name="glia/hlo.proto", package="glia.hlo", syntax="proto3"
+        name=f"glia/{package}.proto", package=f"glia.{package}", syntax="proto3"
     )
-    for name, fields in _declarations():
+    declarations = _declarations(schema)
+    for name, fields in declarations:
         message = file.message_type.add(name=name)
         for field, number, kind, repeated in fields:
             declared = message.field.add(
@@ -113,19 +119,19 @@ def messages() -> dict[str, Any]:
             )
             declared.type = _SCALAR_TYPES.get(kind, _MESSAGE_TYPE)
             if kind not in _SCALAR_TYPES:
-                declared.type_name = f".glia.hlo.{kind}"
+                declared.type_name = f".glia.{package}.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"glia.hlo.{name}"))
-        for name, _ in _declarations()
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"glia.{package}.{name}"))
+        for name, _ in declarations
     }
 
 
-def _declarations() -> list[tuple[str, list[tuple[str, int, str, bool]]]]:
-    """The schema table, parsed: each message with its (field, number, type, repeated)."""
+def _declarations(schema: str) -> list[tuple[str, list[tuple[str, int, str, bool]]]]:
+    """A table of messages, parsed: each with its (field, number, type, repeated)."""
     found = []
-    for name, body in re.findall(r"^(\w+): (.*(?:\n    .*)*)", _SCHEMA, re.MULTILINE):
+    for name, body in re.findall(r"^(\w+): (.*(?:\n    .*)*)", schema, re.MULTILINE):
         fields = re.findall(r"(\w+)=(\d+) (\w+)(\*?)", body)
         found.append((name, [(f, int(n), kind, bool(many)) for f, n, kind, many in fields]))
     return found

@@ -13,7 +13,7 @@ import numpy as np
 from glia.nki.names.dtypes import DTYPES, dtype_name
 from glia.nki.names.errors import NotInNki
 
-JAX_KERNELS, TORCH_KERNELS = "glia.plugins.jax_kernels", "glia.plugins.torch_kernels"
+JAX_KERNELS, TORCH_KERNELS = "glia.plugins.jax.kernels", "glia.plugins.torch_kernels"
 _TORCH_BITS = {2: "int16", 1: "uint8"}
 
 Call = Callable[[], Any]

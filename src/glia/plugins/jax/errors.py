@@ -1,0 +1,125 @@
+"""Errors of the JAX plugin: cores that do not exist, and programs that it does not take."""
+
+from __future__ import annotations
+
+from glia.base.errors import CompileError
+
+
+class BadCoreSelection(CompileError):
+    """The environment asks for NeuronCores in a way that has no meaning, or that do not exist.
+
+    Cause: NEURON_RT_NUM_CORES is not a number, NEURON_RT_VISIBLE_CORES not a range of consecutive
+        cores, or an instance of the target has fewer of them.
+    Fix: Give a number such as 4, or cores such as 0-3; the message has the number of cores.
+    Example: NEURON_RT_VISIBLE_CORES=0,7 JAX_PLATFORMS=neuron python -c "import jax; jax.devices()"
+    """
+
+    code = "GLIA701"
+    message = "{variable}={value}: {problem}"
+    help = "give {hint}"
+
+
+class SeveralProcesses(CompileError):
+    """A process is one of several that share the devices of a JAX program.
+
+    Cause: NEURON_PJRT_PROCESSES_NUM_DEVICES or jax.distributed describes more than one process; the
+        simulated devices of a process are its own.
+    Fix: Run one process, and ask for as many cores in it with NEURON_RT_NUM_CORES.
+    Example: NEURON_PJRT_PROCESSES_NUM_DEVICES=8,8 JAX_PLATFORMS=neuron python train.py
+    """
+
+    code = "GLIA702"
+    message = "{source} describes {count} processes; the simulated devices belong to one"
+    help = "run one process with NEURON_RT_NUM_CORES={devices}"
+
+
+class UnknownClientOption(CompileError):
+    """The PJRT client was created with an option that it does not have.
+
+    Cause: jax.distributed, or a framework's registration of the plugin, passes options.
+    Fix: Leave the option out; what the devices are comes from the environment.
+    Example: jax.config.update("jax_pjrt_client_create_options", "memory_fraction:0.5")
+    """
+
+    code = "GLIA703"
+    message = "the PJRT client has no option {option!r}"
+    help = "leave the option out; NEURON_RT_NUM_CORES and NEURON_CC_FLAGS say what is simulated"
+
+
+class UnknownElementType(CompileError):
+    """An array has an element type of PJRT that the plugin does not know.
+
+    Cause: The type is a token, or newer than the interface's version 0.90.
+    Fix: Convert the array to a type that jax.numpy has.
+    Example: a buffer of type 23 (TOKEN)
+    """
+
+    code = "GLIA704"
+    message = "arrays of PJRT's element type {number} have no type of NumPy"
+    help = "convert the array to a type of jax.numpy first"
+
+
+class UnknownHostLayout(CompileError):
+    """An array is asked for in a layout that is not a permutation of its dimensions.
+
+    Cause: The caller asks for tiles, or for byte strides.
+    Fix: Ask for a dense array, with jax.device_get or numpy.asarray.
+    Example: PJRT_Buffer_ToHostBuffer with a layout of byte strides
+    """
+
+    code = "GLIA705"
+    message = "an array is copied to the host densely, not as {layout}"
+    help = "ask for a dense array, with jax.device_get or numpy.asarray"
+
+
+class UnknownProgramFormat(CompileError):
+    """A program reached the plugin in a format that it does not read.
+
+    Cause: Frameworks give StableHLO ("mlir") or HLO ("hlo"); this is neither.
+    Fix: Use a release of the framework that gives one of them.
+    Example: PJRT_Client_Compile with the format "spirv"
+    """
+
+    code = "GLIA706"
+    message = "a program in the format {format!r} cannot be read"
+    help = "give StableHLO (format mlir) or HLO (format hlo)"
+
+
+class BadSerializedExecutable(CompileError):
+    """A serialized executable cannot be loaded.
+
+    Cause: It is damaged, or another version of glia wrote it.
+    Fix: Compile the function again; of a persistent cache, delete its directory.
+    Example: jax.experimental.serialize_executable.deserialize_and_load(damaged, ...)
+    """
+
+    code = "GLIA707"
+    message = "a serialized executable cannot be loaded: {reason}"
+    help = "compile the function again; of jax_compilation_cache_dir, delete the directory"
+
+
+class SeveralDevices(CompileError):
+    """A program computes on several devices together, which the plugin does not run yet.
+
+    Cause: Devices exchange data (psum, all_gather, ppermute ...), or a sharding divides one
+        computation among them.
+    Fix: Compile the function for one device; a pmap without collectives runs.
+    Example: jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jnp.ones((2, 3)))
+    """
+
+    code = "GLIA708"
+    message = "a program for {devices} devices needs {operation}, which does not run between them"
+    help = "run the function on one device, or without collectives under jax.pmap"
+
+
+class DeletedBuffer(CompileError):
+    """A program is given an array that was donated or deleted before.
+
+    Cause: An earlier call took the array as a donated argument, or its delete() was called.
+    Fix: Use what that call returned in its place, or do not donate the array.
+    Example: f = jax.jit(lambda x: x + 1, donate_argnums=0); f(x); f(x)
+    """
+
+    code = "GLIA709"
+    message = "argument {position} of {program} was donated or deleted before"
+    help = "use what the earlier call returned in its place, or do not donate it"

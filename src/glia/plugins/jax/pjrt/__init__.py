@@ -1,0 +1,1 @@
+"""The PJRT C interface, provided by Python functions."""

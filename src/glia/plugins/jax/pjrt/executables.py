@@ -1,0 +1,225 @@
+"""Executables: a compiled program on its devices, what is known of it, and running it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from glia.base.errors import CompileError, Unspecified
+from glia.neff.package import Neff
+from glia.plugins.jax.errors import DeletedBuffer
+from glia.plugins.jax.pjrt.api_table import ends, getter, implements, release_ended
+from glia.plugins.jax.pjrt.buffers import Buffer
+from glia.plugins.jax.pjrt.c_memory import (
+    CArray,
+    c_array,
+    c_bytes,
+    give_handle,
+    handles,
+    integers,
+    named_values,
+    object_of,
+    pointers,
+)
+from glia.plugins.jax.pjrt.devices import MEMORY_KIND, Client, Device
+from glia.plugins.jax.pjrt.element_types import array_layout
+from glia.plugins.jax.pjrt.events import READY
+from glia.plugins.jax.pjrt.interface import STRUCTURES
+from glia.runtime.model import Model, device_bytes, load
+
+DEVICE = "host"  # programs run as machine code of the host
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled program: its NEFF, and its module as frameworks read it.
+
+    `donated` are the arguments whose arrays end with a call.
+    """
+
+    name: str
+    neff: Neff
+    optimized: bytes = field(repr=False)
+    donated: tuple[int, ...]
+    fingerprint: str
+
+    @cached_property
+    def model(self) -> Model:
+        """The program on a simulated device."""
+        return load(self.neff, device=DEVICE)
+
+    @cached_property
+    def argument_bytes(self) -> int:
+        """Bytes of all arguments."""
+        return sum(each.tile.bytes for each in self.neff.inputs)
+
+    @cached_property
+    def output_bytes(self) -> int:
+        """Bytes of all results."""
+        return sum(each.tile.bytes for each in self.neff.outputs)
+
+    @cached_property
+    def donated_bytes(self) -> int:
+        """Bytes of the arguments whose arrays end with a call."""
+        return sum(self.neff.inputs[number].tile.bytes for number in self.donated)
+
+    @cached_property
+    def all_bytes(self) -> int:
+        """Bytes of device memory that the program occupies."""
+        return sum(device_bytes(each) for each in self.neff.programs)
+
+    @cached_property
+    def costs(self) -> dict[str, float]:
+        """What a framework asks of a program's costs; the time is the simulated one."""
+        found = {
+            "flops": float(self.neff.statistics.get("flops", 0)),
+            "bytes accessed": float(self.argument_bytes + self.output_bytes),
+        }
+        try:
+            found["optimal_seconds"] = self.model.profile().latency_us * 1e-6
+        except (CompileError, Unspecified) as untimed:
+            found["untimed"] = float(bool(untimed))
+        return found
+
+
+class Executable:
+    """A program on devices; `division` are the numbers of its replicas and partitions."""
+
+    is_deleted = False
+
+    def __init__(
+        self,
+        program: Program,
+        serialized_options: bytes,
+        assignment: tuple[int, ...],
+        division: tuple[int, int],
+    ) -> None:
+        self.program = program
+        self.serialized_options = serialized_options
+        self.assignment = assignment
+        self.division = division
+        self.num_replicas, self.num_partitions = division
+        self.name = c_bytes(program.name)
+        self.fingerprint = c_bytes(program.fingerprint)
+        self.optimized = c_bytes(program.optimized)
+        outputs = program.neff.outputs
+        layouts = [array_layout(each.dtype.numpy, each.shape) for each in outputs]
+        self.num_outputs = len(outputs)
+        self.element_types = c_array(ctypes.c_int, (each.number for each in layouts))
+        self.dimensions = c_array(ctypes.c_int64, (n for each in outputs for n in each.shape))
+        self.ranks = c_array(ctypes.c_size_t, (len(each.shape) for each in outputs))
+        self.memory_kinds = c_array(ctypes.c_void_p, [MEMORY_KIND.address] * len(outputs))
+        self.memory_kind_sizes = c_array(ctypes.c_size_t, [MEMORY_KIND.count] * len(outputs))
+        self.devices: list[Device] = []
+        self.device_handles = handles(())
+
+    def place(self, client: Client) -> int:
+        """Put the executable on its devices; its handle."""
+        self.devices = [client.devices[number] for number in self.assignment]
+        self.device_handles = handles(self.devices)
+        return give_handle(self)
+
+    @cached_property
+    def cost_properties(self) -> CArray:
+        """The program's costs as attributes."""
+        return named_values(self.program.costs)
+
+    def run(self, arguments: Sequence[Buffer], kept: Sequence[int], device: Device) -> list[Buffer]:
+        """The results of one device; donated arguments are deleted, except those in `kept`."""
+        arrays = [each.array for each in arguments]
+        if any(each is None for each in arrays):
+            position = next(n for n, each in enumerate(arrays) if each is None)
+            raise DeletedBuffer(position=position, program=self.program.name)
+        results: list[np.ndarray] = self.program.model(*arrays)
+        for number in self.program.donated:
+            if number not in kept:
+                arguments[number].delete()
+        return [Buffer(each, device) for each in results]
+
+
+@implements("LoadedExecutable_Execute")
+def _execute(call: Any) -> None:
+    release_ended()
+    executable = object_of(call.executable)
+    kept = _not_donated(call.options) if executable.program.donated else ()
+    count = call.num_devices
+    argument_lists = pointers(call.argument_lists, count) or [None] * count
+    output_lists = pointers(call.output_lists, count)
+    only = object_of(call.execute_device) if call.execute_device else None
+    for row, arguments in enumerate(argument_lists):
+        given = [object_of(each) for each in pointers(arguments, call.num_args)]
+        results = executable.run(given, kept, only or executable.devices[row])
+        outputs = pointers(output_lists[row], len(results))
+        for place, result in enumerate(results):
+            outputs[place] = result.handle
+    if call.device_complete_events:
+        pointers(call.device_complete_events, count)[:] = [READY] * count
+
+
+def _not_donated(options: int | None) -> tuple[int, ...]:
+    """The arguments that a call does not donate."""
+    if not options:
+        return ()
+    found = STRUCTURES["ExecuteOptions"].from_address(options)
+    return integers(found.non_donatable_input_indices, found.num_non_donatable_input_indices)
+
+
+@implements("LoadedExecutable_GetExecutable")
+def _get_executable(call: Any) -> None:
+    call.executable = give_handle(object_of(call.loaded_executable))
+
+
+@implements("LoadedExecutable_Delete")
+def _delete(call: Any) -> None:
+    object_of(call.executable).is_deleted = True
+
+
+@implements("Executable_OptimizedProgram")
+def _optimized_program(call: Any) -> None:
+    executable = object_of(call.executable)
+    program = STRUCTURES["Program"].from_address(call.program)
+    program.format, program.format_size = _WITH_CONFIG.address, _WITH_CONFIG.count
+    code = executable.optimized
+    if program.code:
+        ctypes.memmove(program.code, code.address, min(code.count, program.code_size))
+    program.code_size = code.count
+
+
+@implements("Executable_GetCompiledMemoryStats")
+def _memory_stats(call: Any) -> None:
+    program = object_of(call.executable).program
+    for name, _ in call._fields_[3:]:
+        setattr(call, name, 0)
+    call.argument_size_in_bytes = program.argument_bytes
+    call.output_size_in_bytes = program.output_bytes
+    call.alias_size_in_bytes = program.donated_bytes
+    beside = program.argument_bytes + program.output_bytes
+    call.temp_size_in_bytes = max(0, program.all_bytes - beside)
+    call.peak_memory_in_bytes = call.total_size_in_bytes = max(program.all_bytes, beside)
+
+
+_WITH_CONFIG = c_bytes("hlo_with_config")
+
+ends("LoadedExecutable_Destroy", "executable")
+ends("Executable_Destroy", "executable")
+getter("LoadedExecutable_IsDeleted", "executable", is_deleted="is_deleted")
+getter("LoadedExecutable_AddressableDevices", "executable", addressable_devices="device_handles")
+getter("LoadedExecutable_Fingerprint", "executable", executable_fingerprint="fingerprint")
+getter("Executable_Fingerprint", "executable", executable_fingerprint="fingerprint")
+getter("Executable_Name", "executable", executable_name="name")
+getter("Executable_NumReplicas", "executable", num_replicas="num_replicas")
+getter("Executable_NumPartitions", "executable", num_partitions="num_partitions")
+getter("Executable_NumOutputs", "executable", num_outputs="num_outputs")
+getter("Executable_SizeOfGeneratedCodeInBytes", "executable", size_in_bytes="program.all_bytes")
+getter("Executable_GetCostAnalysis", "executable", properties="cost_properties")
+getter("Executable_OutputElementTypes", "executable", output_types="element_types")
+getter("Executable_OutputDimensions", "executable", num_outputs="num_outputs",
+       dims="dimensions.address", dim_sizes="ranks.address")  # fmt: skip
+getter("Executable_OutputMemoryKinds", "executable", num_outputs="num_outputs",
+       memory_kinds="memory_kinds.address",
+       memory_kind_sizes="memory_kind_sizes.address")  # fmt: skip

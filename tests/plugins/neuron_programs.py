@@ -1,0 +1,246 @@
+"""Programs of JAX on the platform `neuron`, each a function; `answer` runs them in a process.
+
+Each returns what JSON can hold. The process is of its own as JAX takes its platforms from the
+environment, once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+ENTRY_POINTS = "[jax_plugins]\nneuron = glia.plugins.jax\n"
+
+
+class NeuronProcess:
+    """A process with JAX on `neuron`, discovered as an installed plugin is."""
+
+    def __init__(self, directory: Path, **environment: str) -> None:
+        """`directory` is given the metadata that an installation of glia has."""
+        metadata = directory / "glia_discovered-0.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "METADATA").write_text("Name: glia-discovered\nVersion: 0\n")
+        (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+        path = os.pathsep.join([str(directory), *filter(None, sys.path)])
+        command = [sys.executable, "-c", "from plugins.neuron_programs import answer; answer()"]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "JAX_PLATFORMS": "neuron,cpu", "PYTHONPATH": path, **environment},
+        )
+
+    def __call__(self, name: str) -> Any:
+        """What a function of this module returns there; RuntimeError with what it raised."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{name}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the process has ended: {self._process.wait()}")
+        found = json.loads(line)
+        if "raised" in found:
+            raise RuntimeError(found["raised"])
+        return found["returned"]
+
+    def close(self) -> int:
+        """End the process; its status."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        status = self._process.wait(120)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return status
+
+
+def answer() -> None:
+    """Run the functions named on stdin, and write what they return."""
+    for line in sys.stdin:
+        try:
+            found = {"returned": globals()[line.strip()]()}
+        except Exception as error:
+            found = {"raised": f"{type(error).__name__}: {error}"}
+        print(json.dumps(found), flush=True)
+
+
+def devices() -> Any:
+    import jax
+
+    return [str(each) for each in jax.devices()] + [jax.devices()[0].device_kind]
+
+
+def _x() -> Any:
+    import numpy as np
+
+    return np.arange(12, dtype=np.float32).reshape(3, 4) / 7
+
+
+def transformations() -> Any:
+    """Largest differences to JAX on the CPU of jit, grad, vmap and scan."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    def loss(w: Any, x: Any) -> Any:
+        return jnp.tanh(x @ w).sum()
+
+    def scanned(x: Any) -> Any:
+        return jax.lax.scan(lambda carry, row: (carry + row, carry * row), x[0], x)
+
+    functions = {
+        "jit": jax.jit(lambda x: jnp.exp(x) @ x.T),
+        "grad": jax.grad(lambda x: loss(x.T, x)),
+        "vmap": jax.vmap(lambda row: row / row.sum()),
+        "scan": scanned,
+        "bfloat16": lambda x: (jnp.asarray(x, jnp.bfloat16) * 2).astype(jnp.float32),
+        "random bits": lambda x: jax.random.bits(jax.random.key(3), (4,)).astype(jnp.float32),
+        "eager": lambda x: jnp.concatenate([x + 1, x * 2])[::2],
+    }
+    found = {}
+    for name, function in functions.items():
+        results = jax.tree.leaves(function(_x()))
+        with jax.default_device(jax.devices("cpu")[0]):
+            expected = jax.tree.leaves(function(_x()))
+        assert all(each.devices() == {jax.devices()[0]} for each in results)
+        pairs = zip(results, expected, strict=True)
+        found[name] = max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs)
+    return found
+
+
+def donation() -> Any:
+    """Whether a donated array is deleted, the result, and what a second use raises."""
+    import jax
+
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    given = jax.device_put(_x())
+    result = step(given)
+    try:
+        step(given)
+    except ValueError as error:
+        return given.is_deleted(), float(result.sum()), str(error)
+    return None
+
+
+def placement() -> Any:
+    """Where results are when arguments are on the last device, and what moves there."""
+    import jax
+
+    last = jax.devices()[-1]
+    moved = jax.device_put(jax.device_put(_x()), last)
+    result = jax.jit(lambda x: x * 2)(moved)
+    back = jax.device_put(result, jax.devices("cpu")[0])
+    return result.devices() == {last}, float(back.sum()), last.memory_stats()["bytes_in_use"] > 0
+
+
+def ahead_of_time() -> Any:
+    """Costs, memory, text and result of a compiled function, and of its serialized form."""
+    import jax
+    from jax.experimental import serialize_executable
+
+    compiled = jax.jit(lambda x: x @ x.T).lower(_x()).compile()
+    memory = compiled.memory_analysis()
+    device = [jax.devices()[0]]
+    serialized = serialize_executable.serialize(compiled)
+    again = serialize_executable.deserialize_and_load(*serialized, execution_devices=device)
+    return {
+        "flops": compiled.cost_analysis()["flops"],
+        "seconds": compiled.cost_analysis()["optimal_seconds"],
+        "memory": [memory.argument_size_in_bytes, memory.output_size_in_bytes],
+        "dot": "dot" in compiled.as_text(),
+        "same": bool((again(_x()) == compiled(_x())).all()),
+    }
+
+
+def wrong_option() -> Any:
+    import jax
+
+    return jax.jit(lambda x: x).lower(_x()).compile(compiler_options={"optlevl": 1})
+
+
+def unknown_call() -> Any:
+    """What a call that no compiler knows raises, and the line that makes it."""
+    import jax
+
+    def function(x: Any) -> Any:
+        return jax.ffi.ffi_call("unheard", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    try:
+        jax.jit(function)(_x())
+    except jax.errors.JaxRuntimeError as error:
+        return str(error), function.__code__.co_firstlineno + 1
+    return None
+
+
+def persistent_cache() -> Any:
+    """Files of JAX's cache on disk after a compilation."""
+    import jax
+
+    with tempfile.TemporaryDirectory() as directory:
+        jax.config.update("jax_compilation_cache_dir", directory)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        first = jax.jit(lambda x: x * 5 - 1)(_x())
+        files = len(list(Path(directory).iterdir()))
+        jax.clear_caches()
+        second = jax.jit(lambda x: x * 5 - 1)(_x())
+        after = len(list(Path(directory).iterdir()))
+        jax.config.update("jax_compilation_cache_dir", None)
+        return files, after, bool((first == second).all())
+
+
+def threads() -> Any:
+    """How many of many calls from several threads have the right result."""
+    import jax
+    import numpy as np
+
+    function = jax.jit(lambda x: x * 2 + 1)
+    right: list[int] = []
+
+    def work(number: int) -> None:
+        for step in range(20):
+            found = np.asarray(function(np.full((8,), number * 100 + step, np.float32)))
+            right.append(int((found == 2 * (number * 100 + step) + 1).all()))
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    return sum(right)
+
+
+def memory_returns() -> Any:
+    """Bytes in use before and after arrays live, also those that end while an error passes."""
+    import jax
+
+    device = jax.devices()[0]
+    before = device.memory_stats()["bytes_in_use"]
+    many = [jax.device_put(_x(), device) for _ in range(50)]
+    during = device.memory_stats()["bytes_in_use"]
+    del many
+
+    def fails() -> None:
+        kept = jax.device_put(_x(), device)
+        raise ValueError(kept.shape)
+
+    for _ in range(50):
+        with contextlib.suppress(ValueError):
+            fails()
+    return during - before, device.memory_stats()["bytes_in_use"] - before
+
+
+def callbacks() -> Any:
+    import jax
+
+    def function(x: Any) -> Any:
+        return jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    return str(jax.jit(function)(_x()))

@@ -1,0 +1,99 @@
+"""JAX itself on the platform `neuron`: discovered, and equal to JAX on the CPU."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from plugins.neuron_programs import ENTRY_POINTS, NeuronProcess
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def neuron(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NeuronProcess]:
+    """A process with four devices, which ends without complaint."""
+    process = NeuronProcess(tmp_path_factory.mktemp("installed"))
+    yield process
+    assert process.close() == 0
+
+
+def test_the_process_discovers_what_an_installation_declares() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    lines = [f"{name} = {value}" for name, value in declared["jax_plugins"].items()]
+    assert ENTRY_POINTS.splitlines() == ["[jax_plugins]", *lines]
+
+
+def test_devices_are_the_logical_cores_of_a_chip(neuron: NeuronProcess) -> None:
+    assert neuron("devices") == [*(f"NeuronCore {n} of trn2" for n in range(4)), "NC_v3"]
+
+
+def test_transformations_compute_what_the_cpu_computes(neuron: NeuronProcess) -> None:
+    found = neuron("transformations")
+    assert {name for name, far in found.items() if far > 1e-5} == set()
+
+
+def test_a_donated_array_is_deleted_and_refused(neuron: NeuronProcess) -> None:
+    is_deleted, total, text = neuron("donation")
+    assert is_deleted and total == pytest.approx(66 / 7 + 12)
+    assert "GLIA709" in text
+
+
+def test_a_program_runs_where_its_arguments_are(neuron: NeuronProcess) -> None:
+    is_there, total, counts = neuron("placement")
+    assert is_there and counts and total == pytest.approx(2 * 66 / 7)
+
+
+def test_compiled_functions_tell_costs_and_serialize(neuron: NeuronProcess) -> None:
+    found = neuron("ahead_of_time")
+    assert found["flops"] == 2 * 3 * 4 * 3
+    assert 0 < found["seconds"] < 1e-3
+    assert found["memory"] == [48, 36]
+    assert found["dot"] and found["same"]
+
+
+def test_compiler_options_are_those_of_compile(neuron: NeuronProcess) -> None:
+    with pytest.raises(RuntimeError, match=r"GLIA121.*did you mean optlevel"):
+        neuron("wrong_option")
+
+
+def test_an_error_has_its_code_and_the_line_of_the_user(neuron: NeuronProcess) -> None:
+    text, line = neuron("unknown_call")
+    assert "NCC_EVRF015" in text
+    assert f"neuron_programs.py:{line}" in text
+
+
+def test_jax_keeps_executables_on_disk(neuron: NeuronProcess) -> None:
+    files, after, is_same = neuron("persistent_cache")
+    assert files > 0 and after == files and is_same
+
+
+def test_threads_call_at_once(neuron: NeuronProcess) -> None:
+    assert neuron("threads") == 80
+
+
+def test_memory_returns_when_arrays_end(neuron: NeuronProcess) -> None:
+    during, after = neuron("memory_returns")
+    assert during >= 50 * 48
+    assert after <= 48
+
+
+def test_callbacks_to_the_host_are_refused(neuron: NeuronProcess) -> None:
+    with pytest.raises(RuntimeError, match="not supported on neuron"):
+        neuron("callbacks")
+
+
+def test_a_wrong_core_is_an_error_of_the_platform(tmp_path: Path) -> None:
+    process = NeuronProcess(tmp_path, NEURON_RT_VISIBLE_CORES="0,7")
+    with pytest.raises(RuntimeError, match="GLIA701"):
+        process("devices")
+    process.close()
+
+
+def test_without_a_request_jax_keeps_its_own_platform(tmp_path: Path) -> None:
+    process = NeuronProcess(tmp_path, JAX_PLATFORMS="")
+    assert process("devices") == ["cpu:0", "cpu"]
+    assert process.close() == 0

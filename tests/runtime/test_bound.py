@@ -15,7 +15,7 @@ from glia.base.errors import CompileError
 from glia.base.native import address_of
 from glia.neff.package import Neff
 from glia.runtime.borrowed import borrowed, from_dlpack, is_array
-from glia.runtime.errors import UnusableInput, WrongDType, WrongInputs, WrongShape
+from glia.runtime.errors import UnknownDevice, UnusableInput, WrongDType, WrongInputs, WrongShape
 from glia.runtime.model import DEVICES, Model
 from support import machine_programs
 from support.neff_programs import SHAPE, example_neff
@@ -52,8 +52,16 @@ def several(model: Model) -> list[np.ndarray]:
     return [random.standard_normal(b.shape, np.float32) for b in model.inputs]
 
 
-def test_the_default_device_is_the_host() -> None:
+def test_the_default_device_is_the_host_unless_the_environment_names_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert glia.load(example_neff()).device == "host"
+    monkeypatch.setenv("GLIA_DEVICE", "reference")
+    assert glia.load(example_neff()).device == "reference"
+    assert glia.load(example_neff(), device="host").device == "host"
+    monkeypatch.setenv("GLIA_DEVICE", "cuda")
+    with pytest.raises(UnknownDevice, match="'cuda'"):
+        glia.load(example_neff())
 
 
 @pytest.mark.parametrize("device", DEVICES)

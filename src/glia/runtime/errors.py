@@ -69,7 +69,8 @@ class UnusableInput(CompileError):
 class UnknownDevice(CompileError):
     """`glia.load` was asked for a device that does not exist.
 
-    Cause: The name is none of the simulated devices of this installation.
+    Cause: The name, or GLIA_DEVICE in the environment, is none of the simulated devices of this
+        installation.
     Fix: Leave `device` out, or name one of the devices in the message.
     Example: glia.load("model.neff", device="cuda")
     """

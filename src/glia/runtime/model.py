@@ -48,6 +48,7 @@ class OutOfBoundAccess(UserWarning):
 Arrays = Mapping[str, np.ndarray]
 Executor = Callable[[Sequence[Program], Arrays, Notifications], Arrays]
 
+VARIABLE = "GLIA_DEVICE"  # in the environment: the device where a call names none
 _PROFILER = "glia.profile.report:profile_programs"
 _BOUND = "glia.runtime.bound:BoundModel"
 _HOST_REPORT = "glia.sim.host.host_program:host_report"
@@ -237,14 +238,14 @@ def load(
 ) -> Model:
     """Load a NEFF file, a compiled `Neff` or a machine program onto a device.
 
-    The default device is the fastest.
+    The default device is GLIA_DEVICE in the environment, or else the fastest.
 
     Raises NeffError or a subclass when the file is not a valid NEFF of glia, UnknownDevice, and
     NotEnoughCores when the model is split over more cores than a chip of its target has.
     """
-    chosen = device or next(iter(DEVICES))
+    chosen = device or os.environ.get(VARIABLE) or next(iter(DEVICES))
     if chosen not in DEVICES:
-        raise UnknownDevice(device=device, known=", ".join(DEVICES))
+        raise UnknownDevice(device=chosen, known=", ".join(DEVICES))
     if isinstance(path_or_neff, Program):
         path_or_neff = Neff((path_or_neff,))
     neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(path_or_neff)

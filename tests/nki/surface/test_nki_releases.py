@@ -31,6 +31,7 @@ def outputs(found: Any) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("each", RELEASES, ids=[f"{r.symbol} {r.release}" for r in RELEASES])
 def test_a_call_of_a_release_gives_what_it_gave(each: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIA_DEVICE", "reference")
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", each.target)
     kernel: Any = nki.jit(each.kernel)
     simulated: Any = nki.simulate(each.kernel)

@@ -279,6 +279,8 @@ def _finish(
             "nests": nest_report(watch.tile, watch.emitted),
         },
         is_compressed=not options.fast_loading_neuron_binaries,
+        replicas=max(1, before.replicas),
+        partitions=max(1, before.partitions),
     )
 
 

@@ -30,6 +30,8 @@ class CompileOptions:
     f64: str = "refuse"  # refuse as-f32
     distribution_strategy: str = ""  # "" llm-training nemo fsdp
     logical_nc_config: int = 0
+    replicas: int = 0  # devices that run copies, each of `partitions`; 0: as the module says
+    partitions: int = 0
     optlevel: int = 2
     num_parallel_jobs: int = 8
     fast_context_switch: bool = False
@@ -70,6 +72,8 @@ class OptionArguments(TypedDict, total=False):
     f64: str
     distribution_strategy: str
     logical_nc_config: int
+    replicas: int
+    partitions: int
     num_parallel_jobs: int
     fast_context_switch: bool
     fast_loading_neuron_binaries: bool
@@ -197,6 +201,9 @@ def _check_types(options: CompileOptions) -> None:
         is_right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         if not is_right and each.name not in CHOICES:
             raise BadOption(option=each.name, value=value, known=known)
+    for name in ("replicas", "partitions"):
+        if getattr(options, name) < 0:
+            raise BadOption(option=name, value=getattr(options, name), known="1 or more, or 0")
     if options.num_parallel_jobs < 1:
         jobs = options.num_parallel_jobs
         raise BadOption(option="num_parallel_jobs", value=jobs, known="1 or more")

@@ -62,6 +62,13 @@ PIPELINE: tuple[Pass, ...] = (
         options=("product_limits", "implicit_integer_downcast", "target"),
     ),
     Pass(
+        "number_ranks",
+        f"{_GRAPH}passes.number_ranks:number_ranks",
+        makes="graph",
+        after={"check_product_limits": "what the product refuses is refused as written"},
+        options=("replicas", "partitions"),
+    ),
+    Pass(
         "canonicalize",
         f"{_GRAPH}passes.canonicalize:canonicalize",
         makes="graph",
@@ -123,6 +130,11 @@ PIPELINE: tuple[Pass, ...] = (
         "expand_collective",
         f"{_GRAPH}expand.collective:expand_collective",
         makes="graph",
+        after={
+            "number_ranks": "its groups are of ranks",
+            "downcast_integers": "which reductions of integers stay exact is known by then",
+        },
+        options=("native_int64",),
     ),
     Pass(
         "expand_random",

@@ -20,6 +20,7 @@ import functools
 import inspect
 import math
 import textwrap
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from types import ModuleType, SimpleNamespace
@@ -79,6 +80,7 @@ class Library:
         self.is_optimised = is_optimised
         self._engine: Any = None
         self._entries: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
     def bind(self, record: Records) -> Callable[[str], int]:
         """`call` bound to one record; valid until one of its arrays is replaced."""
@@ -105,11 +107,12 @@ class Library:
 
     def _entry(self, name: str) -> Any:
         if name not in self._entries:
-            if self._engine is None:
-                module = _ModuleWriter(self).write()
-                self._engine = _build(module, is_optimised=self.is_optimised)
-            address = self._engine.get_function_address(name)
-            self._entries[name] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+            with self._lock:  # a second engine would take the place, and the code, of the first
+                if self._engine is None:
+                    module = _ModuleWriter(self).write()
+                    self._engine = _build(module, is_optimised=self.is_optimised)
+                address = self._engine.get_function_address(name)
+                self._entries[name] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
         return self._entries[name]
 
 

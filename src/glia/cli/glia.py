@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from glia.cli.values import INPUT_SEED, INPUTS, SEED, TOLERANCE, naming_option
 from glia.frontend.errors import FrameworkMissing
 
 if TYPE_CHECKING:
+    from glia.runtime.model import Model
     from glia.sim.notifications import Notifications
 
 EXAMPLES = """\b
@@ -97,6 +99,12 @@ main.add_command(reduce)
     default=None,
     help="Execution backend, e.g. adversarial.  [default: the fastest available]",
 )
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Ranks that run the model together.  [default: as many as it is compiled for]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run(
     neff: str,
@@ -107,41 +115,42 @@ def run(
     atol: float,
     save_path: str,
     device: str | None,
+    ranks: int | None,
     as_json: bool,
 ) -> None:
     """Run F.neff on the simulated device and print dtype, shape and first values of each output.
 
     Inputs without --input get random values. With --check the exit status is 1 when an output is
     outside the tolerance. An index outside of its table is warned of on stderr and does not stop
-    the run; --json has them under "notifications".
+    the run; --json has them under "notifications". Tensors of a model for several ranks are those
+    of all ranks, NAME, or of one, NAME@RANK.
 
     \b
     Examples:
       glia run model.neff --input input0=x.npy --save outputs.npz
+      glia run sharded.neff --ranks 8 --input w=w.npy --input x@0=x0.npy
       glia run model.neff --input input0=x.npy --check expected.npz --rtol 0.01
       glia run model.neff --device adversarial
     """
-    import numpy as np
-
-    from glia.runtime.arrays import compare, random_array, read_references, save_arrays
+    from glia.runtime.arrays import compare, read_references, save_arrays
     from glia.runtime.model import OutOfBoundAccess, load
+    from glia.runtime.rank_names import named_by_rank
 
-    model = load(neff, device=device)
-    arrays = _read_inputs(inputs)
-    generator = np.random.default_rng(seed)
-    seeded = [binding for binding in model.inputs if binding.name not in arrays]
-    arrays |= {b.name: random_array(b.dtype, b.shape, generator) for b in seeded}
+    model = load(neff, device=device, ranks=ranks)
+    given, seeded = _given_by_rank(model, _read_inputs(inputs), seed)
+    outputs = named_by_rank([{b.name: b for b in model.outputs}] * model.ranks)
+    expected = tuple(replace(binding, name=name) for name, binding in outputs.items())
     with naming_option("--check"):
-        references = read_references(check, model.outputs) if check else {}
+        references = read_references(check, expected) if check else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OutOfBoundAccess)
-        results = model.run(arrays)
+        results = named_by_rank(model.run_ranks_by_name(given))
     if save_path:
         with writing(save_path):
             save_arrays(save_path, results)
     differences = compare(results, references, rtol, atol)
     report = {
-        "seeded_inputs": [binding.name for binding in seeded],
+        "seeded_inputs": seeded,
         "outputs": [_output_summary(name, array) for name, array in results.items()],
         "differences": [str(difference) for difference in differences],
         "checked": bool(check),
@@ -155,6 +164,25 @@ def run(
         raise CheckFailed(
             count=len(differences), total=len(results), path=check, first=differences[0]
         )
+
+
+def _given_by_rank(
+    model: Model, arrays: dict[str, Any], seed: int
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The inputs of each rank, and the names of those that are filled from the seed."""
+    import numpy as np
+
+    from glia.runtime.arrays import random_array
+    from glia.runtime.rank_names import by_rank
+
+    generator, seeded = np.random.default_rng(seed), {}
+    given = by_rank(arrays, model.inputs, model.ranks)
+    for each in given:
+        for binding in model.inputs:
+            if binding.name not in each:
+                each[binding.name] = random_array(binding.dtype, binding.shape, generator)
+                seeded[binding.name] = True
+    return given, list(seeded)
 
 
 def _notification_lines(notifications: Notifications) -> Iterator[str]:

@@ -166,6 +166,18 @@ def _choice(option: str) -> click.Choice[str]:
     help="What to do with 64-bit floats: refuse them, or compute in fp32.",
 )
 @click.option(
+    "--replicas",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Devices that run copies of the model, 0 for as many as it says.",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Devices that share each copy, 0 for as many as the model says.",
+)
+@click.option(
     "--distribution-strategy",
     "--distribution_strategy",
     "distribution_strategy",

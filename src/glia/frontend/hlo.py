@@ -108,6 +108,8 @@ def import_hlo(data: bytes) -> Graph:
         name=proto.name or imported.graph.name,
         result_names=_names(attributes, "output", len(imported.graph.results)),
         aliases=_aliases(proto, imported.parameter_types, imported.result),
+        replicas=max(0, proto.device_assignment.replica_count),
+        partitions=max(0, proto.device_assignment.computation_count),
     )
 
 

@@ -165,13 +165,18 @@ OPS["parameter"] = Parameter
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """A function: parameters in order, results in order; every node is reachable from a result."""
+    """A function: parameters in order, results in order; every node is reachable from a result.
+
+    It runs on `replicas` times `partitions` ranks; 0 stands for what is not said.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
     results: tuple[Node, ...]
     result_names: tuple[str, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()  # (result, parameter) pairs that share one buffer
+    replicas: int = 0
+    partitions: int = 0
 
     def __repr__(self) -> str:
         return f"<graph {self.name}>"

@@ -1,9 +1,9 @@
-"""Evaluation of one graph by several participants, which exchange values at its collectives."""
+"""Evaluation of one program by several ranks, which exchange values at its collectives."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,15 +41,27 @@ class ExchangeBarrier:
 
 @dataclass(frozen=True)
 class Participant:
-    """One replica or partition; alone unless `evaluate_participants` runs it."""
+    """One rank: a partition of a replica; alone unless `run_participants` runs it."""
 
     number: int = 0
-    is_partition: bool = True
+    partitions: int = 1
     barrier: ExchangeBarrier = field(default_factory=lambda: ExchangeBarrier(1))
 
     @property
     def count(self) -> int:
         return self.barrier.count
+
+    @property
+    def replicas(self) -> int:
+        return self.count // self.partitions
+
+    @property
+    def replica(self) -> int:
+        return self.number // self.partitions
+
+    @property
+    def partition(self) -> int:
+        return self.number % self.partitions
 
     def exchange(self, topic: object, value: Any) -> list[Any]:
         """The values of all participants by number."""
@@ -60,27 +72,38 @@ _CURRENT: ContextVar[Participant] = ContextVar("participant")
 
 
 def current() -> Participant:
-    """The participant that is evaluating; number 0 of 1 outside `evaluate_participants`."""
+    """The participant that is evaluating; number 0 of 1 outside `run_participants`."""
     return _CURRENT.get(None) or Participant()
 
 
 def evaluate_participants(
-    graph: Graph, inputs: Sequence[Sequence[Array]], *, are_partitions: bool = True
+    graph: Graph, inputs: Sequence[Sequence[Array]], *, partitions: int = 0
 ) -> list[list[Array]]:
-    """Each participant's results on its own inputs; collectives exchange between them.
+    """Each rank's results on its own inputs; collectives exchange between them.
 
-    `are_partitions` says whether participants number partitions or replicas. Raises what the first
-    failing participant raises, and TypeError when they reach different collectives.
+    `partitions` is how many each replica has: those that the graph says, or else all ranks are the
+    partitions of one. Raises what `run_participants` raises.
     """
-    barrier = ExchangeBarrier(len(inputs))
-    results: list[list[Array]] = [[] for _ in inputs]
+    partitions = partitions or graph.partitions or len(inputs)
+    calls = [lambda given=given: evaluate(graph, given) for given in inputs]
+    return run_participants(calls, partitions)
+
+
+def run_participants(calls: Sequence[Callable[[], Any]], partitions: int) -> list[Any]:
+    """What the evaluation of each rank returns.
+
+    Raises what the first failing participant raises, and TypeError when they reach different
+    collectives.
+    """
+    barrier = ExchangeBarrier(len(calls))
+    results: list[Any] = [None for _ in calls]
     failures: list[Exception] = []
 
     def run(number: int) -> None:
-        _CURRENT.set(Participant(number, are_partitions, barrier))
+        _CURRENT.set(Participant(number, partitions, barrier))
         try:
-            results[number] = evaluate(graph, inputs[number])
-            barrier.exchange(number, graph, None)
+            results[number] = calls[number]()
+            barrier.exchange(number, calls, None)
         except threading.BrokenBarrierError:
             return  # another participant failed and says why
         except Exception as error:
@@ -89,7 +112,7 @@ def evaluate_participants(
 
     threads = [
         threading.Thread(target=copy_context().run, args=(run, number))
-        for number in range(len(inputs))
+        for number in range(len(calls))
     ]
     for thread in threads:
         thread.start()

@@ -33,6 +33,7 @@ Array = np.ndarray[Any, Any]
 Value = TypeVar("Value")
 
 MOST_NESTING = 50
+_COUNTS = ("replicas", "partitions")
 
 
 def print_graph(graph: Graph, *, with_locations: bool = False) -> str:
@@ -152,7 +153,10 @@ class _Printer:
             for p in graph.parameters
         )
         aliases = f" aliases={self._value(graph.aliases, {}, '')}" if graph.aliases else ""
-        lines = [f"graph {json.dumps(graph.name)} ({inputs}){aliases} {{"]
+        counts = "".join(
+            f" {name}={getattr(graph, name)}" for name in _COUNTS if getattr(graph, name)
+        )
+        lines = [f"graph {json.dumps(graph.name)} ({inputs}){aliases}{counts} {{"]
         inner = indent + "  "
         operations = [node for node in graph.nodes if not isinstance(node, Parameter)]
         lines += [f"{inner}{self._node(node, names, inner)}" for node in operations]
@@ -215,11 +219,19 @@ class _Parser:
         aliases = self._value({}, depth) if self._keyword("aliases") else ()
         if not has_declared_type(aliases, tuple[tuple[int, int], ...]):
             scanner.fail("aliases are pairs of a result's and a parameter's number")
+        counts = [self._count(name) for name in _COUNTS]
         scanner.expect("{")
         while not scanner.accept("return"):
             self._node(values, depth)
         results, labels = self._results(values)
-        return Graph(name, tuple(parameters), results, labels, aliases)
+        return Graph(name, tuple(parameters), results, labels, aliases, *counts)
+
+    def _count(self, name: str) -> int:
+        """The number after `name=`, 0 where it does not stand here."""
+        count = self.scanner.integer() if self._keyword(name) else 0
+        if count < 0:
+            self.scanner.fail(f"{name} cannot be negative")
+        return count
 
     def _parameter(self, index: int, values: dict[str, Node]) -> Parameter:
         name = self._new_name(values)

@@ -9,6 +9,7 @@ QUEUE_OWNERS = {
     "reload": "gpsimd",
     "store": "scalar",
     "move": "gpsimd",
+    "exchange": "gpsimd",
 }  # one engine issues each queue, in order
 _QUEUE = "queue."
 

@@ -7,7 +7,7 @@ from typing import Any
 from glia.machine.ir import Binding, Program
 from glia.neff.errors import ForeignNeff
 from glia.neff.layout import Header, unpack_header
-from glia.neff.metadata import metrics
+from glia.neff.metadata import RANK_COUNTS, metrics
 from glia.neff.read import read_members, read_neff
 
 
@@ -25,11 +25,12 @@ def describe_neff(data: bytes | memoryview) -> dict[str, Any]:
         "members": {name: len(content) for name, content in members.items()},
     }
     try:
-        programs, options, statistics, is_compressed, _ = read_neff(view)
+        programs, options, statistics, is_compressed, _, *ranks = read_neff(view)
     except ForeignNeff:
         return described
     described["target"] = programs[0].target
     described["compressed"] = is_compressed
+    described["ranks"] = dict(zip(RANK_COUNTS, ranks, strict=True))
     described["options"] = dict(options)
     described["statistics"] = dict(statistics)
     described["inputs"] = [_tensor(binding) for binding in programs[0].inputs]

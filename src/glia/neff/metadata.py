@@ -18,6 +18,8 @@ from glia.machine.scratchpad import bytes_in_hbm, scratchpad
 
 REPORT = "debug_info/compilation.json"  # what the compiler decided; absent for kernels
 
+RANK_COUNTS = ("replicas", "partitions")  # in info.json, under "ranks"
+
 DEFERRED_BYTES = 64 << 10  # of a constant from which deferring its load saves more than it costs
 
 _ENGINE_FILES = {

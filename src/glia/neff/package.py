@@ -22,6 +22,8 @@ MAXIMUM_BYTES = 1 << 38  # more than the HBM of any chip
 class Neff:
     """A compiled model: one program for each physical core, and the options it was compiled with.
 
+    It runs on `replicas` times `partitions` ranks, each of which has these programs.
+
     `options` are the compiler options that produced it, `statistics` numbers about the source
     model ("flops": of its contractions) and `report` what the compiler decided (`explain_code`);
     all are written as JSON and must hold plain values.
@@ -32,13 +34,16 @@ class Neff:
     statistics: Mapping[str, float] = field(default_factory=dict)
     is_compressed: bool = True
     report: Mapping[str, Any] = field(default_factory=dict)
+    replicas: int = 1
+    partitions: int = 1
 
     def __repr__(self) -> str:
         given, made = (
             ", ".join(f"{b.name} {b.dtype}{list(b.shape)}" for b in bindings)
             for bindings in (self.inputs, self.outputs)
         )
-        return f"<neff {self.name} for {self.target}: {given} -> {made}>"
+        ranks = f" on {self.ranks} ranks" if self.ranks > 1 else ""
+        return f"<neff {self.name} for {self.target}{ranks}: {given} -> {made}>"
 
     def _repr_html_(self) -> str:
         """A summary for notebooks."""
@@ -50,6 +55,7 @@ class Neff:
         known = (
             ("target", self.target),
             ("cores", str(len(self.programs))),
+            *([("ranks", str(self.ranks))] if self.ranks > 1 else ()),
             ("instructions", f"{instructions:,}"),
         )
         rows = [
@@ -63,6 +69,11 @@ class Neff:
     def program(self) -> Program:
         """The first core's program; the only one unless the model is split over cores."""
         return self.programs[0]
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks run the model together: replicas before partitions."""
+        return self.replicas * self.partitions
 
     @property
     def name(self) -> str:
@@ -109,7 +120,12 @@ class Neff:
 
     def _pieces(self) -> list[bytes]:
         return neff_pieces(
-            self.programs, self.options, self.statistics, self.is_compressed, self.report
+            self.programs,
+            self.options,
+            self.statistics,
+            self.is_compressed,
+            self.report,
+            (self.replicas, self.partitions),
         )
 
 

@@ -22,18 +22,25 @@ from glia.neff.layout import (
     Header,
     unpack_header,
 )
-from glia.neff.metadata import REPORT, engine_file
+from glia.neff.metadata import RANK_COUNTS, REPORT, engine_file
 
 MAXIMUM_CORES = 64  # tpb_per_node has one byte for each of at most 64 nodes
+MAXIMUM_RANKS = 1 << 16
 MAXIMUM_JSON_BYTES = 64 << 20
 
 Contents = tuple[
-    tuple[Program, ...], Mapping[str, object], Mapping[str, float], bool, Mapping[str, Any]
+    tuple[Program, ...],
+    Mapping[str, object],
+    Mapping[str, float],
+    bool,
+    Mapping[str, Any],
+    int,
+    int,
 ]
 
 
 def read_neff(data: memoryview) -> Contents:
-    """(programs, options, statistics, is compressed, report) of a NEFF that glia wrote.
+    """The fields of the `Neff` that glia wrote, in order.
 
     Raises NotANeff, DamagedNeff, ForeignNeff, UnsupportedNeffVersion or IllegalProgram, and nothing
     else whatever the bytes are.
@@ -60,12 +67,26 @@ def _read_neff(data: memoryview) -> Contents:
     programs = tuple(_program(members, f"sg{core:02d}") for core in range(header.cores))
     if len({program.target for program in programs}) > 1:
         raise DamagedNeff(part="archive", reason="its cores have programs of different targets")
-    options = read_json(members, "info.json").get("options", {})
+    info = read_json(members, "info.json")
+    options = info.get("options", {})
     if not isinstance(options, dict):
         raise DamagedNeff(part="info.json", reason="options is not an object")
     is_compressed = bytes(data[HEADER_BYTES : HEADER_BYTES + 2]) == b"\x1f\x8b"
     report = read_json(members, REPORT) if REPORT in members else {}
-    return programs, options, _statistics(members), is_compressed, report
+    ranks = _ranks(info.get("ranks", {}))
+    return programs, options, _statistics(members), is_compressed, report, *ranks
+
+
+def _ranks(given: Any) -> tuple[int, int]:
+    """Replicas and partitions, 1 where they are not said."""
+    if not isinstance(given, dict):
+        raise DamagedNeff(part="info.json", reason="ranks is not an object")
+    replicas, partitions = (given.get(name, 1) for name in RANK_COUNTS)
+    if not all(type(count) is int and count > 0 for count in (replicas, partitions)):
+        raise DamagedNeff(part="info.json", reason="ranks are not counts of devices")
+    if replicas * partitions > MAXIMUM_RANKS:
+        raise DamagedNeff(part="info.json", reason=f"it is for {replicas} x {partitions} ranks")
+    return replicas, partitions
 
 
 def read_members(header: Header, data: memoryview) -> dict[str, memoryview]:

@@ -14,6 +14,7 @@ from glia.machine.ir import Program
 from glia.neff.archive import Member, pack_archive
 from glia.neff.layout import BUILD_PREFIX, Header
 from glia.neff.metadata import (
+    RANK_COUNTS,
     REPORT,
     deferred_constants,
     engine_file,
@@ -32,12 +33,13 @@ def neff_pieces(
     statistics: Mapping[str, float],
     is_compressed: bool,
     report: Mapping[str, object] | None = None,
+    ranks: tuple[int, int] = (1, 1),
 ) -> list[bytes]:
     """The bytes of a NEFF, in pieces: header, then archive. Equal arguments give equal bytes."""
     texts: list[Member] = [
         ("neff.json", _json(graph_view(programs))),
         ("kelf-0.json", _json({"graphs": [_folder(core) for core in range(len(programs))]})),
-        ("info.json", _json(_info(programs, options))),
+        ("info.json", _json(_info(programs, options, ranks))),
         ("hlo_stats.json", _json(dict(statistics))),
         ("metrics.json", _json(metrics(programs))),
         *([(REPORT, _json(dict(report)))] if report else ()),
@@ -83,12 +85,15 @@ def _header(programs: tuple[Program, ...], archive: list[bytes]) -> Header:
     )
 
 
-def _info(programs: tuple[Program, ...], options: Mapping[str, object]) -> dict[str, object]:
+def _info(
+    programs: tuple[Program, ...], options: Mapping[str, object], ranks: tuple[int, int]
+) -> dict[str, object]:
     return {
         "tool_version": f"{BUILD_PREFIX}{__version__}",
         "TPBCount": len(programs),
         "target": programs[0].target,
         "options": dict(options),
+        "ranks": dict(zip(RANK_COUNTS, ranks, strict=True)),
     }
 
 

@@ -141,6 +141,21 @@ class NotEnoughCores(CompileError):
     help = "compile for fewer cores, or for a target with more cores on a chip"
 
 
+class WrongRanks(CompileError):
+    """A model is loaded or run with another number of ranks than it was compiled for.
+
+    Cause: A program of several ranks names them in its collectives, so that it fits one number.
+    Fix: Give that number to `glia.load`, `run_ranks` and `glia run --ranks`, or compile the model
+        for another with `--replicas` and `--partitions`.
+    Example: glia.load of a NEFF for 8 ranks with ranks=4
+    """
+
+    status: ClassVar[Status] = Status.NRT_INVALID
+    code = "GLIA528"
+    message = "NRT_INVALID(2): the model is for {needed} ranks, not {given}"
+    help = "{cure}"
+
+
 class BadArrayFile(CompileError):
     """A .npy or .npz file cannot be read.
 

@@ -29,6 +29,7 @@ from glia.runtime.errors import (
     UnusableInput,
     WrongDType,
     WrongInputs,
+    WrongRanks,
     WrongShape,
 )
 from glia.sim.assumptions import not_modelled
@@ -47,6 +48,7 @@ class OutOfBoundAccess(UserWarning):
 
 Arrays = Mapping[str, np.ndarray]
 Executor = Callable[[Sequence[Program], Arrays, Notifications], Arrays]
+RankExecutor = Callable[[Sequence[Program], Sequence[Arrays], Notifications], Sequence[Arrays]]
 
 VARIABLE = "GLIA_DEVICE"  # in the environment: the device where a call names none
 _PROFILER = "glia.profile.report:profile_programs"
@@ -59,6 +61,11 @@ DEVICES = {
     "host": "glia.sim.host.host_program:run_on_host",
     "reference": "glia.sim.order.concurrent:run_programs",
     "adversarial": "glia.sim.order.concurrent:run_strictly",
+}
+RANK_DEVICES = {
+    "reference": "glia.sim.ranks.rank_threads:run_ranks",
+    "adversarial": "glia.sim.ranks.rank_threads:run_ranks_strictly",
+    "host": "glia.sim.host.host_program:run_ranks_on_host",
 }
 
 
@@ -93,6 +100,11 @@ class Model:
     def outputs(self) -> tuple[Binding, ...]:
         """Name, shape and dtype of every output, in order."""
         return self.neff.outputs
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks run the model together."""
+        return self.neff.ranks
 
     @property
     def not_modelled(self) -> tuple[str, ...]:
@@ -133,17 +145,45 @@ class Model:
         Arrays of NumPy, JAX, PyTorch and others are read where they lie if they are row-major on
         the host; the outputs are new NumPy arrays. An index outside its table does not stop the
         run: it is in `notifications`, and an OutOfBoundAccess warns of it. Raises WrongInputs,
-        WrongShape, WrongDType, UnusableInput or DeviceMemoryExhausted.
+        WrongShape, WrongDType, WrongRanks, UnusableInput or DeviceMemoryExhausted.
         """
         results = self.run(self._by_name(arrays))
         return list(results.values())
 
     def run(self, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Run on arrays by input name; the outputs by name. Errors and warnings as for a call."""
+        self._require_one_rank("run_ranks with the arrays of each rank")
         checked = self._check(arrays)
         with self.running() as notifications:
             results = self.execute(checked, notifications)
         return {binding.name: results[binding.name] for binding in self.outputs}
+
+    def run_ranks(self, ranks: Sequence[Sequence[Any]]) -> list[list[np.ndarray]]:
+        """Run all ranks together, each on arrays in the order of `inputs`; the outputs of each.
+
+        Ranks come in order: the partitions of the first replica, those of the second, and so on.
+        Raises what a call raises, and RanksDisagree or RankMissing where ranks do not meet.
+        """
+        found = self.run_ranks_by_name([self._by_name(arrays) for arrays in ranks])
+        return [[results[binding.name] for binding in self.outputs] for results in found]
+
+    def run_ranks_by_name(self, ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, np.ndarray]]:
+        """Run all ranks on arrays by input name; the outputs of each by name."""
+        if len(ranks) != self.ranks:
+            cure = f"give the arrays of {self.ranks} ranks, replicas before partitions"
+            raise WrongRanks(needed=self.ranks, given=len(ranks), cure=cure)
+        if self.ranks == 1:
+            return [self.run(ranks[0])]
+        checked = [self._check(arrays) for arrays in ranks]
+        executor: RankExecutor = import_object(RANK_DEVICES[self.device])
+        with self.running() as notifications:
+            found = executor(self.neff.programs, checked, notifications)
+        return [{b.name: results[b.name] for b in self.outputs} for results in found]
+
+    def _require_one_rank(self, instead: str) -> None:
+        """Raise WrongRanks for a model of several ranks; `instead` is what to call."""
+        if self.ranks != 1:
+            raise WrongRanks(needed=self.ranks, given=1, cure=f"call {instead}")
 
     def bind(self, *, donated: Collection[str] = (), reuses_outputs: bool = False) -> BoundModel:
         """A callable for many calls, with a few microseconds beside the run itself.
@@ -152,6 +192,7 @@ class Model:
         the output. With `reuses_outputs`, outputs are the same arrays in every call. Raises
         WrongInputs for a donated input that is not among `aliases`.
         """
+        self._require_one_rank("run_ranks, which needs no binding")
         bound: type[BoundModel] = import_object(_BOUND)
         return bound(self, donated, reuses_outputs=reuses_outputs)
 
@@ -234,14 +275,19 @@ def warn_of(notifications: Notifications) -> None:
 
 
 def load(
-    path_or_neff: str | os.PathLike[str] | Neff | Program, *, device: str | None = None
+    path_or_neff: str | os.PathLike[str] | Neff | Program,
+    *,
+    device: str | None = None,
+    ranks: int | None = None,
 ) -> Model:
     """Load a NEFF file, a compiled `Neff` or a machine program onto a device.
 
-    The default device is GLIA_DEVICE in the environment, or else the fastest.
+    The default device is GLIA_DEVICE in the environment, or else the fastest. With `ranks`, the
+    model must be for so many.
 
-    Raises NeffError or a subclass when the file is not a valid NEFF of glia, UnknownDevice, and
-    NotEnoughCores when the model is split over more cores than a chip of its target has.
+    Raises NeffError or a subclass when the file is not a valid NEFF of glia, UnknownDevice,
+    WrongRanks, and NotEnoughCores when the model is split over more cores than a chip of its target
+    has.
     """
     chosen = device or os.environ.get(VARIABLE) or next(iter(DEVICES))
     if chosen not in DEVICES:
@@ -249,6 +295,9 @@ def load(
     if isinstance(path_or_neff, Program):
         path_or_neff = Neff((path_or_neff,))
     neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(path_or_neff)
+    if ranks is not None and ranks != neff.ranks:
+        cure = f"load it with ranks={neff.ranks}, or compile it for {ranks}"
+        raise WrongRanks(needed=neff.ranks, given=ranks, cure=cure)
     cores = get_target(neff.target).cores_per_chip
     if len(neff.programs) > cores:
         raise NotEnoughCores(needed=len(neff.programs), target=neff.target, has=cores)

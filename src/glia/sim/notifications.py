@@ -85,6 +85,11 @@ class Notifications(Sequence[Notification]):
         if len(self._kept) < MAX_KEPT:
             self._kept.append(_notification(instr, index, check, rank))
 
+    def extend(self, others: Notifications) -> None:
+        """Take what others were given, as if it came now."""
+        self.total += others.total
+        self._kept += others[: MAX_KEPT - len(self._kept)]
+
     def by_source(self) -> list[tuple[Notification, int]]:
         """The first notification of each kind and source line that were kept, and their number."""
         found: dict[tuple[str, Loc], list[Notification]] = {}

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from glia.base.affine import Affine
-from glia.base.dtype import TF32, DType, integer_limits
+from glia.base.dtype import TF32, DType, from_numpy, integer_limits
 from glia.base.errors import InternalError, Unspecified
-from glia.graph import ops, scalar
+from glia.graph import ops, participants, scalar
 from glia.graph.ir import Parameter, TensorType
 from glia.graph.ops.scalar_regions import MONOIDS, identity, run_scan
 from glia.isa.numerics import narrow, widen
@@ -27,6 +27,7 @@ from glia.tile.ir import (
     Buffer,
     Call,
     Dynamic,
+    Exchange,
     Expr,
     Index,
     Literal,
@@ -116,8 +117,44 @@ def run_block(body: tuple[Statement, ...], memory: Memory, run_call: RunCall = r
             found = run_call(statement, [memory[name] for name in statement.inputs])
             for name, array in zip(statement.outputs, found, strict=True):
                 memory[name][...] = array
+        elif isinstance(statement, Exchange):
+            _run_exchange(statement, memory)
         else:
             run_block(_select_arm(statement, memory), memory, run_call)
+
+
+def _run_exchange(exchange: Exchange, memory: Memory) -> None:
+    """Meet the other ranks of the evaluation (`participants`); without any there is only rank 0."""
+    me = participants.current()
+    if exchange.kind == "rank-id":
+        memory[exchange.outputs[0]][...] = me.number
+        return
+    given = [memory[name].copy() for name in exchange.inputs]
+    everyone = me.exchange(exchange, given)
+    group = next((each for each in exchange.groups if me.number in each), (me.number,))
+    if exchange.kind == "collective-permute":
+        group = next((each for each in exchange.groups if each[1] == me.number), ())
+    for index, name in enumerate(exchange.outputs):
+        parts = [everyone[rank][index] for rank in group]
+        if parts:
+            received = _received(exchange, parts, group.index(me.number))
+            memory[name][...] = received.reshape(memory[name].shape)
+
+
+def _received(exchange: Exchange, parts: list[Array], place: int) -> Array:
+    """What the rank at a place of its group gets of what its members give, in order."""
+    if exchange.kind == "collective-permute":
+        return parts[0]
+    flat = [part.reshape(-1) for part in parts]
+    if exchange.kind == "all-gather":
+        return np.concatenate(flat)
+    if exchange.kind == "all-to-all":
+        return np.concatenate([np.split(part, len(parts))[place] for part in flat])
+    total = widen(flat[0])
+    for part in flat[1:]:
+        total = MONOIDS[exchange.function](total, widen(part))
+    total = narrow(total, from_numpy(parts[0].dtype))
+    return total if exchange.kind == "all-reduce" else np.split(total, len(parts))[place]
 
 
 def _select_arm(branch: Branch, memory: Memory) -> tuple[Statement, ...]:

@@ -232,7 +232,30 @@ class Call:
     kernel: object = field(default=None, compare=False, repr=False)
 
 
-Statement = Nest | While | Branch | Call
+@dataclass(frozen=True)
+class Exchange:
+    """Exchange the buffers `inputs` with other ranks: all of `outputs` is what this rank gets.
+
+    `kind` is one of `EXCHANGES`, along the first dimension where that matters; `groups` are of
+    ranks, or pairs of a source and a target, whose rank alone gets what it has. `function` combines
+    in reductions.
+    """
+
+    name: str
+    kind: str
+    function: str  # "" | add | maximum | minimum
+    groups: tuple[tuple[int, ...], ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    loc: Loc = UNKNOWN
+
+
+EXCHANGES = (
+    "all-gather", "all-reduce", "all-to-all", "collective-permute", "rank-id", "reduce-scatter",
+)  # fmt: skip
+
+WholeBuffers = Call | Exchange  # statements that read and write whole buffers in HBM
+Statement = Nest | While | Branch | WholeBuffers
 
 
 @dataclass(frozen=True)
@@ -406,7 +429,7 @@ def calls(body: tuple[Statement, ...]) -> Iterator[Call]:
 
 
 def control_buffers(body: tuple[Statement, ...]) -> set[str]:
-    """The buffers that statements other than nests access: operands of calls, conditions."""
+    """The buffers that statements other than nests access: whole ones, conditions."""
     found: set[str] = set()
     for statement in body:
         if isinstance(statement, While):
@@ -416,12 +439,12 @@ def control_buffers(body: tuple[Statement, ...]) -> set[str]:
             found.add(statement.selector)
             for arm in statement.arms:
                 found |= control_buffers(arm)
-        elif isinstance(statement, Call):
+        elif isinstance(statement, WholeBuffers):
             found |= {*statement.inputs, *statement.outputs}
     return found
 
 
-def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | Call]:
+def _leaves(body: tuple[Statement, ...]) -> Iterator[Nest | WholeBuffers]:
     for statement in body:
         if isinstance(statement, While):
             yield from _leaves((*statement.condition, *statement.body))
@@ -438,7 +461,7 @@ def accessed_buffers(statement: Statement) -> set[str]:
         offsets = (loads(offset.load) for offset in statement.target.dynamic)
         read = itertools.chain(loads(statement.body), loads(statement.finish), *offsets)
         return {statement.target.buffer, *(load.buffer for load in read)}
-    if isinstance(statement, Call):
+    if isinstance(statement, WholeBuffers):
         return {*statement.inputs, *statement.outputs}
     if isinstance(statement, While):
         inner, found = (*statement.condition, *statement.body), {statement.predicate}

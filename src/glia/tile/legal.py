@@ -11,12 +11,13 @@ from glia.graph.ops.scalar_regions import MONOIDS
 from glia.graph.scalar import FUNCTIONS
 from glia.tile.group_legal import why_illegal
 from glia.tile.ir import (
+    EXCHANGES,
     SCANS,
     Accumulator,
     Apply,
     Buffer,
-    Call,
     Dynamic,
+    Exchange,
     Expr,
     Guard,
     Index,
@@ -27,6 +28,7 @@ from glia.tile.ir import (
     Statement,
     Store,
     While,
+    WholeBuffers,
 )
 from glia.tile.text import print_nest
 
@@ -90,13 +92,15 @@ def _verify_block(program: Program, body: Sequence[Statement], written: set[str]
             is_pred = predicate.dtype is PRED and predicate.elements == 1
             _require(is_pred, f"{statement.name}: {predicate.name} is not a pred scalar")
             _verify_block(program, statement.body, set(written))
-        elif isinstance(statement, Call):
+        elif isinstance(statement, WholeBuffers):
             unwritten = set(statement.inputs) - written
             _require(not unwritten, f"{statement.name}: {sorted(unwritten)} are not written")
             for name in statement.outputs:
                 role = program.buffers[name].role
                 _require(role in ("output", "temporary"), f"{statement.name}: {name} is read-only")
             written.update(statement.outputs)
+            if isinstance(statement, Exchange):
+                _verify_exchange(program, statement)
         else:
             _require(statement.selector in written, f"{statement.name}: selector is not written")
             after = []
@@ -104,6 +108,22 @@ def _verify_block(program: Program, body: Sequence[Statement], written: set[str]
                 after.append(set(written))
                 _verify_block(program, arm, after[-1])
             written |= set.intersection(*after)
+
+
+def _verify_exchange(program: Program, exchange: Exchange) -> None:
+    """As many elements go out as come in, in equal groups; those of a gather times the group."""
+    _require(exchange.kind in EXCHANGES, f"{exchange.name}: no exchange is a {exchange.kind}")
+    if exchange.kind == "rank-id":
+        return
+    sizes = {len(group) for group in exchange.groups}
+    _require(len(sizes) == 1, f"{exchange.name}: groups of {sorted(sizes)}")
+    count = sizes.pop()
+    factors = {"all-gather": (count, 1), "reduce-scatter": (1, count)}
+    more, less = factors.get(exchange.kind, (1, 1))
+    for given, made in zip(exchange.inputs, exchange.outputs, strict=True):
+        source, target = program.buffers[given], program.buffers[made]
+        fits = source.dtype is target.dtype and source.elements * more == target.elements * less
+        _require(fits, f"{exchange.name}: {source} cannot give {target}")
 
 
 def _verify_nest(program: Program, nest: Nest, written: set[str]) -> None:

@@ -25,6 +25,7 @@ from glia.tile.ir import (
     Statement,
     Store,
     While,
+    WholeBuffers,
 )
 
 T = TypeVar("T")
@@ -195,7 +196,7 @@ def rename_buffer(statement: Statement, old: str, new: str) -> Statement:
             finish=statement.finish and map_leaves(statement.finish, leaf),
             target=replace(target, buffer=_renamed(target.buffer, old, new), dynamic=offsets),
         )
-    if isinstance(statement, Call):
+    if isinstance(statement, WholeBuffers):
         inputs = tuple(_renamed(name, old, new) for name in statement.inputs)
         outputs = tuple(_renamed(name, old, new) for name in statement.outputs)
         return replace(statement, inputs=inputs, outputs=outputs)
@@ -237,18 +238,18 @@ def map_calls(program: Program, change: Callable[[Call], Call]) -> Program:
     return _map(program, lambda each: change(each) if isinstance(each, Call) else each)
 
 
-def _map(program: Program, change: Callable[[Nest | Call], Nest | Call]) -> Program:
-    """The program with every nest and call changed in place."""
+def _map(program: Program, change: Callable[[Nest | WholeBuffers], Nest | WholeBuffers]) -> Program:
+    """The program with every nest and statement over whole buffers changed in place."""
     return replace(program, body=with_replacements(program.body, lambda each: (change(each),)))
 
 
 def with_replacements(
-    body: Sequence[Statement], change: Callable[[Nest | Call], Iterable[Statement]]
+    body: Sequence[Statement], change: Callable[[Nest | WholeBuffers], Iterable[Statement]]
 ) -> tuple[Statement, ...]:
-    """The statements with others in place of every nest and call."""
+    """The statements with others in place of every one that holds none."""
     found: list[Statement] = []
     for each in body:
-        if isinstance(each, Nest | Call):
+        if isinstance(each, Nest | WholeBuffers):
             found += change(each)
         elif isinstance(each, While):
             condition, inner = (with_replacements(b, change) for b in (each.condition, each.body))

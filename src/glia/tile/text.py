@@ -27,6 +27,9 @@ the first statement:
   }
 ```
 
+An exchange with other ranks stands as
+`exchange exchange.0 "all-reduce" "add" (x) (t.0) groups [[0 1] [2 3]]`.
+
 Arrays of constants are not printed; `parse_program` takes them as a table.
 """
 
@@ -51,6 +54,7 @@ from glia.tile.ir import (
     Buffer,
     Call,
     Dynamic,
+    Exchange,
     Expr,
     Group,
     Guard,
@@ -181,6 +185,8 @@ def _block(
             yield f"{indent}}}"
         elif isinstance(statement, Call):
             yield indent + _call(statement, with_locations)
+        elif isinstance(statement, Exchange):
+            yield indent + _exchange(statement, with_locations)
         else:
             yield f"{indent}branch {statement.name} {statement.selector}"
             for arm in statement.arms:
@@ -193,6 +199,14 @@ def _call(call: Call, with_locations: bool) -> str:
     inputs, outputs = (" ".join(names) for names in (call.inputs, call.outputs))
     text = f"call {call.name} {json.dumps(call.target)} {json.dumps(call.config)}"
     return f"{text} ({inputs}) ({outputs})" + _location(call.loc, with_locations)
+
+
+def _exchange(exchange: Exchange, with_locations: bool) -> str:
+    inputs, outputs = (" ".join(names) for names in (exchange.inputs, exchange.outputs))
+    groups = " ".join(f"[{' '.join(map(str, group))}]" for group in exchange.groups)
+    text = f'exchange {exchange.name} {json.dumps(exchange.kind)} "{exchange.function}"'
+    location = _location(exchange.loc, with_locations)
+    return f"{text} ({inputs}) ({outputs}) groups [{groups}]{location}"
 
 
 def _location(loc: Loc, with_locations: bool) -> str:
@@ -407,6 +421,8 @@ class _Parser:
                 found.append(Branch(name, selector, tuple(arms)))
             elif scan.accept("call"):
                 found.append(self.call())
+            elif scan.accept("exchange"):
+                found.append(self.exchange())
             else:
                 scan.fail("expected a statement")
         return tuple(found)
@@ -442,6 +458,20 @@ class _Parser:
         name, target, config = self.name(), self.string(), self.string()
         inputs, outputs = self.buffer_names(), self.buffer_names()
         return Call(name, target, config, inputs, outputs, self.location())
+
+    def exchange(self) -> Exchange:
+        name, kind, function = self.name(), self.string(), self.string()
+        inputs, outputs = self.buffer_names(), self.buffer_names()
+        scan, groups = self.scanner, []
+        scan.expect("groups")
+        scan.expect("[")
+        while not scan.accept("]"):
+            scan.expect("[")
+            ranks = []
+            while not scan.accept("]"):
+                ranks.append(scan.integer())
+            groups.append(tuple(ranks))
+        return Exchange(name, kind, function, tuple(groups), inputs, outputs, self.location())
 
     def buffer_names(self) -> tuple[str, ...]:
         """Buffers in parentheses."""

@@ -17,6 +17,7 @@ from glia.graph.ir import OPS, Graph, Parameter, TensorType, TupleType
 from glia.graph.legal import verify
 from glia.graph.ops import scalar_regions
 from glia.graph.participants import evaluate_participants
+from glia.graph.rank_groups import groups_of_ranks
 from glia.graph.text import constant_table, describe, parse_graph, print_graph
 from support.graph_cases import ADD, CALL, CASES, Case, f32, scalar
 
@@ -326,15 +327,30 @@ def test_tuples_exchange_member_by_member():
     assert [[int(value) for value in values] for values in found] == [[0, 10], [1, 11]]
 
 
-@pytest.mark.parametrize("are_partitions", [True, False])
-def test_participants_know_their_numbers(are_partitions):
-    kinds = ("partition-id", "replica-id")
+def test_participants_know_their_numbers():
+    kinds = ("replica-id", "partition-id", "rank-id")
     ids = [ops.Collective((), kind, TensorType(U32), -1, (), (), ()) for kind in kinds]
     graph = Graph("ids", (), tuple(ids))
-    found = evaluate_participants(graph, [[], [], []], are_partitions=are_partitions)
-    numbers = [int(results[not are_partitions]) for results in found]
-    assert numbers == [0, 1, 2]
-    assert all(int(results[are_partitions]) == 0 for results in found)
+    found = evaluate_participants(graph, [[]] * 6, partitions=3)
+    numbers = [[int(value) for value in results] for results in found]
+    assert numbers == [[rank // 3, rank % 3, rank] for rank in range(6)]
+
+
+# What the examples of StableHLO's specification give for two replicas of two partitions
+NUMBERED = {
+    "ranks": [[0, 1, 2, 3]],
+    "replicas": [[0, 2], [1, 3]],
+    "partitions": [[0, 1], [2, 3]],
+    "replicas with partitions": [[0, 2, 1, 3]],
+}
+
+
+@pytest.mark.parametrize("numbers", NUMBERED)
+def test_groups_count_what_they_say(numbers):
+    members = 4 if numbers == "ranks" else 2
+    groups = groups_of_ranks((tuple(range(members)),), numbers, 2, 2)
+    assert [list(group) for group in groups] == NUMBERED[numbers]
+    assert groups_of_ranks((), numbers, 2, 2) == groups
 
 
 def test_participants_that_part_ways_are_an_error():

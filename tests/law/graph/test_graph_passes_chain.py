@@ -41,10 +41,10 @@ from support.graph_cases import CASES, Case
 from support.graph_passes_kit import NARROW, PLAIN, assert_same, graph_of, run, run_passes
 
 ORDER = (
-    "check_dtypes", "canonicalize", "simplify", "propagate_constants", "cast_dtypes",
-    "expand_collective", "expand_random", "expand_fft", "expand_linear_algebra", "expand_complex",
-    "expand_select_and_scatter", "narrow_by_range", "expand_int64", "narrow_integers",
-    "expand_reduce_window",
+    "number_ranks", "check_dtypes", "canonicalize", "simplify", "propagate_constants",
+    "cast_dtypes", "expand_collective", "expand_random", "expand_fft", "expand_linear_algebra",
+    "expand_complex", "expand_select_and_scatter", "narrow_by_range", "expand_int64",
+    "narrow_integers", "expand_reduce_window",
     "expand_scatter", "expand_sort", "expand_reduce", "expand_bitcast", "widen_nibbles",
     "simplify", "propagate_constants", "eliminate_common_subexpressions",
     "swap_contraction_operands", "eliminate_dead_code", "simplify",

@@ -1,4 +1,7 @@
-"""HLO operations between replicas and partitions."""
+"""HLO operations between replicas and partitions.
+
+What the members of groups count follows from whether there is a channel: without one, replicas.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ MOST_DEVICES = 2**20
 Groups = tuple[tuple[int, ...], ...]
 
 _WITH_BODY = frozenset({"all-reduce", "reduce-scatter"})
+_OF_REPLICAS = frozenset({"all-gather", "all-reduce", "reduce-scatter"})  # with a channel as well
 _ALONG_DIMENSION = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 
 
@@ -40,17 +44,27 @@ def _collective_start(kind: str) -> Importer:
 
 
 def _import(site: Site, kind: str, result: Type) -> Value:
-    args = site.tensors(0 if kind in ("partition-id", "replica-id") else None)
+    args = site.tensors(0 if kind in ops.ID_KINDS else None)
     body: tuple[Graph, ...] = (site.region(),) if kind in _WITH_BODY else ()
     dimensions = tuple(site.proto.dimensions)
     if kind in _ALONG_DIMENSION and len(dimensions) > 1:
         raise site.malformed(f"{kind} along {len(dimensions)} dimensions")
     dimension = dimensions[0] if kind in _ALONG_DIMENSION and dimensions else -1
     pairs = tuple((p.source, p.target) for p in site.proto.source_target_pairs)
+    groups, numbers = _replica_groups(site), _numbers(site, kind)
     results = site.results(
-        ops.Collective, args, kind, result, dimension, _replica_groups(site), pairs, body
+        ops.Collective, args, kind, result, dimension, groups, pairs, body, numbers
     )
     return results[0] if isinstance(result, TensorType) else results
+
+
+def _numbers(site: Site, kind: str) -> str:
+    """What the members of groups and pairs count."""
+    if site.proto.channel_id <= 0:
+        return "replicas"
+    if kind not in _OF_REPLICAS:
+        return "partitions"
+    return "ranks" if site.proto.use_global_device_ids else "replicas with partitions"
 
 
 def _replica_groups(site: Site) -> Groups:
@@ -119,7 +133,7 @@ def _collective_done(site: Site) -> Value:
 
 
 COLLECTIVE: dict[str, Importer] = {
-    **{kind: _collective(kind) for kind in ops.COLLECTIVE_KINDS},
+    **{kind: _collective(kind) for kind in ops.COLLECTIVE_KINDS if kind != "rank-id"},
     **{
         f"{kind}-start": _collective_start(kind)
         for kind in ("all-gather", "all-reduce", "collective-permute")

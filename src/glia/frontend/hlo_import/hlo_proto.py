@@ -81,9 +81,11 @@ FileLocation: file_name_id=1 i32, function_name_id=2 i32, line=3 i32, column=4 i
 StackFrame: file_location_id=1 i32, parent_frame_id=2 i32
 StackFrames: file_names=1 str*, function_names=2 str*, file_locations=3 FileLocation*,
     stack_frames=4 StackFrame*
+DeviceAssignment: replica_count=1 i32, computation_count=2 i32
 Module: name=1 str, entry_computation_name=2 str, computations=3 Computation*,
     host_program_shape=4 ProgramShape, entry_computation_id=6 i64, aliases=8 Aliases,
-    stack_frames=17 StackFrames, frontend_attributes=19 Attributes
+    device_assignment=15 DeviceAssignment, stack_frames=17 StackFrames,
+    frontend_attributes=19 Attributes
 Hlo: hlo_module=1 Module
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glia.graph.ops.collective import COLLECTIVE_KINDS, Collective
+from glia.graph.ops.collective import COLLECTIVE_KINDS, ID_KINDS, Collective
 from glia.graph.ops.contract import Convolution, Dot, with_factors
 from glia.graph.ops.control import Conditional, CustomCall, Get, While, results_of
 from glia.graph.ops.indexed import DynamicSlice, DynamicUpdateSlice, Gather, Scatter
@@ -21,6 +21,7 @@ from glia.graph.ops.shape import Broadcast, Concatenate, Pad, Reshape, Reverse, 
 
 __all__ = [
     "COLLECTIVE_KINDS",
+    "ID_KINDS",
     "MONOIDS",
     "Bitcast",
     "Broadcast",

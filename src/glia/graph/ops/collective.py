@@ -1,4 +1,4 @@
-"""Exchanges between replicas or partitions."""
+"""Exchanges between ranks: the replicas and partitions that run one program."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from glia.base.dtype import U32
 from glia.graph import participants
 from glia.graph.ir import Graph, Node, TensorType, TupleType, Type, op
 from glia.graph.ops.scalar_regions import apply
+from glia.graph.rank_groups import NUMBERS, groups_of_ranks
 from glia.graph.type_rules import require, require_combiner, require_length, tensor
 
 Array = np.ndarray[Any, Any]
@@ -21,21 +22,22 @@ COLLECTIVE_KINDS = (
     "collective-broadcast",
     "collective-permute",
     "partition-id",
+    "rank-id",
     "reduce-scatter",
     "replica-id",
 )
-_IDS = ("partition-id", "replica-id")
+ID_KINDS = ("partition-id", "rank-id", "replica-id")
 _SAME_TYPE = ("all-reduce", "collective-broadcast", "collective-permute")
 _WITH_BODY = ("all-reduce", "reduce-scatter")
 
 
 @op
 class Collective(Node):
-    """An exchange between replicas or partitions, named by `kind` (one of `COLLECTIVE_KINDS`).
+    """An exchange between ranks, named by `kind` (one of `COLLECTIVE_KINDS`).
 
-    `dimension` is -1 where a kind has none. No `replica_groups` means one group of all
-    participants. An ordinary evaluation has one participant, number 0;
-    `participants.evaluate_participants` runs several.
+    `dimension` is -1 where a kind has none. `numbers` says what groups and pairs count (one of
+    `NUMBERS`); no `replica_groups` means one group of all of them. An ordinary evaluation has one
+    rank, number 0; `participants.evaluate_participants` runs several.
     """
 
     args: tuple[Node, ...]
@@ -45,11 +47,13 @@ class Collective(Node):
     replica_groups: tuple[tuple[int, ...], ...]
     pairs: tuple[tuple[int, int], ...]
     body: tuple[Graph, ...]
+    numbers: str = "ranks"
     opcode: ClassVar[str] = "collective"
 
     def infer(self) -> Type:
         require(self.kind in COLLECTIVE_KINDS, f"no collective is named {self.kind!r}")
-        if self.kind in _IDS:
+        require(self.numbers in NUMBERS, f"groups cannot count {self.numbers!r}")
+        if self.kind in ID_KINDS:
             fits = self.result == TensorType(U32) and not self.args
             require(fits, f"{self.kind} gives u32[], not {self.result}")
             return self.result
@@ -78,18 +82,20 @@ class Collective(Node):
 
     def compute(self, *arrays: Array) -> Any:
         me = participants.current()
-        if self.kind in _IDS:
-            counted = me.is_partition == (self.kind == "partition-id")
-            return np.array(me.number if counted else 0, np.uint32)
+        if self.kind in ID_KINDS:
+            ids = {"partition-id": me.partition, "replica-id": me.replica, "rank-id": me.number}
+            return np.array(ids[self.kind], np.uint32)
         everyone = me.exchange(self, arrays)
         group = self._group(me)
-        if self.kind == "all-to-all" and self.dimension < 0:
+        if self.kind == "collective-permute":
+            given = self._permute(me, everyone)
+        elif not group:
+            given = [np.zeros_like(array) for array in arrays]
+        elif self.kind == "all-to-all" and self.dimension < 0:
             given = [everyone[member][group.index(me.number)] for member in group]
         else:
             parts = [[everyone[member][i] for member in group] for i in range(len(arrays))]
             given = [self._combine(part, group.index(me.number)) for part in parts]
-        if self.kind == "collective-permute":
-            given = self._permute(me.number, everyone)
         if [array.shape for array in given] != self._result_shapes():
             size = len(group)
             raise TypeError(f"{self.kind} to {self.result}: a group of {size} does not fit")
@@ -99,14 +105,12 @@ class Collective(Node):
         results = self.result.elements if isinstance(self.result, TupleType) else (self.result,)
         return [result.shape for result in results if isinstance(result, TensorType)]
 
-    def _group(self, me: participants.Participant) -> list[int]:
-        """The participants, in order, that this one exchanges with."""
+    def _group(self, me: participants.Participant) -> tuple[int, ...]:
+        """The ranks, in order, that this one exchanges with; none where it is in no group."""
         if me.count == 1:
-            return [0]
-        for group in self.replica_groups:
-            if me.number in group:
-                return list(group)
-        return [me.number] if any(self.replica_groups) else list(range(me.count))
+            return (0,)
+        groups = groups_of_ranks(self.replica_groups, self.numbers, me.replicas, me.partitions)
+        return next((group for group in groups if me.number in group), ())
 
     def _combine(self, parts: list[Array], place: int) -> Array:
         """The result of the member at `place` of the group, from one array per member."""
@@ -124,9 +128,12 @@ class Collective(Node):
             return np.array_split(total, len(parts), self.dimension)[place]
         return total
 
-    def _permute(self, number: int, everyone: list[tuple[Array, ...]]) -> list[Array]:
-        """The arrays of the participant paired as this one's source; zeros without a source."""
-        source = next((pair[0] for pair in self.pairs if pair[1] == number), None)
+    def _permute(
+        self, me: participants.Participant, everyone: list[tuple[Array, ...]]
+    ) -> list[Array]:
+        """The arrays of the rank paired as this one's source; zeros without a source."""
+        pairs = self.pairs and groups_of_ranks(self.pairs, self.numbers, me.replicas, me.partitions)
+        source = next((pair[0] for pair in pairs if pair[1] == me.number), None)
         if source is None or source >= len(everyone):
-            return [np.zeros_like(array) for array in everyone[number]]
+            return [np.zeros_like(array) for array in everyone[me.number]]
         return list(everyone[source])

@@ -74,3 +74,33 @@ class NoIntegerDatapath(CompileError):
     code: ClassVar[str] = "NCC_EVRF035"
     message: ClassVar[str] = "{opcode} of {bits}-bit integers has no integer datapath"
     help: ClassVar[str] = "convert the operands to float32, or see the options for integers"
+
+
+class BadReplicaGroups(CompileError):
+    """The groups or pairs of a collective do not fit the ranks that the module runs on.
+
+    Cause: A group names a device that does not exist, names one twice or leaves one out, groups
+        differ in size, or a tensor does not fall into as many pieces as a group has members.
+    Fix: Name every device once, in groups of one size; or say how many devices there are, with
+        `--replicas` and `--partitions`, where the module does not.
+    Example: an all-reduce with replica_groups={{0,2}}, in which device 1 is missing.
+    """
+
+    code: ClassVar[str] = "GLIA131"
+    message: ClassVar[str] = (
+        "{kind} among {replicas} replicas of {partitions} partitions: {problem}"
+    )
+    help: ClassVar[str] = "name every device once; --replicas and --partitions say how many exist"
+
+
+class TooManyRanks(CompileError):
+    """A module runs on more devices than a program can be compiled for.
+
+    Cause: Its replicas times its partitions are more than the largest installations have.
+    Fix: Give the right numbers of `--replicas` and `--partitions`, or correct its groups.
+    Example: a module compiled with --replicas 1000 --partitions 1000.
+    """
+
+    code: ClassVar[str] = "GLIA132"
+    message: ClassVar[str] = "{replicas} replicas of {partitions} partitions are more than {most}"
+    help: ClassVar[str] = "give smaller numbers of replicas and partitions"

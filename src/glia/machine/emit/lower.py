@@ -21,6 +21,7 @@ from glia.machine.emit.nest import EmitContext
 from glia.machine.emit.refusal import Refusal
 from glia.machine.emit.splice_kernels import splice
 from glia.machine.emit.staging import Source
+from glia.machine.exchanges import exchange_instructions
 from glia.machine.ir import Binding, Branch, Program, Statement, While, walk
 from glia.machine.passes.on_chip_space import ON_CHIP_ALIGNMENT
 from glia.options import CompileOptions
@@ -168,6 +169,8 @@ class ProgramEmitter:
             self.builder.block.append(While(tuple(condition), register, body))
         elif isinstance(statement, tile.Call):
             self._call(statement)
+        elif isinstance(statement, tile.Exchange):
+            self._exchange(statement)
         else:
             register = self.builder.unique_name("$arm")
             self._load_register(register, statement.selector)
@@ -180,6 +183,13 @@ class ProgramEmitter:
             raise InternalError(f"the kernel of {call.name} was not read")
         inputs, outputs = ([self._tile(n) for n in names] for names in (call.inputs, call.outputs))
         splice(self.builder, kernel, inputs, outputs)
+
+    def _exchange(self, exchange: tile.Exchange) -> None:
+        inputs = [self._tile(name) for name in exchange.inputs]
+        outputs = [self._tile(name) for name in exchange.outputs]
+        register = self.builder.unique_name("$rank")
+        for instruction in exchange_instructions(exchange, inputs, outputs, register):
+            self.builder.emit(instruction)
 
     def _nest(self, nest: tile.Nest) -> None:
         emit_nest(self.context, nest, self.program.schedules[nest.name])

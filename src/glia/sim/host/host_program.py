@@ -7,10 +7,10 @@ not written is found by the other executors, not here.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from glia.sim.memory import DeviceMemory, Environment
 from glia.sim.notifications import Notifications
 from glia.sim.order.concurrent import run_programs
 from glia.sim.policy import MalformedProgram, Policy
+from glia.sim.ranks.meeting import Meeting
+from glia.sim.ranks.rank_threads import run_ranks, run_together
 from glia.sim.run import Executor, Step, one_blas_thread
 from glia.sim.watchdog import EndlessLoop, RunLimits, condition_loc, fewest_executions
 
@@ -91,6 +93,36 @@ def supported_program(programs: Sequence[Program]) -> HostProgram | None:
     return host_program(programs[0])
 
 
+def run_ranks_on_host(
+    programs: Sequence[Program],
+    inputs: Sequence[Arrays],
+    notifications: Notifications | None = None,
+) -> list[dict[str, Array]]:
+    """Run one program by several ranks, each as machine code with memories of its own.
+
+    Raises the errors of `run_ranks`, which runs ranks of several cores, and all where the host is
+    not supported.
+    """
+    if why := why_unsupported():
+        warn_unsupported(why)
+    if why or len(programs) != 1:
+        return run_ranks(programs, inputs, notifications)
+    kept = programs[0].cache.get(_RankPrograms) or _RankPrograms()
+    programs[0].cache.put(kept)
+    with kept.lock:
+        while len(kept.programs) < len(inputs):
+            kept.programs.append(HostProgram(programs[0], rank=len(kept.programs)))
+        meeting = Meeting(len(inputs))
+        for each in kept.programs:
+            each.executor.exchange = meeting.exchange
+        reported = [Notifications() for _ in inputs]
+
+        def run(rank: int) -> dict[str, Array]:
+            return kept.programs[rank].run(inputs[rank], reported[rank])
+
+        return run_together(meeting, run, reported, notifications)
+
+
 def host_report(programs: Sequence[Program]) -> HostReport:
     """How the host executor runs these programs."""
     why = why_unsupported()
@@ -112,15 +144,24 @@ def host_program(program: Program) -> HostProgram:
     return found
 
 
+@dataclass
+class _RankPrograms:
+    """The program of each rank, kept with what they run."""
+
+    programs: list[HostProgram] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class HostProgram:
     """One program with its memories, table and machine code; runs follow each other."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, rank: int = 0) -> None:
         self.program = program
-        self._lock = Lock()
+        self._lock = threading.Lock()
         arch = get_target(program.target).arch
         memory = DeviceMemory([program], Policy(poison=None))
-        self.executor = Executor(program, arch=arch, policy=Policy(), hbm=memory)
+        self.executor = Executor(program, arch=arch, policy=Policy(), hbm=memory, core=rank)
+        self.executor.indices["ranks"] = rank
         self.table = TableBuilder(self.executor, arch).build()
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}

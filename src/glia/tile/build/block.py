@@ -24,10 +24,14 @@ def whole_buffer(buffer: str) -> StoreTarget:
 
 
 class BufferNames:
-    """The buffers and constants of the program, its unique names, and how it accumulates."""
+    """The buffers and constants of the program, its unique names, and how it accumulates.
 
-    def __init__(self, *, accumulates_in_float32: bool = True) -> None:
+    `ranks` is how many run it, 0 where that is not known.
+    """
+
+    def __init__(self, *, accumulates_in_float32: bool = True, ranks: int = 0) -> None:
         self.accumulates_in_float32 = accumulates_in_float32
+        self.ranks = ranks
         self.buffers: dict[str, Buffer] = {}
         self.constants: dict[str, np.ndarray] = {}
         self._used_names: set[str] = set(KEYWORDS)

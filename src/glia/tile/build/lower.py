@@ -17,8 +17,9 @@ from glia.frontend.errors import UnsupportedOperator
 from glia.graph import ops
 from glia.graph.ir import Graph, Node, Parameter, TensorType
 from glia.graph.ops.control import KERNEL
-from glia.graph.ops.scalar_regions import identity
+from glia.graph.ops.scalar_regions import identity, monoid
 from glia.graph.passes.errors import UnsupportedDtype
+from glia.graph.rules.regions import tensor_types
 from glia.options import CompileOptions
 from glia.tile.build.block import BufferNames, NestBlock, whole_buffer
 from glia.tile.build.indexed import (
@@ -53,7 +54,7 @@ from glia.tile.build.values import (
     SliceValue,
     TransposeValue,
 )
-from glia.tile.ir import Branch, Call, Program, Statement, While
+from glia.tile.ir import Branch, Call, Exchange, Program, Statement, While
 
 ValueMap = dict[Node, list[DeferredValue]]
 
@@ -66,7 +67,8 @@ def build(graph: Graph, options: CompileOptions | None = None) -> Program:
     an element type that earlier passes should have expanded.
     """
     is_mixed = options is None or options.mixed_precision_accumulation
-    names = BufferNames(accumulates_in_float32=is_mixed)
+    ranks = graph.replicas * graph.partitions
+    names = BufferNames(accumulates_in_float32=is_mixed, ranks=ranks)
     inputs = _declare_inputs(names, graph)
     outputs = _declare_outputs(names, graph)
     written = {result for result, _ in graph.aliases}
@@ -175,6 +177,8 @@ def _lower_node(block: NestBlock, node: Node, values: ValueMap) -> list[Deferred
         return _lower_conditional(block, node, values)
     if isinstance(node, ops.CustomCall):
         return _lower_call(block, node, values)
+    if isinstance(node, ops.Collective):
+        return _lower_exchange(block, node, values)
     if isinstance(node, ops.Get):
         return [values[node.x][node.index]]
     if not isinstance(node.type, TensorType):
@@ -375,6 +379,34 @@ def _lower_call(block: NestBlock, node: ops.CustomCall, values: ValueMap) -> lis
     name = block.names.unique_name("call")
     block.body.append(Call(name, node.target, node.config, inputs, outputs, node.loc))
     return [BufferValue(block, node, o, kind) for o, kind in zip(outputs, types, strict=True)]
+
+
+def _lower_exchange(
+    block: NestBlock, node: ops.Collective, values: ValueMap
+) -> list[DeferredValue]:
+    """Lower a collective that is an exchange: its operands and results are whole buffers."""
+    for operand in node.args:
+        values[operand][0].materialise()
+    inputs = tuple(values[operand][0].buffer for operand in node.args)
+    types = tensor_types(node.type)
+    outputs = tuple(block.new_temporary(kind.dtype, kind.shape) for kind in types)
+    if isinstance(node.type, TensorType) and node in block.homes:
+        outputs = (block.homes[node],)
+    found = [BufferValue(block, node, o, kind) for o, kind in zip(outputs, types, strict=True)]
+    if node.kind == "collective-permute" and len(node.pairs) != block.names.ranks:
+        for output, value in zip(outputs, found, strict=True):
+            _clear(block, value, output)
+    function = (monoid(node.body[0]) or "") if node.body else ""
+    name = block.names.unique_name("exchange")
+    groups = node.pairs or node.replica_groups
+    block.body.append(Exchange(name, node.kind, function, groups, inputs, outputs, node.loc))
+    return list(found)
+
+
+def _clear(block: NestBlock, value: BufferValue, buffer: str) -> None:
+    """Fill a buffer with 0, which a rank keeps that nothing is sent to."""
+    kind = TensorType(value.dtype, value.shape)
+    ScalarValue(block, value.node, 0, kind).emit_into(whole_buffer(buffer))
 
 
 def _lower_while(block: NestBlock, node: ops.While, values: ValueMap) -> list[DeferredValue]:

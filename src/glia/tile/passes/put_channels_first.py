@@ -22,12 +22,12 @@ from glia.tile.group_legal import accesses
 from glia.tile.ir import (
     Axis,
     Buffer,
-    Call,
     Load,
     Nest,
     Program,
     Statement,
     Store,
+    WholeBuffers,
     control_buffers,
 )
 from glia.tile.nest_rewriting import (
@@ -162,8 +162,8 @@ def _with_copies(program: Program, copies: _Copies) -> Program:
         buffers[made.name] = made
         return made
 
-    def statements_with_copies(nest: Nest | Call) -> list[Statement]:
-        if isinstance(nest, Call):
+    def statements_with_copies(nest: Nest | WholeBuffers) -> list[Statement]:
+        if isinstance(nest, WholeBuffers):
             return [nest]
         before: list[Statement] = []
         for name, move in copies.read.get(nest.name, {}).items():

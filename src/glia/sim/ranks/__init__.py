@@ -1,0 +1,1 @@
+"""Runs of one program by several ranks, which meet at its collectives."""

@@ -1,0 +1,40 @@
+"""Errors of ranks that do not meet."""
+
+from __future__ import annotations
+
+from glia.base.errors import CompileError
+
+
+class RanksDisagree(CompileError):
+    """Ranks wait for each other at different collectives, or at one with different tensors.
+
+    Cause: Ranks take different ways through the program, as a loop or branch depends on data that
+        differs between them, or run programs in which the order, groups, shapes or dtypes of
+        collectives differ.
+    Fix: Give every rank of a group the same collectives in the same order; decide about loops and
+        branches around them by data that all have, such as the result of an all-reduce.
+    Example: a conditional on the rank's number with an all-reduce in one branch and an all-gather
+        in the other
+    """
+
+    code = "GLIA526"
+    message = (
+        "rank {rank} waits in {call}{place}, rank {other} in {other_call}{other_place}: they differ"
+        " in {what}"
+    )
+    help = "give every rank of a group the same collectives in the same order"
+
+
+class RankMissing(CompileError):
+    """A rank has ended, while another still waits for it at a collective.
+
+    Cause: Ranks take different ways through the program, as a loop or branch depends on data that
+        differs between them.
+    Fix: Decide about collectives by data that all ranks of a group have, such as the result of an
+        all-reduce.
+    Example: a conditional on the rank's number with an all-reduce in one branch only
+    """
+
+    code = "GLIA527"
+    message = "rank {rank} waits in {call}{place} for rank {other}, which never arrives: {why}"
+    help = "give every rank of a group the same collectives in the same order"

@@ -1,0 +1,177 @@
+"""Where ranks meet: a monitor at which each arrives, and the last one computes for all.
+
+What a rank gets depends on what the others give, never on when they come. When every rank that has
+not ended waits, none can go on: each is then told why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from glia.base.errors import CompileError
+from glia.base.loc import Loc
+from glia.isa.instructions.collectives import VaryingCollective
+from glia.isa.rendezvous import Participant
+from glia.sim.policy import ExecutionFault
+from glia.sim.ranks.errors import RankMissing, RanksDisagree
+
+_OF_ONE_RANK = ("send_to_rank", "recv_from_rank", "recv_counts_known")
+
+
+@dataclass
+class _Arrival:
+    """A rank that waits in an instruction, and what it is given in the end."""
+
+    instr: Any
+    participant: Participant
+    results: tuple[Any, ...] | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What those who meet have in common."""
+        return (self.instr.topic(), self.instr.ranks(self.participant.rank))
+
+
+class GivenUp(Exception):
+    """Ends the run of a rank because another rank's run has failed."""
+
+
+@dataclass
+class Meeting:
+    """The meetings of `count` ranks in one run."""
+
+    count: int
+    _condition: threading.Condition = field(default_factory=threading.Condition)
+    _waiting: dict[int, _Arrival] = field(default_factory=dict)
+    _ended: set[int] = field(default_factory=set)
+    _failure: BaseException | None = None
+
+    def exchange(self, instr: Any, participant: Participant) -> tuple[Any, ...]:
+        """Wait for all participants of a cross-core instruction; this rank's results.
+
+        Raises RanksDisagree or RankMissing where they cannot meet, GivenUp when a rank has failed.
+        """
+        arrival = _Arrival(instr, participant)
+        ranks = instr.ranks(participant.rank)
+        if ranks == (participant.rank,):
+            return tuple(type(instr).compute([participant])[0])
+        if max(ranks) >= self.count:
+            raise ExecutionFault(
+                f"{instr.mnemonic()} is among {max(ranks) + 1} ranks, this run has {self.count}",
+                loc=instr.loc,
+            )
+        with self._condition:
+            self._waiting[participant.rank] = arrival
+            self._complete(arrival)
+            while arrival.results is None:
+                self._raise_failure()
+                if len(self._waiting) + len(self._ended) == self.count:
+                    raise self._diagnosis()
+                self._condition.wait()
+        return arrival.results
+
+    def leave(self, rank: int, failure: BaseException | None = None) -> None:
+        """The rank's run has ended; with a failure all others end too."""
+        with self._condition:
+            self._ended.add(rank)
+            self._failure = self._failure or failure
+            self._condition.notify_all()
+
+    def give_up(self, reason: BaseException) -> None:
+        """End all runs that wait, and those that come."""
+        with self._condition:
+            self._failure = self._failure or reason
+            self._condition.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise GivenUp from self._failure
+
+    def _complete(self, last: _Arrival) -> None:
+        """Compute for all participants if `last` was the one that was missing."""
+        ranks = last.instr.ranks(last.participant.rank)
+        present = [self._waiting.get(rank) for rank in ranks]
+        arrivals = [each for each in present if each is not None and each.key == last.key]
+        if len(arrivals) < len(ranks):
+            return
+        if found := _disagreement(arrivals):
+            raise found
+        participants = [each.participant for each in arrivals]
+        results = type(last.instr).compute(participants)
+        for each, own in zip(arrivals, results, strict=True):
+            each.results = tuple(own)
+            del self._waiting[each.participant.rank]
+        self._condition.notify_all()
+
+    def _diagnosis(self) -> CompileError:
+        """Why the first rank that waits cannot go on."""
+        for rank, arrival in sorted(self._waiting.items()):
+            for other in arrival.instr.ranks(rank):
+                met = self._waiting.get(other)
+                if met is not None and met.key != arrival.key:
+                    return _disagreeing(arrival, met, _difference(arrival, met))
+                if met is None:
+                    return RankMissing(
+                        rank=rank,
+                        call=arrival.instr.mnemonic(),
+                        place=_place(arrival.instr.loc),
+                        other=other,
+                        why="its run has ended",
+                        loc=arrival.instr.loc,
+                    )
+        raise AssertionError("ranks wait that have all met")
+
+
+def _place(loc: Loc) -> str:
+    return f" ({loc})" if str(loc) else ""
+
+
+def _disagreeing(first: _Arrival, second: _Arrival, what: str) -> RanksDisagree:
+    return RanksDisagree(
+        rank=first.participant.rank,
+        call=first.instr.mnemonic(),
+        place=_place(first.instr.loc),
+        other=second.participant.rank,
+        other_call=second.instr.mnemonic(),
+        other_place=_place(second.instr.loc),
+        what=what,
+        loc=first.instr.loc,
+    )
+
+
+def _difference(first: _Arrival, second: _Arrival) -> str:
+    """In what two instructions differ at which ranks wait for each other."""
+    if first.instr.mnemonic() != second.instr.mnemonic():
+        return "which collective comes next"
+    ours = first.instr.ranks(first.participant.rank)
+    theirs = second.instr.ranks(second.participant.rank)
+    return f"the group, {list(ours)} and {list(theirs)}"
+
+
+def _disagreement(arrivals: Sequence[_Arrival]) -> RanksDisagree | None:
+    """The first difference in what participants of one instruction bring."""
+    first = arrivals[0]
+    for other in arrivals[1:]:
+        for what in _differences(first, other):
+            return _disagreeing(first, other, what)
+    return None
+
+
+def _differences(first: _Arrival, second: _Arrival) -> Iterator[str]:
+    """In what the tensors and attributes of two ranks differ; pieces of varying size may."""
+    ours, theirs = list(first.instr.operands()), list(second.instr.operands())
+    if len(ours) != len(theirs):
+        yield f"the number of tensors, {len(ours)} and {len(theirs)}"
+    varies = isinstance(first.instr, VaryingCollective)
+    for (name, _, own), (_, _, other) in zip(ours, theirs, strict=False):
+        if own.dtype is not other.dtype:
+            yield f"the dtype of {name}, {own.dtype} and {other.dtype}"
+        if own.elements != other.elements and not varies:
+            yield f"the elements of {name}, {own.elements} and {other.elements}"
+    for name, value in first.instr.attributes().items():
+        differs = getattr(second.instr, name) != value
+        if differs and name not in (*first.instr.hints, "register", *_OF_ONE_RANK):
+            yield f"{name}, {value} and {getattr(second.instr, name)}"

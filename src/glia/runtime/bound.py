@@ -85,7 +85,9 @@ class BoundModel:
 
     def _ready_program(self) -> HostProgram | None:
         """The program of the host; None where another executor runs the model."""
-        return supported_program(self.model.neff.programs) if self.model.device == "host" else None
+        if self.model.device != "host" or self.model.is_checked:
+            return None
+        return supported_program(self.model.neff.programs)
 
     def _order(self, names: Sequence[str], *, is_output: bool) -> list[int]:
         """Where each of the program's own tensors stands among the model's."""

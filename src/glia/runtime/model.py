@@ -53,6 +53,7 @@ RankExecutor = Callable[[Sequence[Program], Sequence[Arrays], Notifications], Se
 VARIABLE = "GLIA_DEVICE"  # in the environment: the device where a call names none
 _PROFILER = "glia.profile.report:profile_programs"
 _BOUND = "glia.runtime.bound:BoundModel"
+_CHECKED = "glia.sim.host.check.checked_run:run_checked"
 _HOST_REPORT = "glia.sim.host.host_program:host_report"
 # How a program can be executed, the default first: in program order, as machine code of the host
 # or by the declared meanings; or with engines and queues running ahead as far as semaphores let
@@ -76,9 +77,10 @@ class Model:
     the caller passes it in again.
     """
 
-    def __init__(self, neff: Neff, device: str) -> None:
+    def __init__(self, neff: Neff, device: str, *, is_checked: bool = False) -> None:
         self.neff = neff
         self.device = device
+        self.is_checked = is_checked
         self.notifications = Notifications()  # of the latest run
 
     def __repr__(self) -> str:
@@ -198,7 +200,7 @@ class Model:
 
     def execute(self, arrays: Arrays, notifications: Notifications) -> Arrays:
         """Run on arrays that have been checked, by the executor of the device."""
-        executor: Executor = import_object(DEVICES[self.device])
+        executor: Executor = import_object(_CHECKED if self.is_checked else DEVICES[self.device])
         return executor(self.neff.programs, arrays, notifications)
 
     @contextmanager
@@ -279,11 +281,15 @@ def load(
     *,
     device: str | None = None,
     ranks: int | None = None,
+    check: bool = False,
 ) -> Model:
     """Load a NEFF file, a compiled `Neff` or a machine program onto a device.
 
     The default device is GLIA_DEVICE in the environment, or else the fastest. With `ranks`, the
-    model must be for so many.
+    model must be for so many. With `check`, a run on the host compares the results of every
+    instruction with the reference executor's: the first that is further off than sums in another
+    order and stated errors of functions may be raises HostDifference, what was never written and is
+    read raises ProgramFault.
 
     Raises NeffError or a subclass when the file is not a valid NEFF of glia, UnknownDevice,
     WrongRanks, and NotEnoughCores when the model is split over more cores than a chip of its target
@@ -292,16 +298,21 @@ def load(
     chosen = device or os.environ.get(VARIABLE) or next(iter(DEVICES))
     if chosen not in DEVICES:
         raise UnknownDevice(device=chosen, known=", ".join(DEVICES))
+    if check and chosen != "host":
+        raise UnknownDevice(device=f"{chosen} beside the reference", known="host with check=True")
     if isinstance(path_or_neff, Program):
         path_or_neff = Neff((path_or_neff,))
     neff = path_or_neff if isinstance(path_or_neff, Neff) else Neff.load(path_or_neff)
     if ranks is not None and ranks != neff.ranks:
         cure = f"load it with ranks={neff.ranks}, or compile it for {ranks}"
         raise WrongRanks(needed=neff.ranks, given=ranks, cure=cure)
+    if check and neff.ranks != 1:
+        cure = "load it without check, which is of one rank"
+        raise WrongRanks(needed=neff.ranks, given=1, cure=cure)
     cores = get_target(neff.target).cores_per_chip
     if len(neff.programs) > cores:
         raise NotEnoughCores(needed=len(neff.programs), target=neff.target, has=cores)
-    return Model(neff, chosen)
+    return Model(neff, chosen, is_checked=check)
 
 
 def convert_input(binding: Binding, value: object) -> np.ndarray:

@@ -242,6 +242,8 @@ FLOATS: dict[str, Function] = {
     "isnan": _is_nan,
     "isfinite": _is_finite,
 }
+STEPS = {"exp": 2.0, "log": 2.0, "tanh": 2.0}
+"""How many steps of float32 a function may lie from its value; others are rounded correctly."""
 SINGLES: dict[str, Function] = {"exp": _exp, "log": _log, "tanh": _tanh}
 INTEGERS: dict[str, Function] = {
     **_ANY,

@@ -155,21 +155,26 @@ class _RankPrograms:
 class HostProgram:
     """One program with its memories, table and machine code; runs follow each other."""
 
-    def __init__(self, program: Program, *, rank: int = 0) -> None:
+    def __init__(self, program: Program, policy: Policy | None = None, *, rank: int = 0) -> None:
+        """`policy` is of a program whose tensors all stay in its own memory, as it says."""
         self.program = program
         self._lock = threading.Lock()
         arch = get_target(program.target).arch
-        memory = DeviceMemory([program], Policy(poison=None))
-        self.executor = Executor(program, arch=arch, policy=Policy(), hbm=memory, core=rank)
+        memory = DeviceMemory([program], policy or Policy(poison=None))
+        self.executor = Executor(
+            program, arch=arch, policy=policy or Policy(), hbm=memory, core=rank
+        )
         self.executor.indices["ranks"] = rank
-        self.table = TableBuilder(self.executor, arch).build()
+        self.builder = TableBuilder(self.executor, arch)
+        self.table = self.builder.build()
         self._steps: dict[int, Step] = {}
         self._registers: Environment = {}
         self._names = {number: name for name, number in self.table.variables.items()}
         self._fewest_executions = fewest_executions(program.body)
         slow = [*self.table.in_python, *self.table.guarded]
         self._is_all_native = not slow
-        touched = {p.tile.name for i in slow for p in i.patterns()}
+        in_python = program.instructions() if policy else slow
+        touched = {p.tile.name for i in in_python for p in i.patterns()}
         self._places = planned_places(program, self.executor.memories, touched)
         self._record = self._prepared_record()
         self._bases, self._state = self._record["bases"], self._record["state"]
@@ -198,7 +203,7 @@ class HostProgram:
 
     def run(self, inputs: Arrays, notifications: Notifications | None = None) -> dict[str, Array]:
         """Run once on named inputs; the outputs by name. Other threads wait."""
-        arrays = [_checked_input(binding, inputs) for binding in self.program.inputs]
+        arrays = [checked_input(binding, inputs) for binding in self.program.inputs]
         results = [np.zeros(b.shape, b.dtype.numpy) for b in self.program.outputs]
         self.run_at(list(map(address_of, arrays)), list(map(address_of, results)), notifications)
         return {b.name: each for b, each in zip(self.program.outputs, results, strict=True)}
@@ -223,13 +228,18 @@ class HostProgram:
             self._places.copy_before_run(inputs, outputs)
             for number, is_output, index in self._placed:
                 self._bases[number] = outputs[index] if is_output else inputs[index]
-            self._state[RunState.PC] = self._state[RunState.SPENT] = 0
-            self._state[RunState.MOST] = min(policy.most_iterations, MOST_COUNTED)
+            self._begin(policy)
             if self._is_all_native:
                 self._execute_with_threads(limits)
             else:
                 self._execute_partly_in_python(limits, policy, notifications)
             self._places.copy_after_run(outputs)
+
+    def _begin(self, policy: Policy) -> None:
+        """Go to the first operation."""
+        self._registers.clear()
+        self._state[RunState.PC] = self._state[RunState.SPENT] = 0
+        self._state[RunState.MOST] = min(policy.most_iterations, MOST_COUNTED)
 
     def _execute_partly_in_python(
         self, limits: RunLimits, policy: Policy, notifications: Notifications | None
@@ -237,7 +247,6 @@ class HostProgram:
         executor = self.executor
         executor.policy, executor.limits = policy, limits
         executor.notifications = Notifications() if notifications is None else notifications
-        self._registers.clear()
         with np.errstate(all="ignore"), one_blas_thread():
             self._execute_with_threads(limits)
 
@@ -264,18 +273,22 @@ class HostProgram:
             reason = self._call("run")
             if reason == Stop.DONE:
                 return
-            subject = int(state[RunState.SUBJECT])
             if reason == Stop.PYTHON:
-                self._execute_in_python(self.table.instructions[subject])
+                self._execute_in_python(self.table.instructions[int(state[RunState.SUBJECT])])
             elif reason == Stop.PAUSE:
                 limits.spend(int(state[RunState.SPENT]))
                 state[RunState.SPENT] = 0
-            elif reason == Stop.UNSET:
-                name = self._names[subject]
-                raise MalformedProgram(f"register {name} is not set before it is read")
             else:
-                loop, most = self.table.loops[subject], int(state[RunState.MOST])
-                raise EndlessLoop(register=loop.register, limit=most, loc=condition_loc(loop))
+                self._fail(reason)
+
+    def _fail(self, reason: int) -> None:
+        """Raise what the native loop stopped for."""
+        subject = int(self._state[RunState.SUBJECT])
+        if reason == Stop.UNSET:
+            name = self._names[subject]
+            raise MalformedProgram(f"register {name} is not set before it is read")
+        loop, most = self.table.loops[subject], int(self._state[RunState.MOST])
+        raise EndlessLoop(register=loop.register, limit=most, loc=condition_loc(loop))
 
     def _execute_in_python(self, instr: Instr) -> None:
         """Execute an instruction by its meaning; only such instructions set registers."""
@@ -293,7 +306,7 @@ class HostProgram:
             record["known"][numbers[register]] = 1
 
 
-def _checked_input(binding: Binding, inputs: Arrays) -> Array:
+def checked_input(binding: Binding, inputs: Arrays) -> Array:
     """An input's array, row-major; InternalError when it is missing or not what is bound."""
     if binding.name not in inputs:
         raise InternalError(f"input {binding.name} is missing")

@@ -151,6 +151,15 @@ def lower(
     return _ClassLowering(instr, arch, operands, sums).lower(is_staged)
 
 
+def traced_writes(
+    instr: Instr, arch: Arch, operands: Operands, sums: bool | None
+) -> tuple[list[tuple[Destination, ArrayTerm]], list[OperandPlace]]:
+    """What an instruction's meaning writes where, and the operands that its terms number."""
+    lowering = _ClassLowering(instr, arch, operands, sums)
+    with np.errstate(all="ignore"), recorded_decisions():
+        return lowering.traced_writes(), lowering.places
+
+
 class _ClassLowering:
     def __init__(self, instr: Instr, arch: Arch, operands: Operands, sums: bool | None) -> None:
         self.instr, self.arch, self.operands, self.sums = instr, arch, operands, sums
@@ -159,7 +168,7 @@ class _ClassLowering:
 
     def lower(self, is_staged: bool) -> Lowered:
         with np.errstate(all="ignore"), recorded_decisions() as decisions:
-            writes = self._writes()
+            writes = self.traced_writes()
         calls: list[HostCall] = []
         if len(writes) == 1 and _product_in(writes[0][1]) is not None:
             calls = self._product_calls(*writes[0], is_staged=is_staged)
@@ -208,7 +217,7 @@ class _ClassLowering:
         steps = _row_major(store.shape, store.dtype.itemsize)
         return Destination(self._place(self._scratch(count)), store.shape, steps, store.dtype)
 
-    def _writes(self) -> list[tuple[Destination, ArrayTerm]]:
+    def traced_writes(self) -> list[tuple[Destination, ArrayTerm]]:
         """What `compute` returns for each operand and state that the instruction writes."""
         instr = self.instr
         if instr.arrives in ("memory", "participants"):

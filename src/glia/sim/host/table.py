@@ -111,8 +111,8 @@ class TableBuilder:
             return "PSUM of a program whose sums only a run tells apart"
         if instr.index_checks():
             return "it reports indices"
-        condition, choices = _condition(instr)
-        operands = self._operands(instr)
+        condition, choices = sums_condition(instr)
+        operands = self.operands_of(instr)
         calls = {}
         for sums in choices:
             is_staged = must_stage(instr, self.executor.memories, self.program)
@@ -122,7 +122,8 @@ class TableBuilder:
             calls[sums] = made
         return Variants(calls, condition)
 
-    def _operands(self, instr: Instr) -> Operands:
+    def operands_of(self, instr: Instr) -> Operands:
+        """How the operands of an instruction lie in the memories."""
         pitches = {
             name: self._region(pattern.tile).pitch
             for name, _, pattern in instr.operands()
@@ -297,10 +298,15 @@ class TableBuilder:
         """Whether every operand whose place is constant lies within its tile."""
         return all(
             low <= each.constant <= high
-            for _, _, pattern in instr.operands()
-            for _, (low, high), each in _pattern_parts(pattern, self._region(pattern.tile))
+            for (low, high), each in self.limits_of(instr)
             if each.is_constant
         )
+
+    def limits_of(self, instr: Instr) -> Iterator[tuple[tuple[int, int], Affine]]:
+        """Expressions in an instruction's operands, with what keeps these within their tiles."""
+        for _, _, pattern in instr.operands():
+            for _, limits, each in _pattern_parts(pattern, self._region(pattern.tile)):
+                yield limits, each
 
 
 def _class_calls(
@@ -319,7 +325,7 @@ def _class_calls(
     return _CLASSES[key]
 
 
-def _condition(instr: Instr) -> tuple[Affine | None, tuple[bool | None, ...]]:
+def sums_condition(instr: Instr) -> tuple[Affine | None, tuple[bool | None, ...]]:
     """The expression that says whether a destination is added to, where it varies."""
     for name in instr.read_when.values():
         value = getattr(instr, name)

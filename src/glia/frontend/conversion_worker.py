@@ -1,5 +1,7 @@
 """The process that converts StableHLO modules to HLO with jaxlib; run by path, without glia.
 
+A program of several devices with shardings becomes that of one of them (`partitioning`).
+
 It reads requests from stdin and writes answers to stdout until stdin ends. A request is a length
 (HEADER) and that many bytes, MLIR text or bytecode; an answer is CONVERTED or REFUSED, a length,
 and the serialized HLO module or jaxlib's message. Limits of memory and processor time hold for
@@ -8,7 +10,7 @@ each request: a module that passes one ends the process.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import resource
@@ -16,7 +18,8 @@ import signal
 import struct
 import sys
 from collections.abc import Callable
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 HEADER = struct.Struct("<Q")
 CONVERTED, REFUSED = b"+", b"-"
@@ -64,14 +67,28 @@ def _conversion() -> Callable[[bytes], bytes]:
     except ImportError:  # an earlier jaxlib, which only jax knows where to find
         mlir = importlib.import_module("jax._src.lib").xla_client._xla.mlir
 
+    partitioning = _module_beside("partitioning")
+
     def convert(module: bytes) -> bytes:
+        module, counts = partitioning.partitioned(module)
         computation = mlir.mlir_module_to_xla_computation(
             module, use_tuple_args=False, return_tuple=False
         )
         serialized: bytes = computation.as_serialized_hlo_module_proto()
-        return serialized
+        devices: bytes = partitioning.device_assignment(counts)
+        return serialized + devices
 
     return convert
+
+
+def _module_beside(name: str) -> Any:
+    """A module of this folder, loaded by its path."""
+    place = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"glia_{name}", place)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _read(requests: BinaryIO) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import re
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from glia.frontend.conversion import LONGEST_REASON, convert
 from glia.frontend.errors import BadStableHlo, FrameworkMissing, UnknownDType
 from glia.frontend.formats import Format
 from glia.frontend.hlo import import_hlo
+from glia.frontend.partitioning import device_counts
 from glia.graph.ir import Graph
 
 _BYTECODE = b"ML\xefR"
@@ -51,6 +53,12 @@ def import_lowered(lowered: Any) -> Graph:
 
 
 def _lowered_to_hlo(lowered: Any) -> bytes:
+    """The HLO module of what jax lowered; of one device, where it is for several."""
+    module = lowered.compiler_ir("stablehlo").operation
+    if device_counts(module) != (1, 1):
+        written = io.BytesIO()
+        module.write_bytecode(written)
+        return stablehlo_to_hlo(written.getvalue())
     serialized: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
     return serialized
 

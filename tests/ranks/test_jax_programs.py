@@ -1,0 +1,62 @@
+"""Programs of eight devices in plain JAX give what one device gives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import glia
+from glia.frontend.errors import BadStableHlo
+from ranks.jax_programs import PROGRAMS, piece, random
+
+TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
+
+
+@pytest.mark.parametrize("number", range(2 * len(PROGRAMS)))
+def test_a_program_of_eight_devices_gives_what_one_gives(number: int) -> None:
+    make, target = PROGRAMS[number % len(PROGRAMS)], TARGETS[number // 2]
+    program = make()
+    model = glia.load(glia.compile(program.lowered(), target=target), ranks=8)
+    found = model.run_ranks(program.inputs_of_ranks())
+    for ours, theirs in zip(found, program.expected(), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+
+
+def test_shardings_of_arguments_divide_a_program() -> None:
+    mesh = AbstractMesh((2, 4), ("d", "t"))
+    specs = (P("d"), P(None, "t"), P("t"))
+    inputs = [random(8, 16), random(16, 32), random(32, 8)]
+    placed = [
+        jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=NamedSharding(mesh, spec))
+        for each, spec in zip(inputs, specs, strict=True)
+    ]
+    function = jax.jit(lambda x, w, v: jnp.tanh(x @ w) @ v)
+    lowered = function.trace(*placed).lower(lowering_platforms=("cpu",))
+    model = glia.load(glia.compile(lowered), ranks=8)
+    ranks = [
+        [piece(each, spec, mesh, rank) for each, spec in zip(inputs, specs, strict=True)]
+        for rank in range(8)
+    ]
+    whole = np.tanh(inputs[0] @ inputs[1]) @ inputs[2]
+    for rank, (found,) in enumerate(model.run_ranks(ranks)):
+        np.testing.assert_allclose(found, whole[rank // 4 * 4 :][:4], rtol=1e-4, atol=1e-5)
+
+
+def test_shardings_that_nothing_divides_by_are_refused() -> None:
+    text = """module attributes {mhlo.num_partitions = 2 : i32} {
+      func.func @main(%x: tensor<4xf32> {mhlo.sharding = "{devices=[2]0,1}"}) -> tensor<4xf32> {
+        return %x : tensor<4xf32> } }"""
+    with pytest.raises(BadStableHlo, match="mhlo"):
+        glia.compile(text)
+
+
+def test_a_module_says_how_many_replicas_it_is_for() -> None:
+    text = """module attributes {mhlo.num_replicas = 3 : i32, mhlo.num_partitions = 2 : i32} {
+      func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> } }"""
+    neff = glia.compile(text)
+    assert (neff.replicas, neff.partitions) == (3, 2)

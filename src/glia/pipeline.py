@@ -320,6 +320,12 @@ PIPELINE: tuple[Pass, ...] = (
         after={"expand_scalars": "it leaves the accesses of nests as they stay"},
     ),
     Pass(
+        "fill_partitions",
+        f"{_TILE}fill_partitions:fill_partitions",
+        makes="tile",
+        after={"merge_few_rows": "rows of several axes may be enough"},
+    ),
+    Pass(
         "put_channels_first",
         f"{_TILE}put_channels_first:put_channels_first",
         makes="tile",

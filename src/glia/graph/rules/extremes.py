@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
@@ -43,8 +44,10 @@ def counts_up(position: Node, dimension: int) -> bool:
     """Whether a tensor of positions counts up along a dimension."""
     while isinstance(position, (Broadcast, Convert, Reshape)):
         if isinstance(position, Reshape):
-            return False
-        if isinstance(position, Broadcast):
+            dimension = _same_dimension(position, dimension)
+            if dimension < 0:
+                return False
+        elif isinstance(position, Broadcast):
             if dimension not in position.dimensions:
                 return False
             dimension = position.dimensions.index(dimension)
@@ -52,6 +55,14 @@ def counts_up(position: Node, dimension: int) -> bool:
             return False
         position = position.x
     return isinstance(position, Iota) and position.dimension == dimension
+
+
+def _same_dimension(node: Reshape, dimension: int) -> int:
+    """The dimension of a reshape's operand that is one of its result; -1 if none is."""
+    before, extent = math.prod(node.shape[:dimension]), node.shape[dimension]
+    shape = node.x.shape
+    found = (d for d, n in enumerate(shape) if n == extent and math.prod(shape[:d]) == before)
+    return next(found, -1)
 
 
 def _depends_on_order_only(body: Graph) -> bool:

@@ -207,8 +207,9 @@ class _Finder:
             return None
         for rows in sorted(range(len(chain.shared)), key=lambda s: -self._votes(chain, s)):
             products = products_in_rows(chain, rows, self.scheduler, self.program.schedules)
-            is_full = min(PARTITIONS, chain.extent(rows)) == _rows(chain)
-            if products is None or (products and not is_full):
+            lanes = min(PARTITIONS, chain.extent(rows))
+            is_full = lanes == _rows(chain)
+            if products is None or (products and not is_full) or lanes <= _rows(chain) // 4:
                 continue
             buffers = self.program.buffers
             plan = GroupPlan(chain, rows, buffers, products, self.sbuf_bytes)

@@ -122,11 +122,11 @@ class NestScheduler:
         """Length in bytes of the contiguous runs in HBM along the free axes."""
         run, stride = 1, 1
         for position, extent in zip(reversed(access.index), reversed(buffer.shape), strict=True):
-            if partition and position.coefficient(partition):
-                break
-            swept = 1 + sum(abs(c) * (spans[v] - 1) for v, c in position.terms if v in spans)
-            run = max(run, stride * swept)
-            if swept < extent:
+            step = abs(position.coefficient(partition)) if partition else 0
+            inner = [(v, c) for v, c in position.terms if v in spans and v != partition]
+            swept = 1 + sum(abs(c) * (spans[v] - 1) for v, c in inner)
+            run = max(run, stride * min(swept, step or swept))
+            if step or swept < extent:
                 break
             stride *= extent
         return run * buffer.dtype.bytes

@@ -88,6 +88,13 @@ def find_box(
         axes = [a for a in expression.variables if a in spans and spans[a].extent > 1]
         others = [a for a in axes if a != partition]
         if partition and expression.coefficient(partition):
+            along = expression - Affine.of(partition) * expression.coefficient(partition)
+            low, extent = _interval(along, spans)
+            apart = 2 * abs(expression.coefficient(partition))
+            if extent <= apart and _is_near(along, others, extent, spans, load.dtype):
+                dims.append(Dim(0, extent, low, dim=position))
+                index.append(expression - along + low + f"box{position}")
+                continue
             others.sort(key=lambda a: -abs(expression.coefficient(a)))
             dims += [Dim(0, spans[a].extent, spans[a].base, axis=a) for a in others]
             kept = {partition, *others}
@@ -113,6 +120,17 @@ def find_box(
         tuple(index), env_of_box, found, partition if mentions else "",
         single if in_blocks else -1, row.base, row.extent if mentions else size, size,
     )  # fmt: skip
+
+
+def _is_near(along: Affine, axes: Sequence[str], extent: int, spans: Env, dtype: DType) -> bool:
+    """Whether all between the elements that axes sweep comes in one run, with small gaps at most.
+
+    One axis that steps through neighbours in order needs nothing between them.
+    """
+    swept = math.prod(spans[axis].extent for axis in axes)
+    if not axes or [along.coefficient(axis) for axis in axes] == [1]:
+        return False
+    return (extent - swept) * dtype.bytes < GAP_BYTES // 4 * swept
 
 
 def _stepped_dims(load: Load, partition: str, spans: Env, least_gap: int) -> dict[int, str]:

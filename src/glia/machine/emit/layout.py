@@ -102,6 +102,8 @@ def home_pattern(home: Home, index: Sequence[Affine], point: Point) -> Pattern |
     steps = dict.fromkeys(point.free, 0)
     for dim in home.dims:
         along = Affine.of(dim.axis) if dim.axis else index[dim.dim]
+        if home.axis and not dim.axis:  # the partitions stand for its part of the index
+            along = along - Affine.of(home.axis) * along.coefficient(home.axis)
         if point.partition and along.coefficient(point.partition):
             return None
         offset = offset + (along.substitute(env) - dim.low) * dim.stride

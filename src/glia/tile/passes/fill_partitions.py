@@ -192,8 +192,14 @@ def _part(
 
 
 def _is_plain(nest: Nest) -> bool:
-    """Whether a nest without the PE writes each element once, and nothing by a run-time index."""
-    if contraction_operands(nest) is not None or nest.target.combine or nest.target.dynamic:
+    """Whether a nest without the PE writes each element once, and nothing by a run-time index.
+
+    A product with one result has neither rows nor columns for the PE.
+    """
+    has_results = any(axis.extent > 1 for axis in nest.parallel_axes)
+    if contraction_operands(nest) is not None and has_results:
+        return False
+    if nest.target.combine or nest.target.dynamic:
         return False
     return not any(load.dynamic for part in (nest.body, nest.finish) for load in loads(part))
 

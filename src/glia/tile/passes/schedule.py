@@ -38,6 +38,7 @@ from glia.tile.model_families import FAMILIES, ModelFamily
 from glia.tile.passes.live_values import live_bytes
 
 LARGEST_SHARE = 0.3  # of SBUF, for one resident buffer
+SHORT_RUN_BYTES = 64  # of DMA, which then takes as long for each run as for one element
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
 FINISHING_ENGINES = 2  # the Vector and the Scalar Engine, which read PSUM
 TILES_TO_OVERLAP = 4  # enough for engines and DMA to work on different tiles
@@ -539,7 +540,9 @@ def _vector_tiles(
     carried = scan_axes(nest)
     along = [a for a in parallel if a in carried]
     parallel = [a for a in parallel if a not in carried]
+    short = _short_runs(nest)
     inner = [*reversed(swept), *along, *_innermost_first(parallel, nest.target.index)]
+    inner.sort(key=lambda axis: axis not in short)
     dims = 0
     for axis in inner:
         if extents[axis] == 1 or axis in varying:
@@ -551,6 +554,17 @@ def _vector_tiles(
         dims += 1
     first = [partition] if partition else []
     return tiles, (*first, *parallel, *swept, *along)
+
+
+def _short_runs(nest: Nest) -> set[str]:
+    """Axes that alone run over a short innermost dimension of what is read: whole or slow."""
+    last = [(load.index[-1], load.dtype.bytes) for load in _all_loads(nest) if load.index]
+    return {
+        axis.name
+        for axis in nest.axes
+        for expression, width in last
+        if expression == Affine.of(axis.name) and axis.extent * width < SHORT_RUN_BYTES
+    }
 
 
 def _swept_elements(nest: Nest, partition: str) -> int:

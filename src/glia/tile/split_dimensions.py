@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from glia.base.affine import Affine
 from glia.tile.group_legal import accesses
-from glia.tile.ir import Expr, Load, Nest, Program, calls, control_buffers
+from glia.tile.ir import Expr, Load, Nest, Program, control_buffers
 from glia.tile.nest_rewriting import map_leaves, map_nests
 
 Split = Mapping[int, int]  # by dimension: the length of the rows that it becomes
@@ -39,7 +39,6 @@ def _splits(program: Program) -> Mapping[str, Split]:
                 length = _length(part, nest) if _is_unguarded(access, part) else 0
                 found.setdefault((access.buffer, d), set()).add(length)
     fixed = control_buffers(program.body)
-    fixed |= {name for call in calls(program.body) for name in (*call.inputs, *call.outputs)}
     splits: dict[str, dict[int, int]] = {}
     for (name, d), lengths in found.items():
         buffer, (length, *others) = program.buffers[name], lengths

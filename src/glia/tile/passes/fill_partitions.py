@@ -20,12 +20,12 @@ from glia.tile.ir import (
     Apply,
     Axis,
     Buffer,
-    Call,
     Load,
     Nest,
     Program,
     Statement,
     Store,
+    WholeBuffers,
     accessed_buffers,
     loads,
     scan_axes,
@@ -85,9 +85,9 @@ class _Splitter:
             for name in accessed_buffers(nest)
         }
 
-    def statements(self, statement: Nest | Call) -> Sequence[Statement]:
-        """What a nest or a call becomes."""
-        if isinstance(statement, Call) or not _is_plain(statement):
+    def statements(self, statement: Nest | WholeBuffers) -> Sequence[Statement]:
+        """What a nest, or another statement without statements in it, becomes."""
+        if not isinstance(statement, Nest) or not _is_plain(statement):
             return (statement,)
         rows = _reduced_rows(statement)
         if rows is not None:

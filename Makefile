@@ -3,21 +3,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TORCH_BIN := .venv-torch/bin
+TORCH_READY := .venv-torch/.ready
 
 # The executor multiplies one instruction's tiles at a time; more threads only wait for each other.
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly calibrate bench pages lint types clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-8s %s\n", n, $$0 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-10s %s\n", n, $$0 }'
 
 demo: $(READY)  ## train, compile, run and explain a digits classifier; files go to demo-out/
 	$(BIN)/glia demo --output demo-out
 
 test: $(READY)  ## the test suite, a process for each core
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+test-torch: $(TORCH_READY)  ## the tests with PyTorch, in an environment of their own
+	$(TORCH_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/pytorch \
+		tests/cli/test_cli_conformance.py::test_the_cpu_stands_in_for_the_device_of_native_pytorch
 
 nightly: $(READY)  ## the tests that take longer
 	$(BIN)/python -m pytest -m nightly
@@ -39,7 +45,7 @@ types: $(READY)  ## what mypy says of src/ and dropin/, in strict mode
 	$(BIN)/mypy
 
 clean:  ## remove everything the other targets made
-	rm -rf $(VENV) demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-torch demo-out .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml dropin/pyproject.toml
@@ -47,4 +53,10 @@ $(READY): requirements.lock pyproject.toml dropin/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
+	@touch $@
+
+$(TORCH_READY): requirements-torch.lock pyproject.toml dropin/pyproject.toml
+	$(PYTHON) -m venv .venv-torch
+	$(TORCH_BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-torch.lock
+	$(TORCH_BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable dropin
 	@touch $@

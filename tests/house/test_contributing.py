@@ -46,6 +46,7 @@ SOURCE_PLACES = {  # steps of a recipe that edit a file of src/; the others are 
     "A target, or a core": 1,
     "An HLO operation": 3,
     "A front end": 3,
+    "An operator of PyTorch": 1,
     "An error": 1,
 }
 

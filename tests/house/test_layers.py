@@ -34,7 +34,10 @@ LAZY = {
 
 
 # Modules ahead that a file names as text, to import them when they are needed
-NAMED = {"nki/run/frameworks.py": "a plugin loads when a kernel is given what its framework traces"}
+NAMED = {
+    "nki/run/frameworks.py": "a plugin loads when a kernel is given what its framework traces",
+    "frontend/exported_program.py": "the plugin that writes HLO loads when PyTorch has exported",
+}
 
 
 def layer(path: Path) -> str:

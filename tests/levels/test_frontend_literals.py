@@ -11,10 +11,10 @@ from glia.base.dtype import DTYPES
 from glia.frontend.errors import BadLiteral
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.frontend.hlo_import.literals import read_literal
-from glia.frontend.hlo_import.shapes import _ELEMENT_TYPES
+from glia.frontend.hlo_import.shapes import ELEMENT_TYPES
 from support.hlo_text import adding_module, module
 
-_NUMBERS = {name: number for number, name in _ELEMENT_TYPES.items()}
+_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
 
 
 def _varint(value: int) -> bytes:

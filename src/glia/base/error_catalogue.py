@@ -10,13 +10,15 @@ import glia
 from glia.base.errors import ERRORS, CompileError
 from glia.base.unraised_codes import UNRAISED
 
-_FRAMEWORK_USERS = ("glia.plugins", "glia.cli.demo")  # declare no errors, import JAX or PyTorch
+# They import JAX or PyTorch, and declare errors in modules of that name only
+_FRAMEWORK_USERS = ("glia.plugins", "glia.cli.demo")
+_ERRORS = ".errors"
 
 
 def declared_errors() -> dict[str, type[CompileError]]:
     """All error classes by code, sorted; imports every module of the package that declares one."""
     for module in pkgutil.walk_packages(glia.__path__, "glia.", onerror=_reraise):
-        if not module.name.startswith(_FRAMEWORK_USERS):
+        if not module.name.startswith(_FRAMEWORK_USERS) or module.name.endswith(_ERRORS):
             _import_without_frameworks(module.name)
     return dict(sorted(ERRORS.items()))
 

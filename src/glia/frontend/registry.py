@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from glia.base.files import read_file
-from glia.frontend import hlo, stablehlo
+from glia.frontend import exported_program, hlo, stablehlo
 from glia.frontend.errors import NotAModel, UnreadableFile
 from glia.frontend.formats import Format
 from glia.frontend.hlo_import.hlo_proto import LARGEST_FILE_BYTES
@@ -44,6 +44,7 @@ FORMATS: tuple[Format, ...] = (
     GRAPH,
     stablehlo.STABLEHLO,
     stablehlo.LOWERED,
+    exported_program.EXPORTED,
     hlo.HLO_BYTES,
     MODEL_FILE,
 )
@@ -53,8 +54,8 @@ def read_module(module: object) -> Graph:
     """The graph of a model.
 
     `module` is serialized HLO (bytes), StableHLO (text or bytecode, with jaxlib), the path of a
-    file of either, a jax `Lowered`, or a graph. Raises the front ends' errors, and NotAModel for
-    anything else.
+    file of either, a jax `Lowered`, a torch.export `ExportedProgram`, or a graph. Raises the front
+    ends' errors, and NotAModel for anything else.
     """
     return _format_of(module).read(module)
 
@@ -82,6 +83,8 @@ def _described(module: object) -> str:
 
 def _cure(module: object) -> str:
     """What to write instead for a value that holds a model in another form."""
+    if hasattr(module, "state_dict"):
+        return "a module of PyTorch is exported first: torch.export.export(module, arguments)"
     if hasattr(module, "lower"):
         return "call its lower() with example arguments first, or use glia.plugins.jax.on_device"
     if callable(module):

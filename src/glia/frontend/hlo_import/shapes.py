@@ -12,8 +12,8 @@ from glia.graph.ir import TensorType, TupleType, Type
 LARGEST_TENSOR_BYTES = 2**40
 LARGEST_RANK = 32
 
-_TUPLE, _TOKEN = 13, 17
-_ELEMENT_TYPES: dict[int, str] = {
+TUPLE, _TOKEN = 13, 17
+ELEMENT_TYPES: dict[int, str] = {
     1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64",
     10: "f16", 11: "f32", 12: "f64", 15: "c64", 16: "bf16", 18: "c128", 19: "f8e5m2",
     20: "f8e4m3fn", 21: "s4", 22: "u4", 23: "f8e4m3b11fnuz", 24: "f8e5m2fnuz", 25: "f8e4m3fnuz",
@@ -26,7 +26,7 @@ def read_type(shape: Any, instruction: str = "", loc: Loc = UNKNOWN) -> Type:
 
     Raises UnknownDType, DynamicShape, TensorTooLarge or MalformedModule, naming `instruction`.
     """
-    if shape.element_type == _TUPLE:
+    if shape.element_type == TUPLE:
         return TupleType(tuple(read_type(s, instruction, loc) for s in shape.tuple_shapes))
     if shape.element_type == _TOKEN:
         return TupleType(())
@@ -57,7 +57,7 @@ def read_tensor_type(shape: Any, instruction: str = "", loc: Loc = UNKNOWN) -> T
 
 
 def _dtype(element_type: int, instruction: str, loc: Loc) -> DType:
-    name = _ELEMENT_TYPES.get(element_type)
+    name = ELEMENT_TYPES.get(element_type)
     if name is None:
         raise UnknownDType(
             element_type=element_type, known=" ".join(DTYPES), instruction=instruction, loc=loc

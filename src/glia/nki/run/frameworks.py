@@ -13,7 +13,7 @@ import numpy as np
 from glia.nki.names.dtypes import DTYPES, dtype_name
 from glia.nki.names.errors import NotInNki
 
-JAX_KERNELS, TORCH_KERNELS = "glia.plugins.jax.kernels", "glia.plugins.torch_kernels"
+JAX_KERNELS, TORCH_KERNELS = "glia.plugins.jax.kernels", "glia.plugins.torch.kernels"
 _TORCH_BITS = {2: "int16", 1: "uint8"}
 
 Call = Callable[[], Any]
@@ -80,7 +80,7 @@ def outside_torch_compile(function: Function) -> Function:
 
 
 def nki_op(name: str, function: Any = None, /, **options: Any) -> Any:
-    """An operation of PyTorch that calls kernels: see `glia.plugins.torch_kernels.nki_op`."""
+    """An operation of PyTorch that calls kernels: see `glia.plugins.torch.kernels.nki_op`."""
     return importlib.import_module(TORCH_KERNELS).nki_op(name, function, **options)
 
 

@@ -1,4 +1,4 @@
-"""Kernels of both generations on tensors of PyTorch; test_torch.py runs this where PyTorch is."""
+"""Kernels of both generations on tensors of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""ATen operators as HLO, a file for each family of them."""

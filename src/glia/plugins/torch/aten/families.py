@@ -1,0 +1,19 @@
+"""All families of ATen operators, which enter their lowerings in `TABLE` when they load."""
+
+from glia.plugins.torch.aten import (
+    contraction,
+    indexing,
+    normalization,
+    pointwise,
+    pooling,
+    randomness,
+    reduce_scan_sort,
+    shapes,
+)
+from glia.plugins.torch.aten.operator_table import TABLE
+
+FAMILIES = (
+    contraction, indexing, normalization, pointwise, pooling, randomness, reduce_scan_sort, shapes,
+)  # fmt: skip
+
+__all__ = ["FAMILIES", "TABLE"]

@@ -1,0 +1,45 @@
+"""A compiled graph as a function of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+import glia
+from glia.base.native import address_of
+from glia.neff.package import Neff
+from glia.plugins.torch.lowering import HloProgram, Output, fresh_seed
+from glia.plugins.torch.tensors import torch_dtype
+
+Options = Mapping[str, Any]
+
+
+class Program:
+    """A lowered graph, compiled and loaded; calling it takes the tensors that are its inputs.
+
+    These lie in host memory, in any strides, and have the shapes and dtypes of the graph; the
+    results are new tensors, and what the graph returns besides tensors.
+    """
+
+    def __init__(self, lowered: HloProgram, options: Options) -> None:
+        self.neff: Neff = glia.compile(lowered.hlo, **options)
+        self._bound = glia.load(self.neff).bind()
+        self._kinds = [(kind.shape, torch_dtype(kind.dtype)) for kind in lowered.outputs]
+        self._results = lowered.results
+        self._has_other_results = any(not isinstance(each, Output) for each in lowered.results)
+        self._is_random = lowered.is_random
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """The results for the inputs, in order."""
+        given = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+        addresses = [t.data_ptr() for t in given]
+        if self._is_random:
+            seed = fresh_seed()
+            addresses.append(address_of(seed))
+        made = [torch.empty(shape, dtype=dtype) for shape, dtype in self._kinds]
+        self._bound.run_at(addresses, [t.data_ptr() for t in made])
+        if not self._has_other_results:
+            return made
+        return [made[r.place] if isinstance(r, Output) else r for r in self._results]

@@ -1,0 +1,137 @@
+"""Functions of PyTorch traced into ATen graphs, and PyTorch's own samples of its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.testing._internal.common_utils import noncontiguous_like
+from torch.utils import _pytree as pytree
+
+import glia
+from glia.frontend.hlo import import_hlo
+from glia.graph.evaluate import evaluate
+from glia.plugins.torch.lowering import HloProgram, Output, decompositions, fresh_seed, lower
+from glia.plugins.torch.tensors import DTYPES, to_numpy, to_torch
+
+LARGEST = 20_000  # elements of a sample's tensors: larger ones show nothing that smaller do not
+WIDE = (torch.float64, torch.complex128)  # no engine computes with them
+
+Tensors = Sequence[torch.Tensor]
+
+
+def traced(function: Callable[..., Any], tensors: Tensors) -> torch.fx.GraphModule:
+    """The ATen graph of a function of tensors."""
+    plain = torch.func.functionalize(function, remove="mutations")
+    graph = make_fx(plain, decomposition_table=decompositions(), tracing_mode="fake")(*tensors)
+    graph.graph.eliminate_dead_code()
+    return graph
+
+
+def lowered(function: Callable[..., Any], tensors: Tensors) -> HloProgram:
+    """The HLO module of a function of tensors."""
+    return lower(traced(function, tensors), "sample")
+
+
+def evaluated(program: HloProgram, tensors: Tensors) -> list[np.ndarray]:
+    """The results of a module on tensors, by the evaluator of graphs."""
+    arrays = [to_numpy(each) for each in tensors]
+    if program.is_random:
+        arrays.append(fresh_seed())
+    return _in_order(program, evaluate(import_hlo(program.hlo), arrays))
+
+
+def compiled(program: HloProgram, tensors: Tensors, **options: Any) -> list[np.ndarray]:
+    """The results of a module on tensors, compiled and run."""
+    model = glia.load(glia.compile(program.hlo, **options))
+    arrays = [to_numpy(each) for each in tensors]
+    if program.is_random:
+        arrays.append(fresh_seed())
+    return _in_order(program, model(*arrays))
+
+
+def _in_order(program: HloProgram, outputs: Sequence[np.ndarray]) -> list[Any]:
+    return [outputs[r.place] if isinstance(r, Output) else r for r in program.results]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Tensors, and a function of them that calls one operator and returns its tensors."""
+
+    function: Callable[..., tuple[torch.Tensor, ...]]
+    tensors: tuple[torch.Tensor, ...]
+
+    def expected(self) -> tuple[torch.Tensor, ...] | None:
+        """What PyTorch computes; None where it refuses, or the device has no such dtype."""
+        try:
+            found = self.function(*(each.detach().clone() for each in self.tensors))
+        except (RuntimeError, ValueError, NotImplementedError, TypeError, IndexError):
+            return None
+        return found if all(each.dtype in DTYPES for each in found) else None
+
+    def gradient(self) -> Sample | None:
+        """The gradient of the results' weighted sum; None where there is none."""
+        places = [i for i, each in enumerate(self.tensors) if each.is_floating_point()]
+
+        def backward(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            leaves = [t.detach().requires_grad_(i in places) for i, t in enumerate(tensors)]
+            found = [each for each in self.function(*leaves) if each.requires_grad]
+            weights = [torch.full_like(each, 0.5).cumsum(0) if each.dim() else
+                       torch.ones_like(each) for each in found]  # fmt: skip
+            given = torch.autograd.grad(found, [leaves[i] for i in places], weights,
+                                        allow_unused=True)  # fmt: skip
+            return tuple(each for each in given if each is not None)
+
+        return Sample(backward, self.tensors) if places else None
+
+
+def samples(operator: Any, dtype: torch.dtype, most: int) -> Iterator[Sample]:
+    """The first samples of an operator in PyTorch's own collection, some with other strides."""
+    count = 0
+    for given in operator.sample_inputs("cpu", dtype):
+        flat, structure = pytree.tree_flatten((given.input, given.args, given.kwargs))
+        places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
+        tensors = tuple(flat[i].detach() for i in places)
+        if sum(t.numel() for t in tensors) > LARGEST or any(t.dtype in WIDE for t in tensors):
+            continue
+        if count % 2:
+            tensors = tuple(noncontiguous_like(t) if t.numel() > 1 else t for t in tensors)
+        yield Sample(_call(operator, flat, structure, places), tensors)
+        count += 1
+        if count == most:
+            return
+
+
+def _call(
+    operator: Any, flat: list[Any], structure: Any, places: list[int]
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        filled = list(flat)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        first, args, kwargs = pytree.tree_unflatten(filled, structure)
+        found = pytree.tree_leaves(operator.op(first, *args, **kwargs))
+        return tuple(each for each in found if isinstance(each, torch.Tensor))
+
+    return call
+
+
+def assert_close(found: Sequence[np.ndarray], expected: Tensors) -> None:
+    """Raise AssertionError unless results are what PyTorch computes, as exactly as dtypes allow."""
+    assert len(found) == len(expected)
+    for array, tensor in zip(found, expected, strict=True):
+        given = to_torch(np.asarray(array), tensor.dtype)
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            assert torch.equal(given, tensor)
+            continue
+        # The sizes of what was added up are not known here: an element is as exact as the greatest
+        finite = tensor[torch.isfinite(tensor)].abs().float()
+        greatest = max(1.0, float(finite.max())) if finite.numel() else 1.0
+        share = {torch.bfloat16: 2e-2, torch.float16: 3e-3}.get(tensor.dtype, 1e-4)
+        torch.testing.assert_close(
+            given, tensor.detach(), rtol=share, atol=share * greatest, equal_nan=True
+        )

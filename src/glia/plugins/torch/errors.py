@@ -14,6 +14,6 @@ class TooManyShapes(CompileError):
     Example: torch.compile(model, backend="neuron") on sentences of every length there is
     """
 
-    code = "GLIA140"
+    code = "GLIA721"
     message = "{name} was compiled for {count} shapes and is called with another: {shapes}"
     help = "pad the inputs to a few sizes, or raise torch._dynamo.config.recompile_limit"

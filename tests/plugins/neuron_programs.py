@@ -182,6 +182,7 @@ def unknown_call() -> Any:
 def persistent_cache() -> Any:
     """Files of JAX's cache on disk after a compilation."""
     import jax
+    from jax.experimental.compilation_cache import compilation_cache
 
     with tempfile.TemporaryDirectory() as directory:
         jax.config.update("jax_compilation_cache_dir", directory)
@@ -193,6 +194,7 @@ def persistent_cache() -> Any:
         second = jax.jit(lambda x: x * 5 - 1)(_x())
         after = len(list(Path(directory).iterdir()))
         jax.config.update("jax_compilation_cache_dir", None)
+        compilation_cache.reset_cache()
         return files, after, bool((first == second).all())
 
 
@@ -244,3 +246,64 @@ def callbacks() -> Any:
         return jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
 
     return str(jax.jit(function)(_x()))
+
+
+def independent_devices() -> Any:
+    """Differences and shardings of pmap, sharded jit and shard_map without exchange."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    rows = np.arange(32, dtype=np.float32).reshape(8, 4)
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    by_rows = NamedSharding(mesh, PartitionSpec("d"))
+    divided = jax.device_put(rows, by_rows)
+    mapped = jax.shard_map(
+        lambda x: x - x.mean(), mesh=mesh, in_specs=PartitionSpec("d"), out_specs=PartitionSpec("d")
+    )
+    pairs = {
+        "pmap": (jax.pmap(lambda x: x * 2)(rows[:4]), rows[:4] * 2),
+        "jit": (jax.jit(lambda x: (x + 1).sum(1))(divided), (rows + 1).sum(1)),
+        "shard_map": (
+            jax.jit(mapped)(rows),
+            (rows.reshape(4, -1) - rows.reshape(4, -1).mean(1, keepdims=True)).reshape(8, 4),
+        ),
+    }
+    far = {name: float(np.abs(np.asarray(a) - b).max()) for name, (a, b) in pairs.items()}
+    return far, list(pairs["jit"][0].sharding.spec), len(pairs["jit"][0].devices())
+
+
+def exchanges() -> Any:
+    """Differences to NumPy of collectives under pmap, shard_map and sharded jit."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    x = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    w = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    split, whole = PartitionSpec("d"), PartitionSpec()
+    ring = [(i, (i + 1) % 4) for i in range(4)]
+
+    def mapped(function: Any, out: Any) -> Any:
+        return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=split, out_specs=out))
+
+    def by_tensor_parallel(x: Any, w: Any) -> Any:
+        return jnp.tanh(x @ w) @ w.T
+
+    weights = jax.device_put(w, NamedSharding(mesh, PartitionSpec(None, "d")))
+    blocks = x.reshape(4, 2, 4)
+    pairs = {
+        "pmap": (jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(x[:4]),
+                 np.tile(x[:4].sum(0), (4, 1))),
+        "sum": (mapped(lambda x: jax.lax.psum(x, "d"), whole)(x), blocks.sum(0)),
+        "ring": (mapped(lambda x: jax.lax.ppermute(x, "d", ring), split)(x),
+                 np.roll(blocks, 1, 0).reshape(8, 4)),
+        "index": (mapped(lambda x: x * 0 + jax.lax.axis_index("d"), split)(x),
+                  np.repeat(np.arange(4.0), 2)[:, None] * np.ones((1, 4))),
+        "sharded": (jax.jit(by_tensor_parallel)(x, weights), np.tanh(x @ w) @ w.T),
+        "gradient": (jax.jit(jax.grad(lambda w, x: by_tensor_parallel(x, w).sum()))(weights, x),
+                     np.asarray(jax.grad(lambda w, x: by_tensor_parallel(x, w).sum())(w, x))),
+    }  # fmt: skip
+    return {name: float(np.abs(np.asarray(a) - b).max()) for name, (a, b) in pairs.items()}

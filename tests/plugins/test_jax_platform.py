@@ -39,7 +39,7 @@ def test_transformations_compute_what_the_cpu_computes(neuron: NeuronProcess) ->
 def test_a_donated_array_is_deleted_and_refused(neuron: NeuronProcess) -> None:
     is_deleted, total, text = neuron("donation")
     assert is_deleted and total == pytest.approx(66 / 7 + 12)
-    assert "GLIA709" in text
+    assert "GLIA708" in text
 
 
 def test_a_program_runs_where_its_arguments_are(neuron: NeuronProcess) -> None:
@@ -84,6 +84,18 @@ def test_memory_returns_when_arrays_end(neuron: NeuronProcess) -> None:
 def test_callbacks_to_the_host_are_refused(neuron: NeuronProcess) -> None:
     with pytest.raises(RuntimeError, match="not supported on neuron"):
         neuron("callbacks")
+
+
+def test_devices_that_exchange_nothing_run_together(neuron: NeuronProcess) -> None:
+    far, spec, devices = neuron("independent_devices")
+    assert {name for name, distance in far.items() if distance > 1e-5} == set()
+    assert (spec, devices) == (["d"], 4)
+
+
+def test_devices_exchange_what_collectives_say(neuron: NeuronProcess) -> None:
+    far = neuron("exchanges")
+    assert {name for name, distance in far.items() if distance > 1e-4} == set()
+    assert len(far) == 6
 
 
 def test_a_wrong_core_is_an_error_of_the_platform(tmp_path: Path) -> None:

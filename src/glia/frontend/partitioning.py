@@ -14,8 +14,10 @@ import math
 import re
 from typing import Any
 
-_PIPELINE = (
-    "builtin.module(symbol-dce,sdy-propagation-pipeline,"
+# The shardings of all values, of parameters and results too; then the program of one device
+PROPAGATION = "builtin.module(symbol-dce,sdy-propagation-pipeline)"
+LOCALIZATION = (
+    "builtin.module("
     "func.func(sdy-insert-explicit-reshards{enable-full-version=true}),"
     "func.func(sdy-reshard-to-collectives),"
     "sdy-convert-global-to-local,sdy-drop-sharding-and-mesh,canonicalize,cse,symbol-dce)"
@@ -52,10 +54,11 @@ def partitioned(module: bytes) -> tuple[bytes, tuple[int, int]]:
             raise ValueError(_OTHER_SHARDINGS)
         if b"sdy" not in module:
             return module, (replicas, partitions)
-        _inline_calls(ir, parsed)
+        inline_calls(ir, parsed)
         passes = importlib.import_module("jaxlib.mlir.passmanager").PassManager
         try:
-            passes.parse(_PIPELINE).run(parsed.operation)
+            for pipeline in (PROPAGATION, LOCALIZATION):
+                passes.parse(pipeline).run(parsed.operation)
         except ir.MLIRError as error:
             raise ValueError(f"it cannot be divided among devices: {error}") from error
         written = io.BytesIO()
@@ -110,7 +113,7 @@ def _context(ir: Any) -> Any:
     return context
 
 
-def _inline_calls(ir: Any, module: Any) -> None:
+def inline_calls(ir: Any, module: Any) -> None:
     """Inline every call in `main`, those in regions too: Shardy divides functions one by one."""
     inlined = importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").inlined_func_call
     functions = {

@@ -98,20 +98,6 @@ class BadSerializedExecutable(CompileError):
     help = "compile the function again; of jax_compilation_cache_dir, delete the directory"
 
 
-class SeveralDevices(CompileError):
-    """A program computes on several devices together, which the plugin does not run yet.
-
-    Cause: Devices exchange data (psum, all_gather, ppermute ...), or a sharding divides one
-        computation among them.
-    Fix: Compile the function for one device; a pmap without collectives runs.
-    Example: jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")(jnp.ones((2, 3)))
-    """
-
-    code = "GLIA708"
-    message = "a program for {devices} devices needs {operation}, which does not run between them"
-    help = "run the function on one device, or without collectives under jax.pmap"
-
-
 class DeletedBuffer(CompileError):
     """A program is given an array that was donated or deleted before.
 
@@ -120,6 +106,19 @@ class DeletedBuffer(CompileError):
     Example: f = jax.jit(lambda x: x + 1, donate_argnums=0); f(x); f(x)
     """
 
-    code = "GLIA709"
+    code = "GLIA708"
     message = "argument {position} of {program} was donated or deleted before"
     help = "use what the earlier call returned in its place, or do not donate it"
+
+
+class NotPartitioned(CompileError):
+    """A program for several devices cannot be divided among them.
+
+    Cause: A sharding does not fit its array, or an operation across devices has no division.
+    Fix: Name shardings that divide the dimensions, with in_shardings, out_shardings or shard_map.
+    Example: a sharding by an axis of 4 devices of a dimension of 3 elements
+    """
+
+    code = "GLIA709"
+    message = "the program cannot be divided among the devices: Shardy says {shardy}; XLA: {xla}"
+    help = "name shardings that divide the dimensions, or write the division with jax.shard_map"

@@ -13,11 +13,14 @@ from jaxlib.xla_client import CompileOptions, DeviceAssignment
 
 import glia
 from glia import __version__
+from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
 from glia.frontend.hlo_import.hlo_proto import message_classes, parse_module
 from glia.neff.package import Neff
-from glia.plugins.jax.errors import BadSerializedExecutable, SeveralDevices, UnknownProgramFormat
+from glia.plugins.jax.errors import BadSerializedExecutable, UnknownProgramFormat
 from glia.plugins.jax.pjrt.executables import Executable, Program
+from glia.plugins.jax.pjrt.sharded_programs import partition
 
+_MLIR, _HLO = _FORMATS = ("mlir", "hlo")  # StableHLO as a portable artifact, and HLO
 _MAGIC = b"glia executable\n"
 
 # Messages of XLA's xla_data.proto and hlo.proto that only frameworks exchange
@@ -47,23 +50,36 @@ def messages() -> dict[str, Any]:
 def compile_program(code: bytes, kind: str, serialized_options: bytes) -> Executable:
     """The executable of a framework's program.
 
-    Raises UnknownProgramFormat, SeveralDevices, and what `glia.compile` and `glia.load` raise.
+    Raises UnknownProgramFormat, NotPartitioned, and what `glia.compile` and `glia.load` raise.
     """
     options = CompileOptions.ParseFromString(serialized_options)
-    devices = options.num_replicas * options.num_partitions
-    if devices > 1:
-        raise SeveralDevices(devices=devices, operation="a division among them")
-    hlo = _hlo(code, kind)
-    neff = glia.compile(hlo, **dict(options.env_option_overrides))
+    if kind not in _FORMATS:
+        raise UnknownProgramFormat(format=kind)
+    if options.num_partitions > 1:
+        divided = partition(code if kind == _MLIR else _to_mlir(code), serialized_options)
+        hlo = divided.hlo + divided.shardings
+    else:
+        hlo = code if kind == _HLO else _to_hlo(code)
+    chosen = dict(options.env_option_overrides)
+    if _depends_on_ranks(hlo):
+        chosen |= {"replicas": options.num_replicas, "partitions": options.num_partitions}
+    neff = glia.compile(hlo, **chosen)
     return _executable(hlo, neff, serialized_options)
 
 
-def _hlo(code: bytes, kind: str) -> bytes:
-    """The serialized HLO module of a program in the format `kind`."""
-    if kind == "hlo":
-        return code
-    if kind != "mlir":
-        raise UnknownProgramFormat(format=kind)
+def _depends_on_ranks(hlo: bytes) -> bool:
+    """Whether results depend on other devices, or on which device computes."""
+    computations = parse_module(hlo).computations
+    return any(each.opcode in COLLECTIVE for one in computations for each in one.instructions)
+
+
+def _to_mlir(code: bytes) -> bytes:
+    """The MLIR of a serialized HLO module."""
+    return bytes(_jax.mlir.hlo_to_stablehlo(code))
+
+
+def _to_hlo(code: bytes) -> bytes:
+    """The serialized HLO module of a program in MLIR."""
     computation = _jax.mlir.mlir_module_to_xla_computation(
         code, use_tuple_args=False, return_tuple=False
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from glia import __version__
 from glia.plugins.jax.errors import SeveralProcesses, UnknownClientOption
-from glia.plugins.jax.pjrt.api_table import getter, implements, put
+from glia.plugins.jax.pjrt.api_table import getter, implements, machine_getter, put
 from glia.plugins.jax.pjrt.c_memory import (
     c_bytes,
     give_handle,
@@ -18,6 +18,7 @@ from glia.plugins.jax.pjrt.c_memory import (
     read_named_values,
     release,
 )
+from glia.plugins.jax.pjrt.machine_entries import RecordWord
 from glia.plugins.jax.visible_cores import VisibleCores, visible_cores
 
 PLATFORM = c_bytes("neuron")
@@ -41,13 +42,12 @@ class Device:
     is_addressable = True
     process_index = 0
     kind_id = 0
-    memory_kind = MEMORY_KIND
 
     def __init__(self, number: int, cores: VisibleCores) -> None:
         self.number = number
         self.handle = give_handle(self)
         self.description = give_handle(self)
-        self.memory = give_handle(self)
+        self.memory = give_handle(self, MEMORY_KIND.address, MEMORY_KIND.count)
         self.memories = handles([_Handle(self.memory)])
         self.devices = handles([self])
         self.kind = c_bytes(cores.kind)
@@ -208,7 +208,7 @@ getter("DeviceDescription_DebugString", "device_description", debug_string="long
 getter("DeviceDescription_ToString", "device_description", to_string="text")
 getter("DeviceDescription_Attributes", "device_description", attributes="attributes")
 getter("Memory_Id", "memory", id="number")
-getter("Memory_Kind", "memory", kind="memory_kind")
+machine_getter("Memory_Kind", "memory", kind=RecordWord(1), kind_size=RecordWord(2))
 getter("Memory_Kind_Id", "memory", kind_id="kind_id")
 getter("Memory_DebugString", "memory", debug_string="memory_text")
 getter("Memory_ToString", "memory", to_string="memory_text")

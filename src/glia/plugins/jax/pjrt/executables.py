@@ -13,7 +13,13 @@ import numpy as np
 from glia.base.errors import CompileError, Unspecified
 from glia.neff.package import Neff
 from glia.plugins.jax.errors import DeletedBuffer
-from glia.plugins.jax.pjrt.api_table import ends, getter, implements, release_ended
+from glia.plugins.jax.pjrt.api_table import (
+    ends,
+    getter,
+    implements,
+    machine_getter,
+    release_ended,
+)
 from glia.plugins.jax.pjrt.buffers import Buffer
 from glia.plugins.jax.pjrt.c_memory import (
     CArray,
@@ -30,9 +36,14 @@ from glia.plugins.jax.pjrt.devices import MEMORY_KIND, Client, Device
 from glia.plugins.jax.pjrt.element_types import array_layout
 from glia.plugins.jax.pjrt.events import READY
 from glia.plugins.jax.pjrt.interface import STRUCTURES
+from glia.plugins.jax.pjrt.machine_entries import RecordWord
+from glia.runtime.bound import BoundModel
 from glia.runtime.model import Model, device_bytes, load
 
 DEVICE = "host"  # programs run as machine code of the host
+
+# Words of an executable's record, after the first
+_REPLICAS, _PARTITIONS, _OUTPUTS = map(RecordWord, range(1, 4))
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,11 @@ class Program:
     def model(self) -> Model:
         """The program on a simulated device."""
         return load(self.neff, device=DEVICE)
+
+    @cached_property
+    def run(self) -> BoundModel:
+        """The program as a callable of arrays."""
+        return self.model.bind()
 
     @cached_property
     def argument_bytes(self) -> int:
@@ -103,7 +119,6 @@ class Executable:
         self.serialized_options = serialized_options
         self.assignment = assignment
         self.division = division
-        self.num_replicas, self.num_partitions = division
         self.name = c_bytes(program.name)
         self.fingerprint = c_bytes(program.fingerprint)
         self.optimized = c_bytes(program.optimized)
@@ -122,24 +137,40 @@ class Executable:
         """Put the executable on its devices; its handle."""
         self.devices = [client.devices[number] for number in self.assignment]
         self.device_handles = handles(self.devices)
-        return give_handle(self)
+        return self.give_handle()
+
+    def give_handle(self) -> int:
+        """A new handle of the executable."""
+        return give_handle(self, *self.division, self.num_outputs)
 
     @cached_property
     def cost_properties(self) -> CArray:
         """The program's costs as attributes."""
         return named_values(self.program.costs)
 
-    def run(self, arguments: Sequence[Buffer], kept: Sequence[int], device: Device) -> list[Buffer]:
-        """The results of one device; donated arguments are deleted, except those in `kept`."""
-        arrays = [each.array for each in arguments]
-        if any(each is None for each in arrays):
-            position = next(n for n, each in enumerate(arrays) if each is None)
-            raise DeletedBuffer(position=position, program=self.program.name)
-        results: list[np.ndarray] = self.program.model(*arrays)
-        for number in self.program.donated:
+    def run(
+        self, arguments: Sequence[Sequence[Buffer]], kept: Sequence[int]
+    ) -> list[list[np.ndarray]]:
+        """The results of each device; donated arguments are deleted, except those in `kept`."""
+        arrays = [self._arrays(of_device) for of_device in arguments]
+        program = self.program
+        if program.neff.ranks > 1:
+            results = program.model.run_ranks(arrays)
+        else:
+            results = [program.run(*of_device) for of_device in arrays]
+        for number in program.donated:
             if number not in kept:
-                arguments[number].delete()
-        return [Buffer(each, device) for each in results]
+                for of_device in arguments:
+                    of_device[number].delete()
+        return results
+
+    def _arrays(self, arguments: Sequence[Buffer]) -> list[np.ndarray]:
+        """The elements of arguments; DeletedBuffer."""
+        arrays = [each.array for each in arguments if each.array is not None]
+        if len(arrays) < len(arguments):
+            position = next(n for n, each in enumerate(arguments) if each.array is None)
+            raise DeletedBuffer(position=position, program=self.program.name)
+        return arrays
 
 
 @implements("LoadedExecutable_Execute")
@@ -151,12 +182,12 @@ def _execute(call: Any) -> None:
     argument_lists = pointers(call.argument_lists, count) or [None] * count
     output_lists = pointers(call.output_lists, count)
     only = object_of(call.execute_device) if call.execute_device else None
-    for row, arguments in enumerate(argument_lists):
-        given = [object_of(each) for each in pointers(arguments, call.num_args)]
-        results = executable.run(given, kept, only or executable.devices[row])
+    given = [[object_of(each) for each in pointers(row, call.num_args)] for row in argument_lists]
+    for row, results in enumerate(executable.run(given, kept)):
+        device = only or executable.devices[row]
         outputs = pointers(output_lists[row], len(results))
         for place, result in enumerate(results):
-            outputs[place] = result.handle
+            outputs[place] = Buffer(result, device).handle
     if call.device_complete_events:
         pointers(call.device_complete_events, count)[:] = [READY] * count
 
@@ -171,7 +202,7 @@ def _not_donated(options: int | None) -> tuple[int, ...]:
 
 @implements("LoadedExecutable_GetExecutable")
 def _get_executable(call: Any) -> None:
-    call.executable = give_handle(object_of(call.loaded_executable))
+    call.executable = object_of(call.loaded_executable).give_handle()
 
 
 @implements("LoadedExecutable_Delete")
@@ -212,9 +243,9 @@ getter("LoadedExecutable_AddressableDevices", "executable", addressable_devices=
 getter("LoadedExecutable_Fingerprint", "executable", executable_fingerprint="fingerprint")
 getter("Executable_Fingerprint", "executable", executable_fingerprint="fingerprint")
 getter("Executable_Name", "executable", executable_name="name")
-getter("Executable_NumReplicas", "executable", num_replicas="num_replicas")
-getter("Executable_NumPartitions", "executable", num_partitions="num_partitions")
-getter("Executable_NumOutputs", "executable", num_outputs="num_outputs")
+machine_getter("Executable_NumReplicas", "executable", num_replicas=_REPLICAS)
+machine_getter("Executable_NumPartitions", "executable", num_partitions=_PARTITIONS)
+machine_getter("Executable_NumOutputs", "executable", num_outputs=_OUTPUTS)
 getter("Executable_SizeOfGeneratedCodeInBytes", "executable", size_in_bytes="program.all_bytes")
 getter("Executable_GetCostAnalysis", "executable", properties="cost_properties")
 getter("Executable_OutputElementTypes", "executable", output_types="element_types")

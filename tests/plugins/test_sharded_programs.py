@@ -1,0 +1,156 @@
+"""Programs for several devices become programs of one, by Shardy or, where it refuses, by XLA."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from jax._src.interpreters.mlir import make_ir_context
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+from jaxlib.xla_client import CompileOptions
+
+from glia.frontend.hlo_import.hlo_proto import parse_module
+from glia.frontend.partitioning import inline_calls
+from glia.plugins.jax.pjrt import sharded_programs
+from glia.plugins.jax.pjrt.compilation import compile_program
+from glia.plugins.jax.pjrt.sharded_programs import Partitioned, messages, partition, tiled
+
+VERSION = "1.14.0"
+MODULE = """module @step attributes {{
+  mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32}} {{
+  sdy.mesh @mesh = <["d"=4]>
+  {functions}
+}}"""
+ROWS = '{sdy.sharding = #sdy.sharding<@mesh, [{"d"}, {}]>}'
+SCALED = f"""func.func public @main(%x: tensor<8x6xf32> {ROWS}) -> tensor<8x6xf32> {{
+  %0 = call @twice(%x) : (tensor<8x6xf32>) -> tensor<8x6xf32>
+  return %0 : tensor<8x6xf32>
+}}
+func.func private @twice(%x: tensor<8x6xf32>) -> tensor<8x6xf32> {{
+  %0 = call @add(%x, %x) : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
+  return %0 : tensor<8x6xf32>
+}}
+func.func private @add(%x: tensor<8x6xf32>, %y: tensor<8x6xf32>) -> tensor<8x6xf32> {{
+  %0 = stablehlo.add %x, %y : tensor<8x6xf32>
+  return %0 : tensor<8x6xf32>
+}}"""
+SUMMED = f"""func.func public @main(%x: tensor<8x6xf32> {ROWS}) -> tensor<6xf32> {{
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<8x6xf32>, tensor<f32>) -> tensor<6xf32>
+  return %0 : tensor<6xf32>
+}}"""
+SLICED = f"""func.func public @main(%x: tensor<8x6xf32> {ROWS}) -> tensor<3x6xf32> {{
+  %0 = stablehlo.slice %x [2:5, 0:6] : (tensor<8x6xf32>) -> tensor<3x6xf32>
+  return %0 : tensor<3x6xf32>
+}}"""
+
+
+def _parsed(functions: str) -> Any:
+    with make_ir_context():
+        return ir.Module.parse(MODULE.format(functions=functions))
+
+
+def _artifact(functions: str) -> bytes:
+    module = _parsed(functions)
+    with module.context:
+        return stablehlo.serialize_portable_artifact(module, VERSION, allow_other_dialects=True)
+
+
+def _options() -> bytes:
+    options = CompileOptions()
+    options.num_partitions = 4
+    build = options.executable_build_options
+    build.num_partitions = 4
+    build.use_spmd_partitioning = build.use_shardy_partitioner = True
+    return bytes(options.SerializeAsString())
+
+
+def _divided(functions: str) -> Partitioned:
+    return partition(_artifact(functions), _options())
+
+
+def _shapes(divided: Partitioned) -> tuple[list[list[int]], list[int]]:
+    shape = parse_module(divided.hlo).host_program_shape
+    return [list(each.dimensions) for each in shape.parameters], list(shape.result.dimensions)
+
+
+def _opcodes(divided: Partitioned) -> Counter[str]:
+    computations = parse_module(divided.hlo).computations
+    return Counter(each.opcode for one in computations for each in one.instructions)
+
+
+def test_calls_are_put_in_place_at_any_depth() -> None:
+    module = _parsed(SCALED)
+    with module.context, ir.Location.unknown():
+        inline_calls(ir, module)
+    main = str(module).partition("private")[0]
+    assert main.count("stablehlo.add") == 1
+    assert "call @" not in main
+    assert module.operation.verify()
+
+
+def test_what_is_by_elements_needs_no_exchange() -> None:
+    divided = _divided(SCALED)
+    assert _shapes(divided) == ([[2, 6]], [2, 6])
+    found = messages()["Shardings"].FromString(divided.shardings)
+    assert list(found.result.tile_dimensions) == [4, 1]
+    assert list(found.result.devices) == [0, 1, 2, 3]
+
+
+def test_a_sum_across_devices_is_an_all_reduce() -> None:
+    divided = _divided(SUMMED)
+    assert _shapes(divided) == ([[2, 6]], [6])
+    assert _opcodes(divided)["all-reduce"] == 1
+    assert compile_program(_artifact(SUMMED), "mlir", _options()).program.neff.ranks == 4
+
+
+def test_what_shardy_refuses_goes_to_xla(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided = _divided(SLICED)
+    shape, _ = _shapes(divided)
+    assert shape == [[2, 6]]
+    opcodes = _opcodes(divided)
+    assert opcodes["all-gather"] + opcodes["all-reduce"] + opcodes["collective-permute"] > 0
+
+    def refuse(*_: object) -> Partitioned:
+        raise ValueError("no division")
+
+    monkeypatch.setattr(sharded_programs, "_by_xla", refuse)
+    with pytest.raises(Exception, match=r"GLIA709.*no division"):
+        _divided(SLICED)
+
+
+def test_both_ways_agree() -> None:
+    for functions in (SCALED, SUMMED):
+        by_shardy = _divided(functions)
+        by_xla = sharded_programs._by_xla(_artifact(functions), _options())
+        assert _shapes(by_shardy) == _shapes(by_xla)
+
+
+@pytest.mark.parametrize(
+    ("by_dimension", "devices"),
+    [
+        ([["x"], []], [[0, 1, 2], [3, 4, 5]]),
+        ([[], ["x"]], [[0, 1, 2], [3, 4, 5]]),
+        ([["y"], []], [[0, 3], [1, 4], [2, 5]]),
+        ([["y", "x"], []], [[0], [3], [1], [4], [2], [5]]),
+        ([["y"], ["x"]], [[0], [3], [1], [4], [2], [5]]),
+    ],
+)
+def test_a_tile_is_on_the_devices_that_share_its_coordinates(
+    by_dimension: list[list[str]], devices: list[list[int]]
+) -> None:
+    found = tiled({"x": 2, "y": 3}, by_dimension, [])
+    copies = len(devices[0])
+    assert np.array(found.devices).reshape(-1, copies).tolist() == devices
+    assert found.is_last_replicated == (copies > 1)
+    assert np.prod(found.tile_dimensions) == 6
+
+
+def test_a_mesh_may_number_its_devices() -> None:
+    found = tiled({"x": 4}, [["x"]], [3, 1, 2, 0])
+    assert list(found.devices) == [3, 1, 2, 0]
+    assert list(tiled({"x": 4}, [[]], []).devices) == []

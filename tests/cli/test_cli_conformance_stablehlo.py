@@ -15,6 +15,7 @@ from glia.cli.glia import main
 from glia.conformance.stablehlo import run_cases as run
 from glia.conformance.stablehlo.cases import Case, find_cases
 from glia.conformance.stablehlo.compare import describe_mismatch, ulp_difference
+from glia.conformance.stablehlo.outcome import MISMATCH, PASS
 from glia.conformance.stablehlo.program import ValueCheck, read_program
 from glia.conformance.stablehlo.term_magnitudes import term_magnitudes
 from glia.frontend.errors import FrameworkMissing
@@ -197,13 +198,40 @@ def test_constants_become_arguments_but_those_of_shapes() -> None:
         ("check.x tensor<?x2xf32>", "dynamic shapes"),
         ("check.x tensor<2x!quant.uniform<i8:f32, 0.1>>", "quantised"),
         ("stablehlo.add : tensor<2xf32>", "no expected values"),
-        ('check.x "interpreter.run_parallel"()', "several processes"),
+        ('check.x "interpreter.run_parallel"() {programs = [[@f, @f], [@f, @f]]}', ""),
+        ("check.x {programs=[[@f, @f], [@f, @fa]]}", "programs that differ by process"),
         ('check.x "stablehlo.infeed"()', "host transfers"),
         ('check.x dense<"0x?f64>"> : tensor<2xf32>', ""),
     ],
 )
 def test_what_is_not_in_scope_says_why(text: str, scope: str) -> None:
     assert Case("a.mlir", text).scope == scope
+
+
+PARALLEL = """
+module {
+  func.func @swap(%x: tensor<2xi32>) -> tensor<2xi32> {
+    %0 = "stablehlo.collective_permute"(%x) <{source_target_pairs = dense<[[0, 1], [1, 0]]>
+      : tensor<2x2xi64>}> : (tensor<2xi32>) -> tensor<2xi32>
+    return %0 : tensor<2xi32>
+  }
+  func.func @main() {
+    %0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+    %1 = stablehlo.constant dense<[3, 4]> : tensor<2xi32>
+    %2:2 = "interpreter.run_parallel"(%0, %1) {programs = [[@swap], [@swap]]}
+      : (tensor<2xi32>, tensor<2xi32>) -> (tensor<2xi32>, tensor<2xi32>)
+    check.expect_eq_const %2#1, dense<[1, VALUE]> : tensor<2xi32>
+    func.return
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("value", "status"), [("2", PASS), ("5", MISMATCH)])
+def test_the_processes_of_a_case_are_ranks(value: str, status: str) -> None:
+    case = Case("collective_permute.mlir", PARALLEL.replace("VALUE", value))
+    assert case.scope == ""
+    assert run.run_case(case, "trn1", 1).status == status
 
 
 def test_a_case_is_named_after_its_operation(clone: Path) -> None:

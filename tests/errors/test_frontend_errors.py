@@ -157,7 +157,7 @@ def test_unknown_opcode_names_the_nearest_and_the_source_line() -> None:
 @pytest.mark.parametrize("opcode", ["infeed", "outfeed", "send", "recv", "stochastic-convert"])
 def test_operation_with_the_host_is_refused(opcode: str) -> None:
     with pytest.raises(errors.UnsupportedOperator, match=opcode):
-        import_hlo(_changed(_set(opcode=opcode)))
+        import_hlo(_changed(_set(opcode=opcode, is_host_transfer=True)))
 
 
 def test_unknown_custom_call_target_lists_the_known_ones() -> None:

@@ -166,7 +166,8 @@ class KernelOfAnotherVersion(CompileError):
 class UnsupportedOperator(CompileError):
     """The module holds an operator the compiler does not support.
 
-    Cause: The HLO opcode is unknown, or it talks to the host (infeed, outfeed, send, recv).
+    Cause: The HLO opcode is unknown, or it talks to the host (infeed, outfeed, a send or recv
+        with it).
     Fix: Express the computation with the operators `neuronx-cc list-operators` prints.
     Example: jax.jit(lambda t: jax.lax.infeed(t))
     """

@@ -8,6 +8,7 @@ from typing import Any
 
 from glia.frontend.errors import MalformedModule
 from glia.frontend.formats import Format
+from glia.frontend.hlo_import.channels import CHANNELS, with_paired_channels
 from glia.frontend.hlo_import.composites import EXPANDED
 from glia.frontend.hlo_import.custom_calls import import_custom_call
 from glia.frontend.hlo_import.hlo_collective import COLLECTIVE
@@ -29,6 +30,7 @@ IMPORTERS: dict[str, Importer] = {
     **CONTROL,
     **SCAN,
     **COLLECTIVE,
+    **CHANNELS,
     "custom-call": import_custom_call,
 }
 """The importer of each HLO opcode (ModuleImporter handles `parameter` itself)."""
@@ -100,7 +102,7 @@ def import_hlo(data: bytes) -> Graph:
     """
     proto = parse_module(data)
     attributes = {entry.key: entry.value for entry in proto.frontend_attributes.map}
-    imported = ModuleImporter(proto, IMPORTERS).entry(
+    imported = ModuleImporter(proto, IMPORTERS, with_paired_channels).entry(
         lambda count: _names(attributes, "input", count)
     )
     return dataclasses.replace(

@@ -48,19 +48,13 @@ def partitioned(module: bytes) -> tuple[bytes, tuple[int, int]]:
         except ir.MLIRError as error:
             raise ValueError(str(error)) from error
         replicas, partitions = device_counts(parsed.operation)
-        if partitions <= 1:
-            return module, (replicas, partitions)
-        if b"mhlo.sharding" in module:
+        if partitions > 1 and b"mhlo.sharding" in module:
             raise ValueError(_OTHER_SHARDINGS)
-        if b"sdy" not in module:
+        is_divided = partitions > 1 and b"sdy" in module
+        if is_divided:
+            _divide(ir, parsed)
+        if not _separate_exchanges(ir, parsed) and not is_divided:
             return module, (replicas, partitions)
-        inline_calls(ir, parsed)
-        passes = importlib.import_module("jaxlib.mlir.passmanager").PassManager
-        try:
-            for pipeline in (PROPAGATION, LOCALIZATION):
-                passes.parse(pipeline).run(parsed.operation)
-        except ir.MLIRError as error:
-            raise ValueError(f"it cannot be divided among devices: {error}") from error
         written = io.BytesIO()
         parsed.operation.write_bytecode(written)
         return written.getvalue(), (replicas, partitions)
@@ -111,6 +105,34 @@ def _context(ir: Any) -> Any:
     ):
         getattr(importlib.import_module(f"jaxlib.mlir.dialects.{name}"), register)(context)
     return context
+
+
+def _divide(ir: Any, module: Any) -> None:
+    """Make a module with shardings the program of one device."""
+    inline_calls(ir, module)
+    passes = importlib.import_module("jaxlib.mlir.passmanager").PassManager
+    try:
+        for pipeline in (PROPAGATION, LOCALIZATION):
+            passes.parse(pipeline).run(module.operation)
+    except ir.MLIRError as error:
+        raise ValueError(f"it cannot be divided among devices: {error}") from error
+
+
+def _separate_exchanges(ir: Any, module: Any) -> bool:
+    """Make an all_to_all of several tensors one of each, as HLO has none; whether there was one."""
+    found = [
+        op
+        for op in _operations(module.operation)
+        if op.name == "stablehlo.all_to_all" and len(op.operands) > 1
+    ]
+    for op in found:
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        for operand, result in zip(op.operands, op.results, strict=True):
+            with ir.InsertionPoint(op), op.location:
+                new = ir.Operation.create(op.name, [result.type], [operand], attributes)
+            result.replace_all_uses_with(new.results[0])
+        op.erase()
+    return bool(found)
 
 
 def inline_calls(ir: Any, module: Any) -> None:

@@ -22,6 +22,7 @@ _PAYLOAD = re.compile(r'"0x[^"]*"|//[^\n]*')  # data in hexadecimal, and comment
 _DTYPE = re.compile(
     r"_*_(?:u?int\d+|float\d+|bfloat\d+|complex\d+|bool|shape|dtype|chlo|(?:\d+x)*\d+)(?:_|$)"
 )
+_DIFFERING = r"programs\s*=\s*\[[\s\[]*@(\w+)\b[^}]*@(?!\1\b)"
 _OUT_OF_SCOPE = (  # reason, what the text of such a module holds outside of quotes
     ("quantised", r"!quant\."),
     ("dynamic shapes", r"tensor<[^>]*\?|#stablehlo\.bounds|stablehlo\.set_dimension_size"),
@@ -30,7 +31,7 @@ _OUT_OF_SCOPE = (  # reason, what the text of such a module holds outside of quo
     ("no expected values", r"\A(?:(?!check\.).)*\Z"),
     ("probes of the interpreter", r"interpreter\.(?:probe|print)|check\.expect_serialized_eq"),
     ("host transfers", r"stablehlo\.(?:infeed|outfeed|send|recv)\b"),
-    ("several processes", r"interpreter\.run_parallel"),
+    ("programs that differ by process", _DIFFERING),
     ("tests of the checks", r"min_ulp_difference = [1-9]"),
 )
 _SCOPES = tuple((name, re.compile(pattern, re.DOTALL)) for name, pattern in _OUT_OF_SCOPE)

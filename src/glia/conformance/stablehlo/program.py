@@ -17,6 +17,9 @@ from glia.conformance.errors import NoChecks
 from glia.frontend.stablehlo import import_stablehlo, mlir_bindings, parse_module
 from glia.graph.evaluate import evaluate
 
+PARALLEL = "interpreter.run_parallel"  # names the function of each process, by replicas
+UNCHECKED = "unchecked"
+
 _ALMOST = 1e-4  # the default tolerance of check.expect_almost_eq
 _ALMOST_CALLED = 1e-3  # what the interpreter takes for a call of @check.expect_almost_eq
 _UNITS = 3  # units in the last place of the terms of a sum
@@ -44,10 +47,11 @@ class ValueCheck:
     """What a result must be: equal, within an absolute tolerance, or within units in last place.
 
     `units` are those in the last place of the terms of a sum that are allowed too. Without
-    `expected` the value is the next result of the program, which has no check of its own.
+    `expected` the value is the next result of the program, which has no check of its own. A result
+    of kind UNCHECKED may be anything.
     """
 
-    kind: str  # eq, almost_eq or close
+    kind: str  # eq, almost_eq, close or UNCHECKED
     limit: float = 0
     expected: np.ndarray | None = None
     units: float = 0
@@ -55,11 +59,15 @@ class ValueCheck:
 
 @dataclass(frozen=True)
 class Program:
-    """A module whose `main` takes `inputs` and returns one value for each of `checks`."""
+    """A module whose `main` takes `inputs` and returns one value for each of `checks`.
+
+    `ranks` run it at once; inputs and checks are those of the first, then of the second, and so on.
+    """
 
     module: str
     inputs: tuple[np.ndarray, ...]
     checks: tuple[ValueCheck, ...]
+    ranks: int = 1
 
 
 def read_program(text: str) -> Program:
@@ -79,7 +87,7 @@ def read_program(text: str) -> Program:
 
 
 def _units(check: ValueCheck, is_inaccurate: bool) -> float:
-    if check.kind == "eq":
+    if check.kind in ("eq", UNCHECKED):
         return 0
     return _UNITS * (_WHERE_INACCURATE if is_inaccurate else 1)
 
@@ -112,6 +120,9 @@ class _Rewriting:
 
     def program(self) -> Program:
         function, checks = self._function_under_test()
+        for op in function.entry_block:
+            if op.operation.name == PARALLEL:
+                return self._parallel_program(function, op.operation, checks)
         block = function.entry_block
         kinds = [_kind_and_limit(op) for op in checks]
         expected = [self._expected(op) for op in checks]
@@ -130,6 +141,30 @@ class _Rewriting:
         wanted = (None if each is None else next(arrays) for each in expected)
         found = (ValueCheck(*kind, each) for kind, each in zip(kinds, wanted, strict=True))
         return Program(str(self.module), values, tuple(found))
+
+    def _parallel_program(self, function: Any, parallel: Any, checks: list[Any]) -> Program:
+        """The program that the processes of a case run; each has the same function."""
+        rows = [[each.value for each in row] for row in parallel.attributes["programs"]]
+        (name,) = {each for row in rows for each in row}
+        given = [self._literal(value) for value in parallel.operands]
+        if any(literal is None for literal in given):
+            raise NoChecks(what="a case whose processes take computed arguments")
+        found = [ValueCheck(UNCHECKED)] * len(parallel.results)
+        literals = [self._expected(op) for op in checks]
+        values = _arrays([each for each in (*given, *literals) if each is not None])
+        expected = iter(values[len(given) :])
+        for op, literal in zip(checks, literals, strict=True):
+            if literal is not None:
+                place = op.operands[0].result_number
+                found[place] = ValueCheck(*_kind_and_limit(op), next(expected))
+        function.operation.erase()
+        attributes = self.module.operation.attributes
+        number = self.ir.IntegerType.get_signless(32)
+        for key, count in (("mhlo.num_replicas", len(rows)), ("mhlo.num_partitions", len(rows[0]))):
+            attributes[key] = self.ir.IntegerAttr.get(number, count)
+        self.functions[name].operation.attributes["sym_name"] = self.ir.StringAttr.get("main")
+        inputs = tuple(values[: len(given)])
+        return Program(str(self.module), inputs, tuple(found), len(rows) * len(rows[0]))
 
     def _function_under_test(self) -> tuple[Any, list[Any]]:
         for function in self.functions.values():

@@ -66,6 +66,7 @@ Instruction: name=1 str, opcode=2 str, shape=3 Shape, metadata=7 Metadata, liter
     dot_dimensions=30 DotDimensions, fft_type=31 i32, fft_length=32 i64*,
     gather_dimensions=33 GatherDimensions, gather_slice_sizes=34 i64*, id=35 i64,
     operand_ids=36 i64*, called_computation_ids=38 i64*, backend_config=43 bytes,
+    is_host_transfer=47 bool,
     scatter_dimensions=48 ScatterDimensions, replica_groups=49 ReplicaGroup*,
     feature_group_count=50 i64, source_target_pairs=52 SourceTarget*, batch_group_count=58 i64,
     triangular_solve=59 TriangularSolve, is_stable=60 bool, cholesky=62 Cholesky,

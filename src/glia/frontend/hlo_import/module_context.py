@@ -25,7 +25,7 @@ DEEPEST_NESTING = 64
 # The result of a `-start` is what its `-done` returns, not the tuple of buffers HLO declares.
 _UNCHECKED = frozenset({
     "async-start", "async-update", "copy-start", "all-gather-start", "all-reduce-start",
-    "collective-permute-start",
+    "collective-permute-start", "recv", "send",
 })  # fmt: skip
 
 
@@ -103,11 +103,20 @@ class ImportedComputation:
 
 
 class ModuleImporter:
-    """Imports the computations of one HloModuleProto with a table of importers by opcode."""
+    """Imports the computations of one HloModuleProto with a table of importers by opcode.
 
-    def __init__(self, proto: Any, importers: Mapping[str, Importer]) -> None:
+    `ordered` gives the instructions of a computation in the order in which they are imported.
+    """
+
+    def __init__(
+        self,
+        proto: Any,
+        importers: Mapping[str, Importer],
+        ordered: Callable[[Sequence[Any]], Sequence[Any]] = lambda instructions: instructions,
+    ) -> None:
         self._proto = proto
         self._importers = importers
+        self._ordered = ordered
         self._computations = {c.id: c for c in proto.computations}
         self._regions: dict[int, Graph] = {}
         self._active: list[int] = []
@@ -209,7 +218,7 @@ class ModuleImporter:
         outer, self._call = self._call, caller.loc
         values: dict[int, Value] = {}
         protos: dict[int, Any] = {}
-        for proto in computation.instructions:
+        for proto in self._ordered(computation.instructions):
             if proto.id in values:
                 raise MalformedModule(reason=f"two instructions have the id {proto.id}")
             if proto.opcode == "parameter":

@@ -151,9 +151,13 @@ def _disturbed(node: Node, operands: list[Any], directions: _Directions) -> Any:
 
 
 def _may_be_left_out(node: Node, operands: list[Any]) -> bool:
-    """Whether it rounds to bfloat16 what bfloat16 arithmetic may take in float32."""
-    is_conversion = isinstance(node, ops.Convert) and node.dtype is BF16
-    return is_conversion and operands[0].dtype in (np.float32, np.float64)
+    """Whether it rounds to bfloat16 what bfloat16 arithmetic may take in float32.
+
+    Constants are rounded by the compiler.
+    """
+    if not isinstance(node, ops.Convert) or isinstance(node.x, ops.Constant):
+        return False
+    return node.dtype is BF16 and operands[0].dtype in (np.float32, np.float64)
 
 
 def _sum_rounded_once(node: ops.Scatter | ops.SelectAndScatter, operands: list[Any]) -> Any:

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 REDUCED = {
+    "magnitude of a negated number without sign": """
+graph "main" (%0 : u16[32,128] "x") {
+  %1 = map function="negate" args=[%0] : u16[32,128]
+  %2 = map function="abs" args=[%1] : u16[32,128]
+  return %2
+}
+""",
     "function of one integer of four bits": """
 graph "main" (%0 : s4[] "x", %1 : s4[] "y") {
   %2 = map function="minimum" args=[%0, %1] : s4[]

@@ -146,9 +146,11 @@ def double_inverse(op: Map) -> Node | None:
 
 @rule
 def repeated_magnitude(op: Map) -> Node | None:
-    """abs(abs(x)) = abs(-x) = abs(x)"""
+    """abs(abs(x)) = abs(x), and abs(-x) = abs(x) where numbers have a sign"""
     match op:
-        case Map("abs", (Map("abs" | "negate", (x,)),)) if not x.dtype.is_complex:
+        case Map("abs", (Map("abs", (x,)),)) if not x.dtype.is_complex:
+            return apply("abs", x)
+        case Map("abs", (Map("negate", (x,)),)) if x.dtype.is_float or x.dtype.kind is Kind.SIGNED:
             return apply("abs", x)
     return None
 

@@ -110,6 +110,13 @@ ENTRY main {
 X, MATRIX = "  x = f32[4] parameter(0)\n", "  x = f32[4,4] parameter(0)\n"
 ZERO = "  zero = f32[] constant(0)\n"
 COMPLEX = "  x = f32[4] parameter(0)\n  z = c64[4] complex(x, x)\n"
+PAIRS = 'channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs="{{0,0}}"}'
+SENT = f"""  t = token[] after-all()
+  s = (f32[4], u32[], token[]) send(x, t), {PAIRS}
+  d = token[] send-done(s), channel_id=1
+  r = (f32[4], u32[], token[]) recv(t), {PAIRS}
+  g = (f32[4], token[]) recv-done(r), channel_id=1
+  ROOT y = f32[4] get-tuple-element(g), index=0"""
 BODIES = {
     "is-finite": X + "  ROOT y = pred[4] is-finite(x)",
     "real": COMPLEX + "  ROOT y = f32[4] real(z)",
@@ -214,15 +221,12 @@ BODIES = {
     + "  ROOT y = f32[4] reduce-scatter(x), replica_groups={{0}}, dimensions={0}, to_apply=add",
     "partition-id": "  ROOT y = u32[] partition-id()",
     "replica-id": "  ROOT y = u32[] replica-id()",
+    **dict.fromkeys(("send", "recv"), X + SENT),
 }
 # Operators of XLA that no importer takes: they talk to the host or hold another device's state.
 REFUSED = [
     "infeed",
     "outfeed",
-    "send",
-    "recv",
-    "send-done",
-    "recv-done",
     "dynamic-reshape",
     "ragged-all-to-all",
     "rng-get-and-update-state",

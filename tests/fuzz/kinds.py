@@ -29,7 +29,7 @@ from glia.cli.glia import main
 from glia.frontend.hlo_import.hlo_proto import messages
 from glia.frontend.registry import read_module
 from glia.graph.text import parse_graph
-from glia.machine.ir import Binding
+from glia.machine.ir import Binding, Program
 from glia.machine.legal import program_violations
 from glia.machine.text import parse_program as parse_machine
 from glia.neff.inspect import describe_neff
@@ -141,6 +141,28 @@ def use_machine_text(data: bytes, random: Random) -> str:
     return run_and_profile(load(program, device=random.choice(DEVICES)))
 
 
+def use_on_host(data: bytes, random: Random) -> str:
+    """Run what the text of a machine program says as machine code, whether it is legal or not.
+
+    What no law admits may end in any exception, but not in the process.
+    """
+    program = _parsed(parse_machine, data)
+    if not isinstance(program, Program) or program.target not in TARGETS:
+        return "refused"
+    broken = next(program_violations(program, get_target(program.target)), None)
+    try:
+        if sum(_bytes(binding) for binding in program.inputs) > MOST_INPUT_BYTES:
+            return "large"
+        generator = np.random.default_rng(random.randrange(100))
+        inputs = {b.name: random_array(b.dtype, b.shape, generator) for b in program.inputs}
+        load(program, device="host").run(inputs)
+    except Exception:
+        if not broken:
+            raise
+        return "illegal"
+    return "run"
+
+
 def _parsed(parse: Callable[[str], object], data: bytes) -> object:
     """What a text says; None where it is refused as such."""
     try:
@@ -227,6 +249,7 @@ KINDS = {
         Kind("graph-text", "graph_text_samples", TEXT, use_graph_text),
         Kind("tile-text", "tile_text_samples", TEXT, use_tile_text),
         Kind("machine-text", "machine_text_samples", TEXT, use_machine_text),
+        Kind("host-programs", "machine_text_samples", TEXT, use_on_host),
         Kind("arrays", "array_samples", BYTES, use_array),
         Kind("traces", "trace_samples", (*BYTES, mutations.change_trace), use_trace),
         Kind("cache-entries", "cache_samples", (mutations.change_entry,), use_cache_entry),

@@ -22,6 +22,7 @@ EACH_TIME = {
     "graph-text": 20,
     "tile-text": 30,
     "machine-text": 30,
+    "host-programs": 100,
     "arrays": 150,
     "traces": 150,
     "cache-entries": 20,

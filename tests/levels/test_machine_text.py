@@ -91,3 +91,11 @@ def test_a_constant_needs_its_contents() -> None:
         parse_program(print_program(program))
     other = {"a table": np.zeros(12, np.float32)}
     assert parse_program(print_program(program), other).constants == other
+
+
+@pytest.mark.parametrize("value", ["5", '("a.py", 1)', '("a.py", "b", 1)'])
+def test_a_source_line_that_is_none_is_refused(value: str) -> None:
+    program = matmul(8, 8, 8)
+    text = print_program(program).replace("nc_matmul(", f"nc_matmul(loc={value}, ", 1)
+    with pytest.raises(TextError, match="a file, a line and a name"):
+        parse_program(text)

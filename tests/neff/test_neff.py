@@ -7,9 +7,11 @@ import gzip
 import hashlib
 import io
 import json
+import mmap
 import struct
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -226,3 +228,19 @@ def member_json(name: str) -> dict[str, dict]:
         stream = members.extractfile(name)
         assert stream is not None
         return json.load(stream)
+
+
+def test_weights_of_a_file_that_is_not_compressed_are_the_files_pages(tmp_path: Path) -> None:
+    """Those of a compressed one are copies; both are the same, also when the file is replaced."""
+    for is_compressed in (False, True):
+        neff = dataclasses.replace(example_neff(), is_compressed=is_compressed)
+        neff.save(tmp_path / "m.neff")
+        found = Neff.load(tmp_path / "m.neff")
+        (tmp_path / "m.neff").unlink()
+        for name, array in neff.program.constants.items():
+            read = found.program.constants[name]
+            np.testing.assert_array_equal(read, array)
+            memory: Any = read
+            while isinstance(memory, np.ndarray):
+                memory = memory.base
+            assert isinstance(memory.obj, mmap.mmap) is not is_compressed

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from glia.arch import get_target
 from glia.arch.instances import TARGETS
 from glia.base.affine import Affine
 from glia.base.dtype import BF16, F32
+from glia.base.errors import InternalError
 from glia.base.native import invoke
 from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.gpsimd import Iota
@@ -381,6 +384,33 @@ def test_a_time_limit_ends_a_run_between_instructions(monkeypatch: pytest.Monkey
     program = Program("p", "trn2", {"t": t}, (), (), {}, body)
     with pytest.raises(Exception, match="execution timeout"):
         HostProgram(program).run({})
+
+
+def test_an_interrupt_ends_a_run_and_the_program_runs_again() -> None:
+    """A run of minutes, most of it in one native loop; then one that waits for no lock."""
+    t = Tile("t", Memory.SBUF, F32, 128, 8)
+    clear = Memset(dst=Pattern(t, F32, ((1, 128), (1, 8))), value=0.0)
+    body = (Loop("i", 10_000, (Loop("j", 9_000, (clear,)),)),)
+    host = HostProgram(Program("p", "trn2", {"t": t}, (), (), {}, body))
+    for _ in range(2):
+        timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            host.run({})
+
+
+@pytest.mark.parametrize("at", [-4, 1 << 30])
+def test_a_program_whose_tensors_do_not_fit_is_refused(at: int) -> None:
+    """None of these can be in a NEFF."""
+    program = _stored_at(Affine.of(0))
+    broken = [
+        replace(program, inputs=(replace(program.inputs[0], shape=(4096,)),)),
+        replace(program, addresses={"t": at}),
+        replace(program, tiles=program.tiles | {"t": Tile("t", Memory.SBUF, F32, 200, 8)}),
+    ]
+    for each in broken:
+        with pytest.raises(InternalError):
+            HostProgram(each)
 
 
 def test_a_model_names_the_device_and_keeps_what_it_has_compiled() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 import tempfile
@@ -35,6 +36,22 @@ def read_file(path: Path, most_bytes: int) -> bytes:
     if held > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return data
+
+
+def map_file(path: Path, most_bytes: int) -> memoryview:
+    """The content of a file of at most `most_bytes` bytes, mapped: what is not used is not read.
+
+    A file that is written to or cut while it is mapped changes what is read; one that is replaced
+    does not. What cannot be mapped, such as a pipe, is read. Raises what `read_file` raises.
+    """
+    try:
+        with path.open("rb") as stream:
+            found = os.fstat(stream.fileno())
+            if stat.S_ISREG(found.st_mode) and 0 < found.st_size <= most_bytes:
+                return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except (ValueError, OverflowError) as problem:
+        raise OSError(errno.EINVAL, str(problem), str(path)) from problem
+    return memoryview(read_file(path, most_bytes))
 
 
 def _read_chunks(stream: BinaryIO, left: int) -> Iterator[bytes]:

@@ -292,8 +292,16 @@ class _Parser:
             return tuple(Signal(s, value.constant) for s, value in self._semaphores())
         value = self._value()
         if name == "loc":
-            return Loc(*value) if value else UNKNOWN
+            return self._location(value)
         return value
+
+    def _location(self, value: Any) -> Loc:
+        match value:
+            case (str(file), int(line), str(label)):
+                return Loc(file, line, label)
+            case () | None:
+                return UNKNOWN
+        self._scan.fail("expected a file, a line and a name")
 
     def _semaphores(self) -> list[tuple[str, Affine]]:
         found: list[tuple[str, Affine]] = []

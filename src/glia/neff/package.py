@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glia.base.files import read_file, write_atomically
+from glia.base.files import map_file, write_atomically
 from glia.base.notebook import describe
 from glia.machine.binary.errors import NeffError
 from glia.machine.ir import Binding, Program
@@ -115,7 +115,12 @@ class Neff:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Neff:
-        """Read a NEFF file; NeffError (or a subclass) when it is missing, damaged or not ours."""
+        """Read a NEFF file; NeffError (or a subclass) when it is missing, damaged or not ours.
+
+        The weights of one that is not compressed (`fast_loading_neuron_binaries`) are the file's
+        own pages: they are not copied, and models of one file in several processes share them. The
+        gzip of a compressed one has a mark every 64 KiB, so that its weights must be copied.
+        """
         return Neff.from_bytes(neff_bytes(Path(path)))
 
     def _pieces(self) -> list[bytes]:
@@ -136,9 +141,9 @@ def _distinct(bindings: Iterable[Binding]) -> tuple[Binding, ...]:
     return tuple(by_name.values())
 
 
-def neff_bytes(path: Path) -> bytes:
+def neff_bytes(path: Path) -> memoryview:
     """The bytes of a file; NeffError when it cannot be read, or no chip could hold its model."""
     try:
-        return read_file(path, MAXIMUM_BYTES)
+        return map_file(path, MAXIMUM_BYTES)
     except OSError as problem:
         raise NeffError(path=path, reason=problem.strerror) from problem

@@ -24,6 +24,7 @@ from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
 from glia.sim.host.pool import host_pool
+from glia.sim.host.soundness import require_sound
 from glia.sim.host.steps import RunState, Stop
 from glia.sim.host.support import warn_unsupported, why_unsupported
 from glia.sim.host.table import Table, TableBuilder
@@ -160,6 +161,7 @@ class HostProgram:
         self.program = program
         self._lock = threading.Lock()
         arch = get_target(program.target).arch
+        require_sound(program, arch)
         memory = DeviceMemory([program], policy or Policy(poison=None))
         self.executor = Executor(
             program, arch=arch, policy=policy or Policy(), hbm=memory, core=rank

@@ -1,0 +1,36 @@
+"""What machine code relies on without looking: how tiles, bindings and patterns fit together.
+
+A NEFF's program has been checked against all laws when it is read; one that was made in this
+process need not have been.
+"""
+
+from __future__ import annotations
+
+import math
+
+from glia.arch import Arch
+from glia.base.errors import InternalError
+from glia.isa.operand import Memory
+from glia.machine.ir import Program
+
+
+def require_sound(program: Program, arch: Arch) -> None:
+    """InternalError for a program whose machine code could leave the memory of its tensors.
+
+    Where a pattern begins is checked by the table and its loop; here is what they take as given.
+    """
+    for tile in program.tiles.values():
+        if program.addresses.get(tile.name, 0) < 0:
+            raise InternalError(f"tile {tile.name} lies below address 0")
+        if tile.memory is not Memory.HBM and tile.partitions > arch.partitions:
+            raise InternalError(f"tile {tile.name} has {tile.partitions} partitions")
+    for binding in (*program.inputs, *program.outputs):
+        held = math.prod(binding.shape) * binding.dtype.bytes
+        if min(binding.shape, default=1) < 0 or held != binding.tile.bytes:
+            raise InternalError(
+                f"{binding.name} has {held} bytes, its tile has {binding.tile.bytes}"
+            )
+    for instr in program.instructions():
+        for _, _, pattern in instr.operands():
+            if any(count < 1 for _, count in pattern.dims):
+                raise InternalError(f"a pattern of {pattern.tile.name} has no elements")

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from jax._src.interpreters.mlir import make_ir_context
+from jaxlib import _hlo
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 from jaxlib.xla_client import CompileOptions
 
 from glia.frontend.hlo_import.hlo_proto import parse_module
 from glia.frontend.partitioning import inline_calls
+from glia.frontend.sharding_fields import tiled
 from glia.plugins.jax.pjrt import sharded_programs
 from glia.plugins.jax.pjrt.compilation import compile_program
-from glia.plugins.jax.pjrt.sharded_programs import Partitioned, messages, partition, tiled
+from glia.plugins.jax.pjrt.sharded_programs import messages, partition, partition_by_xla
 
 VERSION = "1.14.0"
 MODULE = """module @step attributes {{
@@ -69,18 +71,22 @@ def _options() -> bytes:
     return bytes(options.SerializeAsString())
 
 
-def _divided(functions: str) -> Partitioned:
+def _divided(functions: str) -> bytes:
     return partition(_artifact(functions), _options())
 
 
-def _shapes(divided: Partitioned) -> tuple[list[list[int]], list[int]]:
-    shape = parse_module(divided.hlo).host_program_shape
+def _shapes(divided: bytes) -> tuple[list[list[int]], list[int]]:
+    shape = parse_module(divided).host_program_shape
     return [list(each.dimensions) for each in shape.parameters], list(shape.result.dimensions)
 
 
-def _opcodes(divided: Partitioned) -> Counter[str]:
-    computations = parse_module(divided.hlo).computations
+def _opcodes(divided: bytes) -> Counter[str]:
+    computations = parse_module(divided).computations
     return Counter(each.opcode for one in computations for each in one.instructions)
+
+
+def _sharding(fields: bytes) -> Any:
+    return messages()["Sharding"].FromString(fields)
 
 
 def test_calls_are_put_in_place_at_any_depth() -> None:
@@ -96,9 +102,16 @@ def test_calls_are_put_in_place_at_any_depth() -> None:
 def test_what_is_by_elements_needs_no_exchange() -> None:
     divided = _divided(SCALED)
     assert _shapes(divided) == ([[2, 6]], [2, 6])
-    found = messages()["Shardings"].FromString(divided.shardings)
+    found = messages()["Shardings"].FromString(divided)
     assert list(found.result.tile_dimensions) == [4, 1]
     assert list(found.result.devices) == [0, 1, 2, 3]
+
+
+def test_xla_reads_how_a_program_is_divided() -> None:
+    for functions in (SCALED, SUMMED):
+        module = _hlo.HloModule.from_serialized_hlo_module_proto(_divided(functions))
+        (found,) = module.spmd_parameters_shardings
+        assert list(found.tile_assignment_dimensions) == [4, 1]
 
 
 def test_a_sum_across_devices_is_an_all_reduce() -> None:
@@ -115,10 +128,10 @@ def test_what_shardy_refuses_goes_to_xla(monkeypatch: pytest.MonkeyPatch) -> Non
     opcodes = _opcodes(divided)
     assert opcodes["all-gather"] + opcodes["all-reduce"] + opcodes["collective-permute"] > 0
 
-    def refuse(*_: object) -> Partitioned:
+    def refuse(*_: object) -> bytes:
         raise ValueError("no division")
 
-    monkeypatch.setattr(sharded_programs, "_by_xla", refuse)
+    monkeypatch.setattr(sharded_programs, "partition_by_xla", refuse)
     with pytest.raises(Exception, match=r"GLIA709.*no division"):
         _divided(SLICED)
 
@@ -126,7 +139,7 @@ def test_what_shardy_refuses_goes_to_xla(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_both_ways_agree() -> None:
     for functions in (SCALED, SUMMED):
         by_shardy = _divided(functions)
-        by_xla = sharded_programs._by_xla(_artifact(functions), _options())
+        by_xla = partition_by_xla(_artifact(functions), _options())
         assert _shapes(by_shardy) == _shapes(by_xla)
 
 
@@ -143,7 +156,7 @@ def test_both_ways_agree() -> None:
 def test_a_tile_is_on_the_devices_that_share_its_coordinates(
     by_dimension: list[list[str]], devices: list[list[int]]
 ) -> None:
-    found = tiled({"x": 2, "y": 3}, by_dimension, [])
+    found = _sharding(tiled({"x": 2, "y": 3}, by_dimension, []))
     copies = len(devices[0])
     assert np.array(found.devices).reshape(-1, copies).tolist() == devices
     assert found.is_last_replicated == (copies > 1)
@@ -151,6 +164,6 @@ def test_a_tile_is_on_the_devices_that_share_its_coordinates(
 
 
 def test_a_mesh_may_number_its_devices() -> None:
-    found = tiled({"x": 4}, [["x"]], [3, 1, 2, 0])
+    found = _sharding(tiled({"x": 4}, [["x"]], [3, 1, 2, 0]))
     assert list(found.devices) == [3, 1, 2, 0]
-    assert list(tiled({"x": 4}, [[]], []).devices) == []
+    assert list(_sharding(tiled({"x": 4}, [[]], [])).devices) == []

@@ -192,6 +192,48 @@ def nki_library(
         raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
 
 
+@conformance.command("jax", short_help="JAX's own tests on the platform neuron.")
+@REPO
+@ONLY
+@click.option("--cases", default=1, type=click.IntRange(1), help="Cases of a generated test.")
+@click.option("--devices", default=8, type=click.IntRange(1), help="Simulated NeuronCores.")
+@click.option("--limit", default=0, type=click.IntRange(0), help="Only so many tests of a file.")
+@click.option("--seconds", default=300.0, help="Time limit of one test.")
+@AS_JSON
+def jax_tests(
+    repo: str, only: str, cases: int, devices: int, limit: int, seconds: float, as_json: bool
+) -> None:
+    """Run tests of a clone of jax-ml/jax through the plugin, with the installed JAX.
+
+    The clone should be of the installed version. The files are those of lax, jax.numpy, jax.nn,
+    random numbers, pmap and shard_map. Prints every test that does not pass, and a table by file.
+    A refusal is an error with a code, or an operation that JAX has no rule for on the platform. The
+    exit status is 1 when a result differs or a test fails otherwise.
+
+    \b
+    Examples:
+      glia conformance jax --repo jax
+      glia conformance jax --repo jax --only lax_numpy --cases 10 --json
+    """
+    from glia.conformance.jax_tests.run_jax_tests import JaxSettings, run_all
+    from glia.conformance.nki_library import results as tests
+
+    settings = JaxSettings(Path(repo).resolve(), cases, devices, seconds, limit)
+    outcomes = []
+    for outcome in _with_progress(run_all(settings, only)):
+        outcomes.append(outcome)
+        if not as_json and outcome.status in (*tests.FAULTS, tests.SLOW):
+            click.echo(_line(outcome))
+    if as_json:
+        counts = Counter(outcome.status for outcome in outcomes)
+        click.echo(json.dumps({"counts": counts, "tests": [asdict(each) for each in outcomes]}))
+    else:
+        click.echo("\n".join([*tests.table(outcomes), *tests.reasons(outcomes)]))
+    faults = [each for each in outcomes if each.status in (tests.MISMATCH, tests.ERROR)]
+    if faults:
+        raise NotConforming(count=len(faults), total=len(outcomes), first=_line(faults[0]))
+
+
 def _line(outcome: CaseOutcome | LibraryOutcome) -> str:
     return f"{outcome.status:9} {outcome.target:6} {outcome.case}: {outcome.reason}"
 

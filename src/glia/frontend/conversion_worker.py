@@ -67,16 +67,16 @@ def _conversion() -> Callable[[bytes], bytes]:
     except ImportError:  # an earlier jaxlib, which only jax knows where to find
         mlir = importlib.import_module("jax._src.lib").xla_client._xla.mlir
 
-    partitioning = _module_beside("partitioning")
+    partitioning, fields = map(_module_beside, ("partitioning", "sharding_fields"))
 
     def convert(module: bytes) -> bytes:
-        module, counts = partitioning.partitioned(module)
+        module, counts, divisions = partitioning.partitioned(module)
         computation = mlir.mlir_module_to_xla_computation(
             module, use_tuple_args=False, return_tuple=False
         )
         serialized: bytes = computation.as_serialized_hlo_module_proto()
-        devices: bytes = partitioning.device_assignment(counts)
-        return serialized + devices
+        about_devices: bytes = fields.module_fields(counts, divisions)
+        return serialized + about_devices
 
     return convert
 

@@ -15,49 +15,65 @@ import re
 from typing import Any
 
 # The shardings of all values, of parameters and results too; then the program of one device
-PROPAGATION = "builtin.module(symbol-dce,sdy-propagation-pipeline)"
-LOCALIZATION = (
+_PROPAGATION = "builtin.module(symbol-dce,sdy-propagation-pipeline)"
+_LOCALIZATION = (
     "builtin.module("
     "func.func(sdy-insert-explicit-reshards{enable-full-version=true}),"
     "func.func(sdy-reshard-to-collectives),"
     "sdy-convert-global-to-local,sdy-drop-sharding-and-mesh,canonicalize,cse,symbol-dce)"
 )
+_SHARDING = "sdy.sharding"
 _DEEPEST_CALLS = 64
+_ARTIFACT, _HEAD_BYTES = b"StableHLO_v", 32  # what the head of a portable artifact holds
 _BYTECODE = b"ML\xefR"
 _SEVERAL = re.compile(rb"num_(?:replicas|partitions) = (?!1\b)")
 _AXIS_SIZE = re.compile(r'"=(\d+)')
+
+# An array's: the axes of a mesh with their sizes, those that divide each dimension, and numbers of
+# the devices if they are not in order
+Division = tuple[dict[str, int], list[list[str]], list[int]]
+Divisions = tuple[list[Division], list[Division]]  # of parameters, of results
+_WHOLE: Division = ({}, [], [])
 _OTHER_SHARDINGS = (
     "its shardings are mhlo.sharding, not Shardy's; set jax_use_shardy_partitioner, or give the"
     " program of one device"
 )
 
 
-def partitioned(module: bytes) -> tuple[bytes, tuple[int, int]]:
+def partitioned(module: bytes) -> tuple[bytes, tuple[int, int], Divisions | None]:
     """A module for one device, and how many replicas and partitions run it; 0 where it is silent.
 
-    Raises ValueError, which says why, for what cannot be divided.
+    Last is how parameters and results are divided, where that was decided here. Raises ValueError,
+    which says why, for what cannot be divided.
     """
     if not any(word in module for word in (b"num_partitions", b"num_replicas", b"sdy")):
-        return module, (0, 0)
+        return module, (0, 0), None
     if not module.startswith(_BYTECODE) and b"sdy" not in module and not _SEVERAL.search(module):
-        return module, (1, 1)
+        return module, (1, 1), None
     ir = importlib.import_module("jaxlib.mlir.ir")
     with _context(ir), ir.Location.unknown():
         try:
-            parsed = ir.Module.parse(module)
+            parsed = _parsed(ir, module)
         except ir.MLIRError as error:
             raise ValueError(str(error)) from error
         replicas, partitions = device_counts(parsed.operation)
         if partitions > 1 and b"mhlo.sharding" in module:
             raise ValueError(_OTHER_SHARDINGS)
         is_divided = partitions > 1 and b"sdy" in module
-        if is_divided:
-            _divide(ir, parsed)
+        divisions = _divide(ir, parsed) if is_divided else None
         if not _separate_exchanges(ir, parsed) and not is_divided:
-            return module, (replicas, partitions)
+            return module, (replicas, partitions), None
         written = io.BytesIO()
         parsed.operation.write_bytecode(written)
-        return written.getvalue(), (replicas, partitions)
+        return written.getvalue(), (replicas, partitions), divisions
+
+
+def _parsed(ir: Any, module: bytes) -> Any:
+    """The module of text, bytecode or a portable artifact."""
+    if _ARTIFACT in module[:_HEAD_BYTES]:
+        mlir = importlib.import_module("jaxlib._jax").mlir
+        return mlir.deserialize_portable_artifact(module)
+    return ir.Module.parse(module)
 
 
 def device_counts(module: Any) -> tuple[int, int]:
@@ -74,20 +90,62 @@ def device_counts(module: Any) -> tuple[int, int]:
     return replicas, partitions
 
 
-def device_assignment(counts: tuple[int, int]) -> bytes:
-    """The field of a serialized HLO module that says how many devices there are, to be appended."""
-    if counts == (0, 0):
-        return b""
-    content = b"\x08" + _varint(counts[0]) + b"\x10" + _varint(counts[1])
-    return b"\x7a" + _varint(len(content)) + content
+def _boundary(ir: Any, module: Any) -> Divisions | None:
+    """How parameters and results of `main` are divided.
+
+    None where one of them is divided by a part of an axis, or is on one device.
+    """
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    meshes, main = {}, None
+    for op in module.body.operations:
+        if op.operation.name == "sdy.mesh":
+            meshes[op.attributes["sym_name"].value] = sdy.MeshAttr(op.attributes["mesh"])
+        elif op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
+            main = op
+    assert main is not None
+    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    try:
+        parameters = _divisions(ir, main, "arg_attrs", kind.inputs, meshes)
+        results = _divisions(ir, main, "res_attrs", kind.results, meshes)
+    except _NotDescribed:
+        return None
+    return parameters, results
 
 
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
+class _NotDescribed(Exception):
+    """A sharding that is not a Division."""
+
+
+def _divisions(
+    ir: Any, function: Any, attributes: str, types: Any, meshes: dict[str, Any]
+) -> list[Division]:
+    """The divisions of a function's parameters or results, in order."""
+    if attributes not in function.attributes:
+        return [_WHOLE for _ in types]
+    found = []
+    for each in ir.ArrayAttr(function.attributes[attributes]):
+        named = ir.DictAttr(each)
+        found.append(_division(ir, named[_SHARDING], meshes) if _SHARDING in named else _WHOLE)
+    return found
+
+
+def _division(ir: Any, attribute: Any, meshes: dict[str, Any]) -> Division:
+    """What a sharding of Shardy says; _NotDescribed."""
+    sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
+    sharding = sdy.TensorShardingAttr(attribute)
+    named = sharding.mesh_or_ref
+    is_symbol = str(named).startswith("@")
+    mesh = meshes[ir.FlatSymbolRefAttr(named).value] if is_symbol else sdy.MeshAttr(named)
+    sizes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)}
+    by_dimension = []
+    for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
+        axes = [sdy.AxisRefAttr(axis) for axis in dimension.axes]
+        if any(axis.sub_axis_info for axis in axes):
+            raise _NotDescribed
+        by_dimension.append([axis.name for axis in axes])
+    if not sizes:
+        raise _NotDescribed
+    return sizes, by_dimension, list(mesh.device_ids)
 
 
 def _context(ir: Any) -> Any:
@@ -107,15 +165,17 @@ def _context(ir: Any) -> Any:
     return context
 
 
-def _divide(ir: Any, module: Any) -> None:
-    """Make a module with shardings the program of one device."""
+def _divide(ir: Any, module: Any) -> Divisions | None:
+    """Make a module with shardings the program of one device; how its boundary is divided."""
     inline_calls(ir, module)
     passes = importlib.import_module("jaxlib.mlir.passmanager").PassManager
     try:
-        for pipeline in (PROPAGATION, LOCALIZATION):
-            passes.parse(pipeline).run(module.operation)
+        passes.parse(_PROPAGATION).run(module.operation)
+        divisions = _boundary(ir, module)
+        passes.parse(_LOCALIZATION).run(module.operation)
     except ir.MLIRError as error:
         raise ValueError(f"it cannot be divided among devices: {error}") from error
+    return divisions
 
 
 def _separate_exchanges(ir: Any, module: Any) -> bool:

@@ -1,34 +1,22 @@
-"""Run the tests of a clone of aws-neuron/nki-library in its simulation mode.
-
-Each test file runs in a process of pytest; a test that crashes it or exceeds the time limit costs
-itself, as a new process continues with the next.
-"""
+"""Run the tests of a clone of aws-neuron/nki-library in its simulation mode."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import queue
-import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from glia.conformance.errors import NoChecks, PackagesMissing
 from glia.conformance.load import require_dropin
 from glia.conformance.nki_library.defects import explain
-from glia.conformance.nki_library.results import ERROR, SLOW, LibraryOutcome
+from glia.conformance.nki_library.results import ERROR, LibraryOutcome
 from glia.conformance.nki_library.settings import ChildOptions, SuiteSettings
+from glia.conformance.pytest_run import PytestRun
 
 FOLDER = "test/integration/nkilib"
-ORDERLY = (0, 1, 5)  # statuses of pytest: all pass, some fail, none selected
-COLLECTION_FAILED = 2
-COLLECTING_SECONDS = 600  # time limit of imports, and of what is between two tests
 PACKAGES = {  # what the suite imports, and the distribution that has it
     "allpairspy": "allpairspy",
     "attr": "attrs",
@@ -65,70 +53,25 @@ def run_all(settings: SuiteSettings, only: str = "") -> Iterator[LibraryOutcome]
 
 def _outcomes_of_file(path: Path, settings: SuiteSettings) -> Iterator[LibraryOutcome]:
     name = path.relative_to(settings.root / FOLDER).as_posix()
-    run = _FileRun(path, settings, LibraryOutcome(name, "", settings.target, ERROR))
-    while not run.is_finished:
-        for outcome in run.outcomes():
-            yield explain(outcome)
+    blank = LibraryOutcome(name, "", settings.target, ERROR)
+    for report in PytestRun(_File(path, settings)).reports():
+        yield explain(replace(blank, **report))
 
 
-class _FileRun:
-    """The tests of one file, in as many processes as it takes."""
+@dataclass(frozen=True)
+class _File:
+    """A file of the suite's tests."""
 
-    def __init__(self, path: Path, settings: SuiteSettings, blank: LibraryOutcome) -> None:
-        self.path = path
-        self.settings = settings
-        self.blank = blank
-        self.done = 0
-        self.is_finished = False
+    path: Path
+    settings: SuiteSettings
 
-    def outcomes(self) -> Iterator[LibraryOutcome]:
-        """Outcomes of one process, and of the test that ended it early if one did."""
-        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
-            reading, writing = os.pipe()
-            process = subprocess.Popen(
-                self._command(folder), cwd=folder, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, env=self._environment(writing), pass_fds=(writing,),
-            )  # fmt: skip
-            os.close(writing)
-            try:
-                yield from self._read(reading, process, log)
-            finally:
-                process.kill()
-                process.wait()
+    @property
+    def seconds(self) -> float:
+        """The time limit of one test."""
+        return self.settings.seconds
 
-    def _read(
-        self, reading: int, process: subprocess.Popen[bytes], log: IO[bytes]
-    ) -> Iterator[LibraryOutcome]:
-        running, is_broken = "", False
-        lines = _lines(reading)
-        while line := _next_line(lines, self.settings.seconds if running else COLLECTING_SECONDS):
-            fields = json.loads(line)
-            if "broken" in fields:
-                is_broken = True
-                yield replace(self.blank, reason=fields["broken"])
-            if "begins" in fields:
-                running = fields["begins"]
-            if "status" in fields:
-                yield replace(self.blank, test=running, **fields)
-                self.done, running = self.done + 1, ""
-        self.done += 1
-        self.is_finished = not running
-        if line is None:
-            limit = self.settings.seconds if running else COLLECTING_SECONDS
-            reason = f"stopped after {limit:g} seconds"
-            yield replace(self.blank, test=running, status=SLOW, reason=reason)
-            return
-        status = process.wait()
-        if running:
-            yield replace(self.blank, test=running, reason=f"ended the process, status {status}")
-        elif status not in (*ORDERLY, COLLECTION_FAILED) or (
-            status == COLLECTION_FAILED and not is_broken
-        ):
-            log.seek(0)
-            last = log.read().decode(errors="replace").strip().splitlines()[-1:]
-            yield replace(self.blank, reason=" ".join((f"pytest ends with {status}:", *last)))
-
-    def _command(self, folder: str) -> list[str]:
+    def command(self, folder: str) -> list[str]:
+        """The command of pytest, with results in a folder."""
         settings = self.settings
         test = settings.root / "test"
         return [
@@ -140,7 +83,8 @@ class _FileRun:
             *(("-m", settings.marks) if settings.marks else ()),
         ]  # fmt: skip
 
-    def _environment(self, writing: int) -> dict[str, str]:
+    def environment(self, writing: int, done: int) -> dict[str, str]:
+        """The environment, with the suite's own packages on the path."""
         root = self.settings.root
         path = [str(root), str(root / "src"), *(each for each in sys.path if each)]
         found = {
@@ -152,28 +96,6 @@ class _FileRun:
             "NEURON_PYTHONHASHSEED": "0",
         }
         settings = self.settings
-        found |= ChildOptions(writing, self.done, settings.limit, settings.is_compiled).store()
+        found |= ChildOptions(writing, done, settings.limit, settings.is_compiled).store()
         found.pop("PYTEST_ADDOPTS", None)
         return found
-
-
-def _lines(reading: int) -> queue.Queue[bytes]:
-    """The lines of a pipe as they come, and an empty one at its end."""
-    found: queue.Queue[bytes] = queue.Queue()
-
-    def read() -> None:
-        with os.fdopen(reading, "rb") as stream:
-            for line in stream:
-                found.put(line)
-        found.put(b"")
-
-    threading.Thread(target=read, daemon=True).start()
-    return found
-
-
-def _next_line(lines: queue.Queue[bytes], seconds: float) -> bytes | None:
-    """The next line; None when it exceeds the time limit."""
-    try:
-        return lines.get(timeout=seconds)
-    except queue.Empty:
-        return None

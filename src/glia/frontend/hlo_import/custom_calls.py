@@ -105,6 +105,11 @@ def _identity(site: Site) -> Value:
     return site.operands[0] if len(site.operands) == 1 else site.operands
 
 
+def _nothing(site: Site) -> Value:
+    """JAX's mark of a value that must not be removed before the compiler sees it."""
+    return ()
+
+
 def _kernel(site: Site) -> Value:
     """A call of a kernel, kept as a CustomCall for later levels."""
     config = site.proto.backend_config.decode("utf-8", "replace")
@@ -183,6 +188,7 @@ TARGETS: dict[str, Callable[[Site], Value]] = {
         ),
         _kernel,
     ),
+    "dce_sink": _nothing,
     "QuantizeMX": _checked(check_quantize),
     **dict.fromkeys(("ScaledMatmul", "__op$block_scaled_dot"), _checked(check_scaled_matmul)),
 }  # fmt: skip

@@ -56,8 +56,7 @@ def compile_program(code: bytes, kind: str, serialized_options: bytes) -> Execut
     if kind not in _FORMATS:
         raise UnknownProgramFormat(format=kind)
     if options.num_partitions > 1:
-        divided = partition(code if kind == _MLIR else _to_mlir(code), serialized_options)
-        hlo = divided.hlo + divided.shardings
+        hlo = partition(code if kind == _MLIR else _to_mlir(code), serialized_options)
     else:
         hlo = code if kind == _HLO else _to_hlo(code)
     chosen = dict(options.env_option_overrides)

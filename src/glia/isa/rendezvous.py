@@ -9,7 +9,7 @@ See docs/decisions/cross-core-instructions.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,6 +45,8 @@ class CrossCoreInstr:
 
     arrives: ClassVar[str] = "participants"
     among: ClassVar[str] = "ranks"  # who is numbered: "cores" of a logical core, "ranks" of a world
+    differs: ClassVar[tuple[str, ...]] = ()  # attributes in which participants may differ
+    sizes_vary: ClassVar[bool] = False  # whether the tensors of participants may differ in size
 
     def ranks(self, rank: int) -> tuple[int, ...]:
         """The participants of the rendezvous that this rank arrives at, itself included."""
@@ -53,6 +55,22 @@ class CrossCoreInstr:
     def topic(self) -> tuple[object, ...]:
         """The key of the rendezvous: equal for all participants; equal keys in program order."""
         raise TypeError("a cross-core instruction must declare its topic")
+
+
+def differences(first: Any, second: Any) -> Iterator[str]:
+    """In what the instructions differ with which two participants have come to one rendezvous."""
+    ours, theirs = list(first.operands()), list(second.operands())
+    if len(ours) != len(theirs):
+        yield f"the number of tensors, {len(ours)} and {len(theirs)}"
+    for (name, _, own), (_, _, other) in zip(ours, theirs, strict=False):
+        if own.dtype is not other.dtype:
+            yield f"the dtype of {name}, {own.dtype} and {other.dtype}"
+        if own.elements != other.elements and not first.sizes_vary:
+            yield f"the elements of {name}, {own.elements} and {other.elements}"
+    allowed = {*first.hints, *first.differs, "register"}
+    for name, value in first.attributes().items():
+        if name not in allowed and getattr(second, name) != value:
+            yield f"{name}, {value} and {getattr(second, name)}"
 
 
 def group_of(groups: Groups, rank: int) -> tuple[int, ...]:

@@ -565,6 +565,8 @@ class VaryingCollective(Collective, is_abstract=True):
     has_rdispls: bool = False
 
     partly_written: ClassVar = ("dsts", "metadata")
+    differs: ClassVar = ("recv_counts_known", "has_rdispls")
+    sizes_vary: ClassVar = True
     common_rules: ClassVar = (
         PAIRED, ALONE, SAME_DTYPES, GROUPS, PRIORITY,
         dtypes("metadata", (U32,), source=f"{PAGE}.all_to_all_v"),

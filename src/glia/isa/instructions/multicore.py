@@ -52,6 +52,7 @@ class Sendrecv(CrossCoreInstr, Transfer, engine="gpsimd", engines=ISSUERS):
     dma_engine: str = "dma"
 
     among: ClassVar = "cores"
+    differs: ClassVar = ("send_to_rank", "recv_from_rank")
     generations = generations_from(3)
     hints: ClassVar = ("dma_engine",)
     takes_packed: ClassVar = ("dst", "src")
@@ -130,6 +131,7 @@ class CoreBarrier(CrossCoreInstr, Instr, engine="gpsimd", engines=SEQUENCERS):
     cores: tuple[int, ...] = PAIR
 
     among: ClassVar = "cores"
+    sizes_vary: ClassVar = True
     generations = generations_from(3)
     partly_written: ClassVar = ("data",)
     cost_source = "assumed: the cost of telling the other core and of waiting for it"

@@ -20,8 +20,10 @@ import numpy as np
 from glia.base.errors import InternalError, Unspecified
 from glia.isa.instructions.sync import Barrier
 from glia.isa.kit import Instr
+from glia.isa.rendezvous import differences
 from glia.machine.ir import Program
 from glia.machine.queues import stream_of
+from glia.machine.text import print_instruction
 from glia.sim.float32_mode import apply_precision
 from glia.sim.last_writer import WriterTable
 from glia.sim.memory import DeviceMemory
@@ -344,6 +346,7 @@ class ConcurrentMachine:
         cores = [self.cores[execution.core] for execution in participants]
         pairs = list(zip(cores, participants, strict=True))
         try:
+            _require_agreement(pairs)
             checked_participant = [core.checked_participant(execution) for core, execution in pairs]
             results = type(participants[0].instr).compute(checked_participant)
             for (core, execution), result in zip(pairs, results, strict=True):
@@ -358,6 +361,20 @@ class ConcurrentMachine:
         for index in passed:
             self._order.pass_barrier(index)
         return bool(passed)
+
+
+def _require_agreement(pairs: Sequence[tuple[Core, Execution]]) -> None:
+    """Raise ExecutionFault where those who meet bring different tensors or attributes."""
+    (first, leading), *others = pairs
+    for core, execution in others:
+        instr: Any = execution.instr
+        for what in differences(leading.instr, instr):
+            mine, other = first.indices[instr.among], core.indices[instr.among]
+            raise ExecutionFault(
+                f"{instr.among} {mine} and {other} differ in {what}",
+                instruction=print_instruction(instr),
+                loc=instr.loc,
+            )
 
 
 def _is_rendezvous(instr: Instr) -> bool:

@@ -7,18 +7,15 @@ not ended waits, none can go on: each is then told why.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from glia.base.errors import CompileError
 from glia.base.loc import Loc
-from glia.isa.instructions.collectives import VaryingCollective
-from glia.isa.rendezvous import Participant
+from glia.isa.rendezvous import Participant, differences
 from glia.sim.policy import ExecutionFault
 from glia.sim.ranks.errors import RankMissing, RanksDisagree
-
-_OF_ONE_RANK = ("send_to_rank", "recv_from_rank", "recv_counts_known")
 
 
 @dataclass
@@ -155,23 +152,6 @@ def _disagreement(arrivals: Sequence[_Arrival]) -> RanksDisagree | None:
     """The first difference in what participants of one instruction bring."""
     first = arrivals[0]
     for other in arrivals[1:]:
-        for what in _differences(first, other):
+        for what in differences(first.instr, other.instr):
             return _disagreeing(first, other, what)
     return None
-
-
-def _differences(first: _Arrival, second: _Arrival) -> Iterator[str]:
-    """In what the tensors and attributes of two ranks differ; pieces of varying size may."""
-    ours, theirs = list(first.instr.operands()), list(second.instr.operands())
-    if len(ours) != len(theirs):
-        yield f"the number of tensors, {len(ours)} and {len(theirs)}"
-    varies = isinstance(first.instr, VaryingCollective)
-    for (name, _, own), (_, _, other) in zip(ours, theirs, strict=False):
-        if own.dtype is not other.dtype:
-            yield f"the dtype of {name}, {own.dtype} and {other.dtype}"
-        if own.elements != other.elements and not varies:
-            yield f"the elements of {name}, {own.elements} and {other.elements}"
-    for name, value in first.instr.attributes().items():
-        differs = getattr(second.instr, name) != value
-        if differs and name not in (*first.instr.hints, "register", *_OF_ONE_RANK):
-            yield f"{name}, {value} and {getattr(second.instr, name)}"

@@ -32,10 +32,21 @@ def run_ranks(
     """
     if len(programs) > 1:
         return run_ranks_concurrently(programs, inputs, notifications)
-    count = len(inputs)
-    each_program, inputs = apply_precision([programs[0]] * count, inputs, None)
-    meeting = Meeting(count)
-    executors = [_executor(program, rank, meeting) for rank, program in enumerate(each_program)]
+    return run_each_rank([programs[0]] * len(inputs), inputs, notifications)
+
+
+def run_each_rank(
+    programs: Sequence[Program],
+    inputs: Sequence[Arrays],
+    notifications: Notifications | None = None,
+) -> list[dict[str, Array]]:
+    """Run a program for each rank on its named inputs; they meet at their collectives.
+
+    Raises what `run_ranks` raises.
+    """
+    programs, inputs = apply_precision(programs, inputs, None)
+    meeting = Meeting(len(programs))
+    executors = [_executor(program, rank, meeting) for rank, program in enumerate(programs)]
 
     def run(rank: int) -> dict[str, Array]:
         executors[rank].set_inputs(inputs[rank])

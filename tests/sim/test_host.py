@@ -119,6 +119,18 @@ def test_a_product_of_any_extents_is_that_of_its_operands(
     bench.run((first, second))
 
 
+@pytest.mark.parametrize("depth", [1, 2, 31, 64])
+@pytest.mark.parametrize("is_unit", [True, False])
+def test_pairs_of_bfloat16_give_the_product(depth: int, is_unit: bool) -> None:
+    """Where the host has them; what follows an operand of odd depth is not read into the sums."""
+    shape = (13, 40)
+    bench = Bench(depth, starts=(0,))
+    left, right = (bench.pattern((depth, n), BF16, plain=is_unit) for n in shape)
+    for each in (left, right):
+        bench.contents[each.tile.name][depth:] = np.nan
+    bench.run(NcMatmul(dst=bench.pattern(shape, F32, "PSUM"), stationary=left, moving=right))
+
+
 @pytest.mark.parametrize("features", [{}, {"neon": True}, {"avx": True}, {"avx512f": True}])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (13, 40, 17), (25, 96, 5)])
 def test_every_shape_of_block_gives_the_product(

@@ -1,6 +1,8 @@
 """Machine code for matrix products: operands packed as float32, then blocks in registers.
 
 C [m, n] = A.T @ B, or C += A.T @ B, with A [k, m] and B [k, n] of any dtype that widens to float32.
+Two bfloat16 operands are packed as they are where the host multiplies pairs of them, neighbours in
+k beside each other: half the multiplications, sums in float32 (numbers below 2**-126 count as 0).
 A block of C stays in registers over all of k: rows times vectors of columns, as many as the host
 has registers for, which is what hides the latency of fused multiply-adds. Columns of one block's
 width are packed just before they are used, so that they are in the first cache, zeros where the
@@ -10,7 +12,7 @@ A part of a call is some blocks of columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,7 +26,10 @@ PADDING = 16  # floats between packed rows, so that they do not share cache sets
 ROWS_AHEAD = 4  # of the left operand, when the next rows are asked for
 LINE_BYTES = 64
 FLOAT = ir.FloatType()
-FLOAT_BYTES = 4
+FLOAT_BYTES = 4  # also of a pair of bfloat16
+HALF, PAIR = ir.IntType(16), ir.IntType(32)
+DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
+DOT_LANES = 16
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,12 @@ def block_shape(features: Mapping[str, bool]) -> BlockShape:
 
 
 @cache
+def host_has_pairs() -> bool:
+    """Whether this processor multiplies pairs of bfloat16 and adds both to a float32."""
+    return bool(binding.get_host_cpu_features().get("avx512bf16"))
+
+
+@cache
 def host_block() -> BlockShape:
     """The block for this processor."""
     return block_shape(binding.get_host_cpu_features())
@@ -71,11 +82,17 @@ class ProductCode:
     right: tuple[str, bool]
 
     @property
+    def is_paired(self) -> bool:
+        """Whether pairs of bfloat16 are multiplied."""
+        is_narrow = self.left[0] == self.right[0] == "bfloat16"
+        return is_narrow and host_has_pairs() and host_block().lanes == DOT_LANES
+
+    @property
     def name(self) -> str:
         """A name of the function, the same in every process."""
         sides = ("_".join((dtype, "rows" if is_unit else "steps"))
                  for dtype, is_unit in (self.left, self.right))  # fmt: skip
-        return "product_" + "_".join(sides)
+        return ("pairs_" if self.is_paired else "product_") + "_".join(sides)
 
     def write(self, module: Any) -> None:
         """Add the function to a module; NotLowered for dtypes that do not widen."""
@@ -94,13 +111,17 @@ class _ProductWriter:
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         words, self.first, self.end, self.lane = self.function.args
         self.words = {name: word_at(self.builder, words, i) for i, name in enumerate(WORDS)}
+        self.depth = self.words["k"]  # packed rows
+        if code.is_paired:
+            more = self.builder.add(self.depth, WORD(1))
+            self.depth = self.builder.ashr(more, WORD(1))
 
     def write(self) -> None:
         builder, words, width = self.builder, self.words, self.block.width
         pitch = builder.add(words["m"], WORD(PADDING))
         left = builder.add(words["scratch"], builder.mul(words["own"], self.lane))
-        right = builder.add(left, self._floats(builder.mul(words["k"], pitch)))
-        edge = builder.add(right, self._floats(builder.mul(words["k"], WORD(width))))
+        right = builder.add(left, self._floats(builder.mul(self.depth, pitch)))
+        edge = builder.add(right, self._floats(builder.mul(self.depth, WORD(width))))
         self._pack_left(left, pitch)
 
         def block_of_columns(number: Value) -> None:
@@ -121,12 +142,12 @@ class _ProductWriter:
         words, builder = self.words, self.builder
 
         def row(k: Value) -> None:
-            source = builder.add(words["a"], builder.mul(k, words["ak"]))
+            source = self._row(words["a"], words["ak"], k)
             row_at = builder.add(target, self._floats(builder.mul(k, pitch)))
             ahead = builder.mul(words["ak"], WORD(ROWS_AHEAD))
-            self._widen(self.code.left, source, words["am"], words["m"], row_at, ahead)
+            self._pack(self.code.left, source, words["am"], words["m"], row_at, ahead)
 
-        counted_loop(builder, WORD(0), words["k"], 1, row)
+        counted_loop(builder, WORD(0), self.depth, 1, row)
 
     def _pack_right(self, target: Value, start: Value, columns: Value, is_whole: Value) -> None:
         """A block of columns from `start` on, beside each other for each k."""
@@ -134,9 +155,9 @@ class _ProductWriter:
         base = builder.add(words["b"], builder.mul(start, words["bn"]))
 
         def row(k: Value, count: Value) -> None:
-            source = builder.add(base, builder.mul(k, words["bk"]))
+            source = self._row(base, words["bk"], k)
             place = builder.add(target, self._floats(builder.mul(k, WORD(width))))
-            self._widen(self.code.right, source, words["bn"], count, place)
+            self._pack(self.code.right, source, words["bn"], count, place)
 
         def cut_row(k: Value) -> None:
             place = builder.add(target, self._floats(builder.mul(k, WORD(width))))
@@ -146,20 +167,31 @@ class _ProductWriter:
 
         with builder.if_else(is_whole) as (inside, otherwise):
             with inside:
-                counted_loop(builder, WORD(0), words["k"], 1, lambda k: row(k, WORD(width)))
+                counted_loop(builder, WORD(0), self.depth, 1, lambda k: row(k, WORD(width)))
             with otherwise:
-                counted_loop(builder, WORD(0), words["k"], 1, cut_row)
+                counted_loop(builder, WORD(0), self.depth, 1, cut_row)
 
-    def _widen(
+    def _row(self, base: Value, step: Value, number: Value) -> _Row:
+        """What a packed row is made of: a row of the operand, or two of which it holds pairs."""
+        builder = self.builder
+        if not self.code.is_paired:
+            return _Row(builder.add(base, builder.mul(number, step)))
+        first = builder.shl(number, WORD(1))
+        address = builder.add(base, builder.mul(first, step))
+        is_last = builder.icmp_signed(">=", builder.add(first, WORD(1)), self.words["k"])
+        other = builder.select(is_last, address, builder.add(address, step))
+        return _Row(address, other, builder.select(is_last, HALF(0), HALF(-1)))
+
+    def _pack(
         self,
         side: tuple[str, bool],
-        source: Value,
+        row: _Row,
         step: Value,
         count: Value,
         target: Value,
         ahead: Value | None = None,
     ) -> None:
-        """Write `count` elements in float32 from a target address on.
+        """Write `count` elements in float32, or pairs, from a target address on.
 
         What lies `ahead` bytes on is asked for meanwhile.
         """
@@ -168,15 +200,22 @@ class _ProductWriter:
 
         def convert(lanes: int, i: Value) -> None:
             stride = WORD(item_bytes(dtype)) if is_unit else step
-            address = builder.add(source, builder.mul(i, stride))
-            place = pointer(builder, address)
+            at = builder.mul(i, stride)
+            address = builder.add(row.address, at)
             if ahead is not None:
                 prefetch(builder, builder.add(address, ahead))
             writer = Lanes(builder, lanes)
-            value = builder.load(place, typ=writer.of(memory_type(dtype)), align=1)
-            wide = writer.cast(dtype, "float32", value)
-            to = builder.add(target, self._floats(i))
-            builder.store(wide, pointer(builder, to), align=4)
+            kind = writer.of(memory_type(dtype))
+            value = builder.load(pointer(builder, address), typ=kind, align=1)
+            to = pointer(builder, builder.add(target, self._floats(i)))
+            if row.other is None:
+                builder.store(writer.cast(dtype, "float32", value), to, align=4)
+                return
+            address = builder.add(row.other, at)
+            after = builder.load(pointer(builder, address), typ=kind, align=1)
+            builder.store(
+                _pairs(writer, value, builder.and_(after, writer.splat(row.mask))), to, align=4
+            )
 
         counted_loop(builder, WORD(0), whole, width, lambda i: convert(width, i))
         counted_loop(builder, whole, count, 1, lambda i: convert(1, i))
@@ -193,7 +232,7 @@ class _ProductWriter:
             at = builder.add(words["c"], builder.mul(i, words["cm"]))
             at = builder.add(at, self._floats(columns.start))
             values = builder.add(left, self._floats(i))
-            given = (values, self._floats(pitch), columns.packed, words["k"], words["sums"])
+            given = (values, self._floats(pitch), columns.packed, self.depth, words["sums"])
             with builder.if_else(columns.is_whole) as (inside, otherwise):
                 with inside:
                     self._call(rows, [*given, at, words["cm"]])
@@ -262,7 +301,24 @@ class _ProductWriter:
     def _micro_kernel(self, rows: int) -> Any:
         name = f"block_{rows}"
         found = self.module.globals.get(name)
-        return found or _write_block(self.module, name, self.block, rows)
+        multiply = _multiply_pairs if self.code.is_paired else _multiply_row
+        return found or _write_block(self.module, name, self.block, rows, multiply)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Where a row of an operand begins, and the next one, masked where there is none, for pairs."""
+
+    address: Value
+    other: Value | None = None
+    mask: Value | None = None
+
+
+def _pairs(lanes: Lanes, low: Value, high: Value) -> Value:
+    """Halves of 16 bits beside each other, as words."""
+    builder, word = lanes.builder, lanes.of(PAIR)
+    shifted = builder.shl(builder.zext(high, word), lanes.i32(16))
+    return builder.or_(builder.zext(low, word), shifted)
 
 
 @dataclass(frozen=True)
@@ -275,7 +331,10 @@ class _Columns:
     is_whole: Value
 
 
-def _write_block(module: Any, name: str, block: BlockShape, rows: int) -> Any:
+Multiply = Callable[[Lanes, Value, Sequence[Value], Sequence[Value]], None]
+
+
+def _write_block(module: Any, name: str, block: BlockShape, rows: int, multiply: Multiply) -> Any:
     """A block of `rows` rows: sums over k of packed rows and columns, added to what C has or not.
 
     C is asked for first, so that it has come when the sums are made.
@@ -313,7 +372,7 @@ def _write_block(module: Any, name: str, block: BlockShape, rows: int) -> Any:
         for row in range(rows):
             place = pointer(builder, builder.add(row_at, WORD(FLOAT_BYTES * row)))
             value = lanes.splat(builder.load(place, typ=FLOAT, align=4))
-            _multiply_row(lanes, value, columns, sums_at[row])
+            multiply(lanes, value, columns, sums_at[row])
 
     counted_loop(builder, WORD(0), depth, 1, step)
     with builder.if_then(builder.icmp_signed("!=", sums, WORD(0))):
@@ -334,3 +393,31 @@ def _multiply_row(
     for column, at in zip(columns, sums_at, strict=True):
         before = builder.load(at, typ=column.type)
         builder.store(lanes.call("llvm.fma", value, column, before), at)
+
+
+class _Bfloat(ir.Type):  # type: ignore[misc]
+    """LLVM's type, of which llvmlite has no name."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Bfloat)
+
+    def __hash__(self) -> int:
+        return hash(_Bfloat)
+
+
+def _multiply_pairs(
+    lanes: Lanes, value: Value, columns: Sequence[Value], sums_at: Sequence[Value]
+) -> None:
+    """As `_multiply_row`, of words that hold pairs: both products are added to the sum."""
+    builder, halves = lanes.builder, ir.VectorType(_Bfloat(), 2 * DOT_LANES)
+    sums = lanes.of(FLOAT)
+    dot = builder.module.globals.get(DOT) or ir.Function(
+        builder.module, ir.FunctionType(sums, [sums, halves, halves]), DOT
+    )
+    left = builder.bitcast(value, halves)
+    for column, at in zip(columns, sums_at, strict=True):
+        before = builder.load(at, typ=sums)
+        builder.store(builder.call(dot, [before, left, builder.bitcast(column, halves)]), at)

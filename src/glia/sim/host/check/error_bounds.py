@@ -31,6 +31,7 @@ Array = np.ndarray[Any, Any]
 Load = Callable[[LoadTerm], Array]
 TINY = 1e-300
 EPSILON = 2.0**-23  # of float32, in which products are summed
+SMALLEST = 2.0**-126  # pairs of bfloat16 below it are multiplied as 0, and so are their products
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,8 @@ def _product(left: Bounded, right: Bounded) -> Bounded:
     sizes = [np.abs(side.value.astype(np.float64)) for side in (left, right)]
     depth = left.value.shape[1]
     error = depth * EPSILON * (sizes[0] @ sizes[1])
+    totals = sizes[0].sum(axis=1, keepdims=True) + sizes[1].sum(axis=0, keepdims=True)
+    error += SMALLEST * (totals + 1)
     error += left.error @ sizes[1] + sizes[0] @ right.error + left.error @ right.error
     return Bounded(left.value @ right.value, error)
 

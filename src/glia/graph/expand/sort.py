@@ -1,13 +1,14 @@
 """Sorting with any comparator by a bitonic network of elementwise compare-and-exchange steps.
 
 The sorted dimension is padded to a power of two. Each step compares a tensor with itself at another
-place, so a dimension of n elements takes about log2(n)^2 / 2 steps whatever its content. A row of
-positions breaks ties, which makes the network stable and keeps the padding at the end.
+place, so a dimension of n elements takes about log2(n)^2 / 2 steps whatever its content. What one
+key orders is exchanged by integers that order as it does; a row of positions breaks ties, which
+makes the network stable and keeps the padding at the end. Floats alone become integers and return.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from glia.base.dtype import S32
 from glia.graph.ir import Graph, Node
@@ -17,6 +18,7 @@ from glia.graph.rules.constructors import (
     apply,
     concatenate,
     constant,
+    convert,
     iota,
     move_back,
     move_last,
@@ -28,8 +30,13 @@ from glia.graph.rules.constructors import (
     splat_like,
 )
 from glia.graph.rules.driver import apply_rules, results_as_node, rule, rules_of
+from glia.graph.rules.extremes import counts_up
 from glia.graph.rules.inline_regions import inline_scalar_graph
+from glia.graph.rules.sort_keys import key_of_sort, reversible_key
 from glia.options import CompileOptions
+
+LAST = 2**31 - 1  # the key of what is padded
+Exchange = Callable[[Sequence[Node], Sequence[Node]], tuple[list[Node], list[Node]]]
 
 
 def expand_sort(graph: Graph, options: CompileOptions) -> Graph:
@@ -49,18 +56,50 @@ def sort_by_network(op: Sort) -> Node | None:
     extent = op.xs[0].shape[op.dimension]
     if extent <= 1:
         return None
-    width = 1 << (extent - 1).bit_length()
     rows = [move_last(x, op.dimension) for x in op.xs]
+    found = _sorted_rows(op, rows)
+    return results_as_node(move_back(slice_along(x, -1, 0, extent), op.dimension) for x in found)
+
+
+def _sorted_rows(op: Sort, rows: Sequence[Node]) -> list[Node]:
+    """The rows in order, padded to a power of two, by the cheapest exchange that there is."""
+    extent = rows[0].shape[-1]
+    width = 1 << (extent - 1).bit_length()
     direct = _exchange_function(op)
     if direct is not None:
         fill = identity(direct, rows[0].dtype)
-        rows = [_pad_to_width(rows[0], fill, width)]
-    else:
-        rows = [_pad_to_width(x, 0, width) for x in rows]
-        rows.append(iota(S32, rows[0].shape, -1))
-    exchange = _CompareExchange(op.comparator, extent, width, direct)
-    rows = _bitonic_network(rows, exchange)[: len(op.xs)]
-    return results_as_node(move_back(slice_along(x, -1, 0, extent), op.dimension) for x in rows)
+        return _bitonic_network([_pad_to_width(rows[0], fill, width)], _Extremes(direct))
+    reversible = reversible_key(op, rows[0])
+    if reversible is not None:
+        key, back = reversible
+        key, *others = _sorted_by_key(key, rows[1:], width)
+        return [back.value(key), *others]
+    shared = key_of_sort(op, rows)
+    if shared is not None:
+        return _sorted_by_key(shared, rows, width)[1:]
+    padded = [_pad_to_width(x, 0, width) for x in rows]
+    padded.append(iota(S32, padded[0].shape, -1))
+    return _bitonic_network(padded, _Comparisons(op.comparator, extent, width))[: len(rows)]
+
+
+def _sorted_by_key(key: Node, rows: Sequence[Node], width: int) -> list[Node]:
+    """The keys, and the rows in the order of their keys and then of their positions.
+
+    A row that counts up is itself that of positions.
+    """
+    key = _pad_to_width(key, LAST, width)
+    if not rows:
+        return _bitonic_network([key], _Extremes("minimum"))
+    counting = [counts_up(x, len(x.shape) - 1) for x in rows]
+    kept = [x for x, is_one in zip(rows, counting, strict=True) if not is_one]
+    padded = [key, *(_pad_to_width(x, 0, width) for x in kept), iota(S32, key.shape, -1)]
+    key, *others, position = _bitonic_network(padded, _KeysThenPositions())
+    moved = iter(others)
+    found = (
+        convert(position, x.dtype) if is_one else next(moved)
+        for x, is_one in zip(rows, counting, strict=True)
+    )
+    return [key, *found]
 
 
 def _exchange_function(op: Sort) -> str | None:
@@ -80,23 +119,39 @@ def _pad_to_width(x: Node, fill: object, width: int) -> Node:
     return pad(x, constant(fill, x.dtype), [0] * len(x.shape), [*edges, missing])
 
 
-class _CompareExchange:
-    """The compare-and-exchange step of the network on pairs of rows."""
+class _Extremes:
+    """The exchange of rows that are ordered by a minimum or a maximum."""
 
-    def __init__(self, comparator: Graph, extent: int, width: int, direct: str | None) -> None:
-        self._comparator = comparator
-        self._padded = extent if extent < width else 0
-        self._direct = direct
+    def __init__(self, first: str) -> None:
+        self._functions = (first, "maximum" if first == "minimum" else "minimum")
 
     def __call__(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        """The rows of a and b with the first of each pair in a; the last row holds positions."""
-        if self._direct is not None:
-            other = "maximum" if self._direct == "minimum" else "minimum"
-            return [apply(self._direct, a[0], b[0])], [apply(other, a[0], b[0])]
-        wrong = self._out_of_order(a, b)
-        firsts = [select(wrong, y, x) for x, y in zip(a, b, strict=True)]
-        seconds = [select(wrong, x, y) for x, y in zip(a, b, strict=True)]
-        return firsts, seconds
+        """The rows of a and b with the first of each pair in a."""
+        first, second = (apply(function, a[0], b[0]) for function in self._functions)
+        return [first], [second]
+
+
+class _KeysThenPositions:
+    """The exchange of rows by the first of them, where it is equal by the last."""
+
+    def __call__(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        """The rows of a and b with the first of each pair in a."""
+        later = apply("greater", a[-1], b[-1])
+        tied = apply("and", apply("equal", a[0], b[0]), later)
+        wrong = apply("or", apply("greater", a[0], b[0]), tied)
+        return _exchanged(wrong, a, b)  # keys too, so that no step of theirs waits for the others
+
+
+class _Comparisons:
+    """The exchange of rows by any comparator, where it holds for neither by position, the last."""
+
+    def __init__(self, comparator: Graph, extent: int, width: int) -> None:
+        self._comparator = comparator
+        self._padded = extent if extent < width else 0
+
+    def __call__(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+        """The rows of a and b with the first of each pair in a."""
+        return _exchanged(self._out_of_order(a, b), a, b)
 
     def _out_of_order(self, a: Sequence[Node], b: Sequence[Node]) -> Node:
         ahead, behind = self._compare(b[:-1], a[:-1]), self._compare(a[:-1], b[:-1])
@@ -114,7 +169,14 @@ class _CompareExchange:
         return result
 
 
-def _bitonic_network(rows: list[Node], exchange: _CompareExchange) -> list[Node]:
+def _exchanged(wrong: Node, a: Sequence[Node], b: Sequence[Node]) -> tuple[list[Node], list[Node]]:
+    """The rows of a and b, exchanged where they are wrong."""
+    firsts = [select(wrong, y, x) for x, y in zip(a, b, strict=True)]
+    seconds = [select(wrong, x, y) for x, y in zip(a, b, strict=True)]
+    return firsts, seconds
+
+
+def _bitonic_network(rows: list[Node], exchange: Exchange) -> list[Node]:
     """Merge sorted runs of 1, 2, 4, ... elements; every comparison is ascending."""
     width = rows[0].shape[-1]
     run = 1
@@ -129,7 +191,7 @@ def _bitonic_network(rows: list[Node], exchange: _CompareExchange) -> list[Node]
 
 
 def _exchange_pairs(
-    rows: list[Node], distance: int, exchange: _CompareExchange, *, mirrored: bool
+    rows: list[Node], distance: int, exchange: Exchange, *, mirrored: bool
 ) -> list[Node]:
     """Order pairs `distance` apart, or with the second half of each block mirrored."""
     shape = rows[0].shape

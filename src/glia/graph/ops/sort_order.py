@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,29 +27,47 @@ def sorted_order(comparator: Graph, rows: Sequence[Array]) -> Array:
     """The stable permutation along the last axis that sorts equally shaped arrays."""
     if not rows[0].size:
         return np.zeros(rows[0].shape, np.int64)
-    key = _sort_key(comparator, rows)
+    key = _key_of_rows(comparator, rows)
     if key is not None:
         return np.argsort(key, axis=-1, kind="stable")
     flat = [row.reshape(-1, row.shape[-1]) for row in rows]
     return _merge_sort(comparator, flat).reshape(rows[0].shape)
 
 
-def _sort_key(comparator: Graph, rows: Sequence[Array]) -> Array | None:
-    """A key whose ascending order is the comparator's; None unless it compares such keys."""
+@dataclass(frozen=True)
+class SortKey:
+    """What a comparator compares: the same function of one side and of the other.
+
+    `function` has the comparator's parameters, and depends on those of the first side alone.
+    """
+
+    function: Graph
+    descending: bool
+    in_total_order: bool
+
+
+def sort_key(comparator: Graph) -> SortKey | None:
+    """The key that a comparator orders by; None unless it compares one key of each side."""
     result = comparator.results[0]
     if not isinstance(result, Map) or result.function not in _STRICT:
         return None
     left, right = result.args
     if not _is_mirrored(left, right):
         return None
-    sides = [row for row in rows for _ in range(2)]
-    key = apply(Graph("key", comparator.parameters, (left,)), sides)[0]
-    descending, is_total = _STRICT[result.function]
-    if is_total or key.dtype.kind not in "fV":
+    return SortKey(Graph("key", comparator.parameters, (left,)), *_STRICT[result.function])
+
+
+def _key_of_rows(comparator: Graph, rows: Sequence[Array]) -> Array | None:
+    """A key whose ascending order is the comparator's; None unless it compares such keys."""
+    found = sort_key(comparator)
+    if found is None:
+        return None
+    key = apply(found.function, [row for row in rows for _ in range(2)])[0]
+    if found.in_total_order or key.dtype.kind not in "fV":
         key = scalar.total_order_key(key)
     else:
         key = key.astype(scalar.working_dtype(key.dtype))
-    if not descending:
+    if not found.descending:
         return key
     return -key if key.dtype.kind == "f" else ~key
 
@@ -67,7 +86,7 @@ def _is_mirrored(left: Node, right: Node) -> bool:
             if a.index % 2 or b.index != a.index + 1:
                 return False
         elif isinstance(a, Constant):
-            if not np.array_equal(a.compute(), b.compute(), equal_nan=False):
+            if a.type != b.type or a.compute().tobytes() != b.compute().tobytes():
                 return False
         elif a.region_fields or _attributes(a) != _attributes(b):
             return False

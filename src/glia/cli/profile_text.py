@@ -27,6 +27,11 @@ def profile_text(report: Profile, written_us: float | None = None) -> str:
         f"temporaries      {report.scratchpad_bytes} bytes of HBM",
         f"instructions     {report.instructions}",
     ]
+    if (found := report.communication) is not None:
+        lines.append(
+            f"exchanges        {found.exchanges}, {found.flight_us:.2f} us in flight, "
+            f"{found.exposed_us:.2f} us exposed ({found.hidden_share:.1%} hidden)"
+        )
     lines += [f"note             {note}" for note in report.program.notes]
     if written_us is not None:
         lines.append(f"as written       {written_us:.2f} us")

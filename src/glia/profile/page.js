@@ -388,6 +388,9 @@ function fillCards() {
     [data.instructions.toLocaleString("en"), "instructions"],
     [bytes(data.dma_bytes), "moved by DMA"],
   ];
+  if (data.communication)
+    cards.push([time(data.communication.exposed_us * 1000),
+      "exchanges exposed, " + percent(data.communication.hidden_share) + " hidden"]);
   for (const [value, label] of cards) {
     const card = element("div", undefined, "card");
     card.append(element("b", value), element("span", label));

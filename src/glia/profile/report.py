@@ -16,6 +16,7 @@ from glia.base.notebook import describe
 from glia.machine.ir import Program
 from glia.machine.scratchpad import scratchpad
 from glia.profile.bandwidth import Bandwidth, hbm_bandwidth
+from glia.profile.communication import Communication, communication
 from glia.profile.critical_path import PathLine, critical_path
 from glia.profile.memory import Residence, residences
 from glia.profile.page import page_data, render_page
@@ -157,6 +158,14 @@ class Profile:
                 waited[late] = waited.get(late, 0.0) + microseconds
         return max(waited, key=lambda late: waited[late], default=None)
 
+    @cached_property
+    def communication(self) -> Communication | None:
+        """The time of exchanges with other ranks, and how much of it is hidden; None without any.
+
+        All ranks of a model run one program: one stands for all, and they meet without waiting.
+        """
+        return communication(self.timing)
+
     @property
     def instructions(self) -> int:
         """Executed instructions of all engines."""
@@ -194,13 +203,15 @@ class Profile:
 
     def to_dict(self) -> dict[str, object]:
         """Everything but the time lines, in JSON's types."""
-        where = {
+        where: dict[str, object] = {
             "source_lines": [row.to_dict() for row in self.source_lines],
             "operators": [row.to_dict() for row in self.operators],
             "critical_path": [row.to_dict() for row in self.critical_path],
             "bandwidth": self.bandwidth.to_dict(),
         }
         cores = {"cores": self._core_rows()} if self.cores else {}
+        if self.communication is not None:
+            where["communication"] = self.communication.to_dict()
         span = {"latency_range_us": list(self.latency_range_us)}
         return self._summary() | span | where | cores
 

@@ -7,7 +7,7 @@ import pytest
 from house.source import REPOSITORY
 from house.tour import blocks, printed
 
-DOCUMENTS = ("kernels.md", "programs.md")
+DOCUMENTS = ("kernels.md", "programs.md", "ranks.md")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

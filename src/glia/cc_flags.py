@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from glia.arch.instances import default_target
 from glia.base.errors import CompileError
@@ -17,6 +18,7 @@ from glia.base.suggestions import nearest
 from glia.options import CompileOptions, check_option_names
 
 VARIABLE = "NEURON_CC_FLAGS"
+ARGUMENTS = "compiler_args"
 
 _INTERNAL = ("--internal-", "--no-internal-")
 
@@ -96,7 +98,10 @@ class EnvironmentFlags:
 
 def environment_words() -> list[str]:
     """The words of NEURON_CC_FLAGS; raises UnknownCompilerFlag for quotes that do not close."""
-    text = os.environ.get(VARIABLE, "")
+    return _words(os.environ.get(VARIABLE, ""))
+
+
+def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -164,7 +169,23 @@ def _value_count(flag: str, following: Sequence[str]) -> int:
 
 def environment_flags() -> EnvironmentFlags:
     """NEURON_CC_FLAGS, parsed; raises UnknownCompilerFlag."""
-    words, wrapper = split_wrapper_flags(environment_words())
+    return _parsed(environment_words())
+
+
+def options_of_flags(flags: str | Sequence[str]) -> dict[str, object]:
+    """The options that flags of the compiler's command line give, as one text or several words.
+
+    Raises UnknownCompilerFlag.
+    """
+    try:
+        return _parsed(_words(flags) if isinstance(flags, str) else list(flags)).options
+    except UnknownCompilerFlag as problem:
+        facts: dict[str, Any] = {**problem.facts, "variable": ARGUMENTS}
+        raise UnknownCompilerFlag(**facts) from problem
+
+
+def _parsed(words: list[str]) -> EnvironmentFlags:
+    words, wrapper = split_wrapper_flags(words)
     words, ignored = split_ignored_flags(words)
     found = EnvironmentFlags({}, wrapper, ignored)
     if "--cache_dir" in wrapper:

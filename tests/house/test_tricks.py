@@ -37,6 +37,7 @@ BY_IDENTITY = {
     "nki/session/session.py": "code objects, whose hash reads the whole code",
     "nki/source/subset.py": "syntax nodes",
     "plugins/jax/kernels.py": "arrays",
+    "plugins/torch/kernels.py": "arrays",
     "sim/host/host_program.py": "instructions",
     "sim/host/loop_nest.py": "terms of an expression",
     "sim/host/table.py": "instructions and arrays of registers",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from glia.base.affine import Affine
 from glia.tile.group_legal import accesses
-from glia.tile.ir import Expr, Load, Nest, Program, control_buffers
+from glia.tile.ir import Dynamic, Expr, Load, Nest, Program, control_buffers
 from glia.tile.nest_rewriting import map_leaves, map_nests
 
 Split = Mapping[int, int]  # by dimension: the length of the rows that it becomes
@@ -75,9 +75,16 @@ def _in_rows(nest: Nest, splits: Mapping[str, Split]) -> Nest:
     def leaf(each: Expr) -> Expr:
         if not isinstance(each, Load):
             return each
-        return replace(each, index=index_of(each.buffer, each.index))
+        dynamic = tuple(map(offset, each.dynamic))
+        return replace(each, index=index_of(each.buffer, each.index), dynamic=dynamic)
 
-    target = replace(nest.target, index=index_of(nest.target.buffer, nest.target.index))
+    def offset(each: Dynamic) -> Dynamic:
+        load = leaf(each.load)
+        assert isinstance(load, Load)
+        return replace(each, load=load)
+
+    index = index_of(nest.target.buffer, nest.target.index)
+    target = replace(nest.target, index=index, dynamic=tuple(map(offset, nest.target.dynamic)))
     finish = nest.finish and map_leaves(nest.finish, leaf)
     return replace(nest, body=map_leaves(nest.body, leaf), finish=finish, target=target)
 

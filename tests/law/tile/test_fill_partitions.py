@@ -18,6 +18,8 @@ from glia.tile.evaluate import evaluate
 from glia.tile.ir import Program
 from glia.tile.legal import verify
 from glia.tile.passes.fill_partitions import fill_partitions
+from glia.tile.split_dimensions import split_dimensions
+from glia.tile.text import parse_program
 
 TARGETS = ("trn1", "trn1n", "inf2", "trn2", "trn3")
 Function = Callable[..., Any]
@@ -95,3 +97,30 @@ def test_temporaries_between_rows_are_rows() -> None:
     shapes = {b.shape for b in program.buffers.values() if b.role == "temporary"}
     assert (1, 128, 100) in shapes
     assert (1, 12800) not in shapes
+
+
+PLACES_IN_ROWS = """\
+program "places" {
+  input x s32[4,8,16]
+  input y f32[4,8,16]
+  output z f32[32,64]
+  temporary places s32[32,16,1]
+  nest copy.0 [i0:4 i1:8 i2:16]
+    places[8*i0 + i1, i2, 0] = x[i0, i1, i2]
+  nest zeros.0 [i0:32 i1:64]
+    z[i0, i1] = 0.0:f32
+  nest scatter.0 [m:4 n0:8 n1:16]
+    z[8*m + n0, 0] at (1: places[8*m + n0, n1, 0] <= 63 or drop) add= y[m, n0, n1]
+}
+"""
+
+
+def test_places_of_a_scatter_are_read_in_rows_like_any_other_value() -> None:
+    before = parse_program(PLACES_IN_ROWS)
+    after = split_dimensions(before)
+    verify(after)
+    assert after.buffers["places"].shape == (4, 8, 16, 1)
+    random = np.random.default_rng(5)
+    inputs = [random.integers(0, 70, (4, 8, 16)).astype(np.int32),
+              random.standard_normal((4, 8, 16)).astype(np.float32)]  # fmt: skip
+    np.testing.assert_allclose(evaluate(after, inputs)[0], evaluate(before, inputs)[0])

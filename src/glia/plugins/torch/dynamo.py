@@ -15,6 +15,8 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Interpreter, Node
 
+from glia.cc_flags import resolve_options
+from glia.nki.names.targets import tracing_for
 from glia.plugins.torch.errors import TooManyShapes
 from glia.plugins.torch.lowering import decompositions, lower
 from glia.plugins.torch.program import Options, Program
@@ -76,8 +78,16 @@ def compile_graph(
     if _is_symbolic(module):
         run: Compiled = _ByShape(module, options, name)
     else:
-        run = functools.partial(_run, Program(lower(module, name), options), _places(module))
+        run = functools.partial(_run, _program(module, name, options), _places(module))
     return _boxed(run)
+
+
+def _program(module: GraphModule, name: str, options: Options) -> Program:
+    """A graph with fixed shapes, compiled; its kernels for the target of the model."""
+    chosen, _ = resolve_options("torch.compile", dict(options))
+    with tracing_for(chosen.target):
+        lowered = lower(module, name)
+    return Program(lowered, options)
 
 
 def _boxed(run: Compiled) -> Compiled:
@@ -131,7 +141,7 @@ class _ByShape:
         if program is None:
             self._check_count(key)
             fixed = specialized(self._module, arguments)
-            program = Program(lower(fixed, self._name), self._options)
+            program = _program(fixed, self._name, self._options)
             self._programs[key] = program
         return _run(program, self._places, arguments)
 

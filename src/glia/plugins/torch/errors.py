@@ -17,3 +17,56 @@ class TooManyShapes(CompileError):
     code = "GLIA721"
     message = "{name} was compiled for {count} shapes and is called with another: {shapes}"
     help = "pad the inputs to a few sizes, or raise torch._dynamo.config.recompile_limit"
+
+
+class UntraceableStructure(CompileError):
+    """Arguments or results of a traced function have a form that TorchScript lacks.
+
+    Cause: A dict or list mixes tensors with tuples, or a value is neither tensor nor container.
+    Fix: Return tensors, tuples, or dicts and lists of tensors; of a model of Hugging Face ask for
+        return_dict=False.
+    Example: torch_neuronx.trace of a function that returns {"a": x, "b": (x, x)}
+    """
+
+    code = "GLIA722"
+    message = "{where} of the traced function {problem}"
+    help = "use tensors, tuples, and dicts and lists of values of one type"
+
+
+class UnusableTrace(CompileError):
+    """A module is not one that trace has made, or is damaged.
+
+    Cause: The module was not traced, or the attribute that says how its NEFF is called was changed.
+    Fix: Give the module that trace has returned, or trace the model again.
+    Example: torch_neuronx.dynamic_batch(torch.jit.script(model))
+    """
+
+    code = "GLIA723"
+    message = "the module cannot be used as a traced model: {reason}"
+    help = "give the module that trace has returned, or trace the model again"
+
+
+class WrongTraceInputs(CompileError, ValueError):
+    """A traced model is called with other tensors than it was traced for.
+
+    Cause: A traced model has fixed shapes and dtypes.
+    Fix: Pad the inputs to these, trace the model for others, or use dynamic_batch for the batch.
+    Example: a model traced for a batch of 4, called with one of 3
+    """
+
+    code = "GLIA724"
+    message = "the traced model takes {expected}: {problem}"
+    help = "pad the inputs, trace the model for their shapes, or use torch_neuronx.dynamic_batch"
+
+
+class BadTraceArgument(CompileError, ValueError):
+    """An argument of a function for traced models has a value that it does not take.
+
+    Cause: The message says which.
+    Fix: Give one of the values that the message names.
+    Example: torch_neuronx.move_trace_to_device(trace, 99)
+    """
+
+    code = "GLIA725"
+    message = "{argument}={value}: {problem}"
+    help = "give {hint}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -9,7 +11,7 @@ from torch.export import ExportedProgram, default_decompositions
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, TensorArgument
 
 from glia.plugins.torch.aten.families import TABLE
-from glia.plugins.torch.lowering import HloProgram, decompositions, lower
+from glia.plugins.torch.lowering import HloProgram, Output, decompositions, lower
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
@@ -17,7 +19,7 @@ _MUTATIONS = (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 def exported_to_hlo(program: ExportedProgram) -> bytes:
     """The HLO module of a program: see `glia.frontend.exported_program`."""
-    return lower_exported(program).hlo
+    return lower_exported(program)[0].hlo
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -29,31 +31,66 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
     return program.run_decompositions(table)
 
 
-def lower_exported(program: ExportedProgram, *, inline_weights: bool = True) -> HloProgram:
-    """The HLO module of a program, and where its results are.
+@dataclass(frozen=True)
+class HloForm:
+    """What of a program becomes inputs of its module.
 
-    Without `inline_weights`, parameters and buffers are inputs under their own names.
+    `states` are parameters and buffers by the place of the result that is their new value, beside
+    those that the program writes. Without `inline_weights`, the others are inputs too.
     """
+
+    inline_weights: bool = True
+    states: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TensorNames:
+    """The inputs of a module by name, with the parameter or buffer that each is, or None.
+
+    `states` are the inputs whose memory results have; `written` says for each result which of them,
+    or -1; `returned` are the others' places among the results of the function.
+    """
+
+    inputs: dict[str, str | None]
+    states: tuple[str, ...]
+    written: tuple[int, ...]
+    returned: tuple[int, ...]
+
+
+def lower_exported(
+    program: ExportedProgram,
+    form: HloForm = HloForm(),  # it is frozen
+) -> tuple[HloProgram, TensorNames]:
+    """The HLO module of a program, and the names of its tensors."""
     flat = decomposed(program)
-    inputs = {_name(spec): spec for spec in flat.graph_signature.input_specs}
-    written = _written(flat)
-    is_input = set(written.values())
-    constants = {}
-    if inline_weights:
-        tensors = {**flat.state_dict, **flat.constants}
-        constants = {
-            name: tensors[spec.target]
-            for name, spec in inputs.items()
-            if spec.kind in _WEIGHTS and name not in is_input
-        }
-    names = {
-        name: str(spec.target).replace(",", "_")
-        for name, spec in inputs.items()
-        if spec.kind in _WEIGHTS
+    specs = {_name(spec): spec for spec in flat.graph_signature.input_specs}
+    aliases = _written(flat)
+    shift = len(flat.graph_signature.output_specs) - len(flat.graph_signature.user_outputs)
+    by_target = {spec.target: name for name, spec in specs.items()}
+    aliases |= {shift + place: by_target[target] for target, place in form.states.items()}
+    tensors = {**flat.state_dict, **flat.constants}
+    weights = {name: spec for name, spec in specs.items() if spec.kind in _WEIGHTS}
+    constants = {
+        name: tensors[spec.target]
+        for name, spec in weights.items()
+        if form.inline_weights and name not in aliases.values()
     }
-    module: Any = flat.graph_module
-    title = getattr(program.graph_module, "_get_name", lambda: "")() or "model"
-    return lower(module, title, constants, names, written)
+    lowered = lower(flat.graph_module, _title(program), constants, aliases)
+    inputs = {
+        name: str(spec.target) if name in weights else None
+        for name, spec in specs.items()
+        if name not in constants and isinstance(spec.arg, TensorArgument)
+    }
+    states = tuple(dict.fromkeys(aliases.values()))
+    written = {place: states.index(name) for place, name in aliases.items()}
+    places = [n for n, each in enumerate(lowered.results) if isinstance(each, Output)]
+    returned = tuple(n - shift for n in places if n >= shift and n not in written)
+    return lowered, TensorNames(inputs, states, tuple(written.get(n, -1) for n in places), returned)
+
+
+def _title(program: ExportedProgram) -> str:
+    """A name for the module of a program."""
+    return str(getattr(program.graph_module, "_get_name", lambda: "")() or "model")
 
 
 def _name(spec: InputSpec) -> str:

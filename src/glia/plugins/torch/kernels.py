@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from glia.custom_call.backend_config import write_kernel
+from glia.machine.ir import Binding
+from glia.neff.package import Neff
 from glia.nki.names.dtypes import DTYPES, dtype_name
 from glia.nki.names.errors import NoDerivative
-from glia.nki.names.targets import platform_target
+from glia.nki.names.targets import model_target, platform_target
 from glia.nki.run.frameworks import framework_of, is_empty, leaves, map_leaves, torch_dtype
 from glia.nki.run.launch import bind, flatten_outputs, restore_structure
+
+OPERATORS: dict[Any, Callable[..., Any]] = {}
+"""The function of each operation that `nki_op` has made: what it computes, kernels and all."""
+
+LIBRARY = torch.library.Library("glia", "FRAGMENT")
+LIBRARY.define("nki_kernel(Tensor[] operands, str config, str results) -> Tensor[]")
 
 
 def nki_op(name: str, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -27,6 +38,7 @@ def nki_op(name: str, function: Callable[..., Any] | None = None, /, **options: 
         return lambda decorated: nki_op(name, decorated, **options)
     made = torch.library.custom_op(name, function, **options)
     made.register_fake(function)
+    OPERATORS[made._opoverload] = function
     return made
 
 
@@ -67,16 +79,50 @@ def _without_contents(
     kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
 ) -> Any:
     """Empty tensors of the results' shapes and dtypes, on a device."""
+    if get_proxy_mode() is not None:
+        return _in_a_graph(kernel, args, kwargs)
     launch = bind(kernel.function, *_tensors_mapped([args, kwargs], _zeros))
     traced = kernel.traced_launch(launch, platform_target(), synchronises=False)
     outputs = {b.name: b for program in traced.programs for b in program.outputs}
-    results = [outputs[name] for name in traced.results]
-    dtypes = [torch_dtype(dtype_name(binding.dtype.numpy) or "") for binding in results]
-    made = [
-        torch.empty(binding.shape, dtype=dtype, device=device)
-        for binding, dtype in zip(results, dtypes, strict=True)
-    ]
+    made = [_empty(outputs[name], device) for name in traced.results]
     return restore_structure(traced.structure, made)
+
+
+def _empty(binding: Binding, device: torch.device) -> torch.Tensor:
+    """A tensor without contents for a result of a kernel."""
+    dtype = torch_dtype(dtype_name(binding.dtype.numpy) or "")
+    return torch.empty(binding.shape, dtype=dtype, device=device)
+
+
+def _in_a_graph(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The results of a kernel in a graph that is made: of an operation that holds its program."""
+    tensors: dict[int, torch.Tensor] = {}
+
+    def stand_in(tensor: torch.Tensor) -> np.ndarray:
+        zeros = _zeros(tensor)
+        tensors[id(zeros)] = tensor
+        return zeros
+
+    launch = bind(kernel.function, *_tensors_mapped([args, kwargs], stand_in))
+    traced = kernel.traced_launch(launch, model_target(), synchronises=False)
+    outputs = Neff(traced.programs).outputs
+    kinds = [[list(b.shape), dtype_name(b.dtype.numpy)] for b in outputs]
+    values = torch.ops.glia.nki_kernel(
+        [tensors[id(each)] for each in launch.given.values()],
+        write_kernel(traced.programs, traced.fixed),
+        json.dumps(kinds),
+    )
+    return restore_structure(traced.structure, list(values[: len(traced.results)]))
+
+
+def _described(operands: list[torch.Tensor], config: str, results: str) -> list[torch.Tensor]:
+    """Tensors without contents for the results of a kernel in a graph."""
+    kinds = json.loads(results)
+    device = operands[0].device if operands else None
+    return [torch.empty(s, dtype=torch_dtype(name), device=device) for s, name in kinds]
+
+
+torch.library.register_fake("glia::nki_kernel", _described, lib=LIBRARY)
 
 
 def _zeros(tensor: torch.Tensor) -> np.ndarray:

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch._decomp import core_aten_decompositions, global_decomposition_table
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from glia.base.dtype import F32, U64
+from glia.base.dtype import F32, U8, U64
 from glia.base.errors import InternalError
 from glia.base.loc import Loc
 from glia.base.suggestions import nearest
@@ -24,7 +27,13 @@ from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloModule, HloValue
 from glia.plugins.torch.aten.families import TABLE
 from glia.plugins.torch.aten.operator_table import OperatorCall
-from glia.plugins.torch.aten.randomness import RandomState, is_random
+from glia.plugins.torch.aten.randomness import (
+    RandomState,
+    is_random,
+    packed_state,
+    unpacked_state,
+)
+from glia.plugins.torch.kernels import OPERATORS
 from glia.plugins.torch.tensors import dtype_of, to_numpy
 
 aten = torch.ops.aten
@@ -33,6 +42,8 @@ SEED = TensorType(U64, (2,))  # the state of the generator, a program's last inp
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+)')
 _OF_TORCH = str(Path(torch.__file__).parent)
+RANDOM_CALLS = (run_and_save_rng_state, run_with_rng_state)
+_STATE = TensorType(U8, tuple(torch.random.get_rng_state().shape))
 _NO_TENSOR = TensorType(F32)
 
 # Checks of what tracing knows: shapes, dtypes and sizes are fixed
@@ -70,17 +81,16 @@ def lower(
     module: GraphModule,
     name: str,
     constants: Mapping[str, torch.Tensor] | None = None,
-    names: Mapping[str, str] | None = None,
     aliases: Mapping[int, str] | None = None,
 ) -> HloProgram:
     """The HLO module of a graph, whose nodes have their values' descriptions.
 
-    Placeholders that `constants` has become constants, the others inputs, named as `names` says.
+    Placeholders that `constants` has become constants, the others inputs of their names.
     `aliases` are placeholders whose memory results have, by the result's place. Raises
     UnsupportedOperator with the source line, DynamicShape, and UnknownDType.
     """
     writer = _GraphWriter(module, HloModule(name), constants or {})
-    return writer.lowered(names or {}, aliases or {})
+    return writer.lowered(aliases or {})
 
 
 class _GraphWriter:
@@ -96,7 +106,7 @@ class _GraphWriter:
         self.inputs: list[str] = []
         self.random: RandomState | None = None
 
-    def lowered(self, names: Mapping[str, str], aliases: Mapping[int, str]) -> HloProgram:
+    def lowered(self, aliases: Mapping[int, str]) -> HloProgram:
         """The module of the whole graph."""
         graph = self.module.graph
         for node in graph.find_nodes(op="placeholder"):
@@ -113,11 +123,9 @@ class _GraphWriter:
         (end,) = graph.find_nodes(op="output")
         results = self._look_up(end.args[0])
         flat = list(results) if isinstance(results, list | tuple) else [results]
-        return self._finished(flat, names, aliases)
+        return self._finished(flat, aliases)
 
-    def _finished(
-        self, flat: list[Any], names: Mapping[str, str], aliases: Mapping[int, str]
-    ) -> HloProgram:
+    def _finished(self, flat: list[Any], aliases: Mapping[int, str]) -> HloProgram:
         outputs: list[HloValue] = []
         results: list[object] = []
         for value in flat:
@@ -128,8 +136,7 @@ class _GraphWriter:
             found = results[place]
             assert isinstance(found, Output)
             self.hlo.alias(found.place, self.inputs.index(source))
-        named = [names.get(each, each) for each in self.inputs]
-        self.hlo.name_tensors(named, [f"output{n}" for n in range(len(outputs))])
+        self.hlo.name_tensors(self.inputs, [f"output{n}" for n in range(len(outputs))])
         data = self.hlo.serialized(outputs)
         kinds = tuple(each.type for each in outputs)
         return HloProgram(data, tuple(results), kinds, self.random is not None)
@@ -164,6 +171,10 @@ class _GraphWriter:
             return self._look_up(node.args[0])[node.args[1]]
         if described is not None and not _has_tensors(described):
             return _number(described, node)
+        if target in RANDOM_CALLS:
+            return self._random_call(node)
+        if target in OPERATORS:
+            return self._inlined(node)
         lowering = TABLE.get(target)
         if lowering is None:
             raise unsupported(node)
@@ -172,6 +183,65 @@ class _GraphWriter:
         found = lowering(site, *self._look_up(node.args), **self._look_up(dict(node.kwargs)))
         _check(node, found, site.results)
         return found
+
+    def _inlined(self, node: Node) -> Any:
+        """An operation of kernels: the graph of its function, in place of it."""
+        described = torch.fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: n.meta["val"])
+        function = functools.partial(_applied, OPERATORS[node.target], described)
+        fakes = [each for each in tree_leaves(described) if isinstance(each, torch.Tensor)]
+        graph = make_fx(function, decomposition_table=decompositions())(*fakes).graph
+        inputs = iter(tree_leaves(self._look_up((node.args, dict(node.kwargs)))))
+        given = iter([each for each in inputs if isinstance(each, HloValue)])
+        for inner in graph.nodes:
+            if inner.op == "placeholder":
+                self.values[inner] = next(given)
+            elif inner.op == "call_function":
+                self.values[inner] = self._call(inner)
+        (end,) = graph.find_nodes(op="output")
+        return self._look_up(end.args[0])
+
+    def _random_call(self, node: Node) -> Any:
+        """An operator called with a saved state of the generator, or that saves it first.
+
+        Recomputed parts of a checkpoint draw the same numbers so.
+        """
+        assert self.random is not None
+        saves = node.target is run_and_save_rng_state
+        before = self.random.state
+        arguments = list(node.args)
+        site = OperatorCall(self.hlo.entry, [_STATE], [], self.random)
+        if not saves:
+            self.random.state = unpacked_state(site, self._look_up(arguments.pop(0)))
+        target, *given = arguments
+        described = _values_of(node)[1] if saves else _values_of(node)
+        call = OperatorCall(self.hlo.entry, _types(described, node), given, self.random)
+        if target not in TABLE:
+            raise unsupported(node)
+        found = TABLE[target](call, *self._look_up(given), **self._look_up(dict(node.kwargs)))
+        _check(node, found, call.results)
+        if saves:
+            return packed_state(site, before), found
+        self.random.state = before
+        return found
+
+
+def _applied(
+    function: Callable[..., Any], arguments: tuple[Any, dict[str, Any]], *tensors: torch.Tensor
+) -> Any:
+    """The function of arguments whose tensors, in order, are others."""
+    leaves, structure = tree_flatten(arguments)
+    supply = iter(tensors)
+    filled = [next(supply) if isinstance(each, torch.Tensor) else each for each in leaves]
+    args, kwargs = tree_unflatten(filled, structure)
+    return function(*args, **kwargs)
+
+
+def _values_of(node: Node) -> Any:
+    """The description of a call's results, computed where the graph lacks it."""
+    if "val" not in node.meta:
+        args = torch.fx.node.map_arg(node.args, lambda each: each.meta["val"])
+        node.meta["val"] = node.target(*args, **node.kwargs)
+    return node.meta["val"]
 
 
 def _number(described: Any, node: Node) -> Any:
@@ -224,17 +294,21 @@ def unsupported(node: Node) -> UnsupportedOperator:
 
 def unsupported_nodes(graph: Graph) -> list[Node]:
     """The calls of operators that the table lacks."""
-    return [node for node in graph.nodes if node.op == "call_function" and not _is_known(node)]
+    return [node for node in graph.nodes if node.op == "call_function" and not is_supported(node)]
 
 
-def _is_known(node: Node) -> bool:
+def is_supported(node: Node) -> bool:
+    """Whether the table has a call's operator, or it needs none."""
     has_tensors = _has_tensors(node.meta.get("val"))
     return node.target in TABLE or node.target is operator.getitem or not has_tensors
 
 
 def any_random(graph: Graph) -> bool:
     """Whether any operator takes random numbers."""
-    return any(node.op == "call_function" and is_random(node.target) for node in graph.nodes)
+    return any(
+        node.op == "call_function" and (is_random(node.target) or node.target in RANDOM_CALLS)
+        for node in graph.nodes
+    )
 
 
 def location(node: Node) -> Loc:

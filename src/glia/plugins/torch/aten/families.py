@@ -2,6 +2,7 @@
 
 from glia.plugins.torch.aten import (
     contraction,
+    custom,
     indexing,
     normalization,
     pointwise,
@@ -13,7 +14,8 @@ from glia.plugins.torch.aten import (
 from glia.plugins.torch.aten.operator_table import TABLE
 
 FAMILIES = (
-    contraction, indexing, normalization, pointwise, pooling, randomness, reduce_scan_sort, shapes,
+    contraction, custom, indexing, normalization, pointwise, pooling, randomness,
+    reduce_scan_sort, shapes,
 )  # fmt: skip
 
 __all__ = ["FAMILIES", "TABLE"]

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from glia.base.dtype import F32, PRED, S32, U32
+from glia.base.dtype import F32, PRED, S32, U8, U32, U64
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import HloWriter
@@ -36,6 +37,26 @@ class RandomState:
         kind = TensorType(U32, tuple(shape))
         self.state, words = writer.random_bits(self.state, kind)
         return words
+
+
+def packed_state(at: OperatorCall, state: HloValue) -> HloValue:
+    """A state as the bytes that PyTorch has for one of its own: ours first, then zeros."""
+    (length,) = at.result.shape
+    halves = [
+        at.convert(at.binary("shift-right-logical", state, at.filled_like(part, state)), U8)
+        for part in range(0, 64, 8)
+    ]
+    columns = [at.reshape(each, (*each.shape, 1)) for each in halves]
+    octets = at.reshape(at.concatenate(columns, 1), (8 * state.shape[0],))
+    return at.pad(octets, at.constant(0, U8), [0], [length - octets.shape[0]])
+
+
+def unpacked_state(at: OperatorCall, octets: HloValue) -> HloValue:
+    """The state in what `packed_state` has made."""
+    rows = at.reshape(at.slice_dimension(octets, 0, 0, 16), (2, 8))
+    wide = at.convert(rows, U64)
+    places = at.constant(np.arange(0, 64, 8)[None].repeat(2, 0), U64)
+    return at.sum(at.binary("shift-left", wide, places), [1])
 
 
 def uniform(at: OperatorCall, shape: Sequence[int]) -> HloValue:
@@ -121,7 +142,7 @@ def _randperm(at: OperatorCall, count: int, **_: Any) -> HloValue:
 
 @lowers(aten.randint.low, aten.randint_like.low_dtype)
 def _randint(at: OperatorCall, low: Any, high: int, *rest: Any, **_: Any) -> HloValue:
-    """Whole numbers from low up to high, which is not among them."""
+    """PartitionedModule numbers from low up to high, which is not among them."""
     if isinstance(low, HloValue):
         low, high = high, rest[0]
     words = at.random.bits(at, at.result.shape)

@@ -1,0 +1,210 @@
+"""The operator `neuron::forward_v2`, with which saved models run their NEFF."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+import glia
+from glia.base.native import address_of
+from glia.neff.package import Neff
+from glia.plugins.torch.errors import UnusableTrace, WrongTraceInputs
+from glia.plugins.torch.lowering import fresh_seed
+from glia.plugins.torch.tensors import to_numpy, torch_dtype
+
+_LIBRARY = torch.library.Library("neuron", "FRAGMENT")
+_LIBRARY.define(
+    "forward_v2(Tensor[] inputs, Tensor(a!)[] states, Tensor neff, str meta) -> Tensor[]"
+)
+MOST_SWEPT = 64  # loaded models after which those of modules that are gone are dropped
+
+
+@dataclass(frozen=True)
+class Description:
+    """How a saved model is called, as JSON in its attribute `meta`.
+
+    `inputs` and `states` are names of the NEFF's inputs; `written` has the state whose memory the
+    NEFF's output at a place is, or -1 for a result. `start_core` is -1 for any core.
+    """
+
+    inputs: tuple[str, ...]
+    states: tuple[str, ...]
+    written: tuple[int, ...]
+    weights: dict[str, str]
+    is_random: bool = False
+    dynamic_batch: bool = False
+    is_lazy: bool = False
+    is_async: bool = False
+    start_core: int = -1
+    core_count: int = -1
+
+    def text(self) -> str:
+        """The description as JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def parse(text: str) -> Description:
+        """The description in a text; UnusableTrace where it is none."""
+        try:
+            found = json.loads(text)
+            lists = {name: tuple(found[name]) for name in ("inputs", "states", "written")}
+            return Description(**{**found, **lists})
+        except (ValueError, TypeError, KeyError, AttributeError) as problem:
+            raise UnusableTrace(reason=str(problem)[:200]) from problem
+
+
+class LoadedTrace:
+    """A saved model's NEFF on the device."""
+
+    def __init__(self, neff: torch.Tensor, meta: str) -> None:
+        self.description = Description.parse(meta)
+        self.neff = Neff.from_bytes(to_numpy(neff).tobytes())
+        bound = glia.load(self.neff).bind()
+        self._run_at = bound.run_at
+        names = [binding.name for binding in bound.inputs]
+        given = (*self.description.inputs, *self.description.states)
+        random = ("seed",) if self.description.is_random else ()
+        if sorted(names) != sorted((*given, *random)):
+            raise UnusableTrace(reason=f"the NEFF takes {names[:8]}, the model gives {given[:8]}")
+        self._order = [(*given, *random).index(name) for name in names]
+        kinds = {b.name: (tuple(b.shape), torch_dtype(b.dtype)) for b in bound.inputs}
+        self._expected = [kinds[name] for name in given]
+        self._results = [(b.shape, torch_dtype(b.dtype)) for b in bound.outputs]
+
+    def __call__(
+        self, inputs: Sequence[torch.Tensor], states: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """The results; states are updated in place. WrongTraceInputs for other inputs."""
+        tensors = [*inputs, *states]
+        if len(tensors) != len(self._expected):
+            raise self._refusal(f"{len(inputs)} tensors were given")
+        addresses = []
+        held = []  # copies, until the run has ended
+        for tensor, (shape, dtype) in zip(tensors, self._expected, strict=True):
+            if tensor.shape != shape or tensor.dtype is not dtype:
+                raise self._refusal(f"one is {tensor.dtype}{list(tensor.shape)}")
+            if not tensor.is_contiguous():
+                tensor = tensor.contiguous()
+                held.append(tensor)
+            addresses.append(tensor.data_ptr())
+        if self.description.is_random:
+            seed = fresh_seed()
+            addresses.append(address_of(seed))
+        results = [
+            torch.empty(shape, dtype=dtype) if state < 0 else states[state]
+            for (shape, dtype), state in zip(self._results, self.description.written, strict=True)
+        ]
+        self._run_at([addresses[place] for place in self._order], [r.data_ptr() for r in results])
+        written = self.description.written
+        return [each for each, state in zip(results, written, strict=True) if state < 0]
+
+    def in_chunks(
+        self, inputs: Sequence[torch.Tensor], states: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """The results for inputs of any first extent, computed in parts of the traced one."""
+        traced = self._expected[0][0][0] if self._expected and self._expected[0][0] else 0
+        extents = {tensor.shape[0] if tensor.dim() else 0 for tensor in inputs}
+        if len(extents) != 1 or not traced:
+            raise ValueError(
+                "dynamic batching takes inputs that have one first dimension in common"
+            )
+        (extent,) = extents
+        if extent == traced:
+            return self(inputs, states)
+        parts = []
+        for start in range(0, max(extent, 1), traced):
+            chunk = [_padded(tensor[start : start + traced], traced) for tensor in inputs]
+            parts.append(self(chunk, states))
+        return [torch.cat(pieces)[:extent] for pieces in zip(*parts, strict=True)]
+
+    def _refusal(self, problem: str) -> WrongTraceInputs:
+        count = len(self.description.inputs)
+        expected = [f"{dtype}{list(shape)}" for shape, dtype in self._expected[:count]]
+        return WrongTraceInputs(problem=problem, expected=", ".join(expected) or "no inputs")
+
+
+def _padded(tensor: torch.Tensor, extent: int) -> torch.Tensor:
+    """A tensor with rows of zeros up to a first extent."""
+    missing = extent - tensor.shape[0]
+    if not missing:
+        return tensor
+    return torch.cat([tensor, tensor.new_zeros((missing, *tensor.shape[1:]))])
+
+
+class _Loading:
+    """A model that is loaded, or that a thread loads."""
+
+    def __init__(self, neff: torch.Tensor, meta: str) -> None:
+        self.reference = StorageWeakRef(neff.untyped_storage())
+        self.meta = meta
+        self._found: LoadedTrace | None = None
+        self._problem: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, neff: torch.Tensor) -> None:
+        """Load on a thread."""
+        self._thread = threading.Thread(target=self._load, args=(neff,), daemon=True)
+        self._thread.start()
+
+    def finished(self, neff: torch.Tensor) -> LoadedTrace:
+        """The loaded model; loads it, or waits for the thread that does."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        elif self._found is None:
+            self._load(neff)
+        if self._problem is not None:
+            raise self._problem
+        assert self._found is not None
+        return self._found
+
+    def _load(self, neff: torch.Tensor) -> None:
+        self._problem = None
+        try:
+            self._found = LoadedTrace(neff, self.meta)
+        except Exception as problem:  # raised where the model is used
+            self._problem = problem
+
+
+_LOADED: dict[int, _Loading] = {}  # by storage, which the weak reference keeps from being reused
+
+
+def loading(neff: torch.Tensor, meta: str) -> _Loading:
+    """The model of a NEFF in a tensor, not necessarily loaded yet."""
+    key = neff.untyped_storage()._cdata
+    found = _LOADED.get(key)
+    if found is None or found.meta != meta:
+        if len(_LOADED) >= MOST_SWEPT:
+            for gone in [k for k, each in _LOADED.items() if each.reference.expired()]:
+                del _LOADED[gone]
+        found = _LOADED[key] = _Loading(neff, meta)
+    return found
+
+
+def _forward(
+    inputs: list[torch.Tensor], states: list[torch.Tensor], neff: torch.Tensor, meta: str
+) -> list[torch.Tensor]:
+    """The results of a saved model."""
+    trace = loading(neff, meta).finished(neff)
+    return (
+        trace.in_chunks(inputs, states)
+        if trace.description.dynamic_batch
+        else trace(inputs, states)
+    )
+
+
+_LIBRARY.impl("forward_v2", _forward, "CPU")
+
+
+def described(module: Any) -> Description:
+    """The description of a traced module; UnusableTrace for any other."""
+    meta = getattr(module, "meta", None)
+    if not isinstance(meta, str) or not hasattr(module, "neff"):
+        raise UnusableTrace(reason=f"{type(module).__name__} was not made by trace")
+    return Description.parse(meta)

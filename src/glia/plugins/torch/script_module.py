@@ -1,0 +1,238 @@
+"""Functions traced into ScriptModules that hold a NEFF, and what is changed of them later."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+
+import glia
+from glia.base.output_files import writing
+from glia.cc_flags import options_of_flags
+from glia.neff.package import Neff
+from glia.plugins.torch.errors import BadTraceArgument
+from glia.plugins.torch.export import HloForm, export, lower_exported, user_inputs
+from glia.plugins.torch.forward_operator import Description, described, loading
+from glia.plugins.torch.structure import (
+    paths,
+    result_source,
+    skeleton,
+    tensors_of,
+    type_source,
+)
+
+HLO_FILE, NEFF_FILE = "model.hlo.pb", "model.neff"
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedFunction:
+    """An exported function: its program, and what its results look like."""
+
+    program: ExportedProgram
+    structure: Any
+    arguments: tuple[Any, ...]
+
+
+class _Note:
+    """What is noted while a function is traced."""
+
+    value: Any = None
+
+
+class _Flat(torch.nn.Module):  # type: ignore[misc]  # no types of torch
+    """A module that returns the tensors of a function's result, and notes the result's form."""
+
+    def __init__(self, function: Any, note: _Note) -> None:
+        super().__init__()
+        self.function = function
+        self.note = note
+
+    def forward(self, *args: Any) -> Any:
+        """The tensors of the function's result."""
+        found = self.function(*args)
+        self.note.value = skeleton(found)
+        return tuple(tensors_of(found))
+
+
+def export_flat(function: Any, example_inputs: Any) -> ExportedFunction:
+    """A function exported for example arguments, its results flattened to their tensors."""
+    args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    note = _Note()
+    program = export(_Flat(function, note), args)
+    return ExportedFunction(program, note.value, args)
+
+
+def trace(
+    function: Any,
+    example_inputs: Any,
+    *,
+    aliases: Mapping[torch.Tensor, int] | None = None,
+    workdir: str | Path | None = None,
+    flags: str | Sequence[str] | None = None,
+    inline_weights: bool = True,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Compile a function of tensors for example arguments, as a ScriptModule.
+
+    `aliases` names parameters or buffers of a module that are states, by the place of the result
+    that is their new value; such results are not returned. `flags` are those of the compiler's
+    command line. With `workdir`, the HLO module and the NEFF are left there. Without
+    `inline_weights`, parameters and buffers stay tensors of the module, and may be replaced.
+    """
+    traced = export_flat(function, example_inputs)
+    states = _states(traced.program, function, aliases or {})
+    form = HloForm(inline_weights=inline_weights, states=states)
+    lowered, names = lower_exported(traced.program, form)
+    chosen = {**options_of_flags(flags or ()), **(options or {})}
+    neff = glia.compile(lowered.hlo, **chosen)
+    if workdir is not None:
+        _save(Path(workdir), lowered.hlo, neff)
+    return _script(traced, neff, names, lowered.is_random)
+
+
+def _save(directory: Path, hlo: bytes, neff: Neff) -> None:
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / HLO_FILE).write_bytes(hlo)
+    neff.save(directory / NEFF_FILE)
+
+
+def _states(
+    program: ExportedProgram, function: Any, aliases: Mapping[torch.Tensor, int]
+) -> dict[str, int]:
+    """The places of results by the name of the state that they are the new value of."""
+    named = {}
+    if isinstance(function, torch.nn.Module):
+        named = {**dict(function.named_parameters()), **dict(function.named_buffers())}
+    found = {}
+    for tensor, place in aliases.items():
+        matching = [name for name, each in named.items() if each is tensor]
+        if not matching:
+            raise BadTraceArgument(
+                argument="input_output_aliases",
+                value=f"{{tensor {list(tensor.shape)}: {place}}}",
+                problem="the tensor is no parameter or buffer of the traced module",
+                hint="parameters or buffers of a torch.nn.Module",
+            )
+        found[f"function.{matching[0]}"] = place
+    return found
+
+
+class _Holder(torch.nn.Module):  # type: ignore[misc]  # no types of torch
+    """What a traced module holds; TorchScript adds its forward."""
+
+    def __init__(self, neff: Neff, description: Description, tensors: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.meta = description.text()
+        data = np.frombuffer(bytearray(neff.to_bytes()), np.uint8)
+        self.register_buffer("neff", torch.from_numpy(data))
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor.detach().clone())
+
+
+def _script(traced: ExportedFunction, neff: Neff, names: Any, is_random: bool) -> Any:
+    """The ScriptModule of a compiled function."""
+    program = traced.program
+    tensors = {**program.state_dict, **program.constants}
+    weights = {name: target for name, target in names.inputs.items() if target is not None}
+    weights = {name: each for name, each in weights.items() if name not in names.states}
+    attributes = {name: f"weight_{place}" for place, name in enumerate(weights)}
+    states = {name: f"state_{place}" for place, name in enumerate(names.states)}
+    users = user_inputs(program)
+    description = Description(
+        inputs=(*users, *weights),
+        states=tuple(states),
+        written=names.written,
+        weights={_of_function(weights[name]): attributes[name] for name in weights},
+        is_random=is_random,
+    )
+    held = {attribute: tensors[weights[name]] for name, attribute in attributes.items()}
+    held |= {attribute: tensors[names.inputs[name]] for name, attribute in states.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # Modules of one class share their functions in TorchScript
+        kind = type("NeuronModule", (_Holder,), {})
+        module = torch.jit.script(kind(neff, description, held))
+        module.define(_source(traced, [*attributes.values()], [*states.values()], names.returned))
+    loading(module.neff, module.meta).finished(module.neff)
+    return module
+
+
+def _of_function(target: str) -> str:
+    return target.removeprefix("function.")
+
+
+def _source(
+    traced: ExportedFunction, weights: Sequence[str], states: Sequence[str], returned: Sequence[int]
+) -> str:
+    """The forward function of a traced module in TorchScript."""
+    arguments = [f"a{place}" for place in range(len(traced.arguments))]
+    pairs = list(zip(arguments, traced.arguments, strict=True))
+    declared = [f"{name}: {type_source(value, 'an argument')}" for name, value in pairs]
+    given = [path for name, value in pairs for path in paths(value, name)]
+    given += [f"self.{name}" for name in weights]
+    held = [f"self.{name}" for name in states]
+    result = _returned(traced.structure, returned)
+    count = len(tensors_of(result))
+    value = result_source(result, [f"r[{place}]" for place in range(count)])
+    called = f"{_list_source(given)}, {_list_source(held)}, self.neff, self.meta"
+    lines = (
+        f"def forward(self, {', '.join(declared)}):",
+        f"    r = torch.ops.neuron.forward_v2({called})",
+        f"    return {value}",
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _list_source(tensors: Sequence[str]) -> str:
+    """A list of tensors, also where it is empty."""
+    return f"[{', '.join(tensors)}]" if tensors else "torch.jit.annotate(List[Tensor], [])"
+
+
+def _returned(structure: Any, places: Sequence[int]) -> Any:
+    """The result without the tensors that are states: of a tuple or list what is left."""
+    if len(places) == len(tensors_of(structure)):
+        return structure
+    tensors = tensors_of(structure)
+    left = [tensors[place] for place in places]
+    return left[0] if len(left) == 1 else tuple(left)
+
+
+# --- changes of traced modules -------------------------------------------------------------------
+
+
+def redescribed(module: Any, **changes: Any) -> Any:
+    """Change a traced module's description in place; the module."""
+    module.meta = dataclasses.replace(described(module), **changes).text()
+    return module
+
+
+def replace_weights(module: Any, weights: Any) -> None:
+    """Put other weights in a module traced without inlining, in place."""
+    places = described(module).weights
+    if not places:
+        text = "the trace has no separate weights: trace with inline_weights_to_neff=False"
+        warnings.warn(text, stacklevel=2)
+        return
+    given = weights.state_dict() if isinstance(weights, torch.nn.Module) else dict(weights)
+    if unknown := sorted(given.keys() - places.keys()):
+        raise BadTraceArgument(
+            argument="weights", value=unknown[0], problem="the trace has no such weight",
+            hint=f"weights among {', '.join(list(places)[:8])}",
+        )  # fmt: skip
+    for name, tensor in given.items():
+        held = getattr(module, places[name])
+        if held.shape != tensor.shape or held.dtype != tensor.dtype:
+            raise BadTraceArgument(
+                argument=name, value=f"{tensor.dtype}{list(tensor.shape)}",
+                problem="the trace has another shape or dtype",
+                hint=f"{held.dtype}{list(held.shape)}",
+            )  # fmt: skip
+        with torch.no_grad():
+            held.copy_(tensor)

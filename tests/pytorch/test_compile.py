@@ -1,0 +1,194 @@
+"""torch.compile(model, backend="neuron") computes and trains what PyTorch does on the CPU."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from glia import nki
+from glia.nki import language as nl
+from glia.plugins.torch import dynamo
+from glia.plugins.torch.errors import TooManyShapes
+from torch_neuronx import nki_op
+
+
+@pytest.fixture(autouse=True)
+def backend() -> Iterator[None]:
+    """Dynamo as in a new process."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function: Any, **options: Any) -> Any:
+    return torch.compile(function, backend="neuron", **options)
+
+
+class Convolutions(torch.nn.Module):
+    """A classifier of images with running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2), torch.nn.Flatten(),
+        )  # fmt: skip
+        self.head = torch.nn.Linear(8 * 4 * 4, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.image(x))
+
+
+def attention() -> torch.nn.Module:
+    return torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+
+
+MODELS = {
+    "convolutions": (Convolutions, (4, 3, 8, 8)),
+    "attention": (attention, (2, 6, 16)),
+    "recurrence": (lambda: torch.nn.GRU(8, 8, batch_first=True), (2, 5, 8)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_takes_the_steps_that_it_takes_on_the_cpu(name: str) -> None:
+    make, shape = MODELS[name]
+    model = make()
+    reference = copy.deepcopy(model)
+    losses: list[list[float]] = []
+    data = [torch.randn(shape) for _ in range(3)]
+    for trained in (compiled(model), reference):
+        optimizer = torch.optim.AdamW(trained.parameters(), 1e-3)
+        found = []
+        for x in data:
+            result = trained(x)
+            loss = (result[0] if isinstance(result, tuple) else result).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            found.append(loss.item())
+        losses.append(found)
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_and_buffers_are_those_of_the_cpu() -> None:
+    model = Convolutions()
+    reference = copy.deepcopy(model)
+    x = torch.randn(4, 3, 8, 8)
+    compiled(model)(x).logsumexp(1).sum().backward()
+    reference(x).logsumexp(1).sum().backward()
+    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
+    for ours, theirs in zip(model.buffers(), reference.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_an_input_that_is_written_is_written() -> None:
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+    ours, theirs = torch.zeros(3), torch.zeros(3)
+    torch.testing.assert_close(compiled(counted)(ours), counted(theirs))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_checkpoints_are_computed_again_and_give_the_same_gradients() -> None:
+    block = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.GELU(), torch.nn.Linear(32, 8))
+    x = torch.randn(3, 8, requires_grad=True)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(block, x, use_reentrant=False).square().sum()
+
+    (expected,) = torch.autograd.grad(loss(x), x)
+    (found,) = torch.autograd.grad(compiled(loss)(x), x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_checkpoints_drop_the_same_elements_again() -> None:
+    dropout = torch.nn.Dropout(0.5)
+    x = torch.ones(64, requires_grad=True)
+
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda y: dropout(y * 2).sin(), x, use_reentrant=False)
+
+    found = compiled(dropped)(x)
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert torch.equal(gradient != 0, found != 0)
+    assert 0 < (found != 0).sum() < 64
+
+
+def test_autocast_computes_in_bfloat16() -> None:
+    linear, x = torch.nn.Linear(16, 16), torch.randn(4, 16)
+
+    def cast(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return linear(x)
+
+    found = compiled(cast)(x)
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found, cast(x), rtol=2e-2, atol=2e-2)
+
+
+def test_each_new_shape_is_compiled_once() -> None:
+    calls = compiled(lambda x: x.sin() * x.shape[0])
+    for extent in (3, 4, 5, 4):
+        x = torch.randn(extent, 2)
+        torch.testing.assert_close(calls(x), x.sin() * extent, rtol=1e-4, atol=1e-5)
+
+
+def test_shapes_without_end_are_refused() -> None:
+    calls = compiled(lambda x: x.sin(), dynamic=True)
+    with torch._dynamo.config.patch(recompile_limit=2), pytest.raises(TooManyShapes):
+        for extent in range(3, 9):
+            calls(torch.randn(extent))
+
+
+def test_a_graph_break_is_reported() -> None:
+    @compiled
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.cos()
+
+    dynamo._REPORTED.clear()
+    with pytest.warns(dynamo.GraphBreak, match="on the host"):
+        torch.testing.assert_close(broken(torch.ones(3)), torch.ones(3).sin().cos())
+
+
+def test_options_are_those_of_the_compiler() -> None:
+    found = compiled(torch.nn.Linear(4, 4), options={"target": "trn1"})(torch.randn(2, 4))
+    assert found.shape == (2, 4)
+    with pytest.raises(Exception, match="target"):
+        compiled(torch.nn.Linear(4, 4), options={"target": "trn9"})(torch.randn(2, 4))
+
+
+@nki.jit
+def doubled(x: Any) -> Any:
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), 2))
+    return out
+
+
+@nki_op("glia_tests::doubled", mutates_args=())
+def doubled_operator(x: torch.Tensor) -> torch.Tensor:
+    return doubled(x)
+
+
+doubled_operator.register_autograd(lambda context, gradient: doubled_operator(gradient))
+
+
+def test_a_kernel_is_an_operator_with_a_gradient() -> None:
+    x = torch.randn(4, 8, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = compiled(lambda x: doubled_operator(x + 1).square().sum())(x)
+    (gradient,) = torch.autograd.grad(found, x)
+    torch.testing.assert_close(gradient, 8 * (x + 1).detach(), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,248 @@
+"""torch_neuronx.trace makes modules that PyTorch saves, loads and nests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torch_neuronx
+from glia.frontend.errors import UnsupportedOperator
+from glia.neff.package import Neff
+from glia.plugins.torch.errors import (
+    BadTraceArgument,
+    UntraceableStructure,
+    UnusableTrace,
+    WrongTraceInputs,
+)
+from house.source import REPOSITORY
+
+X = torch.randn(2, 8)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)
+    ).eval()
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def traced() -> Any:
+    return torch_neuronx.trace(model(), X)
+
+
+def test_a_trace_computes_what_the_model_does(traced: Any) -> None:
+    close(traced(X), model()(X))
+
+
+def test_a_saved_trace_runs_in_another_process(traced: Any, tmp_path: Path) -> None:
+    torch.jit.save(traced, tmp_path / "model.pt")
+    torch.save(X, tmp_path / "x.pt")
+    code = (
+        "import torch, torch_neuronx; "
+        "print(torch.jit.load('model.pt')(torch.load('x.pt')).sum().item())"
+    )
+    paths = os.pathsep.join(str(REPOSITORY / each) for each in ("src", "dropin/src"))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": paths}, check=True,
+    )  # fmt: skip
+    assert float(done.stdout) == pytest.approx(model()(X).sum().item(), abs=1e-4)
+
+
+def test_a_trace_nests_in_other_traces(traced: Any) -> None:
+    outer = torch.jit.trace(torch.nn.Sequential(torch.nn.Tanh(), traced), X)
+    close(outer(X), model()(X.tanh()))
+
+
+class Nested(torch.nn.Module):
+    """A function of nested arguments."""
+
+    def forward(self, x: torch.Tensor, more: dict[str, torch.Tensor]) -> Any:
+        total = x + more["a"]
+        return {"total": total, "less": total - 1}, [x, more["a"]], (total, 3)
+
+
+def test_arguments_and_results_keep_their_form() -> None:
+    arguments = (torch.ones(2), {"a": torch.ones(2)})
+    found = torch_neuronx.trace(Nested(), arguments)(*arguments)
+    expected = Nested()(*arguments)
+    torch.testing.assert_close(found, expected)
+    assert found[2][1] == 3
+
+
+def test_a_dict_of_tensors_and_tuples_is_refused() -> None:
+    with pytest.raises(UntraceableStructure):
+        torch_neuronx.trace(lambda x: {"a": x + 1, "b": (x, x)}, X)
+
+
+def test_the_working_directory_has_the_module_and_the_neff(tmp_path: Path) -> None:
+    torch_neuronx.trace(model(), X, compiler_workdir=tmp_path, compiler_args="--target trn1")
+    assert Neff.load(tmp_path / "model.neff").target == "trn1"
+    assert (tmp_path / "model.hlo.pb").stat().st_size > 0
+
+
+def test_weights_outside_of_the_neff_are_replaced() -> None:
+    trace = torch_neuronx.trace(model(), X, inline_weights_to_neff=False)
+    other = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    torch_neuronx.replace_weights(trace, other)
+    close(trace(X), other(X))
+    with pytest.raises(BadTraceArgument):
+        torch_neuronx.replace_weights(trace, {"0.weight": torch.zeros(2)})
+    with pytest.raises(BadTraceArgument):
+        torch_neuronx.replace_weights(trace, {"unknown": torch.zeros(2)})
+
+
+def test_a_trace_without_separate_weights_says_so(traced: Any) -> None:
+    with pytest.warns(UserWarning, match="inline_weights_to_neff"):
+        torch_neuronx.replace_weights(traced, {})
+
+
+class Cache(torch.nn.Module):
+    """A state that grows by its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = torch.nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        grown = self.cache + x
+        return grown * 2, grown
+
+
+def test_a_state_stays_with_the_trace_and_is_not_returned(tmp_path: Path) -> None:
+    module = Cache()
+    trace = torch_neuronx.trace(module, torch.ones(3), input_output_aliases={module.cache: 1})
+    close(trace(torch.ones(3)), torch.full((3,), 2.0))
+    torch.jit.save(trace, tmp_path / "cache.pt")
+    close(trace(torch.ones(3)), torch.full((3,), 4.0))
+    close(torch.jit.load(tmp_path / "cache.pt")(torch.ones(3)), torch.full((3,), 4.0))
+
+
+def test_a_batch_of_any_size_is_taken_in_parts() -> None:
+    trace = torch_neuronx.dynamic_batch(torch_neuronx.trace(model(), X))
+    for extent in (1, 2, 5):
+        x = torch.randn(extent, 8)
+        close(trace(x), model()(x))
+
+
+def test_another_shape_is_refused_with_the_one_that_is_taken(traced: Any) -> None:
+    with pytest.raises(RuntimeError, match=WrongTraceInputs.code):
+        traced(torch.ones(3, 8))
+    with pytest.raises(RuntimeError, match=r"float32\[2, 8\]"):
+        traced(torch.ones(2, 8, dtype=torch.int64))
+
+
+def test_a_damaged_neff_is_refused(tmp_path: Path) -> None:
+    trace = torch_neuronx.trace(model(), X)
+    trace.neff[200:400] = 0
+    torch.jit.save(trace, tmp_path / "damaged.pt")
+    with pytest.raises(RuntimeError, match="GLIA"):
+        torch.jit.load(tmp_path / "damaged.pt")(X)
+
+
+def test_functions_for_traces_refuse_other_modules() -> None:
+    with pytest.raises(UnusableTrace):
+        torch_neuronx.dynamic_batch(torch.jit.script(model()))
+
+
+def test_data_parallel_splits_inputs_over_cores(traced: Any) -> None:
+    parallel = torch_neuronx.DataParallel(torch_neuronx.trace(model(), X), [0, "nc:1"])
+    x = torch.randn(7, 8)
+    close(parallel(x), model()(x))
+
+
+@pytest.mark.parametrize("device", [-1, 1000, "nc:1000", "cuda"])
+def test_a_core_that_does_not_exist_is_refused(traced: Any, device: Any) -> None:
+    with pytest.raises(BadTraceArgument):
+        torch_neuronx.DataParallel(traced, [device])
+    with pytest.raises(BadTraceArgument):
+        torch_neuronx.move_trace_to_device(traced, device)
+
+
+def test_placement_is_kept_with_the_trace(tmp_path: Path) -> None:
+    with torch_neuronx.neuron_cores_context(1, 2):
+        trace = torch_neuronx.trace(model(), X)
+    torch_neuronx.lazy_load(trace)
+    torch.jit.save(trace, tmp_path / "placed.pt")
+    meta = torch.jit.load(tmp_path / "placed.pt").meta
+    assert '"start_core": 1' in meta and '"is_lazy": true' in meta
+    with pytest.raises(BadTraceArgument):
+        torch_neuronx.set_neuron_cores(trace, 1, 1000)
+
+
+def test_a_trace_that_is_loaded_on_a_thread_waits_for_it() -> None:
+    trace = torch_neuronx.async_load(torch_neuronx.trace(model(), X))
+    close(trace(X), model()(X))
+
+
+class Mixed(torch.nn.Module):
+    """A function with an operator that no device has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = self.linear(x).relu()
+        return {"values": torch.linalg.svdvals(y) + 1, "twice": y * 2}
+
+
+def test_what_the_device_lacks_runs_on_the_host(tmp_path: Path) -> None:
+    module, x = Mixed(), torch.randn(4, 4)
+    with pytest.raises(UnsupportedOperator):
+        torch_neuronx.trace(module, x)
+    trace = torch_neuronx.trace(module, x, partitioner_config=torch_neuronx.PartitionerConfig())
+    torch.jit.save(trace, tmp_path / "mixed.pt")
+    found = torch.jit.load(tmp_path / "mixed.pt")(x)
+    for name, expected in module(x).items():
+        close(found[name], expected)
+    for limits in ({"model_support_percentage_threshold": 0.99}, {"max_subgraph_count": 0}):
+        with pytest.raises(BadTraceArgument):
+            config = torch_neuronx.PartitionerConfig(**limits)
+            torch_neuronx.trace(module, x, partitioner_config=config)
+
+
+def test_operators_are_analyzed_by_their_names() -> None:
+    found = torch_neuronx.analyze(Mixed(), torch.randn(4, 4))
+    (lacking,) = found["unsupported_operators"]
+    assert lacking["kind"] == "aten::_linalg_svd" and "test_trace.py" in lacking["call"]
+    assert found["supported_operators"]["aten"]["aten::relu"] == 1
+    ignored = torch_neuronx.analyze(
+        Mixed(), torch.randn(4, 4), additional_ignored_ops={"aten::_linalg_svd"}
+    )
+    assert ignored["support_percentage"] == "100.00%"
+
+
+def pick(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    length = tensors[0].shape[1]
+    number = 0 if length <= 4 else 1
+    padding = (4 if number == 0 else 8) - length
+    return [torch.nn.functional.pad(tensors[0], [0, padding])], torch.tensor([number])
+
+
+def test_a_kernel_picks_the_bucket_for_its_inputs(tmp_path: Path) -> None:
+    config = torch_neuronx.BucketModelConfig(lambda: torch.jit.script(pick))
+    examples = [torch.ones(2, 4), torch.ones(2, 8)]
+    buckets = torch_neuronx.bucket_model_trace(lambda: (lambda x: x.sum(1), {}), examples, config)
+    torch.jit.save(buckets, tmp_path / "buckets.pt")
+    for module in (buckets, torch.jit.load(tmp_path / "buckets.pt")):
+        for length in (3, 7):
+            close(module(torch.ones(2, length)), torch.full((2,), float(length)))
+
+
+def test_options_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(Exception, match=r"compiler_args holds '--tarket'"):
+        torch_neuronx.trace(model(), X, compiler_args="--tarket trn1")
+    with pytest.raises(BadTraceArgument):
+        torch_neuronx.trace(model(), X, cpu_backend=True)

@@ -16,6 +16,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from glia import nki
+from glia.nki import language as nl
+from house.source import REPOSITORY
+from house.tour import blocks, printed
+
 ENTRY_POINTS = "[jax_plugins]\nneuron = glia.plugins.jax\n"
 
 
@@ -307,3 +312,63 @@ def exchanges() -> Any:
                      np.asarray(jax.grad(lambda w, x: by_tensor_parallel(x, w).sum())(w, x))),
     }  # fmt: skip
     return {name: float(np.abs(np.asarray(a) - b).max()) for name, (a, b) in pairs.items()}
+
+
+def decompositions() -> Any:
+    """Largest differences to NumPy of QR, of a batch and of a gradient through it."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    found = {}
+    for shape in ((4, 4), (5, 3), (2, 4, 3)):
+        a = random.standard_normal(shape).astype(np.float32)
+        for one, other in zip(jnp.linalg.qr(a), np.linalg.qr(a), strict=True):
+            found[f"{shape} {one.shape}"] = float(np.abs(np.asarray(one) - other).max())
+    zeros = np.asarray(jnp.linalg.qr(np.zeros((3, 3), np.float32))[0])
+    found["zeros"] = float(np.abs(zeros - np.eye(3)).max())
+    a = random.standard_normal((3, 3)).astype(np.float32)
+    gradient = jax.grad(lambda a: (jnp.linalg.qr(a)[1] ** 2).sum())(a)
+    found["gradient"] = float(np.abs(np.asarray(gradient) - 2 * a).max())  # |R| = |A|
+    return found
+
+
+def kernels() -> Any:
+    """Largest differences of a kernel under jit, vmap, grad, shard_map and pmap."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, PartitionSpec
+
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    split = PartitionSpec("d")
+
+    @jax.custom_vjp
+    def doubled(a: Any) -> Any:
+        return _double(a)
+
+    doubled.defvjp(lambda a: (_double(a), None), lambda _, given: (_double(given),))
+    mapped = jax.shard_map(_double, mesh=mesh, in_specs=split, out_specs=split)
+    pairs = {
+        "jit": (jax.jit(lambda a: _double(a) + 1)(x), 2 * x + 1),
+        "vmap": (jax.jit(jax.vmap(_double))(np.stack([x, x + 1])), np.stack([2 * x, 2 * x + 2])),
+        "grad": (jax.jit(jax.grad(lambda a: doubled(a).sum()))(x), np.full_like(x, 2)),
+        "shard_map": (jax.jit(mapped)(x), 2 * x),
+        "pmap": (jax.pmap(_double)(x[:4, None]), 2 * x[:4, None]),
+    }
+    return {name: float(np.abs(np.asarray(a) - b).max()) for name, (a, b) in pairs.items()}
+
+
+@nki.jit
+def _double(x: Any) -> Any:
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.multiply(nl.load(x), 2.0))
+    return out
+
+
+def document() -> Any:
+    """What each piece of code in docs/jax.md prints, and what the page shows."""
+    variables: dict[str, object] = {"__name__": "jax.md"}
+    text = (REPOSITORY / "docs" / "jax.md").read_text(encoding="utf-8")
+    return [(printed(block, "jax.md", variables), block.shown or "") for block in blocks(text)]

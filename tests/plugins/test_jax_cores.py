@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from glia.plugins.jax.errors import BadCoreSelection, SeveralProcesses
+from glia.plugins.jax.errors import BadCoreSelection, NotOnCpu, SeveralProcesses
 from glia.plugins.jax.visible_cores import visible_cores
 
 
@@ -61,4 +61,12 @@ def test_one_process_has_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert visible_cores().count == 4
     monkeypatch.setenv("NEURON_PJRT_PROCESSES_NUM_DEVICES", "4,4")
     with pytest.raises(SeveralProcesses, match="NUM_CORES=8"):
+        visible_cores()
+
+
+def test_programs_do_not_leave_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "0")
+    assert visible_cores().count == 4
+    monkeypatch.setenv("NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU", "1")
+    with pytest.raises(NotOnCpu, match="GLIA710"):
         visible_cores()

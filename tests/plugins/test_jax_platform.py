@@ -98,6 +98,22 @@ def test_devices_exchange_what_collectives_say(neuron: NeuronProcess) -> None:
     assert len(far) == 6
 
 
+def test_qr_is_computed_on_the_device(neuron: NeuronProcess) -> None:
+    far = neuron("decompositions")
+    assert {name for name, distance in far.items() if distance > 1e-5} == set()
+
+
+def test_kernels_are_called_under_every_transformation(neuron: NeuronProcess) -> None:
+    assert neuron("kernels") == dict.fromkeys(("jit", "vmap", "grad", "shard_map", "pmap"), 0.0)
+
+
+def test_the_page_about_jax_shows_what_its_code_prints(neuron: NeuronProcess) -> None:
+    found = neuron("document")
+    assert len(found) >= 5
+    for is_printed, is_shown in found:
+        assert is_printed == is_shown
+
+
 def test_a_wrong_core_is_an_error_of_the_platform(tmp_path: Path) -> None:
     process = NeuronProcess(tmp_path, NEURON_RT_VISIBLE_CORES="0,7")
     with pytest.raises(RuntimeError, match="GLIA701"):

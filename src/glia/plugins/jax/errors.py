@@ -122,3 +122,16 @@ class NotPartitioned(CompileError):
     code = "GLIA709"
     message = "the program cannot be divided among the devices: Shardy says {shardy}; XLA: {xla}"
     help = "name shardings that divide the dimensions, or write the division with jax.shard_map"
+
+
+class NotOnCpu(CompileError):
+    """The environment asks that programs without collectives run on the host's processor.
+
+    Cause: NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU is set; the simulated device runs every program.
+    Fix: Unset it; to run a function on the host, place its arguments on jax.devices("cpu").
+    Example: NEURON_RUN_TRIVIAL_COMPUTATION_ON_CPU=1 JAX_PLATFORMS=neuron python train.py
+    """
+
+    code = "GLIA710"
+    message = "{variable}={value} is not supported: every program runs on the simulated device"
+    help = 'unset it; arguments on jax.devices("cpu")[0] have their functions run on the host'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jax._src import xla_bridge
 
+from glia.plugins.jax.linear_algebra import register_lowerings
 from glia.plugins.jax.pjrt import buffers, devices, events, executables, loading
 from glia.plugins.jax.pjrt.api_table import capsule
 
@@ -18,3 +19,4 @@ def register() -> None:
     """Make `neuron` a platform of JAX; nothing where it is one."""
     if PLATFORM not in xla_bridge._backend_factories:
         xla_bridge.register_plugin(PLATFORM, c_api=capsule(), priority=_PRIORITY)
+        register_lowerings(PLATFORM)

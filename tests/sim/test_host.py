@@ -17,6 +17,7 @@ import pytest
 import glia
 import glia.sim.host.library as library
 import glia.sim.host.product_code as product_code
+import glia.sim.watchdog as watchdog
 from glia.arch import get_target
 from glia.arch.instances import TARGETS
 from glia.base.affine import Affine
@@ -41,7 +42,7 @@ from glia.sim.host.product_code import ProductCode, block_shape
 from glia.sim.host.support import HostUnsupported
 from glia.sim.policy import AccessOutOfBounds, MalformedProgram
 from glia.sim.run import run
-from glia.sim.watchdog import EndlessLoop
+from glia.sim.watchdog import EndlessLoop, ExecutionTimeout
 from support import machine_programs
 from support.clean_programs import Clean, clean
 from support.isa_bench import Bench, assert_agree
@@ -396,6 +397,19 @@ def test_a_time_limit_ends_a_run_between_instructions(monkeypatch: pytest.Monkey
     program = Program("p", "trn2", {"t": t}, (), (), {}, body)
     with pytest.raises(Exception, match="execution timeout"):
         HostProgram(program).run({})
+
+
+def test_a_time_limit_ends_a_run_of_instructions_without_machine_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watchdog.time, "monotonic", iter(range(0, 10_000, 3)).__next__)
+    monkeypatch.setenv("NEURON_RT_EXEC_TIMEOUT", "5")
+    bench = Bench(6, starts=(0,), is_on_host=False)
+    plain = _around(bench, Strange(dst=bench.pattern((4, 9)), data=bench.pattern((4, 9))))
+    strange = [each for each in plain.body if isinstance(each, Strange)]
+    program = replace(plain, body=(Loop("i", 100, (*strange,)),))
+    with pytest.raises(ExecutionTimeout):
+        HostProgram(program).run(bench.contents)
 
 
 def test_an_interrupt_ends_a_run_and_the_program_runs_again() -> None:

@@ -43,6 +43,7 @@ Arrays = Mapping[str, Array]
 
 BUDGET = 50_000  # operations, or microseconds of calls, between looks at signals
 TIMED_BUDGET = 20  # and at the time, where that is limited
+PYTHON_COST = 50  # of an instruction that is executed in Python
 MOST_COUNTED = 1 << 62  # iterations
 _LOOP = Library(steps, steps.NAMES, steps.ARRAYS)
 
@@ -270,16 +271,19 @@ class HostProgram:
 
     def _execute(self, limits: RunLimits) -> None:
         state = self._state
+        budget = BUDGET if not limits.has_deadline else TIMED_BUDGET
+        state[RunState.BUDGET] = budget
         while True:
-            state[RunState.BUDGET] = BUDGET if not limits.has_deadline else TIMED_BUDGET
             reason = self._call("run")
             if reason == Stop.DONE:
                 return
             if reason == Stop.PYTHON:
                 self._execute_in_python(self.table.instructions[int(state[RunState.SUBJECT])])
+                state[RunState.BUDGET] -= PYTHON_COST
             elif reason == Stop.PAUSE:
                 limits.spend(int(state[RunState.SPENT]))
                 state[RunState.SPENT] = 0
+                state[RunState.BUDGET] = budget
             else:
                 self._fail(reason)
 

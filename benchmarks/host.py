@@ -115,6 +115,17 @@ def _gpt2_step(width: int, layers: int, batch: int, tokens: int) -> Any:
     return workload_models.gpt2_step, (weights, weights, weights, words)
 
 
+def _gpt2_decode(tokens: int = 512, layers: int = 12) -> Any:
+    """One token after half of the cache is filled."""
+    import numpy as np
+    import workload_models
+
+    weights = _drawn(workload_models.gpt2_weights(768, tokens, layers))
+    caches = [_random(layers, 12, tokens, 64, seed=seed) for seed in (1, 2)]
+    numbers = (np.array([each], np.int32) for each in (1234, tokens // 2))
+    return workload_models.gpt2_decode, (weights, *caches, *numbers)
+
+
 def _attention(tokens: int, features: int) -> Any:
     import jax
 
@@ -159,6 +170,7 @@ ROWS: dict[str, Row] = {
     "ResNet-50 8": Row(partial(_network, "resnet50", batch=8)),
     "ViT-base 1": Row(partial(_vit, 1)),
     "ViT-base 8": Row(partial(_vit, 8)),
+    "GPT-2 decode step": Row(_gpt2_decode),
     "GPT-2 train step 4x512": Row(partial(_gpt2_step, 768, 12, 4, 512)),
     **{
         f"{name} 4096": Row(

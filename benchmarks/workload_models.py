@@ -240,6 +240,24 @@ def gpt2_loss(weights: Weights, tokens: Array) -> Array:
     return -jnp.take_along_axis(chosen, tokens[:, 1:, None], -1).mean()
 
 
+def gpt2_decode(weights: Weights, keys: Array, values: Array, token: Array, at: Array) -> Any:
+    """Logits of the token after one at a place, and caches [layers, heads, tokens, width]."""
+    heads, tokens, depth = keys.shape[1:]
+    x = weights["table"][token] + weights["places"][at]
+    mask = jnp.arange(tokens) <= at[0]
+    for number, w in enumerate(weights["layers"]):
+        y = layer_norm(x, w["gain1"], w["shift1"])
+        q, k, v = ((y @ w[name]).reshape(heads, 1, depth) for name in "qkv")
+        keys = lax.dynamic_update_slice(keys, k[None], (number, 0, at[0], 0))
+        values = lax.dynamic_update_slice(values, v[None], (number, 0, at[0], 0))
+        scores = (q * keys[number]).sum(-1) * depth**-0.5
+        share = jax.nn.softmax(jnp.where(mask, scores, -1e9))
+        mixed = (share[..., None] * values[number]).sum(1)
+        x = x + mixed.reshape(1, -1) @ w["o"]
+        x = x + jax.nn.gelu(layer_norm(x, w["gain2"], w["shift2"]) @ w["up"]) @ w["down"]
+    return layer_norm(x, weights["gain"], weights["shift"]) @ weights["table"].T, keys, values
+
+
 def gpt2_step(weights: Weights, first: Weights, second: Weights, tokens: Array) -> Any:
     """A step of AdamW."""
     loss, gradient = jax.value_and_grad(gpt2_loss)(weights, tokens)

@@ -475,3 +475,28 @@ def test_an_unsupported_host_runs_the_reference_and_says_so(
     assert caught[0].filename == __file__
     np.testing.assert_array_equal(found, glia.load(program, device="reference")(*inputs)[0])
     assert "it has no LLVM" in str(model.host_report)
+
+
+def test_lookups_in_large_tables_read_and_write_those_of_each_run() -> None:
+    """Tables that Python looks at are not copied, wherever they lie in a run."""
+
+    def update(table: Any, rows: Any, at: Any) -> Any:
+        return table[at] * 2, table.at[at].add(rows)
+
+    import jax
+
+    random = np.random.default_rng(3)
+    shape = (400, 64)
+    at = np.array([3, 399, 17, 200], np.int32)
+    rows = random.standard_normal((4, 64)).astype(np.float32)
+    lowered = jax.jit(update).lower(np.zeros(shape, np.float32), rows, at)
+    model = glia.load(glia.compile(lowered))
+    assert model.host_report.in_python
+    bound = model.bind(reuses_outputs=True)
+    for run in (model, bound, model, bound, bound):
+        table = random.standard_normal(shape).astype(np.float32)
+        looked_up, changed = run(table, rows, at)
+        np.testing.assert_allclose(looked_up, table[at] * 2)
+        wanted = table.copy()
+        wanted[at] += rows
+        np.testing.assert_allclose(changed, wanted, rtol=1e-6)

@@ -19,7 +19,7 @@ import glia.sim.host.steps as steps
 from glia.arch import get_target
 from glia.base.dtype import from_numpy
 from glia.base.errors import InternalError
-from glia.base.native import Library, address_of
+from glia.base.native import Library, address_of, array_at
 from glia.isa.kit import Instr, is_register
 from glia.isa.operand import Tile
 from glia.machine.ir import Binding, Program
@@ -44,6 +44,7 @@ Arrays = Mapping[str, Array]
 BUDGET = 50_000  # operations, or microseconds of calls, between looks at signals
 TIMED_BUDGET = 20  # and at the time, where that is limited
 PYTHON_COST = 50  # of an instruction that is executed in Python
+SMALL_BYTES = 1 << 16  # of a tensor that is copied rather than looked at elsewhere in each run
 MOST_COUNTED = 1 << 62  # iterations
 _LOOP = Library(steps, steps.NAMES, steps.ARRAYS)
 
@@ -176,9 +177,15 @@ class HostProgram:
         self._fewest_executions = fewest_executions(program.body)
         slow = [*self.table.in_python, *self.table.guarded]
         self._is_all_native = not slow
-        in_python = program.instructions() if policy else slow
-        touched = {p.tile.name for i in in_python for p in i.patterns()}
-        self._places = planned_places(program, self.executor.memories, touched)
+        touching = [(p.tile, id(i)) for i in slow for p in i.patterns()]
+        kept = {tile.name for tile, _ in touching if tile.bytes <= SMALL_BYTES}
+        if policy:
+            kept = {p.tile.name for i in program.instructions() for p in i.patterns()}
+        self._places = planned_places(program, self.executor.memories, kept)
+        self._touching: dict[str, set[int]] = {}
+        for tile, number in touching:
+            self._touching.setdefault(tile.name, set()).add(number)
+        self._seen: dict[str, int] = {}  # where tiles are that Python touches and a run places
         self._record = self._prepared_record()
         self._bases, self._state = self._record["bases"], self._record["state"]
         numbers = {getattr(t, "name", ""): n for n, t in enumerate(self.table.tiles)}
@@ -229,6 +236,8 @@ class HostProgram:
         with self._lock:
             self.executor.states.reset()
             self._places.copy_before_run(inputs, outputs)
+            if not self._is_all_native:
+                self._move_views(inputs, outputs)
             for number, is_output, index in self._placed:
                 self._bases[number] = outputs[index] if is_output else inputs[index]
             self._begin(policy)
@@ -237,6 +246,18 @@ class HostProgram:
             else:
                 self._execute_partly_in_python(limits, policy, notifications)
             self._places.copy_after_run(outputs)
+
+    def _move_views(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Let what Python executes see tensors where this run has them."""
+        for name, is_output, index in self._places.placed:
+            address = outputs[index] if is_output else inputs[index]
+            if name in self._touching and self._seen.get(name) != address:
+                tile = self.program.tiles[name]
+                contents = array_at(address, (tile.bytes,), np.dtype(np.uint8))
+                self.executor.memories.place(tile, contents)
+                self._seen[name] = address
+                for number in self._touching[name]:
+                    self._steps.pop(number, None)
 
     def _begin(self, policy: Policy) -> None:
         """Go to the first operation."""

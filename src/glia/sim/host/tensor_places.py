@@ -51,12 +51,12 @@ class TensorPlaces:
             copy_bytes(address_of(is_set), outputs[target], own.size)
 
 
-def planned_places(program: Program, memories: Memories, touched: set[str]) -> TensorPlaces:
+def planned_places(program: Program, memories: Memories, kept: set[str]) -> TensorPlaces:
     """How inputs and outputs get to where the program's table finds them.
 
-    What `touched` names is read or written in Python, in the program's own memory.
+    What `kept` names stays in the program's own memory.
     """
-    plan = _Plan(program, memories, touched)
+    plan = _Plan(program, memories, kept)
     for number, binding in enumerate(program.outputs):
         plan.add_output(number, binding)
     for number, binding in enumerate(program.inputs):
@@ -68,8 +68,8 @@ def planned_places(program: Program, memories: Memories, touched: set[str]) -> T
 
 
 class _Plan:
-    def __init__(self, program: Program, memories: Memories, touched: set[str]) -> None:
-        self._memories, self._kept_here = memories, touched | set(program.constants)
+    def __init__(self, program: Program, memories: Memories, kept: set[str]) -> None:
+        self._memories, self._kept_here = memories, kept | set(program.constants)
         self._written = {p.tile.name for i in walk(program.body) for p in i.written_patterns()}
         self._output_of: dict[str, int] = {}  # the output that a tile is placed at
         self.placed: list[tuple[str, bool, int]] = []

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -267,7 +268,7 @@ def medians(candidates: dict[str, Callable[[], object]]) -> dict[str, float]:
 def profile(model: Any, leaves: list[Array]) -> Iterator[str]:
     """Milliseconds and calls by instruction, from a run whose loop is in Python."""
     from glia.sim.host import steps
-    from glia.sim.host.host_program import _LOOP, host_program
+    from glia.sim.host.host_program import host_program
 
     host = host_program(model.neff.programs[0])
     spent: Counter[str] = Counter()
@@ -280,14 +281,15 @@ def profile(model: Any, leaves: list[Array]) -> Iterator[str]:
 
     def timed(function: int, words: int) -> int:
         begun = time.perf_counter()
-        result = native(function, words)
-        name = by_words[words]
+        result = native(int(function), int(words))
+        name = by_words[int(words)]
         spent[name] += time.perf_counter() - begun
         calls[name] += 1
         return result
 
-    def run_in_python(name: str) -> int:
-        return _LOOP.call(name, host._record, is_native=False)
+    def run_in_python(_: str) -> int:
+        record = {name: host._record[name] for name in steps.ARRAYS}  # which machine code reads
+        return steps.run(SimpleNamespace(**record))  # type: ignore[arg-type]
 
     with (
         mock.patch.object(steps, "invoke", timed),

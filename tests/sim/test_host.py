@@ -106,7 +106,9 @@ def _activation(function: str, values: np.ndarray) -> np.ndarray:
     return host.run(bench.contents)[dst.tile.name].reshape(values.shape)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 5, 3), (128, 17, 33), (100, 512, 128)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (7, 5, 3), (128, 17, 33), (100, 512, 128), (128, 1, 128), (90, 6, 31)]
+)
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_a_product_of_any_extents_is_that_of_its_operands(
     shape: tuple[int, int, int], dtype: Any
@@ -152,7 +154,7 @@ def test_every_shape_of_block_gives_the_product(
     blocks = -(-n // block_shape(features).width)
     words = np.array(
         [functions.address(code), blocks, blocks, 0, m, n, k, 1, places[0], 0, places[1], 4 * m, 4,
-         places[2], 4 * n, 4, places[3], 4 * n], np.int64,
+         places[2], 4 * n, 4, places[3], 4 * n, 4], np.int64,
     )  # fmt: skip
     invoke(functions.address(PoolCode()), words.ctypes.data)
     np.testing.assert_allclose(c, wanted, rtol=1e-5, atol=1e-5)
@@ -493,9 +495,9 @@ def test_lookups_in_large_tables_read_and_write_those_of_each_run() -> None:
     model = glia.load(glia.compile(lowered))
     assert model.host_report.in_python
     bound = model.bind(reuses_outputs=True)
-    for run in (model, bound, model, bound, bound):
+    for called in (model, bound, model, bound, bound):
         table = random.standard_normal(shape).astype(np.float32)
-        looked_up, changed = run(table, rows, at)
+        looked_up, changed = called(table, rows, at)
         np.testing.assert_allclose(looked_up, table[at] * 2)
         wanted = table.copy()
         wanted[at] += rows

@@ -32,7 +32,7 @@ from glia.sim.host.loop_nest import (
 )
 from glia.sim.host.nest_code import nest_code
 from glia.sim.host.pool import lanes
-from glia.sim.host.product_code import ProductCode, host_block, scratch_bytes
+from glia.sim.host.product_code import ProductCode, host_block, is_turned, scratch_bytes
 from glia.sim.host.scalar_code import item_bytes
 from glia.sim.host.traced import (
     ArrayTerm,
@@ -363,26 +363,36 @@ class _ClassLowering:
         (left, _), (right, _) = sides
         if is_staged and self._share_memory(store, left, right):
             target, sums = None, False
+        shape = (m, n)
         if target is None:
-            count = 4 * m * n
-            place, step = self._place(self._scratch(count)), 4 * n
+            place, steps = self._place(self._scratch(4 * m * n)), (4 * n, 4)
         else:
-            place, step = target
+            place, steps = target[0], target[1:]
+        if is_turned(m, n):
+            (left, right), shape = (right, left), (n, m)
+            steps = (steps[1], steps[0])
         k = product.left.shape[1]
+        calls.append(self._product_call(shape, k, (left, right), (place, *steps), sums=sums))
+        if target is None:
+            result = LoadTerm((m, n), product.dtype, place, (4 * n, 4))
+            calls.append(self._nest_call([(store, _replaced(node, product, result))]))
+        return calls
+
+    def _product_call(
+        self, shape: Shape, k: int, sides: tuple[Slot, Slot], target: Shape, *, sums: bool
+    ) -> HostCall:
+        """The product of [k, m] and [k, n] into an operand with these steps of rows and columns."""
+        (m, n), (left, right), (place, row, column) = shape, sides, target
         own = scratch_bytes(m, k)
         scratch = self._scratch(own * lanes())
-        words = (m, n, k, int(sums), 0, own, 0, *left.steps, 0, *right.steps, 0, step)
+        words = (m, n, k, int(sums), 0, own, 0, *left.steps, 0, *right.steps, 0, row, column)
         where = (
             (4, scratch), (6, self._place_of_slot(left)), (9, self._place_of_slot(right)),
             (12, self.places[place]),
         )  # fmt: skip
         code = ProductCode(_side_code(left), _side_code(right))
         blocks = -(-n // host_block().width)
-        calls.append(HostCall(code, words, where, blocks, m * n * k * PRODUCT_NANOSECONDS))
-        if target is None:
-            result = LoadTerm((m, n), product.dtype, place, (step, 4))
-            calls.append(self._nest_call([(store, _replaced(node, product, result))]))
-        return calls
+        return HostCall(code, words, where, blocks, m * n * k * PRODUCT_NANOSECONDS)
 
     def _share_memory(self, written: Destination, *read: Slot) -> bool:
         """Whether a written operand lies in a memory of those that are read."""
@@ -411,8 +421,8 @@ class _ClassLowering:
 
     def _direct_target(
         self, store: Destination, node: ArrayTerm, product: ProductTerm
-    ) -> tuple[tuple[int, int] | None, bool]:
-        """(operand and step of rows) of a destination that holds sums as they are; or None."""
+    ) -> tuple[tuple[int, int, int] | None, bool]:
+        """(operand, steps of rows and columns) of a destination that holds sums as they are."""
         sums = False
         if node is not product:
             match node:
@@ -435,7 +445,8 @@ class _ClassLowering:
             return None, False
         steps = iter(slot.steps)
         rows, columns = (next(steps) if extent > 1 else 4 for extent in product.shape)
-        return ((store.operand, rows), sums) if columns == 4 else (None, False)
+        is_near = columns == 4 or is_turned(*product.shape)
+        return ((store.operand, rows, columns), sums) if is_near else (None, False)
 
 
 def _stored(value: Any, store: Destination, pattern: Pattern | None) -> ArrayTerm:

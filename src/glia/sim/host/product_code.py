@@ -55,6 +55,12 @@ def block_shape(features: Mapping[str, bool]) -> BlockShape:
     return BlockShape(4, 3, 8) if features.get("neon") else BlockShape(4, 2, 6)
 
 
+def is_turned(m: int, n: int) -> bool:
+    """Whether the product of the operands in the other order is less work: of few columns."""
+    width = host_block().width
+    return 2 * n * -(-m // width) < m * -(-n // width)
+
+
 @cache
 def host_has_pairs() -> bool:
     """Whether this processor multiplies pairs of bfloat16 and adds both to a float32."""
@@ -100,8 +106,8 @@ class ProductCode:
 
 
 # m, n, k, whether C accumulates, scratch and its bytes for each thread, then A's address and steps
-# along k and m, B's address and steps along k and n, and C's address and step along m
-WORDS = ("m", "n", "k", "sums", "scratch", "own", "a", "ak", "am", "b", "bk", "bn", "c", "cm")
+# along k and m, B's address and steps along k and n, and C's address and steps along m and n
+WORDS = ("m", "n", "k", "sums", "scratch", "own", "a", "ak", "am", "b", "bk", "bn", "c", "cm", "cn")
 
 
 class _ProductWriter:
@@ -221,25 +227,31 @@ class _ProductWriter:
         counted_loop(builder, whole, count, 1, lambda i: convert(1, i))
 
     def _rows(self, columns: _Columns, left: Value, pitch: Value, edge: Value) -> None:
-        """All rows of one block of columns; narrower than a block, by way of a block of scratch."""
+        """All rows of one block of columns; by way of scratch where C ends or its columns gape."""
         words, builder, most = self.words, self.builder, self.block.rows
         blocks = builder.sdiv(builder.add(words["m"], WORD(most - 1)), WORD(most))
         fewer = builder.sdiv(words["m"], blocks)
         longer = builder.sub(words["m"], builder.mul(fewer, blocks))
         edge_step = WORD(FLOAT_BYTES * self.block.width)
 
+        is_near = builder.icmp_signed("==", words["cn"], WORD(FLOAT_BYTES))
+        is_direct = builder.and_(columns.is_whole, is_near)
+
         def block(rows: Value, i: Value) -> None:
             at = builder.add(words["c"], builder.mul(i, words["cm"]))
-            at = builder.add(at, self._floats(columns.start))
+            at = builder.add(at, builder.mul(columns.start, words["cn"]))
             values = builder.add(left, self._floats(i))
             given = (values, self._floats(pitch), columns.packed, self.depth, words["sums"])
-            with builder.if_else(columns.is_whole) as (inside, otherwise):
+            inside_c = _Place(at, words["cm"], words["cn"])
+            beside = _Place(edge, edge_step, WORD(FLOAT_BYTES))
+            with builder.if_else(is_direct) as (inside, otherwise):
                 with inside:
                     self._call(rows, [*given, at, words["cm"]])
                 with otherwise:
-                    self._copy(rows, columns.count, at, words["cm"], edge, edge_step)
+                    with builder.if_then(builder.icmp_signed("!=", words["sums"], WORD(0))):
+                        self._copy(rows, columns.count, inside_c, beside)
                     self._call(rows, [*given, edge, edge_step])
-                    self._copy(rows, columns.count, edge, edge_step, at, words["cm"])
+                    self._copy(rows, columns.count, beside, inside_c)
 
         def evenly(number: Value) -> None:
             is_longer = builder.icmp_signed("<", number, longer)
@@ -280,16 +292,14 @@ class _ProductWriter:
             builder.branch(after)
         builder.position_at_end(after)
 
-    def _copy(
-        self, rows: Value, columns: Value, source: Value, ss: Value, target: Value, ts: Value
-    ) -> None:
+    def _copy(self, rows: Value, columns: Value, source: _Place, target: _Place) -> None:
         builder = self.builder
 
         def element(i: Value, j: Value) -> None:
-            places = [
-                builder.add(builder.add(base, builder.mul(i, step)), self._floats(j))
-                for base, step in ((source, ss), (target, ts))
-            ]
+            places = []
+            for each in (source, target):
+                at = builder.add(each.address, builder.mul(i, each.row_step))
+                places.append(builder.add(at, builder.mul(j, each.column_step)))
             value = builder.load(pointer(builder, places[0]), typ=FLOAT, align=4)
             builder.store(value, pointer(builder, places[1]), align=4)
 
@@ -303,6 +313,15 @@ class _ProductWriter:
         found = self.module.globals.get(name)
         multiply = _multiply_pairs if self.code.is_paired else _multiply_row
         return found or _write_block(self.module, name, self.block, rows, multiply)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a block of float32 begins, and its steps in bytes."""
+
+    address: Value
+    row_step: Value
+    column_step: Value
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from glia.base.files import map_file, write_atomically
 from glia.base.notebook import describe
+from glia.isa.rendezvous import CrossCoreInstr
 from glia.machine.binary.errors import NeffError
 from glia.machine.ir import Binding, Program
 from glia.neff.read import read_neff
@@ -70,10 +72,14 @@ class Neff:
         """The first core's program; the only one unless the model is split over cores."""
         return self.programs[0]
 
-    @property
+    @cached_property
     def ranks(self) -> int:
-        """How many ranks run the model together: replicas before partitions."""
-        return self.replicas * self.partitions
+        """How many ranks run the model together: replicas before partitions.
+
+        Of a kernel, which does not say, as many as its collectives name.
+        """
+        said = self.replicas * self.partitions
+        return said if said > 1 else max([1, *map(_named_ranks, self.programs)])
 
     @property
     def name(self) -> str:
@@ -132,6 +138,18 @@ class Neff:
             self.report,
             (self.replicas, self.partitions),
         )
+
+
+def _named_ranks(program: Program) -> int:
+    """One more than the highest rank that a collective of the program names."""
+    groups = (
+        group
+        for instr in program.instructions()
+        if isinstance(instr, CrossCoreInstr) and instr.among == "ranks"
+        for name in ("groups", "source_target_pairs")
+        for group in getattr(instr, name, ())
+    )
+    return 1 + max((rank for group in groups for rank in group), default=-1)
 
 
 def _distinct(bindings: Iterable[Binding]) -> tuple[Binding, ...]:

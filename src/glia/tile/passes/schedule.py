@@ -15,6 +15,7 @@ from glia.options import CompileOptions
 from glia.tile.blocking.few_rows import wide_tiles
 from glia.tile.contraction import (
     PARTITIONS,
+    TRANSPOSABLE_BYTES,
     axes_of,
     can_transpose,
     column_tiles,
@@ -38,6 +39,9 @@ from glia.tile.model_families import FAMILIES, ModelFamily
 from glia.tile.passes.live_values import live_bytes
 
 LARGEST_SHARE = 0.3  # of SBUF, for one resident buffer
+LEAST_TURNED = 16  # columns of what a transfer transposes
+TURNING_SHARE = 0.5  # of a transfer's rate, while it transposes
+TURNING_NS = 2000.0  # that a transposing transfer takes longer, beside its bytes
 SHORT_RUN_BYTES = 64  # of DMA, which then takes as long for each run as for one element
 WORKING_BYTES = 64 * 1024  # of SBUF per partition, for the temporaries of one nest
 FINISHING_ENGINES = 2  # the Vector and the Scalar Engine, which read PSUM
@@ -50,6 +54,12 @@ class BufferAccess:
 
     buffer: str
     index: tuple[Affine, ...]
+    may_turn: bool = False  # whether DMA can transpose it
+
+    def is_turned(self, partition: str, extents: Mapping[str, int]) -> bool:
+        """Whether it comes transposed: what lies side by side in HBM is on the partitions."""
+        is_last = row_dim(self.index, partition) == len(self.index) - 1
+        return self.may_turn and is_last and extents[partition] >= LEAST_TURNED
 
 
 class NestScheduler:
@@ -93,8 +103,9 @@ class NestScheduler:
         total = math.prod(extents.values())
         lanes = min(extents.get(partition, 1), PARTITIONS)
         cost = total / lanes * (1 + _operations(nest.body))
+        tiles, _ = _vector_tiles(nest, partition, _indirect_axes(nest), self.family)
         for access in _accesses(nest):
-            cost += self._access_cost(nest, access, partition, extents)
+            cost += self._access_cost(nest, access, partition, tiles)
         return cost + self._reader_costs(nest.target.buffer, nest.target.index, partition)
 
     def _access_cost(
@@ -110,11 +121,18 @@ class NestScheduler:
             return 0.0
         used = {v for e in access.index for v in e.variables}
         touched = math.prod(nest.extents[a] for a in used if a in nest.extents)
-        run = self._run_bytes(access, partition, buffer, spans)
-        arch = self.arch
-        ns_per_run = run / arch.dma_bytes_per_ns + arch.dma_descriptor_ns
-        runs = touched * buffer.dtype.bytes / run / arch.dma_engines
-        return runs * ns_per_run * arch.clocks_ghz["vector"]
+        total = touched * buffer.dtype.bytes
+        ns = self._transfer_ns(total, self._run_bytes(access, partition, buffer, spans))
+        if partition and access.is_turned(partition, nest.extents):
+            columns = min(PARTITIONS, nest.extents[partition])
+            turned = self._transfer_ns(total, columns * buffer.dtype.bytes) / TURNING_SHARE
+            ns = min(ns, turned + TURNING_NS)
+        return ns * self.arch.clocks_ghz["vector"]
+
+    def _transfer_ns(self, total: int, run: int) -> float:
+        """Nanoseconds for so many bytes in runs of this length, by all DMA engines together."""
+        ns_per_run = run / self.arch.dma_bytes_per_ns + self.arch.dma_descriptor_ns
+        return total / run / self.arch.dma_engines * ns_per_run
 
     @staticmethod
     def _run_bytes(
@@ -484,7 +502,9 @@ def _can_read_resident(reader: Nest, load: Load, rows: int) -> bool:
 
 def _accesses(nest: Nest) -> Iterator[BufferAccess]:
     for load in _all_loads(nest):
-        yield BufferAccess(load.buffer, load.index)
+        is_plain = not load.guards and not load.dynamic
+        may_turn = is_plain and load.dtype.bytes in TRANSPOSABLE_BYTES and bool(load.index)
+        yield BufferAccess(load.buffer, load.index, may_turn)
     yield BufferAccess(nest.target.buffer, nest.target.index)
 
 

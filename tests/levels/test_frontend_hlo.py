@@ -286,6 +286,12 @@ def test_mesh_replica_groups_are_written_out(axes: str, groups: object) -> None:
     assert reduced.replica_groups == groups
 
 
+def test_a_mesh_may_number_its_devices_by_a_transposition() -> None:
+    mesh = "replica_groups=mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0)) {'b'}"
+    reduced = _collective(f"ROOT r = f32[4] all-reduce(x), {mesh}, to_apply=sum")
+    assert reduced.replica_groups == ((0, 2, 4, 6), (1, 3, 5, 7))
+
+
 def test_asynchronous_collective_gives_its_result() -> None:
     found = _collective("""
         s = (f32[4], f32[8]) all-gather-start(x), replica_groups={{0,1}}, dimensions={0}

@@ -136,6 +136,39 @@ def test_what_shardy_refuses_goes_to_xla(monkeypatch: pytest.MonkeyPatch) -> Non
         _divided(SLICED)
 
 
+COLUMNS = '{sdy.sharding = #sdy.sharding<@mesh, [{}, {"d"}]>}'
+BY_POSITION = {
+    "reverse": "stablehlo.reverse %x, dims = [1] : tensor<8x4xi32>",
+    "update": "stablehlo.dynamic_update_slice %x, %u, %i, %i"
+    " : (tensor<8x4xi32>, tensor<8x1xi32>, tensor<i32>, tensor<i32>) -> tensor<8x4xi32>",
+    "gather": '"stablehlo.gather"(%x, %r) <{dimension_numbers = #stablehlo.gather<'
+    "offset_dims = [0], collapsed_slice_dims = [1], start_index_map = [1], index_vector_dim = 1>,"
+    " slice_sizes = array<i64: 8, 1>}> : (tensor<8x4xi32>, tensor<4x1xi32>) -> tensor<8x4xi32>",
+}
+
+
+@pytest.mark.parametrize("name", BY_POSITION)
+@pytest.mark.parametrize("divided", [True, False])
+def test_neighbours_along_a_divided_dimension_go_to_xla(
+    monkeypatch: pytest.MonkeyPatch, name: str, divided: bool
+) -> None:
+    taken: list[bytes] = []
+
+    def record(artifact: bytes, options: bytes) -> bytes:
+        taken.append(artifact)
+        return partition_by_xla(artifact, options)
+
+    monkeypatch.setattr(sharded_programs, "partition_by_xla", record)
+    attribute = COLUMNS if divided else ROWS
+    found = _divided(f"""func.func public @main(%x: tensor<8x4xi32> {attribute},
+        %u: tensor<8x1xi32>, %i: tensor<i32>, %r: tensor<4x1xi32>) -> tensor<8x4xi32> {{
+      %0 = {BY_POSITION[name]}
+      return %0 : tensor<8x4xi32>
+    }}""")
+    assert bool(taken) == divided
+    assert found
+
+
 def test_both_ways_agree() -> None:
     for functions in (SCALED, SUMMED):
         by_shardy = _divided(functions)

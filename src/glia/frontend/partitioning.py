@@ -23,6 +23,8 @@ _LOCALIZATION = (
     "sdy-convert-global-to-local,sdy-drop-sharding-and-mesh,canonicalize,cse,symbol-dce)"
 )
 _SHARDING = "sdy.sharding"
+_DIMENSIONS = re.compile(r"<@?[^,<>]*(?:<[^>]*>)?, \[((?:\{[^}]*\}(?:p\d+)?(?:, )?)*)\]")
+_AXES = re.compile(r"\{([^}]*)\}")
 _DEEPEST_CALLS = 64
 _ARTIFACT, _HEAD_BYTES = b"StableHLO_v", 32  # what the head of a portable artifact holds
 _BYTECODE = b"ML\xefR"
@@ -93,16 +95,15 @@ def device_counts(module: Any) -> tuple[int, int]:
 def _boundary(ir: Any, module: Any) -> Divisions | None:
     """How parameters and results of `main` are divided.
 
-    None where one of them is divided by a part of an axis, or is on one device.
+    None where one of them is divided by a part of an axis, is a part of a sum, or on one device.
     """
     sdy = importlib.import_module("jaxlib.mlir.dialects.sdy")
-    meshes, main = {}, None
-    for op in module.body.operations:
-        if op.operation.name == "sdy.mesh":
-            meshes[op.attributes["sym_name"].value] = sdy.MeshAttr(op.attributes["mesh"])
-        elif op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
-            main = op
-    assert main is not None
+    meshes = {
+        op.attributes["sym_name"].value: sdy.MeshAttr(op.attributes["mesh"])
+        for op in module.body.operations
+        if op.operation.name == "sdy.mesh"
+    }
+    main = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     try:
         parameters = _divisions(ir, main, "arg_attrs", kind.inputs, meshes)
@@ -143,7 +144,7 @@ def _division(ir: Any, attribute: Any, meshes: dict[str, Any]) -> Division:
         if any(axis.sub_axis_info for axis in axes):
             raise _NotDescribed
         by_dimension.append([axis.name for axis in axes])
-    if not sizes:
+    if not sizes or sharding.unreduced_axes:
         raise _NotDescribed
     return sizes, by_dimension, list(mesh.device_ids)
 
@@ -171,11 +172,93 @@ def _divide(ir: Any, module: Any) -> Divisions | None:
     passes = importlib.import_module("jaxlib.mlir.passmanager").PassManager
     try:
         passes.parse(_PROPAGATION).run(module.operation)
+        _refuse_positions(ir, module)
         divisions = _boundary(ir, module)
         passes.parse(_LOCALIZATION).run(module.operation)
     except ir.MLIRError as error:
         raise ValueError(f"it cannot be divided among devices: {error}") from error
     return divisions
+
+
+def _refuse_positions(ir: Any, module: Any) -> None:
+    """Raise ValueError for an operation between neighbours along a divided dimension.
+
+    jaxlib's last pass makes such operations local without an exchange, which gives other values:
+    each device reverses, or updates, its own part.
+    """
+    for op in _operations(_main(module)):
+        positions = _POSITIONS.get(op.name)
+        if positions is None or op.parent.name == "sdy.manual_computation":
+            continue
+        found = positions(ir, op) & _divided_dimensions(op.operands[0])
+        if found:
+            raise ValueError(f"{op.name} along dimension {min(found)}, which is divided")
+
+
+def _divided_dimensions(value: Any) -> set[int]:
+    """The dimensions along which a value is divided among devices."""
+    owner = value.owner
+    if hasattr(owner, "attributes"):
+        place, names = value.result_number, (_SHARDING, "out_shardings")
+        texts = [str(owner.attributes[name]) for name in names if name in owner.attributes]
+    else:  # an argument of a block: of the function, or of an operation's region
+        function = owner.owner
+        place, texts = value.arg_number, []
+        if "arg_attrs" in function.attributes:
+            texts, place = [str(function.attributes["arg_attrs"][place])], 0
+    lists = _DIMENSIONS.findall("".join(texts))
+    if place >= len(lists):
+        return set()
+    return {i for i, axes in enumerate(_AXES.findall(lists[place])) if '"' in axes}
+
+
+def _integers(op: Any, name: str) -> list[int]:
+    """The integers of an attribute that is an array; none where there is no such attribute."""
+    text = str(op.attributes[name]) if name in op.attributes else ""
+    return [int(each) for each in text.partition(":")[2].rstrip(">").split(",") if each.strip()]
+
+
+def _windowed(ir: Any, op: Any) -> set[int]:
+    return {i for i, extent in enumerate(_integers(op, "window_dimensions")) if extent > 1}
+
+
+def _indexed(ir: Any, op: Any) -> set[int]:
+    found = re.search(r"start_index_map = \[([\d, ]*)\]", str(op.attributes["dimension_numbers"]))
+    return {int(each) for each in found[1].split(",") if each.strip()} if found else set()
+
+
+def _updated(ir: Any, op: Any) -> set[int]:
+    whole, part = (ir.RankedTensorType(op.operands[i].type).shape for i in (0, 1))
+    return {i for i, (n, m) in enumerate(zip(whole, part, strict=True)) if n != m}
+
+
+def _spatial(ir: Any, op: Any) -> set[int]:
+    found = re.search(r"<\[([^\]]*)\]", str(op.attributes["dimension_numbers"]))
+    return (
+        {i for i, name in enumerate(found[1].split(",")) if name.strip().isdigit()}
+        if found
+        else set()
+    )
+
+
+# The dimensions of the first operand along which elements depend on their neighbours' places
+_POSITIONS = {
+    "stablehlo.reverse": lambda ir, op: set(_integers(op, "dimensions")),
+    "stablehlo.dynamic_update_slice": _updated,
+    "stablehlo.gather": _indexed,
+    "stablehlo.reduce_window": _windowed,
+    "stablehlo.select_and_scatter": _windowed,
+    "stablehlo.convolution": _spatial,
+}
+
+
+def _main(module: Any) -> Any:
+    """The function `main`."""
+    return next(
+        op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main"
+    )
 
 
 def _separate_exchanges(ir: Any, module: Any) -> bool:

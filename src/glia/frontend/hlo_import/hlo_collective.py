@@ -99,6 +99,8 @@ def _mesh_groups(site: Site, proto: Any) -> Groups:
         devices = np.array(proto.mesh.device_ids).reshape(sizes)
     elif len(proto.mesh.device_ids):
         raise site.malformed(f"{len(proto.mesh.device_ids)} devices in a mesh of {devices.size}")
+    elif proto.mesh.order.reshape_dims:
+        devices = _in_order(site, proto.mesh.order, devices.size).reshape(sizes)
     references = {reference.mesh_axis: reference for reference in proto.axes}
     if len(references) != len(proto.axes) or not set(references) <= set(range(len(sizes))):
         raise site.malformed(f"replica groups along axes {list(references)[:8]}")
@@ -114,6 +116,16 @@ def _mesh_groups(site: Site, proto: Any) -> Groups:
     outer = [d for d in range(len(split)) if d not in inner]
     count = math.prod(split[d] for d in inner)
     return _groups_of_rows(devices.reshape(split).transpose(outer + inner).reshape(-1, count))
+
+
+def _in_order(site: Site, order: Any, count: int) -> np.ndarray:
+    """The devices of a mesh, numbered by a reshape and a transposition of their count."""
+    shape = tuple(order.reshape_dims)
+    devices = _device_grid(site, shape)
+    permutation = tuple(order.transpose_perm) or tuple(range(len(shape)))
+    if devices.size != count or sorted(permutation) != list(range(len(shape))):
+        raise site.malformed(f"an order of {devices.size} devices in a mesh of {count}")
+    return devices.transpose(permutation)
 
 
 def _device_grid(site: Site, shape: Sequence[int]) -> np.ndarray:

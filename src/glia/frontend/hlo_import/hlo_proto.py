@@ -52,7 +52,8 @@ ReplicaGroup: replica_ids=1 i64*
 IotaGroups: groups=1 i64, devices_per_group=2 i64, reshape_dims=3 i64*, transpose_perm=4 i32*
 DeviceList: replica_groups=1 ReplicaGroup*, iota=2 IotaGroups
 MeshAxis: name=1 str, size=2 i64
-Mesh: axes=1 MeshAxis*, device_ids=2 i64*
+DeviceOrder: reshape_dims=1 i64*, transpose_perm=2 i32*
+Mesh: axes=1 MeshAxis*, device_ids=2 i64*, order=3 DeviceOrder
 SubAxis: pre_size=1 i64, size=2 i64
 AxisReference: mesh_axis=1 i64, sub_axis=2 SubAxis
 MeshGroups: mesh=1 Mesh, axes=2 AxisReference*

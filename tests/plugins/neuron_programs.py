@@ -326,7 +326,8 @@ def decompositions() -> Any:
         a = random.standard_normal(shape).astype(np.float32)
         for one, other in zip(jnp.linalg.qr(a), np.linalg.qr(a), strict=True):
             found[f"{shape} {one.shape}"] = float(np.abs(np.asarray(one) - other).max())
-    zeros = np.asarray(jnp.linalg.qr(np.zeros((3, 3), np.float32))[0])
+    with jax.numpy_dtype_promotion("strict"):
+        zeros = np.asarray(jnp.linalg.qr(np.zeros((3, 3), np.float32))[0])
     found["zeros"] = float(np.abs(zeros - np.eye(3)).max())
     a = random.standard_normal((3, 3)).astype(np.float32)
     gradient = jax.grad(lambda a: (jnp.linalg.qr(a)[1] ** 2).sum())(a)

@@ -34,7 +34,7 @@ def reflections(a: Any) -> tuple[Any, Any]:
         is_done = tail == 0
         diagonal = jnp.where(is_done, head, jnp.where(head > 0, -norm, norm))
         factor = jnp.where(is_done, 0, (diagonal - head) / jnp.where(is_done, 1, diagonal))
-        vector = below / jnp.where(is_done, 1, head - diagonal) + (rows == j)
+        vector = below / jnp.where(is_done, 1, head - diagonal) + (rows == j).astype(a.dtype)
         reflected = a - factor * jnp.outer(vector, vector @ a)
         packed = jnp.where(rows > j, vector, jnp.where(rows == j, diagonal, column))
         a = jnp.where(columns > j, reflected, a)
@@ -52,7 +52,7 @@ def product_of_reflections(a: Any, factors: Any) -> Any:
 
     def apply(step: Any, product: Any) -> Any:
         j = count - 1 - step
-        vector = jnp.where(rows > j, a[:, j], 0) + (rows == j)
+        vector = jnp.where(rows > j, a[:, j], 0) + (rows == j).astype(a.dtype)
         return product - factors[j] * jnp.outer(vector, vector @ product)
 
     return jax.lax.fori_loop(0, count, apply, jnp.eye(a.shape[-2], a.shape[-1], dtype=a.dtype))

@@ -10,10 +10,10 @@ TORCH_READY := .venv-torch/.ready
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch nightly calibrate bench pages lint types clean
+.PHONY: help demo test test-torch nightly-torch nightly calibrate bench pages lint types clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-10s %s\n", n, $$0 }'
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | awk '{ n = $$1; $$1 = ""; printf "make %-13s %s\n", n, $$0 }'
 
 demo: $(READY)  ## train, compile, run and explain a digits classifier; files go to demo-out/
 	$(BIN)/glia demo --output demo-out
@@ -24,6 +24,9 @@ test: $(READY)  ## the test suite, a process for each core
 test-torch: $(TORCH_READY)  ## the tests with PyTorch, in an environment of their own
 	$(TORCH_BIN)/python -m pytest --numprocesses auto --dist worksteal tests/pytorch \
 		tests/cli/test_cli_conformance.py::test_the_cpu_stands_in_for_the_device_of_native_pytorch
+
+nightly-torch: $(TORCH_READY)  ## the tests with PyTorch that take longer
+	$(TORCH_BIN)/python -m pytest --numprocesses auto --dist worksteal -m nightly tests/pytorch
 
 nightly: $(READY)  ## the tests that take longer
 	$(BIN)/python -m pytest -m nightly

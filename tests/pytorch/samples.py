@@ -98,6 +98,8 @@ def samples(operator: Any, dtype: torch.dtype, most: int) -> Iterator[Sample]:
         tensors = tuple(flat[i].detach() for i in places)
         if sum(t.numel() for t in tensors) > LARGEST or any(t.dtype in WIDE for t in tensors):
             continue
+        if any(t.layout is not torch.strided for t in tensors):
+            continue
         if count % 2:
             tensors = tuple(noncontiguous_like(t) if t.numel() > 1 else t for t in tensors)
         yield Sample(_call(operator, flat, structure, places), tensors)

@@ -264,6 +264,15 @@ class HloWriter:
         kind = TensorType(dtype or x.dtype, (*(x.shape[d] for d in batch), *free))
         return self.computation.add("dot", kind, [x, y], dot_dimensions=numbers)
 
+    def ragged_dot(self, x: HloValue, y: HloValue, sizes: HloValue) -> HloValue:
+        """Rows of x [rows, depth] in groups of these sizes, times y [groups, depth, columns]."""
+        dot = messages()["DotDimensions"](a_contract=[1], b_contract=[1])
+        numbers = messages()["RaggedDotDimensions"](dot=dot, a_ragged=[0], b_group=[0])
+        kind = TensorType(x.dtype, (x.shape[0], y.shape[2]))
+        return self.computation.add(
+            "ragged-dot", kind, [x, y, sizes], ragged_dot_dimensions=numbers
+        )
+
     def convolve(
         self,
         x: HloValue,

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from glia.base.dtype import C64, F32, DType
+from glia.base.dtype import C64, F32, S32, DType
+from glia.frontend.errors import UnsupportedOperator
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import Number, Window, product
@@ -62,6 +63,26 @@ def _baddbmm(
 ) -> HloValue:
     product_ = at.dot(x, y, (2, 1), [0], _of_sums(x.dtype))
     return _scaled_sum(at, bias, product_, beta, alpha)
+
+
+@lowers(aten._grouped_mm.default)
+def _grouped_mm(
+    at: OperatorCall,
+    x: HloValue,
+    y: HloValue,
+    ends: HloValue | None = None,
+    bias: HloValue | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> HloValue:
+    """Rows of x in consecutive groups, which end at `ends`, times the matrix of their group."""
+    if ends is None:
+        return at.finished(_bmm(at, x, y))
+    if (x.rank, y.rank) != (2, 3) or bias is not None:
+        form = f"aten._grouped_mm of {x.type} and {y.type}"
+        raise UnsupportedOperator(opcode=form, nearest="", loc=at.computation.loc)
+    ends = at.convert(ends, S32)
+    starts = at.pad(ends, at.constant(0, S32), [1], [-1])
+    return at.finished(at.ragged_dot(x, y, at.subtract(ends, starts)))
 
 
 def _of_sums(dtype: DType) -> DType:

@@ -13,17 +13,11 @@ from glia.base.dtype import F32, PRED, S32, U8, U32, U64
 from glia.graph.ir import TensorType
 from glia.plugins.hlo_module import HloValue
 from glia.plugins.hlo_writer import HloWriter
-from glia.plugins.torch.aten.operator_table import OperatorCall, lowers
+from glia.plugins.torch.aten.operator_table import TABLE, OperatorCall, lowers
 
 aten = torch.ops.aten
 
 _FRACTION_BITS = 24  # of float32: every such fraction is exact
-
-
-def is_random(operator: Any) -> bool:
-    """Whether an operator takes random numbers."""
-    tags = getattr(operator, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
 
 
 class RandomState:
@@ -149,3 +143,11 @@ def _randint(at: OperatorCall, low: Any, high: int, *rest: Any, **_: Any) -> Hlo
     span = at.binary("remainder", words, at.filled_like(high - low, words))
     wide = at.convert(span, at.result.dtype)
     return at.add(wide, at.filled_like(low, wide))
+
+
+_RANDOM = frozenset(each for each, how in TABLE.items() if how.__module__ == __name__)
+
+
+def is_random(operator: Any) -> bool:
+    """Whether an operator takes random numbers; PyTorch says it also of some that need none."""
+    return operator in _RANDOM

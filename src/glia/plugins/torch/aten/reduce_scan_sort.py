@@ -358,6 +358,33 @@ def running(at: OperatorCall, opcode: str, init: Number, x: HloValue, dimension:
     return at.reduce_window(opcode, x, at.constant(init, x.dtype), window)
 
 
+@lowers(aten.histc.default)
+def _histc(
+    at: OperatorCall, x: HloValue, bins: int = 100, low: Number = 0, high: Number = 0
+) -> HloValue:
+    """How many elements lie in each of equal parts of a range; the last part has its end."""
+    flat = at.reshape(at.wide(x), [product(x.shape)])
+    if low == high:
+        least = at.reduce("minimum", flat, at.highest(flat.dtype), [0])
+        greatest = at.reduce("maximum", flat, at.lowest(flat.dtype), [0])
+        first, last = (at.broadcast(each, flat.shape, ()) for each in (least, greatest))
+        is_flat = at.compare("EQ", first, last)
+        one = at.filled_like(1, flat)
+        first = at.select(is_flat, at.subtract(first, one), first)
+        last = at.select(is_flat, at.add(last, one), last)
+    else:
+        first, last = at.filled_like(low, flat), at.filled_like(high, flat)
+    share = at.divide(at.subtract(flat, first), at.subtract(last, first))
+    place = at.unary("floor", at.multiply(share, at.filled_like(bins, flat)))
+    place = at.binary("minimum", place, at.filled_like(bins - 1, place))
+    inside = at.binary("and", at.compare("GE", flat, first), at.compare("LE", flat, last))
+    shape = (bins, flat.shape[0])
+    numbers = at.iota(TensorType(flat.dtype, shape), 0)
+    is_here = at.compare("EQ", numbers, at.broadcast(place, shape, (1,)))
+    counted = at.binary("and", is_here, at.broadcast(inside, shape, (1,)))
+    return at.finished(at.sum(at.convert(counted, S32), [1]))
+
+
 # --- distances -----------------------------------------------------------------------------------
 
 

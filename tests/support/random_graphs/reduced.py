@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 REDUCED = {
+    "sort of the first of what is sorted": """
+graph "main" (%0 : u32[5] "x", %1 : bf16[5] "y") {
+  %2 = sort xs=[%0, %1] dimension=0 is_stable=true
+    comparator=graph "order" (%0 : u32[] "", %1 : u32[] "", %2 : bf16[] "", %3 : bf16[] "") {
+      %4 = map function="greater" args=[%0, %1] : pred[]
+      return %4
+    } : (u32[5], bf16[5])
+  %3 = get x=%2 index=0 : u32[5]
+  %4 = sort xs=[%3] dimension=0 is_stable=true
+    comparator=graph "order" (%0 : u32[] "", %1 : u32[] "") {
+      %2 = map function="less" args=[%0, %1] : pred[]
+      return %2
+    } : u32[5]
+  return %4
+}
+""",
     "magnitude of a negated number without sign": """
 graph "main" (%0 : u16[32,128] "x") {
   %1 = map function="negate" args=[%0] : u16[32,128]

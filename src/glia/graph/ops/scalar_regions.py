@@ -123,8 +123,14 @@ def _apply_per_element(body: Graph, arrays: Sequence[Array]) -> list[Array]:
 
 
 def reduce_monoid(kind: str, x: Array, axes: tuple[int, ...]) -> Array:
-    """x reduced over axes in working precision, rounded once to the dtype of x."""
+    """x reduced over axes in working precision, rounded once to the dtype of x.
+
+    Sums of float32 are made in float64: NumPy adds along all axes but the last one by one, so that
+    thousands of equal numbers come out wrong in the fifth digit.
+    """
     wide = x.astype(scalar.working_dtype(x.dtype), copy=False)
+    if kind == "add" and x.dtype == np.float32:
+        wide = wide.astype(np.float64)
     start = identity(kind, from_numpy(x.dtype)).astype(wide.dtype)
     with np.errstate(all="ignore"):
         reduced = MONOIDS[kind].reduce(wide, axis=axes, initial=start, dtype=wide.dtype)

@@ -7,6 +7,7 @@ becomes the buffer itself where nothing needs the old elements by the time new o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -109,7 +110,7 @@ class _Merging:
         self.merged.add(temporary)
 
     def _is_copy(self, nest: Nest, sources: Set[str] = frozenset()) -> bool:
-        """Whether the nest copies elements between buffers that are alike, each to its own place.
+        """Whether the nest copies all elements of a buffer to one that is alike, to their places.
 
         With `sources`, whether it copies from one of them.
         """
@@ -120,7 +121,8 @@ class _Merging:
         is_plain = not (load.guards or load.dynamic or target.combine) and load.dtype is old.dtype
         is_alike = (old.dtype, old.shape) == (new.dtype, new.shape) and old is not new
         is_wanted = not sources or load.buffer in sources
-        return is_plain and is_alike and is_wanted and load.index == target.index
+        is_whole = math.prod(nest.extents.values()) == new.elements
+        return is_plain and is_alike and is_wanted and is_whole and load.index == target.index
 
     def _have_one_home(self, temporary: str, target: str, users: Sequence[int]) -> bool:
         """Whether all users reach the target where it lies, as they reached the temporary."""

@@ -75,7 +75,8 @@ def test_the_pipeline_stops_where_it_is_told() -> None:
     seen: list[str] = []
     graph = import_hlo(hlo_bytes(MATMUL))
     run_pipeline(graph, CompileOptions(), lambda step: seen.append(step.name), "simplify")
-    assert seen == ["import", "check_product_limits", "canonicalize", "simplify"]
+    names = [each.name for each in PIPELINE]
+    assert seen == ["import", *names[: names.index("simplify") + 1]]
     assert run_pipeline(graph, CompileOptions(), stop_after="import") is graph
 
 

@@ -376,7 +376,8 @@ def test_the_real_command_fails_with_status_and_code() -> None:
 def test_the_real_command_compiles_stablehlo() -> None:
     Path("model.mlir").write_text(jax.jit(MATMUL.function).lower(*MATMUL.arguments).as_text())
     done = run_command("compile", "model.mlir", *BASE[2:], "--auto-cast=none")
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("compiling ")]
+    assert (done.returncode, said) == (0, [])  # a compilation that takes long says where it is
     assert_close(MATMUL, glia.load("file.neff")(*MATMUL.arguments))
 
 

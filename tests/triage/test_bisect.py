@@ -36,9 +36,9 @@ from glia.isa.instructions.dma import DmaCopy
 from glia.isa.instructions.scalar import Activation
 from glia.kernels.softmax import softmax
 from glia.machine.ir import Program
+from glia.nki.names.targets import tracing_for
 from glia.options import CompileOptions
 from glia.pipeline import PIPELINE
-from glia.plugins.jax import tracing_for
 from glia.tile.ir import Apply, Literal, Nest
 from glia.tile.ir import Program as TileProgram
 from glia.triage import kernel_calls, levels
